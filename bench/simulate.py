@@ -78,7 +78,7 @@ def poisson80() -> dict[str, Any]:
 def features() -> dict[str, Any]:
     trace = _labelled(poisson(300_000), ("m",), ("east", "west"))
     trace = replace(trace, blocks=_beginnings(trace.input_tokens))
-    fleet = _fleet(("m",), ("east", "west"), initial=20, maximum=60)
+    fleet = serving_fleet(("m",), ("east", "west"), initial=20, maximum=60)
     pools = tuple(replace(pool, prefix_cache=True, scheduler="dpa") for pool in fleet.pools)
     fleet = replace(fleet, pools=pools, routing=Routing(instance="prefix-aware"))
     tps = float(trace.input_tokens.sum()) / trace.duration_s / len(pools)
@@ -119,7 +119,10 @@ def week() -> dict[str, Any]:
     models, regions = ("a", "b", "c", "d"), ("east", "west", "north")
     trace = _labelled(trace, models, regions)
     result = simulate(
-        trace, _fleet(models, regions, initial=2, maximum=50), UnifiedReactive(), duration_s=WEEK_S
+        trace,
+        serving_fleet(models, regions, initial=2, maximum=50),
+        UnifiedReactive(),
+        duration_s=WEEK_S,
     )
     return {
         "week10m_seconds": time.perf_counter() - began,
@@ -177,7 +180,9 @@ def _flat(instances: int) -> Fleet:
     return reference.fleet(reference.pool(instances))
 
 
-def _fleet(models: tuple[str, ...], regions: tuple[str, ...], initial: int, maximum: int) -> Fleet:
+def serving_fleet(
+    models: tuple[str, ...], regions: tuple[str, ...], initial: int, maximum: int
+) -> Fleet:
     """Llama-2-70B with grouped queries on eight H100, as the catalogue's linear profile has it."""
     profile = LinearProfile(
         "m", reference.GPU, 8, 0.0288, 3.4e-4, 0.021, 8.5e-5, 256, 2048, 500_000, reference.SOURCE

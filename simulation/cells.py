@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from simulation.arrays import IntArray
-from simulation.engine.run import simulate
+from simulation.engine.run import Watch, simulate
 from simulation.fleet import Fleet, Pool
 from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Observation, ScalingPolicy, Signals, actions_of
@@ -51,6 +51,7 @@ def simulate_cell(
     duration_s: float | None = None,
     interval_s: float = 60.0,
     progress: Callable[[float], None] | None = None,
+    watch: Watch | None = None,
 ) -> SimulationResult:
     """``simulate`` with ``trace`` the requests of one of ``cells`` and ``fleet`` all of them;
     counts and hours of the result are of all."""
@@ -64,6 +65,7 @@ def simulate_cell(
         duration_s=duration_s,
         interval_s=interval_s,
         progress=progress,
+        watch=watch,
     )
     return one if cells == 1 else _all(one, fleet, cells)
 

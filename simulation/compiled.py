@@ -1,4 +1,4 @@
-"""How hot paths are compiled: one set of options, and a cache that notices every source change.
+"""How hot paths are compiled: one set of options for all.
 
 Numba would optimise each function together with all that it calls, and make machine code of it,
 once more in every function that calls it. Here a ``kernel`` stays as it was lowered until an entry
@@ -7,16 +7,14 @@ point links all that it reaches into one module, which is optimised and made mac
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from numba import njit
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
-HERE = Path(__file__).parent
+from simulation.kernel_cache import KernelCache
 
 _njit: Callable[..., Any] = njit  # its type knows only some of its options
 # No fastmath: the same seed must give the same bytes.
@@ -73,19 +71,23 @@ class _Kernels(Compiler):
         return super().define_pipelines()
 
 
-kernel: Callable[..., Any] = _njit(pipeline_class=_Kernels, no_cpython_wrapper=True, **_ALL)
-cached_kernel: Callable[..., Any] = _njit(cache=True, **_ALL)
+def _kernels(**options: Any) -> Callable[..., Any]:
+    made: Callable[..., Any] = _njit(
+        pipeline_class=_Kernels, no_cpython_wrapper=True, **_ALL, **options
+    )
+    return made
 
 
-def source_stamp(*files: str) -> int:
-    """A number that changes with any of ``files``, patterns below this folder.
+kernel = _kernels()
+# One that becomes part of what calls it, where handing on many arrays costs more than what it does.
+# It is LLVM that puts it there: numba would infer the types of all at once, which takes twice as
+# long. Where such kernels call each other in many places, machine code grows beyond all measure:
+# the engine's then takes four times as long to compile.
+inlined_kernel = _kernels(forceinline=True)
 
-    numba's on-disk cache looks only at the file of the function it stores, not at the files of the
-    functions it calls. An entry point that closes over this number is compiled again when any of
-    them changed.
-    """
-    digest = hashlib.blake2b(digest_size=7)
-    for pattern in files:
-        for file in sorted(HERE.glob(pattern)):
-            digest.update(file.read_bytes())
-    return int.from_bytes(digest.digest(), "big")
+
+def cached_kernel(function: Callable[..., Any]) -> Any:
+    """An entry point: what Python calls, compiled when it first does and kept on disk."""
+    entry = _njit(**_ALL)(function)
+    entry._cache = KernelCache(entry)
+    return entry

@@ -17,7 +17,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.fleet import HOURS, Region
-from simulation.results import SimulationResult
+from simulation.results import Replay
 
 HOUR_S = 3600.0
 KWH_J = 3.6e6
@@ -52,7 +52,7 @@ class PoolEnergy:
         return float(self.gpu_kwh.sum() + self.host_kwh.sum()) + before + self.after_kwh
 
 
-def pool_energy(result: SimulationResult, p: int) -> PoolEnergy:
+def pool_energy(result: Replay, p: int) -> PoolEnergy:
     """Energy of pool ``p``, GPUs and hosts apart, and what it emits."""
     pool, series = result.fleet.pools[p], result.series
     region = next(region for region in result.fleet.regions if region.name == pool.region)
@@ -86,7 +86,7 @@ def pool_energy(result: SimulationResult, p: int) -> PoolEnergy:
     )
 
 
-def _busy_watts(result: SimulationResult, p: int, busy_s: FloatArray) -> FloatArray:
+def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
     """Per GPU while an iteration runs, for ``busy_s`` [intervals and what came after]."""
     pool, totals, series, after = result.fleet.pools[p], result.totals, result.series, result.after
     prefill_s = np.array([totals.prefill_s[p], after.prefill_s[p]])
@@ -98,14 +98,8 @@ def _busy_watts(result: SimulationResult, p: int, busy_s: FloatArray) -> FloatAr
     ran = (iterations > 0) & (busy_s > 0)
     if pool.power is None or not ran.any():
         return watts
-    trace = result.trace
-    served = result.requests.pool == p
-    if not served.any():  # a pool that only prefills: its requests end elsewhere
-        served = trace.model == trace.models.index(pool.model)
-    outputs = trace.output_tokens[served].astype(np.float64)
-    inputs = trace.input_tokens[served].astype(np.float64)
-    context = float((outputs * (inputs + outputs / 2)).sum() / outputs.sum())
-    keys = float((inputs**2 / 2).sum() / inputs.sum())
+    contexts, outputs, pairs, inputs = result.attention(p)
+    context, keys = float(contexts / outputs), float(pairs / inputs)
     # An iteration is counted where it ends and its time where it passes: what ends at the edge of
     # an interval may make too much of it, so intervals without one draw the mean of the others.
     iterations = iterations[ran]
@@ -118,21 +112,21 @@ def _busy_watts(result: SimulationResult, p: int, busy_s: FloatArray) -> FloatAr
     return watts
 
 
-def carbon_kg(kwh: FloatArray, region: Region, result: SimulationResult) -> float:
+def carbon_kg(kwh: FloatArray, region: Region, result: Replay) -> float:
     """What energy per interval emits: at the rate of the UTC hour its middle lies in where the
     region's grid is known by hour, else at the region's mean."""
     if region.carbon_hourly_g_per_kwh is None:
         return float(kwh.sum()) * region.carbon_g_per_kwh / 1000.0
     middle = (np.arange(len(kwh)) + 0.5) * result.series.interval_s
-    hour = ((result.trace.start_s + middle) // HOUR_S).astype(np.int64) % HOURS
+    hour = ((result.start_s + middle) // HOUR_S).astype(np.int64) % HOURS
     return float(kwh @ np.array(region.carbon_hourly_g_per_kwh)[hour]) / 1000.0
 
 
-def _g_per_kwh(region: Region, result: SimulationResult, from_s: float, to_s: float) -> float:
+def _g_per_kwh(region: Region, result: Replay, from_s: float, to_s: float) -> float:
     """Of a kWh drawn outside the window: the mean over the UTC hours of a stretch of time."""
     if region.carbon_hourly_g_per_kwh is None:
         return region.carbon_g_per_kwh
-    start_s = result.trace.start_s
+    start_s = result.start_s
     first = int((start_s + from_s) // HOUR_S)
     last = max(first, int(np.ceil((start_s + to_s) / HOUR_S)) - 1)
     return float(
@@ -140,7 +134,7 @@ def _g_per_kwh(region: Region, result: SimulationResult, from_s: float, to_s: fl
     )
 
 
-def _interval_seconds(result: SimulationResult) -> FloatArray:
+def _interval_seconds(result: Replay) -> FloatArray:
     """The last interval ends with the window."""
     count = result.series.ready.shape[1]
     edges = np.append(np.arange(count) * result.series.interval_s, result.duration_s)

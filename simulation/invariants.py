@@ -10,7 +10,15 @@ import numpy.typing as npt
 from simulation.arrays import BoolArray, FloatArray
 from simulation.errors import InvariantViolated
 from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING, STATUSES
-from simulation.results import COMPLETED, NOT_DUE, REJECTED, UNFINISHED, SimulationResult
+from simulation.results import (
+    COMPLETED,
+    NOT_DUE,
+    REJECTED,
+    UNFINISHED,
+    Replay,
+    RequestLog,
+    SimulationResult,
+)
 
 # Sums of millions of durations, in seconds relative to the whole.
 TOLERANCE = 1e-6
@@ -18,9 +26,27 @@ TOLERANCE = 1e-6
 
 def check(result: SimulationResult) -> None:
     """Raise ``InvariantViolated`` unless ``result`` obeys conservation, causality and hours."""
-    _conservation(result)
-    _causality(result)
-    _hours(result)
+    log, arrived = result.requests, len(result.trace)
+    check_requests(log, arrived, result.duration_s)
+    check_totals(
+        result,
+        arrived=arrived,
+        rejected=int((log.outcome == REJECTED).sum()),
+        last_s=float(np.nanmax(log.last_token_s, initial=0.0)),
+    )
+
+
+def check_requests(log: RequestLog, arrived: int, duration_s: float) -> None:
+    """Conservation and causality, of the ``arrived`` requests of a log."""
+    _conservation(log, arrived)
+    _causality(log, duration_s)
+
+
+def check_totals(result: Replay, *, arrived: int, rejected: int, last_s: float) -> None:
+    """Hours, and what its requests came to: the last one ended at ``last_s``."""
+    refused = sum(result.reject_reasons.values())
+    _law(rejected == refused <= arrived, "rejections by reason do not add up")
+    _hours(result, last_s)
 
 
 def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open: int) -> None:
@@ -53,9 +79,7 @@ def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open
             _law(instances[name] == 0, f"an idle instance is left with {name}")
 
 
-def _conservation(result: SimulationResult) -> None:
-    log = result.requests
-    arrived = len(result.trace)
+def _conservation(log: RequestLog, arrived: int) -> None:
     for name in (
         "outcome",
         "reason",
@@ -73,8 +97,6 @@ def _conservation(result: SimulationResult) -> None:
         total == arrived == counts.sum(),
         "arrived is not completed + rejected + unfinished + not yet due",
     )
-    refused = sum(result.reject_reasons.values())
-    _law(counts[REJECTED] == refused, "rejections by reason do not add up")
     _law(
         (log.reason >= 0) == (log.outcome == REJECTED), "a rejection without reason, or the reverse"
     )
@@ -85,18 +107,17 @@ def _conservation(result: SimulationResult) -> None:
     _law(log.pool[log.outcome == REJECTED] < 0, "a rejected request was served")
 
 
-def _causality(result: SimulationResult) -> None:
-    log = result.requests
+def _causality(log: RequestLog, duration_s: float) -> None:
     started = np.isfinite(log.first_token_s)
     # One ulp of slack: iteration boundaries are products, arrivals are given.
-    slack = 1e-9 * (1.0 + result.duration_s)
+    slack = 1e-9 * (1.0 + duration_s)
     _law(log.ttft_s[started] >= -slack, "a first token came before its arrival")
     done = log.outcome == COMPLETED
     _law(log.last_token_s[done] >= log.first_token_s[done], "a last token came before the first")
     _law(log.e2e_s[done] >= log.ttft_s[done], "end to end is shorter than the first token")
 
 
-def _hours(result: SimulationResult) -> None:
+def _hours(result: Replay, last_s: float) -> None:
     series, totals = result.series, result.totals
     intervals = series.ready.shape[1]
     starts = np.arange(intervals) * series.interval_s
@@ -113,16 +134,11 @@ def _hours(result: SimulationResult) -> None:
     late = after.prefill_s + after.decode_s
     _law(late <= after.kept_s + TOLERANCE * (1 + after.kept_s), "work after the window is not paid")
     _law((late > 0) | (after.kept_s == 0), "an instance without work is paid after the window")
-    free = _ended_after(result) and not late.sum() > 0
+    free = last_s > result.duration_s and not late.sum() > 0
     _law(not free, "requests finished after the window for nothing")
     _law((totals.before_s == 0) | (totals.starts.sum(axis=1) > 0), "starts were paid, none made")
     negative = min(getattr(totals, k).min() for k in ("starting_s", "idle_s", "prefill_s"))
     _law(negative >= -TOLERANCE, "hours are negative")
-
-
-def _ended_after(result: SimulationResult) -> bool:
-    """Whether a request ended after the window."""
-    return bool((result.requests.last_token_s > result.duration_s).any())
 
 
 def _close(a: FloatArray, b: FloatArray) -> BoolArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -15,15 +16,20 @@ from simulation.results import (
     REJECTED,
     SOURCES,
     UNFINISHED,
+    Replay,
     RequestLog,
     SimulationResult,
 )
+from simulation.trace import Trace
 
 HOUR_S = 3600.0
 WHOLE = (  # of all requests together, as of each group of them
     "arrived", "completed", "rejected", "unfinished", "not_due", "input_tokens", "output_tokens",
     "ttft_ms", "tbt_ms", "e2e_ms",
 )  # fmt: skip
+SPANS = ("ttft", "tbt", "e2e")  # that a request has, and of them ...
+BRIEF = ("ttft", "e2e")  # ... those that a search goes by
+NOTHING = np.zeros(0)
 HOUR_REQUESTS = 100  # of a tier, for its attainment in an hour to mean something
 
 
@@ -131,11 +137,15 @@ class Summary(Usage):
 def meets_slo(result: SimulationResult) -> BoolArray:
     """Per request, whether it completed within every limit of its tier (X4). A one-token answer
     has no gaps and so meets any TBT limit."""
-    ok: BoolArray = np.equal(result.requests.outcome, COMPLETED)
-    tiers = {tier.name: tier for tier in result.fleet.tiers}
-    for code, name in enumerate(result.trace.tiers):
-        of_tier = result.trace.tier == code
-        ok &= ~of_tier | within_limits(result.requests, tiers[name])
+    return in_time(result.requests, result.trace, result.fleet.tiers)
+
+
+def in_time(log: RequestLog, trace: Trace, tiers: Sequence[Tier]) -> BoolArray:
+    """The same of the requests of ``trace`` with what came of them."""
+    ok: BoolArray = np.equal(log.outcome, COMPLETED)
+    known = {tier.name: tier for tier in tiers}
+    for code, name in enumerate(trace.tiers):
+        ok &= ~(trace.tier == code) | within_limits(log, known[name])
     return ok
 
 
@@ -167,20 +177,24 @@ def _worst_hour(result: SimulationResult, ok: BoolArray) -> dict[str, float | No
         np.bincount(place[rows], minlength=tiers * (hour.max(initial=0) + 1)).reshape(-1, tiers)
         for rows in (due, due & ok)
     )
+    return least_hour(arrived, met, trace.tiers)
+
+
+def least_hour(arrived: IntArray, met: IntArray, tiers: Sequence[str]) -> dict[str, float | None]:
+    """By tier the least share of ``met`` over hours, of ``[hours, tiers]`` requests due."""
     share = np.where(arrived >= HOUR_REQUESTS, met / np.maximum(arrived, 1), np.inf)
     least = share.min(axis=0).tolist()
-    return {
-        name: one if one < np.inf else None for name, one in zip(trace.tiers, least, strict=True)
-    }
+    return {name: one if one < np.inf else None for name, one in zip(tiers, least, strict=True)}
 
 
 def tiers_met(result: SimulationResult) -> dict[str, bool]:
     """By tier, whether attainment reaches its target; a tier without requests is met."""
-    return _reached(result, attainment(result))
+    return reached(result.fleet.tiers, attainment(result))
 
 
-def _reached(result: SimulationResult, shares: dict[str, float | None]) -> dict[str, bool]:
-    target = {tier.name: tier.attainment for tier in result.fleet.tiers}
+def reached(tiers: Sequence[Tier], shares: dict[str, float | None]) -> dict[str, bool]:
+    """By tier, whether its share reaches its target."""
+    target = {tier.name: tier.attainment for tier in tiers}
     return {name: share is None or share >= target[name] for name, share in shares.items()}
 
 
@@ -194,38 +208,58 @@ def within_limits(log: RequestLog, tier: Tier) -> BoolArray:
     return ok
 
 
-def summarise(result: SimulationResult) -> Summary:
-    """All figures of X1 and X2 for one result."""
-    trace, fleet = result.trace, result.fleet
+def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
+    """All figures of X1 and X2 for one result; ``brief``, what a search goes by, which is most of
+    its time with so many requests: nothing by model, and no percentiles but TTFT and E2E of tiers
+    that wait for nobody, of all requests where there is none."""
+    trace = result.trace
     ok = meets_slo(result)
     requests = _Requests.of(result, ok)
-    whole = requests.summary()
-    tiers = dict(zip(trace.tiers, requests.by(trace.tier, len(trace.tiers)), strict=True))
+    known, every = {tier.name: tier for tier in result.fleet.tiers}, len(trace.tiers)
+    prompt = [not known[name].deferrable for name in trace.tiers]
+    whole = requests.summary(() if brief and any(prompt) else SPANS)
+    spans = [SPANS if not brief else BRIEF if its else () for its in prompt]
+    tiers = dict(zip(trace.tiers, requests.by(trace.tier, every, spans), strict=True))
+    models = {} if brief else _by_model(requests, trace)
+    in_time = sum(
+        int(tokens[ok].sum(dtype=np.int64)) for tokens in (trace.input_tokens, trace.output_tokens)
+    )
+    return summary_of(result, whole, tiers, models, _worst_hour(result, ok), result.cells * in_time)
+
+
+def _by_model(requests: _Requests, trace: Trace) -> dict[str, dict[str, GroupSummary]]:
     regions = len(trace.regions)
     places = requests.by(
         trace.model.astype(np.int64) * regions + trace.region, len(trace.models) * regions
     )
-    models = {
+    return {
         model: dict(zip(trace.regions, places[m * regions : (m + 1) * regions], strict=True))
         for m, model in enumerate(trace.models)
     }
+
+
+def summary_of(
+    result: Replay,
+    whole: GroupSummary,
+    tiers: dict[str, GroupSummary],
+    models: dict[str, dict[str, GroupSummary]],
+    worst_hour: dict[str, float | None],
+    tokens_in_time: int,
+) -> Summary:
+    """The figures of a replay, of whose requests those are known that are given."""
     shares = {name: group.attainment for name, group in tiers.items()}
-    pools = tuple(_pool(result, p) for p in range(len(fleet.pools)))
+    pools = tuple(pool_summary(result, p) for p in range(len(result.fleet.pools)))
     return Summary(
         policy=result.policy,
         seed=result.seed,
         duration_s=result.duration_s,
         reject_reasons=dict(result.reject_reasons),
         slo_attainment=shares,
-        worst_hour=_worst_hour(result, ok),
-        slo_met=_reached(result, shares),
-        starts=_starts(result.totals.starts.sum(axis=0)),
+        worst_hour=worst_hour,
+        slo_met=reached(result.fleet.tiers, shares),
+        starts=starts_by_source(result.totals.starts.sum(axis=0)),
         retried=int(result.totals.retried.sum()),
-        tokens_in_time=result.cells
-        * sum(
-            int(tokens[ok].sum(dtype=np.int64))
-            for tokens in (trace.input_tokens, trace.output_tokens)
-        ),
+        tokens_in_time=tokens_in_time,
         wall_seconds=result.wall_seconds,
         tiers=tiers,
         models=models,
@@ -255,20 +289,24 @@ class _Requests:
         tokens = trace.input_tokens, trace.output_tokens
         return cls(result.cells, log.outcome, ok, *tokens, log.ttft_s, log.tbt_s, log.e2e_s)
 
-    def by(self, group: Array, groups: int) -> list[GroupSummary]:
-        """Of each of ``groups``, by the number of the ``group`` ``[requests]`` that it is of."""
+    def by(
+        self, group: Array, groups: int, spans: Sequence[Sequence[str]] = ()
+    ) -> list[GroupSummary]:
+        """Of each of ``groups``, by the number of the ``group`` ``[requests]`` that it is of, with
+        percentiles of its ``spans``, of all where none are given."""
+        spans = spans or [SPANS] * groups
         if groups == 1:
-            return [self.summary()]
+            return [self.summary(spans[0])]
         order = np.argsort(group.astype(np.min_scalar_type(groups)), kind="stable")
         edges = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=groups))])
         grouped = self._at(order)
-        return [grouped._at(slice(*edges[i : i + 2])).summary() for i in range(groups)]
+        return [grouped._at(slice(*edges[i : i + 2])).summary(spans[i]) for i in range(groups)]
 
     def _at(self, rows: Array | slice) -> _Requests:
         arrays = (getattr(self, one.name)[rows] for one in fields(self)[1:])
         return _Requests(self.cells, *arrays)
 
-    def summary(self) -> GroupSummary:
+    def summary(self, spans: Sequence[str] = SPANS) -> GroupSummary:
         counts = self.cells * np.bincount(self.outcome, minlength=4)
         done = self.outcome == COMPLETED
         due = int(counts.sum() - counts[NOT_DUE])  # and what is not is not in time either
@@ -280,9 +318,9 @@ class _Requests:
             attainment=self.cells * int(self.ok.sum()) / due if due else None,
             input_tokens=self.cells * int(self.input_tokens[done].sum(dtype=np.int64)),
             output_tokens=self.cells * int(self.output_tokens[done].sum(dtype=np.int64)),
-            ttft_ms=_percentiles(self.ttft_s),
-            tbt_ms=_percentiles(self.tbt_s),
-            e2e_ms=_percentiles(self.e2e_s),
+            ttft_ms=_percentiles(self.ttft_s if "ttft" in spans else NOTHING),
+            tbt_ms=_percentiles(self.tbt_s if "tbt" in spans else NOTHING),
+            e2e_ms=_percentiles(self.e2e_s if "e2e" in spans else NOTHING),
             not_due=int(counts[NOT_DUE]),
         )
 
@@ -295,7 +333,8 @@ def _percentiles(seconds: FloatArray) -> Percentiles:
     return Percentiles(float(known.mean()), float(p50), float(p95), float(p99))
 
 
-def _pool(result: SimulationResult, p: int) -> PoolSummary:
+def pool_summary(result: Replay, p: int) -> PoolSummary:
+    """Hours, energy and cost of pool ``p``."""
     pool, totals, series = result.fleet.pools[p], result.totals, result.series
     after = result.after
     gpus = pool.gpus_per_instance
@@ -335,12 +374,13 @@ def _pool(result: SimulationResult, p: int) -> PoolSummary:
         iterations=int(totals.iterations[p]),
         preemptions=int(totals.preemptions[p]),
         outside_iterations=int(totals.outside[p]),
-        starts=_starts(totals.starts[p]),
+        starts=starts_by_source(totals.starts[p]),
         failures=int(totals.failures[p]),
         failed_starts=int(totals.failed_starts[p]),
         reinstated=int(totals.reinstated[p]),
     )
 
 
-def _starts(counts: IntArray) -> dict[str, int]:
+def starts_by_source(counts: IntArray) -> dict[str, int]:
+    """Of ``counts [sources]``."""
     return {source: int(n) for source, n in zip(SOURCES, counts, strict=True)}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from simulation.arrays import Int32Array
 from simulation.fleet import Fleet
 from simulation.trace import Trace
 
@@ -104,19 +106,54 @@ class AfterWindow:
     output_tokens: FloatArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SimulationResult:
-    """One policy replayed on one trace. ``metrics.summarise`` turns it into the figures of X1."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Replay(ABC):
+    """One policy replayed on one trace: what is known of it but for its requests."""
 
     policy: str
     seed: int
     fleet: Fleet
-    trace: Trace
     duration_s: float  # of the window; series and totals are of it, stragglers finish after it
-    requests: RequestLog
     series: PoolSeries
     totals: PoolTotals
     after: AfterWindow
     reject_reasons: dict[str, int]
     wall_seconds: float
+
+    @property
+    @abstractmethod
+    def start_s(self) -> float:
+        """UTC epoch seconds of the window's start."""
+
+    @abstractmethod
+    def attention(self, p: int) -> FloatArray:
+        """Sums of ``attention_terms`` over the requests that pool ``p`` served, of all of its model
+        where it served none to the end (a pool that only prefills)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SimulationResult(Replay):
+    """With every request. ``metrics.summarise`` turns it into the figures of X1."""
+
+    trace: Trace
+    requests: RequestLog
     cells: int = 1  # that each request of the trace stands for (simulation.cells)
+
+    @property
+    def start_s(self) -> float:
+        return self.trace.start_s
+
+    def attention(self, p: int) -> FloatArray:
+        trace = self.trace
+        served = self.requests.pool == p
+        if not served.any():
+            served = trace.model == trace.models.index(self.fleet.pools[p].model)
+        terms = attention_terms(trace.input_tokens[served], trace.output_tokens[served])
+        return np.asarray(terms.sum(axis=1))
+
+
+def attention_terms(inputs: Int32Array, outputs: Int32Array) -> FloatArray:
+    """Of each request, ``[4, requests]``: contexts that its output tokens attend to and how many
+    those are, pairs in the attention of its prompt and prompt tokens."""
+    isl, osl = inputs.astype(np.float64), outputs.astype(np.float64)
+    return np.stack([osl * (isl + osl / 2), osl, isl**2 / 2, isl])

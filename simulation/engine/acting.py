@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,35 +19,49 @@ ALL = np.iinfo(np.int64).max
 
 def place(s: State, fleet: Fleet, wanted: npt.NDArray[np.int64]) -> None:
     """The instances of time 0, shape ``[pools]``."""
-    entry.place(s, _of_pools(wanted, np.int64, fleet, "instance count"))
+    entry.place(s.handle, _of_pools(wanted, np.int64, fleet, "instance count"))
 
 
-def act(s: State, fleet: Fleet, asked: Actions, now: float) -> None:
-    """Carry out ``asked`` at ``now``: limits and speeds first, so that new runs have them."""
-    if asked.speed is not None:
-        if not np.all((asked.speed > 0) & np.isfinite(asked.speed)):
-            raise SimulationError("A policy's speeds must be above 0: 1 is that of the profile.")
-        entry.speed(s, _of_pools(asked.speed, np.float64, fleet, "speed"), now)
-    if asked.max_batch is not None or asked.kv_share is not None:
-        _limit(s, fleet, asked, now)
-    if asked.link_share is not None:
-        _slow_links(s, fleet, asked.link_share)
-    _share_out(s, fleet, asked.shares)
-    targets = _of_pools(asked.targets, np.int64, fleet, "instance count")
-    lend = np.zeros(len(fleet.pools), np.bool_) if asked.lend is None else asked.lend
-    if not 0 <= asked.soft_s < np.inf:
-        raise SimulationError("A policy's soft_s must be a number of seconds >= 0.")
-    given = np.zeros(len(fleet.pools), np.bool_) if asked.firm is None else asked.firm
-    firm = _of_pools(given, np.bool_, fleet, "firm")
-    keep = np.full(len(fleet.pools), ALL) if asked.keep_lent is None else asked.keep_lent
-    entry.scale(
-        s,
-        targets,
-        np.where(firm, 0.0, float(asked.soft_s)),
-        _of_pools(lend, np.bool_, fleet, "lend"),
-        _of_pools(keep, np.int64, fleet, "keep_lent"),
-        now,
-    )
+class Actor:
+    """Carries out what is asked for; what most policies leave out is made once."""
+
+    def __init__(self, s: State, fleet: Fleet) -> None:
+        pools = len(fleet.pools)
+        self._s, self._fleet = s, fleet
+        self._firm = np.zeros(pools)
+        self._off = np.zeros(pools, np.bool_)
+        self._keep = np.full(pools, ALL)
+
+    def act(self, asked: Actions, now: float) -> None:
+        """At ``now``: limits and speeds first, so that new runs have them."""
+        s, fleet = self._s, self._fleet
+        if asked.speed is not None:
+            if not np.all((asked.speed > 0) & np.isfinite(asked.speed)):
+                raise SimulationError("A policy's speeds must be above 0: 1 is the profile's.")
+            entry.speed(s.handle, _of_pools(asked.speed, np.float64, fleet, "speed"), now)
+        if asked.max_batch is not None or asked.kv_share is not None:
+            _limit(s, fleet, asked, now)
+        if asked.link_share is not None:
+            _slow_links(s, fleet, asked.link_share)
+        _share_out(s, fleet, asked.shares)
+        lend, keep = self._off, self._keep
+        if asked.lend is not None:
+            lend = _of_pools(asked.lend, np.bool_, fleet, "lend")
+        if asked.keep_lent is not None:
+            keep = _of_pools(asked.keep_lent, np.int64, fleet, "keep_lent")
+        targets = _of_pools(asked.targets, np.int64, fleet, "instance count")
+        entry.scale(s.handle, targets, self._soft(asked), lend, keep, now)
+
+    def _soft(self, asked: Actions) -> FloatArray:
+        """For how many seconds what each pool takes out can be had back."""
+        if asked.soft_s == 0:
+            return self._firm
+        if not 0 <= asked.soft_s < np.inf:
+            raise SimulationError("A policy's soft_s must be a number of seconds >= 0.")
+        soft = np.full(len(self._firm), float(asked.soft_s))
+        if asked.firm is not None:
+            soft[_of_pools(asked.firm, np.bool_, self._fleet, "firm")] = 0.0
+        return soft
 
 
 def _slow_links(s: State, fleet: Fleet, given: FloatArray) -> None:
@@ -67,7 +83,7 @@ def _limit(s: State, fleet: Fleet, asked: Actions, now: float) -> None:
     if asked.kv_share is not None and not np.all((share >= 0) & (share <= 1)):
         raise SimulationError("A policy's kv_share must be a share between 0 and 1.")
     limits = _of_pools(batch, np.int64, fleet, "max_batch")
-    entry.limit(s, limits, _of_pools(share, np.float64, fleet, "kv_share"), now)
+    entry.limit(s.handle, limits, _of_pools(share, np.float64, fleet, "kv_share"), now)
 
 
 def _share_out(s: State, fleet: Fleet, shares: npt.NDArray[np.float64] | None) -> None:
@@ -86,8 +102,11 @@ def _share_out(s: State, fleet: Fleet, shares: npt.NDArray[np.float64] | None) -
 
 def _of_pools(
     values: npt.ArrayLike, kind: type[np.generic], fleet: Fleet, what: str
-) -> npt.NDArray[np.generic]:
-    out = np.array(values, kind, order="C")  # writable: one compiled signature
+) -> npt.NDArray[Any]:
+    """As compiled code takes them, writable and as C has it: one compiled signature."""
+    out = values
+    if not isinstance(out, np.ndarray) or out.dtype != kind or not out.flags.carray:
+        out = np.array(values, kind, order="C")
     if out.shape != (len(fleet.pools),):
         raise SimulationError(f"A policy must name one {what}, one per pool of the fleet.")
     return out

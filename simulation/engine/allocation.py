@@ -36,22 +36,29 @@ COMPUTE_TOKENS = 2048  # prompt tokens of an iteration in which computing binds,
 WATERMARK = 0.01  # share of KV kept free at admission; vLLM's default
 
 
+class More(NamedTuple):
+    """Of requests that come later, with those there are."""
+
+    requests: int  # at most
+    tokens: int  # of the largest, input and output
+
+
 def allocate(
-    trace: Trace, fleet: Fleet, duration_s: float, interval_s: float, seed: int = 0
+    trace: Trace,
+    fleet: Fleet,
+    duration_s: float,
+    interval_s: float,
+    seed: int = 0,
+    more: More | None = None,
 ) -> State:
     """The state before time 0: no instance yet, and requests that nothing can serve rejected."""
     takers = services(fleet)
     regions = [region.name for region in fleet.regions]
     n = len(trace)
-    if n >= 1 << REQUEST_BITS:
-        raise SimulationError(
-            f"The trace has {n:,} requests and {(1 << REQUEST_BITS) - 1:,} can be simulated at "
-            "once: choose a shorter window, or scale the traffic down."
-        )
-    requests = _requests(trace, fleet, takers)
+    requests = request_records(trace, fleet, takers)
     pools, curves = _pools(fleet)
     slots = int(pools["maximum"].sum())
-    batch = max(1, min(int(pools["max_batch"].max()), n))
+    batch = max(1, min(int(pools["max_batch"].max()), more.requests if more else n))
     if slots * batch > MOST_PLACES:
         raise SimulationError(
             f"The pools may grow to {slots:,} instances, with up to {batch:,} requests in a batch; "
@@ -68,12 +75,12 @@ def allocate(
     tier_gap = _limits(tier.tbt_s for tier in fleet.tiers)
     tier_end = _limits(tier.e2e_s for tier in fleet.tiers)
     first_come = all(pool.scheduler == "fcfs" for pool in fleet.pools)
-    needs = (trace.input_tokens.astype(np.int64) + trace.output_tokens)[
-        requests["outcome"] != REJECTED
-    ]
-    pools["needed"] = np.minimum(pools["longest"], needs.max(initial=1))
+    taken = requests["outcome"] != REJECTED
+    needs = trace.input_tokens.astype(np.int64) + trace.output_tokens
+    longest = more.tokens if more else needs.max(initial=1, where=taken)
+    pools["needed"] = np.minimum(pools["longest"], longest)
     clock = np.zeros(1, CLOCK)
-    clock["open"] = int((requests["outcome"] != REJECTED).sum())
+    clock["open"] = int(taken.sum())
     clock["duration"], clock["interval"] = duration_s, interval_s
     clock["groups"], clock["retries"] = pools["group"].max(initial=-1) + 1, fleet.retries
     if fleet.registration is not None:
@@ -213,14 +220,25 @@ def _handover(takers: dict[Service, tuple[int, ...]]) -> Array:
     return out
 
 
-def _requests(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int, ...]]) -> Array:
-    requests = np.zeros(len(trace), REQUEST)
+def check_count(n: int) -> None:
+    """Whether the engine can number so many requests at once."""
+    if n >= 1 << REQUEST_BITS:
+        raise SimulationError(
+            f"The trace has {n:,} requests and {(1 << REQUEST_BITS) - 1:,} can be simulated at "
+            "once: choose a shorter window, or scale the traffic down."
+        )
+
+
+def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int, ...]]) -> Array:
+    """``[requests]``, before they arrive; those that nothing can serve are rejected."""
+    check_count(len(trace))
+    requests = np.empty(len(trace), REQUEST)
+    # Whole records, as words: each field by itself is a pass over all, a record as such is slower.
+    requests.view(np.uint64).reshape(len(trace), REQUEST.itemsize // 8)[:] = _blank().view(
+        np.uint64
+    )
     requests["arrival"] = trace.arrival_s
     requests["isl"], requests["osl"] = trace.input_tokens, trace.output_tokens
-    requests["first"] = requests["last"] = np.nan
-    requests["next"] = requests["newer"] = requests["older"] = requests["pool"] = -1
-    requests["serving"] = requests["sender"] = -1
-    requests["outcome"] = UNFINISHED
     first = np.full((len(trace.models), len(trace.tiers)), -1, np.int16)
     for i, service in enumerate(takers):
         if not service.takes_over:
@@ -244,15 +262,25 @@ def _requests(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int, ...]]
     need = trace.input_tokens.astype(np.int64) + trace.output_tokens
     beyond = ~unserved & (need > context[requests["model"]])
     too_long = ~unserved & ~beyond & (need > longest[requests["model"]])
-    requests["reason"] = -1
     for reason, which in (
         (NO_POOL, unserved & ~known),
         (NO_TIER, unserved & known),
         (BEYOND_CONTEXT, beyond),
         (TOO_LONG, too_long),
     ):
-        requests["outcome"][which], requests["reason"][which] = REJECTED, REASONS.index(reason)
+        if which.any():
+            requests["outcome"][which], requests["reason"][which] = REJECTED, REASONS.index(reason)
     return requests
+
+
+def _blank() -> Array:
+    """The record of a request of which nothing has become yet."""
+    blank = np.zeros(1, REQUEST)
+    blank["first"] = blank["last"] = np.nan
+    for nowhere in ("next", "newer", "older", "pool", "serving", "sender", "reason"):
+        blank[nowhere] = -1
+    blank["outcome"] = UNFINISHED
+    return blank
 
 
 def _codes(names: tuple[str, ...], known: Sequence[str | None]) -> npt.NDArray[np.int16]:
@@ -261,6 +289,17 @@ def _codes(names: tuple[str, ...], known: Sequence[str | None]) -> npt.NDArray[n
 
 def _longest(pool: Pool) -> int:
     return min(pool.profile.kv_capacity_tokens, pool.max_context or NO_LIMIT)
+
+
+def _start_s(fleet: Fleet, pool: Pool) -> float:
+    """Of the profile; a decode instance's requests began on prefill instances, the slowest of which
+    counts."""
+    first = [
+        one.profile.start_s
+        for one in fleet.pools
+        if pool.role == "decode" and (one.role, one.model) == ("prefill", pool.model)
+    ]
+    return max(first, default=pool.profile.start_s)
 
 
 def _pools(fleet: Fleet) -> tuple[Array, Array]:
@@ -283,7 +322,7 @@ def _pools(fleet: Fleet) -> tuple[Array, Array]:
             WHEN_FULL.index(pool.when_full),
         )
         row["tau_n"], row["tau_p"] = pool.tau_n_s, pool.tau_p_s
-        row["longest"] = _longest(pool)
+        row["longest"], row["start_s"] = _longest(pool), _start_s(fleet, pool)
         row["watermark"] = int(WATERMARK * profile.kv_capacity_tokens)
         router = fleet.routing.decode if pool.role == "decode" else fleet.routing.instance
         row["router"], row["batching"] = ROUTERS.index(router), BATCHING.index(pool.batching)

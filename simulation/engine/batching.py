@@ -79,7 +79,7 @@ def _complete(s: Any, slot: int, r: int, t: float) -> None:
         gap = (t - request.first) / (request.osl - 1)
         pool.tbt_sum += gap
         pool.tbt_n += 1
-    end = t + s.latency[request.home, pool.region] - request.arrival
+    end = t + s.latency[request.home, pool.region] + pool.start_s - request.arrival
     pool.done += 1
     if gap > s.tier_gap[request.tier] or end > s.tier_end[request.tier]:
         pool.late_done += 1
@@ -300,7 +300,7 @@ def finish_run(s: Any, slot: int, t: float) -> int:
         instance.pending -= request.isl + request.generated - request.cached
         if np.isnan(request.first):
             request.first = t
-            ttft = t + s.latency[request.home, pool.region] - request.arrival
+            ttft = t + s.latency[request.home, pool.region] + pool.start_s - request.arrival
             pool.ttft_sum += ttft
             pool.ttft_n += 1
             if ttft > s.tier_limit[request.tier]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from simulation.engine import entry
+from simulation.engine.feeding import Feed
 from simulation.engine.state import State
 
 EVENTS = 300_000  # between two looks at the clock on the wall, less than a second
@@ -25,11 +26,13 @@ class Clockwork:
         faults: npt.NDArray[Any],
         duration_s: float,
         progress: Callable[[float], None] | None,
+        feed: Feed,
     ) -> None:
         self._s = s
         self._faults = faults
         self._duration_s = duration_s
         self._progress = progress
+        self._feed = feed
         self._next = 0
         self._reported = 0.0
         self._told_at = time.monotonic()
@@ -41,7 +44,7 @@ class Clockwork:
             at = float(event["time"])
             self._through(at)
             entry.fault(
-                self._s,
+                self._s.handle,
                 int(event["kind"]),
                 int(event["where"]),
                 int(event["place"]),
@@ -54,7 +57,13 @@ class Clockwork:
         self._tell(until / self._duration_s)
 
     def _through(self, until: float) -> None:
-        while not entry.advance(self._s, until, EVENTS):
+        while self._feed.next_s < until:
+            self._events(self._feed.next_s)
+            self._feed.refill(self._s)
+        self._events(until)
+
+    def _events(self, until: float) -> None:
+        while not entry.advance(self._s.handle, until, EVENTS):
             clock, requests = self._s.clock[0], self._s.requests
             coming = int(clock["arrival"])
             reached = requests[coming]["arrival"] if coming < len(requests) else until

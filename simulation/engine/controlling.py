@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulation.engine import acting
+from simulation.engine.acting import Actor
 from simulation.engine.observing import Observer
 from simulation.engine.state import State
 from simulation.faults import ControllerOutage
@@ -19,6 +19,7 @@ class Controller:
 
     def __init__(self, s: State, fleet: Fleet, policy: ScalingPolicy) -> None:
         self._s, self._fleet, self._policy = s, fleet, policy
+        self._actor = Actor(s, fleet)
         self._observe = Observer(s, policy)
         self._outages = [one for one in fleet.faults if isinstance(one, ControllerOutage)]
         self._forgets = False
@@ -33,7 +34,7 @@ class Controller:
         if self._forgets:
             self._forgets = False
             self._policy.reset(self._present())
-        acting.act(self._s, self._fleet, actions_of(self._policy.decide(observation)), now)
+        self._actor.act(actions_of(self._policy.decide(observation)), now)
 
     def _present(self) -> Fleet:
         """The fleet as it is now, as one to begin with."""

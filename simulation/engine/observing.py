@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulation.arrays import Array, FloatArray
+from simulation.arrays import Array, FloatArray, IntArray
 from simulation.engine import entry, signals
+from simulation.engine.reading import AMOUNTS, COUNTS
 from simulation.engine.state import State
 from simulation.policy import Observation, ScalingPolicy, Signals
 
@@ -21,14 +22,9 @@ class Observer:
         self._s = s
         self._wants_signals = bool(getattr(policy, "wants_signals", False))
         self._router_pool = router_pools(s)
-        counts = s.pools["service_count"]
-        self._pool_of_service = np.repeat(np.arange(len(s.pools)), counts)
-        self._serves = counts > 0
-        # A service of each pool; one that serves nobody is asked for nothing.
-        starts = s.pool_services[np.where(self._serves, s.pools["services"], 0)]
-        self._model_of_pool = s.service_model[
-            np.where(s.handover[starts, 1] >= 0, s.handover[starts, 1], starts)
-        ]
+        self._asked_of = _asked_of(s)
+        models = int(s.service_model.max(initial=-1)) + 1
+        self._asked = np.zeros((models, s.asked_tokens.shape[1]), np.int64)
         self._observed_s = 0.0
         self._served_s = np.zeros(len(s.pools))
         self._preemptions = np.zeros(len(s.pools), np.int64)
@@ -36,43 +32,30 @@ class Observer:
     def __call__(self, now: float) -> Observation:
         """A pool without ready instances counts as full while requests wait for it at the router,
         and those count among its waiting: else nothing would ever call for its first instance."""
-        s = self._s
+        pools = len(self._served_s)
         since_s, self._observed_s = now - self._observed_s, now
-        utilisation, load = np.zeros(len(s.pools)), np.zeros(len(s.pools))
-        entry.observe(s, now, utilisation, load, self._wants_signals)
-        waiting = s.pools["waiting"].copy()
-        np.add.at(waiting, self._router_pool, s.router_waiting)
-        nobody = (s.pools["ready"] == 0) & (waiting > 0)
-        utilisation[nobody] = load[nobody] = 1.0
-        input_tps = s.pools["arrived_tokens"] / since_s
-        s.pools["arrived_tokens"] = 0
-        deferred = np.bincount(
-            self._pool_of_service, s.deferred_count[s.pool_services], len(s.pools)
-        )
+        counts = np.empty((len(COUNTS), pools), np.int64)
+        amounts = np.empty((len(AMOUNTS), pools))
+        entry.observe(
+            self._s.handle, now, since_s, self._router_pool, self._asked_of, self._asked,
+            counts, amounts, self._wants_signals,
+        )  # fmt: skip
+        ready, starting, draining, spare, waiting, deferred = counts
+        utilisation, load, input_tps, asked_tps = amounts
         return Observation(
             time_s=now,
-            ready=s.pools["ready"].copy(),
-            starting=s.pools["starting"].copy(),
-            draining=s.pools["draining"].copy(),
+            ready=ready,
+            starting=starting,
+            draining=draining,
             utilisation=utilisation,
             waiting=waiting,
             input_tps=input_tps,
             signals=self._signals(since_s) if self._wants_signals else None,
-            deferred=deferred.astype(np.int64),
-            spare=s.pools["lent"].copy(),
+            deferred=deferred,
+            spare=spare,
             load=load,
-            asked_tps=self._asked() / since_s,
+            asked_tps=asked_tps,
         )
-
-    def _asked(self) -> FloatArray:
-        """Tokens asked for in the region of each pool of its model, counted anew from now on."""
-        s = self._s
-        there = s.service_model >= 0
-        of_model = np.zeros((s.service_model.max(initial=-1) + 1, s.asked_tokens.shape[1]))
-        np.add.at(of_model, s.service_model[there], s.asked_tokens[there])
-        s.asked_tokens[:] = 0
-        asked: FloatArray = of_model[self._model_of_pool, s.pools["region"]]
-        return np.where(self._serves, asked, 0.0)
 
     def _signals(self, since_s: float) -> Signals:
         pools = self._s.pools
@@ -104,6 +87,15 @@ def _over(amount: Array, of: Array) -> FloatArray:
     there = of > 0
     out: FloatArray = np.where(there, amount / np.where(there, of, 1), np.nan)
     return out
+
+
+def _asked_of(s: State) -> IntArray:
+    """``[pools]``: the model whose tokens are asked of a pool, that of a service of it or, where
+    requests come to it after their first token, of where they began; -1: it serves nobody."""
+    serves = s.pools["service_count"] > 0
+    first = s.pool_services[np.where(serves, s.pools["services"], 0)]
+    began = np.where(s.handover[first, 1] >= 0, s.handover[first, 1], first)
+    return np.where(serves, s.service_model[began], -1)
 
 
 def router_pools(s: State) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import numpy.typing as npt
 
@@ -39,19 +41,29 @@ def request_log(s: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
     outcome = requests["outcome"].copy()
     outcome[(outcome == UNFINISHED) & not_due] = NOT_DUE
     pool = requests["pool"].copy()
-    away = np.where(pool < 0, 0.0, s.latency[requests["home"], s.pools["region"][pool]])
-    osl = requests["osl"]
+    first, last = requests["first"].copy(), requests["last"].copy()
+    arrival = requests["arrival"].copy()
+    nowhere = len(s.pools)  # the column of requests that no pool has: place -1
+    away = np.zeros((len(s.latency), nowhere + 1))
+    away[:, :nowhere] = s.latency[:, s.pools["region"]] + s.pools["start_s"]
+    back = away[requests["home"], pool]  # seconds that a request was on its way
+    osl = requests["osl"].copy()
     gaps = np.where(osl > 1, osl - 1.0, np.nan)
     return RequestLog(
         outcome=outcome,
         reason=requests["reason"].copy(),
         pool=pool,
-        first_token_s=requests["first"].copy(),
-        last_token_s=requests["last"].copy(),
-        ttft_s=requests["first"] + away - requests["arrival"],
-        tbt_s=(requests["last"] - requests["first"]) / gaps,
-        e2e_s=requests["last"] + away - requests["arrival"],
+        first_token_s=first,
+        last_token_s=last,
+        ttft_s=first + back - arrival,
+        tbt_s=(last - first) / gaps,
+        e2e_s=last + back - arrival,
     )
+
+
+def rows(log: RequestLog, which: npt.NDArray[np.bool_]) -> RequestLog:
+    """Those of the requests that ``which`` says."""
+    return RequestLog(*(getattr(log, column.name)[which] for column in fields(log)))
 
 
 def pool_series(

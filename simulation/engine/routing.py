@@ -24,7 +24,6 @@ from simulation.engine.ranking import (
     least_used,
     pool_used,
 )
-from simulation.lifecycle import READY
 
 
 @kernel
@@ -221,28 +220,3 @@ def releases(s: Any, model: int, region: int, t: float) -> int:
     if _below(s, model, region, t, s.clock[0].release_two_below):
         return 2
     return 1 if _below(s, model, region, t, s.clock[0].release_one_below) else 0
-
-
-@kernel
-def pool_utilisation(s: Any, t: float, memory: Any, load: Any) -> None:
-    """Effective memory utilisation and load (``Observation``) of every pool, ``[pools]``; 0 without
-    ready instances."""
-    for p in range(s.pools.shape[0]):
-        pool = s.pools[p]
-        memory[p] = load[p] = 0.0
-        if pool.ready == 0:
-            continue
-        used = pool_used(s, p, t)
-        pending, queued, sequences = 0, 0, 0
-        for slot in range(pool.first, pool.first + pool.top):
-            instance = s.instances[slot]
-            if instance.status == READY:
-                pending += instance.pending
-                queued += instance.queued
-                sequences += instance.running + instance.waiting
-        memory[p] = used / (pool.ready * pool.kv_capacity)
-        load[p] = max(
-            (used + queued) / (pool.ready * pool.usable),
-            pending / (pool.ready * pool.budget),
-            sequences / (pool.ready * pool.max_batch),
-        )

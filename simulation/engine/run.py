@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from simulation.engine import acting, entry, reporting
 from simulation.engine.allocation import allocate
 from simulation.engine.clockwork import Clockwork
 from simulation.engine.controlling import Controller
+from simulation.engine.feeding import Everything, Feed
 from simulation.engine.observing import router_pools
 from simulation.engine.state import State
 from simulation.errors import SimulationError
@@ -24,6 +25,7 @@ from simulation.policy import ScalingPolicy
 from simulation.results import SimulationResult
 from simulation.trace import Trace
 
+Watch = Callable[[float, Array], None]
 DRAIN_S = 4 * 3600.0  # how long stragglers may take after the window, unless due later
 
 
@@ -36,6 +38,7 @@ def simulate(
     duration_s: float | None = None,
     interval_s: float = 60.0,
     progress: Callable[[float], None] | None = None,
+    watch: Watch | None = None,
 ) -> SimulationResult:
     """Replay ``trace`` on ``fleet`` under ``policy``.
 
@@ -46,29 +49,28 @@ def simulate(
     still have work after it, each to its last; idle ones are let go. What is left then is
     unfinished, or not due yet where it has no limit that passed.
     A request served away from home pays the one-way latency there and back: it reaches its instance
-    ``latency_s[home, serving]`` after it was routed, and TTFT and E2E add the same again.
+    ``latency_s[home, serving]`` after it was routed, and TTFT and E2E add the same again, and the
+    profile's ``start_s``, which takes up no room.
 
     Models, regions and tiers of the trace are matched to the fleet by name; requests of a model
     without a pool are rejected and counted. ``progress(fraction)`` is called now and then and may
-    raise to cancel; it is called at least about once a second. Only faults are random: the fleet's
-    are drawn from ``seed`` before anything runs, so that the same inputs give the same bytes.
+    raise to cancel; it is called at least about once a second. ``watch(now, records)`` sees the
+    requests' records at the end of every interval of the window, and may raise too. Only faults are
+    random: the fleet's are drawn from ``seed`` before anything runs, so that the same inputs give
+    the same bytes.
     Raises ``SimulationError`` for inputs that cannot be simulated and ``InvariantViolated`` if the
     result breaks a law (a bug).
     """
     began = time.perf_counter()
     interval_s = float(interval_s)
-    trace, duration_s = _window(trace, fleet, policy, duration_s, interval_s)
+    check_inputs(fleet, policy, trace.regions, trace.tiers, interval_s)
+    trace, duration_s = _window(trace, duration_s, interval_s)
     s = allocate(trace, fleet, duration_s, interval_s, seed)
-    regions = tuple(region.name for region in fleet.regions)
-    faults = plan(fleet.faults, s.pools["maximum"], regions, duration_s, seed)
-    clockwork = Clockwork(s, faults, duration_s, progress)
-    acting.place(s, fleet, policy.reset(fleet))
-    waiting, held = _run_window(s, fleet, policy, duration_s, interval_s, clockwork)
+    clockwork = begin(s, fleet, policy, duration_s, seed, progress, Everything())
+    waiting, held = run_window(s, fleet, policy, duration_s, interval_s, clockwork, watch)
     due = due_s(trace, fleet.tiers)
     last_due_s = float(due[np.isfinite(due)].max(initial=0.0))
-    until_s = max(duration_s + DRAIN_S, last_due_s)
-    until_s = _drain(s, duration_s, until_s, policy.interval_s, clockwork)
-    entry.close(s, until_s)
+    until_s = drain(s, duration_s, last_due_s, policy.interval_s, clockwork)
     result = SimulationResult(
         policy=policy.name,
         seed=seed,
@@ -89,10 +91,30 @@ def simulate(
     return replace(result, wall_seconds=time.perf_counter() - began)
 
 
-def _window(
-    trace: Trace, fleet: Fleet, policy: ScalingPolicy, duration_s: float | None, interval_s: float
-) -> tuple[Trace, float]:
-    """The requests and the length of the window, after checking that they can be simulated."""
+def begin(
+    s: State,
+    fleet: Fleet,
+    policy: ScalingPolicy,
+    duration_s: float,
+    seed: int,
+    progress: Callable[[float], None] | None,
+    feed: Feed,
+) -> Clockwork:
+    """What moves the state, its faults drawn and the policy's first instances placed."""
+    regions = tuple(region.name for region in fleet.regions)
+    faults = plan(fleet.faults, s.pools["maximum"], regions, duration_s, seed)
+    acting.place(s, fleet, policy.reset(fleet))
+    return Clockwork(s, faults, duration_s, progress, feed)
+
+
+def check_inputs(
+    fleet: Fleet,
+    policy: ScalingPolicy,
+    regions: Sequence[str],
+    tiers: Sequence[str],
+    interval_s: float,
+) -> None:
+    """Whether a fleet, and requests with these names, can be simulated."""
     if not interval_s > 0 or not policy.interval_s > 0:
         raise SimulationError("interval_s must be positive, of the series and of the policy.")
     if not fleet.pools:
@@ -106,8 +128,8 @@ def _window(
     if not np.all(np.isfinite(fleet.latency_s) & (fleet.latency_s >= 0)):
         raise SimulationError("Latency between regions must be a number of seconds >= 0.")
     for kind, names, known in (
-        ("region", trace.regions, [region.name for region in fleet.regions]),
-        ("tier", trace.tiers, [tier.name for tier in fleet.tiers]),
+        ("region", regions, [region.name for region in fleet.regions]),
+        ("tier", tiers, [tier.name for tier in fleet.tiers]),
     ):
         for name in names:
             if name not in known:
@@ -115,6 +137,10 @@ def _window(
                     f"The trace's {kind} {name!r} is not in the fleet; "
                     f"add it, or map it to one of {', '.join(known)}."
                 )
+
+
+def _window(trace: Trace, duration_s: float | None, interval_s: float) -> tuple[Trace, float]:
+    """The requests and the length of the window, after checking that they can be simulated."""
     if len(trace) and trace.arrival_s[0] < 0:
         raise SimulationError("Trace arrivals must not be negative; move start_s to the first.")
     if len(trace) and min(trace.input_tokens.min(), trace.output_tokens.min()) < 1:
@@ -133,13 +159,14 @@ def _before(trace: Trace, end_s: float) -> Trace:
     return trace if keep.stop == len(trace) else trace.rows(keep)
 
 
-def _run_window(
+def run_window(
     s: State,
     fleet: Fleet,
     policy: ScalingPolicy,
     duration_s: float,
     interval_s: float,
     clockwork: Clockwork,
+    watch: Watch | None = None,
 ) -> tuple[Array, Array]:
     """Advance to the end of the window; per pool at the end of each interval the requests waiting
     at its instances, and those held for it at the router and in the NIW queue."""
@@ -158,25 +185,32 @@ def _run_window(
         clockwork.advance(now)
         if now == interval_end:
             waiting[:, interval] = s.pools["waiting"]
-            np.add.at(held[:, interval], router_pool, s.router_waiting + s.deferred_home)
+            beside = s.router_waiting + s.deferred_home
+            if beside.any():
+                np.add.at(held[:, interval], router_pool, beside)
             interval += 1
+            if watch is not None:
+                watch(now, s.requests)
         if now == next_control:
             control += 1
             if now < duration_s:
                 controller.look(now)
-                entry.tend(s, now)
+                entry.tend(s.handle, now)
     return waiting, held
 
 
-def _drain(
-    s: State, duration_s: float, until_s: float, interval_s: float, clockwork: Clockwork
+def drain(
+    s: State, duration_s: float, last_due_s: float, interval_s: float, clockwork: Clockwork
 ) -> float:
-    """Serve what the window left, at most to ``until_s``; when it was done."""
+    """Serve what the window left, at most until all is due and four hours passed, and close the
+    books; when it was done."""
+    until_s = max(duration_s + DRAIN_S, last_due_s)
     now, ticks = duration_s, 0
     while s.clock[0]["open"] and now < until_s:
         ticks += 1
         now = float(min(duration_s + ticks * interval_s, until_s))
         clockwork.advance(now)
         if s.clock[0]["open"]:
-            entry.tend(s, now)
+            entry.tend(s.handle, now)
+    entry.close(s.handle, now)
     return now

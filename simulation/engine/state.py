@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, get_type_hints
 
 import numpy as np
-from numba.extending import typeof_impl
 
 from simulation.arrays import Array
-from simulation.engine.tables import Layout, Tables, handle
+from simulation.engine.tables import Layout, Tables, handle, opener
 
 # Rows of State.series, each [pools, intervals]
 (
@@ -186,6 +185,7 @@ POOL = np.dtype(
         ("kept_s", "f8"),  # after the window, of instances up to their last work ...
         ("after_prefill_s", "f8"),  # ... and of that in iterations
         ("after_decode_s", "f8"),
+        ("start_s", "f8"),  # before a request's first iteration, which only its own times show
         ("early", "i8"),  # iterations begun before the instance was ready: must stay 0
         # What happened since the last control instant (engine.signals):
         ("ttft_sum", "f8"),  # seconds from arrival to first token, of those that came here
@@ -264,8 +264,9 @@ CLOCK = np.dtype(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """Everything compiled code works on, by ``handle``. Shapes: n requests, S slots, P pools, M
-    services (see ``services``), R regions, T tiers. An endpoint is a service in a region."""
+    """Everything compiled code works on, handed over as ``handle``. Shapes: n requests, S slots,
+    P pools, M services (see ``services``), R regions, T tiers. An endpoint is a service in a
+    region."""
 
     clock: Annotated[Array, CLOCK, "1"]
     requests: Annotated[Array, REQUEST, "n"]
@@ -310,16 +311,23 @@ class State:
     buckets: Annotated[Array, "i4", "buckets"]
     prefix_start: Annotated[Array, "i8", "n + 1"]  # as in Trace.blocks
     prefix_ids: Annotated[Array, "i4", "ids"]
-    handle: Array = field(init=False)
+    handle: Array = field(init=False)  # by which compiled code knows it (``engine.tables``)
 
     def __post_init__(self) -> None:
         arrays = {name: getattr(self, name) for name in LAYOUT}
         object.__setattr__(self, "handle", handle(LAYOUT, arrays))
 
-    @property
-    def address(self) -> int:
-        """By which compiled code knows it (``engine.tables``)."""
-        return int(self.handle.ctypes.data)
+    def refill(self, requests: Array, prefix_start: Array, prefix_ids: Array) -> None:
+        """Another table of requests, with room for as many on the wire."""
+        n, waiting = max(len(requests), 1), int(self.clock[0]["deliveries"])
+        new = {"requests": requests, "prefix_start": prefix_start, "prefix_ids": prefix_ids}
+        for name in ("delivery_time", "delivery_request"):
+            old: Array = getattr(self, name)
+            new[name] = np.zeros(n, old.dtype)
+            new[name][:waiting] = old[:waiting]
+        for name, array in new.items():
+            object.__setattr__(self, name, array)
+        self.handle[:] = handle(LAYOUT, {name: getattr(self, name) for name in LAYOUT})
 
 
 LAYOUT: Layout = {
@@ -327,9 +335,5 @@ LAYOUT: Layout = {
     for name, kind in get_type_hints(State, include_extras=True).items()
     if name != "handle"
 }
-TABLES = Tables("State", LAYOUT)
-
-
-@typeof_impl.register(State)
-def _typeof(state: State, _: Any) -> Tables:
-    return TABLES
+opened = opener(Tables("State", LAYOUT))
+"""A state by its handle, in compiled code."""

@@ -1,10 +1,12 @@
 """How compiled code is handed the arrays of a state: all at once, by one pointer.
 
 A numba array is a structure of ten numbers that owns memory, and forty of them at every call cost
-more than what is called. ``Tables`` are the address of a list of addresses and shapes (``handle``),
-from where ``s.name`` is read when it is needed. A ``Table`` owns nothing and lies in memory as C
-has it: an element is a record, read and written in place, or a number; with fewer indices than
-dimensions it is a table again. Indices are not wrapped around: -1 is nowhere.
+more than what is called. Python hands over one array, a list of addresses and shapes (``handle``):
+of an array numba knows the type at once, where an object of another kind costs more than most calls
+do. Compiled code takes it as ``Tables``, from where ``s.name`` is read when it is needed. A
+``Table`` owns nothing and lies in memory as C has it: an element is a record, read and written in
+place, or a number; with fewer indices than dimensions it is a table again. Indices are not wrapped
+around: -1 is nowhere.
 """
 
 from __future__ import annotations
@@ -26,12 +28,11 @@ from numba.core.typing.templates import (
     signature,
 )
 from numba.extending import (
-    NativeValue,
+    intrinsic,
     lower_builtin,
     lower_getattr_generic,
     models,
     register_model,
-    unbox,
 )
 from numba.np.numpy_support import from_dtype
 
@@ -80,6 +81,7 @@ class Table(types.Type):
 class Tables(types.Type):
     def __init__(self, name: str, layout: Layout) -> None:
         super().__init__(f"Tables({name})")
+        self.made_of = repr(dict(layout))  # which its short name does not say
         self.tables: dict[str, tuple[Table, int]] = {}  # and where its words begin
         words = 0
         for field, (dtype, ndim) in layout.items():
@@ -99,12 +101,19 @@ class _TableModel(models.StructModel):
         super().__init__(manager, kind, [("data", types.voidptr), ("shape", shape)])
 
 
-@unbox(Tables)
-def _unbox(kind: Tables, state: Any, c: Any) -> Any:
-    address = c.pyapi.object_getattr_string(state, "address")
-    value = c.pyapi.long_as_voidptr(address)
-    c.pyapi.decref(address)
-    return NativeValue(value)
+def opener(kind: Tables) -> Any:
+    """What makes ``kind`` of a handle, in compiled code."""
+
+    def opened(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        words = context.make_array(sig.args[0])(context, builder, args[0])
+        return builder.bitcast(words.data, cgutils.voidptr_t)
+
+    def tables(typing: Any, handle: Any) -> Any:
+        return kind(handle), opened
+
+    made: Any = intrinsic(tables)
+    made.made_of = kind.made_of  # for what is kept on disk
+    return made
 
 
 # --- s.name, table.shape -------------------------------------------------------------------------

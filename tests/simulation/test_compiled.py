@@ -1,62 +1,150 @@
-"""The compilation cache must notice an edit in any file that an entry point calls into."""
+"""What is kept on disk is found again exactly while it is what would be compiled now."""
 
-import ast
-import inspect
+import importlib.util
 import sys
-from functools import cache
+from collections import namedtuple
 from pathlib import Path
 
-from numba.core.dispatcher import Dispatcher
+import numba
+import numpy as np
+import pytest
+from numba.core.types import NamedTuple as Given
+from numba.core.types import int64
 
-from simulation import compiled
-from simulation.compiled import source_stamp
+from simulation import kernel_cache
+from simulation.compiled import inlined_kernel, kernel
 from simulation.engine import entry
+from simulation.engine.tables import Tables, opener
+from simulation.kernel_cache import made_of
+
+TOY = '''"""A module with an entry point."""
+from simulation.compiled import cached_kernel, inlined_kernel, kernel
+
+FEW, MANY, PAIR, WORD = 2, 3.0, (1, 2.0), "toy"
 
 
-def test_stamp_follows_every_source(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiled, "HERE", tmp_path)
-    (tmp_path / "inner").mkdir()
-    first, second = tmp_path / "first.py", tmp_path / "inner" / "second.py"
-    first.write_text("x = 1\n")
-    second.write_text("y = 1\n")
-    before = source_stamp("first.py", "inner/*.py")
-    assert before == source_stamp("first.py", "inner/*.py")
-    second.write_text("y = 2  # edited\n")
-    assert before != source_stamp("first.py", "inner/*.py")
-    assert source_stamp("first.py") != source_stamp("inner/*.py")
+def plain(x):
+    return x + 1
 
 
-def test_stamp_of_the_engine_misses_no_source_of_code_or_of_constants():
-    stamped = {file for pattern in entry.SOURCES for file in compiled.HERE.glob(pattern)}
-    reached = set()
-    for name in ("advance", "place", "scale", "speed", "limit", "fault", "tend", "observe"):
-        sources(getattr(entry, name).py_func, reached, set())
-    assert {file.name for file in reached} > {"loop.py", "curves.py", "faults.py", "results.py"}
-    assert reached <= stamped
+@kernel
+def inner(x, more=1):
+    """Called."""
+    return x * MANY + more
 
 
-def sources(function, reached, seen):
-    """Files of what a compiled function calls and of the names that it reads, into ``reached``."""
-    if function in seen:
-        return
-    seen.add(function)
-    module = sys.modules[function.__module__]
-    reached.add(Path(module.__file__))
-    origins = imported(module)
-    for name in function.__code__.co_names:
-        if name in origins and origins[name].__name__.startswith("simulation."):
-            reached.add(Path(origins[name].__file__))
-        value = function.__globals__.get(name)
-        if isinstance(value, Dispatcher):
-            sources(value.py_func, reached, seen)
+@kernel
+def unreached(x):
+    return x - 1
 
 
-@cache
-def imported(module):
-    """Where the names come from that a module takes from others."""
-    return {
-        alias.asname or alias.name: sys.modules[statement.module]
-        for statement in ast.parse(inspect.getsource(module)).body
-        if isinstance(statement, ast.ImportFrom) and statement.module in sys.modules
-        for alias in statement.names
-    }
+@cached_kernel
+def outer(x):
+    """Called from Python."""
+    return inner(x) + FEW + PAIR[0] if WORD == "toy" else 0.0
+'''
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """The toy with one text in another's place, as a process sees it that starts now."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "kept"))
+    path = tmp_path / "toy.py"
+
+    def load(old="", new=""):
+        assert old in TOY
+        path.write_text(TOY.replace(old, new, 1) if old else TOY)
+        specification = importlib.util.spec_from_file_location("toy", path)
+        module = importlib.util.module_from_spec(specification)
+        monkeypatch.setitem(sys.modules, "toy", module)
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        exec(compile(path.read_text(), str(path), "exec"), module.__dict__)
+        return module.outer
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"""A module with', '"""\n\nAnother module with'),
+        ('    """Called."""\n', '    """Called by outer."""\n    # quite often\n'),
+        ("return x + 1", "return x + 2"),
+        ("return x - 1", "return x - 2"),
+    ],
+    ids=["docstring and lines", "comment", "plain function", "kernel that is not reached"],
+)
+def test_what_is_not_compiled_does_not_change_the_key(toy, old, new):
+    assert made_of(toy()) == made_of(toy(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("x * MANY", "x + MANY"),
+        ("MANY, PAIR, WORD = 2, 3.0", "MANY, PAIR, WORD = 2, 3"),
+        ("(1, 2.0)", "(1, 3.0)"),
+        ('"toy"', '"other"'),
+        ("more=1", "more=2"),
+        ("MANY + more", "MANY + more + 0"),
+        ("+ FEW", "- FEW"),
+    ],
+)
+def test_whatever_is_compiled_changes_the_key(toy, old, new):
+    assert made_of(toy()) != made_of(toy(old, new))
+
+
+def test_options_of_a_kernel_and_how_it_is_compiled_change_the_key(toy, tmp_path, monkeypatch):
+    before = made_of(toy())
+    assert made_of(toy("@kernel\ndef inner", "@inlined_kernel\ndef inner")) != before
+    other = tmp_path / "other.py"
+    other.write_text("# another way of compiling\n")
+    monkeypatch.setattr(kernel_cache.inspect, "getfile", lambda _: str(other))
+    assert made_of(toy()) != before
+
+
+def test_what_cannot_be_told_is_refused(toy):
+    entry_point = toy("(1, 2.0)", "[1, 2.0]")
+    with pytest.raises(TypeError, match="outer reads PAIR, a list"):
+        made_of(entry_point)
+
+
+def test_what_was_compiled_is_found_again_and_nothing_stale(toy, tmp_path):
+    def run(*change):
+        outer = toy(*change)
+        return outer(2.0), sum(outer.stats.cache_hits.values())
+
+    assert run() == (2 * 3 + 1 + 2 + 1, 0)
+    assert run('"""Called."""', '"""Called, and at another line.\n\n    """') == (10, 1)
+    assert run("x * MANY", "x - MANY") == (3, 0)
+    assert run("+ FEW", "- FEW") == (6, 0)
+    assert run() == (10, 1)
+
+
+def test_types_say_what_they_are_made_of():
+    pairs = [namedtuple("Pair", fields) for fields in ("a b", "b a")]
+    kinds = [tuple(kernel_cache._kind(Given((int64,) * 2, pair))) for pair in pairs]
+    assert kinds[0] != kinds[1]
+    layouts = {name: {"x": (np.dtype([(name, "f8")]), 1)} for name in ("toy a", "toy b")}
+    kinds = [tuple(kernel_cache._kind(Tables(*named))) for named in layouts.items()]
+    assert kinds[0] != kinds[1]
+    assert kinds[0][0] == kinds[1][0]  # the file with the type
+    openers = [opener(Tables(*named)) for named in layouts.items()]
+    said = [tuple(kernel_cache._value(each, "toy", set())) for each in openers]
+    assert said[0][0] == said[1][0] == kinds[0][0] and said[0][1] != said[1][1]
+
+
+def test_options_of_one_kernel_are_not_those_of_all():
+    """They were: what was compiled after the stations were imported was inlined throughout."""
+    assert inlined_kernel(len_of).targetoptions["forceinline"]
+    assert "forceinline" not in kernel(len_of).targetoptions
+
+
+def len_of(x):
+    return len(x)
+
+
+def test_every_entry_of_the_engine_has_a_key():
+    names = ("advance", "place", "scale", "speed", "limit", "fault", "tend", "observe", "close")
+    assert len({made_of(getattr(entry, name)) for name in names}) == len(names)
+    assert Path(entry.__file__).name == "entry.py"

@@ -98,23 +98,28 @@ def random_fleet(rng):
     )
 
 
+def random_requests(rng, n, **how):
+    return trace(
+        np.sort(np.floor(rng.uniform(0, DURATION_S, n) * 16) / 16),
+        rng.integers(1, 120, n),
+        rng.integers(1, 60, n),
+        model=rng.integers(2, size=n),
+        tier=rng.integers(3, size=n),
+        region=rng.integers(2, size=n),
+        models=("m", "n"),
+        tiers=TIERS,
+        regions=("a", "b"),
+        **how,
+    )
+
+
 @pytest.mark.parametrize("block", range(8))
 def test_whatever_happens(block):
     seen = np.zeros(5, np.int64)
     for seed in range(block * 15, block * 15 + 15):
         rng = np.random.default_rng(60_000 + seed)
         n = int(rng.integers(1, 600))
-        requests = trace(
-            np.sort(np.floor(rng.uniform(0, DURATION_S, n) * 16) / 16),
-            rng.integers(1, 120, n),
-            rng.integers(1, 60, n),
-            model=rng.integers(2, size=n),
-            tier=rng.integers(3, size=n),
-            region=rng.integers(2, size=n),
-            models=("m", "n"),
-            tiers=TIERS,
-            regions=("a", "b"),
-        )
+        requests = random_requests(rng, n)
         serving = random_fleet(rng)
         one, again = (
             simulate(requests, serving, Restless(seed), seed=seed, duration_s=DURATION_S)

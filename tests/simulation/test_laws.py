@@ -190,7 +190,7 @@ def tampered(result, part, name, change):
     ("part", "name", "change", "law"),
     [
         ("requests", "outcome", lambda v: v.__setitem__(0, 2), "last token"),
-        ("requests", "outcome", lambda v: v.__setitem__(0, 1), "rejections"),
+        ("requests", "outcome", lambda v: v.__setitem__(0, 1), "rejection without reason"),
         ("requests", "ttft_s", lambda v: v.__setitem__(0, -1.0), "before its arrival"),
         ("requests", "last_token_s", lambda v: v.__setitem__(0, 0.0), "before the first"),
         ("requests", "pool", lambda v: v.__setitem__(0, -1), "nowhere"),

@@ -1,7 +1,7 @@
 """Figures of a result, each worked out by hand."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 
 import numpy as np
 import pytest
@@ -132,3 +132,23 @@ def test_groups_are_told_as_if_each_were_alone():
         known = log.ttft_s[rows][np.isfinite(log.ttft_s[rows])] * 1000
         assert (group.ttft_ms.mean, group.ttft_ms.p95) == (known.mean(), np.percentile(known, 95))
         assert told.slo_attainment[result.trace.tiers[code]] == group.attainment
+
+
+@pytest.mark.parametrize("waits", [(False, True), (True, True)])
+def test_a_brief_summary_says_the_same_of_what_searches_go_by(waits):
+    rng = np.random.default_rng(6)
+    one = profile(alpha=0.01, beta=0.0, gamma=0.0, delta=0.01, kv=1000, budget=200)
+    tiers = [Tier(name, ttft_s=0.5, deferrable=its) for name, its in zip("ab", waits, strict=True)]
+    made = trace(np.sort(rng.uniform(0, 600, 300)), rng.integers(1, 90, 300), 4)
+    made = replace(made, tier=rng.integers(0, 2, 300).astype(np.int16), tiers=("a", "b"))
+    result = simulate(made, fleet(pool(one), tiers=tiers), Flat([1]))
+    told, brief = summarise(result), summarise(result, brief=True)
+    left = {"tiers", "models"} | ({"ttft_ms", "tbt_ms", "e2e_ms"} if False in waits else set())
+    for name in {one.name for one in fields(told)} - left:
+        assert getattr(brief, name) == getattr(told, name), name
+    for name, its in brief.tiers.items():
+        whole = told.tiers[name]
+        assert (its.arrived, its.attainment) == (whole.arrived, whole.attainment)
+        for span in ("ttft_ms", "e2e_ms"):
+            known = None if all(waits) or name == "b" else getattr(whole, span).p95
+            assert getattr(its, span).p95 == known

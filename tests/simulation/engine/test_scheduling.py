@@ -92,13 +92,13 @@ def advanced(share, batch):
     given = trace(np.arange(8) / 8, 64, 100)
     served = fleet(pool(profile(budget=256, kv=2048), maximum=1))
     s = allocate(given, served, 600.0, 60.0)
-    entry.place(s, np.array([1]))
-    entry.advance(s, 1.25, 1 << 40)
+    entry.place(s.handle, np.array([1]))
+    entry.advance(s.handle, 1.25, 1 << 40)
     before = int(s.instances[0]["running"])
-    entry.limit(s, np.array([batch]), np.array([share]), 1.25)
-    entry.advance(s, 1.75, 1 << 40)
+    entry.limit(s.handle, np.array([batch]), np.array([share]), 1.25)
+    entry.advance(s.handle, 1.75, 1 << 40)
     after = s.instances[0]["running"], s.instances[0]["kv"]
-    assert entry.advance(s, 500.0, 1 << 40) and s.clock[0]["open"] == 0
+    assert entry.advance(s.handle, 500.0, 1 << 40) and s.clock[0]["open"] == 0
     return before, *after, s
 
 

@@ -1,0 +1,102 @@
+"""A week of requests replayed as a stream, whole and in parts side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import resource
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from bench.scale.week import WEEK_S, fleet, week
+from simulation.engine.streaming import simulate_stream
+from simulation.engine.warm import warm_up
+from simulation.policies.reactive import UnifiedReactive
+from simulation.stream.parts import Part, parts_of, together
+from simulation.stream.result import StreamResult, summarise_stream
+
+START_S = 600.0  # at most, until workers are ready
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The result of one part, and what its process took."""
+
+    result: StreamResult
+    rss_mb: float
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Replays the requests of a part's models; endpoints scale by themselves."""
+
+    requests: int
+
+    def __call__(self, part: Part) -> Told:
+        stream = week(self.requests).stream(part.fleet.models)
+        began = time.process_time()
+        result = simulate_stream(stream, part.fleet, UnifiedReactive(), duration_s=WEEK_S)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return Told(result, peak, time.process_time() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """By so many workers."""
+
+    seconds: float  # with the start of every worker
+    ready_seconds: float  # from when all were ready to take a part, as a product's workers are
+    rss_mb: float  # of all processes together
+    cpu_seconds: float
+    digest: str
+    summary: dict[str, Any]
+
+
+def _ready(all_ready: Any) -> None:
+    """What a worker does before its first run: the engine is loaded."""
+    warm_up()
+    all_ready.wait(START_S)
+
+
+def replay(requests: int, workers: int) -> Replayed:
+    """The week in as many parts as workers, each in a process of its own."""
+    whole = fleet(requests)
+    parts = parts_of(whole, workers)
+    began = time.perf_counter()
+    context = multiprocessing.get_context("spawn")
+    all_ready = context.Barrier(len(parts) + 1)
+    with ProcessPoolExecutor(
+        len(parts), mp_context=context, initializer=_ready, initargs=(all_ready,)
+    ) as pool:
+        jobs = [pool.submit(Job(requests), part) for part in parts]
+        all_ready.wait(START_S)
+        ready = time.perf_counter()
+        told = [job.result() for job in jobs]
+    result = together(whole, parts, [one.result for one in told])
+    ended = time.perf_counter()
+    here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Replayed(
+        ended - began,
+        ended - ready,
+        here + sum(one.rss_mb for one in told),
+        sum(one.cpu_seconds for one in told),
+        digest(result),
+        asdict(summarise_stream(result)),
+    )
+
+
+def digest(result: StreamResult) -> str:
+    """Of every byte but the seconds it took."""
+    sha = hashlib.sha256()
+    for table in (result.series, result.totals, result.after, result.tally):
+        for field in fields(table):
+            sha.update(np.asarray(getattr(table, field.name)).tobytes())
+    told = asdict(summarise_stream(result)) | {"wall_seconds": 0.0}
+    sha.update(json.dumps(told, sort_keys=True).encode())
+    return sha.hexdigest()

@@ -1,0 +1,53 @@
+"""Requests that are done leave the table of a state, and others join at its end.
+
+A request is known by its place in the table, so whatever names one follows: the batch, queues and
+current iteration of instances, what is on the wire, at the router and deferred. The order stays,
+and ties are broken by it: a simulation goes on as if none had left.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulation.arrays import Array, BoolArray
+from simulation.engine.allocation import check_count
+from simulation.engine.heaps import REQUEST_BITS
+from simulation.engine.state import State
+
+_OF_INSTANCES = ("partial", "fresh", "fresh_tail", "newest")
+_OF_REQUESTS = ("next", "newer", "older")
+
+
+def replace_requests(
+    s: State, keep: BoolArray, joining: Array, prefix_start: Array, prefix_ids: Array
+) -> None:
+    """Only those that ``keep [requests]`` says stay, and ``joining`` follow them; the prefixes are
+    of all of both. Nobody may wait for or work on one that does not stay."""
+    kept = int(keep.sum())
+    check_count(kept + len(joining))
+    place = np.full(len(keep) + 1, -1, np.int64)  # and -1, nowhere, stays so
+    place[:-1][keep] = np.arange(kept)
+    clock = s.clock[0]
+    for name in _OF_INSTANCES:
+        s.instances[name] = place[s.instances[name]]
+    for waiting in (s.queues, s.router_queue, s.deferred):
+        waiting[...] = place[waiting]
+    on_wire = s.delivery_request[: int(clock["deliveries"])]
+    on_wire[:] = place[on_wire]
+    _renumber_batches(s, place)
+    requests = np.concatenate([s.requests[keep], joining])
+    for name in _OF_REQUESTS:
+        requests[name][:kept] = place[requests[name][:kept]]
+    clock["arrival"] = int(keep[: int(clock["arrival"])].sum())
+    s.refill(requests, prefix_start, prefix_ids)
+
+
+def _renumber_batches(s: State, place: Array) -> None:
+    """A place in a batch packs when a request ends with which one it is (``engine.heaps``)."""
+    low = (1 << REQUEST_BITS) - 1
+    slots = np.flatnonzero(s.instances["decodes"])
+    decodes = s.instances["decodes"][slots]
+    row = np.repeat(slots, decodes)
+    column = np.arange(len(row)) - np.repeat(np.cumsum(decodes) - decodes, decodes)
+    packed = s.batch[row, column]
+    s.batch[row, column] = (packed & ~low) | place[packed & low]

@@ -1,0 +1,87 @@
+"""The requests of a stream, given to the engine when their time comes and let go when done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from simulation.arrays import BoolArray
+from simulation.due import due_s
+from simulation.engine import reporting
+from simulation.engine.allocation import request_records, services
+from simulation.engine.compaction import replace_requests
+from simulation.engine.state import State
+from simulation.fleet import Fleet
+from simulation.invariants import check_requests
+from simulation.results import REJECTED, UNFINISHED
+from simulation.stream.stream import joined
+from simulation.stream.tally import Tally
+from simulation.trace import Trace
+
+
+class Feed(Protocol):
+    """Where requests come from that are not in the state yet."""
+
+    next_s: float  # the first of them arrives, inf: there are none
+
+    def refill(self, s: State) -> None:
+        """Give them, or some; every event before ``next_s`` has been processed."""
+
+
+class Everything:
+    """The state has all from the start."""
+
+    next_s = np.inf
+
+    def refill(self, s: State) -> None:
+        """There is never more."""
+
+
+class Pieces:
+    """One piece after the other; ``there`` is what the state has, and ``tally`` what is done."""
+
+    def __init__(
+        self, there: Trace, pieces: Iterator[Trace], fleet: Fleet, tally: Tally, duration_s: float
+    ) -> None:
+        self._there, self._pieces, self._fleet = there, pieces, fleet
+        self._tally, self._duration_s = tally, duration_s
+        self._takers = services(fleet)
+        self._caching = any(pool.prefix_cache for pool in fleet.pools)
+        self.last_due_s = 0.0
+        self._due(there)
+        self._look_ahead()
+
+    def refill(self, s: State) -> None:
+        """Tally what is done, and put the next piece in its place."""
+        assert self._next is not None
+        keep = s.requests["outcome"] == UNFINISHED
+        self._tell(s, ~keep, np.zeros(len(keep), bool))
+        self._there = joined(self._there.rows(keep), self._next)
+        self._due(self._next)
+        records = request_records(self._next, self._fleet, self._takers)
+        s.clock["open"] += int((records["outcome"] != REJECTED).sum())
+        start, ids = s.prefix_start, s.prefix_ids
+        if self._there.blocks is not None and self._caching:
+            start, ids = self._there.blocks.start.copy(), self._there.blocks.ids.copy()
+        replace_requests(s, keep, records, start, ids)
+        self._look_ahead()
+
+    def end(self, s: State, until_s: float) -> None:
+        """Tally what is left at the end of the simulation."""
+        not_due = due_s(self._there, self._fleet.tiers) > until_s
+        self._tell(s, np.ones(len(not_due), bool), not_due)
+
+    def _tell(self, s: State, which: BoolArray, not_due: BoolArray) -> None:
+        log = reporting.rows(reporting.request_log(s, not_due), which)
+        check_requests(log, int(which.sum()), self._duration_s)
+        self._tally.add(self._there.rows(which), log, self._fleet.tiers)
+
+    def _look_ahead(self) -> None:
+        self._next = next(self._pieces, None)
+        self.next_s = np.inf if self._next is None else float(self._next.arrival_s[0])
+
+    def _due(self, trace: Trace) -> None:
+        due = due_s(trace, self._fleet.tiers)
+        self.last_due_s = max(self.last_due_s, float(due[np.isfinite(due)].max(initial=0.0)))

@@ -1,0 +1,86 @@
+"""What a policy is shown of a state at a control instant, read in one go.
+
+A decision of a few pools is a few microseconds of arithmetic: done array by array in Python it
+costs more than the requests between two of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simulation.compiled import kernel
+from simulation.engine.ranking import pool_used
+from simulation.lifecycle import READY
+
+# Rows of what is read.
+COUNTS = ("ready", "starting", "draining", "spare", "waiting", "deferred")
+AMOUNTS = ("utilisation", "load", "input_tps", "asked_tps")
+
+
+@kernel
+def read(
+    s: Any,
+    t: float,
+    since_s: float,
+    router_pool: Any,
+    asked_of: Any,
+    asked: Any,
+    counts: Any,
+    amounts: Any,
+) -> None:
+    """``counts [COUNTS, pools]`` and ``amounts [AMOUNTS, pools]`` at ``t``, ``since_s`` after the
+    last instant; what arrived and was asked for is counted anew from now on.
+
+    ``router_pool [services, regions]`` answers for requests that wait at a region's router, -1:
+    none does. ``asked_of [pools]`` is the model whose tokens count as asked of a pool, -1: it
+    serves nobody; ``asked [models, regions]`` is scratch.
+    """
+    asked[:] = 0
+    for service in range(s.service_model.shape[0]):
+        model = s.service_model[service]
+        for region in range(s.asked_tokens.shape[1]):
+            if model >= 0:
+                asked[model, region] += s.asked_tokens[service, region]
+            s.asked_tokens[service, region] = 0
+    for p in range(s.pools.shape[0]):
+        pool = s.pools[p]
+        counts[0, p], counts[1, p], counts[2, p] = pool.ready, pool.starting, pool.draining
+        counts[3, p], counts[4, p], counts[5, p] = pool.lent, pool.waiting, 0
+        for i in range(pool.services, pool.services + pool.service_count):
+            counts[5, p] += s.deferred_count[s.pool_services[i]]
+        amounts[0, p], amounts[1, p] = _fullness(s, p, t)
+        amounts[2, p] = pool.arrived_tokens / since_s
+        pool.arrived_tokens = 0
+        amounts[3, p] = 0.0
+        if asked_of[p] >= 0:
+            amounts[3, p] = asked[asked_of[p], pool.region] / since_s
+    for service in range(router_pool.shape[0]):
+        for home in range(router_pool.shape[1]):
+            if router_pool[service, home] >= 0:
+                counts[4, router_pool[service, home]] += s.router_waiting[service, home]
+    for p in range(s.pools.shape[0]):  # else nothing would ever call for its first instance
+        if counts[0, p] == 0 and counts[4, p] > 0:
+            amounts[0, p] = amounts[1, p] = 1.0
+
+
+@kernel
+def _fullness(s: Any, p: int, t: float) -> tuple[float, float]:
+    """Effective memory utilisation and load (``Observation``) of a pool; 0 without ready
+    instances."""
+    pool = s.pools[p]
+    if pool.ready == 0:
+        return 0.0, 0.0
+    used = pool_used(s, p, t)
+    pending, queued, sequences = 0, 0, 0
+    for slot in range(pool.first, pool.first + pool.top):
+        instance = s.instances[slot]
+        if instance.status == READY:
+            pending += instance.pending
+            queued += instance.queued
+            sequences += instance.running + instance.waiting
+    load = max(
+        (used + queued) / (pool.ready * pool.usable),
+        pending / (pool.ready * pool.budget),
+        sequences / (pool.ready * pool.max_batch),
+    )
+    return used / (pool.ready * pool.kv_capacity), load

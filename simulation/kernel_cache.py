@@ -1,0 +1,139 @@
+"""Compiled entry points are kept on disk, each under the key of all that its machine code is of.
+
+Numba's own cache goes by the time and the size of the one file that a function stands in: it misses
+an edit of what the function calls, and compiles anew where a line moved. Here the key is the
+bytecode of every kernel that is reached, the constants these read, the options they are compiled
+with, the fields of the tuples they are given, and the files that extend numba itself. What is of no
+consequence (comments, docstrings, code that nothing compiled reaches) is not in it, so whatever is
+found under a key is what would be compiled now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
+from numba.core.compiler import Compiler
+from numba.core.dispatcher import Dispatcher
+from numba.core.extending import _Intrinsic
+from numba.core.sigutils import normalize_signature
+from numba.core.types import BaseNamedTuple, BaseTuple
+
+# numba's own, of which mypy knows too little
+IMPLEMENTATION: Any = CompileResultCacheImpl
+FILES: Any = IndexDataCacheFile
+ARGUMENTS: Any = normalize_signature
+TUPLE: Any = BaseTuple
+NAMED: Any = BaseNamedTuple
+INTRINSIC: Any = _Intrinsic
+
+LIBRARIES = ("math", "numpy")  # numba knows them, and its version is part of the key
+
+
+class KernelCache(FunctionCache):
+    """What numba asks for a compiled function before it compiles it, and hands it to after."""
+
+    def __init__(self, entry: Any) -> None:
+        function = entry.py_func
+        self._entry, self._py_func, self._name = entry, function, repr(function)
+        self._impl = IMPLEMENTATION(function)
+        self._cache_path = self._impl.locator.get_cache_path()
+        self._enabled = True
+
+    @cached_property
+    def _cache_file(self) -> Any:  # type: ignore[override]
+        key = made_of(self._entry)
+        name = f"{self._py_func.__module__.rpartition('.')[2]}.{self._py_func.__qualname__}"
+        name = name.replace("<", "").replace(">", "")
+        return FILES(self._cache_path, f"{name}.{key}", key)
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        """Numba compares a named tuple by its class and the types in it, and types by their names:
+        what these are made of is added."""
+        arguments, _ = ARGUMENTS(sig)
+        kinds = tuple(text for kind in arguments for text in _kind(kind))
+        return sig, codegen.magic_tuple(), kinds
+
+
+def made_of(entry: Any) -> str:
+    """A name for all that machine code of ``entry`` is made of, but for its arguments' types."""
+    digest = hashlib.blake2b(digest_size=12)
+    for part in (sys.version_info[:3], *_reached(entry, set())):
+        digest.update(f"{part!r}\n".encode())
+    return digest.hexdigest()
+
+
+def _reached(kernel: Any, seen: set[FunctionType]) -> Iterator[object]:
+    function = kernel.py_func
+    if function in seen:
+        yield function.__qualname__
+        return
+    seen.add(function)
+    yield sorted(kernel.targetoptions.items())
+    if kernel._compiler.pipeline_class is not Compiler:
+        yield _source(kernel._compiler.pipeline_class)
+    yield function.__defaults__
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    values = function.__globals__ | dict(zip(function.__code__.co_freevars, cells, strict=True))
+    for code in _codes(function.__code__):
+        constants = [value for value in code.co_consts if not isinstance(value, CodeType)]
+        if code is function.__code__ and function.__doc__ is not None:
+            constants[0] = None
+        yield code.co_code, code.co_exceptiontable, constants, code.co_flags, code.co_argcount
+        yield code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars
+        for name in (*code.co_names, *code.co_freevars):
+            if name in values:
+                yield name
+                yield from _value(values[name], f"{function.__qualname__} reads {name}", seen)
+
+
+def _value(value: object, where: str, seen: set[FunctionType]) -> Iterator[object]:
+    """What a kernel reads, as it would be built into it."""
+    if isinstance(value, Dispatcher):
+        yield from _reached(value, seen)
+    elif isinstance(value, bool | int | float | str | None):
+        yield value
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _value(each, where, seen)
+    elif isinstance(value, ModuleType) and value.__name__ in LIBRARIES:
+        yield value.__name__
+    elif isinstance(value, INTRINSIC):  # says what its file does not
+        yield _source(value._defn)
+        yield value.made_of
+    elif isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
+        yield value.__qualname__, value._fields
+    else:
+        raise TypeError(f"{where}, a {type(value).__name__}: what it is made of cannot be told.")
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            yield from _codes(value)
+
+
+def _kind(kind: Any) -> Iterator[str]:
+    """What a type is made of that its name does not say."""
+    if isinstance(kind, NAMED):
+        yield f"{kind.instance_class.__qualname__}{kind.fields}"
+    if isinstance(kind, TUPLE):
+        for part in kind:
+            yield from _kind(part)
+    if not type(kind).__module__.startswith("numba."):
+        yield _source(type(kind))
+        yield kind.made_of
+
+
+def _source(extension: Any) -> str:
+    """Of a file that tells numba how to compile."""
+    file = Path(inspect.getfile(extension))
+    return hashlib.blake2b(file.read_bytes(), digest_size=12).hexdigest()

@@ -1,0 +1,65 @@
+"""Whether a replay can still meet its tiers, told while it runs: one that cannot any more need not
+be played to its end by whoever asks for nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simulation.arrays import Array, IntArray
+from simulation.fleet import Tier
+
+LOOKS = 24  # in the window: what a look finds is not looked at again
+SLACK_S = 600.0  # after a request was due, before what came of it is read
+CERTAIN = 1e-9  # of shares of requests: what rounding might still tell otherwise
+
+
+class BeyondRecovery(Exception):
+    """More requests of a tier are late than it may miss of all that come."""
+
+
+@dataclass(eq=False)
+class Recovery:
+    """Counts requests without their first or last token when a limit of their ``tiers`` had passed.
+    Whatever still happens they are late, so it raises only where the tier is missed for certain;
+    limits on the gap between tokens, and those that nobody waits out in the window, are left to
+    the end."""
+
+    tiers: Sequence[Tier]
+    duration_s: float
+    _next_s: float = field(default=0.0, init=False)
+    _read: int = field(default=0, init=False)
+    _late: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._late = np.zeros(len(self.tiers), np.int64)
+
+    def __call__(self, now: float, requests: Array) -> None:
+        """``requests``: all of the window, as engine records in order of arrival."""
+        if now < self._next_s:
+            return
+        step = self.duration_s / LOOKS
+        self._next_s = now + step
+        limits = [
+            [limit for limit in (tier.ttft_s, tier.e2e_s) if limit is not None and limit <= step]
+            for tier in self.tiers
+        ]
+        patience = SLACK_S + max((limit for its in limits for limit in its), default=0.0)
+        end = int(np.searchsorted(requests["arrival"], now - patience))
+        seen, self._read = requests[self._read : end], max(end, self._read)
+        for code, tier in enumerate(self.tiers):
+            its = seen[seen["tier"] == code]
+            late = np.zeros(len(its), np.bool_)
+            for limit, token in ((tier.ttft_s, "first"), (tier.e2e_s, "last")):
+                if limit in limits[code]:
+                    late |= ~(its[token] - its["arrival"] <= limit)  # not there yet: NaN
+            self._late[code] += np.count_nonzero(late)
+        if self._late.any():
+            self._judge(np.bincount(requests["tier"], minlength=len(self.tiers)))
+
+    def _judge(self, count: IntArray) -> None:
+        for tier, late, of in zip(self.tiers, self._late, count, strict=True):
+            if late and (of - late) / of < tier.attainment - CERTAIN:
+                raise BeyondRecovery(tier.name)

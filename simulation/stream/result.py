@@ -1,0 +1,79 @@
+"""What the replay of a stream hands over, and its figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulation.arrays import Array, FloatArray
+from simulation.metrics import (
+    GroupSummary,
+    Summary,
+    least_hour,
+    summary_of,
+)
+from simulation.results import COMPLETED, NOT_DUE, REJECTED, UNFINISHED, Replay
+from simulation.stream.tally import Tally
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class StreamResult(Replay):
+    """One policy replayed on a stream: no request is kept, ``tally`` is what they came to."""
+
+    began_s: float
+    models: tuple[str, ...]  # of the trace
+    regions: tuple[str, ...]
+    tiers: tuple[str, ...]
+    tally: Tally
+    last_due_s: float  # of all its requests: so long it waits for what is left
+
+    @property
+    def start_s(self) -> float:
+        return self.began_s
+
+    @property
+    def groups(self) -> Array:
+        """Places in the tally, ``[models, regions, tiers]``."""
+        shape = (len(self.models), len(self.regions), len(self.tiers))
+        return np.arange(np.prod(shape)).reshape(shape)
+
+    def attention(self, p: int) -> FloatArray:
+        served: FloatArray = self.tally.served[p]
+        if not served[1]:
+            model = self.models.index(self.fleet.pools[p].model)
+            served = self.tally.asked[self.groups[model].ravel()].sum(axis=0)
+        return served
+
+
+def summarise_stream(result: StreamResult) -> Summary:
+    """As ``metrics.summarise`` of every request, but for percentiles (``tally.ERROR``)."""
+    groups, tally = result.groups, result.tally
+    whole = _group(tally, groups)
+    tiers = {name: _group(tally, groups[:, :, t]) for t, name in enumerate(result.tiers)}
+    models = {
+        model: {region: _group(tally, groups[m, r]) for r, region in enumerate(result.regions)}
+        for m, model in enumerate(result.models)
+    }
+    hours = least_hour(tally.hours[..., 0], tally.hours[..., 1], result.tiers)
+    return summary_of(result, whole, tiers, models, hours, int(tally.in_time.sum()))
+
+
+def _group(tally: Tally, groups: Array) -> GroupSummary:
+    at = groups.ravel()
+    counts, tokens = tally.outcomes[at].sum(axis=0), tally.tokens[at].sum(axis=0)
+    due = int(counts.sum() - counts[NOT_DUE])
+    ttft, tbt, e2e = (tally.percentiles(at, which) for which in range(3))
+    return GroupSummary(
+        arrived=int(counts.sum()),
+        completed=int(counts[COMPLETED]),
+        rejected=int(counts[REJECTED]),
+        unfinished=int(counts[UNFINISHED]),
+        attainment=int(tally.met[at].sum()) / due if due else None,
+        input_tokens=int(tokens[0]),
+        output_tokens=int(tokens[1]),
+        ttft_ms=ttft,
+        tbt_ms=tbt,
+        e2e_ms=e2e,
+        not_due=int(counts[NOT_DUE]),
+    )

@@ -1,0 +1,114 @@
+"""A request log that is read piece by piece: what ``simulate_stream`` replays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simulation.errors import SimulationError
+from simulation.trace import PrefixBlocks, Trace
+
+PIECE = 1 << 18  # requests given to the engine at a time, some 130 bytes each
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Requests in order of arrival, in pieces that follow each other on one clock.
+
+    ``chunks()`` begins anew every time; each piece has the names and the ``start_s`` of the stream.
+    """
+
+    chunks: Callable[[], Iterator[Trace]]
+    models: tuple[str, ...]
+    regions: tuple[str, ...]
+    tiers: tuple[str, ...]
+    start_s: float  # UTC epoch seconds of arrival_s == 0
+    requests: int  # at most
+    most_tokens: int  # input and output of one request, at most
+    block_tokens: int | None = None  # of its prompts' blocks; None: unknown, none is shared
+
+    @classmethod
+    def of(cls, trace: Trace, piece: int = PIECE) -> Stream:
+        """The requests of a trace."""
+        edges = range(0, len(trace), piece)
+        tokens = trace.input_tokens.astype(np.int64) + trace.output_tokens
+        return cls(
+            lambda: (trace.rows(slice(i, i + piece)) for i in edges),
+            trace.models,
+            trace.regions,
+            trace.tiers,
+            trace.start_s,
+            len(trace),
+            int(tokens.max(initial=2)),
+            None if trace.blocks is None else trace.blocks.block_tokens,
+        )
+
+    @property
+    def nothing(self) -> Trace:
+        """A piece without requests."""
+        tokens, codes = np.zeros(0, np.int32), np.zeros(0, np.int16)
+        blocks = None
+        if self.block_tokens is not None:
+            blocks = PrefixBlocks(np.zeros(1, np.int64), tokens, self.block_tokens)
+        return Trace(
+            arrival_s=np.zeros(0),
+            input_tokens=tokens,
+            output_tokens=tokens,
+            model=codes,
+            region=codes,
+            tier=codes,
+            models=self.models,
+            regions=self.regions,
+            tiers=self.tiers,
+            start_s=self.start_s,
+            blocks=blocks,
+        )
+
+    def pieces(self, end_s: float, piece: int = PIECE) -> Iterator[Trace]:
+        """The requests that arrive before ``end_s``, at most ``piece`` at a time, none empty."""
+        last_s = 0.0
+        for chunk in self.chunks():
+            if not len(chunk):
+                continue
+            self._check(chunk, last_s)
+            last_s = chunk.duration_s
+            stop = int(np.searchsorted(chunk.arrival_s, end_s))
+            for i in range(0, stop, piece):
+                yield chunk.rows(slice(i, min(i + piece, stop)))
+            if stop < len(chunk):
+                return
+
+    def _check(self, chunk: Trace, last_s: float) -> None:
+        names = (chunk.models, chunk.regions, chunk.tiers, chunk.start_s)
+        if names != (self.models, self.regions, self.tiers, self.start_s):
+            raise SimulationError("A piece of a stream must have the stream's names and start.")
+        if (None if chunk.blocks is None else chunk.blocks.block_tokens) != self.block_tokens:
+            raise SimulationError("A piece of a stream must have blocks of the stream's size.")
+        if chunk.arrival_s[0] < last_s:
+            raise SimulationError("Trace arrivals must not decrease; sort the requests first.")
+        if min(chunk.input_tokens.min(), chunk.output_tokens.min()) < 1:
+            raise SimulationError("Every request needs at least one input and one output token.")
+
+
+def joined(first: Trace, then: Trace) -> Trace:
+    """The requests of both, one after the other."""
+    blocks = None
+    if first.blocks is not None and then.blocks is not None:
+        more = first.blocks.start[-1] + then.blocks.start[1:]
+        blocks = PrefixBlocks(
+            np.concatenate([first.blocks.start, more]),
+            np.concatenate([first.blocks.ids, then.blocks.ids]),
+            first.blocks.block_tokens,
+        )
+    return replace(
+        first,
+        arrival_s=np.concatenate([first.arrival_s, then.arrival_s]),
+        input_tokens=np.concatenate([first.input_tokens, then.input_tokens]),
+        output_tokens=np.concatenate([first.output_tokens, then.output_tokens]),
+        model=np.concatenate([first.model, then.model]),
+        region=np.concatenate([first.region, then.region]),
+        tier=np.concatenate([first.tier, then.tier]),
+        blocks=blocks,
+    )

@@ -1,0 +1,143 @@
+"""What requests come to, in sums that do not grow with their number and add up in any order.
+
+Latencies are counted in buckets, ``STEPS`` to each doubling, so that a percentile lies within
+``ERROR`` of the requests at its rank (within 0.13 ms below that); means are of whole microseconds.
+Everything is a whole number: parts of a trace tallied apart and added give the same bytes as all of
+it at once. (The layout is that of HdrHistogram: Tene, 2014.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+import numpy as np
+
+from simulation.arrays import Array, BoolArray, FloatArray, IntArray
+from simulation.errors import SimulationError
+from simulation.fleet import Tier
+from simulation.metrics import HOUR_S, Percentiles, in_time
+from simulation.results import COMPLETED, NOT_DUE, REASONS, RequestLog, attention_terms
+from simulation.trace import Trace
+
+STEP_BITS = 7
+STEPS = 1 << STEP_BITS
+ERROR = 0.5 / STEPS  # of a latency told, as a share of it
+_SHIFT = 52 - STEP_BITS  # of the bits of a double
+_LEAST, _MOST = 2.0**-13, 2.0**24  # seconds: 0.12 ms to half a year
+
+
+def _bits(seconds: FloatArray | float) -> IntArray:
+    """In order of size, for numbers of at least 0; ``STEPS`` to each doubling."""
+    return np.asarray(np.asarray(seconds, np.float64).view(np.int64) >> _SHIFT)
+
+
+_FIRST = int(_bits(_LEAST))
+BUCKETS = int(_bits(_MOST)) - _FIRST
+_EDGES = np.asarray((_FIRST + np.arange(BUCKETS + 1)) << _SHIFT).view(np.float64)
+_MIDDLES_S = 0.5 * (_EDGES[:-1] + _EDGES[1:])
+MOST_GROUPS = 5_000  # of a model, home region and tier: 120 kB each
+LATENCIES = ("ttft_s", "tbt_s", "e2e_s")
+
+
+@dataclass(slots=True, eq=False)
+class Tally:
+    """Of requests by group, ``[models, regions, tiers]`` of the trace flattened to ``G``; ``P``
+    pools of the fleet."""
+
+    outcomes: IntArray  # [G, 4]: by results.COMPLETED ... NOT_DUE
+    met: IntArray  # [G]: within every limit of the tier
+    tokens: IntArray  # [G, 2]: prompts and answers of completed requests
+    in_time: IntArray  # [G]: prompts and answers of those within every limit
+    known: IntArray  # [G, 3]: requests that have a TTFT, TBT, E2E
+    micros: IntArray  # [G, 3]: microseconds of all of them
+    buckets: IntArray  # [G, 3, BUCKETS]: how many took about so long
+    hours: IntArray  # [hours, T, 2]: by hour of arrival those due, and those of them in time
+    reasons: IntArray  # [REASONS]
+    served: FloatArray  # [P, 4]: sums of results.attention_terms of what a pool served ...
+    asked: FloatArray  # [G, 4]: ... and of all there was
+    last_s: FloatArray  # [1]: the last token of all
+
+    @classmethod
+    def empty(cls, groups: int, tiers: int, hours: int, pools: int) -> Self:
+        if groups > MOST_GROUPS:
+            raise SimulationError(
+                f"The trace has {groups:,} groups of a model, a home region and a tier, and "
+                f"{MOST_GROUPS:,} can be told of a stream: name fewer apart."
+            )
+        return cls(
+            outcomes=np.zeros((groups, 4), np.int64),
+            met=np.zeros(groups, np.int64),
+            tokens=np.zeros((groups, 2), np.int64),
+            in_time=np.zeros(groups, np.int64),
+            known=np.zeros((groups, len(LATENCIES)), np.int64),
+            micros=np.zeros((groups, len(LATENCIES)), np.int64),
+            buckets=np.zeros((groups, len(LATENCIES), BUCKETS), np.int64),
+            hours=np.zeros((hours, tiers, 2), np.int64),
+            reasons=np.zeros(len(REASONS), np.int64),
+            served=np.zeros((pools, 4)),
+            asked=np.zeros((groups, 4)),
+            last_s=np.zeros(1),
+        )
+
+    def add(self, trace: Trace, log: RequestLog, tiers: tuple[Tier, ...]) -> None:
+        """Count requests of ``trace`` with what came of them."""
+        if not len(trace):
+            return
+        ok = in_time(log, trace, tiers)
+        shape = (len(trace.models), len(trace.regions), len(trace.tiers))
+        group = np.ravel_multi_index((trace.model, trace.region, trace.tier), shape)
+        both = trace.input_tokens.astype(np.int64) + trace.output_tokens
+        done = log.outcome == COMPLETED
+        np.add.at(self.outcomes, (group, log.outcome), 1)
+        np.add.at(self.met, group[ok], 1)
+        np.add.at(self.in_time, group[ok], both[ok])
+        for i, column in enumerate((trace.input_tokens, trace.output_tokens)):
+            np.add.at(self.tokens[:, i], group[done], column[done])
+        for i, name in enumerate(LATENCIES):
+            self._latency(i, group, getattr(log, name))
+        hour, due = (trace.arrival_s // HOUR_S).astype(np.int64), log.outcome != NOT_DUE
+        for i, rows in enumerate((due, due & ok)):
+            np.add.at(self.hours[..., i], (hour[rows], trace.tier[rows]), 1)
+        np.add.at(self.reasons, log.reason[log.reason >= 0], 1)
+        self._attention(trace, group, log.pool)
+        self.last_s[0] = np.nanmax(log.last_token_s, initial=self.last_s[0])
+
+    def _latency(self, which: int, group: Array, seconds: FloatArray) -> None:
+        known = np.isfinite(seconds)
+        value, its = np.maximum(seconds[known], 0.0), group[known]
+        np.add.at(self.known[:, which], its, 1)
+        np.add.at(self.micros[:, which], its, np.rint(value * 1e6).astype(np.int64))
+        bucket = np.clip(_bits(value) - _FIRST, 0, BUCKETS - 1)
+        np.add.at(self.buckets[:, which], (its, bucket), 1)
+
+    def _attention(self, trace: Trace, group: Array, pool: Array) -> None:
+        terms = attention_terms(trace.input_tokens, trace.output_tokens)
+        for sums, places in ((self.asked, group), (self.served, pool)):
+            at = places >= 0
+            for i, term in enumerate(terms):
+                sums[:, i] += np.bincount(places[at], term[at], len(sums))
+
+    def plus(self, other: Tally) -> Tally:
+        """Of the requests of both."""
+        both = {
+            one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)
+        }
+        return Tally(**both | {"last_s": np.maximum(self.last_s, other.last_s)})
+
+    def percentiles(self, groups: Array | BoolArray, which: int) -> Percentiles:
+        """Milliseconds of one of LATENCIES, of ``groups`` together."""
+        count = int(self.known[groups, which].sum())
+        if not count:
+            return Percentiles(None, None, None, None)
+        ends = np.cumsum(self.buckets[groups, which].sum(axis=0))
+        mean = int(self.micros[groups, which].sum()) / count / 1e3
+        return Percentiles(mean, *(_at_share(ends, share) for share in (0.5, 0.95, 0.99)))
+
+
+def _at_share(ends: IntArray, share: float) -> float:
+    """Milliseconds, linear between the two ranks beside ``share`` of all."""
+    rank = share * (int(ends[-1]) - 1)
+    low = int(rank)
+    lower, upper = _MIDDLES_S[np.searchsorted(ends, [low, low + (rank > low)], side="right")]
+    return float(lower + (upper - lower) * (rank - low)) * 1e3

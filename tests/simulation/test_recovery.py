@@ -1,0 +1,78 @@
+"""A replay is given up only where it would have missed a tier."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulation.engine.run import simulate
+from simulation.faults import Crash
+from simulation.fleet import Tier
+from simulation.metrics import tiers_met
+from simulation.policies.flat import Flat
+from simulation.recovery import BeyondRecovery, Recovery
+from tests.simulation.builders import fleet, pool, profile, trace
+
+SLOW = profile(alpha=0.5, beta=0.0, gamma=0.01, delta=0.0, kv=4000, max_batch=4, budget=400)
+DAY_S = 8 * 3600.0
+TIERS = (
+    Tier("a", ttft_s=5.0, attainment=0.9),
+    Tier("b", ttft_s=60.0, e2e_s=300.0, attainment=0.95),
+    Tier("c", e2e_s=7 * 3600.0, attainment=0.99, deferrable=True),
+    Tier("d", tbt_s=0.6, attainment=0.5),
+)
+
+
+def played(seed: int, instances: int, watched: bool) -> tuple[bool, int]:
+    """Whether every tier is met, and how often the watch was asked; an instance is lost on the
+    way, and some requests fit nowhere."""
+    rng = np.random.default_rng(seed)
+    n = 9_000
+    busy = rng.uniform(0.3, 0.9) * DAY_S
+    arrival = np.sort(
+        np.where(rng.random(n) < 0.5, rng.normal(busy, 3000.0, n), rng.uniform(0, DAY_S, n))
+    )
+    its = trace(
+        np.clip(arrival, 0.0, DAY_S - 1.0),
+        rng.integers(5, 200, n),
+        np.where(rng.random(n) < 0.002, 5000, rng.integers(1, 40, n)),
+        tier=rng.integers(0, len(TIERS), n),
+        tiers=tuple(tier.name for tier in TIERS),
+    )  # fmt: skip
+    many = fleet(pool(SLOW, maximum=16), tiers=TIERS, faults=(Crash(0, busy),))
+    recovery, asked = Recovery(TIERS, DAY_S), 0
+
+    def watch(now, requests):
+        nonlocal asked
+        asked += 1
+        if watched:
+            recovery(now, requests)
+
+    try:
+        result = simulate(its, many, Flat([instances]), duration_s=DAY_S, watch=watch)
+    except BeyondRecovery:
+        return False, asked
+    return all(tiers_met(result).values()), asked
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_verdict_is_that_of_the_whole_replay(seed):
+    verdicts, given_up = [], 0
+    for instances in (1, 2, 3, 5, 16):
+        whole, every = played(seed, instances, False)
+        met, asked = played(seed, instances, True)
+        assert met == whole
+        assert asked == every or not met
+        verdicts.append(whole)
+        given_up += asked < every
+    assert not verdicts[0] and verdicts[-1]
+    assert given_up
+
+
+def test_a_tier_is_left_to_the_end_where_nobody_waits_out_its_limit():
+    """All late by far, and not known before the end: what may wait longer than a look takes."""
+    tiers = (Tier("a", e2e_s=3 * 3600.0, attainment=0.99),)
+    one = fleet(pool(SLOW), tiers=tiers)
+    its = trace(np.arange(0.0, 3600.0, 0.5), 10, 39, tiers=("a",))
+    assert not all(tiers_met(simulate(its, one, Flat([1]), duration_s=DAY_S)).values())
+    simulate(its, one, Flat([1]), duration_s=DAY_S, watch=Recovery(tiers, DAY_S))
