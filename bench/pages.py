@@ -11,6 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from bench import ingest
+from bench.team import team_made
 from planner.ingest import IngestOptions
 from planner.management.base import load_scenario
 from planner.models import Run, Scenario, Trace, User
@@ -39,6 +40,7 @@ class Filled:
     trace: Trace
     scenario: Scenario
     runs: tuple[Run, ...]  # one of each kind, carried out
+    team: tuple[str, ...] = ()  # addresses of what a team has beside
 
     @property
     def run(self) -> str:
@@ -64,6 +66,7 @@ class Filled:
             f"{reverse('web:runs')}?page=100",
             reverse("web:gpu", args=["H100-SXM"]),
             reverse("web:model", args=["llama-3.1-8b"]),
+            *self.team,
             reverse("api:docs"),
         ]
 
@@ -102,10 +105,11 @@ def fill(folder: Path, rows: int, scenarios: int, runs: int) -> Filled:
             options=FIRST_RUN.get(kind, {}),
         )  # fmt: skip
         done.append(run_execute(run_id=run.pk, surface=True))
+    team = team_made(user, done[0], done[1], kept[0], document)
     _repeat(done, runs - len(done))
     client = Client(SERVER_NAME="localhost")
     client.force_login(user)
-    return Filled(client, trace, kept[0], tuple(done))
+    return Filled(client, trace, kept[0], tuple(done), team)
 
 
 def _repeat(done: list[Run], count: int) -> None:

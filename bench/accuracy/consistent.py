@@ -3,12 +3,17 @@
     python -m bench.accuracy consistent
 
 ``monotone_in_gpus``: pairs of estimates of one deployment of which the one on more GPUs of a kind
-gives fewer tokens per second: on L40S, whose GPUs reduce over PCIe, wide tensor parallelism costs
-more than it brings. ``monotone_in_gpus_built_in``: pairs of built-in profiles likewise,
-each of which says so where it is used. ``size_agrees_tbt`` and ``_ttft``: of computed profiles at
-IN_FLIGHT, how far the estimate in steady traffic and the closed forms of sizes at the rate that it
-gives are apart at most (relative to the smaller); an estimate's TTFT holds what the engine takes
-from arrival to the first iteration, which sizes do not.
+gives fewer tokens per second, the GPUs in the best of the ways that an operator has: as one
+instance, as more that are narrower, or some of them idle. ``monotone_in_gpus_one_group``: the same
+where all GPUs have to be one tensor parallel group: on L40S, whose GPUs reduce over PCIe (measured:
+8 of them at 1.4 GB/s each), width costs more than it brings, and such an estimate says so.
+``monotone_in_gpus_built_in``: pairs of built-in profiles, as one group. ``size_agrees``: of
+built-in profiles, how far ``estimate`` at the rate that a size finds (TTFT 1 s, TBT 100 ms, or what
+the profile can) and another draw of the same rate through the simulator are apart, TTFT and TBT,
+the worst of them;
+``closed_loop_*`` of computed profiles, how far the closed loop of estimates at IN_FLIGHT and the
+closed forms of sizes at the rate that it gives are: there the one has as many in flight at any
+time, the other requests that come by chance, which wait for each other.
 """
 
 from __future__ import annotations
@@ -23,12 +28,21 @@ from planner import catalogue
 from planner.catalogue.contradictions import carries
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import estimate_fit
+from planner.catalogue.modelled import modelled
 from planner.catalogue.serving import serving_limits
+from planner.estimates.arrangements import as_given, most
+from planner.estimates.at_rate import at_rate
+from planner.estimates.estimating import deployment
+from planner.scenario.known import NOTHING
+from simulation.errors import SimulationError
+from simulation.fleet import Tier
 from simulation.performance.estimate.arranging import Deployment
-from simulation.performance.estimate.estimate import Estimate, estimate, estimate_rows
+from simulation.performance.estimate.estimate import estimate
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement
 from simulation.sizing.batch_queue import evaluate
+from simulation.sizing.capacity import capacity
+from simulation.sizing.trial import Trial, pool_of
 from simulation.sizing.workload import Workload
 
 MODELS = ("llama-3.1-8b", "llama-3.1-70b", "qwen3-32b", "gpt-oss-120b")
@@ -38,13 +52,17 @@ USERS = (1.0, 16.0, 256.0)
 ISL, OSL, IN_FLIGHT = 1155, 211, 32.0
 STEADY = 1e6  # rounds, of which the first counts for nothing
 ALIKE = 1e-9
+TRICKLE = 1e-3  # requests/s
+SIZED, REPLAYED = 32_000, 32_000  # requests of a replay, as for sizes
+MODELLED = 24
 
 
 def figures(_: Path) -> dict[str, Any]:
     return {
-        "monotone_in_gpus": sum(_fewer(*key) for key in itertools.product(MODELS, GPUS, USERS)),
+        **_estimates(),
         "monotone_in_gpus_built_in": _built_in(),
         **_agreement(),
+        **_sizes(),
     }
 
 
@@ -54,11 +72,17 @@ def _deployment(model: str, gpu: str, tp: int, users: float, engine: str = "vllm
     return Deployment(shape, kind, where, ISL, OSL, users, engine, rounds=STEADY)
 
 
-def _fewer(model: str, gpu: str, users: float) -> int:
+def _estimates() -> dict[str, int]:
     """How often the next width gives less, of those that fit."""
-    rows = [_deployment(model, gpu, tp, users) for tp in WIDTHS]
-    answers = estimate_rows(rows, estimate_fit().calibration, efficiencies())
-    rates = [one.tokens_per_s for one in answers if isinstance(one, Estimate)]
+    best, group = 0, 0
+    for model, gpu, users in itertools.product(MODELS, GPUS, USERS):
+        asked = [_deployment(model, gpu, tp, users) for tp in WIDTHS]
+        best += _falls([most(one) for one in asked])
+        group += _falls([way.tokens_per_s for one in asked for way in as_given(one)])
+    return {"monotone_in_gpus": best, "monotone_in_gpus_one_group": group}
+
+
+def _falls(rates: list[float]) -> int:
     return sum(more < few * (1 - ALIKE) for few, more in itertools.pairwise(rates))
 
 
@@ -89,4 +113,37 @@ def _agreement() -> dict[str, float]:
         for name, other in (("tbt", seen.tbt.mean), ("ttft", seen.ttft.mean)):
             ours = getattr(one, f"{name}_s")
             apart[name].append(max(ours, other) / min(ours, other) - 1.0)
-    return {f"size_agrees_{name}": float(max(values)) for name, values in apart.items()}
+    return {f"closed_loop_{name}": float(max(values)) for name, values in apart.items()}
+
+
+def _sizes() -> dict[str, Any]:
+    """Every profile that was measured or carried over, and every MODELLED-th by rule."""
+    known = [(model, gpu, tp, "bf16") for model, gpu, tp in catalogue.profiles()]
+    known += [(one.model, one.gpu, one.tp, one.precision) for one in modelled()[::MODELLED]]
+    apart: dict[str, dict[str, float]] = {"ttft": {}, "tbt": {}}
+    for model, gpu, tp, precision in known:
+        row = {"model": model, "gpu": gpu, "tp": tp, "precision": precision, "isl": ISL, "osl": OSL}
+        given = deployment(row | {"concurrency": 1, "kv_cache": "bf16"})
+        profile = at_rate(given, TRICKLE, NOTHING, any_engine=True).profile
+        pools, lengths = (pool_of(profile),), (np.full(1, int(ISL)), np.full(1, int(OSL)))
+        tier = Tier("chat", ttft_s=1.0, tbt_s=0.1)
+        try:
+            rate = capacity(profile, lengths, tier, requests=SIZED).max_rps
+        except SimulationError:  # too slow for the limits: at half of what goes through
+            rate = Trial(pools, lengths, tier, seed=0, requests=SIZED).saturated_rps() / 2
+        answer = at_rate(given, rate, NOTHING, any_engine=True)
+        log = Trial(pools, lengths, tier, seed=1, requests=REPLAYED).at(rate, draw=1).requests
+        steady = slice(REPLAYED // 4, -REPLAYED // 4)  # of twice as many, in order of arrival
+        for name in apart:
+            ours, other = (
+                getattr(answer, f"{name}_s"),
+                float(getattr(log, f"{name}_s")[steady].mean()),
+            )
+            apart[name][f"{model} {gpu} {tp}"] = max(ours, other) / min(ours, other) - 1.0
+    worst = {name: max(found, key=lambda one: found[one]) for name, found in apart.items()}
+    return {
+        "size_agrees": max(max(found.values()) for found in apart.values()),
+        "size_agrees_profiles": len(known),
+        **{f"size_agrees_{name}": max(found.values()) for name, found in apart.items()},
+        **{f"size_agrees_{name}_worst": worst[name] for name in apart},
+    }

@@ -29,7 +29,7 @@ from planner.catalogue.hardware import (
     published_precision,
     shape,
 )
-from planner.catalogue.load import engine_of, fits, profiles
+from planner.catalogue.load import engine_of, engine_title, fits, profiles
 from planner.catalogue.market import prices
 from planner.catalogue.regions import regions
 
@@ -43,6 +43,7 @@ __all__ = [
     "ProfileKey",
     "cycles",
     "engine_of",
+    "engine_title",
     "fits",
     "gpu",
     "gpu_name",

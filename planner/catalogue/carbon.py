@@ -6,6 +6,7 @@ import csv
 import io
 import math
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 from statistics import fmean
@@ -89,6 +90,17 @@ def hourly(
     return tuple(float(v) for v in np.maximum(mean_g_per_kwh * means, 0.0))
 
 
+def _rows(text: str, name: str) -> Iterator[list[str]]:
+    reader = csv.reader(io.StringIO(text))
+    try:
+        yield from reader
+    except csv.Error as problem:
+        raise CatalogueError(
+            f"{name}, line {max(1, reader.line_num)} cannot be read as CSV ({problem}); save it "
+            "again, with LF or CRLF line ends."
+        ) from None
+
+
 def hourly_of_csv(text: str, name: str = "carbon.csv") -> tuple[float, ...]:
     """24 means by UTC hour from a user's own series: CSV with a time and a figure in g per kWh.
 
@@ -96,12 +108,13 @@ def hourly_of_csv(text: str, name: str = "carbon.csv") -> tuple[float, ...]:
     CatalogueError naming the line.
     """
     by_hour: dict[int, list[float]] = defaultdict(list)
-    for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
+    for number, row in enumerate(_rows(text, name), 1):
         if not row or (number == 1 and not _is_number(row[-1])):
             continue
         try:
             when, grams = datetime.fromisoformat(row[0].strip()), float(row[-1])
-        except ValueError:
+            utc = when.astimezone(UTC) if when.tzinfo else when
+        except (ValueError, OverflowError):  # the last: beyond year 1 or 9999 in UTC
             raise CatalogueError(
                 f"{name}, line {number}: expected a time such as 2024-05-01T13:00:00Z and a number "
                 f"in g CO2e per kWh, not {','.join(row)[:80]!r}."
@@ -111,7 +124,6 @@ def hourly_of_csv(text: str, name: str = "carbon.csv") -> tuple[float, ...]:
                 f"{name}, line {number}: {row[-1]} g per kWh is not between 0 and "
                 f"{MOST_G_PER_KWH:,}."
             )
-        utc = when.astimezone(UTC) if when.tzinfo else when
         by_hour[utc.hour].append(grams)
     missing = [str(hour) for hour in range(HOURS) if hour not in by_hour]
     if missing:

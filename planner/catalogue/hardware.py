@@ -27,13 +27,18 @@ SHAPE_FIELDS = {field.name for field in fields(ModelShape)} - {"name", "encoder"
 
 
 def gpus() -> dict[str, GpuSpec]:
-    """GPU types by name."""
+    """GPU types by name; built once."""
+    return dict(_gpus())
+
+
+@cache
+def _gpus() -> dict[str, GpuSpec]:
     return {entry["name"]: _gpu(entry) for entry in read("gpus")["gpus"]}
 
 
 def gpu(name: str) -> GpuSpec:
     """A GPU type by any of its names; raises CatalogueError with the nearest ones."""
-    return _gpu(_gpu_entry(name))
+    return _gpus()[gpu_name(name)]
 
 
 def gpu_sources(name: str) -> dict[str, Provenance]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from functools import cache
 from typing import Any
 
 from planner.catalogue.facts import ProfileFit, ProfileKey
@@ -16,7 +18,13 @@ ENGINES = (("TensorRT-LLM", "trtllm"), ("vLLM", "vllm"), ("SGLang", "sglang"))  
 
 
 def profiles() -> dict[ProfileKey, LinearProfile]:
-    """Linear profiles by model, GPU type and GPUs per instance, with the errors of their fit."""
+    """Linear profiles by model, GPU type and GPUs per instance, with the errors of their fit; built
+    once."""
+    return dict(_profiles())
+
+
+@cache
+def _profiles() -> dict[ProfileKey, LinearProfile]:
     document, known_models, known_gpus = read("profiles"), models(), gpus()
     limits = document["limits"]
     return {
@@ -37,6 +45,7 @@ def profiles() -> dict[ProfileKey, LinearProfile]:
             checks=tuple(Check(**found) for found in entry["checks"]),
             fitted_decodes=entry["fitted_decodes"],
             fitted_prefill_tokens=entry["fitted_prefill_tokens"],
+            fitted_context=entry.get("fitted_context", math.inf),
             spread=entry.get("spread", 0.0),
         )
         for entry in document["profiles"]
@@ -64,6 +73,11 @@ def fits() -> dict[ProfileKey, ProfileFit]:
 def engine_of(source: Provenance) -> str:
     """The engine that a built-in profile was measured on, as far as its source says."""
     return next((name for words, name in ENGINES if words in source.source), "")
+
+
+def engine_title(engine: str) -> str:
+    """As the engine calls itself."""
+    return next(words for words, name in ENGINES if name == engine)
 
 
 def _key(entry: dict[str, Any]) -> ProfileKey:

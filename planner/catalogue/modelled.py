@@ -13,8 +13,8 @@ from functools import cache, lru_cache
 
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.hardware import gpus, models, published_precision, shape
-from planner.catalogue.load import profiles
-from planner.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS, serving_limits
+from planner.catalogue.load import engine_title, profiles
+from planner.catalogue.serving import ENGINE, MAX_BATCH, MAX_BATCH_TOKENS, serving_limits
 from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.curves import Curve
 from simulation.performance.memory import largest_batch
@@ -59,7 +59,8 @@ class Modelled:
         return Provenance(
             "modelled",
             f"operators of {self.model} at the published peaks of {self.gpu}, times the shares of "
-            "them that measured kernels reach; no run of the two was measured",
+            f"them that measured kernels reach; served by {engine_title(ENGINE)}; no run of the "
+            "two was measured",
         )
 
     @property
@@ -73,6 +74,10 @@ class Modelled:
     @property
     def checks(self) -> tuple[Check, ...]:
         return _made(self).checks
+
+    @property
+    def start_s(self) -> float:
+        return _made(self).start_s
 
     @property
     def spread(self) -> float:

@@ -67,17 +67,20 @@ def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
 
 def _csv(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     reader = csv.DictReader(io.StringIO(text))
-    heads = [head.strip() for head in reader.fieldnames or ()]
-    reader.fieldnames = heads
-    _check_keys(heads, f"{file_name}, line 1")
     try:
+        heads = [head.strip() for head in reader.fieldnames or ()]
+        reader.fieldnames = heads
+        _check_keys(heads, f"{file_name}, line 1")
         for row in reader:
             where = f"{file_name}, line {reader.line_num}"
             if None in row:
                 raise CatalogueError(f"{where}: more values than the {len(heads)} columns.")
             yield where, row
     except csv.Error as problem:
-        raise CatalogueError(f"{file_name}, line {reader.line_num}: {problem}.") from None
+        raise CatalogueError(
+            f"{file_name}, line {max(1, reader.line_num)} cannot be read as CSV ({problem}); save "
+            "it again, with LF or CRLF line ends."
+        ) from None
 
 
 def _yaml(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

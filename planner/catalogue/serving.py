@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import estimate_fit
 from planner.catalogue.hardware import TYPICAL_CONTEXT
+from simulation.performance.estimate.start import starts_s
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 
 MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048  # vLLM's own defaults
+ENGINE = "vllm"  # where nobody says which; estimates take the same
 
 
 def serving_limits(
@@ -17,29 +21,52 @@ def serving_limits(
     gpu: GpuSpec,
     arrangement: Arrangement,
     *,
+    engine: str = ENGINE,
+    **limits: int | None,
+) -> dict[str, Any]:
+    """Limits (``limits`` of one's own as ``room`` takes them) and the host's seconds as
+    ``roofline_profile`` and ``operator_profile`` take them; the KV cache is what memory leaves, and
+    what an ``engine`` adds is what estimates of it do. Raises SimulationError where the model does
+    not fit or what it takes is not known."""
+    return {
+        **room(shape, gpu, arrangement, **limits),
+        "overhead_s": estimate_fit().calibration.iteration_s,
+        "sequence_s": sequence_s(engine),
+        "start_s": starts_after(shape, gpu, arrangement, (engine,))[0],
+    }
+
+
+def room(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    arrangement: Arrangement,
     max_batch: int | None = None,
     max_batch_tokens: int | None = None,
     kv_capacity_tokens: int | None = None,
-    engine: str | None = None,
 ) -> dict[str, Any]:
-    """Limits and the host's seconds as ``roofline_profile`` and ``operator_profile`` take them; the
-    KV cache is what memory leaves, and what an ``engine`` adds is what estimates of it do. Raises
-    SimulationError where the model does not fit."""
+    """The limits alone, whatever the engine."""
     tokens = max_batch_tokens or MAX_BATCH_TOKENS
     return {
         "max_batch": max_batch or MAX_BATCH,
         "max_batch_tokens": tokens,
         "kv_capacity_tokens": kv_capacity_tokens
         or capacity_tokens(shape, gpu, arrangement, typical_context(shape.max_context), tokens),
-        "overhead_s": estimate_fit().calibration.iteration_s,
-        "sequence_s": sequence_s(engine),
     }
 
 
-def sequence_s(engine: str | None) -> float:
+def sequence_s(engine: str) -> float:
     """Seconds of the host that an iteration takes longer for each sequence of it: vLLM's, where it
-    was measured; the others' host works while the GPU does, and None is no engine in particular."""
+    was measured; the others' host works while the GPU does."""
     return estimate_fit().calibration.sequence_s if engine == "vllm" else 0.0
+
+
+def starts_after(
+    shape: ModelShape, gpu: GpuSpec, arrangement: Arrangement, engines: Sequence[str]
+) -> list[float]:
+    """By engine, seconds of a request that estimates add to its prompt where nobody else is
+    served."""
+    calibration = estimate_fit().calibration
+    return starts_s(shape, gpu, arrangement, engines, calibration, efficiencies())
 
 
 def typical_context(max_context: int) -> int:

@@ -12,7 +12,9 @@ from planner.catalogue.estimating import EstimateFit
 from planner.catalogue.power import power_model
 from planner.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS
 from planner.configure.asked import Asked
+from planner.configure.measured import Said, said_of
 from planner.estimates.estimating import DRAFTING
+from planner.estimates.own import Own
 from simulation.performance.estimate.errors import Where
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import gpu_kv_bytes, gpu_weight_bytes
@@ -50,6 +52,20 @@ class ExpectedError:
     ttft_90: float
     tbt_90: float
     basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnRows:
+    """What measured rows of one's own make of a deployment; errors without them, as fractions."""
+
+    rows: int  # of the same deployment
+    alike: int  # of others
+    decode_factor: float  # on times of decode
+    prefill_factor: float
+    ttft_before: float
+    tbt_before: float
+    ttft_90_before: float
+    tbt_90_before: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,16 +108,51 @@ class Row:
     fleet_usd_per_hour: float | None
     max_batch: int
     max_batch_tokens: int
+    own: OwnRows | None = None  # None: there are no such rows
     front: tuple[str, ...] = ()
 
 
 def rows_of(
-    rated: Sequence[Rated], asked: Asked, shape: ModelShape, fit: EstimateFit
+    rated: Sequence[Rated], asked: Asked, shape: ModelShape, fit: EstimateFit, own: Own | None
 ) -> tuple[Row, ...]:
-    return tuple(row_of(one, asked, shape, fit) for one in rated)
+    rows = tuple(row_of(one, asked, shape, fit) for one in rated)
+    if own is None:
+        return rows
+    users = [_where(one, asked, shape).users for one in rated]
+    said = said_of(rated, users, asked, shape, own, fit)
+    return tuple(_as_measured(row, one) for row, one in zip(rows, said, strict=True))
 
 
-def fronts_of(found: Found, asked: Asked, shape: ModelShape, fit: EstimateFit) -> tuple[Row, ...]:
+def _as_measured(row: Row, said: Said) -> Row:
+    """With the errors that measured rows leave; those of others may say less than is known of
+    all."""
+    change, before = said.change, row.expected_error
+    (ttft, ttft_90), (tbt, tbt_90) = change.ttft_error, change.tbt_error
+    rows = f"{change.rows} row{'s' if change.rows > 1 else ''} of your own of this deployment"
+    basis = f"{rows}; without them {before.basis}"
+    error = ExpectedError(
+        ttft=min(before.ttft, ttft),
+        tbt=min(before.tbt, tbt),
+        ttft_90=min(before.ttft_90, ttft_90),
+        tbt_90=min(before.tbt_90, tbt_90),
+        basis=basis if change.rows else before.basis,
+    )
+    own = OwnRows(
+        rows=change.rows,
+        alike=change.alike,
+        decode_factor=said.decode,
+        prefill_factor=said.prefill,
+        ttft_before=before.ttft,
+        tbt_before=before.tbt,
+        ttft_90_before=before.ttft_90,
+        tbt_90_before=before.tbt_90,
+    )
+    return replace(row, expected_error=error, own=own)
+
+
+def fronts_of(
+    found: Found, asked: Asked, shape: ModelShape, fit: EstimateFit, own: Own | None
+) -> tuple[Row, ...]:
     """Both fronts in one list by rising cost; what is on both is there once."""
     on: dict[tuple[object, ...], tuple[Rated, tuple[str, ...]]] = {}
     for name, front in ((LATENCY, found.latency), (SPEED, found.speed)):
@@ -110,7 +161,8 @@ def fronts_of(found: Found, asked: Asked, shape: ModelShape, fit: EstimateFit) -
             key = (id(what.decode), id(what.prefill), what.prefills, what.decodes, one.rate)
             before = on[key][1] if key in on else ()
             on[key] = (one, (*before, name))
-    rows = [replace(row_of(one, asked, shape, fit), front=names) for one, names in on.values()]
+    every = rows_of([one for one, _ in on.values()], asked, shape, fit, own)
+    rows = [replace(row, front=on) for row, (_, on) in zip(every, on.values(), strict=True)]
     return tuple(sorted(rows, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
 
 

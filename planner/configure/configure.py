@@ -15,10 +15,12 @@ from planner.configure.answer import Row, fronts_of, profiles_of, rows_of
 from planner.configure.asked import Asked, HourPrice, price_of
 from planner.configure.instances import KV_CACHE, Told, instances_of
 from planner.errors import CatalogueError, PlannerError
+from planner.estimates.own import Own
 from planner.scenario.known import NOTHING, Known
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import GpuSpec, ModelShape
 from simulation.search.search import Found, search
+from simulation.search.table import counted
 
 BUILDING = 0.6  # of the time, to know how fast everything is
 
@@ -52,9 +54,13 @@ class Configured:
 
 
 def configure(
-    asked: Asked, known: Known = NOTHING, told: Told = lambda done, what: None
+    asked: Asked,
+    known: Known = NOTHING,
+    told: Told = lambda done, what: None,
+    own: Own | None = None,
 ) -> Configured:
-    """Every GPU type, arrangement, precision and engine, together and apart, for one model.
+    """Every GPU type, arrangement, precision and engine, together and apart, for one model; as
+    fast, and as sure, as ``own`` measured rows say.
 
     Raises PlannerError where a name is not known or the model does not take such requests.
     """
@@ -65,16 +71,15 @@ def configure(
     _check_prices(asked, prices)
     built = instances_of(
         shape, published, gpus, prices, asked.engines or ENGINES,
-        lambda done, what: told(BUILDING * done, what),
+        lambda done, what: told(BUILDING * done, what), own.times if own else None,
     )  # fmt: skip
     found = search(
         built.instances, asked.wanted, top=asked.top, seed=asked.seed,
         told=lambda done, what: told(BUILDING + (1.0 - BUILDING) * done, what),
     )  # fmt: skip
     fit = estimate_fit()
-    best = rows_of(found.best, asked, shape, fit)
-    by_gpu = rows_of(found.by_gpu, asked, shape, fit)
-    alone = sum(len(one.engines) for one in built.instances)
+    best = rows_of(found.best, asked, shape, fit, own)
+    by_gpu = rows_of(found.by_gpu, asked, shape, fit, own)
     return Configured(
         model=shape.name,
         isl=asked.isl,
@@ -84,13 +89,15 @@ def configure(
         percentile=asked.percentile,
         rps=asked.rps,
         candidates=best,
-        pareto=fronts_of(found, asked, shape, fit),
+        pareto=fronts_of(found, asked, shape, fit, own),
         by_gpu=by_gpu,
         profiles=tuple(tuple(profiles_of(row, asked.model)) for row in best),
         ruled_out=dict((built.ruled_out + Counter(found.ruled_out)).most_common()),
-        evaluated=built.evaluated + found.evaluated - alone,  # which both have counted
+        evaluated=built.evaluated
+        + found.evaluated
+        - counted(built.instances),  # which both have counted
         ranked_by=_ranked_by(asked, best),
-        assumptions=_assumptions(asked, found, prices, published, fit),
+        assumptions=(*_assumptions(asked, found, prices, published, fit), *_measured(own)),
         seconds=time.perf_counter() - begun,
     )
 
@@ -143,6 +150,20 @@ def _ranked_by(asked: Asked, best: tuple[Row, ...]) -> str:
     return "dollars per million tokens at full load"
 
 
+def _measured(own: Own | None) -> tuple[Assumption, ...]:
+    """Rows of one's own that moved speeds, and what became of the others."""
+    if own is None:
+        return ()
+    files = ", ".join(dict.fromkeys(one.source for one in own.rows))
+    used = Assumption(
+        "Your measured rows",
+        f"{len(own.rows):,} move speeds and errors, by as much as they share with a deployment",
+        "measured", files,
+    )  # fmt: skip
+    left = (Assumption("A measured row left out", note, "measured", "") for note in own.notes)
+    return (used, *left)
+
+
 def _assumptions(
     asked: Asked,
     found: Found,
@@ -168,7 +189,7 @@ def _assumptions(
         Assumption("Requests", f"all of {asked.isl:,} and {asked.osl:,} tokens, Poisson arrivals",
                    "assumed", "as asked"),
         Assumption(
-            "From arrival to the first iteration, not in TTFT here",
+            "From arrival to the first iteration, counted in TTFT, without launches",
             ", ".join(f"{e} {1000 * fit.calibration.of('start', e):.0f} ms" for e in ENGINES),
             "measured", fit.source,
         ),

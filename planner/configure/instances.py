@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.catalogue.efficiency import efficiencies
+from planner.catalogue.estimating import estimate_fit
 from planner.catalogue.serving import (
     MAX_BATCH,
     MAX_BATCH_TOKENS,
+    room,
     sequence_s,
-    serving_limits,
+    starts_after,
     typical_context,
 )
 from planner.configure.asked import HourPrice
+from planner.scenario.measured import Move, deployed, moves
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink
-from simulation.performance.adjusted import AdjustedProfile
+from simulation.performance.adjusted import AdjustedProfile, adjusted
 from simulation.performance.curves import slower_by_sequence
 from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.estimate.own import Times
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import (
     MEMORY_SHARE,
@@ -30,12 +34,13 @@ from simulation.performance.memory import (
 from simulation.performance.roofline import roofline_curve
 from simulation.performance.specs import BYTES, Arrangement, GpuSpec, ModelShape, Provenance
 from simulation.search.space import arrangements
-from simulation.search.values import Instance
+from simulation.search.values import Instance, Mode
 
 KV_CACHE = "bf16"  # the engines' default
 PRECISIONS = ("bf16", "fp8", "fp4")  # that weights are brought to, from the most bits to the fewest
 # Engines that run on a family of GPUs; all of them on NVIDIA's.
 RUNS_ON = {"cdna3": ("vllm", "sglang"), "gaudi": ("vllm",), "battlemage": ("vllm",)}
+ALIKE = 9  # decimals to which factors of measured rows are one
 MODELLED = Provenance("modelled", "operators at published peaks, as kind: roofline")
 
 NO_FIT = "does not fit in GPU memory"
@@ -62,9 +67,10 @@ def instances_of(
     prices: Mapping[str, HourPrice],
     wanted_engines: Sequence[str],
     told: Told,
+    own: Times | None = None,
 ) -> Built:
     """``published`` is the precision of the model's weights as released: there are instances in it
-    and in fewer bits, where the GPU computes in those."""
+    and in fewer bits, where the GPU computes in those. What ``own`` rows say moves their speeds."""
     found: list[Instance] = []
     ruled_out: Counter[str] = Counter()
     evaluated = 0
@@ -88,20 +94,61 @@ def instances_of(
                         ruled_out[made] += len(engines)
                     else:
                         found += made
+    if own is not None:
+        found = _as_measured(found, shape, own)
     return Built(tuple(found), evaluated, ruled_out)
+
+
+def _as_measured(found: Sequence[Instance], shape: ModelShape, own: Times) -> list[Instance]:
+    """Each as measured rows say, alone and with prefill and decode apart: engines and modes of
+    which they say different things become instances of their own."""
+    each = [
+        (one, engine, apart)
+        for one in found for engine in one.engines
+        for apart in ((False, True) if one.link else (False,))
+    ]  # fmt: skip
+    said = moves(
+        [deployed(shape, one.gpu, one.where, engine, apart=apart) for one, engine, apart in each],
+        own,
+    )
+    groups: dict[tuple[int, float, float], tuple[Instance, Move, dict[str, set[Mode]]]] = {}
+    for (one, engine, apart), move in zip(each, said, strict=True):
+        key = (id(one), round(move.decode, ALIKE), round(move.prefill, ALIKE))
+        _, _, modes = groups.setdefault(key, (one, move, {}))
+        modes.setdefault(engine, set()).add("disagg" if apart else "agg")
+    return [
+        _moved(one, move, engines, mode)
+        for one, move, modes in groups.values()
+        for mode, engines in _by_mode(one, modes).items()
+    ]
+
+
+def _by_mode(one: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, tuple[str, ...]]:
+    """Engines of a group by what their instances are for."""
+    found: dict[Mode, tuple[str, ...]] = {}
+    for engine, told in modes.items():
+        mode: Mode = "any" if len(told) == 2 or not one.link else next(iter(told))
+        found[mode] = (*found.get(mode, ()), engine)
+    return found
+
+
+def _moved(one: Instance, move: Move, engines: tuple[str, ...], mode: Mode) -> Instance:
+    if move.nothing:
+        return replace(one, engines=engines, mode=mode)
+    source = Provenance(MODELLED.kind, f"{MODELLED.source}; {move.words}")
+    profile = adjusted(
+        one.profile,
+        curve=move.curve(one.profile.curve),
+        start_s=move.prefill * one.profile.start_s,
+        provenance=source,
+    )
+    return replace(one, engines=engines, mode=mode, profile=profile)
 
 
 def precisions(published: str) -> tuple[str, ...]:
     """As released, and what weights can be brought to from there."""
     fewer = tuple(one for one in PRECISIONS if BYTES[one] < BYTES[published])
     return (published, *fewer)
-
-
-def _alike(engines: Sequence[str]) -> list[tuple[str, ...]]:
-    """Engines by what tells their speeds apart."""
-    slow = tuple(engine for engine in engines if sequence_s(engine) > 0)
-    fast = tuple(engine for engine in engines if sequence_s(engine) <= 0)
-    return [group for group in (fast, slow) if group]
 
 
 def _fits(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> bool:
@@ -117,9 +164,9 @@ def _instances(
     engines: Sequence[str],
     price: HourPrice,
 ) -> list[Instance] | str:
-    """One for each group of engines that are equally fast; or why there is none."""
+    """One for each engine; or why there is none."""
     try:
-        limits = serving_limits(
+        limits = room(
             shape,
             gpu,
             where,
@@ -128,21 +175,23 @@ def _instances(
         )
     except SimulationError:
         return NO_FIT
+    overhead_s = estimate_fit().calibration.iteration_s
     try:
         graph = operator_graph(shape, where)
-        curve = roofline_curve(graph, gpu, efficiencies(), limits.pop("overhead_s"))
+        curve = roofline_curve(graph, gpu, efficiencies(), overhead_s)
     except SimulationError:
         return NO_FACTS
-    del limits["sequence_s"]  # of each group of engines its own
     link = _link(shape, gpu, where)
     found = []
-    for alike in _alike(engines):
-        slower = slower_by_sequence(curve, sequence_s(alike[0]) / where.attention_dp)
+    starts = starts_after(shape, gpu, where, engines)
+    for engine, start_s in zip(engines, starts, strict=True):
+        more = sequence_s(engine) / where.attention_dp
+        slower = slower_by_sequence(curve, more) if more > 0 else curve
         profile = AdjustedProfile(
             model=shape.name, gpu=gpu.name, tp=where.gpus, provenance=MODELLED, kind="roofline",
-            curve=slower, **limits,
+            curve=slower, start_s=start_s, **limits,
         )  # fmt: skip
-        found.append(Instance(gpu, where, alike, profile, price.usd, link))
+        found.append(Instance(gpu, where, (engine,), profile, price.usd, link))
     return found
 
 

@@ -30,6 +30,8 @@ PRECISIONS = {
 ENGINE_NAMES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt-llm": "trtllm",
                 "trt-llm": "trtllm", "tensorrtllm": "trtllm"}  # fmt: skip
 MODES = {"agg": False, "aggregated": False, "ifb": False, "disagg": True, "disaggregated": True}
+ANSWERS = {"": None, **dict.fromkeys(("yes", "true", "1"), True),
+           **dict.fromkeys(("no", "false", "0"), False)}  # fmt: skip
 # Models published with layers that predict further tokens (DeepSeek-V3, arXiv 2412.19437, section
 # 2.2; Qwen3-Next and Qwen3.5, GLM-4.5 and MiMo, their model cards).
 DRAFTING = ("deepseek-v3", "deepseek-r1", "qwen3.5", "qwen3-next", "glm-4.5", "mimo")
@@ -43,6 +45,7 @@ ALIASES = {
     "prefill_num_workers": "prefill_workers",
     "decode_num_workers": "decode_workers", "batch_size": "batch",
     "decode_batch_size": "decode_batch", "num_workers": "workers",
+    "rate_rps": "rate",
     **{f"{side}{w}_size": f"{side}{w}" for side in ("", "prefill_", "decode_") for w in WIDTHS},
     **{f"{side}{short}": f"{side}attention_dp" for side in ("", "prefill_", "decode_")
        for short in ("dp", "adp")},
@@ -89,13 +92,14 @@ def _deployment(
 
 def _further(given: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
     """Version, rounds and speculation, and what to say of the last."""
-    drafted = _float(given.get("draft_tokens", 0), "draft_tokens")
+    drafted = number(given.get("draft_tokens", 0), "draft_tokens")
     ships = shape.name.startswith(DRAFTING) and not drafted
     return {
         "version": str(given.get("engine_version", "")).strip()[:VERSION],
-        "rounds": _float(given.get("rounds", ROUNDS), "rounds"),
+        "rounds": number(given.get("rounds", ROUNDS), "rounds"),
+        "equal": _choice(given, "equal_lengths", ANSWERS, "", ("yes", "no")),
         "drafted": drafted,
-        "accepted": _float(given.get("accepted_tokens", 0), "accepted_tokens"),
+        "accepted": number(given.get("accepted_tokens", 0), "accepted_tokens"),
         "notes": (f"without speculative decoding: {shape.name} has layers that draft tokens (MTP); "
                   "served with them decode takes about half to two thirds of the time; give "
                   "draft_tokens and accepted_tokens",) if ships else (),
@@ -156,38 +160,39 @@ def _split(given: Mapping[str, Any]) -> bool:
 def _number(given: Mapping[str, Any], field: str) -> float:
     if field not in given:
         raise PlannerError(f"{field} is missing; give a number.")
-    return _float(given[field], field)
+    return number(given[field], field)
 
 
-def _float(value: Any, field: str) -> float:
+def number(value: Any, field: str) -> float:
+    """As a float; raises PlannerError naming the field."""
     try:
-        number = float(value)
+        found = float(value)
     except (TypeError, ValueError):
         raise PlannerError(f"{field} {value!r} is not a number.") from None
-    if not abs(number) <= MOST:
+    if not abs(found) <= MOST:
         raise PlannerError(f"{field} {value!r} is not a number up to {MOST:,.0f}.")
-    return number
+    return found
 
 
 def _count(given: Mapping[str, Any], field: str) -> int:
     """A number of GPUs; 1 where it is left out or 0."""
-    number = _float(given.get(field, 1), field)
-    if number != round(number) or not 0 <= number <= MOST_GPUS:
+    count = number(given.get(field, 1), field)
+    if count != round(count) or not 0 <= count <= MOST_GPUS:
         raise PlannerError(
-            f"{field} is {number:g}; give a whole number of GPUs, 1 or more and at most "
+            f"{field} is {count:g}; give a whole number of GPUs, 1 or more and at most "
             f"{MOST_GPUS:,}."
         )
-    return max(1, round(number))
+    return max(1, round(count))
 
 
 def _workers(given: Mapping[str, Any], field: str) -> float | None:
-    return _float(given[field], field) or None if field in given else None
+    return number(given[field], field) or None if field in given else None
 
 
 def _users(given: Mapping[str, Any], batch: str, ranks: float) -> float:
     """The concurrency; from the batch of each rank where it is not given."""
     if "concurrency" not in given and batch in given:
-        return _float(given[batch], batch) * ranks
+        return number(given[batch], batch) * ranks
     return _number(given, "concurrency")
 
 
@@ -252,7 +257,7 @@ def _together(
     where = _arrangement(given, "", weights, cache)
     workers = _workers(given, "workers")
     if workers is None and {"batch", "concurrency"} <= given.keys() and where.attention_dp == 1:
-        shares = _number(given, "concurrency") / max(_float(given["batch"], "batch"), 1.0)
+        shares = _number(given, "concurrency") / max(number(given["batch"], "batch"), 1.0)
         ranks = round(shares)
         if shares > 1.5 and shape.experts and where.tp % ranks == 0:
             return Arrangement(

@@ -131,7 +131,14 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) ->
         found = roofline_profile(shape, gpu, arrangement, efficiencies(), **limits)
     except SimulationError as error:
         raise ScenarioError(f"profiles: {error}") from None
+    found = replace(found, provenance=_served_by(found.provenance, engine, section.engine))
     return measured_speed(found, section, engine, shape, gpu, arrangement, known.own)
+
+
+def _served_by(made: Provenance, engine: str, said: str | None) -> Provenance:
+    """With the engine, and whether somebody named it."""
+    why = "" if said else ", as the scenario names no engine"
+    return Provenance(made.kind, f"{made.source}; served by {catalogue.engine_title(engine)}{why}")
 
 
 def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: GpuSpec) -> Speed:

@@ -17,6 +17,7 @@ from planner.selectors.hardware import own_hardware
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.traces import trace_get
 from planner.services.drafts import scenario_draft
+from planner.services.estimates import KEPT, Measured
 from planner.services.windows import USUAL, window_choices
 from planner.studies.plain import as_json
 from planner.studies.progress import Progress, silent
@@ -24,12 +25,16 @@ from planner.studies.progress import Progress, silent
 NO_LIMITS: Mapping[str, float | None] = {}
 
 
-def configured(asked: Asked, progress: Progress = silent) -> dict[str, Any]:
-    """The deployments of a model by what they cost, by the keys of the contract (interfaces.md).
+def configured(
+    asked: Asked, progress: Progress = silent, measured: Measured = KEPT
+) -> dict[str, Any]:
+    """The deployments of a model by what they cost, by the keys of the contract (interfaces.md),
+    as fast as measurements of one's own say.
 
     Raises PlannerError or SimulationError saying what is wrong.
     """
-    found: dict[str, Any] = as_json(configure(asked, own_hardware(), progress))
+    known = own_hardware()
+    found: dict[str, Any] = as_json(configure(asked, known, progress, measured.own(known)))
     for row, profiles in zip(found["candidates"], found.pop("profiles"), strict=True):
         row["profiles"] = profiles
     return found

@@ -11,6 +11,8 @@ from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import EstimateFit, estimate_fit
 from planner.catalogue.power import power_model
 from planner.errors import EXPECTED, PlannerError
+from planner.estimates.arrangements import wider_than_pays
+from planner.estimates.at_rate import AtRate, asked_for, at_rate_words, built_in_beside
 from planner.estimates.estimating import DRAFTING, deployment, named_fields
 from planner.estimates.own import Change, Own, changes, moved, next_measurement
 from planner.estimates.rows import read_rows
@@ -50,6 +52,11 @@ class Measured:
 KEPT = Measured()
 
 
+def measured_in(file: str | None, *, kept: bool) -> Measured:
+    """Rows of a table file, where one is named, beside what was uploaded where ``kept`` says so."""
+    return Measured(read_rows(file), Path(file).name, kept) if file else Measured(kept=kept)
+
+
 def estimate_one(row: Row, measured: Measured = KEPT) -> Answer:
     """The estimate of one deployment, by the keys of the contract (interfaces.md).
 
@@ -61,9 +68,11 @@ def estimate_one(row: Row, measured: Measured = KEPT) -> Answer:
         raise PlannerError(answer["refused"])
     fit, known = estimate_fit(), own_hardware()
     own, model = measured.own(known), str(named_fields(row)["model"])
-    further = next_measurement(own, deployment(row, known), model, fit)
+    asked = dict(row) | {"concurrency": answer["concurrency"]}
+    further = next_measurement(own, deployment(asked, known), model, fit)
     notes = list(own.notes) if own else []
-    return answer | {"next_measurement": asdict(further), "notes": notes}
+    said = [*answer["assumptions"], *wider_than_pays(deployment(asked, known))]
+    return answer | {"next_measurement": asdict(further), "notes": notes, "assumptions": said}
 
 
 def estimate_sweep(
@@ -103,22 +112,28 @@ def estimate_many(rows: Sequence[Row | str], measured: Measured = KEPT) -> list[
     fit, known = estimate_fit(), own_hardware()
     answers: list[Answer] = [{}] * len(rows)
     found: list[Deployment] = []
+    rated: list[AtRate | None] = []
     places: list[int] = []
+    own = measured.own(known)
+    moved_by = replace(known, own=own.times if own else None)
     for index, row in enumerate(rows):
         try:
             if isinstance(row, str):
                 raise PlannerError(row)
-            found.append(deployment(row, known))
+            given, at = asked_for(row, moved_by)
+            found.append(given)
+            rated.append(at)
             places.append(index)
         except EXPECTED as problem:
             answers[index] = {"refused": str(problem)}
     estimates = estimate_rows(found, fit.calibration, efficiencies())
-    moves = _moves(measured.own(known), found, fit)
-    for index, given, one, move in zip(places, found, estimates, moves, strict=True):
+    moves = _moves(own, found, fit)
+    for index, given, at, one, move in zip(places, found, rated, estimates, moves, strict=True):
         if isinstance(one, Refused):
             answers[index] = _refused(one)
             continue
-        answers[index] = _answer(given, one, fit, move)
+        answer = _answer(given, one, fit, move)
+        answers[index] = answer if at is None else answer | at_rate_words(answer, at, given.osl)
     return answers
 
 
@@ -163,6 +178,8 @@ def _answer(
         "j_per_request": power / one.tokens_per_s * given.osl,
         "memory_gb": one.memory_bytes / 1e9,
         "gpus": one.gpus,
+        "engine": given.engine,
+        "concurrency": given.concurrency,
         "batch": one.batch,
         "profile": "roofline",
         "provenance": {
@@ -184,7 +201,7 @@ def _answer(
                 *_strange(given),
             ],
         },
-        "assumptions": [*one.assumptions, *_held_back(given, one)],
+        "assumptions": [*one.assumptions, *_held_back(given, one), *built_in_beside(given, one)],
         "own": _own_words(before, change, known),
     }
 

@@ -60,7 +60,7 @@ def profile_keep(
             profile=row,
             version=newest + 1,
             parameters=dict(parameters or {}),
-            report={**(report or {}), "spread": profile.spread},
+            report={**(report or {}), "spread": profile.spread, "start_s": profile.start_s},
             calibration=calibration,
             created_by=user,
             **key.columns(),

@@ -3,8 +3,9 @@ recent one; on the GPU type that most have; in the arrangement that is known bes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from planner import catalogue
@@ -14,29 +15,72 @@ from planner.models import Trace
 from simulation.performance.profile import Profile
 
 MODEL, GPU = "qwen3-32b", "H100-SXM"
+MOST_MODELS = 8  # of a file, each served by its own in a draft
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """``row``: it as a profile of a scenario."""
+    """``row``: it as a profile of a scenario. ``labels``: by what the trace calls its models, what
+    serves each; empty where one serves all of it."""
 
     profile: Profile
     row: dict[str, Any]
     named: bool  # the trace names its model
+    labels: Mapping[str, Serving] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def all(self) -> tuple[Serving, ...]:
+        """Each model's once."""
+        found = {one.profile.model: one for one in self.labels.values()}
+        return tuple(found.values()) or (self,)
 
 
 def serving_of(trace: Trace, model: str = "", gpu: str = "") -> Serving:
-    """What was chosen, or the default; raises NotFound with what there is."""
+    """What was chosen, or what the trace names, or the default; raises NotFound with what there
+    is."""
     known = servings()
-    named = "" if model else next(_named(trace, {m for m, _ in known}), "")
-    wanted = model or named or MODEL
+    named = {} if model else dict(_named(trace, {m for m, _ in known}))
+    labels = told_apart(trace)
+    if labels and named:
+        each = {
+            label: _serving(known, named.get(label, MODEL), gpu, label in named, strict=False)
+            for label in labels
+        }
+        first = _serving(known, next(iter(named.values())), gpu, named=True)
+        return replace(first, labels=MappingProxyType(each))
+    return _serving(known, model or next(iter(named.values()), MODEL), gpu, bool(named))
+
+
+def told_apart(trace: Trace) -> tuple[str, ...]:
+    """Models that the file tells apart, by its own names; none where it has one, too many for a
+    first draft, or requests without any."""
+    report = trace.report
+    if trace.kind == Trace.Kind.REQUESTS:
+        found = [label for label in report.get("models") or [] if label]
+        if any("requests have no model" in note for note in report.get("notes") or []):
+            return ()
+    else:
+        named = [one.get("model") for one in report.get("series", [])]
+        found = [] if None in named else [str(label) for label in dict.fromkeys(named)]
+    return tuple(found) if 1 < len(found) <= MOST_MODELS else ()
+
+
+def _serving(
+    known: Mapping[tuple[str, str], Profile],
+    wanted: str,
+    gpu: str,
+    named: bool,
+    strict: bool = True,
+) -> Serving:
+    """Not ``strict``: on another GPU type where there is no profile on that one."""
     of = {g: one for (m, g), one in known.items() if m == wanted}
     if not of:
         raise NotFound(f"No built-in profile serves {wanted!r}; choose a model of the list.")
-    if gpu and gpu not in of:
+    if gpu and gpu not in of and strict:
         raise NotFound(f"No built-in profile has {wanted} on {gpu!r}; there are {', '.join(of)}.")
-    profile = of[gpu or (GPU if GPU in of else next(iter(of)))]
-    return Serving(profile, _row(profile), bool(named))
+    usual = GPU if GPU in of else next(iter(of))
+    profile = of[gpu if gpu in of else usual]
+    return Serving(profile, _row(profile), named)
 
 
 def servings() -> dict[tuple[str, str], Profile]:
@@ -55,15 +99,23 @@ def best_tp(model: str, gpu: str) -> int:
     return min(own, key=lambda tp: (own[tp].provenance.kind != "measured", tp))
 
 
-def _named(trace: Trace, known: set[str]) -> Iterator[str]:
-    """Models that the file's labels name, of those that can be served."""
+def names(label: str, model: str) -> bool:
+    """Whether ``label`` is one of the catalogue's names of ``model``."""
+    try:
+        return catalogue.model_name(label) == model
+    except CatalogueError:
+        return False
+
+
+def _named(trace: Trace, known: set[str]) -> Iterator[tuple[str, str]]:
+    """The file's labels with the models that they name, of those that can be served."""
     for label in trace.report.get("models") or []:
         try:
             name = catalogue.model_name(label)
         except CatalogueError:
             continue
         if name in known:
-            yield name
+            yield label, name
 
 
 def _row(profile: Profile) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class AdjustedProfile:
     curve: Curve
     checks: tuple[Check, ...] = ()
     spread: float = 0.0
+    start_s: float = 0.0
 
 
 def adjusted(profile: Profile, **changes: Any) -> AdjustedProfile:
@@ -36,4 +37,5 @@ def adjusted(profile: Profile, **changes: Any) -> AdjustedProfile:
 
 def scaled(profile: Profile, factor: float) -> AdjustedProfile:
     """``profile`` with all its seconds times ``factor``: to size at plus and minus its error."""
-    return adjusted(profile, curve=curves.scaled(profile.curve, factor))
+    curve, start_s = curves.scaled(profile.curve, factor), factor * profile.start_s
+    return adjusted(profile, curve=curve, start_s=start_s)

@@ -97,6 +97,7 @@ class AttentionFfnProfile:
     ffn: OperatorGraph = field(repr=False)
     spread: float
     checks: tuple[Check, ...] = ()
+    start_s: float = 0.0  # see ``Profile``
 
 
 def attention_ffn_profile(
@@ -273,7 +274,7 @@ def _way(
     if rate is None:
         near = split.gpus <= gpu.gpus_per_node
         rate = gpu.link_bytes_s if near else gpu.network_bytes_s or gpu.link_bytes_s
-        share = min(entry.bandwidth, 1.0)
+        share = min(entry.share_of_link(split.gpus) if near else entry.bandwidth, 1.0)
     if not rate:
         raise SimulationError(
             f"{gpu.name} has no published link speed, which attention_ffn needs; give gb_s."

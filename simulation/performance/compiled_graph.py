@@ -56,6 +56,7 @@ class GraphProfile:
     spread: float  # standard deviation of ln(predicted / measured) expected of an iteration
     checks: tuple[Check, ...] = ()
     measured_share: float = 0.0  # of a typical decode iteration's time, see ``operator``
+    start_s: float = 0.0  # see ``Profile``
 
 
 def compile_graph(

@@ -32,7 +32,8 @@ LINEAR, GRID = 0, 1
 
 FOREVER = 1 << 62  # iterations
 
-# LINEAR: kind, alpha, beta, gamma, delta, most decodes and most prefill tokens of the fitted rows.
+# LINEAR: kind, alpha, beta, gamma, delta; of the fitted rows most decodes, most prefill tokens and
+# the longest context of a decode.
 # GRID: kind, overlap, mixed, then for each of the four parts the offset of its x knots, their
 # number (0: there is no such part), the number of its y knots (1: the part does not depend on y),
 # then per part its x knots, y knots, values in row-major order, and the least and the largest y
@@ -40,6 +41,7 @@ FOREVER = 1 << 62  # iterations
 HEADER = 3 + 4 * 3
 DENSE, DECODE, PREFILL, BESIDE = 3, 6, 9, 12  # where a part's three header numbers stand
 ANY = 1e300  # a limit that is none
+NO_LIMIT = 1e18  # likewise, of what a line was fitted to
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,9 +101,10 @@ def linear(
     *,
     decodes: float = np.inf,
     prefill_tokens: float = np.inf,
+    context: float = np.inf,
 ) -> Curve:
-    """max(alpha if b, gamma if p) + beta b + delta p; fitted up to the last two arguments."""
-    limits = [min(decodes, 1e18), min(prefill_tokens, 1e18)]
+    """max(alpha if b, gamma if p) + beta b + delta p; fitted up to the last three arguments."""
+    limits = [min(limit, NO_LIMIT) for limit in (decodes, prefill_tokens, context)]
     return Curve(np.array([LINEAR, alpha_s, beta_s, gamma_s, delta_s, *limits]))
 
 
@@ -282,7 +285,7 @@ def _grid_measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
 def measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
     """Whether one iteration lies inside the knots (GRID) or the fitted rows (LINEAR)."""
     if values[0] == LINEAR:
-        return bool(b <= values[5] and p <= values[6])
+        return bool(b <= values[5] and p <= values[6] and c <= values[7] * b)
     return bool(_grid_measured(values, b, c, p, a))
 
 
@@ -321,6 +324,16 @@ def inside(
     out = np.empty(flat[0].size, np.bool_)
     _inside(curve.values, *flat, out)
     return out.reshape(shape)
+
+
+def measured_to(curve: Curve) -> str:
+    """In brackets, how far the rows of a line went; "" of a grid, which says so cell by cell."""
+    if curve.kind != LINEAR:
+        return ""
+    words = ("{:,.0f} sequences", "{:,.0f} prompt tokens an iteration", "{:,.0f} of context")
+    limits = zip(words, curve.values[5:8].tolist(), strict=True)
+    said = [word.format(limit) for word, limit in limits if limit < NO_LIMIT]
+    return f" (up to {', '.join(said)})" if said else ""
 
 
 def scaled(curve: Curve, factor: float) -> Curve:

@@ -5,8 +5,10 @@
 
 The floor is the shortest call; units are what costs a fixed time each (the depth k of a product, a
 sequence's key-value head in decode, an expert that is read at all); elements what an expert layer
-copies between its steps. A sharpness q above 1 lets computing and reading overlap. The factors were
-fitted to measured kernels (``tools/catalogue/fit_efficiency.py``) and carry their spread.
+copies between its steps. A sharpness q above 1 lets computing and reading overlap. Of a collective
+over PCIe, whose GPUs stand in each other's way, the share of the link is ``bandwidth * (2 /
+gpus)^sharing``; behind a switch each has its own, and sharing is 0. The factors were fitted to
+measured kernels (``tools/catalogue/fit_efficiency.py``) and carry their spread.
 """
 
 from __future__ import annotations
@@ -87,6 +89,12 @@ class Efficiency:
     spread: float  # standard deviation of ln(predicted / measured) over the rows fitted
     rows: int
     source: str
+    sharing: float = 0.0  # how fast the share of the link falls with GPUs beyond two
+
+    def share_of_link(self, gpus: int) -> float:
+        """Of the published link, for a collective of so many GPUs of one server."""
+        share: float = self.bandwidth * (2.0 / gpus) ** self.sharing
+        return share
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +156,40 @@ def peak_flops(operator: Operator, gpu: GpuSpec) -> float:
     )
 
 
+def within_server(operator: Collective, gpu: GpuSpec) -> bool:
+    """Whether it goes over the links between the GPUs of one server."""
+    return operator.gpus <= gpu.gpus_per_node and operator.kind != "send"
+
+
 def link_bytes_s(operator: Collective, gpu: GpuSpec) -> float:
-    """Bytes per second each GPU can send to the others of a collective."""
-    inside = operator.gpus <= gpu.gpus_per_node and operator.kind != "send"
-    speed = gpu.link_bytes_s if inside else gpu.network_bytes_s or gpu.link_bytes_s
-    if not speed:
+    """Bytes per second each GPU can send to the farthest of a collective."""
+    speeds = gpu.link_bytes_s, gpu.network_bytes_s
+    return _speed(speeds if within_server(operator, gpu) else speeds[::-1], operator, gpu)
+
+
+def _speed(speeds: tuple[float | None, ...], operator: Collective, gpu: GpuSpec) -> float:
+    found = next((speed for speed in speeds if speed), None)
+    if not found:
         raise SimulationError(
             f"{gpu.name} has no published link speed, which {operator.gpus} GPUs need; add "
             "link_bytes_s in its catalogue entry."
         )
-    return speed
+    return found
+
+
+def sent_s(
+    operator: Collective, message: FloatArray, gpu: GpuSpec, near: float = 1.0, far: float = 1.0
+) -> FloatArray:
+    """Seconds that the links of one GPU are busy, at shares of their peaks: those within its node,
+    and those to other nodes at the same time, whichever takes longer."""
+    if operator.kind == "send":
+        return message / (link_bytes_s(operator, gpu) * far)
+    link = _speed((gpu.link_bytes_s, gpu.network_bytes_s), operator, gpu)
+    within = message * operator.traffic / (link * near)
+    if within_server(operator, gpu):
+        return within
+    leaving = message * operator.leaving(gpu.gpus_per_node)
+    return np.maximum(within, leaving / (link_bytes_s(operator, gpu) * far))
 
 
 def bandwidth_of(gpu: GpuSpec) -> float:
@@ -192,7 +224,7 @@ def bound_s(operator: Operator, work: Work, gpu: GpuSpec) -> FloatArray:
     writes the next may still find in the cache of the chip.
     """
     if isinstance(operator, Collective):
-        return work.message_bytes * operator.traffic / link_bytes_s(operator, gpu)
+        return sent_s(operator, work.message_bytes, gpu)
     compute = work.flops / peak_flops(operator, gpu)
     return np.maximum(compute, (work.weight_bytes + work.kv_bytes) / bandwidth_of(gpu))
 
@@ -202,8 +234,8 @@ def modelled_s(operator: Operator, it: Iteration, gpu: GpuSpec, entry: Efficienc
     work = operator.work(it)
     units, elements = features(operator, it)
     if isinstance(operator, Collective):
-        sent = work.message_bytes * operator.traffic / link_bytes_s(operator, gpu)
-        busy = sent / entry.bandwidth
+        share = entry.share_of_link(min(operator.gpus, gpu.gpus_per_node))
+        busy = sent_s(operator, work.message_bytes, gpu, share, entry.bandwidth)
     else:
         flops = work.flops / (entry.compute * peak_flops(operator, gpu))
         moved = work.memory_bytes / (entry.bandwidth * bandwidth_of(gpu))

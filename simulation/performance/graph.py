@@ -173,6 +173,8 @@ class _Builder(AttentionParts):
             gpus=group,
             width=width * (ranks / where.tp if sparse else where.attention_dp),
             bytes_each=min(ACTIVATION_OF[where.weights], 2.0),
+            copy=width / where.tp,
+            chosen=shape.experts_per_token if sparse else 0,
         )
         operators += [
             narrowed,

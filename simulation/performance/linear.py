@@ -38,9 +38,13 @@ class LinearProfile:
     kv_capacity_tokens: int
     provenance: Provenance
     checks: tuple[Check, ...] = ()
-    fitted_decodes: float = np.inf  # largest batch, and most prefill tokens of an iteration, of the
-    fitted_prefill_tokens: float = np.inf  # rows that the parameters were fitted to
+    # Of the rows that the parameters were fitted to: the largest batch, the most prefill tokens of
+    # an iteration, and the longest context, in tokens of a sequence that decodes.
+    fitted_decodes: float = np.inf
+    fitted_prefill_tokens: float = np.inf
+    fitted_context: float = np.inf
     spread: float = 0.0  # of what was modelled in it, as in a roofline profile; 0 where nothing was
+    start_s: float = 0.0  # see ``Profile``
 
     def __post_init__(self) -> None:
         for name in ("alpha_s", "beta_s", "gamma_s", "delta_s"):
@@ -63,6 +67,7 @@ class LinearProfile:
             self.delta_s,
             decodes=self.fitted_decodes,
             prefill_tokens=self.fitted_prefill_tokens,
+            context=self.fitted_context,
         )
 
     def iteration_s(self, decodes: int, prefill_tokens: int) -> float:

@@ -75,6 +75,7 @@ def operator_profile(
     kv_capacity_tokens: int,
     overhead_s: float = 0.0,
     sequence_s: float = 0.0,
+    start_s: float = 0.0,
     checks: tuple[Check, ...] = (),
 ) -> GraphProfile:
     """Iteration latency of ``shape`` on ``arrangement.gpus`` GPUs from measured kernels of their
@@ -114,4 +115,5 @@ def operator_profile(
         spread=share * KERNEL_SPREAD + (1.0 - share) * modelled,
         measured_share=share,
         checks=checks,
+        start_s=start_s,
     )

@@ -5,7 +5,7 @@ Per GPU, as a share of its TDP, an iteration of t seconds draws
     P = phi max(prefill, D) + (1 - phi) D
     D = smooth minimum of cap and
         floor + memory W^p + cache K^p + compute F^q
-              + experts + block_experts + attention_dp - imbalance (1 - balance) - gap G
+              + link + experts + block_experts + attention_dp - imbalance (1 - balance) - gap G
 
 phi     share of t that its prompt tokens take at ``prefill_efficiency`` of the FLOP/s peak
 W, K    bytes of weights and of KV cache (or state) read per second of the rest, over peak bandwidth
@@ -15,11 +15,13 @@ G       share of the rest that no kernel runs: 1 - ``SLACK`` times what the peak
         expert weights counted ``ROUTED_SLACK`` times, and ``BLOCK_SLACK`` times where rescaled
 
 so power follows the energy of bytes and operations above a floor that a GPU draws while kernels run
-at all, and saturates at its limit. The last line holds what bytes and FLOPs do not tell: grouped
-GEMMs keep the multiprocessors busy at low throughput, most where the kernel itself widens or
-rescales its weights (8 bits scaled by block in Triton; 4 bits on GPUs without 4-bit arithmetic);
-and a host that does not keep up leaves gaps. Fitted on ML.ENERGY and splitwise rows by
-tools/catalogue/fit_power.py, which prints the errors; the form is ours (modelled).
+at all, and saturates at its limit. Links to other GPUs draw theirs wherever an instance has more
+than one (a tenth of the TDP on B200, nothing to be seen on H100). The last line holds what bytes
+and FLOPs do not tell: grouped GEMMs keep the multiprocessors busy at low throughput, most where the
+kernel itself widens or rescales its weights (8 bits scaled by block in Triton; 4 bits on GPUs
+without 4-bit arithmetic); and a host that does not keep up leaves gaps. Fitted on ML.ENERGY and
+splitwise rows by tools/catalogue/fit_power.py, which prints the errors; the form is ours
+(modelled).
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ class PowerModel:
     attention_dp: float = 0.0
     imbalance: float = 0.0
     gap: float = 0.0  # less, of a GPU that waits for its host
+    link: float = 0.0  # of links to other GPUs, wherever an instance has more than one
     expert_bytes: float = 1.0  # bytes that grouped GEMMs move per byte of weights they need
     cap: float = 0.98
     provenance: Provenance = field(default=Provenance("assumed", ""))
@@ -84,6 +87,7 @@ class Load:
     experts: FloatArray  # 1 with a mixture of experts, else 0
     block_experts: FloatArray  # 1 where the kernel widens or rescales their weights
     attention_dp: FloatArray  # 1 with attention data parallelism
+    linked: FloatArray  # 1 where the instance has more than one GPU
 
 
 def load(
@@ -144,6 +148,7 @@ def load(
         experts=zero + routed,
         block_experts=zero + scaled,
         attention_dp=zero + (graph.arrangement.attention_dp > 1),
+        linked=zero + (graph.arrangement.gpus > 1),
     )
 
 
@@ -161,6 +166,7 @@ def share_of_tdp(model: PowerModel, at: Load) -> FloatArray:
         + model.experts * at.experts
         + model.block_experts * at.block_experts
         + model.attention_dp * at.attention_dp
+        + model.link * at.linked
         - model.imbalance * (1.0 - at.balance)
         - model.gap * _gap(at, rest)
     )

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from simulation.arrays import BoolArray, FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.curves import Curve, evaluate, inside
+from simulation.performance.curves import Curve, evaluate, inside, measured_to
 from simulation.performance.specs import Provenance
 
 
@@ -56,6 +56,9 @@ def check(quantity: str, against: str, measured: FloatArray, predicted: FloatArr
         p95=float(np.quantile(size, 0.95)),
         bias=float(errors.mean()),
     )
+
+
+BEYOND = 0.01  # share of iterations outside of what was measured from which on it is said
 
 
 @runtime_checkable
@@ -97,6 +100,13 @@ class Profile(Protocol):
     @property
     def curve(self) -> Curve: ...
     @property
+    def start_s(self) -> float:
+        """Seconds of every request between its arrival and its first iteration that are no queue
+        (the server's front end, tokens of the text, launches); they hold nothing back. 0 where
+        prefill times were measured from the arrival on."""
+        ...
+
+    @property
     def checks(self) -> tuple[Check, ...]: ...
     @property
     def spread(self) -> float:
@@ -125,3 +135,17 @@ def measured_range(
 ) -> BoolArray:
     """Whether each iteration lies inside what the profile was measured or fitted on."""
     return inside(profile.curve, decodes, decode_context, prefill_tokens, prefill_pairs)
+
+
+def provenance_at(profile: Profile, outside: float) -> Provenance:
+    """Of what is said of a load, ``outside`` of whose iterations (a share) lie beyond what the
+    profile was measured on: what is extrapolated is modelled, however well the rest was measured.
+    """
+    of = profile.provenance
+    if of.kind != "measured" or outside < BEYOND:
+        return of
+    return Provenance(
+        "modelled",
+        f"{outside:.0%} of iterations at this load are beyond what was measured"
+        f"{measured_to(profile.curve)}, and extrapolated; {of.source}",
+    )

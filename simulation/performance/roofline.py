@@ -33,12 +33,14 @@ def roofline_profile(
     kv_capacity_tokens: int,
     overhead_s: float = 0.0,
     sequence_s: float = 0.0,
+    start_s: float = 0.0,
 ) -> GraphProfile:
     """Iteration latency of ``shape`` on ``arrangement.gpus`` GPUs from published specifications
     and efficiency factors (modelled); raises where a peak is not known.
 
     ``overhead_s``: seconds of every iteration outside the operators (scheduling, sampling);
-    ``sequence_s``: more of them for each sequence that one copy of attention decodes.
+    ``sequence_s``: more of them for each sequence that one copy of attention decodes; ``start_s``:
+    of every request before its first iteration.
     """
     graph = operator_graph(shape, arrangement)
     timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
@@ -62,6 +64,7 @@ def roofline_profile(
         timing=timing,
         spread=spread_of(graph, gpu, efficiencies, timing),
         checks=efficiencies.checks,
+        start_s=start_s,
     )
 
 

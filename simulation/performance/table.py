@@ -53,6 +53,7 @@ class TableProfile:
     checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()  # sentences about rows left out
     spread: float = 0.0  # nothing in it is modelled
+    start_s: float = 0.0  # prefill was measured as a whole
 
     @property
     def kind(self) -> str:

@@ -323,6 +323,8 @@ class Collective(Operator):
     gpus: int
     width: float
     bytes_each: float = ACTIVATION
+    copy: float = 0.0  # elements of one copy of a row, where it goes to several GPUs
+    chosen: int = 0  # experts of a row, of which those of one node are sent there once
 
     def work(self, it: Iteration) -> Work:
         rows = self.rows(it)
@@ -333,6 +335,24 @@ class Collective(Operator):
         """Bytes that each GPU must send per byte of message, at least."""
         n = self.gpus
         return {"all_reduce": 2.0 * (n - 1) / n, "send": 1.0}.get(self.kind, (n - 1) / n)
+
+    def leaving(self, node: int) -> float:
+        """Bytes per byte of message that each GPU must send to other nodes of ``node`` GPUs.
+
+        Rings cross a node's boundary over all its GPUs' links at once. Of an all-to-all what goes
+        to other nodes crosses; a row that has several experts on one node crosses once (DeepSeek-AI
+        2024, arXiv 2412.19437, section 3.2.2).
+        """
+        if self.kind == "send":
+            return 1.0
+        nodes = self.gpus / node
+        if self.kind != "all_to_all":
+            return self.traffic / node
+        plain = 1.0 - 1.0 / nodes
+        if not self.chosen:
+            return plain
+        reached = (nodes - 1.0) * (1.0 - plain**self.chosen)
+        return min(reached * self.copy / self.width, plain)
 
     def output_bytes(self, it: Iteration) -> FloatArray:
         return self.work(it).message_bytes

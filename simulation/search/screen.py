@@ -68,6 +68,7 @@ class Speeds:
     decode: FloatArray  # an iteration that only decodes
     prompt: FloatArray  # those of a prompt beside n - 1 decodes
     longer: FloatArray  # by which a prompt makes iterations longer
+    start: FloatArray  # [k] of a request before its first iteration
 
 
 def speeds_of(instances: Sequence[Instance], wanted: Wanted) -> Speeds:
@@ -77,7 +78,15 @@ def speeds_of(instances: Sequence[Instance], wanted: Wanted) -> Speeds:
     decode, prompt, longer, limit = (np.zeros(shape) for _ in range(4))
     context = wanted.workload.facts.decode_context
     isl, work = np.array([float(wanted.isl)]), wanted.workload
+    known: dict[tuple[int, int, int, int], int] = {}  # engines may differ in their start alone
     for k, one in enumerate(instances):
+        p = one.profile
+        same = (id(p.curve), p.max_batch, p.max_batch_tokens, p.kv_capacity_tokens)
+        first = known.setdefault(same, k)
+        if first < k:
+            for part in (decode, prompt, longer, limit):
+                part[k] = part[first]
+            continue
         try:
             held, _ = places(one.profile, work)
         except SimulationError:  # not even one request fits: no load is within the limits
@@ -92,7 +101,8 @@ def speeds_of(instances: Sequence[Instance], wanted: Wanted) -> Speeds:
     weights = np.maximum(1.0 - np.abs(fine[None, :] - share[:, None]) * (KNOTS - 1), 0.0)
     most = limit[:, :1]
     n = np.where(most >= 1.0, np.maximum(most, 1.0) ** fine, np.nan)
-    return Speeds(n, limit[:, 0], decode @ weights, prompt @ weights, longer @ weights)
+    start = np.array([one.profile.start_s for one in instances])
+    return Speeds(n, limit[:, 0], decode @ weights, prompt @ weights, longer @ weights, start)
 
 
 def together(speeds: Speeds, wanted: Wanted) -> Loads:
@@ -113,7 +123,7 @@ def together(speeds: Speeds, wanted: Wanted) -> Loads:
     more = np.minimum(n + chance, speeds.limit[:, None])
     steeper = _at(speeds.n, speeds.decode, more) / np.maximum(speeds.decode, NEVER)
     waits = busy / np.maximum(1.0 - busy, 1.0 - BUSIEST) * speeds.longer / 2.0
-    ttft = speeds.prompt + gap + _line(wanted) * waits
+    ttft = speeds.start[:, None] + speeds.prompt + gap + _line(wanted) * waits
     # Where requests wait for a place the line has no end that a limit would bear.
     limited = wanted.tier.ttft_s is not None or wanted.tier.e2e_s is not None
     over = (busy >= BUSIEST) | (full | (n >= speeds.limit[:, None]) if limited else False)
@@ -142,7 +152,8 @@ def prefilling(instances: Sequence[Instance], wanted: Wanted) -> Loads:
         full = float(iteration_s(profile, 0.0, 0.0, tokens, tokens * isl / 2.0))
         each[k] = min(full * isl / tokens, alone[k, 0])
     waits = share / (1.0 - share) * alone / 2.0
-    ttft = alone + _line(wanted) * waits
+    start = np.array([[one.profile.start_s] for one in instances])
+    ttft = start + alone + _line(wanted) * waits
     return Loads(share / each, ttft, np.zeros_like(ttft))
 
 

@@ -50,16 +50,17 @@ def table_of(
     """Those that keep the limits at some rate, why how many others do not, and how many there are
     of both; engines that are as fast count as one each."""
     ruled_out: Counter[str] = Counter()
-    rates = whole.best(wanted)
+    whole_too = np.array([one.mode != "disagg" for one in instances])
+    rates = np.where(whole_too, whole.best(wanted), 0.0)
     for k, one in enumerate(instances):
-        if rates[k] <= 0.0:
+        if whole_too[k] and rates[k] <= 0.0:
             ruled_out[_why(whole, k, wanted)] += len(one.engines)
     gpus = np.array([one.gpus for one in instances], np.int64)
     price = np.array([one.usd_per_gpu_hour for one in instances])
     alone = np.flatnonzero(rates > 0.0)
     ones = np.ones(len(alone), np.int64)
     parts = [(np.full(len(alone), NONE), alone, ones, ones, rates[alone], gpus[alone])]
-    evaluated = sum(len(one.engines) for one in instances)
+    evaluated = counted(instances)
     prompts, answers = first.best(wanted), second.best(wanted)
     for rows in _alike(instances) if wanted.osl > 1 else []:
         sample = instances[int(rows[0])]
@@ -87,11 +88,18 @@ def table_of(
     return table, +ruled_out, evaluated
 
 
+def counted(instances: Sequence[Instance]) -> int:
+    """Candidates that serve by themselves, one for each engine."""
+    return sum(len(one.engines) for one in instances if one.mode != "disagg")
+
+
 def _alike(instances: Sequence[Instance]) -> list[IntArray]:
     """Places of instances that prefill and decode for each other: one GPU type, precision and
     engine."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[int]] = defaultdict(list)
     for k, one in enumerate(instances):
+        if one.mode == "agg":
+            continue
         groups[one.gpu.name, one.where.weights, one.engines].append(k)
     return [np.array(rows, np.int64) for rows in groups.values()]
 

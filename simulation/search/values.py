@@ -14,6 +14,7 @@ from simulation.sizing.parts import in_part
 from simulation.sizing.workload import Workload
 
 Judged = Literal["simulation", "closed forms", "screen"]
+Mode = Literal["any", "agg", "disagg"]  # what an instance is for: alone, beside others, or both
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Instance:
     profile: Profile
     usd_per_gpu_hour: float  # nan: no price is known
     link: KvLink | None  # of KV caches, where it is known
+    mode: Mode = "any"  # else measured in one mode, where it is not as fast in the other
 
     @property
     def gpus(self) -> int:

@@ -35,6 +35,7 @@ OUT = ROOT / "planner/catalogue/efficiency.yaml"
 AIC = "aiconfigurator systems/data @ 095f58a (Apache-2.0), vLLM kernels"
 VIDUR = "vidur data/profiling/compute @ 7d47513 (MIT)"
 SERVINGSIM = "LLMServingSim profiler/perf @ 5daddb2 (MIT)"
+PCIE_BYTES_S = 64e9  # of 16 lanes of its 5th generation; what is faster is a link of one's own
 ROWS = 8000  # of an entry, drawn evenly; more change no factor by a percent
 Array = np.ndarray
 
@@ -53,11 +54,12 @@ class Sample:
     units: Array
     elements: Array
     seconds: Array
+    shared: bool = False  # a link that GPUs share: units are GPUs less one
 
     def take(self, rows: Array) -> Sample:
         arrays = (self.flops_s, self.bytes_s, self.units, self.elements, self.seconds)
         head = (self.kind, self.family, self.precision, self.source, self.gpu)
-        return Sample(*head, *(a[rows] for a in arrays))
+        return Sample(*head, *(a[rows] for a in arrays), self.shared)
 
 
 def quantities(rows: KernelRows, gpu: GpuSpec) -> tuple[Array, Array, Array, Array, Array]:
@@ -151,6 +153,7 @@ def _links(tables: list[KernelRows], gpu: GpuSpec) -> list[Sample]:
                 np.full_like(sizes, gpus - 1),
                 none,
                 read[0],
+                gpu.link_bytes_s <= PCIE_BYTES_S,
             )
         )
     return result
@@ -164,7 +167,8 @@ def _joined(parts: list[Sample]) -> Sample:
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("flops_s", "bytes_s", "units", "elements", "seconds")
     ]
-    return Sample(first.kind, first.family, first.precision, sources, gpus, *arrays)
+    head = (first.kind, first.family, first.precision, sources, gpus)
+    return Sample(*head, *arrays, any(part.shared for part in parts))
 
 
 # Latent attention in decode does many more operations per byte than any attention measured here.
@@ -178,11 +182,14 @@ LATENT = Efficiency(
 LOW = np.log([1e-7, 1e-14, 1e-18, 0.02, 0.05, 0.1])
 HIGH = np.log([1e-3, 1e-5, 1e-11, 1.0, 1.2, 20.0])
 START = np.log([4e-6, 1e-9, 1e-15, 0.6, 0.7, 1.0])
+SHARING = (0.0, 1.0, 3.0)  # least, start, most
 
 
 def predicted(logs: Array, sample: Sample) -> Array:
-    """Seconds by the formula; the last factor is the sharpness less 1."""
-    floor, unit, element, compute, bandwidth, sharp = np.exp(logs)
+    """Seconds by the formula; the sixth factor is the sharpness less 1, a seventh the sharing."""
+    floor, unit, element, compute, bandwidth, sharp = np.exp(logs[:6])
+    if sample.shared and logs.size > len(START):  # else by factors of links that are not
+        bandwidth = bandwidth * (2.0 / (sample.units + 1.0)) ** logs[6]
     busy = combine(sample.flops_s / compute, sample.bytes_s / bandwidth, 1 + sharp)
     seconds: Array = floor + unit * sample.units + element * sample.elements + busy
     return seconds
@@ -194,28 +201,33 @@ def errors(logs: Array, sample: Sample) -> Array:
 
 
 def fit(sample: Sample) -> Array:
-    """Logarithms of the six factors."""
+    """Logarithms of the six factors, and the sharing of a shared link."""
     draw = np.random.default_rng(0)
     if sample.seconds.size > ROWS:
         sample = sample.take(draw.choice(sample.seconds.size, ROWS, replace=False))
     high = HIGH.copy()
     if sample.kind == "elementwise":  # may find everything in the cache of the chip
         high[4] = np.log(4.0)
+    low, start = LOW, START
+    if sample.shared:
+        low, start, high = (
+            np.append(a, b) for a, b in zip((LOW, START, high), SHARING, strict=True)
+        )
     found = least_squares(
-        errors, START, bounds=(LOW, high), args=(sample,), loss="soft_l1", f_scale=0.1
+        errors, start, bounds=(low, high), args=(sample,), loss="soft_l1", f_scale=0.1
     )
     return np.asarray(found.x)
 
 
 def entry(sample: Sample, logs: Array) -> Efficiency:
-    floor, unit, element, compute, bandwidth, sharp = (float(f"{v:.4g}") for v in np.exp(logs))
+    floor, unit, element, compute, bandwidth, sharp = (float(f"{v:.4g}") for v in np.exp(logs[:6]))
     if not sample.flops_s.any():
         compute, sharp = 1.0, 1.0
     unit, element = unit * sample.units.any(), element * sample.elements.any()
     return Efficiency(
         sample.kind, sample.family, sample.precision, floor, unit, element, compute, bandwidth,
         1 + sharp, float(f"{errors(logs, sample).std():.3g}"), int(sample.seconds.size),
-        f"{sample.source}: {sample.gpu}",
+        f"{sample.source}: {sample.gpu}", float(f"{logs[6]:.4g}") if sample.shared else 0.0,
     )  # fmt: skip
 
 
@@ -267,7 +279,8 @@ def main() -> int:
             f"floor_s: {e.floor_s:g}, per_unit_s: {e.per_unit_s:g},\n"
             f"     per_element_s: {e.per_element_s:g}, compute: {e.compute:g}, bandwidth: "
             f"{e.bandwidth:g}, sharpness: {e.sharpness:.4g}, spread: {e.spread:g},\n"
-            f"     rows: {e.rows}, source: '{e.source}'}}"
+            f"     rows: {e.rows}, source: '{e.source}'"
+            + (f",\n     sharing: {e.sharing:g}}}" if e.sharing else "}")
         )
     factors = Efficiencies(tuple(entries), across(fits))
     rows = operator_checks.tpot_rows(DATA.parent, factors)

@@ -45,13 +45,14 @@ FARTHEST = 0.7  # logarithm of an error beyond which it pulls no further
 # the rest by factors; a mean of the two would be right for neither.
 TTFT_FARTHEST = 0.4
 ACCEPTED = 1.9  # tokens per iteration where decoding is speculative, before the fit
-TTFT_ONLY = ("start_s", "start", "eager_s", "order", "split_order", "split_start")
+TTFT_ONLY = ("start_s", "start", "eager_s", "order", "gather", "polls", "train",
+             "split_order", "split_start")  # fmt: skip
 # How far, in logarithms, a value may leave what was assumed before it costs as much as one row.
 FREEDOM = 0.5
 FREEDOMS = {
     "unpacked": 0.3, "iteration_s": 0.3, "far_s": 0.7, "mix": 0.1, "split_decode": 0.15,
     "split_order": 0.5, "split_start": 0.5,
-    "start_s": 0.7, "eager_s": 1.0, "order": 0.2,
+    "start_s": 0.7, "eager_s": 1.0, "order": 0.2, "gather": 0.7, "polls": 0.3, "train": 0.7,
     "sequence_s": 0.7,
     **{f"mix.{engine}": 0.1 for engine in ENGINES},
     **{f"start.{engine}": 0.3 for engine in ENGINES},

@@ -16,6 +16,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +191,7 @@ def carried_over(built: Sequence[Built], rule: tuple[Check, ...], data: Path) ->
         large = Built(
             replace(
                 twin, model="llama-3.1-70b", gpu="H100-SXM", alpha_s=alpha, beta_s=beta,
-                fitted_decodes=most, checks=(),
+                fitted_decodes=most, fitted_context=np.inf, checks=(),
             ),
             Provenance("measured", MLENERGY),
             Provenance(
@@ -250,6 +251,7 @@ def as_document(built: Sequence[Built]) -> dict[str, Any]:
             "intervals": {n: [rounded(v * 1e3, 4) for v in i] for n, i in intervals if i},
             "fitted_decodes": rounded(p.fitted_decodes),
             "fitted_prefill_tokens": rounded(p.fitted_prefill_tokens),
+            **({"fitted_context": rounded(p.fitted_context)} if isfinite(p.fitted_context) else {}),
             "decode": asdict(b.decode),
             "prefill": asdict(b.prefill),
             **({"spread": rounded(modelled_spread(p), 3)} if b.modelled else {}),

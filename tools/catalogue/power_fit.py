@@ -11,7 +11,7 @@ from simulation.arrays import BoolArray, FloatArray, TextArray
 from simulation.performance.power import Load, PowerModel, share_of_tdp
 from tools.catalogue.power_rows import TASKS, TEXT_TOKENS, PowerRows
 
-OWN = ("floor", "memory", "cache", "compute")  # of a GPU type; the others are shared
+OWN = ("floor", "memory", "cache", "compute", "link")  # of a GPU type; the others are shared
 SHARED = (
     "memory_exponent", "compute_exponent", "prefill", "prefill_efficiency", "experts",
     "block_experts", "attention_dp", "imbalance", "gap", "expert_bytes",
@@ -34,6 +34,7 @@ PRIOR = {
     "attention_dp": (0.2, 0.2, 0.0, 0.8),
     "imbalance": (0.1, 0.15, 0.0, 0.6),
     "gap": (0.0, 0.2, 0.0, 0.4),
+    "link": (0.03, 0.05, 0.0, 0.2),
     "expert_bytes": (1.0, 0.2, 0.5, 1.5),
     "sourcegraph-fim": (np.log(2300.0), 0.5, np.log(300.0), np.log(8000.0)),
     "image-chat": (np.log(700.0), 0.5, np.log(100.0), np.log(8000.0)),
@@ -54,8 +55,7 @@ class PowerFit:
         """For a GPU type without rows: the mean of those with."""
         models = list(self.models.values())
         mean = [float(np.mean([getattr(m, name) for m in models])) for name in OWN]
-        floor, memory, cache, compute = mean
-        return replace(models[0], floor=floor, memory=memory, cache=cache, compute=compute)
+        return replace(models[0], **dict(zip(OWN, mean, strict=True)))
 
     def predict(self, rows: PowerRows, planned: bool = False) -> FloatArray:
         return predicted(self.models, self.input_tokens, rows, planned)

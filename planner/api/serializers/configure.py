@@ -6,6 +6,7 @@ from rest_framework import serializers
 
 from planner.api.serializers.strict import FiniteField, StrictSerializer
 from planner.configure.asked import MOST_MS, MOST_RPS, MOST_TOKENS, MOST_TOP, PERCENTILE, TOP
+from planner.estimates.own import MOST_ROWS
 from simulation.performance.estimate.calibration import ENGINES
 
 
@@ -36,6 +37,14 @@ class ConfigureRequest(StrictSerializer):
         help_text="Dollars of an hour of one GPU, by type; else the median of on-demand offers.",
     )  # fmt: skip
     top = serializers.IntegerField(min_value=1, max_value=MOST_TOP, default=TOP)
+    measured = serializers.ListField(
+        child=serializers.DictField(), required=False, max_length=MOST_ROWS,
+        help_text="Your own measured rows, as /estimates/ takes them, of this model unless they "
+        "name another: they move speeds and errors.",
+    )  # fmt: skip
+    kept = serializers.BooleanField(
+        required=False, default=True, help_text="Use measurements that were uploaded here too."
+    )
 
 
 class ConfigureAnswer(serializers.Serializer[Any]):

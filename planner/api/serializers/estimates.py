@@ -21,7 +21,14 @@ class EstimateRequest(StrictSerializer):
     gpu = serializers.CharField(max_length=80)
     isl = FiniteField(min_value=1, max_value=1e7, help_text="Input tokens of a request.")
     osl = FiniteField(min_value=1, max_value=1e7, help_text="Output tokens of a request.")
-    concurrency = FiniteField(min_value=1, max_value=1e6, help_text="Requests in flight.")
+    concurrency = FiniteField(
+        min_value=1, max_value=1e6, required=False, help_text="Requests in flight."
+    )
+    rate = FiniteField(
+        min_value=1e-6, max_value=1e6, required=False,
+        help_text="Requests/s that come as they come, instead of concurrency: replayed one by one "
+        "on the profile that sizes and plans read.",
+    )  # fmt: skip
     precision = serializers.ChoiceField(tuple(BYTES), required=False, help_text="Of the weights.")
     kv_cache = serializers.ChoiceField(tuple(BYTES), required=False)
     engine = serializers.ChoiceField(ENGINES, required=False)
@@ -38,6 +45,11 @@ class EstimateRequest(StrictSerializer):
         help_text="Requests of each user, all starting together as in a benchmark; many for "
         "traffic that comes as it comes. 10 where left out.",
     )  # fmt: skip
+    equal_lengths = serializers.ChoiceField(
+        ("yes", "no"), required=False,
+        help_text="Whether all requests have the same lengths, so that users stay in order. Where "
+        "left out: in a benchmark (rounds up to 100), but for InferenceMAX's lengths.",
+    )  # fmt: skip
     mode = serializers.ChoiceField(("agg", "disagg"), required=False)
     prefill_workers = FiniteField(min_value=1, max_value=1e5, required=False)
     decode_workers = FiniteField(min_value=1, max_value=1e5, required=False)
@@ -50,6 +62,13 @@ class EstimateRequest(StrictSerializer):
     kept = serializers.BooleanField(
         required=False, default=True, help_text="Use measurements that were uploaded here too."
     )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if ("rate" in attrs) == ("concurrency" in attrs):
+            raise serializers.ValidationError(
+                {"concurrency": ["Give the requests in flight, or rate instead, not both."]}
+            )
+        return attrs
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         fields = super().get_fields()
@@ -93,7 +112,9 @@ class NextMeasurement(serializers.Serializer[Any]):
     isl = serializers.IntegerField()
     osl = serializers.IntegerField()
     error = serializers.ListField(
-        child=serializers.FloatField(), help_text="Of TTFT and TBT now: half of all loads within."
+        child=serializers.FloatField(),
+        help_text="Of TTFT and TBT now: half within, mean over loads from 1 to 256 in "
+        "flight and that of the estimate; expected_error is at that one alone.",
     )
     after = serializers.ListField(child=serializers.FloatField(), help_text="With that row.")
     commands = serializers.ListField(
@@ -122,6 +143,19 @@ class EstimateProvenance(ProvenanceField):
     power = serializers.CharField(help_text="Source of the power by load.")
 
 
+class RateAnswer(serializers.Serializer[Any]):
+    """What comes of a rate; the answer's own times are means of the same replay."""
+
+    rate_rps = serializers.FloatField()
+    most_rps = serializers.FloatField(help_text="That go through with an endless queue.")
+    in_flight = serializers.FloatField()
+    ttft_p99_ms = serializers.FloatField()
+    tbt_p99_ms = serializers.FloatField(allow_null=True)
+    closed_loop_ttft_ms = serializers.FloatField(help_text="With as many in flight at any time.")
+    closed_loop_tbt_ms = serializers.FloatField()
+    by = serializers.CharField()
+
+
 class EstimateAnswer(serializers.Serializer[Any]):
     model = serializers.CharField()
     gpu = serializers.CharField()
@@ -134,12 +168,15 @@ class EstimateAnswer(serializers.Serializer[Any]):
     j_per_request = serializers.FloatField(help_text="Joules of the GPUs per request.")
     memory_gb = serializers.FloatField(help_text="Per GPU, weights and KV cache in use.")
     gpus = serializers.FloatField()
+    engine = serializers.ChoiceField(ENGINES)
+    concurrency = serializers.FloatField(help_text="Requests in flight: asked for, or of the rate.")
     batch = serializers.FloatField(help_text="Sequences that one decode worker holds.")
     profile = serializers.CharField()
     provenance = EstimateProvenance()
     expected_error = ExpectedError()
     assumptions = serializers.ListField(child=serializers.CharField())
     own = OwnRows(allow_null=True)
+    at_rate = RateAnswer(required=False, help_text="Where a rate was asked for.")
     next_measurement = NextMeasurement()
     notes = serializers.ListField(
         child=serializers.CharField(), help_text="Measured rows that were not used, and why."

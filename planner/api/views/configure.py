@@ -16,6 +16,7 @@ from planner.api.serializers.configure import (
 )
 from planner.configure.asked import Asked
 from planner.services.configuring import configured, document_with
+from planner.services.estimates import Measured
 
 
 class ConfigureView(ApiView):
@@ -33,7 +34,9 @@ class ConfigureView(ApiView):
         for name in ("gpus", "engines"):
             if name in given:
                 given[name] = tuple(given[name])
-        return Response(configured(Asked(**given)))
+        rows = [{"model": given["model"], **row} for row in given.pop("measured", ())]
+        measured = Measured(rows, kept=given.pop("kept"))
+        return Response(configured(Asked(**given), measured=measured))
 
 
 class ConfigureScenarioView(ApiView):

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from planner.api.base import ApiView, checked, state_tag, valid, version_held
 from planner.api.examples import CONFIG, GPU, MODEL
-from planner.api.filters import paged
+from planner.api.filters import Numbered, paged
 from planner.api.schema import LOCATION, F, operation, removal
 from planner.api.serializers.hardware import (
     CarbonItem,
@@ -116,6 +116,8 @@ class ModelEntry(EntryView):
 
 
 class GpuListView(GpuEntry):
+    pagination_class = Numbered
+
     @listing(GpuItem, operation_id="hardware_gpus:_list")
     def get(self, request: Request) -> Response:
         """GPUs: built-in types and your own."""
@@ -153,6 +155,8 @@ class GpuView(GpuEntry):
 
 
 class ModelListView(ModelEntry):
+    pagination_class = Numbered
+
     @listing(ModelItem, ModelSearch, operation_id="hardware_models_list")
     def get(self, request: Request) -> Response:
         """Models and what they take of a GPU's memory."""
@@ -219,6 +223,8 @@ class HardwareFileView(ApiView):
 
 
 class PriceListView(ApiView):
+    pagination_class = Numbered
+
     @listing(PriceItem, PriceSearch, operation_id="hardware_prices_list")
     def get(self, request: Request) -> Response:
         """Prices by provider, region and GPU, those of own lists first."""
@@ -268,6 +274,8 @@ class PriceListDetailView(ApiView):
 
 
 class CarbonListView(ApiView):
+    pagination_class = Numbered
+
     @listing(CarbonItem, operation_id="hardware_carbon_list")
     def get(self, request: Request) -> Response:
         """Carbon of the grid and PUE by region."""

@@ -9,6 +9,7 @@ from planner.configure.asked import TOP, Asked
 from planner.exports.figure_table import listed
 from planner.management.base import HeadroomCommand
 from planner.services.configuring import configured
+from planner.services.estimates import measured_in
 from simulation.performance.estimate.calibration import ENGINES
 
 COLUMNS = {
@@ -17,6 +18,7 @@ COLUMNS = {
     "GB per GPU": "memory_gb:.0f", "kW": "kw:.2g", "bound by": "bound_by",
     "checked by": "checked",
 }  # fmt: skip
+MOVED = {"your rows": "moved"}
 
 
 def _price(given: str) -> tuple[str, float]:
@@ -54,6 +56,14 @@ class Command(HeadroomCommand):
             "--price", type=_price, action="append", default=[], metavar="GPU=DOLLARS",
             help="of an hour of one GPU; left out: the median of on-demand offers",
         )  # fmt: skip
+        parser.add_argument(
+            "--measured",
+            help="file of your own measured rows, as estimate takes it; they move speeds and "
+            "errors, as do those that were uploaded",
+        )
+        parser.add_argument(
+            "--without-kept", action="store_true", help="leave measurements kept here out"
+        )
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         asked = Asked(
@@ -62,11 +72,13 @@ class Command(HeadroomCommand):
             engines=_names(options["engines"]) or ENGINES,
             prices=dict(options["price"]),
         )
-        return configured(asked, self.progress)
+        measured = measured_in(options["measured"], kept=not options["without_kept"])
+        return configured(asked, self.progress, measured)
 
     def words(self, answer: dict[str, Any]) -> str:
-        rows = listed([_shown(row) for row in answer["candidates"]], COLUMNS)
-        others = listed([_shown(row) for row in answer["by_gpu"]], COLUMNS)
+        columns = COLUMNS | (MOVED if any(row["own"] for row in answer["candidates"]) else {})
+        rows = listed([_shown(row) for row in answer["candidates"]], columns)
+        others = listed([_shown(row) for row in answer["by_gpu"]], columns)
         out = [f"  {number:>9,} {reason}" for reason, number in answer["ruled_out"].items()]
         rests = [
             f"{a['what']}: {a['value']} ({a['provenance']}, {a['source']})"
@@ -84,7 +96,16 @@ class Command(HeadroomCommand):
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    return row | {"deployment": deployment(row), "kw": row["power_w"] / 1000}
+    return row | {
+        "deployment": deployment(row), "kw": row["power_w"] / 1000, "moved": _moved(row["own"]),
+    }  # fmt: skip
+
+
+def _moved(own: dict[str, Any] | None) -> str:
+    """What measured rows of one's own changed."""
+    if own is None:
+        return ""
+    return f"decode x {own['decode_factor']:.2f}, prefill x {own['prefill_factor']:.2f}"
 
 
 def deployment(row: dict[str, Any]) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from pathlib import Path
 from typing import Any
 
 from planner.errors import PlannerError
-from planner.estimates.rows import read_rows
 from planner.management.base import HeadroomCommand
-from planner.services.estimates import Measured, estimate_file, estimate_one
+from planner.services.estimates import estimate_file, estimate_one, measured_in
 
 WIDTHS = ("tp", "pp", "attention-dp", "moe-tp", "moe-ep")
 NEEDED = ("model", "gpu", "isl", "osl", "concurrency")
@@ -41,10 +39,22 @@ class Command(HeadroomCommand):
             help="requests of each user, all starting together (10, as in benchmarks); many, such "
             "as 1000, for traffic that comes as it comes",
         )
+        parser.add_argument(
+            "--equal-lengths",
+            choices=("yes", "no"),
+            help="whether all requests have the same lengths, so that users stay in order (yes in "
+            "a benchmark, but for InferenceMAX's lengths)",
+        )
         parser.add_argument("--mode", help="agg (default), or disagg: prefill and decode apart")
         parser.add_argument("--isl", type=float, help="input tokens of a request")
         parser.add_argument("--osl", type=float, help="output tokens of a request")
         parser.add_argument("--concurrency", type=float, help="requests under way at any time")
+        parser.add_argument(
+            "--rate",
+            type=float,
+            help="requests/s that come as they come, instead of --concurrency: replayed one by one "
+            "on the profile that sizes and plans read",
+        )
         parser.add_argument(
             "--measured",
             help="file of your own measured rows, with these options as columns and ttft_ms, "
@@ -56,11 +66,7 @@ class Command(HeadroomCommand):
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         given = {key: options[key] for key in FIELDS if options[key] is not None}
-        file = options["measured"]
-        measured = Measured(
-            read_rows(file) if file else (), Path(file).name if file else "",
-            kept=not options["without_kept"],
-        )  # fmt: skip
+        measured = measured_in(options["measured"], kept=not options["without_kept"])
         if options["rows"]:
             if given:
                 raise PlannerError(
@@ -68,7 +74,10 @@ class Command(HeadroomCommand):
                     "it a column of the file."
                 )
             return {"rows": estimate_file(options["rows"], measured)}
-        missing = [name for name in NEEDED if name not in given]
+        wanted = [name for name in NEEDED if name != "concurrency" or "rate" not in given]
+        missing = [name for name in wanted if name not in given]
+        if {"rate", "concurrency"} <= given.keys():
+            raise PlannerError("--rate and --concurrency exclude each other; give one.")
         if missing:
             raise PlannerError(
                 f"--{missing[0]} is missing; estimate needs {', '.join(f'--{n}' for n in NEEDED)}, "
@@ -81,10 +90,24 @@ class Command(HeadroomCommand):
             return "\n".join(_line(row) for row in answer["rows"])
         lines = [_line(answer), f"{answer['provenance']['kind']}: {answer['provenance']['source']}"]
         lines += [f"assumed: {note}" for note in answer["assumptions"]]
-        lines += own_lines(answer)
+        lines += rate_lines(answer) + own_lines(answer)
         return "\n".join(
             [*lines, *(f"note: {note}" for note in answer["expected_error"]["outside"])]
         )
+
+
+def rate_lines(answer: dict[str, Any]) -> list[str]:
+    """What a rate makes of it; none where it was asked for at requests in flight."""
+    at = answer.get("at_rate")
+    if at is None:
+        return []
+    return [
+        f"at {at['rate_rps']:g} requests/s, of at most {at['most_rps']:.3g}: "
+        f"{at['in_flight']:.3g} in flight, 99 of 100 within TTFT {at['ttft_p99_ms']:.0f} ms"
+        + (f" and TBT {at['tbt_p99_ms']:.1f} ms" if at["tbt_p99_ms"] is not None else "")
+        + f" ({at['by']}); as many in flight all the time: TTFT {at['closed_loop_ttft_ms']:.0f} "
+        f"ms, TBT {at['closed_loop_tbt_ms']:.1f} ms"
+    ]
 
 
 def own_lines(answer: dict[str, Any]) -> list[str]:
@@ -98,8 +121,9 @@ def own_lines(answer: dict[str, Any]) -> list[str]:
         )
     (ttft, tbt), (ttft_after, tbt_after) = further["error"], further["after"]
     lines.append(
-        f"to measure next: {further['concurrency']} requests in flight; half of all loads then lie "
-        f"within {ttft_after:.0%} in TTFT and {tbt_after:.0%} in TBT, now {ttft:.0%} and {tbt:.0%}"
+        f"to measure next: {further['concurrency']} requests in flight; on average over loads from "
+        f"1 to 256 in flight, half then lie within {ttft_after:.0%} in TTFT and {tbt_after:.0%} in "
+        f"TBT, now {ttft:.0%} and {tbt:.0%} (what stands above is at this load alone)"
     )
     return [*lines, *(f"  {command}" for command in further["commands"])]
 
@@ -124,6 +148,6 @@ def within(error: dict[str, Any], name: str) -> str:
 FIELDS = (
     *(f"{s}{w}".replace("-", "_") for s in ("", "prefill-", "decode-") for w in WIDTHS),
     "model", "gpu", "prefill_workers", "decode_workers", "precision", "kv_cache", "engine",
-    "engine_version", "draft_tokens", "accepted_tokens", "rounds", "mode",
-    "isl", "osl", "concurrency",
+    "engine_version", "draft_tokens", "accepted_tokens", "rounds", "equal_lengths", "mode",
+    "isl", "osl", "concurrency", "rate",
 )  # fmt: skip

@@ -90,6 +90,11 @@ class Command(BaseCommand):
                 self.stdout.write(f"Headroom is running at http://{options['host']}:{port}")
                 if demo:
                     self.stdout.write(f"Demo login: user {DEMO_USER}, password {password}")
+                elif self._nobody():
+                    self.stdout.write(
+                        "Nobody has an account yet: `bin/manage user add NAME --role admin` says "
+                        "at which page of this site NAME chooses a password."
+                    )
                 self.stdout.flush()
                 if check:
                     site_check(
@@ -121,6 +126,11 @@ class Command(BaseCommand):
             user.save(update_fields=["password"])
         connection.close()  # this process will only wait from here on
         return password
+
+    def _nobody(self) -> bool:
+        found = User.objects.exists()
+        connection.close()  # as above
+        return not found
 
     def _refuse(self, sentence: str) -> NoReturn:
         self.stderr.write(sentence)

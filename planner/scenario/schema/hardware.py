@@ -141,7 +141,8 @@ class Profile(Section):
     name: Name | None = None
     version: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     kind: Literal["linear", "roofline"] = "linear"
-    # Of kind: roofline: with the host time that this engine was measured to add. Left out: none.
+    # Of kind: roofline: with the times that this engine was measured to add. Left out: vLLM, as
+    # estimates take, or the one that measured rows of the model on that GPU type name.
     engine: Literal["vllm", "sglang", "trtllm"] | None = None
     # Measurements kept here of the same version move the profile most.
     engine_version: Annotated[str, Field(max_length=60)] = ""

@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 
+from planner.estimates.at_rate import MOST_RPS
 from planner.web.forms.choices import WIDTHS
 from planner.web.forms.widgets import dress
 from simulation.performance.estimate.calibration import ENGINES
@@ -61,6 +62,15 @@ class EstimateForm(forms.Form):
     isl = _size("Input tokens", 1024, 1e7)
     osl = _size("Output tokens", 256, 1e7)
     concurrency = _size("Requests in flight", 32, 1e6)
+    rate = forms.FloatField(
+        label="or requests/s",
+        required=False,
+        min_value=1e-6,
+        max_value=MOST_RPS,
+        widget=forms.NumberInput(attrs={"step": "any"}),
+        help_text="As they come (Poisson), replayed one by one as sizes are; then requests in "
+        "flight are what comes of it.",
+    )
     prefill_workers = _count("Prefill workers", high=10_000)
     decode_workers = _count("Decode workers", high=10_000)
 
@@ -116,14 +126,18 @@ class EstimateForm(forms.Form):
 
     def measurements(self) -> list[dict[str, Any]]:
         """The typed rows with all that the form says of the deployment."""
-        return [self.row() | row for row in self.cleaned_data["measured"]]
+        given = {name: value for name, value in self.row().items() if name != "rate"}
+        return [given | row for row in self.cleaned_data["measured"]]
 
     def row(self) -> dict[str, Any]:
-        """The row that the estimate takes; P/D widths only where they are apart."""
+        """The row that the estimate takes; P/D widths only where they are apart, requests in flight
+        only where no rate is given."""
         given = {k: v for k, v in self.cleaned_data.items() if k != "measured"}
         values = {k: v for k, v in given.items() if v not in (None, "")}
         if values.get("mode") != "disagg":
             values = {k: v for k, v in values.items() if not k.startswith(("prefill_", "decode_"))}
+        if "rate" in values:
+            values.pop("concurrency", None)
         return values
 
 

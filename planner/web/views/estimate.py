@@ -94,7 +94,13 @@ def answer(row: dict[str, Any], typed: list[dict[str, Any]]) -> dict[str, Any]:
     """The estimate and a sweep of its load; raises what the estimate refuses."""
     measured = estimates.Measured(typed, "your measured rows")
     estimate = estimates.estimate_one(row, measured)
-    sweep = estimates.estimate_sweep(row, sorted({*SWEEP, row["concurrency"]}), measured)
+    loaded = {name: value for name, value in row.items() if name != "rate"}
+    after = {name: estimate[name] for name in ("ttft_ms", "tbt_ms")}
+    if (at := estimate.get("at_rate")) is not None:
+        loaded["concurrency"] = max(at["in_flight"], 1.0)
+        # What rows move is the closed loop, so that is what stands beside it.
+        after = {name: at[f"closed_loop_{name}"] for name in after}
+    sweep = estimates.estimate_sweep(loaded, sorted({*SWEEP, loaded["concurrency"]}), measured)
     loads = [float(load) for load, _ in sweep]
 
     def line(name: str, unit: str, key: str, axis: str) -> Any:
@@ -103,6 +109,7 @@ def answer(row: dict[str, Any], typed: list[dict[str, Any]]) -> dict[str, Any]:
     output = line("Output", "tokens/s", "tokens_per_s", "y2")
     return {
         "found": estimate,
+        "after": after,
         "sweep": sweep_figure(loads, [line("TTFT", "ms", "ttft_ms", "y"), output]),
         "sweep_tbt": sweep_figure(
             loads, [line("TBT", "ms", "tbt_ms", "y"), line("Power", "W", "power_w", "y2")]

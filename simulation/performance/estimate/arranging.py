@@ -20,6 +20,10 @@ from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 SPREAD_ABOVE = {"vllm": 128.0, "sglang": 128.0, "trtllm": 450.0}
 DECODE_WORKERS = {"vllm": 4.0, "sglang": 1.0, "trtllm": 4.0}
 MOST_DRAFTED = 64
+# Input and output tokens that InferenceMAX serves, each request drawn from 0.8 to 1 of them; the
+# benchmarks of engines give all requests one length unless told otherwise.
+DRAWN = frozenset({(1024.0, 1024.0), (1024.0, 8192.0), (8192.0, 1024.0)})
+STEADY = 100.0  # rounds above which it is no benchmark
 TENSOR_PARALLEL_MOST = 16  # beyond, a "tp" is the GPUs of several workers
 
 
@@ -44,6 +48,7 @@ class Deployment:
     rounds: float = ROUNDS
     drafted: float = 0.0  # tokens drafted and verified per sequence and iteration (speculation)
     accepted: float = 0.0  # of them, those that stand, on average
+    equal: bool | None = None  # all requests have the same lengths; None: not known
 
     def __post_init__(self) -> None:
         for name, least in (("isl", 1), ("osl", 1), ("concurrency", 1)):
@@ -83,6 +88,7 @@ class Arranged:
     prefill_workers: float  # nan: as many as keep up with decode
     split: bool
     assumptions: tuple[str, ...]
+    equal: bool = False  # all requests have the same lengths
 
     @property
     def gpus(self) -> float:
@@ -94,7 +100,23 @@ class Arranged:
 def arrange(given: Deployment) -> Arranged:
     """Fill in what ``given`` leaves out."""
     found = _filled(given)
-    return replace(found, assumptions=found.assumptions + _cannot_be_as_said(given, found))
+    notes = found.assumptions + _cannot_be_as_said(given, found)
+    equal = _equal(given)
+    if equal and given.equal is None and given.prefill is None and given.concurrency > 1:
+        notes += (EQUAL + (IN_STEP if given.engine == "sglang" else TRAIN) + NOT_EQUAL,)
+    return replace(found, assumptions=notes, equal=equal)
+
+
+EQUAL = "all requests taken to have the same lengths, as benchmarks give them, so that "
+IN_STEP = "SGLang's users stay in step and wait for half of the others' prompts"
+TRAIN = "those that started one after the other keep coming one after the other"
+NOT_EQUAL = "; give equal_lengths no where lengths differ"
+
+
+def _equal(given: Deployment) -> bool:
+    if given.equal is not None:
+        return given.equal
+    return given.rounds <= STEADY and (given.isl, given.osl) not in DRAWN
 
 
 def _cannot_be_as_said(given: Deployment, found: Arranged) -> tuple[str, ...]:

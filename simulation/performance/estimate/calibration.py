@@ -32,11 +32,20 @@ class Calibration:
     start_s: float = 0.03  # from arrival to the first iteration
     eager_s: float = 100e-6  # of the host for an operator of a prompt, which may be many kernels
     # Of the other users, whose prompts one's own waits for where all start together and ask ROUNDS
-    # times; by the first round alone it is half of 1 / ROUNDS.
-    order: float = 0.1
+    # times; by the first round alone it is half of 1 / ROUNDS, and the order lasts a little.
+    order: float = 0.07
+    # Decode iterations that TensorRT-LLM lets a prompt wait for those of the other copies of
+    # attention, to compute them together (the default of its attention_dp_config.timeout_iters).
+    gather: float = 50.0
+    # Decode iterations that SGLang lets pass before it looks for requests
+    # (--scheduler-recv-interval, 10 or 30 in InferenceMAX's recipes).
+    polls: float = 20.0
+    # Prompts of others that one's own waits for where all requests have the same lengths: users who
+    # started one after the other finish so, and find the prompt of the one before being computed.
+    train: float = 1.0
     split_decode: float = 1.0  # factor on decode iterations where prefill is on other workers
-    split_order: float = 1.0  # factor on the wait for others there
-    split_start: float = 1.0  # and on the start
+    split_order: float = 1.5  # factor on the wait for others there
+    split_start: float = 1.5  # and on the start, which is through two engines
     engines: Mapping[str, float] = field(default_factory=dict)  # "mix.vllm" and so on: factors
 
     def of(self, what: str, engine: str) -> float:

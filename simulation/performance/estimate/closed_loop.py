@@ -47,8 +47,9 @@ DEMANDS = (
     "far",  # number of collectives between nodes
     "kernels",  # number of operators
 )
-VLLM = ENGINES.index("vllm")
+VLLM, SGLANG, TRTLLM = (ENGINES.index(name) for name in ("vllm", "sglang", "trtllm"))
 SHARPNESS = 3.0  # of the overlap of host and GPU
+BEFORE = 0.5  # of the prompts of others, those before the own first token where all are in step
 
 
 def demands(
@@ -92,6 +93,7 @@ class Loop:
     decode_ranks: FloatArray  # among which a decode worker's sequences are shared out
     rounds: FloatArray  # requests of each user, all starting together; inf: steady traffic
     accepted: FloatArray  # drafted tokens of an iteration that stand, per sequence
+    equal: BoolArray  # all requests have the same lengths
     decode: Demands  # an iteration of ``batch`` decodes, drafted tokens with them
     prefill: Demands  # an iteration of ``prefill_ranks`` prompts
     mixed: Demands  # an iteration of both
@@ -111,6 +113,16 @@ def iteration_s(work: Demands, c: Calibration) -> FloatArray:
     """Seconds of the iterations whose demands are ``work``."""
     moved = work["busy"] + c.unpacked * work["unpacked"] + c.far_s * work["far"]
     return np.asarray(moved + c.iteration_s)
+
+
+def gathered(engine: IntArray, ranks: FloatArray, c: Calibration) -> FloatArray:
+    """Decode iterations that a prompt waits for those of other copies of attention."""
+    return np.where((engine == TRTLLM) & (ranks > 1.0), c.gather, 0.0)
+
+
+def polled(engine: IntArray, c: Calibration) -> FloatArray:
+    """Decode iterations that pass before a request is seen."""
+    return np.where(engine == SGLANG, c.polls, 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,6 +149,11 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     mix = np.choose(loop.engine, [c.of("mix", e) for e in ENGINES])
     riding = np.maximum(iteration_s(loop.mixed, c) - iteration_s(loop.decode, c), 0.0)
     riding = riding / loop.prefill_ranks
+    # In step, prompts are computed one after the other before any decoding: of those of others half
+    # come before one's own first token, and the rest between it and the second.
+    in_step = loop.equal & ~loop.split & (loop.engine == SGLANG)
+    mix = np.where(in_step, 1.0 - BEFORE, mix)
+    riding = np.where(in_step, marginal, riding)
     tbt = decode / (1.0 + loop.accepted) + np.where(
         loop.split, 0.0, mix * loop.batch / loop.osl * riding
     )
@@ -153,8 +170,14 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     order = order * np.where(loop.split, c.split_order, 1.0)
     start = start * np.where(loop.split, c.split_start, 1.0)
     ttft = start + overlapped(prompt, eager) + np.where(loop.split, 0.0, decode)
+    passing = gathered(loop.engine, loop.decode_ranks, c) + polled(loop.engine, c)
+    ttft = ttft + np.where(loop.split, 0.0, passing * decode)
     # The more rounds, the less the first one counts, in which all come at once.
-    ttft = ttft + order * ROUNDS / loop.rounds * (np.maximum(queued, 1.0) - 1.0) * each
+    before = np.where(in_step, BEFORE, order * ROUNDS / loop.rounds)
+    others = np.maximum(queued, 1.0) - 1.0
+    ttft = ttft + before * others * each
+    train = loop.equal & ~loop.split & ~in_step
+    ttft = ttft + np.where(train, np.minimum(c.train, others), 0.0) * each
     # Prefill workers that cannot keep up hold back all who are not decoding.
     ttft = np.maximum(ttft, np.where(loop.split, queued * each - (loop.osl - 1.0) * tbt, 0.0))
     # Users beyond what the batch can hold wait for a place.

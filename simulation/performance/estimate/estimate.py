@@ -178,6 +178,7 @@ def loop_of(placed: Sequence[Placed], efficiencies: Efficiencies) -> Loop:
         decode_ranks=np.array([float(p.arranged.decode.attention_dp) for p in placed]),
         rounds=np.array([p.deployment.rounds for p in placed]),
         accepted=np.array([p.deployment.accepted for p in placed]),
+        equal=np.array([p.arranged.equal for p in placed]),
         decode=demands_of([p.arranged.decode for p in placed], placed, efficiencies, decode),
         prefill=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, prefill),
         mixed=demands_of([p.arranged.decode for p in placed], placed, efficiencies, mixed),

@@ -10,6 +10,13 @@ hierarchical model with shrinkage, which is a Gaussian process (Rasmussen and Wi
 Processes for Machine Learning*, 2006, sections 2.2 and 2.3). Rows far from all others weigh less
 (a t distribution by reweighting; Lange, Little and Taylor 1989).
 
+That errors of other deployments were alike does not say that those of this one are. So the rows of
+a deployment, each left out in turn, say which part of such a move to believe: parts from nothing to
+the whole are weighed by how likely what they leave is (errors of a double exponential distribution,
+its scale the likeliest, so that n rows weigh a part by its mean error to the power -n), and their
+mean counts. What they differ by is in the stated error. Where nothing is the likeliest part, the
+rows are set aside.
+
 The variances are fitted by ``tools/catalogue/fit_likeness.py`` on deployments whose model the fit
 of the estimates had not seen.
 """
@@ -17,7 +24,7 @@ of the estimates had not seen.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -34,6 +41,11 @@ FREEDOM = 4.0  # degrees of freedom of the t distribution of what rows share wit
 ROUNDS = 4  # of reweighting
 AT_ONCE = 1024  # deployments compared with the rows at a time
 JUDGED = 3  # rows of a deployment from which leaving one out says whether they help
+PARTS = np.linspace(0.0, 1.0, 5)  # of a move that are weighed
+REPEATED, GROSS = (
+    0.02,
+    0.5,
+)  # relative errors: of a measurement repeated, and beyond which all weigh
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,26 +207,30 @@ class Learnt:
     likeness: Likeness
     rows: Traits
     off: FloatArray  # logarithm of measured over estimated
+    part: FloatArray  # of what a row says that is believed, by its deployment
+    unsure: FloatArray  # standard deviation of that part
     inverse: FloatArray  # of the rows' covariance with their noise
-    dropped: tuple[str, ...]  # deployments whose rows predict each other worse than nothing does
+    dropped: tuple[str, ...]  # deployments whose rows do not predict each other
 
     def at(self, where: Traits) -> Moved:
         """What the rows say of ``where``."""
         before = self.likeness.variance(where)
-        shift, known = np.zeros(where.size), np.zeros(where.size)
+        shift, known, doubt = (np.zeros(where.size) for _ in range(3))
         for start in range(0, where.size if self.rows.size else 0, AT_ONCE):
             part = slice(start, start + AT_ONCE)
             common = self.likeness.covariance(shared(where.take(part), self.rows))
             weighed = common @ self.inverse
-            shift[part] = weighed @ self.off
-            known[part] = np.einsum("ij,ij->i", weighed, common)
-        after = np.maximum(before - known, self.likeness.noise_of(where))
+            shift[part] = weighed @ (self.part * self.off)
+            doubt[part] = weighed @ (self.unsure * self.off)
+            known[part] = np.einsum("ij,ij->i", weighed * self.part, common)
+        after = np.maximum(before - known, self.likeness.noise_of(where)) + doubt**2
+        after = np.minimum(after, before)
         return Moved(shift, np.sqrt(before), np.sqrt(after))
 
     def left_out(self) -> FloatArray:
         """What each row is predicted to be off by from the others alone, ``[rows]``."""
         pull = self.inverse @ self.off
-        return np.asarray(self.off - pull / np.diag(self.inverse))
+        return np.asarray(self.part * (self.off - pull / np.diag(self.inverse)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -228,27 +244,40 @@ class Times:
 def learn(likeness: Likeness, rows: Traits, off: FloatArray) -> Learnt:
     """From rows that are off by ``off`` (logarithms of measured over estimated).
 
-    Where the rows of a deployment, each left out in turn, are predicted worse than without any,
-    they are set aside: they move nothing.
+    Rows of a deployment that any part of what they say makes worse are set aside.
     """
     bounded = FARTHEST * np.tanh(off / FARTHEST)
-    found = _learn(likeness, rows, bounded, ())
+    found = _learn(likeness, rows, bounded)
     names = rows.labels["deployment"]
-    kept, dropped = np.ones(rows.size, np.bool_), []
     predicted = found.left_out() if rows.size else off
+    part, unsure, dropped = np.ones(rows.size), np.zeros(rows.size), []
     for name in np.unique(names):
         mine = names == name
-        error = np.abs(np.expm1(predicted[mine] - bounded[mine]))
-        without = np.abs(np.expm1(-bounded[mine]))
-        if mine.sum() >= JUDGED and np.median(error) > np.median(without):
-            kept &= ~mine
+        if mine.sum() < JUDGED:
+            continue
+        part[mine], unsure[mine] = _believed(predicted[mine], bounded[mine])
+        if not part[mine].any():
             dropped.append(str(name))
-    if kept.all():
-        return found
-    return _learn(likeness, rows.take(kept), bounded[kept], tuple(dropped))
+    kept = ~np.isin(names, dropped)
+    if not kept.all():
+        found = _learn(likeness, rows.take(kept), bounded[kept])
+    return replace(found, part=part[kept], unsure=unsure[kept], dropped=tuple(dropped))
 
 
-def _learn(likeness: Likeness, rows: Traits, off: FloatArray, dropped: tuple[str, ...]) -> Learnt:
+def _believed(predicted: FloatArray, off: FloatArray) -> tuple[float, float]:
+    """Mean and standard deviation of the part of ``predicted`` that ``off`` bears out; none where
+    none leaves the least."""
+    away = np.abs(np.expm1(PARTS[:, None] * predicted - off))
+    mean = REPEATED + np.minimum(away, GROSS).mean(axis=1)
+    if mean[0] < mean[1:].min():
+        return 0.0, 0.0
+    weight = (mean / mean.min()) ** -float(off.size)
+    weight = weight / weight.sum()
+    part = float(weight @ PARTS)
+    return part, float(np.sqrt(weight @ (PARTS - part) ** 2))
+
+
+def _learn(likeness: Likeness, rows: Traits, off: FloatArray) -> Learnt:
     covariance, noise = likeness.covariance(shared(rows, rows)), likeness.noise_of(rows)
     weight = np.ones(rows.size)
     inverse: FloatArray = np.zeros((rows.size, rows.size))
@@ -258,4 +287,4 @@ def _learn(likeness: Likeness, rows: Traits, off: FloatArray, dropped: tuple[str
         left = own * (inverse @ off)  # of a row, what no part explains
         unsure = np.maximum(own - own**2 * np.diag(inverse), 0.0)
         weight = (FREEDOM + 1.0) / (FREEDOM + (left**2 + unsure) / noise)
-    return Learnt(likeness, rows, off, inverse, dropped)
+    return Learnt(likeness, rows, off, np.ones(rows.size), np.zeros(rows.size), inverse, ())

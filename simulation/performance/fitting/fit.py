@@ -35,7 +35,7 @@ from simulation.performance.fitting.fit_linear import (
     configurations,
     linear_fit,
 )
-from simulation.performance.fitting.fit_sweep import is_sweep, prompt_alone, sweep_fit
+from simulation.performance.fitting.fit_sweep import is_sweep, prompt_alone, start_beside, sweep_fit
 from simulation.performance.fitting.waiting import Waiting
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, Profile
@@ -101,7 +101,7 @@ def fit(
 
     def by_line(part: BenchmarkRows) -> tuple[Profile, tuple[Parameter, ...], tuple[str, ...]]:
         budget = max_batch_tokens or MAX_BATCH_TOKENS
-        of, spread = provenance, 0.0
+        of, spread, start_s = provenance, 0.0, 0.0
         if is_sweep(part):
             if base is None:
                 raise SimulationError(
@@ -112,7 +112,7 @@ def fit(
                 )
             found = sweep_fit(part, base, budget, waiting)
             of = tied_to(base, provenance)
-            spread = base.spread
+            spread, start_s = base.spread, start_beside(prompt_alone(part, waiting), waiting, base)
         else:
             found = linear_fit(part, budget, base)
             if found.tied:
@@ -120,6 +120,7 @@ def fit(
         most = MAX_BATCH if found.saturation is None else int(found.saturation)
         limits = max_batch or most, budget, kv_capacity_tokens
         profile = linear_profile(found, (model, gpu, tp), *limits, of, spread=spread)
+        profile = replace(profile, start_s=start_s)
         return profile, found.parameters, found.notes
 
     def by_table(part: BenchmarkRows) -> tuple[Profile, tuple[Parameter, ...], tuple[str, ...]]:
@@ -179,6 +180,7 @@ def linear_profile(
         checks=checks,
         fitted_decodes=found.decodes,
         fitted_prefill_tokens=found.prefill_tokens,
+        fitted_context=found.context,
         spread=spread,
     )
 
@@ -237,6 +239,7 @@ def calibrated(
     """
     found = compare_with(base, rows, FITTED).residuals
     factors: dict[str, FloatArray] = {}
+    start_s = base.start_s
     notes: tuple[str, ...] = (
         f"Its shape is that of the {base.kind} profile ({base.provenance.kind}); the rows decide "
         "one factor per phase (measured).",
@@ -245,11 +248,13 @@ def calibrated(
         which = np.isin(found.quantity, quantities)
         if which.any():
             factors[phase] = found.measured_s[which] / found.predicted_s[which]
+            start_s = 0.0 if phase == "prefill" else start_s
     if "prefill" not in factors and waiting is not None:
         prompt = prompt_alone(rows, waiting)
         if prompt is not None:
             modelled = prefill_seconds(base, np.ones(prompt.isl.size), prompt.isl)
             factors["prefill"] = prompt.seconds / modelled
+            start_s = start_beside(prompt, waiting, base)
             notes += (
                 f"The factor of prefill is of TTFT at {prompt.load:,.3g} in flight, without what "
                 "the closed loop of estimates takes for waiting (modelled).",
@@ -285,6 +290,7 @@ def calibrated(
         provenance=provenance,
         kind=kind,
         curve=curve,
+        start_s=start_s,
         checks=(),
     )
     return profile, parameters, notes

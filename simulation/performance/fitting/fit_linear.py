@@ -44,6 +44,7 @@ class LinearFit:
     parameters: tuple[Parameter, Parameter, Parameter, Parameter]
     decodes: float
     prefill_tokens: float
+    context: float  # of a sequence that decodes, tokens; inf where rows do not say
     notes: tuple[str, ...] = ()
     tied: bool = False
     saturation: float | None = None  # the batch beyond which throughput was seen to fall
@@ -145,6 +146,7 @@ def linear_fit(
         (*_parameters(tbt, ("alpha", "beta")), *_parameters(line, ("gamma", "delta"))),
         decodes=float(decode.batch.max()),
         prefill_tokens=float(tokens[first].max()),
+        context=longest(decode),
         notes=notes,
         saturation=full,
     )
@@ -166,6 +168,12 @@ def lacks_prefill(rows: BenchmarkRows, max_batch_tokens: float) -> bool:
     """Rows of batches and the time between tokens alone, as the WVA's."""
     decodes = np.isfinite(rows.tbt_s) & np.isfinite(rows.batch)
     return bool(decodes.any() and not prefills(rows, max_batch_tokens)[2].any())
+
+
+def longest(decode: BenchmarkRows) -> float:
+    """Longest mean context that a sequence of the rows had while it decoded; inf where one does not
+    say."""
+    return float(np.nan_to_num(decode.context, nan=np.inf).max())
 
 
 def saturation(decode: BenchmarkRows) -> float | None:
@@ -215,6 +223,7 @@ def _without_prefill(
         (*measured, gamma, delta),
         decodes=float(decode.batch.max()),
         prefill_tokens=np.inf,
+        context=longest(decode),
         notes=(*notes, note),
         tied=True,
         saturation=full,
@@ -260,5 +269,6 @@ def _from_served(rows: BenchmarkRows) -> LinearFit:
         "alone was not seen, so gamma was taken equal to alpha."
     )
     return LinearFit(
-        (alpha, beta, gamma, delta), float(b.max()), float(tokens.max()), notes=(note,)
-    )
+        (alpha, beta, gamma, delta), float(b.max()), float(tokens.max()), longest(rows),
+        notes=(note,),
+    )  # fmt: skip

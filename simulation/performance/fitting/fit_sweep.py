@@ -25,6 +25,7 @@ from simulation.performance.fitting.fit_linear import (
     Parameter,
     configurations,
     least_squares,
+    longest,
     served_rows,
 )
 from simulation.performance.fitting.waiting import Waiting
@@ -80,6 +81,14 @@ def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
         before = waiting.before_s(np.nan_to_num(part.tbt_s), part.concurrency)
         seconds = np.maximum((ttft - before) / waiting.prompts(part.concurrency), ttft / 2)
     return Prompt(part.isl, seconds, ttft, load, lowest)
+
+
+def start_beside(prompt: Prompt | None, waiting: Waiting | None, base: Profile) -> float:
+    """Seconds before the first iteration that the prompt's do not hold: none where TTFT of a lone
+    request is all prompt; those of ``base`` where no TTFT was measured."""
+    if prompt is None:
+        return base.start_s
+    return waiting.start_s if waiting is not None and prompt.load > 1 else 0.0
 
 
 def prefill_line(base: Profile, budget: float) -> tuple[float, float]:
@@ -169,4 +178,6 @@ def sweep_fit(
                   UNITS["delta"]),
     )  # fmt: skip
     largest = max(float((batch * served.isl / served.osl).max()), min(isl, budget))
-    return LinearFit(parameters, float(batch.max()), largest, notes=tuple(notes), tied=True)
+    return LinearFit(
+        parameters, float(batch.max()), largest, longest(rows), tuple(notes), tied=True
+    )

@@ -8,6 +8,9 @@ delta, so that no parameter can leave the positive numbers and errors are relati
     observation  z = h(x) + v,  v ~ N(0, (noise h(x))^2)
                  h = max(alpha if b > 0, gamma if p > 0) + beta b + delta p
 
+    or, of iterations of which a share s prefilled,
+                 h = (1 - s) alpha + s max(alpha, gamma) + beta b + delta p
+
 An observation is the mean time of iterations that decoded ``b`` sequences and prefilled ``p``
 tokens: TBT of pure decodes has p = 0, a prefill alone b = 0, and under steady load b requests in
 flight with lengths isl and osl have p = b isl / osl. An observation further off than ``gate``
@@ -58,11 +61,15 @@ class Observations:
     decodes: FloatArray
     prefill_tokens: FloatArray
     seconds: FloatArray
+    # Share of the iterations that prefilled, where an observation is the mean of many; left out,
+    # all did where there are prefill_tokens.
+    prefills: FloatArray | None = None
 
     def __post_init__(self) -> None:
         arrays = [getattr(self, name) for name in self.__slots__]
+        arrays = [one for one in arrays if one is not None]
         if len({a.shape for a in arrays}) != 1 or arrays[0].ndim != 1:
-            raise SimulationError("Observations: the four arrays must have one length.")
+            raise SimulationError("Observations: the arrays must have one length.")
         if not all(np.isfinite(a).all() for a in arrays):
             raise SimulationError("Observations: every value must be a finite number.")
         if (np.diff(self.at_s) < 0).any():
@@ -71,6 +78,13 @@ class Observations:
             raise SimulationError(
                 "Observations: seconds, and decodes or prefill_tokens, must be above 0."
             )
+
+    @property
+    def share(self) -> FloatArray:
+        """Of the iterations that prefilled."""
+        if self.prefills is not None:
+            return self.prefills
+        return (self.prefill_tokens > 0).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,14 +126,14 @@ def tune(
     history, innovation = np.empty((count, 4)), np.empty(count)
     used = np.zeros(count, np.bool_)
     waited = np.diff(observations.at_s, prepend=observations.at_s[:1]) / 3600
-    missed = 0
+    missed, shares = 0, observations.share
     for i in range(count):
         b, p = observations.decodes[i], observations.prefill_tokens[i]
         spread = _bounded(spread + np.eye(4) * tuning.drift**2 * waited[i])
-        expected, slope = _expected(np.exp(x), b, p)
-        off = observations.seconds[i] - expected
-        innovation[i] = off / expected
-        noise = (tuning.noise * expected) ** 2
+        mean, slope = expected(np.exp(x), b, p, shares[i])
+        off = observations.seconds[i] - mean
+        innovation[i] = off / mean
+        noise = (tuning.noise * mean) ** 2
         variance = slope @ spread @ slope + noise
         if off**2 > tuning.gate**2 * variance:
             missed += 1
@@ -156,10 +170,12 @@ def _bounded(spread: FloatArray) -> FloatArray:
     return np.asarray(spread * np.outer(shrink, shrink), np.float64)
 
 
-def _expected(parameters: FloatArray, b: float, p: float) -> tuple[float, FloatArray]:
-    """Seconds of an iteration, and their slope in the logarithms of the parameters."""
+def expected(parameters: FloatArray, b: float, p: float, share: float) -> tuple[float, FloatArray]:
+    """Seconds of an iteration, the mean of those of which ``share`` prefill, and their slope in the
+    logarithms of the parameters."""
     alpha, beta, gamma, delta = parameters
     by_gamma = p > 0 and (b <= 0 or gamma > alpha)
-    base = gamma if by_gamma else alpha
-    slope = np.array([0.0 if by_gamma else alpha, beta * b, gamma if by_gamma else 0.0, delta * p])
-    return float(base + beta * b + delta * p), slope
+    part = (share if b > 0 else 1.0) if by_gamma else 0.0
+    base = (1 - part) * alpha, part * gamma
+    slope = np.array([base[0], beta * b, base[1], delta * p])
+    return float(slope.sum()), slope

@@ -227,13 +227,19 @@ def test_measured_rows_of_ones_own_move_estimates_when_sent_along_and_when_kept(
     load = {"isl": 1024, "osl": 256}
     sent = [
         load | {"concurrency": n, "ttft_ms": 2 * ttft, "tbt_ms": 2 * tbt}
-        for n, ttft, tbt in ((1, 60, 8), (8, 90, 9.5), (32, 151, 13.1))
+        for n, ttft, tbt in (
+            (1, 60, 8),
+            (4, 75, 8.6),
+            (8, 90, 9.5),
+            (16, 115, 10.8),
+            (32, 151, 13.1),
+        )
     ]
     plain = api.post("/api/v1/estimates/", DEPLOYMENT, format="json").json()
     assert plain["own"] is None
     body = DEPLOYMENT | {"measured": sent}
     one = api.post("/api/v1/estimates/", body, format="json").json()
-    assert one["own"]["rows"] == 3 and one["own"]["tbt_ms_before"] == plain["tbt_ms"]
+    assert one["own"]["rows"] == 5 and one["own"]["tbt_ms_before"] == plain["tbt_ms"]
     assert 1.5 < one["tbt_ms"] / plain["tbt_ms"] < 2.0
     assert one["expected_error"]["tbt"] < plain["expected_error"]["tbt"]
     rows = [

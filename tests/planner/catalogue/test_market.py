@@ -139,6 +139,10 @@ def test_an_own_series_becomes_24_means_in_utc():
         hourly_of_csv("time,g\nnoon,12", "mine.csv")
     with pytest.raises(CatalogueError, match=r"line 1: -5 g per kWh is not between"):
         hourly_of_csv("2024-05-01T00:00:00,-5")
+    with pytest.raises(CatalogueError, match=r"line 1: expected a time"):  # year 0 in UTC
+        hourly_of_csv("0001-01-01T00:00:00+14:00,5")
+    with pytest.raises(CatalogueError, match=r"line 1 cannot be read as CSV .* with LF or CRLF"):
+        hourly_of_csv("time,g\r2024-05-01T00:00:00,5\r")
 
 
 def test_the_command_gives_what_a_scenario_takes(tmp_path, capsys):

@@ -28,6 +28,7 @@ def test_csv_and_yaml_say_the_same() -> None:
     ("text", "said"),
     [
         ("region,gpu,usd\n", "line 1: 'usd' is not known"),
+        ("region,gpu\reast,G\r", "line 1 cannot be read as CSV .* with LF or CRLF line ends"),
         ("region,on_demand_usd\n", "line 1: gpu missing"),
         ("region,gpu\neast,G\n", "line 1: no price"),
         (HEAD + "east,G,abc,,,\n", "line 2: on_demand_usd must be a number from 0"),

@@ -111,7 +111,8 @@ def test_a_run_rests_on_what_was_kept_when_it_was_made(
     slow, fast = (run_result(run)["capacity"][0]["input_tps"] for run in (after, before))
     assert slow < 0.7 * fast
     sources = {fact["what"]: fact["source"] for fact in run_result(before)["provenance"]}
-    assert sources["Speed of our-model on 1 x our-gpu"] == "bench-1.csv"
+    # Its prompts are longer than what was measured, which is said before it.
+    assert sources["Speed of our-model on 1 x our-gpu"].endswith("extrapolated; bench-1.csv")
     assert sources["Memory and power of our-gpu"] == "its data sheet"
 
 

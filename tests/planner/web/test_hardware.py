@@ -16,7 +16,7 @@ from planner.scenario.document import edit, outline
 from planner.selectors.hardware import model_get
 from planner.selectors.known import known_of
 from planner.services.calibrations import Reading, calibration_path
-from planner.services.estimates import estimate_one, estimate_sweep
+from planner.services.estimates import Measured, estimate_one, estimate_sweep
 from planner.services.scenarios import scenario_create, scenario_run
 from planner.web.forms.choices import names_of
 from planner.web.forms.document import row_changes
@@ -224,7 +224,7 @@ def test_the_newest_models_are_offered_with_their_error_and_engines_are_shown(
     client: Client,
 ) -> None:
     page = text_of(client.get(reverse("web:profiles"), {"search": "deepseek-v3:B200"}))
-    assert "8 × B200" in page and "fp8" in page and "modelled" in page and "not stated" in page
+    assert "8 × B200" in page and "fp8" in page and "modelled" in page and "vllm" in page
     measured = text_of(client.get(reverse("web:profiles"), {"search": "llama-3.1-8b:H100"}))
     assert "trtllm" in measured
     one = text_of(client.get(reverse("web:profile", args=["qwen3-32b:H200:tp1"])))
@@ -262,6 +262,28 @@ def test_an_estimate_says_its_error_and_where_it_comes_from(client: Client) -> N
     assert "<html" not in part.content.decode()
     refused = text_of(client.get(reverse("web:estimate"), asked | {"gpu": "abacus"}))
     assert "abacus" in refused
+
+
+def test_an_estimate_at_a_rate_is_the_replays(client: Client) -> None:
+    asked = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1, "engine": "vllm", "isl": 1024,
+             "osl": 64, "rate": 4}  # fmt: skip
+    answer = client.get(reverse("web:estimate"), asked | {"concurrency": 32})
+    at = estimate_one(asked)["at_rate"]
+    page = text_of(answer)
+    assert f"At 4 requests/s , of at most {at['most_rps']:.3g}:" in page
+    assert at["by"] in page
+    loads = json_in(answer, "sweep-data")["data"][0]["x"]
+    assert any(abs(load - max(at["in_flight"], 1.0)) < 1e-9 for load in loads)
+    typed = {"measured": "8 1024 64 95 9.4"}  # rows are of requests in flight, whatever is asked
+    own = text_of(client.get(reverse("web:estimate"), asked | {"concurrency": 32} | typed))
+    assert "Your own measurements, with as many in flight all the time" in own
+    assert "With 1 row" in own
+    row = {name: value for name, value in asked.items() if name != "rate"}
+    row |= {"concurrency": 8, "ttft_ms": 95, "tbt_ms": 9.4}
+    moved = estimate_one(asked, Measured([row], "typed"))["at_rate"]
+    assert f"{moved['closed_loop_tbt_ms']:.3g} ms" in own
+    refused = text_of(client.get(reverse("web:estimate"), asked | {"concurrency": 32, "rate": 1e5}))
+    assert "is the most that go through" in refused
 
 
 def test_typed_rows_move_the_estimate_and_are_kept(client: Client) -> None:

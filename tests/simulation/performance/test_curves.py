@@ -1,5 +1,7 @@
 """What the engine asks of a curve: seconds, growth of a run, measured range; and its scaling."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numba import njit
@@ -8,10 +10,12 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.performance.adjusted import adjusted, scaled
 from simulation.performance.curves import FOREVER, Part, decode_growth, grid, inside, linear
-from simulation.performance.profile import iteration_s
+from simulation.performance.profile import BEYOND, iteration_s, provenance_at
+from simulation.performance.specs import Provenance
 from simulation.policies.flat import Flat
 from simulation.results import BEYOND_CONTEXT, REASONS, TOO_LONG
 from simulation.sizing.queueing import largest_rate, steady_state
+from simulation.sizing.trial import outside_of
 from tests.simulation.builders import fleet, pool, profile, trace
 
 DECODE = Part(
@@ -126,3 +130,26 @@ def test_fluid_model_of_a_curve_agrees_with_simulation(rate):
     at = steady_state(prof, limit, isl, osl)
     # The limit takes every iteration to prefill, so it errs a little to the safe side.
     assert 0.9 * prof.max_batch < at.batch <= prof.max_batch
+
+
+def test_a_context_longer_than_those_of_the_rows_is_outside() -> None:
+    line = linear(1.0, 0.1, 1.0, 0.1, context=1000.0)
+    got = inside(line, [4, 4, 0], [4000, 4001, 0], [0, 0, 100], 0)
+    assert got.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("decodes", [1.0, 3.0, 8.0])
+def test_what_is_said_of_a_load_is_measured_as_far_as_measurements_go_and_no_further(decodes):
+    """Twelve sequences at once in batches of eight."""
+    source = Provenance("measured", "rows")
+    prof = replace(profile(kv=100_000), provenance=source, fitted_decodes=decodes)
+    run = simulate(trace([0.0] * 12, [30] * 12, [20] * 12), fleet(pool(prof)), Flat([1]))
+    beyond = outside_of(run)
+    assert (beyond > BEYOND) == (decodes < prof.max_batch)
+    said = provenance_at(prof, beyond)
+    assert (said == source) == (beyond < BEYOND)
+    if said != source:
+        assert said.kind == "modelled" and f"up to {decodes:.0f} sequences" in said.source
+    for other in ("modelled", "assumed"):
+        own = replace(prof, provenance=Provenance(other, "x"))
+        assert provenance_at(own, 1.0) == own.provenance

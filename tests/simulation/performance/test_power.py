@@ -53,6 +53,16 @@ def test_more_work_in_the_same_time_draws_no_less(shape):
     assert (np.diff(at.watts(0.05, 32.0, 32_000.0, tokens, tokens**2 / 2)) >= -1e-9).all()
 
 
+@pytest.mark.parametrize("where", [Arrangement(tp=2), Arrangement(pp=2)])
+def test_links_draw_theirs_wherever_an_instance_has_more_than_one_gpu(where):
+    """Of 500 W, 0.04, and nothing on one GPU; far from the limit of the board."""
+    for arrangement, more in ((where, 20.0), (Arrangement(), 0.0)):
+        bare = power(SHAPE, arrangement)
+        linked = replace(bare, model=replace(MODEL, link=0.04))
+        grown = linked.watts(0.5, 8.0, 8000.0) - bare.watts(0.5, 8.0, 8000.0)
+        assert grown == pytest.approx(more, rel=0.1)
+
+
 def test_slower_iterations_draw_less():
     seconds = np.linspace(0.01, 1.0, 100)
     assert (np.diff(power().watts(seconds, 32.0, 32_000.0)) <= 0).all()

@@ -26,6 +26,7 @@ from simulation.performance.estimate.estimate import (
     loop_of,
     place,
 )
+from simulation.performance.estimate.start import starts_s
 from simulation.performance.graph import operator_graph
 from simulation.performance.specs import Arrangement
 from simulation.performance.work import iteration
@@ -185,10 +186,11 @@ def test_what_is_given_is_kept_and_what_is_assumed_is_said() -> None:
 
 
 def test_what_an_engine_would_do_in_another_way_is_said() -> None:
-    assert one(LLAMA).assumptions == ()
-    odd = replace(LLAMA, decode=Arrangement(tp=3, moe_tp=3))
+    plain = replace(LLAMA, equal=False)
+    assert one(plain).assumptions == ()
+    odd = replace(plain, decode=Arrangement(tp=3, moe_tp=3))
     assert "tp 3 does not divide the 64 attention heads" in one(odd).assumptions[0]
-    four_bits = replace(LLAMA, decode=replace(LLAMA.decode, weights="fp4"))
+    four_bits = replace(plain, decode=replace(LLAMA.decode, weights="fp4"))
     notes = {name: one(replace(four_bits, gpu=catalogue.gpu(name))).assumptions
              for name in ("A100-80GB", "H100-SXM", "B200")}  # fmt: skip
     assert "computed in bf16" in notes["A100-80GB"][0]
@@ -245,6 +247,27 @@ def test_vllm_spends_time_on_each_sequence_that_a_rank_decodes() -> None:
         given = replace(LLAMA, engine=engine)
         added = one(given, slower).decode_s - one(given).decode_s
         assert added == pytest.approx(more, rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("engine", "copies", "waits"),
+    [("trtllm", 4, True), ("trtllm", 1, False), ("vllm", 4, False), ("sglang", 4, False)],
+)
+def test_tensorrt_llm_lets_a_prompt_wait_for_those_of_other_copies_of_attention(
+    engine: str, copies: int, waits: bool
+) -> None:
+    where = replace(DEEPSEEK.decode, tp=8 // copies, attention_dp=copies)
+    given = replace(DEEPSEEK, decode=where, engine=engine)
+    at_once = replace(CALIBRATION, gather=0.0)
+    found = one(given)
+    waited = CALIBRATION.gather * found.decode_s if waits else 0.0
+    assert found.ttft_s - one(given, at_once).ttft_s == pytest.approx(waited)
+    assert found.tbt_s == one(given, at_once).tbt_s
+    begun, before = (
+        starts_s(given.shape, given.gpu, where, [engine], c, KERNELS)[0]
+        for c in (CALIBRATION, at_once)
+    )
+    assert (begun - before > 0.1) is waits
 
 
 def test_served_deployments_are_met_as_the_catalogue_says() -> None:

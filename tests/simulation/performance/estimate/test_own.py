@@ -12,7 +12,7 @@ from planner.catalogue.estimating import estimate_fit
 from simulation.performance.estimate.arranging import Deployment
 from simulation.performance.estimate.own import LEVELS, Likeness, learn, shared, traits_of
 from simulation.performance.specs import Arrangement
-from tools.catalogue.fit_likeness import fit_likeness
+from tools.catalogue.fit_likeness import fit_likeness, from_few
 
 FIT = estimate_fit().alike
 ONE = Deployment(
@@ -78,6 +78,38 @@ def test_rows_that_do_not_predict_each_other_are_set_aside() -> None:
     assert not learnt.at(traits_of([ONE])).shift.any()
 
 
+def test_rows_that_predict_each_other_in_part_are_believed_in_part() -> None:
+    """The further rows lie apart, the less of their mean is believed and the more stays unsure."""
+    loads = traits_of([replace(ONE, concurrency=float(4**n)) for n in range(6)])
+    likeness = replace(PLAIN, deployment=0.3)
+    sign = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
+    agreed, apart, torn = (learn(likeness, loads, 0.3 + far * sign) for far in (0.02, 0.2, 0.45))
+    assert agreed.dropped == apart.dropped == ()
+    assert 1.0 > agreed.part[0] > 0.95 > apart.part[0] > 0.2
+    assert not torn.dropped or not torn.at(loads).shift.any()
+    moved = [one.at(loads) for one in (agreed, apart)]
+    assert (moved[0].shift > moved[1].shift).all() and (moved[1].shift > 0.0).all()
+    assert (moved[0].after < moved[1].after).all() and (moved[1].after <= moved[1].before).all()
+
+
+@pytest.mark.parametrize("name", ["tbt", "ttft"])
+def test_left_out_rows_are_not_further_from_what_the_others_say_than_from_nothing(
+    name: str,
+) -> None:
+    """Over errors of any size and kind, leaving each row out in turn; a tenth is left to chance."""
+    random = np.random.default_rng(3)
+    loads = traits_of([replace(ONE, concurrency=float(2**n)) for n in range(8)])
+    for _ in range(40):
+        level, scale = random.normal(0.0, 0.3), random.uniform(0.02, 0.6)
+        off = level + scale * random.standard_t(3.0, loads.size)
+        learnt = learn(FIT[name].likeness, loads, off)
+        if learnt.dropped:
+            assert not learnt.at(loads).shift.any()
+            continue
+        left = np.minimum(np.abs(np.expm1(learnt.left_out() - learnt.off)), 0.5)
+        assert left.mean() <= 1.1 * np.minimum(np.abs(np.expm1(-learnt.off)), 0.5).mean()
+
+
 def test_an_unknown_version_is_like_no_other() -> None:
     likeness = replace(PLAIN, version=0.3)
     unknown = replace(ONE, version="")
@@ -109,3 +141,22 @@ def test_the_fit_finds_what_deployments_share() -> None:
     off = np.array([shift[one.version] for one in deployments])
     found = fit_likeness(traits, off + 0.02 * random.standard_normal(off.size))
     assert found.version > 0.2 > max(found.gpu, found.model)
+
+
+def test_a_few_measurements_gone_wrong_do_not_hide_how_alike_arrangements_are() -> None:
+    """Each arrangement is off by its own factor, to a few percent, but for one row in seven."""
+    random = np.random.default_rng(1)
+    deployments = [
+        replace(ONE, gpu=catalogue.gpu(gpu), concurrency=float(2**n),
+                decode=Arrangement(tp=8 // ranks, attention_dp=ranks))
+        for gpu in ("H100-SXM", "B200", "H200")
+        for ranks in (1, 2, 4)
+        for n in range(8)
+    ]  # fmt: skip
+    traits = traits_of(deployments)
+    _, each = np.unique(traits.labels["arrangement"], return_inverse=True)
+    off = np.array([-0.4, 0.0, 0.4])[each % 3] + 0.02 * random.standard_normal(each.size)
+    off += (random.random(off.size) < 0.15) * random.choice([-1.0, 1.0], off.size)
+    found = fit_likeness(traits, off)
+    away = [np.abs(one.shift - off[one.row]) for one in from_few(found, traits, off, 5)]
+    assert np.median(np.concatenate(away)) < 0.15  # by the likeliest variances alone 0.198

@@ -1,0 +1,49 @@
+"""What measured rows of one's own say of deployments that were found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from planner.catalogue.estimating import EstimateFit
+from planner.configure.asked import Asked
+from planner.estimates.own import Change, Own, changes
+from planner.scenario.measured import deployed, moves
+from simulation.performance.specs import ModelShape
+from simulation.search.values import Rated
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    change: Change  # of the estimates of both times at that load, with their errors
+    decode: float  # factor that its times of decode were searched with
+    prefill: float
+
+
+def said_of(
+    rated: Sequence[Rated],
+    users: Sequence[float],
+    asked: Asked,
+    shape: ModelShape,
+    own: Own,
+    fit: EstimateFit,
+) -> list[Said]:
+    """Of each in its order; ``users`` are the requests in flight there."""
+    at, sides = [], []
+    for one, many in zip(rated, users, strict=True):
+        decode = one.candidate.decode
+        apart, engine = one.candidate.prefill is not None, decode.engines[0]
+        first = one.candidate.prefill or decode
+        whole = deployed(shape, decode.gpu, decode.where, engine, apart=apart)
+        sides += [whole, deployed(shape, first.gpu, first.where, engine, apart=apart)]
+        at.append(
+            replace(
+                whole, prefill=first.where if apart else None, isl=float(asked.isl),
+                osl=float(asked.osl), concurrency=max(many, 1.0),
+            )
+        )  # fmt: skip
+    moved = moves(sides, own.times)
+    return [
+        Said(change, moved[2 * i].decode, moved[2 * i + 1].prefill)
+        for i, change in enumerate(changes(own, at, fit))
+    ]

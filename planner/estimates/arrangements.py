@@ -1,0 +1,90 @@
+"""The same GPUs arranged otherwise: nobody has to use all that there are as one group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from planner.catalogue.efficiency import efficiencies
+from planner.catalogue.estimating import estimate_fit
+from simulation.performance.estimate.arranging import Deployment
+from simulation.performance.estimate.estimate import Refused, estimate_rows
+from simulation.performance.specs import Arrangement
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """GPUs as instances of ``gpus`` each, by tokens/s at the same requests in flight."""
+
+    gpus: int
+    instances: float
+    tokens_per_s: float
+
+
+def narrower(where: Arrangement) -> Iterator[Arrangement]:
+    """Half the tensor parallelism, a quarter and so on, as long as it is even."""
+    experts = "moe_ep" if where.moe_ep > 1 else "moe_tp"
+    while where.tp % 2 == 0:
+        half = max(getattr(where, experts) // 2, 1)
+        where = replace(where, tp=where.tp // 2, **{experts: half})
+        yield where
+
+
+def as_given(given: Deployment) -> list[Way]:
+    """As it was asked for; none where it does not fit."""
+    return _ways([given])
+
+
+def alone(given: Deployment) -> list[Way]:
+    """As many narrower instances as were asked for, the rest of their GPUs idle."""
+    if given.prefill is not None:
+        return []
+    return _ways([replace(given, decode=where) for where in narrower(given.decode)])
+
+
+def together(given: Deployment) -> list[Way]:
+    """All GPUs as more instances that are narrower, each with a request in flight at least."""
+    if given.prefill is not None:
+        return []
+    more = [
+        replace(given, decode=where, decode_workers=(given.decode_workers or 1.0) * times)
+        for where in narrower(given.decode)
+        if (times := given.decode.gpus / where.gpus) <= given.concurrency
+    ]
+    return _ways(more)
+
+
+def most(given: Deployment) -> float:
+    """Tokens/s of its GPUs, however they are arranged; 0 where nothing fits."""
+    ways = [*as_given(given), *alone(given), *together(given)]
+    return max((way.tokens_per_s for way in ways), default=0.0)
+
+
+def wider_than_pays(given: Deployment) -> list[str]:
+    """That fewer GPUs give as much, where they do, and how all would give more."""
+    (wide, *_), fewer = as_given(given) or (None,), alone(given)
+    if wide is None or not fewer:
+        return []
+    best = max(fewer, key=lambda way: way.tokens_per_s)
+    if best.tokens_per_s < wide.tokens_per_s:
+        return []
+    gives = "gives" if best.gpus == 1 else "give"
+    said = (
+        f"{best.gpus} of the {wide.gpus} GPUs {gives} {best.tokens_per_s:,.0f} tokens/s here, all "
+        f"as one group {wide.tokens_per_s:,.0f}: collectives over the links of {given.gpu.name} "
+        "take more than the others bring, so take smaller instances"
+    )
+    every = max(together(given), key=lambda way: way.tokens_per_s, default=None)
+    if every is not None and every.tokens_per_s > best.tokens_per_s:
+        said += f"; {every.instances:g} of {every.gpus} GPU{'s'[: every.gpus > 1]} each give "
+        said += f"{every.tokens_per_s:,.0f} together"
+    return [said]
+
+
+def _ways(asked: list[Deployment]) -> list[Way]:
+    answers = estimate_rows(asked, estimate_fit().calibration, efficiencies())
+    return [
+        Way(way.decode.gpus, way.decode_workers or 1.0, one.tokens_per_s)
+        for way, one in zip(asked, answers, strict=True)
+        if not isinstance(one, Refused)
+    ]

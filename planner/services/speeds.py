@@ -1,0 +1,90 @@
+"""Whether replicas are as fast as the plan in force takes them to be, at each reading of what they
+show: a drift is told once, while it lasts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.urls import reverse
+
+from planner.errors import EXPECTED
+from planner.models import PlanInForce, Source
+from planner.models.notice import Event
+from planner.models.workspace import within
+from planner.scenario import document as text
+from planner.selectors.known import known_of
+from planner.services.notices import notify
+from planner.services.observed import held_of, seen_of
+from planner.studies.aftermath.speeds import speeds_now
+from planner.studies.aftermath.values import SpeedDrift
+from planner.studies.plain import as_json
+
+logger = logging.getLogger(__name__)
+
+BACK = timedelta(days=1)  # of which the speed is judged
+BACK_TO = 0.025  # a drift is over where iterations take as long again within this (assumed)
+
+
+def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
+    """Judge what a source saw last, of every plan in force whose scenario names it; what is kept
+    with the source. A drift that goes on is told once, over plans that follow each other too."""
+    source = Source.everywhere.select_related("workspace").get(pk=source_id)
+    with within(source.workspace):
+        before = {_kind(one): one for one in source.speed}
+        found: dict[tuple[str, ...], dict[str, Any]] = {}
+        plans = PlanInForce.objects.filter(until=None).exclude(run=None).select_related("run")
+        for plan in plans:
+            try:
+                seen = _of_plan(plan, source)
+            except EXPECTED as problem:  # its scenario cannot be built any more: the plan's matter
+                logger.warning("speed of %s by %s: %s", plan, source.name, problem)
+                continue
+            for drift, until in seen:
+                one = {**as_json(drift), "scenario": plan.scenario, "run": plan.number,
+                       "until": until.isoformat()}  # fmt: skip
+                told = bool(before.get(_kind(one), {}).get("told"))
+                over = abs(drift.times - 1) <= BACK_TO or drift.low <= 1 <= drift.high
+                one["told"] = drift.flagged or (told and not over)
+                if drift.flagged and not told:
+                    notify(
+                        source.workspace,
+                        Event.DRIFT,
+                        f"Live source {source.name}, plan of {plan.scenario}: {drift.sentence}.",
+                        reverse("web:source", args=[source.name]),
+                    )
+                found[_kind(one)] = one
+        going = {plan.scenario for plan in plans}
+        kept = [one for one in (before | found).values() if one["scenario"] in going]
+        Source.objects.filter(pk=source.pk).update(speed=kept)
+    return kept
+
+
+def _of_plan(plan: PlanInForce, source: Source) -> list[tuple[SpeedDrift, datetime]]:
+    """Since it took effect, the last day of it, up to what is known by now."""
+    run, trace = plan.run, source.trace
+    if run is None or trace is None or trace.end_at is None:
+        return []
+    until = trace.end_at.astimezone(UTC)
+    begins = max(plan.since, until - BACK)
+    if plan.repeat == "once":
+        begins, until = max(begins, plan.begins), min(until, plan.ends)
+    served = seen_of(run, begins, until, source) if begins < until else []
+    if not served:
+        return []
+    drifts = speeds_now(
+        text.parse(run.document, plan.scenario),
+        known_of(run.resolved),
+        held_of(plan, begins, until),
+        served,
+        begins.timestamp(),
+        until.timestamp(),
+    )
+    return [(drift, until) for drift in drifts]
+
+
+def _kind(one: Mapping[str, Any]) -> tuple[str, ...]:
+    """What has a speed of its own."""
+    return tuple(str(one[name]) for name in ("scenario", "model", "region", "gpu", "tp"))

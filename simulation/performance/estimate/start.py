@@ -1,0 +1,58 @@
+"""What a request takes before its first iteration, which no profile of iterations holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from simulation.performance.efficiency import Efficiencies
+from simulation.performance.estimate.calibration import ENGINES, Calibration
+from simulation.performance.estimate.closed_loop import (
+    VLLM,
+    demands,
+    gathered,
+    iteration_s,
+    overlapped,
+    polled,
+)
+from simulation.performance.graph import operator_graph
+from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
+from simulation.performance.work import iteration
+
+PROMPT, ANSWER = 1024.0, 128.0  # tokens of the request by which a start is judged
+
+
+def starts_s(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    where: Arrangement,
+    engines: Sequence[str],
+    calibration: Calibration,
+    efficiencies: Efficiencies,
+) -> list[float]:
+    """By engine, seconds of a lone request's TTFT that are not its prompt, as ``steady_state`` has
+    them: from arrival to the first iteration, an iteration that decodes, those that pass until the
+    engine looks for requests and until prompts of several copies of attention are computed
+    together, and launches that the prompt does not hide. Whether it fits is not asked."""
+    c, graph = calibration, operator_graph(replace(shape, encoder=None), where)
+    prompt = min(PROMPT, float(shape.max_context - 1))
+    answer, tokens = min(ANSWER, shape.max_context - prompt), where.attention_dp * prompt
+    it = iteration(
+        [1.0, 0.0], [prompt + answer / 2.0, 0.0], [0.0, tokens], [0.0, tokens * prompt / 2.0]
+    )
+    work = demands(graph, gpu, efficiencies, it)
+    decode, alone = iteration_s(work, c)
+    eager = c.eager_s * work["kernels"][1]
+    which = np.array([ENGINES.index(engine) for engine in engines])
+    ranks = np.full(which.size, float(where.attention_dp))
+    passing = gathered(which, ranks, c) + polled(which, c)
+    launches = float(overlapped(alone, eager) - alone)
+    return [
+        c.of("start", engine)
+        + launches
+        + float(decode) * (1.0 + float(passed))
+        + (c.sequence_s / where.attention_dp if engine == ENGINES[VLLM] else 0.0)
+        for engine, passed in zip(engines, passing, strict=True)
+    ]

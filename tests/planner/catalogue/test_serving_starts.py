@@ -1,0 +1,47 @@
+"""One speed for one deployment: profiles by shape take what estimates take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner import catalogue
+from planner.catalogue.efficiency import efficiencies
+from planner.catalogue.estimating import estimate_fit
+from planner.catalogue.serving import ENGINE, serving_limits, starts_after
+from planner.estimates.estimating import deployment
+from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.estimate.estimate import estimate
+from simulation.performance.profile import iteration_s
+from simulation.performance.roofline import roofline_profile
+
+ROW = {"isl": 1024, "osl": 128, "concurrency": 1, "rounds": 1e9}
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "tp"),
+    [("llama-3.1-8b", "H100-SXM", 1), ("gpt-oss-120b", "H200", 2), ("qwen3-32b", "MI300X", 1)],
+)
+def test_a_lone_request_takes_what_its_estimate_says(model: str, gpu: str, tp: int) -> None:
+    for engine in ENGINES:
+        given = deployment(ROW | {"model": model, "gpu": gpu, "tp": tp, "engine": engine})
+        shape = replace(given.shape, encoder=None)
+        one = estimate(given, estimate_fit().calibration, efficiencies())
+        (start_s,) = starts_after(shape, given.gpu, given.decode, (engine,))
+        assert one.ttft_s == pytest.approx(one.prompt_s + start_s)
+        limits = serving_limits(shape, given.gpu, given.decode, engine=engine)
+        profile = roofline_profile(shape, given.gpu, given.decode, efficiencies(), **limits)
+        prompt = float(iteration_s(profile, 0.0, 0.0, 1024.0, 1024.0**2 / 2.0))
+        assert profile.start_s + prompt == pytest.approx(one.ttft_s, rel=0.02)
+        decode = float(iteration_s(profile, 1.0, 1024.0 + 64.0, 0.0, 0.0))
+        assert decode == pytest.approx(one.decode_s, rel=0.02)
+
+
+def test_without_an_engine_profiles_and_estimates_take_the_same_one() -> None:
+    row = {"model": "llama-3.1-8b", "gpu": "H100-SXM"}
+    given = deployment(ROW | row)
+    assert given.engine == ENGINE
+    said = serving_limits(given.shape, given.gpu, given.decode)
+    assert said == serving_limits(given.shape, given.gpu, given.decode, engine=ENGINE)
+    assert catalogue.engine_title(ENGINE) == "vLLM"

@@ -1,0 +1,113 @@
+"""Measured rows of one's own move the search as they move ``size``, and no further than they share
+something with a deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from planner import catalogue
+from planner.catalogue.estimating import estimate_fit
+from planner.configure.answer import WIDTHS
+from planner.configure.asked import Asked, price_of
+from planner.configure.configure import Configured, configure
+from planner.configure.instances import instances_of
+from planner.estimates.own import Own, measurements, own_of
+from planner.scenario.known import Known
+from planner.scenario.schema import Profile
+from planner.scenario.speeds import speed_of
+from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.profile import iteration_s
+from simulation.search.values import Instance
+
+MODEL, GPU = "llama-3.1-8b", "A100-80GB"  # without fp8, so that all serve one precision
+ASKED = Asked(
+    model=MODEL, isl=1024, osl=128, ttft_ms=2000, tbt_ms=150, top=2, gpus=(GPU,), engines=("vllm",)
+)  # fmt: skip
+
+
+def _rows(engine: str, ms_per_user: float) -> list[dict[str, Any]]:
+    """A server that is slower than estimates have it."""
+    return [
+        {"model": MODEL, "gpu": GPU, "tp": 1, "engine": engine, "isl": 1000, "osl": 200,
+         "concurrency": users, "ttft_ms": 250 + 9 * users, "tbt_ms": 26 + ms_per_user * users}
+        for users in (1, 8, 32, 64, 128)
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def own() -> Own:
+    given, left = measurements(_rows("vllm", 0.4), "mine.csv")
+    found = own_of(given, left, estimate_fit())
+    assert found is not None and len(found.rows) == 5
+    return found
+
+
+@pytest.fixture(scope="module")
+def both(own: Own) -> tuple[Configured, Configured]:
+    return configure(ASKED), configure(ASKED, own=own)
+
+
+def _instances(own: Own | None) -> Iterator[Instance]:
+    gpu = catalogue.gpu(GPU)
+    yield from instances_of(
+        catalogue.shape(MODEL), "bf16", [gpu], {GPU: price_of(GPU, {})}, ENGINES,
+        lambda done, what: None, own.times if own else None,
+    ).instances  # fmt: skip
+
+
+def test_what_is_searched_is_as_fast_as_what_a_scenario_makes_of_it(own: Own) -> None:
+    known, checked = Known(own=own.times), set()
+    for one in _instances(own):
+        if one.where.pp > 1 or one.where.weights != "bf16":
+            continue
+        roles = {"agg": ["mixed"], "disagg": ["prefill", "decode"], "any": ["mixed", "decode"]}
+        for engine in one.engines:
+            for role in roles[one.mode]:
+                section = Profile.model_validate(
+                    {"model": MODEL, "gpu": GPU, "kind": "roofline", "engine": engine,
+                     "precision": "bf16", "role": role}
+                    | {n: getattr(one.where, n) for n in WIDTHS if not n.startswith("moe")}
+                )  # fmt: skip
+                speed = speed_of(section, catalogue.model(MODEL), catalogue.gpu(GPU), known)
+                for batch in ((64.0, 7e4, 0.0, 0.0), (0.0, 0.0, 1000.0, 5e5)):
+                    assert float(iteration_s(one.profile, *batch)) == pytest.approx(
+                        float(iteration_s(speed, *batch)), rel=1e-6
+                    )
+                checked.add((engine, role))
+    assert checked >= {(e, r) for e in ENGINES for r in ("mixed", "prefill", "decode")}
+
+
+def test_every_candidate_there_was_is_there_once(own: Own) -> None:
+    def served(instances: Iterator[Instance], modes: set[str]) -> list[tuple[object, ...]]:
+        return sorted(
+            (str(one.where), engine) for one in instances if one.mode in modes
+            for engine in one.engines
+        )  # fmt: skip
+
+    for mode in ("agg", "disagg"):
+        assert served(_instances(own), {mode, "any"}) == served(_instances(None), {"any"})
+
+
+def test_a_slower_server_carries_less_and_its_error_is_smaller(
+    both: tuple[Configured, Configured],
+) -> None:
+    before, after = both
+    assert all(row.own is None for row in before.candidates)
+    assert before.evaluated == after.evaluated and before.ruled_out == after.ruled_out
+    rows = [(row, row.own) for row in (*after.pareto, *after.candidates) if row.own]
+    whole = [(row, own) for row, own in rows if row.mode == "agg"]
+    for row, own in whole:
+        assert own.rows == 5 and own.decode_factor > 1.05
+        assert row.expected_error.tbt <= own.tbt_before
+        assert row.expected_error.basis.startswith("5 rows of your own of this deployment")
+    assert any(row.expected_error.tbt < own.tbt_before for row, own in whole)
+    apart = after.candidates[0].own  # nothing of it was measured; it shares engine, GPU and model
+    assert apart is not None and (apart.rows, apart.alike) == (0, 5)
+    assert 1.0 < apart.decode_factor < min(own.decode_factor for _, own in whole)
+    best = [max(row.rps_per_gpu for row in found.candidates) for found in both]
+    assert best[1] < best[0]
+    said = {one.what: one for one in after.assumptions}["Your measured rows"]
+    assert said.value.startswith("5 ") and said.source == "mine.csv"

@@ -1,0 +1,112 @@
+"""From samples to a notice: replicas that have become slower than the profile of the plan in force
+are told of once, at the reading that shows it, and again in what came of the plan."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from planner.exports.options import ExportOptions
+from planner.ingest.live.sent import of_rows
+from planner.models import Channel, Delivery, Outcome, PlanInForce, Run, Source, User
+from planner.models.notice import Event
+from planner.selectors.schedules import speeds_seen
+from planner.services.in_force import put_in_force
+from planner.services.outcomes import outcomes_tick
+from planner.services.runs import run_create
+from planner.services.scenarios import scenario_create
+from planner.services.sources import samples_take, source_create
+from planner.services.speeds import speeds_judge
+from planner.services.worker import run_execute
+from tests.planner.web.pages import signed_in, text_of
+
+SCENARIO = """\
+version: 1
+name: Live
+models:
+  - {name: m, weight_gb: 16, kv_bytes_per_token: 131072, max_context: 131072}
+gpus:
+  - {name: G, memory_gb: 80, idle_w: 60, prefill_w: 400, decode_w: 250}
+profiles:
+  - {model: m, gpu: G, alpha_ms: 12, beta_ms: 0.15, gamma_ms: 12, delta_ms: 0.06}
+regions:
+  - {name: east, capacity: {G: 32}, usd_per_gpu_hour: {G: 2}, carbon_g_per_kwh: 400, pue: 1.2}
+tiers:
+  - {name: chat, ttft_ms: 1000, tbt_ms: 100}
+traffic:
+  bin_s: 300
+  sources:
+    - {trace: engines, model: m, regions: {east: 1}, tiers: {chat: 1}}
+fleet: {startup_s: 60}
+policies: [flat-peak, lt-i]
+forecast: {method: last-value}
+horizon: {start: end, period_s: 900, duration_s: 1800}
+"""
+NOW = datetime(2026, 4, 1, 12, tzinfo=UTC)
+BIN = timedelta(minutes=5)
+PROFILE_S = 0.0125  # three sequences and hardly a prompt: 12 ms + 3 x 0.15 ms + 0.06 ms x 0.5
+
+
+def send(source: Source, user: User, begins: datetime, bins: int, times: float) -> datetime:
+    """Bins of two replicas whose iterations take ``times`` as long as the profile says."""
+    rows = [
+        {
+            "time": begins + n * BIN, "model": "m", "requests": 60.0, "input_tokens": 24_000.0,
+            "output_tokens": 1_800.0, "running": 4.0, "replicas": 2.0,
+            "tbt_mean_s": PROFILE_S * times,
+        }
+        for n in range(bins)
+    ]  # fmt: skip
+    ends = begins + bins * BIN
+    samples_take(source=source, user=user, sent=of_rows(rows, ends))
+    return ends
+
+
+@pytest.fixture
+def source(planner: User) -> Source:
+    """With a day before NOW, and a plan in force from then on."""
+    made = source_create(owner=planner, name="engines", kind="samples", settings={}, bin_s=300)
+    send(made, planner, NOW - timedelta(days=1), 288, 1.0)
+    scenario = scenario_create(owner=planner, document=SCENARIO)
+    run = run_create(owner=planner, kind=Run.Kind.PLAN, scenario=scenario, enqueue=False)
+    run_execute(run_id=run.pk, surface=True)
+    run.refresh_from_db()
+    put_in_force(run=run, options=ExportOptions(repeat="daily"), user=None, now=NOW)
+    return made
+
+
+def told() -> list[str]:
+    rows = Delivery.objects.filter(event=Event.DRIFT).order_by("pk")
+    return list(rows.values_list("text", flat=True))
+
+
+def test_a_drift_is_told_once_while_it_lasts(planner, source):
+    Channel.objects.create(kind="email", address="ops@example.com", user=planner, by=planner)
+    assert speeds_judge(source_id=source.pk) == []  # nothing of the plan's time yet
+    at = send(source, planner, NOW, 12, 1.0)
+    (kept,) = speeds_judge(source_id=source.pk)
+    assert kept["times"] == pytest.approx(1.0, abs=0.03) and not kept["flagged"] and told() == []
+    for _ in range(3):
+        at = send(source, planner, at, 12, 1.4)
+        (kept,) = speeds_judge(source_id=source.pk)
+    assert kept["times"] == pytest.approx(1.4, rel=0.05) and kept["flagged"]
+    assert (kept["model"], kept["region"], kept["gpu"]) == ("m", "east", "G")
+    (words,) = told()
+    assert "plan of Live: the speed of m on G in east has drifted: iterations take 4" in words
+    assert datetime.fromisoformat(kept["since"]) >= NOW + timedelta(hours=1)
+    page = text_of(signed_in(planner).get("/sources/engines/"))
+    assert "Drifted." in page and "times as long as the profile says" in page
+    assert [(one.source, one.outcome) for one in speeds_seen("m", "G", 1)] == [("engines", None)]
+    # Over: what comes then is another.
+    for times in (1.0, 1.0, 1.0, 1.0, 1.4, 1.4, 1.4):
+        at = send(source, planner, at, 12, times)
+        (kept,) = speeds_judge(source_id=source.pk)
+    assert kept["flagged"] and len(told()) == 2
+    # What came of the plan, once it is over, tells of what it was at its end.
+    PlanInForce.objects.update(until=at)
+    (outcome,) = outcomes_tick(now=at)
+    assert outcome.state == Outcome.State.DONE, outcome.words
+    (drift,) = outcome.figures["speed"]
+    assert drift["flagged"] and drift["times"] == pytest.approx(1.4, rel=0.05)
+    assert told()[2:] == [outcome.words] and "in east has drifted" in outcome.words

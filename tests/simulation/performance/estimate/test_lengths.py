@@ -1,0 +1,73 @@
+"""What requests of one length do to the order in which a closed loop's prompts are computed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner import catalogue
+from planner.catalogue.efficiency import efficiencies
+from planner.catalogue.estimating import estimate_fit
+from planner.errors import PlannerError
+from planner.estimates.estimating import deployment
+from simulation.performance.estimate.arranging import Deployment
+from simulation.performance.estimate.estimate import Estimate, estimate
+from simulation.performance.specs import Arrangement
+
+USERS, OSL = 64.0, 256.0
+SAME = Deployment(
+    catalogue.shape("qwen3-32b"),
+    catalogue.gpu("H100-SXM"),
+    Arrangement(tp=4, moe_tp=4),
+    isl=2048.0,
+    osl=OSL,
+    concurrency=USERS,
+    engine="sglang",
+)
+
+
+def one(given: Deployment) -> Estimate:
+    return estimate(given, estimate_fit().calibration, efficiencies())
+
+
+def test_sglang_keeps_users_in_step_who_wait_for_half_of_the_prompts() -> None:
+    """By hand: every prompt is computed once in a cycle, half of them before one's first token."""
+    many = one(SAME)
+    prompt = many.prompt_s - estimate_fit().calibration.iteration_s
+    lone = one(replace(SAME, concurrency=1.0))
+    polls = 1.0 + estimate_fit().calibration.polls
+    waits = many.ttft_s - lone.ttft_s - polls * (many.decode_s - lone.decode_s)
+    assert waits == pytest.approx((USERS - 1.0) * prompt / 2.0)
+    assert (many.tbt_s - many.decode_s) * OSL == pytest.approx(USERS * prompt / 2.0)
+
+
+def test_lengths_that_differ_put_users_out_of_step() -> None:
+    apart = one(replace(SAME, equal=False))
+    assert one(SAME).ttft_s > 2.0 * apart.ttft_s and one(SAME).tbt_s < apart.tbt_s
+    assert one(replace(SAME, rounds=1e6)).tbt_s == apart.tbt_s  # no benchmark: nobody says equal
+    drawn = replace(SAME, isl=8192.0, osl=1024.0)
+    assert one(drawn) == one(replace(drawn, equal=False))  # InferenceMAX draws its lengths
+    assert one(replace(drawn, equal=True)).ttft_s > one(drawn).ttft_s
+
+
+@pytest.mark.parametrize("engine", ["vllm", "trtllm"])
+def test_engines_that_mix_make_a_prompt_wait_for_the_one_before(engine: str) -> None:
+    mixing = replace(SAME, engine=engine)
+    same, apart = one(mixing), one(replace(mixing, equal=False))
+    assert same.tbt_s == apart.tbt_s
+    assert 0.0 < same.ttft_s - apart.ttft_s < 3.0 * same.prompt_s
+    lone = replace(mixing, concurrency=1.0)
+    assert one(lone).ttft_s == one(replace(lone, equal=False)).ttft_s
+
+
+def test_what_is_taken_for_lengths_is_said_and_can_be_given() -> None:
+    row = {"model": "qwen3-32b", "gpu": "H100-SXM", "tp": 4, "isl": 512, "osl": 64}
+    row |= {"concurrency": 8}
+    assert any("equal_lengths" in note for note in one(deployment(row)).assumptions)
+    for said, equal in (("yes", True), ("no", False)):
+        given = deployment(row | {"equal_lengths": said})
+        assert given.equal is equal
+        assert not any("equal_lengths" in note for note in one(given).assumptions)
+    with pytest.raises(PlannerError, match="equal_lengths 'some' is unknown; use one of yes, no"):
+        deployment(row | {"equal_lengths": "some"})
