@@ -17,9 +17,10 @@ import numpy as np
 
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.hardware import gpus, shape
+from planner.catalogue.serving import serving_limits
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
-from simulation.performance.memory import capacity_tokens, kv_bytes_per_token
+from simulation.performance.memory import kv_bytes_per_token
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement
@@ -36,12 +37,10 @@ MAX_BATCH_TOKENS = 8192
 
 
 def profile_of(model: str, gpu: str, tp: int, max_batch: int) -> Profile:
-    arrangement = Arrangement(tp=tp)
-    kv = capacity_tokens(shape(model), gpus()[gpu], arrangement, CONTEXT, MAX_BATCH_TOKENS)
-    return roofline_profile(
-        shape(model), gpus()[gpu], arrangement, efficiencies(), max_batch=max_batch,
-        max_batch_tokens=MAX_BATCH_TOKENS, kv_capacity_tokens=kv,
-    )  # fmt: skip
+    """As a scenario's ``kind: roofline`` makes it, the host's times and the start included."""
+    of, kind, where = shape(model), gpus()[gpu], Arrangement(tp=tp)
+    limits = serving_limits(of, kind, where, max_batch=max_batch, max_batch_tokens=MAX_BATCH_TOKENS)
+    return roofline_profile(of, kind, where, efficiencies(), **limits)
 
 
 def service(

@@ -14,7 +14,8 @@ case is then simulated with other lengths, arrivals and seed, and more requests.
 
 - ``closed_rate_error``, ``closed_latency_error``: of the closed forms (batch_queue), by the load at
   the size: median and 95th percentile of the errors of the largest rate, and of the tier's
-  percentiles of TTFT and TBT at the sized rate. planner/studies/sizing/size_errors.py states them.
+  percentiles of TTFT and TBT at the sized rate; ``ttft_bias``, ``tbt_bias``: signed medians.
+  planner/studies/sizing/size_errors.py states them.
 - ``pd_within_one_step``: of ``--ratios`` seeded services, how many whose ratio of prefill to decode
   by closed forms is within one instance of the one that simulation of all ratios finds best.
 
@@ -252,6 +253,9 @@ def by_load(rows: list[Row]) -> Row:
                 "p95": float(np.nanquantile(errors, 0.95)),
                 "cases": len(mine),
             }
+        for at in ("ttft", "tbt"):
+            signed = [row[f"closed_{at}_error"] for row in mine]
+            found["closed_latency_error"][name][f"{at}_bias"] = float(np.nanmedian(signed))
     return found
 
 

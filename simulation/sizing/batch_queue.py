@@ -37,8 +37,23 @@ from simulation.errors import SimulationError
 from simulation.fleet import ROLES, KvLink, Tier
 from simulation.performance.profile import Profile, iteration_s
 from simulation.sizing.birth_death import Occupancy, occupancy
+from simulation.sizing.latencies import (
+    AT_ONCE,
+    NOTHING,
+    end_to_end,
+    line_wait,
+    transfer,
+    with_first,
+)
 from simulation.sizing.prompt_queue import NEVER, QUARTERS, prompt_queue, prompt_s
-from simulation.sizing.spread import Spread, added, mixture, spread, thinned, unit_exponential
+from simulation.sizing.spread import (
+    Spread,
+    added,
+    later,
+    mixture,
+    spread,
+    thinned,
+)
 from simulation.sizing.workload import Workload
 
 KNOTS = 20  # numbers of sequences at which speeds are looked up
@@ -47,8 +62,6 @@ SHARES = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 0.92, 0.97, 0.99, 0.997])  # shares
 SHARE_WEIGHTS = np.array([0.125, 0.175, 0.2, 0.2, 0.16, 0.085, 0.035, 0.0135, 0.0065])
 GROUPS = 6  # numbers of decodes beside which prompts are looked at
 STEPS = 12  # towards the rate at which all places are taken
-NOTHING = Spread(np.zeros(0), np.zeros(0))
-AT_ONCE = Spread(np.zeros(1), np.ones(1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,20 +194,20 @@ def evaluate(
     batch = float(occupied @ np.arange(limit + 1))
     tbt = _gaps(speed, occupied, workload)
     # Where prompts limit, those that wait do so for the prompts before them: counted there.
-    line = AT_ONCE if limited_by == "prefill" and limit > 1 else _line(law, workload.rate)
+    line = AT_ONCE if limited_by == "prefill" and limit > 1 else line_wait(law, workload.rate)
     if role == "decode":
         running = spread(speed.gap_s[round(batch) - 1 if batch >= 1 else 0] * QUARTERS)
         first = added(added(line, running), transfer(link, workload, senders))
         if not np.isfinite(first.values[-1]):  # the link cannot keep up
             return _unstable(workload.rate, used, batch)
-        tbt = _with_first(tbt, first, workload)
-        e2e = _whole(AT_ONCE, tbt, workload)
+        tbt = with_first(tbt, first, workload)
+        e2e = end_to_end(AT_ONCE, tbt, workload)
         return Evaluation(workload.rate, True, used, batch, law.mean_queue, line, NOTHING, tbt, e2e)
     wait, ttft = _prompts(profile, one, occupied, speed)
-    wait, ttft = added(line, wait), added(line, ttft)
+    wait, ttft = added(line, wait), later(added(line, ttft), profile.start_s)
     if not np.isfinite(ttft.values[-1]):  # prompts come faster than they can be prefilled
         return _unstable(workload.rate, used, batch)
-    e2e = _whole(ttft, tbt, workload)
+    e2e = end_to_end(ttft, tbt, workload)
     return Evaluation(workload.rate, True, used, batch, law.mean_queue, wait, ttft, tbt, e2e)
 
 
@@ -325,72 +338,13 @@ def _prefill(profile: Profile, workload: Workload, instances: int) -> Evaluation
     if not queue.law.stable:
         return _unstable(workload.rate, used, 1.0)
     wait = queue.wait(0.0)
-    ttft = added(wait, queue.alone)
+    ttft = later(added(wait, queue.alone), profile.start_s)
     law = queue.law
     line = max(0.0, law.mean - float(np.minimum(np.arange(len(law.inside)), instances) @ law.inside)
                - instances * law.beyond)  # fmt: skip
     return Evaluation(
         workload.rate, True, used, law.mean / instances, line, wait, ttft, NOTHING, ttft
     )
-
-
-# --- putting times together ----------------------------------------------------------------------
-
-
-def _line(law: Occupancy, rate: float) -> Spread:
-    """Of the wait for a place: none, or exponential (Little's law gives its mean)."""
-    waits = law.at_least(len(law.inside) - 1)
-    if waits <= NEVER or rate <= 0:
-        return AT_ONCE
-    x, share = unit_exponential()
-    mean = law.mean_queue / rate / waits
-    return spread(np.append(0.0, mean * x), np.append(1.0 - waits, waits * share))
-
-
-def transfer(link: KvLink | None, workload: Workload, senders: int) -> Spread:
-    """Of the way of a KV cache over its sender's link and the one they share, each a queue with one
-    server; infinite where either cannot keep up."""
-    if link is None:
-        return AT_ONCE
-    total = AT_ONCE
-    size = link.kv_bytes_per_token * workload.facts.isl_points
-    rate, slower = workload.rate, min(link.bytes_s, link.shared_bytes_s)
-    for bytes_s, ways in ((link.bytes_s, senders), (link.shared_bytes_s, 1)):
-        if not np.isfinite(bytes_s):
-            continue
-        taken = size / bytes_s
-        mean, load = float(taken.mean()), rate / ways * float(taken.mean())
-        if load >= 1.0:
-            return Spread(np.array([np.inf]), np.ones(1))
-        scv = float(taken.var()) / mean**2
-        x, share = unit_exponential()
-        late = (1.0 + scv) / 2.0 * mean / (1.0 - load)
-        total = added(total, spread(np.append(0.0, late * x), np.append(1.0 - load, load * share)))
-    return added(total, spread(size / slower))
-
-
-def _with_first(gap: Spread, first: Spread, workload: Workload) -> Spread:
-    """Mean gaps where the first token waits ``first`` longer."""
-    gaps = workload.facts.osl_points - 1.0
-    gaps = gaps[gaps > 0]
-    if not len(gaps) or not len(gap.values):
-        return NOTHING
-    late = thinned(first, 64)
-    shape = (len(late.values), len(gaps))
-    return added(
-        gap,
-        spread(late.values[:, None] / gaps, np.broadcast_to(late.weights[:, None], shape)),
-    )
-
-
-def _whole(ttft: Spread, tbt: Spread, workload: Workload) -> Spread:
-    """First token and the gaps after it."""
-    gaps = workload.facts.osl_points - 1.0
-    if not len(tbt.values):
-        return ttft
-    some = thinned(tbt, 32)
-    shape = (len(gaps), len(some.weights))
-    return added(ttft, spread(gaps[:, None] * some.values, np.broadcast_to(some.weights, shape)))
 
 
 def _unstable(rate: float, used: float, batch: float) -> Evaluation:

@@ -13,6 +13,7 @@ from simulation.fleet import KvLink, Tier
 from simulation.performance.adjusted import adjusted
 from simulation.performance.profile import Profile
 from simulation.sizing.batch_queue import Evaluation, evaluate, saturated
+from simulation.sizing.full_batch import decode_bound
 from simulation.sizing.workload import Workload
 
 PRECISION = 0.002  # relative, of the rate found
@@ -68,6 +69,8 @@ def size_pool(
     if not explain:
         return Sized(low, "", at(low))
     bound = "throughput" if high >= NEARLY * most else most_missed(at(high), tier)
+    if role == "decode":
+        bound = decode_bound(bound, profile, tier, workload.isl, workload.osl)
     if roomy(1.02 * high).attained(tier) >= tier.attainment:
         bound = "memory"
     return Sized(low, bound, at(low))

@@ -16,8 +16,9 @@ from simulation.performance.adjusted import adjusted
 from simulation.performance.curves import linear
 from simulation.performance.profile import Profile
 from simulation.results import COMPLETED, RequestLog, SimulationResult
+from simulation.sizing.full_batch import decode_bound
 from simulation.sizing.queueing import largest_rate
-from simulation.sizing.trial import Pools, Trial, pool_of, roomy
+from simulation.sizing.trial import Pools, Trial, outside_of, pool_of, roomy
 from simulation.trace import PrefixBlocks
 
 Lengths = tuple[npt.ArrayLike, npt.ArrayLike]
@@ -40,6 +41,7 @@ class Capacity:
     tbt_s: float  # likewise; NaN when every answer has one token
     bound_by: str  # ttft, tbt, e2e, memory or throughput
     attainment: float  # X4, measured at that rate
+    outside: float = 0.0  # share of iterations beyond what its profile was measured on, there
 
 
 def capacity(
@@ -101,7 +103,10 @@ def capacity(
         at_high = trial.at(high, draw=1)
     if trial.met(trial.at(high, roomy(pools))) and trial.met_again(high, roomy(pools)):
         return _answer(trial, low, at_low, "memory")
-    return _answer(trial, low, at_low, most_missed(at_high.requests, trial.tier))
+    bound = most_missed(at_high.requests, trial.tier)
+    if role == "decode":
+        bound = decode_bound(bound, profile, tier, *lengths)
+    return _answer(trial, low, at_low, bound)
 
 
 def routed(role: str, routing: Routing | None) -> Routing:
@@ -158,6 +163,7 @@ def _answer(trial: Trial, rate: float, run: SimulationResult, bound_by: str) -> 
         tbt_s=_quantile(log.tbt_s, tier.attainment),
         bound_by=bound_by,
         attainment=float(meets_slo(run).mean()),
+        outside=outside_of(run),
     )
 
 

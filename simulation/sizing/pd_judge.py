@@ -12,6 +12,7 @@ from simulation.fleet import KvLink
 from simulation.metrics import meets_slo
 from simulation.results import SimulationResult
 from simulation.sizing.capacity import misses
+from simulation.sizing.full_batch import decode_bound
 from simulation.sizing.pd_ratio import PdService, Ratio, analytic, per_gpu
 from simulation.sizing.trial import Pools, Trial, pool_of, roomy
 
@@ -122,7 +123,8 @@ def _bound(trial: Trial, service: PdService, pools: Pools, rate: float) -> tuple
             return "link", side
     if _holds(trial, rate, draw, roomy(pools)):
         return "memory", side
-    return bound, side
+    lengths = service.workload.isl, service.workload.osl
+    return decode_bound(bound, service.decode, service.tier, *lengths), side
 
 
 def _holds(trial: Trial, rate: float, draw: int, pools: Pools) -> bool:

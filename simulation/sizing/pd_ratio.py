@@ -17,8 +17,9 @@ import numpy as np
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import Profile
-from simulation.sizing.batch_queue import Evaluation, evaluate, transfer
+from simulation.sizing.batch_queue import Evaluation, evaluate
 from simulation.sizing.batch_sizing import Sized, size_pool
+from simulation.sizing.latencies import transfer
 from simulation.sizing.spread import added
 from simulation.sizing.workload import Workload
 

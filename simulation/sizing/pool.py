@@ -20,7 +20,7 @@ from simulation.arrays import FloatArray
 from simulation.fleet import KvLink, Routing, Tier
 from simulation.performance.profile import Profile
 from simulation.sizing.capacity import Capacity, Lengths, capacity, in_role, routed
-from simulation.sizing.trial import Trial
+from simulation.sizing.trial import Trial, outside_of
 from simulation.trace import PrefixBlocks
 
 MOST = 64  # instances; beyond, each carries what it does there
@@ -43,6 +43,7 @@ class PoolPoint:
     max_rps: float  # of all instances together
     requests: int  # judged in each run
     runs: int
+    outside: float = 0.0  # share of iterations beyond what the profile was measured on
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +112,7 @@ def pool_curve(
 
     lone = trial(1, REQUESTS)
     full = lone.saturated_rps()
-    points = [PoolPoint(1, given.max_rps, REQUESTS, 1)]
+    points = [PoolPoint(1, given.max_rps, REQUESTS, 1, given.outside)]
     if given.max_rps < SATED * full:
         life = float(np.nanmean(lone.at(given.max_rps).requests.e2e_s))
         for n in SIMULATED:
@@ -171,14 +172,17 @@ def _settled(points: list[PoolPoint], full: float) -> bool:
 def _largest(trial: Trial, n: int, full: float, guess: float) -> PoolPoint:
     """The largest rate of ``n`` instances that meets the tier, at most ``n`` times ``full``."""
     judged: list[int] = []
+    outside: list[float] = []
 
     def at(share: float) -> float:
-        attained, of = trial.attained(trial.at(share * n * full))
+        run = trial.at(share * n * full)
+        attained, of = trial.attained(run)
         judged.append(of)
+        outside.append(outside_of(run))
         return beyond(attained, of, trial.tier)
 
     share = root(at, guess, STEP, PRECISION)
-    return PoolPoint(n, share * n * full, judged[-1], len(judged))
+    return PoolPoint(n, share * n * full, judged[-1], len(judged), outside[-1])
 
 
 def beyond(attained: float, of: int, tier: Tier) -> float:

@@ -74,6 +74,11 @@ def thinned(whole: Spread, points: int) -> Spread:
     return Spread(sums[used] / weights[used], weights[used])
 
 
+def later(one: Spread, seconds: float) -> Spread:
+    """All of them ``seconds`` longer."""
+    return Spread(one.values + seconds, one.weights)
+
+
 def added(first: Spread, second: Spread) -> Spread:
     """Of the sum of two independent times."""
     if len(first.values) == 1 and not first.values[0]:

@@ -46,6 +46,13 @@ def pool_of(
     )  # fmt: skip
 
 
+def outside_of(run: SimulationResult) -> float:
+    """Share of the iterations of the pool in question, the last one, that lie beyond what its
+    profile was measured on."""
+    totals = run.totals
+    return float(totals.outside[-1] / max(totals.iterations[-1], 1))
+
+
 def roomy(pools: Pools) -> Pools:
     """The pools with so much KV memory that it does not matter."""
     return tuple(

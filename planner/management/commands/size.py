@@ -8,6 +8,7 @@ from typing import Any
 from planner.exports.figure_table import listed
 from planner.management.base import RunCommand
 from planner.models import Run
+from planner.studies.sizing.size_errors import bias_in_words
 
 COLUMNS = {
     "model": "model", "replica": "arrangement", "tier": "tier", "requests/s": "max_rps:.3g",
@@ -46,7 +47,8 @@ class Command(RunCommand):
         splits = listed([_split(row) for row in answer["splits"]], SPLITS)
         splits += [""] * bool(splits)
         notes = [*sources, *(f"note: {note}" for note in answer["notes"])]
-        return "\n".join([*rows, "", *pools, "", *splits, f"sized by {answer['sized_by']}", *notes])
+        how = [f"sized by {answer['sized_by']}", bias_in_words()]
+        return "\n".join([*rows, "", *pools, "", *splits, *how, *notes])
 
 
 def _split(row: dict[str, Any]) -> dict[str, Any]:

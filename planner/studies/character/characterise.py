@@ -8,7 +8,7 @@ import numpy as np
 
 from forecasting.outages import Outage, busy, lost_bins, marked, outages
 from planner.ingest.report import IngestReport
-from planner.ingest.store import read_report
+from planner.ingest.store import LENGTHS, read_report
 from planner.studies.character.days import days
 from planner.studies.character.grid import Grid, stored_grid
 from planner.studies.character.lengths import mean_lengths, request_lengths
@@ -23,6 +23,7 @@ from planner.studies.character.volumes import (
 )
 from planner.studies.traffic.window import HOUR_S
 
+_LENGTHS = {"prompts": "input_tokens", "answers": "output_tokens"}
 MAX_OUTAGES = 100  # listed; all are counted
 
 
@@ -67,7 +68,7 @@ def characterise(store: Path | str) -> Characterisation:
         gaps=int(np.isnan(summed).sum()),
         outages=tuple(found_lost[:MAX_OUTAGES]),
         outages_found=len(found_lost),
-        notes=_notes(report, grid),
+        notes=_notes(report, grid, sampled=(store / LENGTHS).is_file()),
     )
     total = tuple(grid.total(field) for field in grid.amounts)
     return Characterisation(character, chart_rates(grid, lost), total)
@@ -93,7 +94,7 @@ def _words(grid: Grid, series: str, one: Outage) -> LostBins:
     return LostBins(series, start_s, end_s, one.bins, one.expected * one.bins, one.after)
 
 
-def _notes(report: IngestReport, grid: Grid) -> tuple[str, ...]:
+def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...]:
     notes = []
     if grid.unit != "requests":
         notes.append(
@@ -101,8 +102,17 @@ def _notes(report: IngestReport, grid: Grid) -> tuple[str, ...]:
             f"{grid.unit.replace('_', ' ')}."
         )
     if report.kind == "demand":
-        if {"input_tokens", "output_tokens"} & set(grid.amounts):
-            notes.append("Of lengths the file has means per bin; how requests spread it has not.")
+        missing = [what for what, field in _LENGTHS.items() if field not in grid.amounts]
+        if len(missing) < len(_LENGTHS):
+            notes.append(
+                "Lengths are shown as means per bin; a plan draws them from a sample of requests."
+                if sampled
+                else "Of lengths the file has means per bin; how requests spread it has not."
+            )
+            notes += [
+                f"The file says nothing of how long {what} are: a plan has to assume it."
+                for what in missing
+            ]
         else:
             notes.append("The file says nothing of lengths: a plan has to assume them.")
         if not grid.present.all():

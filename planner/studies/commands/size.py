@@ -21,21 +21,22 @@ from planner.studies.checks.profile_error import (
     slower_or_faster,
     stated_error,
 )
-from planner.studies.facts import Fact, facts_of
+from planner.studies.facts import Fact
 from planner.studies.options import RunOptions
 from planner.studies.outcome import Outcome, Traces
 from planner.studies.plain import MERGED, as_json, milliseconds
 from planner.studies.progress import Progress, part
-from planner.studies.results.frame import SizedReplica, sized_replicas
+from planner.studies.results.frame import SizedReplica, facts_at, sized_replicas
+from planner.studies.sizing.arrivals import POISSON, busiest_rps, variation_in, variation_of
 from planner.studies.sizing.curves import sized_alone
-from planner.studies.sizing.size_errors import SizeError, expected
+from planner.studies.sizing.size_errors import Bias, SizeError, bias, expected
 from planner.studies.sizing.sizing import size
 from planner.studies.sizing.splits import SplitSize, splits_of
 from planner.studies.traffic.known import known_traffic
 from planner.studies.traffic.lengths import Lengths
-from planner.studies.traffic.traffic import Traffic
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
+from simulation.performance.profile import provenance_at
 from simulation.performance.specs import Provenance
 from simulation.sizing.batch_queue import evaluate, saturated
 from simulation.sizing.batch_sizing import size_pool
@@ -43,14 +44,12 @@ from simulation.sizing.capacity import PRECISION, REQUESTS, SENDERS
 from simulation.sizing.parts import in_part
 from simulation.sizing.pool import SIMULATED, PoolPoint, fewest
 from simulation.sizing.trial import SharedPrompts
-from simulation.sizing.workload import Workload, local_burstiness
+from simulation.sizing.workload import Workload
 
 At = tuple[int, int]  # model, column
 
 MOST_TOKENS = 10_000_000  # of a prompt or an answer
-MOST_BURSTY = 100.0
 MOST_RPS = 1e6
-TRACE, POISSON = "trace", "poisson"
 POINTS = np.array([0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97])
 
 
@@ -110,21 +109,6 @@ class Options(RunOptions):
         return None if self.isl is None or self.osl is None else (self.isl, self.osl)
 
 
-def variation_of(burstiness: str) -> float | None:
-    """The squared coefficient of variation; None for that of the trace. Raises ValueError."""
-    if burstiness in (TRACE, POISSON):
-        return None if burstiness == TRACE else 1.0
-    try:
-        value = float(burstiness)
-    except ValueError:
-        value = np.nan
-    if not 0 <= value <= MOST_BURSTY:
-        raise ValueError(
-            f"give poisson, trace, or a squared coefficient of variation from 0 to {MOST_BURSTY:g}"
-        )
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class ClosedForms:
     """What closed forms say at the size, and of it."""
@@ -137,6 +121,7 @@ class ClosedForms:
     predicted_rps: float | None
     prediction_error: float | None
     latency_error: SizeError
+    latency_bias: Bias
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +198,9 @@ def run(
         traffic = known_traffic(settings_of(scenario), traces)
         lengths = traffic.lengths
         if variation is None:
-            scv = [_of_trace(traffic, m, notes) for m in range(len(hardware.models))]
+            scv = [variation_in(traffic, m, notes) for m in range(len(hardware.models))]
         if options.rate is None:
-            asked = [_busiest(hardware, traffic, m) for m in range(len(hardware.models))]
+            asked = [busiest_rps(hardware, traffic, m) for m in range(len(hardware.models))]
     if fixed is None:
         drawn = "lengths drawn from the scenario's traffic"
         shared = traffic.shared
@@ -248,7 +233,7 @@ def run(
                 attainment=sizes.capacity[at][1].attainment,
                 burstiness=scv[at[0]],
                 profile=profile.kind,
-                provenance=profile.provenance,
+                provenance=provenance_at(profile, sizes.outside(at)),
                 expected_error=error.value if error else None,
                 error_basis=error.basis if error else UNCHECKED,
                 demand_rps=rps,
@@ -270,7 +255,7 @@ def run(
             f"to within {PRECISION:.0%}; pools of {', '.join(map(str, SIMULATED))} likewise, and "
             "in between by 1/sqrt(n)",
             size_error=expected("simulation", 0.0),
-            provenance=facts_of(hardware.provenance),
+            provenance=facts_at(hardware, sizes),
             notes=(*notes, *_contradicted(hardware), *sizes.notes),
         ),
         {"curve": pl.DataFrame(curves, infer_schema_length=None)},
@@ -332,6 +317,7 @@ def _closed_forms(
         predicted_rps=guess,
         prediction_error=guess / max_rps - 1.0 if guess and max_rps else None,
         latency_error=expected("latency", load),
+        latency_bias=bias(load),
     )
     return closed, curve
 
@@ -379,29 +365,3 @@ def _again(
                     rate = 0.0
             rates[m, g][f"max_rps_if_{word}"] = rate
     return rates
-
-
-def _busiest(hardware: Hardware, traffic: Traffic, m: int) -> float | None:
-    """Requests/s of the interactive tiers in the busiest bin of the region that has most."""
-    tiers = {tier.name for tier in hardware.tiers if not tier.deferrable}
-    demand, peaks = traffic.demand, [0.0]
-    for region in traffic.regions:
-        rows = [
-            i for i, key in enumerate(demand.keys)
-            if (key.model, key.region) == (traffic.models[m], region) and key.tier in tiers
-        ]  # fmt: skip
-        peaks.append(float(np.nan_to_num(demand.requests[rows]).sum(axis=0).max(initial=0.0)))
-    return max(peaks) / demand.bin_s or None
-
-
-def _of_trace(traffic: Traffic, m: int, notes: list[str]) -> float:
-    """Of a model's own arrivals, within five minutes; Poisson, with a note, where only counts are
-    known."""
-    arrivals = traffic.measured.arrival_s[traffic.measured.model == m]
-    if not len(arrivals):
-        notes.append(
-            f"Arrivals of {traffic.models[m]} are known by the bin, not one by one: sized as "
-            "Poisson."
-        )
-        return 1.0
-    return min(local_burstiness(arrivals), MOST_BURSTY)

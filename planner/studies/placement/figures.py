@@ -23,7 +23,7 @@ from planner.studies.placement.methods import (
 )
 from planner.studies.placement.services import Placed
 from planner.studies.placement.simulation import MethodReplay, Replay
-from planner.studies.plain import MERGED, OPTIONAL
+from planner.studies.plain import MERGED, OPTIONAL, so_many_gpus
 
 SAME_E2E, SAME_POINTS = 0.01, 0.002  # of p95 E2E and of attainment: no difference worth a word
 
@@ -230,8 +230,8 @@ def headline(methods: Mapping[str, MethodFigures], pairs: bool) -> str:
     best = (methods.get(EXACT) or next(iter(methods.values()))).start
     if not pairs:
         return (
-            f"{best.units:,} instances placed, {best.fragmented_gpus:,} GPUs left over on partly "
-            "used nodes; nothing is handed over, so switches cost no KV bandwidth."
+            f"{best.units:,} instances placed, {so_many_gpus(best.fragmented_gpus)} left over on "
+            "partly used nodes; nothing is handed over, so switches cost no KV bandwidth."
         )
     lost = []
     for method in methods.values():

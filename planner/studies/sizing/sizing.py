@@ -42,6 +42,12 @@ class Sizes:
     later: tuple[Sizes, ...] = ()
     at: IntArray | None = None  # [p]
 
+    def outside(self, at: tuple[int, int]) -> float:
+        """Share of iterations beyond what its profile was measured on, at the size of one instance
+        or of a pool, where it is largest."""
+        points = self.pools[at].set_by.points if at in self.pools else ()
+        return max(self.capacity[at][1].outside, *(point.outside for point in points), 0.0)
+
     def of(self, period: int) -> Sizes:
         """Those that the decision for a period goes by."""
         chosen = 0 if self.at is None else int(self.at[period])

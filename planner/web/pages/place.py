@@ -10,6 +10,7 @@ import polars as pl
 from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.studies.placement.methods import METHODS
+from planner.studies.plain import so_many_gpus
 
 STATES = {
     "start": "As it is",
@@ -205,4 +206,7 @@ def _words(listed: list[dict[str, Any]]) -> list[str]:
     for instance in listed:
         key = (instance["service"], MEANINGS[_letter(instance)].split(":")[0])
         sums[key] = sums.get(key, 0) + instance["gpus"]
-    return [f"{service}, {role}: {gpus} GPUs" for (service, role), gpus in sorted(sums.items())]
+    return [
+        f"{service}, {role}: {so_many_gpus(count)}"
+        for (service, role), count in sorted(sums.items())
+    ]

@@ -12,6 +12,7 @@ from planner.selectors.runs import run_result, run_table, run_tables
 from planner.web.charts.figure import BLUE, GREY, ORANGE, RED, Figure, figure, line, points
 
 POOLS = (2, 8, 64)  # whose rate per replica is shown
+DOUBLED = tuple(2**n for n in range(12))  # that an axis of replicas names
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
@@ -66,7 +67,7 @@ def together_figure(pool: dict[str, Any]) -> Figure:
             "simulated", ORANGE, size=10, symbol="diamond", hover=hover,
         ),
     ]  # fmt: skip
-    axis = {"type": "log"}
+    axis = {"type": "log", "tickvals": [n for n in DOUBLED if n <= len(tps)]}
     return figure(traces, height=300, x="replicas of a pool", y="requests/s of each", xaxis=axis)
 
 

@@ -94,3 +94,15 @@ def test_requests_that_do_not_fit_are_told():
         capacity(tiny, ([500], [10]), Tier("t"))
     with pytest.raises(SimulationError, match=r"50\.\d% of requests need more|4\d\.\d% of"):
         capacity(tiny, ([500, 5], [10, 10]), Tier("t", ttft_s=60.0))
+
+
+@pytest.mark.parametrize(("max_batch", "bound"), [(8, "throughput"), (256, "tbt")])
+def test_a_decode_pool_whose_fullest_batch_keeps_the_limit_is_bound_by_its_throughput(
+    max_batch, bound
+):
+    """Gaps of 31 ms with eight sequences never miss 40 ms: what does has waited for a place. With
+    256 they are 68 ms."""
+    one = profile(alpha=0.03, beta=1.5e-4, gamma=0.03, delta=1.2e-4, max_batch=max_batch,
+                  budget=2048, kv=4_000_000, tp=8)  # fmt: skip
+    found = capacity(one, SAMPLE, Tier("t", tbt_s=0.04), role="decode", requests=4000)
+    assert found.bound_by == bound

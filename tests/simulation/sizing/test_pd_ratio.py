@@ -107,3 +107,12 @@ def test_limits_that_no_ratio_meets_are_told():
     assert found[0].bound_by == "slo"
     with pytest.raises(SimulationError, match="No ratio"):
         best_of(found, tight)
+
+
+def test_a_decode_pool_whose_full_batch_keeps_the_limit_is_bound_by_its_throughput():
+    """32 sequences take 26.4 ms, under the 30 ms: gaps that are longer wait for a place."""
+    few = replace(SERVICE, decode=replace(SPEED, max_batch=32))
+    closed = analytic(few, 7, 1)
+    assert closed.bound_by == "throughput" and closed.side == "decode"
+    assert simulated(few, 7, 1, requests=1500).bound_by == "throughput"
+    assert analytic(SERVICE, 7, 1).bound_by == "tbt"  # 256 of them take 71 ms

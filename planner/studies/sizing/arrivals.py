@@ -1,0 +1,53 @@
+"""How a model's requests come, as sizes take it: how many at most, and how evenly."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.scenario.build import Hardware
+from planner.studies.traffic.traffic import Traffic
+from simulation.sizing.workload import local_burstiness
+
+MOST_BURSTY = 100.0
+TRACE, POISSON = "trace", "poisson"
+
+
+def variation_of(burstiness: str) -> float | None:
+    """The squared coefficient of variation; None for that of the trace. Raises ValueError."""
+    if burstiness in (TRACE, POISSON):
+        return None if burstiness == TRACE else 1.0
+    try:
+        value = float(burstiness)
+    except ValueError:
+        value = np.nan
+    if not 0 <= value <= MOST_BURSTY:
+        raise ValueError(
+            f"give poisson, trace, or a squared coefficient of variation from 0 to {MOST_BURSTY:g}"
+        )
+    return value
+
+
+def variation_in(traffic: Traffic, m: int, notes: list[str]) -> float:
+    """That of a model's own arrivals, within five minutes; Poisson, with a note, where only counts
+    are known."""
+    arrivals = traffic.measured.arrival_s[traffic.measured.model == m]
+    if not len(arrivals):
+        notes.append(
+            f"Arrivals of {traffic.models[m]} are known by the bin, not one by one: sized as "
+            "Poisson."
+        )
+        return 1.0
+    return min(local_burstiness(arrivals), MOST_BURSTY)
+
+
+def busiest_rps(hardware: Hardware, traffic: Traffic, m: int) -> float | None:
+    """Requests/s of the interactive tiers in the busiest bin of the region that has most."""
+    tiers = {tier.name for tier in hardware.tiers if not tier.deferrable}
+    demand, peaks = traffic.demand, [0.0]
+    for region in traffic.regions:
+        rows = [
+            i for i, key in enumerate(demand.keys)
+            if (key.model, key.region) == (traffic.models[m], region) and key.tier in tiers
+        ]  # fmt: skip
+        peaks.append(float(np.nan_to_num(demand.requests[rows]).sum(axis=0).max(initial=0.0)))
+    return max(peaks) / demand.bin_s or None

@@ -1,0 +1,71 @@
+"""Times of a request put together from those of its parts: the line, the way of its KV cache, its
+first token and the gaps after it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulation.fleet import KvLink
+from simulation.sizing.birth_death import Occupancy
+from simulation.sizing.prompt_queue import NEVER
+from simulation.sizing.spread import Spread, added, spread, thinned, unit_exponential
+from simulation.sizing.workload import Workload
+
+NOTHING = Spread(np.zeros(0), np.zeros(0))
+AT_ONCE = Spread(np.zeros(1), np.ones(1))
+
+
+def line_wait(law: Occupancy, rate: float) -> Spread:
+    """Of the wait for a place: none, or exponential (Little's law gives its mean)."""
+    waits = law.at_least(len(law.inside) - 1)
+    if waits <= NEVER or rate <= 0:
+        return AT_ONCE
+    x, share = unit_exponential()
+    mean = law.mean_queue / rate / waits
+    return spread(np.append(0.0, mean * x), np.append(1.0 - waits, waits * share))
+
+
+def transfer(link: KvLink | None, workload: Workload, senders: int) -> Spread:
+    """Of the way of a KV cache over its sender's link and the one they share, each a queue with one
+    server; infinite where either cannot keep up."""
+    if link is None:
+        return AT_ONCE
+    total = AT_ONCE
+    size = link.kv_bytes_per_token * workload.facts.isl_points
+    rate, slower = workload.rate, min(link.bytes_s, link.shared_bytes_s)
+    for bytes_s, ways in ((link.bytes_s, senders), (link.shared_bytes_s, 1)):
+        if not np.isfinite(bytes_s):
+            continue
+        taken = size / bytes_s
+        mean, load = float(taken.mean()), rate / ways * float(taken.mean())
+        if load >= 1.0:
+            return Spread(np.array([np.inf]), np.ones(1))
+        scv = float(taken.var()) / mean**2
+        x, share = unit_exponential()
+        late = (1.0 + scv) / 2.0 * mean / (1.0 - load)
+        total = added(total, spread(np.append(0.0, late * x), np.append(1.0 - load, load * share)))
+    return added(total, spread(size / slower))
+
+
+def with_first(gap: Spread, first: Spread, workload: Workload) -> Spread:
+    """Mean gaps where the first token waits ``first`` longer."""
+    gaps = workload.facts.osl_points - 1.0
+    gaps = gaps[gaps > 0]
+    if not len(gaps) or not len(gap.values):
+        return NOTHING
+    late = thinned(first, 64)
+    shape = (len(late.values), len(gaps))
+    return added(
+        gap,
+        spread(late.values[:, None] / gaps, np.broadcast_to(late.weights[:, None], shape)),
+    )
+
+
+def end_to_end(ttft: Spread, tbt: Spread, workload: Workload) -> Spread:
+    """First token and the gaps after it."""
+    gaps = workload.facts.osl_points - 1.0
+    if not len(tbt.values):
+        return ttft
+    some = thinned(tbt, 32)
+    shape = (len(gaps), len(some.weights))
+    return added(ttft, spread(gaps[:, None] * some.values, np.broadcast_to(some.weights, shape)))
