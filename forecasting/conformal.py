@@ -11,15 +11,18 @@ from __future__ import annotations
 import numpy as np
 
 from forecasting.arrays import BoolArray, FloatArray, IntArray
-from forecasting.rules.scales import OFFSET
 
+# Of a series' mean, added to both sides of a ratio: amounts of a tenth of it and less say little of
+# how far off larger ones are. A quiet night with ten times what was forecast would else have a busy
+# noon's outermost quantile at ten times its forecast.
+BESIDE = 0.1
 STEP = 0.03  # of a level, for each past forecast
 FEWEST = 20  # scores: the outermost levels, 0.05 and 0.95, need one in twenty beyond them
 
 
 def scores(actual: FloatArray, forecast: FloatArray, scale: FloatArray) -> FloatArray:
     """Log ratios, NaN where nothing came to be compared; ``scale`` broadcasts against both."""
-    return np.log((actual + OFFSET * scale) / (forecast + OFFSET * scale))
+    return np.log((actual + BESIDE * scale) / (forecast + BESIDE * scale))
 
 
 def quantiles(
@@ -49,8 +52,8 @@ def quantiles(
             spread = scores(amounts, np.median(amounts), scale[row])
             sample = np.concatenate([past[row, known[row, :, column], column], spread])
             ratio[row, :, column] = np.quantile(sample, levels)
-    amount = (forecast[:, None] + OFFSET * scale[:, None]) * np.exp(ratio)
-    return np.maximum(0.0, amount - OFFSET * scale[:, None])
+    amount = (forecast[:, None] + BESIDE * scale[:, None]) * np.exp(ratio)
+    return np.maximum(0.0, amount - BESIDE * scale[:, None])
 
 
 def _followed(past: FloatArray, known: BoolArray, levels: FloatArray) -> FloatArray:

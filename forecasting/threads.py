@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 
@@ -19,6 +22,14 @@ def side_by_side(do: Callable[..., T], *of: Sequence[Any]) -> list[T]:
         return list(pool.map(do, *of))
 
 
-def alone() -> threadpool_limits:
+def alone() -> AbstractContextManager[Any]:
     """One BLAS thread: on busy cores several wait for each other."""
-    return threadpool_limits(limits=1, user_api="blas")
+    limit: Callable[..., AbstractContextManager[Any]]
+    limit = _libraries("scipy.linalg" in sys.modules).limit
+    return limit(limits=1, user_api="blas")
+
+
+@cache
+def _libraries(scipy: bool) -> ThreadpoolController:
+    """To find them takes as long as many a forecast; scipy brings one of its own, once loaded."""
+    return ThreadpoolController()

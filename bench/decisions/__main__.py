@@ -18,8 +18,11 @@ What serves better than it has to is then held against a fleet that does too, so
 stand beside without that under ``as_paid``: dollars over dollars, whoever serves better. ``untold``
 names the cases without a figure, since no flat fleet tells what the difference is worth: one of the
 two falls far below its tier.
-``worst_shortfall_points`` is what the worst tier is below its target. Traffic is scaled to R
-requests/s on average. ``--unseen`` takes three traces that the rules were not written on.
+``worst_shortfall_points`` is what the worst tier is below its target. ``worst_seer_over_flat`` is
+the cost over the smallest flat fleet of what turned out cheapest of all that could be run as the
+days before had it: no choice among them does better, so what is above 1 there nobody knew.
+Traffic is scaled to R requests/s on average. ``--unseen`` takes three traces that the rules were
+not written on.
 """
 
 from __future__ import annotations
@@ -81,6 +84,8 @@ def summed_up(cases: list[Decision]) -> dict[str, Any]:
             for other in OTHERS
             if case.figures[f"over_{other}"] is None and case.figures[f"paid_over_{other}"]
         ],
+        "worst_seer_over_flat": max(_of(cases, "seer_over_flat"), default=nan),
+        "worst_cost_over_seer": max(_of(cases, "over_seer"), default=nan),
         "as_paid": _costs(cases, "paid_over_"),
     }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from planner.studies.results.equal_slo import saving
 from planner.studies.results.verdict import PolicyComparison, shortfall
+from planner.studies.values import PolicyRun
 
 # By what the recommended policy's cost is held against them.
 OTHERS = {"runnable_flat": "flat-before", "flat": "flat-min", "perfect": "lt-i-perfect"}
@@ -15,7 +16,12 @@ OTHERS = {"runnable_flat": "flat-before", "flat": "flat-min", "perfect": "lt-i-p
 @dataclass(frozen=True, slots=True)
 class Decision:
     """``figures``: the policy, what it cost, its worst tier, and its cost over that of others, at
-    equal attainment (methods.md X4) and as paid."""
+    equal attainment (methods.md X4) and as paid.
+
+    ``seer`` is the policy that turned out cheapest in the window of those that can be run, each as
+    the days before tuned it, and ``seer_over_flat`` its cost over the smallest flat fleet found in
+    hindsight: whatever chooses among them and sees the past alone does no better. What
+    ``over_flat`` is above it is the choice's, the rest nobody knew."""
 
     name: str
     diurnal: bool
@@ -31,11 +37,13 @@ def decided(name: str, diurnal: bool, comparison: PolicyComparison) -> Decision:
     ratios: dict[str, float | None] = {}
     for key, other in OTHERS.items():
         base = by_name.get(other)
-        saved = None if base is None else saving(own, base)
-        ratios[f"over_{key}"] = None if saved is None else 1 - saved
+        ratios[f"over_{key}"] = _over(own, base)
         ratios[f"paid_over_{key}"] = (
             None if base is None else own.summary.cost_usd / base.summary.cost_usd
         )
+    seer = _seer(own, comparison)
+    ratios["over_seer"] = _over(own, seer)
+    ratios["seer_over_flat"] = _over(seer, by_name.get("flat-min"))
     attained = [share for share in own.summary.slo_attainment.values() if share is not None]
     return Decision(
         name,
@@ -43,9 +51,23 @@ def decided(name: str, diurnal: bool, comparison: PolicyComparison) -> Decision:
         {
             "policy": take.policy,
             "parameters": take.parameters,
+            "seer": None if seer is None else seer.name,
             "usd": own.summary.cost_usd,
             "attainment": min(attained),
             "shortfall_points": 100 * shortfall(own),
             **ratios,
         },
     )
+
+
+def _over(run: PolicyRun | None, base: PolicyRun | None) -> float | None:
+    """What one costs over another, at equal attainment."""
+    saved = None if run is None or base is None else saving(run, base)
+    return None if saved is None else 1 - saved
+
+
+def _seer(own: PolicyRun, comparison: PolicyComparison) -> PolicyRun | None:
+    """The cheapest at equal attainment of those that can be run and met every tier."""
+    able = [run for run in comparison.runs if run.meets_slo and not run.traits.knows_what_came]
+    told = {run.name: over for run in able if (over := _over(run, own)) is not None}
+    return min((run for run in able if run.name in told), key=lambda r: told[r.name], default=None)

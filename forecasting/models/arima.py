@@ -8,7 +8,6 @@ from typing import Self
 
 import numpy as np
 import scipy
-from threadpoolctl import threadpool_limits
 
 from forecasting import harmonics
 from forecasting.arrays import FloatArray, IntArray
@@ -22,6 +21,7 @@ from forecasting.models.arima_order import FittedOrder, Order, differences, fit_
 from forecasting.models.peaks import Peaks
 from forecasting.models.state_space import StateSpace
 from forecasting.models.tail import MIN_OBSERVED, Tail, check_steps, fitted
+from forecasting.threads import alone
 
 STILL = 1e-9  # spread, of a series around 1, below which only rounding is left to model
 
@@ -120,7 +120,7 @@ class Arima:
         """Choose orders and estimate; raises SeriesTooShort below MIN_OBSERVED observed bins."""
         # BLAS threads gain nothing on such small matrices, and on busy cores they wait for each
         # other: 0.3 s becomes 10 s
-        with threadpool_limits(limits=1, user_api="blas"):
+        with alone():
             self._state = self._estimate(series)
         return self
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from planner.policies.making import Making, Plan, Ready
 from planner.sections import Name, Section
@@ -66,6 +67,7 @@ class Traits:
     # solver, and several controllers at once. Of equals the simplest is recommended.
     complexity: int
     plan: Plan | None = None  # that it follows
+    beyond: bool = False  # has more than its plan where a rule of its own says so
     flat: bool = False  # the same fleet all the time
     hindsight: bool = False  # sized knowing what came
     clairvoyant: bool = False  # told what came, so that nobody can run it
@@ -92,6 +94,7 @@ class Policy(Section):
 
     label: Name | None = None  # tells several of one name apart, and is what tables show
     name: str
+    _shares_label: bool = PrivateAttr(default=False)  # with one of another name
 
     @property
     def key(self) -> str:
@@ -105,6 +108,8 @@ class Policy(Section):
     @property
     def title(self) -> str:
         """What tables show."""
+        if self.label and self._shares_label:
+            return f"{self.label} ({self.traits.label})"
         return self.label or self.traits.label
 
     @property
@@ -125,6 +130,17 @@ class Policy(Section):
         if knob is None or getattr(self, knob.field) != type(self).model_fields[knob.field].default:
             return None
         return knob
+
+    def told_apart(self, others: Iterable[Policy]) -> Self:
+        """The same, its title with the policy's own where one of ``others`` has its label too."""
+        same = self.label and any(
+            one.label == self.label and one.name != self.name for one in others
+        )
+        if not same:
+            return self
+        one = self.model_copy()
+        one._shares_label = True
+        return one
 
     def turned(self, value: float) -> Self:
         """The same with its knob at ``value``."""

@@ -49,6 +49,7 @@ class Pressure:
 
     readings: dict[str, FloatArray]
     ratio: FloatArray  # [pools] prefill instances to one of decode in the test; NaN: not apart
+    rate_tps: FloatArray  # [pools] input tokens/s of one instance in the test
 
     def of(self, signal: SignalName) -> FloatArray:
         """Targets per pool for one of the proportional signals, with the mean of the others where
@@ -116,6 +117,8 @@ class Making:
     # Planned for so many times what came at the same times of the last day.
     day_before: Callable[[float], Followed]
     pressure: Callable[[str | float], Pressure]  # what an instance shows, at a P/D ratio
+    pressure_among_many: Callable[[], Pressure]  # the same in a large pool, at the best ratio
+    carries_tps: FloatArray  # [pools, N] input tokens/s that 1 to N instances carry together, C(n)
     modules: Callable[[], tuple[Modules | None, ...]]  # [pools]; None: known by its memory alone
 
     def from_today(self, policy: ScalingPolicy) -> Ready:

@@ -65,6 +65,11 @@ def clean(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def so_many_gpus(count: int) -> str:
+    """1 GPU, 2 GPUs."""
+    return f"{count:,} GPU{'' if count == 1 else 's'}"
+
+
 def milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else clean(1000 * float(seconds))
 

@@ -18,3 +18,17 @@ def part(progress: Progress, start: float, end: float) -> Progress:
         progress(start + (end - start) * fraction, stage)
 
     return report
+
+
+def shared(progress: Progress, count: int) -> list[Progress]:
+    """One for each of ``count`` steps side by side: the whole is as far as their mean."""
+    done = [0.0] * count
+
+    def of(place: int) -> Progress:
+        def report(fraction: float, stage: str) -> None:
+            done[place] = max(done[place], fraction)
+            progress(sum(done) / count, stage)
+
+        return report
+
+    return [of(place) for place in range(count)]

@@ -32,7 +32,9 @@ class Deferred(ScalingPolicy):
     switches "from a memory-based strategy to a traffic-based strategy", and the authors' code asks
     nothing but the ratio there (kjain1810/SageServe, ``GlobalArbiterARIMAChecking.scale``): that is
     ``reading`` traffic. With memory utilisation must be beyond its threshold too, as the section's
-    "as for LT-U" can be read.
+    "as for LT-U" can be read. Past the plan, where nothing else limits it, an endpoint asks for
+    more only once what it asked for serves, as their code does: at night a forecast of next to
+    nothing is passed five times over by a load that one instance serves.
 
     ``times_s`` and ``targets`` are a timetable (see ``Scheduled``), or a ``course`` stands in their
     place. ``period_s`` is the length of a period, the first of which begins at 0. ``forecast_tps``
@@ -87,6 +89,7 @@ class Deferred(ScalingPolicy):
         else:
             grows = high & ((gap > 0) | under)
             shrinks = low & ((gap < 0) | over)
+        grows &= (gap > 0) | (ends.total(observation.starting) == 0)
         for e in np.flatnonzero((grows | shrinks) & (now >= self._rests_until)):
             step = 1 if grows[e] else -1
             pools = ends.pools[e]

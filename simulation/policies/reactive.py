@@ -45,14 +45,14 @@ class UnifiedReactive(ScalingPolicy):
         ends = self._ends
         targets = observation.ready + observation.starting
         utilisation = ends.reading(observation, self.sees)
-        step = (utilisation > self.scale_out_above) * 1 - (utilisation < self.scale_in_below) * 1
-        step[observation.time_s < self._rests_until] = 0
+        above, below = utilisation > self.scale_out_above, utilisation < self.scale_in_below
+        step = np.subtract(above, below, dtype=np.int64)
+        step[self._rests_until > observation.time_s] = 0
         if self.cooldown_s is None:
             step[ends.total(observation.starting) > 0] = 0
-        rest_s = BETWEEN_S if self.cooldown_s is None else self.cooldown_s
-        for e in np.flatnonzero(step):
-            if ends.move(targets, ends.pools[e], int(step[e])):
-                self._rests_until[e] = observation.time_s + rest_s
+        if np.count_nonzero(step):
+            rest_s = BETWEEN_S if self.cooldown_s is None else self.cooldown_s
+            self._rests_until[ends.move_each(targets, step)] = observation.time_s + rest_s
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:

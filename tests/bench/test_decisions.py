@@ -61,6 +61,8 @@ def test_costs_are_compared_at_equal_attainment() -> None:
     assert one.figures["over_flat"] == pytest.approx(6 / 7)
     assert one.figures["paid_over_flat"] == pytest.approx(0.75)
     assert one.figures["over_perfect"] is None is one.figures["paid_over_perfect"]
+    # Neither of those that can be run attains its tier: nobody who saw the past would have.
+    assert one.figures["seer"] is one.figures["over_seer"] is one.figures["seer_over_flat"] is None
     other = Decision("b", False, one.figures | {"over_flat": 1.2, "over_perfect": 1.1})
     none = Decision("c", True, one.figures | {"over_flat": None})
     found = summed_up([one, other, none])
@@ -69,3 +71,19 @@ def test_costs_are_compared_at_equal_attainment() -> None:
     assert found["mean_regret"] == pytest.approx(0.1)
     assert found["as_paid"]["mean_saving_diurnal"] == pytest.approx(0.25)
     assert found["as_paid"]["worst_cost_over_runnable_flat"] == pytest.approx(0.6)
+
+
+def test_the_best_of_what_could_be_run_tells_choice_from_what_nobody_knew() -> None:
+    """The flat fleet of the days before is taken at 100; lt-i at 60 would have done, cheaper still
+    is only what knew the window or missed."""
+    compared = compare([
+        policy_run("flat-before", 100, 0.96),
+        policy_run("lt-i", 60, 0.96),
+        policy_run("hpa", 20, 0.5),
+        policy_run("flat-min", 50, 0.96),
+    ])  # fmt: skip
+    taken = replace(compared.recommended, policy="flat-before")
+    figures = decided("a", True, replace(compared, recommended=taken)).figures
+    assert figures["seer"] == "lt-i" and figures["over_flat"] == pytest.approx(2.0)
+    assert figures["over_seer"] == pytest.approx(100 / 60)
+    assert figures["seer_over_flat"] == pytest.approx(60 / 50)

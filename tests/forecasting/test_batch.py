@@ -202,5 +202,22 @@ def test_quantiles_of_errors_by_hand():
     np.testing.assert_allclose(ratio[0, :, 0], [0.0, 0.2])
 
 
+def test_what_quiet_hours_missed_by_does_not_multiply_busy_ones():
+    """Hours of a mean of 100: at night 0.2 are forecast and every third time 20 come, by day 200
+    are forecast and come within a fifth. A quiet hour's 95% has room for what came, a busy one's is
+    about three times its forecast, where plain ratios have it at a hundred times."""
+    rng = np.random.default_rng(3)
+    night = np.where(rng.random(84) < 0.3, 20.0, 0.2)
+    came = np.stack([night, 200 * rng.uniform(0.8, 1.2, 84)], axis=1).ravel()
+    said = np.tile([0.2, 200.0], 84)
+    scale = np.array([[100.0]])
+    past = conformal.scores(came[None], said[None], scale)[:, :, None].repeat(2, axis=2)
+    (quiet, busy) = conformal.quantiles(np.array([[0.2, 200.0]]), past, came[None], scale, (0.95,))[
+        0, 0
+    ]
+    assert quiet == pytest.approx(20.0)
+    assert busy == pytest.approx(210 * 30 / 10.2 - 10)
+
+
 def test_running_top():
     assert running_top(np.array([3.0, 1, 2, 5, 4]), 3).tolist() == [3, 3, 3, 5, 5]

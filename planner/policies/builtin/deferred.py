@@ -70,6 +70,7 @@ class LtUa(_Deferred):
             Group.PLANNED,
             complexity=24,
             plan=Plan(),
+            beyond=True,
         )
     }
 

@@ -11,7 +11,7 @@ from planner.policies.choice import policy_of
 from planner.studies.backtest.matching import Figures
 from planner.studies.planning.inputs import PlanInput, Planned, quantiles_of
 from planner.studies.planning.planning import load_of, plan_load
-from planner.studies.progress import Progress
+from planner.studies.progress import Progress, part
 from planner.studies.replay.replay import run_policy
 from planner.studies.traffic.forecasts import Height, Rolled, SeriesForecast, rolled
 from planner.studies.traffic.groups import Group, groups_of, series_of
@@ -105,10 +105,11 @@ class Driver:
         return self._planned[heights]
 
     def replayed(self, heights: Heights, progress: Progress) -> PolicyRun:
-        planned = self.planned(heights, progress)
+        planned = self.planned(heights, part(progress, 0.0, 0.3))
         return run_policy(
-            self.study, policy_of("lt-i"), seed=self.seed, progress=progress, planned=planned
-        )
+            self.study, policy_of("lt-i"), seed=self.seed, progress=part(progress, 0.3, 1.0),
+            planned=planned,
+        )  # fmt: skip
 
     def past(self) -> list[Past]:
         """Of the window itself: what came, and the room at each of ``KNOBS``."""

@@ -51,9 +51,9 @@ def _equal(
 
     def run(knob: float) -> Figures | None:
         nonlocal tried
-        tried += 1
-        heights = driver.heights(knob)
-        return _figures(driver, heights, by_replay, part(progress, 1 - 0.8**tried, 1.0))
+        begin, tried = 1 - 0.8**tried, tried + 1  # how many there will be is not known
+        step = part(progress, begin, 1 - 0.8**tried)
+        return _figures(driver, driver.heights(knob), by_replay, step)
 
     wanted = max(group.wanted for group in driver.groups)
     begin = driver.covering(wanted)
@@ -77,9 +77,8 @@ def _figures(
 ) -> Figures | None:
     """Of a replay or of the plan; None where there is no plan for so much."""
     try:
-        planned = driver.planned(heights, progress)
         if not by_replay:
-            return planned_figures(driver, planned)
+            return planned_figures(driver, driver.planned(heights, progress))
         return figures_of(driver.study, driver.replayed(heights, progress))
     except Infeasible:
         return None

@@ -34,7 +34,7 @@ from planner.studies.options import PolicyKey, RunOptions, Seed
 from planner.studies.outcome import Outcome, Traces
 from planner.studies.plain import COLUMNS, MERGED
 from planner.studies.preparing import seeded, study_of
-from planner.studies.progress import Progress, part
+from planner.studies.progress import Progress, part, shared
 from planner.studies.results.frame import Frame, frame_of
 from planner.studies.traffic.groups import by_model_and_region
 from planner.studies.traffic.window import DAY_S
@@ -148,14 +148,14 @@ def run(
     best = min(usd, key=lambda name: usd[name]) if usd else None
     beside: list[Beside] = []
     if not options.by_coverage:
-        last = part(progress, 0.7, 1.0)
         chosen = [] if by_replay else [name for name in rows if name in (best, SAME_AS_NOW)]
-        turned = partial(_beside, study, scenario.seed, turn=by_replay, progress=last)
-        jobs: list[Callable[[], Forecaster | Beside | str]] = [
-            *(partial(confirmed, drivers[name], rows[name], last) for name in chosen),
+        turned = partial(_beside, study, scenario.seed, turn=by_replay)
+        jobs: list[Callable[[Progress], Forecaster | Beside | str]] = [
+            *(partial(confirmed, drivers[name], rows[name]) for name in chosen),
             *(partial(turned, name) for name in names_of(options.reactive, turn=by_replay)),
         ]
-        for found in side_by_side(lambda job: job(), jobs):
+        each = shared(part(progress, 0.7, 1.0), len(jobs))
+        for found in side_by_side(lambda job, told: job(told), jobs, each):
             if isinstance(found, Forecaster):
                 rows[found.method] = found
             elif isinstance(found, Beside):
@@ -185,7 +185,7 @@ def run(
     )
 
 
-def _beside(study: Study, seed: int, name: str, *, turn: bool, progress: Progress) -> Beside | str:
+def _beside(study: Study, seed: int, name: str, progress: Progress, *, turn: bool) -> Beside | str:
     """Or a sentence why it cannot be run."""
     try:
         return beside_of(study, name, seed, turn=turn, progress=progress)

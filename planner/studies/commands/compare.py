@@ -36,6 +36,7 @@ from planner.studies.replay.replay import run_policy
 from planner.studies.results import tables
 from planner.studies.results.accounts import plan_beside_replay
 from planner.studies.results.answer import answer_of, timetable_table, timetables_table
+from planner.studies.results.curation import leading
 from planner.studies.results.frame import Forecasts, Frame, frame_of, quiet
 from planner.studies.results.verdict import PolicyComparison, compare
 from planner.studies.values import PolicyRun, Study
@@ -96,8 +97,9 @@ def run(
     errors = profile_errors(study, planned, part(progress, 0.25, 0.3))
     earlier = Earlier(study, options.rehearse)
     everyone, rehearsal = rehearse(
-        [*chosen, *beside], earlier, seed=scenario.seed, progress=part(progress, 0.3, 0.7)
-    )
+        [*chosen, *beside], earlier, seed=scenario.seed, progress=part(progress, 0.3, 0.7),
+        leading=leading,
+    )  # fmt: skip
     runs: list[PolicyRun] = []
     tests = PressureTests(study)
     for i, policy in enumerate(everyone):
@@ -121,7 +123,9 @@ def run(
             left_out.append(f"{policy.title} is left out: {problem}")
     if not runs:
         raise Infeasible(" ".join(left_out))
+    names = {run.name for run in runs}
     runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.9, 0.95))
+    rehearsal = rehearsal.without_notes_on(one.title for one in everyone if one.key not in names)
     told = [*quiet(study.window, study.traffic), *plan_beside_replay(runs), *left_out]
     comparison = compare(runs, scenario.objective.baseline, told, rehearsal)
     if comparison.recommended is not None and options.rehearse:

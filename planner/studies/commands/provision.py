@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from planner.errors import Infeasible
 from planner.scenario.build import build_hardware
@@ -26,6 +26,7 @@ from planner.studies.outcome import Outcome, Traces
 from planner.studies.plain import COLUMNS, OPTIONAL
 from planner.studies.progress import Progress, part
 from planner.studies.provisioning import basis, figures, over_time, sharing
+from planner.studies.provisioning.block import Asked
 from planner.studies.provisioning.cases import (
     PHASES,
     Images,
@@ -37,8 +38,10 @@ from planner.studies.provisioning.cases import (
 from planner.studies.provisioning.load import lengths_of, limit_of, peak_hours
 from planner.studies.provisioning.over_time import OFF, Following, PlannedOn
 from planner.studies.provisioning.problems import (
+    BATCHES,
     COUNTED,
     FREE,
+    PARALLEL,
     BatchWait,
     Rules,
     Source,
@@ -50,6 +53,7 @@ from planner.studies.results.frame import WindowFacts, window_facts
 from planner.studies.traffic.traffic import build_traffic
 from planner.studies.traffic.window import UNGROWN, resolve_window
 from simulation.provisioning.levels import LEVELS, LevelName, Method, Savings
+from simulation.provisioning.small import Choices
 
 IMAGE_TOKENS = 1024.0
 """Patches of an image that an encoder reads: 448 x 448 pixels in patches of 14 (assumed)."""
@@ -95,6 +99,13 @@ class Options(RunOptions):
         title="Interference",
         description="Left out: auto, measured slowdowns of those files, else the physical model.",
     )
+    speeds: Literal["operators", "profile"] = Field(
+        "profile",
+        title="Speed of a whole pass",
+        description="Left out: profile, all operators of a phase take as many times their kernels "
+        "as the scenario's own profile, which plan and size read, says of a pass. operators: the "
+        "sum of their kernels.",
+    )
     batch_wait: BatchWait = Field(
         "free",
         title="Batches that fill",
@@ -120,6 +131,54 @@ class Options(RunOptions):
         title="GPUs run one stream",
         description="GPUs run one stream at a time: extra replicas stand beside nothing.",
     )
+
+    block: str = Field(
+        "",
+        title="Block of which every plan is tried",
+        max_length=400,
+        description="Operators by name, with commas, a few of one block; left out: none. Beside "
+        "every plan of theirs stand ours and algorithm 1, each replayed.",
+    )
+    block_batches: str = Field(
+        "1,8,64",
+        title="Batches of the block",
+        max_length=60,
+        description=f"Of {', '.join(map(str, BATCHES))}, with commas; left out: 1,8,64.",
+    )
+    block_gpus: str = Field(
+        "1,2",
+        title="GPUs of a replica in the block",
+        max_length=20,
+        description=f"Of {', '.join(map(str, PARALLEL))}, with commas; left out: 1,2.",
+    )
+    block_shares: str = Field(
+        "100",
+        title="SM shares in the block",
+        max_length=60,
+        description="Percent of a GPU's multiprocessors that a replica may have, with commas, "
+        "such as 25,50,100; left out: 100.",
+    )
+
+    @field_validator("block_batches", "block_gpus", "block_shares")
+    @classmethod
+    def _numbers(cls, value: str, info: ValidationInfo) -> str:
+        able = {"block_batches": BATCHES, "block_gpus": PARALLEL}.get(
+            str(info.field_name), range(1, 101)
+        )
+        parts = [part.strip() for part in value.split(",")]
+        if not all(part.isdecimal() and int(part) in able for part in parts):
+            some = "1 to 100" if isinstance(able, range) else ", ".join(map(str, able))
+            raise ValueError(f"give whole numbers of {some}, with commas")
+        return ",".join(map(str, sorted({int(part) for part in parts})))
+
+    @property
+    def asked(self) -> Asked | None:
+        names = tuple(name.strip() for name in self.block.split(",") if name.strip())
+        batches, gpus, shares = (
+            tuple(map(int, text.split(",")))
+            for text in (self.block_batches, self.block_gpus, self.block_shares)
+        )
+        return Asked(names, Choices(batches, gpus, shares)) if names else None
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -182,6 +241,7 @@ def run(
                 timing=options.kernels,
                 interference=options.interference,
             ),
+            options.speeds == "profile",
             options.rules,
             Images(options.images, options.image_tokens),
             {
@@ -195,6 +255,7 @@ def run(
                 for (m, r), peak in peaks.items()
             },
             scenario.seed,
+            options.asked,
             part(progress, 0.1, 0.1 + share),
         )
     )
@@ -303,5 +364,7 @@ def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Ite
         )
     yield from basis.beside_profiles(chosen)
     yield from figures.traded(chosen)
+    if not options.single_stream:
+        yield from figures.in_shares(chosen)
     yield from figures.fallen(chosen)
     yield from figures.refusals(cases)

@@ -3,7 +3,7 @@ one parameter is chosen there, and so is the policy to take."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
@@ -19,15 +19,25 @@ from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part, silent
 from planner.studies.random_streams import Stream, generator
 from planner.studies.rehearsal.harder import Harder, lengthened, outlasting
-from planner.studies.rehearsal.strays import FEW, STRAYS, by_what_it_sees, repeats, unlike, unseen
-from planner.studies.rehearsal.tuning import Trial, tuned
+from planner.studies.rehearsal.strays import (
+    FEW,
+    STRAYS,
+    by_what_it_sees,
+    lives_by_sight,
+    repeats,
+    unlike,
+    unseen,
+)
+from planner.studies.rehearsal.tuning import Trial, Tuning
 from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.equal import FlatFleets
+from planner.studies.replay.making import Loads
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
-from planner.studies.traffic.busier import times
+from planner.studies.traffic.busier import Growth, times
 from planner.studies.values import PolicyRun, Study
 
+UNREHEARSED = " was not rehearsed on the days before"
 SETTLED = 24  # start-ups after which a fleet no longer shows what it began with (assumed)
 
 
@@ -41,8 +51,10 @@ class RehearsalWindow:
 @dataclass(frozen=True, slots=True)
 class Tried:
     """One value of a policy's parameter on the days before; figures are of the windows replayed,
-    which end with the first that is missed. ``room``: whether it does on a day as busy as there has
-    to be room for; None where that was not tried."""
+    which end with the first that is missed. ``costs_usd`` are by window, ``instance_usd`` is what
+    one instance costs all the time on all of them, at the mean price of its own. ``room``: whether
+    it does on a day as busy as there has to be room for; None where that was not tried, or there is
+    none."""
 
     value: float | None
     cost_usd: float
@@ -54,6 +66,8 @@ class Tried:
     attainment: tuple[dict[str, float | None], ...]  # by window
     meets: bool
     tokens_in_time: int
+    costs_usd: tuple[float, ...]
+    instance_usd: float
     room: bool | None = None
 
 
@@ -75,21 +89,31 @@ class Part:
 
     @property
     def does(self) -> bool:
-        """With room for growth, where any is asked for."""
+        """With room for growth, where any is asked for and that was tried."""
         return self.meets and self.chosen.room is not False
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
     """Room for growth: ``times`` the requests of the busiest window rehearsed, as seen on ``days``
-    days before. ``label`` would be the cheapest without, at ``cost_usd`` on the windows rehearsed;
-    ``had``: whether any policy has it."""
+    days before, of the model that may grow most, and of each under ``models``. ``label`` would be
+    the cheapest without, at ``cost_usd`` on the windows rehearsed; ``had``: whether any policy has
+    it."""
 
     times: float
     days: int
     label: str
     cost_usd: float
     had: bool
+    models: tuple[Growth, ...]
+
+
+Leading = Callable[[Sequence[Part]], Collection[str]]  # names of those about to be recommended
+
+
+def everyone(parts: Sequence[Part]) -> Collection[str]:
+    """Room for growth is tried with all of them."""
+    return [one.policy for one in parts]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +130,12 @@ class Rehearsal:
     notes: tuple[str, ...]
     longer: tuple[Harder, ...] = ()  # with longer answers, up to the cheapest that does
     room: Room | None = None  # for growth, where the days before tell of any
+    days: bool = True  # at the same time of day: not the stretch right before the window
+
+    def without_notes_on(self, titles: Iterable[str]) -> Rehearsal:
+        """Of policies that are left out of the comparison too, which says why once."""
+        said = tuple(f"{title}{UNREHEARSED}: " for title in titles)
+        return replace(self, notes=tuple(one for one in self.notes if not one.startswith(said)))
 
     def of(self, policy: str) -> Part | None:
         return next((part for part in self.policies if part.policy == policy), None)
@@ -123,6 +153,10 @@ class _Stage:
     @cached_property
     def tests(self) -> PressureTests:
         return PressureTests(self.study)
+
+    @cached_property
+    def loads(self) -> Loads:
+        return Loads(self.study)
 
     @cached_property
     def planned(self) -> Planned:
@@ -178,6 +212,7 @@ class _Stage:
             planned=self.planned if policy.traits.plan == Plan() else None,
             tests=self.tests,
             earlier=self.whole,
+            loads=self.loads,
             detailed=False,
         )
 
@@ -188,7 +223,7 @@ def _shares(policy: Policy, stages: Sequence[_Stage]) -> tuple[float, ...]:
     nearest, *others = (len(one.study.trace) / one.study.window.duration_s for one in stages)
     if repeats(policy):
         return unlike([other / nearest for other in others])
-    if by_what_it_sees(policy):
+    if by_what_it_sees(policy) or lives_by_sight(policy):  # further off than a forecast's doubt
         return unseen([other / nearest for other in others])
     decisions = sum(len(one.study.window.period_starts_s) for one in stages)
     if policy.traits.plan is None or decisions >= FEW or stages[0].doubt <= 1.0:
@@ -205,54 +240,93 @@ def _left(study: Study, run: PolicyRun) -> Study:
     return replace(study, hardware=replace(study.hardware, today=today))
 
 
+@dataclass(eq=False)
+class _Teller:
+    """How far a search is nobody knows; that it goes on is told, or the user may not cancel it."""
+
+    step: Progress
+    title: str
+
+    def __call__(self, done: float, what: str) -> None:
+        self.step(0.5, f"Rehearsing: {self.title}")
+
+
 def rehearse(
-    policies: Sequence[Policy], earlier: Earlier, *, seed: int, progress: Progress
+    policies: Sequence[Policy],
+    earlier: Earlier,
+    *,
+    seed: int,
+    progress: Progress,
+    leading: Leading = everyone,
 ) -> tuple[list[Policy], Rehearsal]:
     """``policies`` as they are to be run, those with a free parameter turned to what was chosen,
     and the rehearsal itself. What is sized in hindsight or told what came has none; what cannot be
-    made on an earlier window is run as it is, with a note."""
+    made on an earlier window is run as it is, with a note.
+
+    Room for growth is tried with the policies that are ``leading`` as things stand, and again with
+    those that lead then, until all that lead have been tried: room costs no less than none, so what
+    is dearer without it would not lead with it either.
+    """
     stages = [_Stage(one, earlier, seed) for one in earlier.studies]
     goals = earlier.goals(seed)
     busy = None if earlier.busier is None else _Stage(earlier.busier.study, earlier, seed)
-    out: list[Policy] = []
-    parts: list[Part] = []
+    tunings: dict[str, Tuning] = {}
+    tellers: dict[str, _Teller] = {}
     notes: list[str] = []
-    turns: dict[str, Policy] = {}
+    first = part(progress, 0.0, 0.7)
     for i, policy in enumerate(policies):
-        out.append(policy)
         if policy.traits.knows_what_came or not stages:
             continue
-        step = part(progress, i / len(policies), (i + 1) / len(policies))
+        step = part(first, i / len(policies), (i + 1) / len(policies))
         step(0.0, f"Rehearsing: {policy.title}")
-        alive = partial(_still, step, policy.title)
-        windows = [partial(stage.replay, alive=alive) for stage in stages]
-        strays = [partial(stages[0].stray, alive=alive, share=s) for s in _shares(policy, stages)]
-        busier = None if busy is None else partial(busy.replay, alive=alive)
+        alive = tellers[policy.key] = _Teller(step, policy.title)
         try:
-            turned, best, tried = tuned(policy, windows, goals.wanted, strays, busier)
+            tunings[policy.key] = Tuning(
+                policy,
+                [partial(stage.replay, alive=alive) for stage in stages],
+                goals.wanted,
+                [partial(stages[0].stray, alive=alive, share=s) for s in _shares(policy, stages)],
+                None if busy is None else partial(busy.replay, alive=alive),
+            )
         except EXPECTED as problem:
-            notes.append(f"{policy.title} was not rehearsed on the days before: {problem}")
-            continue
-        out[-1] = turns[policy.key] = turned
-        parts.append(_part(policy, best, tried, goals.can, busy is not None))
-    last = partial(_still, part(progress, 1.0, 1.0), "harder days")
+            notes.append(f"{policy.title}{UNREHEARSED}: {problem}")
+
+    def make_room(one: Tuning) -> None:
+        tellers[one.policy.key].step = part(progress, 0.85, 0.85)
+        one.make_room()
+
+    with_room(tunings, goals.can, leading, make_room)
+    last = _Teller(part(progress, 1.0, 1.0), "harder days")
+    able = list(tunings.values()) if goals.can else []
+    longer = outlasting(
+        able, make_room, lambda its: stages[0].lengthened(its, last), days=earlier.days
+    )
     windows_told = tuple(
         RehearsalWindow(
             moment(one.study.window.start_s), moment(one.study.window.end_s), len(one.study.trace)
         )
         for one in stages
     )
-    roomy = any(one.does for one in parts)
-    did = [
-        (turns[one.policy], one.chosen.cost_usd)
-        for one in parts
-        if (one.does if roomy else one.meets)
-    ]
-    return out, Rehearsal(
-        windows_told, earlier.reserve, goals.wanted, goals.can, tuple(parts), tuple(notes),
-        outlasting(did, partial(stages[0].lengthened, alive=last)) if did else (),
-        _room(parts, earlier, seed),
+    parts = tuple(_part(one, goals.can) for one in tunings.values())
+    turned = [tunings[one.key].turned if one.key in tunings else one for one in policies]
+    return turned, Rehearsal(
+        windows_told, earlier.reserve, goals.wanted, goals.can, parts, tuple(notes), longer,
+        _room(parts, earlier, seed), earlier.days,
     )  # fmt: skip
+
+
+def with_room(
+    tunings: Mapping[str, Tuning], can: bool, leading: Leading, make_room: Callable[[Tuning], None]
+) -> None:
+    """Room for growth made for all that lead, as ``rehearse`` says; whether any fleet ``can`` meet
+    every tier."""
+    while True:
+        lead = leading([_part(one, can) for one in tunings.values()])
+        untried = [tunings[name] for name in lead if not tunings[name].settled]
+        for one in untried:
+            make_room(one)
+        if not untried:
+            break
 
 
 def _room(parts: Sequence[Part], earlier: Earlier, seed: int) -> Room | None:
@@ -270,15 +344,12 @@ def _room(parts: Sequence[Part], earlier: Earlier, seed: int) -> Room | None:
         return None
     usd, label = min(costs)
     rise = earlier.busier.rise
-    return Room(rise.times, rise.days, label, usd, any(its.does for its in parts))
+    had = any(its.chosen.room for its in parts)
+    return Room(rise.times, rise.days, label, usd, had, rise.models)
 
 
-def _still(progress: Progress, title: str, done: float, what: str) -> None:
-    """How far a policy's search is nobody knows; that it goes on is told."""
-    progress(0.5, f"Rehearsing: {title}")
-
-
-def _part(policy: Policy, best: Trial, tried: Sequence[Trial], can: bool, busy: bool) -> Part:
+def _part(tuning: Tuning, can: bool) -> Part:
+    policy, best = tuning.policy, tuning.best
     knob = policy.free
     return Part(
         policy=policy.key,
@@ -286,8 +357,8 @@ def _part(policy: Policy, best: Trial, tried: Sequence[Trial], can: bool, busy: 
         parameter=None if knob is None else knob.field,
         value=best.value,
         shortfall=best.shortfall,
-        chosen=_told(best, can, busy),
-        tried=tuple(_told(trial, can, busy) for trial in tried),
+        chosen=_told(best, can),
+        tried=tuple(_told(trial, can) for trial in tuning.tried),
     )
 
 
@@ -295,7 +366,7 @@ def _worst(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _told(trial: Trial, can: bool, busy: bool) -> Tried:
+def _told(trial: Trial, can: bool) -> Tried:
     its = trial.summaries
     return Tried(
         value=trial.value,
@@ -308,5 +379,7 @@ def _told(trial: Trial, can: bool, busy: bool) -> Tried:
         attainment=tuple(one.slo_attainment for one in its),
         meets=can and trial.meets,
         tokens_in_time=sum(one.tokens_in_time for one in its),
-        room=trial.lacks == 0.0 if busy and trial.meets else None,
+        costs_usd=trial.costs_usd,
+        instance_usd=trial.instance_usd,
+        room=None if trial.lacks is None or not trial.meets else trial.lacks == 0.0,
     )

@@ -22,6 +22,13 @@ def by_what_it_sees(policy: Policy) -> bool:
     return policy.traits.group in (Group.REACTIVE, Group.COORDINATED)
 
 
+def lives_by_sight(policy: Policy) -> bool:
+    """Whether it follows a plan that may be set lower than what is forecast, and passes it by what
+    it sees. What never has less than such a plan does at least as the plan alone."""
+    knob = policy.knob
+    return policy.traits.beyond and knob is not None and knob.values[0] < 1.0
+
+
 def repeats(policy: Policy) -> bool:
     """Whether it does what the same time of another day asked for, whatever comes."""
     traits = policy.traits

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
-from planner.errors import Infeasible
+from planner.errors import EXPECTED, Infeasible
 from planner.policies.base import Policy
 from planner.studies.replay.earlier import NEAR
 from planner.studies.values import PolicyRun
-from simulation.metrics import Summary
+from simulation.metrics import HOUR_S, Summary
 
 ROUNDING = 1e-9  # of shares of requests
 TIE = 0.01  # results within this share of the best are as good
@@ -23,7 +23,7 @@ class Trial:
     scenario sets it. ``shortfall`` is how far the worst tier of any window stays below what is
     wanted there; ``whole`` says that all that it has to do was tried, or as far as the first that
     it misses. ``lacks`` is how far it stays below the tiers on a day as busy as there has to be
-    room for; 0 where none was tried."""
+    room for; None where that was not tried."""
 
     value: float | None
     summaries: tuple[Summary, ...]  # by window
@@ -31,7 +31,7 @@ class Trial:
     e2e_ms: tuple[float | None, ...]
     shortfall: float
     whole: bool = True
-    lacks: float = 0.0
+    lacks: float | None = None
 
     @property
     def meets(self) -> bool:
@@ -47,102 +47,150 @@ class Trial:
         return sum(one.cost_usd for one in self.summaries)
 
     @property
+    def costs_usd(self) -> tuple[float, ...]:
+        return tuple(one.cost_usd for one in self.summaries)
+
+    @property
+    def instance_usd(self) -> float:
+        """What one instance costs all the time on all windows, at the mean price of its own."""
+        return sum(
+            one.cost_usd / one.instance_hours * one.duration_s / HOUR_S
+            for one in self.summaries
+            if one.instance_hours
+        )
+
+    @property
     def cost_per_s(self) -> float:
         """Comparable where not all windows were replayed."""
         seconds = sum(one.duration_s for one in self.summaries)
         return self.cost_usd / seconds if seconds else inf
 
 
-def tuned(
-    policy: Policy,
-    windows: Sequence[Replay],
-    goals: Mapping[str, float],
-    strays: Sequence[Replay] = (),
-    busier: Replay | None = None,
-) -> tuple[Policy, Trial, tuple[Trial, ...]]:
-    """The policy with its knob at the cheapest value that attains ``goals`` of every tier on
-    all windows, and the tiers themselves on ``strays``, days somewhat unlike them, and on one that
-    is ``busier``, which cost nothing here; its trial there, and all that were tried.
+@dataclass(eq=False)
+class Tuning:
+    """A policy with its knob at the cheapest value that attains ``goals`` of every tier on all
+    windows, and the tiers themselves on ``strays``, days somewhat unlike them; with
+    ``make_room`` on one that is ``busier`` too. Neither costs anything here. ``best`` is its trial
+    there, ``tried`` are all of them; each window is replayed once with each value.
 
     Bisection over the knob's values on the first window: what meets at one is taken to meet at all
     that are safer, so of seven values three are tried, of fifteen four. The cheapest that does
     there has to do on the others and the strays; where it does not, what is safer is searched
     likewise on all of them. Where none of them meets, of those that come nearest the cheapest
-    counts: first among those that lack only room for growth.
+    counts. Raises Infeasible where no value has a plan.
     """
-    search = _Search(policy, windows, goals, strays, busier)
-    knob = policy.free
-    if knob is None:
-        trial = search.trial(None)
-        return policy, trial, (trial,)
-
-    def first(low: int, *, alone: bool) -> int:
-        """The first value from ``low`` on that does; as many as there are where none does."""
-        high = len(knob.values)
-        while low < high:
-            middle = (low + high) // 2
-            trial = search.trial(knob.values[middle], alone=alone)
-            does = trial.shortfall == trial.lacks == 0.0
-            low, high = (low, middle) if does else (middle + 1, high)
-        return low
-
-    first(0, alone=True)
-    did = [trial for trial in search.known.values() if trial.shortfall == 0.0]
-    if did:  # a signal that overshoots can be cheaper at a value that is safer
-        value = min(did, key=lambda trial: trial.cost_usd).value
-        assert value is not None
-        if not search.trial(value).does:
-            first(knob.values.index(value) + 1, alone=False)
-    tried = tuple(search.known.values())
-    if all(trial.shortfall == inf for trial in tried):
-        raise Infeasible(f"{policy.title} has no plan on the days before.")
-    best = _best(tried)
-    assert best.value is not None
-    return policy.turned(best.value), best, tried
-
-
-def _best(tried: Sequence[Trial]) -> Trial:
-    does = [trial for trial in tried if trial.does]
-    if does:
-        return min(does, key=lambda trial: trial.cost_usd)
-    meeting = [trial for trial in tried if trial.meets]
-    if meeting:
-        least = min(trial.lacks for trial in meeting)
-        near = [trial for trial in meeting if trial.lacks <= least + NEAR]
-        return min(near, key=lambda trial: trial.cost_usd)
-    missing = [trial for trial in tried if trial.shortfall > 0.0]
-    least = min(trial.shortfall for trial in missing)
-    near = [trial for trial in missing if trial.shortfall <= least + NEAR]
-    return min(near, key=lambda trial: trial.cost_per_s)
-
-
-@dataclass(eq=False)
-class _Search:
-    """A policy's trials by value, each window replayed once."""
 
     policy: Policy
     windows: Sequence[Replay]
     goals: Mapping[str, float]
-    strays: Sequence[Replay]
-    busier: Replay | None
-    known: dict[float | None, Trial] = field(default_factory=dict, init=False)
+    strays: Sequence[Replay] = ()
+    busier: Replay | None = None
+    best: Trial = field(init=False)
+    _known: dict[float | None, Trial] = field(default_factory=dict, init=False)
+    _grown: dict[float | None, _Grown] = field(default_factory=dict, init=False)
 
-    def trial(self, value: float | None, *, alone: bool = False) -> Trial:
+    def __post_init__(self) -> None:
+        knob = self.policy.free
+        if knob is None:
+            self.best = self._trial(None)
+            return
+        self._first(0, lambda value: self._trial(value, alone=True).shortfall == 0.0)
+        did = [trial for trial in self.tried if trial.shortfall == 0.0]
+        if did:  # a signal that overshoots can be cheaper at a value that is safer
+            value = min(did, key=lambda trial: trial.cost_usd).value
+            assert value is not None
+            if not self._trial(value).meets:
+                self._first(knob.values.index(value) + 1, lambda value: self._trial(value).meets)
+        if all(trial.shortfall == inf for trial in self.tried):
+            raise Infeasible(f"{self.policy.title} has no plan on the days before.")
+        self.best = _best(self.tried)
+
+    @property
+    def turned(self) -> Policy:
+        return self._at(self.best.value)
+
+    @property
+    def tried(self) -> tuple[Trial, ...]:
+        return tuple(self._known.values())
+
+    @property
+    def settled(self) -> bool:
+        """Whether ``make_room`` would change nothing."""
+        return self.busier is None or not self.best.meets or self.best.lacks is not None
+
+    def make_room(self) -> None:
+        """With room for growth: where the best value has none, what is safer is searched on the
+        busier day alone, and what costs least there has to do on the others. Where no value has
+        room, of those that lack least the cheapest counts."""
+        if self.settled:
+            return
+        knob, value = self.policy.free, self.best.value
+        if self._grow(value).lacks and knob is not None and value is not None:
+            self._first(knob.values.index(value) + 1, lambda value: self._grow(value).lacks == 0.0)
+            roomy = [
+                (one.cost_usd, knob.values.index(value), value)
+                for value, one in self._grown.items()
+                if value is not None and one.lacks == 0.0
+            ]
+            if roomy:
+                _, _, value = min(roomy)
+                if not self._trial(value).meets:
+                    self._first(knob.values.index(value) + 1, self._does)
+            if not any(trial.does for trial in self.tried):
+                least = min(one.lacks for one in self._grown.values())
+                for value, one in self._grown.items():
+                    if one.lacks <= least + NEAR:
+                        self._trial(value)
+        self.best = _best([trial for trial in self.tried if trial.lacks is not None])
+
+    def _first(self, low: int, does: Callable[[float], bool]) -> int:
+        """The first place from ``low`` on whose value does; as many as there are where none
+        does."""
+        knob = self.policy.free
+        assert knob is not None
+        high = len(knob.values)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if does(knob.values[middle]) else (middle + 1, high)
+        return low
+
+    def _does(self, value: float) -> bool:
+        return self._grow(value).lacks == 0.0 and self._trial(value).meets
+
+    def _at(self, value: float | None) -> Policy:
+        return self.policy if value is None else self.policy.turned(value)
+
+    def _grow(self, value: float | None) -> _Grown:
+        """On the busier day."""
+        assert self.busier is not None
+        if value not in self._grown:
+            try:
+                run = self.busier(self._at(value))
+                self._grown[value] = _Grown(self._unlike(run), run.summary.cost_usd)
+            except EXPECTED:  # no plan, say, for so much
+                self._grown[value] = _Grown(inf, inf)
+            if value in self._known:
+                known = self._known[value]
+                self._known[value] = replace(known, lacks=self._grown[value].lacks)
+        return self._grown[value]
+
+    def _trial(self, value: float | None, *, alone: bool = False) -> Trial:
         """On one window after the other, up to the first that is missed, or ``alone`` on the first;
         infinitely far off where no plan is feasible for so much."""
-        known = self.known.get(value)
+        known = self._known.get(value)
         if known is None or not (known.whole or alone):
             try:
-                known = self._trial(value, known, alone)
+                known = self._replayed(value, known, alone)
             except Infeasible:
                 if value is None:
                     raise
                 known = Trial(value, (), (), (), inf)
-            self.known[value] = known
-        return known
+            grown = self._grown.get(value)
+            self._known[value] = known if grown is None else replace(known, lacks=grown.lacks)
+        return self._known[value]
 
-    def _trial(self, value: float | None, known: Trial | None, alone: bool) -> Trial:
-        policy = self.policy if value is None else self.policy.turned(value)
+    def _replayed(self, value: float | None, known: Trial | None, alone: bool) -> Trial:
+        policy = self._at(value)
         known = known or Trial(value, (), (), (), 0.0, whole=False)
         summaries, shortfall = list(known.summaries), 0.0
         ttft_ms, e2e_ms = list(known.ttft_ms), list(known.e2e_ms)
@@ -158,19 +206,48 @@ class _Search:
             shortfall = self._unlike(replay(policy))
             if shortfall:
                 break
-        others = len(self.windows) + len(self.strays) + (self.busier is not None)
-        whole = bool(shortfall) or not alone or others == 1
-        lacks = 0.0
-        if self.busier is not None and whole and not shortfall:
-            lacks = self._unlike(self.busier(policy))
-        return Trial(
-            value, tuple(summaries), tuple(ttft_ms), tuple(e2e_ms), shortfall, whole, lacks
-        )
+        whole = bool(shortfall) or not alone or len(self.windows) + len(self.strays) == 1
+        return Trial(value, tuple(summaries), tuple(ttft_ms), tuple(e2e_ms), shortfall, whole)
 
     def _unlike(self, run: PolicyRun) -> float:
         """How far a day unlike those before stays below the tiers themselves."""
         bar = {name: min(self.goals[name], its) for name, its in targets_of(run).items()}
         return _rounded(below(run.summary, bar))
+
+
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """What came of a value on the busier day."""
+
+    lacks: float
+    cost_usd: float
+
+
+def tuned(
+    policy: Policy,
+    windows: Sequence[Replay],
+    goals: Mapping[str, float],
+    strays: Sequence[Replay] = (),
+    busier: Replay | None = None,
+) -> tuple[Policy, Trial, tuple[Trial, ...]]:
+    """The policy as its ``Tuning`` has it, with room; its trial there, and all that were tried."""
+    tuning = Tuning(policy, windows, goals, strays, busier)
+    tuning.make_room()
+    return tuning.turned, tuning.best, tuning.tried
+
+
+def _best(tried: Sequence[Trial]) -> Trial:
+    meeting = [trial for trial in tried if trial.meets]
+    if meeting:
+        least = min(trial.lacks or 0.0 for trial in meeting)
+        near = [
+            trial for trial in meeting if (trial.lacks or 0.0) <= least + (NEAR if least else 0.0)
+        ]
+        return min(near, key=lambda trial: trial.cost_usd)
+    missing = [trial for trial in tried if trial.shortfall > 0.0]
+    least = min(trial.shortfall for trial in missing)
+    near = [trial for trial in missing if trial.shortfall <= least + NEAR]
+    return min(near, key=lambda trial: trial.cost_per_s)
 
 
 def _rounded(shortfall: float) -> float:

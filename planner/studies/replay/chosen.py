@@ -41,6 +41,7 @@ def policies_chosen(
     if study.hardware.today is not None and "today" not in {policy.name for policy in chosen}:
         chosen.insert(0, policy_of("today"))
     left_out, able = [], []
+    chosen = [policy.told_apart(chosen) for policy in chosen]
     for policy in chosen:
         try:
             check_policy(study, policy.name)

@@ -8,20 +8,18 @@ from functools import cached_property
 
 import numpy as np
 
-from forecasting.demand import REQUESTS
 from planner.errors import ScenarioError
 from planner.studies.planning.planning import flat_at_peak, flat_before
 from planner.studies.progress import Progress, silent
 from planner.studies.random_streams import Stream, generator
 from planner.studies.replay.flat import holds, smallest_flat
-from planner.studies.traffic.busier import Rise, grown, risen, times
+from planner.studies.traffic.busier import Rise, grown, rises, times_by_model
 from planner.studies.traffic.demand import Demand
-from planner.studies.traffic.ranking import ALL
 from planner.studies.traffic.window import DAY_S, Window
 from planner.studies.values import Study
 from simulation.arrays import IntArray
 from simulation.cells import simulate_cell
-from simulation.metrics import summarise
+from simulation.metrics import attainment
 from simulation.policies.flat import Flat
 
 WEEK = 7  # days
@@ -33,6 +31,10 @@ AMPLE = 4  # times the flat fleet at peak: there requests hardly wait for each o
 NONE_BEFORE = (
     "policies: 'flat-before' is sized on the days before, and the traffic has none before the "
     "window; leave it out, or choose a later horizon.start."
+)
+NONE_WANTED = (
+    "policies: 'flat-before' is sized on the days before the window, and none are rehearsed on "
+    "here (rehearse 0); rehearse on 1 to 3."
 )
 HISTORY_BINS = 2  # before its first decision, as of any window
 
@@ -54,8 +56,8 @@ class Goals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Busier:
-    """The ``day``-th of the days before with as many more requests as a day may have; what is
-    forecast there sees them as they come."""
+    """The ``day``-th of the days before with as many more requests of each model as a day may have
+    over the busiest of them for it; what is forecast there sees them as they come."""
 
     rise: Rise
     day: int
@@ -89,26 +91,39 @@ class Earlier:
         return tuple(found)
 
     @property
+    def days(self) -> bool:
+        """Whether they are days before, at the same time of day: not the stretch right before."""
+        start_s = self.study.window.start_s
+        return all((start_s - one.window.start_s) % DAY_S == 0 for one in self.studies)
+
+    @property
     def reserve(self) -> float:
         return reserve_of(len(self.studies))
 
     @cached_property
     def busier(self) -> Busier | None:
-        """The busiest of them with room for growth put to the test; None where the days before tell
-        of none."""
+        """The busiest of them with room for growth of each model put to the test; None where the
+        days before tell of none."""
         if not self.studies:
             return None
         traffic, window = self.study.traffic, self.study.window
-        total = traffic.demand.total(ALL, REQUESTS, lambda key: True)
-        rise = risen(total, window, [one.window for one in self.studies])
+        before = [one.window for one in self.studies]
+        rise = rises(traffic.demand, traffic.models, window, before)
         if rise is None:
             return None
-        rates = [len(one.trace) / one.window.duration_s for one in self.studies]
-        day = int(np.argmax(rates))
+        counts = np.array([
+            np.bincount(one.trace.model, minlength=len(traffic.models)) / one.window.duration_s
+            for one in self.studies
+        ])  # fmt: skip
+        day = int(np.argmax(counts.sum(axis=1)))
         one = self.studies[day]
+        # Each model as many times what it had on its own busiest of them.
+        grows = np.array([growth.times for growth in rise.models])
+        shares = grows * counts.max(axis=0) / np.where(counts[day] > 0, counts[day], np.inf)
         rng = generator(one.settings.seed, Stream.STRAYS)
-        trace = times(one.trace, rise.times, one.window.bin_s, rng)
-        demand = grown(traffic.demand, rise.times, one.window.start_s, one.window.end_s)
+        trace = times_by_model(one.trace, shares, one.window.bin_s, rng)
+        by_name = dict(zip(traffic.models, shares.tolist(), strict=True))
+        demand = grown(traffic.demand, by_name, one.window.start_s, one.window.end_s)
         return Busier(
             rise, day, replace(one, trace=trace, traffic=replace(one.traffic, demand=demand))
         )
@@ -117,7 +132,7 @@ class Earlier:
         """``[pools]`` the smallest flat fleet that meets every tier on all of them, with ``room``
         for growth where there are GPUs for it."""
         if not self.studies:
-            raise ScenarioError(NONE_BEFORE)
+            raise ScenarioError(NONE_BEFORE if self.most else NONE_WANTED)
         if (seed, room) not in self._flat:
             search = self._roomy if room else self._least
             self._flat[seed, room] = search(seed, progress)
@@ -172,7 +187,7 @@ def goals_on(studies: Sequence[Study], seed: int) -> Goals:
             seed=seed,
             duration_s=duration_s,
         )
-        best = summarise(done).slo_attainment
+        best = attainment(done)
         for tier in ample.tiers:
             most = best[tier.name]
             if most is None:

@@ -75,7 +75,7 @@ class FlatFleets:
             seed=self.seed,
             duration_s=study.window.duration_s,
         )
-        return summarise(result)
+        return summarise(result, brief=True)
 
     def _fits(self, counts: IntArray) -> bool:
         hardware = self.study.hardware

@@ -16,6 +16,7 @@ from simulation.cells import per_cell, simulate_cell
 from simulation.fleet import Fleet
 from simulation.metrics import tiers_met
 from simulation.policies.flat import Flat
+from simulation.recovery import BeyondRecovery, Recovery
 from simulation.trace import Trace
 
 
@@ -95,9 +96,19 @@ def _judge(
 
     def met(one: Study, its: Trace, aimed: Fleet, counts: IntArray) -> bool:
         alive()
-        result = simulate_cell(
-            its, aimed, Flat(counts), cells=cells, seed=seed, duration_s=one.window.duration_s
-        )
+        duration_s = one.window.duration_s
+        try:
+            result = simulate_cell(
+                its,
+                aimed,
+                Flat(counts),
+                cells=cells,
+                seed=seed,
+                duration_s=duration_s,
+                watch=Recovery(aimed.tiers, duration_s),
+            )
+        except BeyondRecovery:
+            return False
         return all(tiers_met(result).values())
 
     def meets(counts: IntArray) -> bool:

@@ -24,6 +24,23 @@ from planner.studies.traffic.window import DAY_S
 from planner.studies.values import Study
 
 
+class Loads:
+    """What the plans of one study are made for, each method's forecast made once."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+        self._known: dict[Plan, Load] = {}
+
+    def of(self, plan: Plan, progress: Progress) -> Load:
+        """Times its load factor."""
+        key = replace(plan, load_factor=1.0)
+        if key not in self._known:
+            given = self._study.plan_input
+            given = given.at_once() if plan.periods == ALL else given
+            self._known[key] = forecast_load(given, progress, method=plan.method).load
+        return self._known[key].times(plan.load_factor)
+
+
 def making_of(
     study: Study,
     *,
@@ -32,11 +49,13 @@ def making_of(
     planned: Planned | None = None,
     tests: PressureTests | None = None,
     earlier: Earlier | None = None,
+    loads: Loads | None = None,
 ) -> Making:
-    """``planned``, on the scenario's own forecast, ``tests`` and ``earlier`` save making them
-    again."""
+    """``planned``, on the scenario's own forecast, ``tests``, ``earlier`` and ``loads`` save making
+    them again."""
     tests = tests or PressureTests(study)
     before = earlier or Earlier(study)
+    asked = loads or Loads(study)
     hardware = study.hardware
     means = [(float(isl.mean()), float(osl.mean())) for isl, osl in study.traffic.lengths]
     planning = part(progress, 0.0, 0.5)
@@ -46,10 +65,10 @@ def making_of(
         given = given.at_once() if plan.periods == ALL else given
         known = None
         if planned is None or replace(plan, load_factor=1.0) != Plan():
-            load = forecast_load(given, planning, method=plan.method).load
+            load = asked.of(plan, planning)
         else:
-            load, known = planned.load, planned.plan if plan.load_factor == 1.0 else None
-        load = load.times(plan.load_factor)
+            load = planned.load.times(plan.load_factor)
+            known = planned.plan if plan.load_factor == 1.0 else None
         if given.settings.periods == ALL:
             return by_clock(study, known or plan_load(given, load, planning), load)
         return as_decided(study, Periods.of(given, load), known)
@@ -69,6 +88,8 @@ def making_of(
         planned=following,
         day_before=lambda factor: by_clock(study, *_day_before(study, factor, planning)),
         pressure=tests.at,
+        pressure_among_many=tests.among_many,
+        carries_tps=np.array([study.sizes.pool_tps[m, g] for m, _, g in hardware.pool_index]),
         modules=lambda: modules_of_pools(study),
     )
 

@@ -38,38 +38,43 @@ class PressureTests:
 
     def __init__(self, study: Study) -> None:
         self._study = study
-        self._made: dict[str | float, Pressure] = {}
+        self._made: dict[tuple[str | float, bool], Pressure] = {}
 
-    def at(self, ratio: str | float = FIXED) -> Pressure:
-        ratio = BEST if ratio == OBSERVED else ratio  # one test
-        if ratio not in self._made:
-            self._made[ratio] = pressure_test(self._study, ratio)
-        return self._made[ratio]
+    def at(self, ratio: str | float = FIXED, *, many: bool = False) -> Pressure:
+        asked = BEST if ratio == OBSERVED else ratio, many  # one test
+        if asked not in self._made:
+            self._made[asked] = pressure_test(self._study, *asked)
+        return self._made[asked]
+
+    def among_many(self) -> Pressure:
+        return self.at(BEST, many=True)
 
 
-def pressure_test(study: Study, ratio: str | float = FIXED) -> Pressure:
+def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) -> Pressure:
     """Each pool under Poisson arrivals of the model's own lengths at the rate C(n) of as many
-    instances as run today, up to USUAL_INSTANCES of them. Where prefill and decode are apart, both
-    at once at the rate they carry together: at the fleet's ratio where ``ratio`` is
-    ``fixed``, at the best (D2) where it is ``best`` or ``observed``, else at the number it is."""
+    instances as run today, up to USUAL_INSTANCES of them, or of so many where ``many``. Where
+    prefill and decode are apart, both at once at the rate they carry together: at the fleet's ratio
+    where ``ratio`` is ``fixed``, at the best (D2) where it is ``best`` or ``observed``, else at the
+    number it is."""
     index = study.hardware.pool_index
     out = {name: np.full(len(index), np.nan) for name in (*READ, *GAUGES)}
-    ratios = np.full(len(index), np.nan)
+    ratios, rates = np.full(len(index), np.nan), np.full(len(index), np.nan)
     tested: dict[tuple[int, ...], dict[str, FloatArray]] = {}
     for m in range(len(study.hardware.models)):
         for r in range(len(study.hardware.regions)):
             here = [p for p, place in enumerate(index) if place[:2] == (m, r)]
             for group in _groups(study, here):
-                counts, rate = _unit(study, group, ratio)
+                counts, rate = _unit(study, group, ratio, many)
                 # Regions do not differ in how fast an instance is.
                 kind = (m, *(index[p][2] for p in group), *counts.tolist())
                 if kind not in tested:
                     tested[kind] = _readings(study, group, counts, rate)
                 for name in out:
                     out[name][group] = tested[kind][name]
+                rates[group] = rate * float(study.traffic.lengths[m][0].mean()) / counts
                 if len(group) > 1:
                     ratios[group] = counts[0] / counts[1]
-    return Pressure(out, ratios)
+    return Pressure(out, ratios, rates)
 
 
 def _groups(study: Study, pools: list[int]) -> list[list[int]]:
@@ -89,14 +94,14 @@ def _groups(study: Study, pools: list[int]) -> list[list[int]]:
     return [[p] for p in by_role["both"]] + pairs
 
 
-def _unit(study: Study, group: list[int], ratio: str | float) -> tuple[IntArray, float]:
+def _unit(study: Study, group: list[int], ratio: str | float, many: bool) -> tuple[IntArray, float]:
     """Instances of each of ``group`` to test, and the requests/s that they carry."""
     index, hardware = study.hardware.pool_index, study.hardware
     m = index[group[0]][0]
     mean = float(study.traffic.lengths[m][0].mean())
     today = study.pools(study.today)[group]
     if len(group) == 1:
-        n = int(np.clip(today[0], 1, USUAL_INSTANCES))
+        n = USUAL_INSTANCES if many else int(np.clip(today[0], 1, USUAL_INSTANCES))
         return np.array([n], np.int64), _carried(study, m, index[group[0]][2], n) / mean
     columns = PairColumns(*(index[p][2] for p in group))
     try:

@@ -22,7 +22,7 @@ from planner.studies.replay.beginning import beginning
 from planner.studies.replay.carrying import capacity_table, survives
 from planner.studies.replay.detail import detail_of
 from planner.studies.replay.earlier import Earlier
-from planner.studies.replay.making import making_of
+from planner.studies.replay.making import Loads, making_of
 from planner.studies.replay.modules import module_run
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.settings import settings_of
@@ -69,17 +69,24 @@ def run_policy(
     planned: Planned | None = None,
     tests: PressureTests | None = None,
     earlier: Earlier | None = None,
+    loads: Loads | None = None,
     detailed: bool = True,
     requests: bool = False,
     changed: Callable[[Fleet], Fleet] | None = None,
 ) -> PolicyRun:
-    """Replay one policy. ``planned``, ``tests`` and ``earlier`` save planning, testing and
-    searching again what the caller has already; where it is not ``detailed`` its tables are empty,
-    with ``requests`` a row per request is kept; ``changed`` is the fleet as it would be if
-    something were otherwise."""
+    """Replay one policy. ``planned``, ``tests``, ``earlier`` and ``loads`` save planning, testing,
+    searching and forecasting again what the caller has already; where it is not ``detailed`` its
+    tables are empty and its summary is brief, with ``requests`` a row per request is kept;
+    ``changed`` is the fleet as it would be if something were otherwise."""
     check_policy(study, policy.name)
     making = making_of(
-        study, seed=seed, progress=progress, planned=planned, tests=tests, earlier=earlier
+        study,
+        seed=seed,
+        progress=progress,
+        planned=planned,
+        tests=tests,
+        earlier=earlier,
+        loads=loads,
     )
     ready = policy.ready(making)
     run = part(progress, ready.after, 1.0)
@@ -141,7 +148,7 @@ def replayed(
             capacity=capacity_table(study, result.series, serving),
         )
         lasting = survives(study, result.series, serving)
-    summary = summarise(result)
+    summary = summarise(result, brief=not detailed)
     return PolicyRun(
         policy.key,
         policy.title,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.studies.results.verdict import amount
+from planner.studies.results.equal_slo import amount
 from planner.studies.values import PolicyRun
 
 APART = 0.01  # of the plan's cost, from which on it is said
+CENT = 0.005  # dollars, of rounding
 FOLLOWS = ("lt-i", "lt-h")  # a plan by the clock, on the scenario's own forecast
 
 
@@ -15,17 +16,30 @@ def plan_beside_replay(runs: Sequence[PolicyRun]) -> list[str]:
     """A sentence where the two differ, and why."""
     out = []
     for run in runs:
-        plan, told = run.plan, run.summary
-        if run.name not in FOLLOWS or plan is None:
-            continue
-        says = sum(window.totals.usd for window in plan.windows) * plan.period_s / 3600
-        if abs(told.cost_usd - says) <= APART * says:
+        says, told = plan_says(run), run.summary
+        if says is None:
             continue
         rest = told.cost_usd - told.after_cost_usd - says
+        why = [
+            (told.after_cost_usd, "for work that was left when the window ended"),
+            (rest, "for starts that took longer or less than planned and instances that still "
+             "drained"),
+        ]  # fmt: skip
+        parts = ", ".join(
+            f"{'-' * (usd < 0)}${amount(abs(usd))} {what}" for usd, what in why if abs(usd) >= CENT
+        )
         out.append(
             f"{run.label}: the plan says ${amount(says)} and its replay pays "
-            f"${amount(told.cost_usd)}: ${amount(told.after_cost_usd)} for work that was left when "
-            f"the window ended, {'-' * (rest < 0)}${amount(abs(rest))} for starts that took longer "
-            "or less than planned and instances that still drained."
+            f"${amount(told.cost_usd)}: {parts}."
         )
     return out
+
+
+def plan_says(run: PolicyRun) -> float | None:
+    """The dollars that its plan says, where its replay pays others; None of what has no such
+    plan."""
+    plan = run.plan
+    if run.name not in FOLLOWS or plan is None:
+        return None
+    says = sum(window.totals.usd for window in plan.windows) * plan.period_s / 3600
+    return says if abs(run.summary.cost_usd - says) > APART * says else None

@@ -12,7 +12,7 @@ import polars as pl
 from planner.scenario.build import Hardware
 from planner.studies.plain import moment
 from planner.studies.replicas import REPLICA, Replica, replica_of
-from planner.studies.results.equal_slo import apart, saving
+from planner.studies.results.equal_slo import beside
 from planner.studies.traffic.ranking import day_words, moment_words
 from planner.studies.values import PolicyRun, Study
 from simulation.arrays import IntArray
@@ -58,10 +58,12 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     timetable = _timetable(study, counts, by_itself)
     parts = [
         _what(study, run, counts, by_itself),
-        f"{run.series.ready.sum(axis=0).mean():,.1f} replicas on average",
-        _money(study, run) + _saved(run, base),
+        ""
+        if run.traits.flat
+        else f"{run.series.ready.sum(axis=0).mean():,.1f} replicas on average",
+        _money(study, run) + beside(run, base, usd=False),
         _growth(study),
-        _in_time(run),
+        _in_time(run, study.window.ahead),
         _lost(run),
     ]
     told = "; ".join(part for part in parts if part) + "."
@@ -148,14 +150,20 @@ def _what(study: Study, run: PolicyRun, counts: IntArray, by_itself: bool) -> st
     if by_itself:
         return f"Run {what or 'nothing'} {begins}, and let {run.label} scale from there"
     totals = counts.sum(axis=1)
+    more = ", and more where load asks for it" if run.traits.beyond else ""
+    if run.traits.flat:
+        return f"Run a flat fleet, {what or 'of nothing'}, {begins}, all the time"
     if len(counts) > 1 and (counts != counts[0]).any():
         least, most = int(totals.min()), int(totals.max())
-        return f"Run {what or 'nothing'} {begins}, then by the timetable ({least:,} to {most:,})"
-    return f"Run {what or 'nothing'} {begins}, all the time"
+        when = f"then by the timetable ({least:,} to {most:,})"
+        return f"Run {what or 'nothing'} {begins}, {when}{more}"
+    return f"Run {what or 'nothing'} {begins}, all the time{more}"
 
 
 def _money(study: Study, run: PolicyRun) -> str:
     day = run.summary.cost_usd * DAY_S / study.window.duration_s
+    if study.window.duration_s < DAY_S:
+        return f"${_round(day)} a day at this window's rate (${_short(MONTH * day)} a month)"
     return f"${_round(day)} a day (${_short(MONTH * day)} a month of such days)"
 
 
@@ -170,32 +178,26 @@ def _short(usd: float) -> str:
     return f"{usd:,.0f}"
 
 
-def _saved(run: PolicyRun, base: PolicyRun) -> str:
-    if run is base:
-        return ""
-    share = saving(run, base)
-    than = f"{base.label[:1].lower()}{base.label[1:]}"
-    if share is None:
-        return f", which is not comparable with {than}: it serves much worse or better"
-    equal = " at equal service" if apart(run, base) is not None else ", as well served"
-    if abs(share) < 0.005:
-        return f", as much as {than}{equal}"
-    return f", {abs(share):.0%} {'less' if share > 0 else 'more'} than {than}{equal}"
-
-
 def _growth(study: Study) -> str:
     window = study.window
     return f"for {window.growth.words} of the forecast" if window.ahead and window.growth else ""
 
 
-def _in_time(run: PolicyRun) -> str:
+def _in_time(run: PolicyRun, ahead: bool) -> str:
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     told = [
-        f"{share:.1%} of {tier} ({100 * targets[tier]:.4g}% asked)"
+        f"{_share(share)} of {tier} ({100 * targets[tier]:.4g}% asked)"
         for tier, share in run.summary.slo_attainment.items()
         if share is not None
     ]
-    return f"in time {', '.join(told)}" if told else ""
+    supposed = " if demand is as forecast" if ahead else ""  # requests are drawn around its mean
+    return f"in time {', '.join(told)}{supposed}" if told else ""
+
+
+def _share(share: float) -> str:
+    """In per cent; what is not all is never rounded to all."""
+    told = f"{share:.1%}"
+    return "over 99.9%" if told == "100.0%" and share < 1 else told
 
 
 def missed(run: PolicyRun) -> str:

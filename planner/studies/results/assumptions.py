@@ -21,7 +21,7 @@ from planner.studies.traffic.window import Window
 from planner.studies.values import Study
 from simulation.fleet import Tier
 from simulation.performance.compiled_graph import GraphProfile
-from simulation.performance.profile import Profile
+from simulation.performance.profile import Profile, provenance_at
 from simulation.performance.specs import Provenance
 from simulation.sizing.queueing import largest_rate
 from simulation.synthesis import SampledLength
@@ -50,7 +50,7 @@ def assumptions_of(study: Study) -> tuple[Assumption, ...]:
     found = (
         *_traffic(study),
         *_tiers(study.hardware.tiers),
-        *_speeds(study.hardware),
+        *_speeds(study),
         *_serving(study.hardware),
         *_places(study.hardware, sources),
         *_fleet(study),
@@ -180,13 +180,16 @@ def _tiers(tiers: Sequence[Tier]) -> Iterator[Assumption]:
         yield Assumption(f"Limits of {tier.name}", value, ASSUMED, "scenario", f"tiers[{i}]")
 
 
-def _speeds(hardware: Hardware) -> Iterator[Assumption]:
+def _speeds(study: Study) -> Iterator[Assumption]:
+    hardware, sizes = study.hardware, study.sizes
     for (m, g), profile in hardware.profiles.items():
         section, column = hardware.sections[m, g], hardware.columns[g]
         if column.spot:  # the same machine under another contract
             continue
         name = f"{hardware.models[m].name} on {arrangement(section, profile)}"  # in every role
         error, source = stated_error(profile), profile.provenance
+        if (m, g) in sizes.capacity:
+            source = provenance_at(profile, sizes.outside((m, g)))
         known = UNCHECKED if error is None else f"error {error.value:.1%} ({error.basis})"
         value = f"{profile.kind} profile, {known}"
         yield Assumption(f"Speed of {name}", value, source.kind, source.source, "profiles")

@@ -1,19 +1,22 @@
 """Which policy to take, by what is wanted (methods.md D7, X1; HeteroScale, Algorithm 1).
 
 Every candidate can be run and has been replayed on the same requests, those of the days before
-where there are any; what is left is to choose by objective, the simplest of those that do about as
-well.
+where there are any; what is left is to choose by objective. A fleet that never moves is left only
+for what saves more than chance; of those that do about as well what still does when answers grow
+is taken, and of these the simplest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from planner.policies.registry import simplicity
+from planner.studies.rehearsal.evidence import CENT, least, saved, simple, worth_taking
 from planner.studies.rehearsal.rehearsal import Part, Rehearsal, Tried
 from planner.studies.rehearsal.tuning import TIE, below, slowest, targets_of
 from planner.studies.replay.earlier import NEAR
+from planner.studies.results.equal_slo import amount
 from planner.studies.values import PolicyRun
 
 DAYS_BEFORE, WINDOW = "days before", "the window itself"  # what a choice was made on
@@ -39,6 +42,9 @@ class Candidate:
     values: dict[str, float | None]  # by objective
     meets: bool
     shortfall: float
+    lasts: bool = False  # known to do on harder days too; only what costs least was tried there
+    at_least: bool = False  # room for growth was not tried, and would cost no less
+    paid: Tried | None = None  # on the days before, where it was chosen there
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,7 @@ class Recommendation:
     value: float | None
     unit: str
     reason: str
+    unproven: str = ""  # what was cheaper, and why that is no reason to take it
 
 
 def _per_mtok(gpu_hours: float, tokens: int) -> float | None:
@@ -83,6 +90,7 @@ OBJECTIVES = (
         lambda run: slowest(run, "e2e_ms"), lambda its: its.e2e_ms,
     ),
 )  # fmt: skip
+COST = OBJECTIVES[0]
 
 
 def candidates(
@@ -91,20 +99,46 @@ def candidates(
     """The policies that can be run, by their rehearsal where there was one, else by the window, and
     which of the two. Neither what is sized in hindsight nor what is told what came is among
     them."""
-    able = [run for run in runs if not run.traits.knows_what_came and run.summary.arrived]
+    runs = [run for run in runs if not run.traits.knows_what_came and run.summary.arrived]
     if rehearsal is not None:
-        parts = [(run, its) for run in able if (its := rehearsal.of(run.name)) is not None]
+        parts = [(run, its) for run in runs if (its := rehearsal.of(run.name)) is not None]
         if parts:
             # Where none has room for growth, what met the tiers without is still the better.
             roomy = any(its.does for _, its in parts)
-            return tuple(_rehearsed(run, its, roomy) for run, its in parts), DAYS_BEFORE
-    return tuple(_replayed(run) for run in able), WINDOW
+            lasting = {one.policy for one in rehearsal.longer if one.meets}
+            asked = rehearsal.room is not None
+            able = tuple(_rehearsed(its, roomy, lasting, asked) for _, its in parts)
+            return able, DAYS_BEFORE
+    return tuple(_replayed(run) for run in runs), WINDOW
 
 
-def _rehearsed(run: PolicyRun, its: Part, roomy: bool) -> Candidate:
+def leading(parts: Sequence[Part]) -> set[str]:
+    """Of policies rehearsed, room for growth tried or not, those that a recommendation for any
+    objective would name as things stand: the best, a simpler one that does about as well, and the
+    fleet that they are held against. What is known to do on harder days is among them for having
+    been tried there."""
+    roomy = any(its.does for its in parts)
+    field, meets = _field([_rehearsed(its, roomy) for its in parts])
+    found: set[str] = set()
+    for objective in OBJECTIVES:
+        valued = _valued(field, objective)
+        if objective is COST and meets:
+            valued, flat = _proven(valued, days=False)
+            found |= set() if flat is None else {flat.policy}
+        if valued:
+            found |= {one.policy for one in _best(valued)[:2]}
+    return found
+
+
+def _rehearsed(
+    its: Part, roomy: bool, lasting: Collection[str] = (), asked: bool = False
+) -> Candidate:
     values = {one.name: one.rehearsed(its.chosen) for one in OBJECTIVES}
     meets = its.does if roomy else its.meets
-    return Candidate(run.name, run.label, values, meets, its.shortfall)
+    lasts, untried = its.policy in lasting, asked and meets and its.chosen.room is None
+    return Candidate(
+        its.policy, its.label, values, meets, its.shortfall, lasts, untried, its.chosen
+    )
 
 
 def _replayed(run: PolicyRun) -> Candidate:
@@ -114,52 +148,113 @@ def _replayed(run: PolicyRun) -> Candidate:
 
 
 def recommend(
-    runs: Sequence[PolicyRun], able: Sequence[Candidate], on: str
+    runs: Sequence[PolicyRun], able: Sequence[Candidate], on: str, *, days: bool = True
 ) -> tuple[Recommendation, ...]:
     """One recommendation per objective, among the candidates that meet every tier; where none does,
-    among those that come nearest to it."""
+    among those that come nearest to it. ``days``: as of ``worth_taking``."""
     if not able:
         return ()
-    meeting = [one for one in able if one.meets]
-    least = min(one.shortfall for one in able)
-    field = meeting or [one for one in able if one.shortfall <= least + NEAR]
+    field, meets = _field(able)
     best = []
     for objective in OBJECTIVES:
-        valued = [
-            (value, one) for one in field if (value := one.values[objective.name]) is not None
-        ]
+        valued = _valued(field, objective)
         if valued:
-            chosen, why = _choose(objective, valued, bool(meeting), len(able))
+            chosen, why, unproven = _choose(objective, valued, meets, len(able), days)
             run = next(run for run in runs if run.name == chosen.policy)
             if on == DAYS_BEFORE:
                 why += "; on the days before"
             value = objective.value(run)
             words = Recommendation(
-                objective.name, run.name, run.label, value, objective.unit, f"{why}."
+                objective.name, run.name, run.label, value, objective.unit, f"{why}.", unproven
             )
             best.append(words)
     return tuple(best)
 
 
-def _choose(
-    objective: Objective, valued: list[tuple[float, Candidate]], meets: bool, tried: int
-) -> tuple[Candidate, str]:
+Valued = list[tuple[float, Candidate]]
+
+
+def _field(able: Sequence[Candidate]) -> tuple[list[Candidate], bool]:
+    """What is chosen among, and whether it meets every tier."""
+    meeting = [one for one in able if one.meets]
+    least = min((one.shortfall for one in able), default=0.0)
+    return meeting or [one for one in able if one.shortfall <= least + NEAR], bool(meeting)
+
+
+def _valued(field: Sequence[Candidate], objective: Objective) -> Valued:
+    return [(value, one) for one in field if (value := one.values[objective.name]) is not None]
+
+
+def _best(valued: Valued) -> tuple[Candidate, Candidate, Valued]:
+    """The best, the simplest of those that do about as well, and those."""
     best_value, best = min(valued, key=lambda pair: (pair[0], _complexity(pair[1])))
     near = [pair for pair in valued if pair[0] <= best_value * (1 + TIE)]
-    value, one = min(near, key=lambda pair: (_complexity(pair[1]), pair[0]))
+    return best, _simplest(near), near
+
+
+def _simplest(near: Valued) -> Candidate:
+    return min(near, key=lambda pair: (_complexity(pair[1]), pair[0]))[1]
+
+
+def _proven(valued: Valued, days: bool) -> tuple[Valued, Candidate | None]:
+    """Those that are worth leaving a fleet that never moves for, and that fleet; all and None where
+    there is no such fleet, or nothing was rehearsed."""
+    paid = {one.policy: one.paid for _, one in valued if one.paid is not None}
+    worth, held = worth_taking(paid, days=days), simple(paid)
+    flat = next((one for _, one in valued if one.policy == held), None)
+    return [pair for pair in valued if flat is None or pair[1].policy in worth], flat
+
+
+def _unproven(every: Valued, proven: Valued, flat: Candidate) -> str:
+    """Of what was cheaper than all that is worth taking, the cheapest: by how much, and why that is
+    no reason."""
+    cheapest = min(usd for usd, _ in proven)
+    over = [pair for pair in every if pair not in proven and pair[0] < cheapest - CENT]
+    if not over:
+        return ""
+    _, one = min(over, key=lambda pair: pair[0])
+    assert one.paid is not None
+    assert flat.paid is not None
+    windows, usd = len(flat.paid.costs_usd), saved(one.paid, flat.paid)
+    told = f"{one.label} was ${amount(usd)} cheaper"
+    if usd >= least(flat.paid):
+        return f"{told}, but dearer on one of the {windows}"
+    unlike = "it" if windows == 1 else "all of them"
+    return (
+        f"{told}, too little to tell: on a window unlike {unlike}, a chance of 1 in {windows + 1}, "
+        f"an instance too many outweighs what is less than ${amount(least(flat.paid))}"
+    )
+
+
+def _choose(
+    objective: Objective, every: Valued, meets: bool, tried: int, days: bool
+) -> tuple[Candidate, str, str]:
+    valued, unproven = every, ""
+    if objective is COST and meets:
+        valued, flat = _proven(every, days)
+        unproven = "" if flat is None else _unproven(every, valued, flat)
+    best, simplest, near = _best(valued)
+    # What holds on harder days and costs no more is taken, be it less simple.
+    sure = [pair for pair in near if pair[1].lasts] if objective is COST else []
+    one = _simplest(sure) if sure else simplest
+    value = one.values[objective.name]
     among = (
-        f"{len(valued)} of {tried} policies that can be run meet every tier"
+        f"{len(every)} of {tried} policies that can be run meet every tier"
         if meets
         else "no policy that can be run meets every tier; these fall short least"
     )
     why = f"{objective.words}, {among}"
-    if one is not best:
-        why += f"; {best.label} does no more than {TIE:.0%} better and is less simple"
+    if sure and simplest is not one and not simplest.lasts:
+        why += f"; {simplest.label} is simpler at about that, and does not follow longer answers"
+    elif one is not best:
+        less = "does not follow longer answers" if sure and not best.lasts else "is less simple"
+        why += f"; {best.label} does no more than {TIE:.0%} better and {less}"
     elif len(valued) > 1:
         second, other = min(((v, r) for v, r in valued if r is not one), key=lambda pair: pair[0])
-        if value > 0 and second > value * (1 + TIE):
-            why += f"; next is {other.label}, {second / value - 1:.0%} more"
-    return one, why
+        if value and second > value * (1 + TIE):
+            bound = "at least " if other.at_least else ""
+            why += f"; next is {other.label}, {bound}{second / value - 1:.0%} more"
+    return one, f"{why}; {unproven}" if unproven else why, unproven
 
 
 def _complexity(one: Candidate) -> tuple[tuple[int, int], str]:

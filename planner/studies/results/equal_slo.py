@@ -3,6 +3,7 @@ one that it is held against."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.studies.replay.equal import EQUAL_SLO
@@ -61,15 +62,64 @@ def saving(run: PolicyRun, base: PolicyRun) -> float | None:
     return 1 - run.summary.cost_usd / base.summary.cost_usd if base.summary.cost_usd else None
 
 
-def words(unequal: EqualSlo) -> str:
-    """For a sentence that has said what the one costs less or more than the other."""
-    seen = (
-        f"of {unequal.tier} {unequal.attainment:.1%} are in time against "
-        f"{unequal.baseline_attainment:.1%}"
+def beside(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
+    """What the one costs less or more than the other, after a comma, as paid (``usd``: in dollars
+    too) and, where they do not serve equally well, at equal service: the one sentence on it, so
+    that no two say different things. The word stands by what nobody can run."""
+    if run is base:
+        return ""
+    saved = base.summary.cost_usd - run.summary.cost_usd
+    told = "as much as"
+    if abs(saved) > _nothing(base):
+        share = f"{abs(saved) / base.summary.cost_usd:.0%}" if base.summary.cost_usd else ""
+        dollars = f"${amount(abs(saved))}"
+        told = (f"{dollars} ({share})" if share else dollars) if usd or not share else share
+        told = f"{told} {'less' if saved > 0 else 'more'} than"
+    unequal = equal_slo(run, base)
+    word = hindsight(base)
+    if word and run.traits.flat and base.traits.flat:  # how many is all that sets them apart
+        word = f"{_instances(base)}, {word}"
+    notes = [word, *_unequal(unequal, base)]
+    told_of = f" ({'; '.join(note for note in notes if note)})" if any(notes) else ""
+    equal = ", as well served" if unequal is None and base.meets_slo else ""
+    return f", {told} {base.label[:1].lower()}{base.label[1:]}{told_of}{equal}"
+
+
+def hindsight(run: PolicyRun) -> str:
+    """The word on what nobody can run."""
+    if run.traits.clairvoyant:
+        return "told what came"
+    return "sized in hindsight" if run.traits.hindsight else ""
+
+
+def _instances(run: PolicyRun) -> str:
+    count = sum(pool.initial for pool in run.fleet.pools)
+    return f"{count:,} instance{'s' * (count != 1)}"
+
+
+def amount(value: float) -> str:
+    """A figure for a sentence: cents below a thousand, none above."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.2f}"
+
+
+def _unequal(unequal: EqualSlo | None, base: PolicyRun) -> Iterator[str]:
+    if not base.meets_slo:
+        yield "it misses a tier"
+    if unequal is None:
+        return
+    yield (
+        f"there {unequal.baseline_attainment:.1%} of {unequal.tier} are in time, here "
+        f"{unequal.attainment:.1%}"
     )
     if unequal.saving is None:
-        return f"{seen}, and no flat fleet tells what that is worth"
-    if abs(unequal.saving) < NOTHING:
-        return f"{seen}; at equal attainment it costs as much"
-    than = "less" if unequal.saving >= 0 else "more"
-    return f"{seen}; at equal attainment it is {abs(unequal.saving):.0%} {than}"
+        yield "no flat fleet tells what that is worth"
+    elif abs(unequal.saving) < NOTHING:
+        yield "at equal service as much"
+    else:
+        than = "less" if unequal.saving >= 0 else "more"
+        yield f"at equal service {abs(unequal.saving):.0%} {than}"
+
+
+def _nothing(base: PolicyRun) -> float:
+    """Dollars that are as much: half a cent, or what a share would round to nothing."""
+    return max(0.005, NOTHING * base.summary.cost_usd)

@@ -30,7 +30,7 @@ from planner.studies.traffic.ranking import WindowRank, window_rank
 from planner.studies.traffic.traffic import MEASURED, Traffic
 from planner.studies.traffic.window import Window
 from planner.studies.values import Study
-from simulation.arrays import FloatArray
+from simulation.performance.profile import provenance_at
 from simulation.sizing.capacity import Capacity
 
 
@@ -237,24 +237,37 @@ def growth_noted(window: Window) -> list[str]:
 
 def sized_replicas(sizes: Sizes, hardware: Hardware) -> tuple[SizedReplica, ...]:
     return tuple(
-        _sized(hardware, m, g, tier, capacity, sizes.pool_tps[m, g])
-        for (m, g), (tier, capacity) in sizes.capacity.items()
+        _sized(hardware, at, tier, capacity, sizes)
+        for at, (tier, capacity) in sizes.capacity.items()
     )
 
 
+def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
+    """Of the hardware; a speed that is not measured as far as its sizes go is no measured fact."""
+    speeds = {}
+    for at, profile in hardware.profiles.items():
+        if at in sizes.capacity:
+            what = f"Speed of {profile.model} on {profile.tp} x {profile.gpu}"
+            found = provenance_at(profile, sizes.outside(at))
+            if found != profile.provenance or (what, profile.provenance) not in speeds:
+                speeds[what, profile.provenance] = found
+    known = hardware.provenance
+    return facts_of((what, speeds.get((what, source), source)) for what, source in known)
+
+
 def _sized(
-    hardware: Hardware, m: int, g: int, tier: str, capacity: Capacity, pool_tps: FloatArray
+    hardware: Hardware, at: tuple[int, int], tier: str, capacity: Capacity, sizes: Sizes
 ) -> SizedReplica:
-    source = hardware.profiles[m, g].provenance
+    source = provenance_at(hardware.profiles[at], sizes.outside(at))
     return SizedReplica(
-        replica=replica_of(hardware, m, g),
+        replica=replica_of(hardware, *at),
         max_rps=capacity.max_rps,
         input_tps=capacity.input_tps,
         ttft_ms=milliseconds(capacity.ttft_s),
         tbt_ms=milliseconds(capacity.tbt_s),
         bound_by=capacity.bound_by,
         tier=tier,
-        pool_tps=tuple(float(tps) for tps in pool_tps),
+        pool_tps=tuple(float(tps) for tps in sizes.pool_tps[at]),
         provenance=source.kind,
         source=source.source,
     )
@@ -266,7 +279,7 @@ def provenance_of(study: Study) -> tuple[Fact, ...]:
     if study.hardware.today is None:
         known.append(Fact("Today's fleet", "assumed", today_stands_in(study.before.seconds)))
     return (
-        *facts_of(study.hardware.provenance),
+        *facts_at(study.hardware, study.sizes),
         *known,
         Fact(
             "Replicas, latencies, GPU-hours, energy, cost, carbon",

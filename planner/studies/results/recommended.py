@@ -96,7 +96,10 @@ def recommended_plan(
     )
     attained = None if verified is None else verified.summary.slo_attainment
     if attained is None:
-        told += " It was not replayed, so what it attains is not known; verify it, or compare."
+        told += (
+            " It was not replayed, so what it attains is not known; verify it. A comparison also "
+            "tries on the days before how much of this is needed, and may take less or more."
+        )
     else:
         shares = ", ".join(f"{share:.1%} of {t}" for t, share in attained.items() if share)
         told += f" Replayed on the window's requests: {shares or 'nothing'} in time."
@@ -114,8 +117,13 @@ def recommended_plan(
 
 
 def recommended_of(
-    run: PolicyRun, runs: Sequence[PolicyRun], rehearsal: Rehearsal | None, on: str
+    run: PolicyRun,
+    runs: Sequence[PolicyRun],
+    rehearsal: Rehearsal | None,
+    on: str,
+    unproven: str = "",
 ) -> Recommended:
+    """``unproven``: what was cheaper on the days before, and why that is no reason to take it."""
     its = rehearsal.of(run.name) if rehearsal is not None and on == DAYS_BEFORE else None
     parameters = {}
     if its is not None and its.parameter is not None and its.value is not None:
@@ -136,7 +144,7 @@ def recommended_of(
             )
             for pool in run.fleet.pools
         ),
-        sentence=_sentence(run, rehearsal, parameters, on),
+        sentence=_sentence(run, rehearsal, parameters, on, unproven),
         chosen_on=on,
         windows=rehearsal.windows if its is not None and rehearsal is not None else (),
         rehearsed=None if its is None else its.chosen,
@@ -161,7 +169,11 @@ def recommended_of(
 
 
 def _sentence(
-    run: PolicyRun, rehearsal: Rehearsal | None, parameters: dict[str, float], on: str
+    run: PolicyRun,
+    rehearsal: Rehearsal | None,
+    parameters: dict[str, float],
+    on: str,
+    unproven: str,
 ) -> str:
     what = f"{run.label[:1].lower()}{run.label[1:]}" if run.traits.flat else run.label
     if run.traits.flat:
@@ -178,9 +190,16 @@ def _sentence(
     where = "the window before" if days == 1 else f"the {days} windows before"
     tried = f"{len(rehearsal.policies)} policies that can be run"
     if its is not None and its.meets:
-        met = f"on {where} it met every tier at the least cost of {tried}"
-        return f"Take {what}{told}: {met}{_room(its, rehearsal)}."
+        met = f"on {where} it met every tier"
+        cost = f" at the least cost of {tried}" if not unproven else ""
+        more = f"{_room(its, rehearsal)}{_lasts(run.name, rehearsal)}"
+        return f"Take {what}{told}: {met}{cost}{more}{f'; {unproven}' if unproven else ''}."
     return f"Take {what}{told}: on {where} none of {tried} met every tier, and it came nearest."
+
+
+def _lasts(policy: str, rehearsal: Rehearsal) -> str:
+    own = next((one for one in rehearsal.longer if one.policy == policy and one.meets), None)
+    return "" if own is None else f"; with answers {own.times:g} times as long it does too"
 
 
 def _room(its: Part, rehearsal: Rehearsal) -> str:
@@ -189,8 +208,12 @@ def _room(its: Part, rehearsal: Rehearsal) -> str:
     if room is None:
         return ""
     grown = f"{room.times:.2f} times the requests of the busiest of them"
+    if len(room.models) > 1:
+        grown = f"up to {room.times:.2f} times what a model had on the busiest of them for it"
     if not room.had:
         return f"; with {grown}, as {room.days} days before had, none would have"
+    if its.chosen.room is None:  # nothing about to be taken had to be left out when it was chosen
+        return f"; whether it has room for {grown} was not tried"
     more = its.chosen.cost_usd / room.cost_usd - 1 if room.cost_usd else 0.0
     what = f", with room for {grown}, as much as {room.days} days before tell a day may have"
     if more <= NOTHING:

@@ -11,16 +11,25 @@ from planner.studies.checks.confidence import Sure
 from planner.studies.plain import COLUMNS, KEY
 from planner.studies.rehearsal.rehearsal import Rehearsal
 from planner.studies.rehearsal.tuning import below, targets_of
+from planner.studies.results.accounts import plan_says
 from planner.studies.results.answer import Answer, missed
 from planner.studies.results.curation import DAYS_BEFORE, Recommendation, candidates, recommend
-from planner.studies.results.equal_slo import EqualSlo, apart, equal_slo, saving, words
+from planner.studies.results.equal_slo import (
+    NOTHING,
+    EqualSlo,
+    amount,
+    apart,
+    beside,
+    equal_slo,
+    saving,
+)
 from planner.studies.results.figures import BY_NAME
 from planner.studies.results.recommended import Recommended, recommended_of
 from planner.studies.values import PolicyRun
+from simulation.performance.profile import BEYOND
 
 MOVES = 100  # after every fleet that does not
 AFTER = 0.01  # share of the cost after the window from which on it is said
-BEYOND = 0.01  # share of iterations outside the measured range from which on it is said
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +43,7 @@ class PolicyComparison:
     baseline: str
     headline: str
     warnings: tuple[str, ...]
-    flat_wins: bool  # a flat fleet beats the plan: the first warning says so, before the headline
+    flat_wins: bool  # a flat fleet beats the plan: the headline says so, else the first warning
     # Those that do not serve as well as the baseline, or better, at its attainment.
     equal_slo: tuple[EqualSlo, ...] = ()
     recommended: Recommended | None = None  # what to take: None where nothing that ran can be
@@ -46,13 +55,16 @@ class PolicyComparison:
         return replace(self, recommended=replace(self.recommended, sure=sure))
 
     def saying(self, answer: Answer) -> PolicyComparison:
-        """With the recommendation as what to do; what it was chosen by stands beside it."""
+        """With the recommendation as what to do; what it was chosen by stands beside it, and the
+        headline leaves out what the answer says."""
         take = self.recommended
         assert take is not None
         told = replace(
             take, sentence=answer.sentence, why=take.sentence, timetable=answer.timetable
         )
-        return replace(self, recommended=told)
+        by_name = {run.name: run for run in self.runs}
+        headline = _headline(by_name, take, self.baseline, answered=True)
+        return replace(self, recommended=told, headline=headline)
 
     def run(self, name: str) -> PolicyRun:
         return next(run for run in self.runs if run.name == name)
@@ -79,15 +91,18 @@ def compare(
         if baseline not in (None, chosen)
         else []
     )
-    flat_wins = _flat_wins(by_name)
     able, on = candidates(runs, rehearsal)
-    by_objective = recommend(runs, able, on)
+    by_objective = recommend(runs, able, on, days=rehearsal is None or rehearsal.days)
     take = by_name[by_objective[0].policy] if by_objective else None
     base = by_name[chosen]
+    plan = _planned(by_name, take)
+    flat_wins = _flat_wins(by_name, plan)
+    still = take is not None and take.traits.flat  # then the headline says it, and first
     recommended = None
     if take is not None:
         recommended = replace(
-            recommended_of(take, runs, rehearsal, on), equal_slo_saving=saving(take, base)
+            recommended_of(take, runs, rehearsal, on, by_objective[0].unproven),
+            equal_slo_saving=saving(take, base),
         )
     asked = [run for run in runs if run.asked]
     return PolicyComparison(
@@ -97,10 +112,10 @@ def compare(
         baseline=chosen,
         headline=_headline(by_name, recommended, chosen),
         warnings=(
-            *flat_wins,
+            *([] if still else flat_wins),
             *(_would_have(runs, take) if on == DAYS_BEFORE else ()),
-            *_still(by_name),
-            *_misses(asked),
+            *([] if still else _still(plan)),
+            *_misses([run for run in asked if run is not take]),  # that, the headline says
             *_lost(asked),
             *_left(asked),
             *_beyond_measurements(runs),
@@ -140,8 +155,15 @@ def _stirs(run: PolicyRun) -> int:
     return 1 + run.traits.complexity if run.traits.hindsight else 0
 
 
-def _headline(by_name: dict[str, PolicyRun], recommended: Recommended | None, baseline: str) -> str:
-    """What to take, what it does in the window, and what that saves."""
+def _headline(
+    by_name: dict[str, PolicyRun],
+    recommended: Recommended | None,
+    baseline: str,
+    *,
+    answered: bool = False,
+) -> str:
+    """What to take, what it does in the window, and what that saves; ``answered``: beside an answer
+    that says what it saves, and which tiers it misses."""
     if not any(run.summary.arrived for run in by_name.values()):
         return "No request arrives in this window, so there is nothing to compare; choose another."
     if recommended is None:
@@ -157,49 +179,51 @@ def _headline(by_name: dict[str, PolicyRun], recommended: Recommended | None, ba
             f"{shortfall(best) * 100:.2g} points short; add capacity or loosen a limit."
         )
     spent = f"{hours(best.summary.gpu_hours)} GPU-hours for ${amount(best.summary.cost_usd)}"
-    saved = against(best, base)
+    saved = "" if answered else beside(best, base, usd=True)
+    unsure = _unsure(recommended)
     if before:
         said = "In this window it meets every tier" if best.meets_slo else "In this window"
-        told = f"{recommended.sentence} {said}: {spent}{saved}."
-        return " ".join(part for part in (missed(best), told) if part)
+        told = f"{recommended.sentence} {said}: {spent}{saved}.{unsure}"
+        return " ".join(part for part in ("" if answered else missed(best), told) if part)
     if best.name == baseline:
-        return f"{best.label} is the cheapest to run that meets every tier: {spent}."
-    return f"{best.label} meets every tier at the least cost: {spent}{saved}."
+        return f"{best.label} is the cheapest to run that meets every tier: {spent}.{unsure}"
+    return f"{best.label} meets every tier at the least cost: {spent}{saved}.{unsure}"
 
 
-def against(best: PolicyRun, base: PolicyRun) -> str:
-    """What the one costs less or more than the other, after a comma."""
-    if best is base:
+def _unsure(recommended: Recommended) -> str:
+    """What would make it miss a tier that it meets here."""
+    if not recommended.meets_slo:
         return ""
-    saved = base.summary.cost_usd - best.summary.cost_usd
-    unequal = equal_slo(best, base)
-    which = "does not serve equally well" if base.meets_slo else "misses a tier"
-    served = "" if unequal is None else f", which {which}: {words(unequal)}"
-    if round(saved, 2) > 0:
-        share = saved / base.summary.cost_usd
-        return f", ${amount(saved)} ({share:.0%}) less than {_lower(base.label)}{served}"
-    if round(saved, 2) < 0:
-        why = "" if base.meets_slo else ", which misses a tier"
-        return f", ${amount(-saved)} more than {_lower(base.label)}{served or why}"
-    return f", as much as {_lower(base.label)}{served}"
+    told = [
+        f"{one.what} ("
+        + ", ".join(f"{share:.1%} of {t}" for t, share in one.attainment.items() if share)
+        + " in time)"
+        for one in recommended.sure
+        if not one.meets_slo
+    ]
+    return f" It is not sure: it misses a tier with {' and with '.join(told)}." if told else ""
 
 
-def _planned(by_name: dict[str, PolicyRun]) -> PolicyRun | None:
-    """The run that sentences call the plan; of several of one kind the best. A plan that only
-    stands beside others as a baseline is none."""
+def _planned(by_name: dict[str, PolicyRun], take: PolicyRun | None) -> PolicyRun | None:
+    """The run that sentences call the plan: what is recommended, where that follows one, so that no
+    sentence speaks of another; else the best of those asked for. A plan that only stands beside
+    others as a baseline is none."""
+    if take is not None and take.traits.plan is not None:
+        return take
     asked = [run for run in by_name.values() if run.asked]
     name = the_plan(run.name for run in sorted(asked, key=_rank))
     return None if name is None else by_name[name]
 
 
 def _never_moves(run: PolicyRun) -> bool:
-    """A plan that asks for the same fleet in every period."""
-    return run.plan is not None and bool((run.plan.target == run.plan.target[0]).all())
+    """A plan that asks for the same fleet in every period, and has no rule beside it."""
+    if run.plan is None or run.traits.beyond:
+        return False
+    return bool((run.plan.target == run.plan.target[0]).all())
 
 
-def _flat_wins(by_name: dict[str, PolicyRun]) -> list[str]:
+def _flat_wins(by_name: dict[str, PolicyRun], planned: PolicyRun | None) -> list[str]:
     """A plan that a flat fleet beats says so (X1), before anything else."""
-    planned = _planned(by_name)
     if planned is None or not planned.summary.arrived:
         return []
     ties = _never_moves(planned)  # then a flat fleet of that cost is the plan, and beats nothing
@@ -251,8 +275,7 @@ def _in_worst_hour(run: PolicyRun, tier: str) -> str:
     return "" if share is None else f" ({share:.1%} in its worst hour)"
 
 
-def _still(by_name: dict[str, PolicyRun]) -> list[str]:
-    planned = _planned(by_name)
+def _still(planned: PolicyRun | None) -> list[str]:
     if planned is None or not planned.meets_slo or not _never_moves(planned):
         return []
     return ["The plan never moves: a flat fleet of the same size does what it does."]
@@ -289,25 +312,30 @@ def _misses(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def _lost(runs: Sequence[PolicyRun]) -> list[str]:
-    out = []
+    """What was lost, once of all policies that lost the same."""
+    labels: dict[str, list[str]] = {}
     for run in runs:
         left = run.summary.rejected + run.summary.unfinished
         if left:
             reasons = "; ".join(f"{n:,} {why}" for why, n in run.summary.reject_reasons.items())
-            out.append(
-                f"{run.label}: of {run.summary.arrived:,} requests {run.summary.rejected:,} were "
+            lost = (
+                f"of {run.summary.arrived:,} requests {run.summary.rejected:,} were "
                 f"rejected{f' ({reasons})' if reasons else ''} and {run.summary.unfinished:,} "
                 "did not finish."
             )
-    return out
+            labels.setdefault(lost, []).append(run.label)
+    return [
+        f"{label}{f' and {len(others)} more, each' if others else ''}: {lost}"
+        for lost, (label, *others) in labels.items()
+    ]
 
 
 def _left(runs: Sequence[PolicyRun]) -> list[str]:
-    """Work that the window left, and what it cost."""
+    """Work that the window left, and what it cost, where its plan does not tell that already."""
     out = []
     for run in runs:
         told = run.summary
-        if told.after_cost_usd > AFTER * told.cost_usd:
+        if told.after_cost_usd > AFTER * told.cost_usd and plan_says(run) is None:
             out.append(
                 f"{run.label}: ${amount(told.after_cost_usd)} of its ${amount(told.cost_usd)} is "
                 "for work that was left when the window ended."
@@ -339,7 +367,13 @@ def _on_harder_days(recommended: Recommended, rehearsal: Rehearsal) -> Iterator[
         yield f"{said}; of what met every tier on the days before nothing would have done."
         return
     more = best.cost_usd / own.cost_usd - 1 if own.cost_usd else 0.0
-    yield f"{said}. Where that may happen take {best.label}, which does then: {more:.0%} more."
+    costs = f"{abs(more):.0%} {'more' if more > 0 else 'less'}"
+    if abs(more) < NOTHING:
+        costs = "as much"
+    yield (
+        f"{said}. Where that may happen take {best.label}, which does then: {costs} on the days "
+        "before."
+    )
 
 
 def _beyond_measurements(runs: Sequence[PolicyRun]) -> list[str]:
@@ -355,11 +389,6 @@ def _beyond_measurements(runs: Sequence[PolicyRun]) -> list[str]:
         f"{worst.label}: {share(worst):.0%} of iterations ran outside the rows their profiles were "
         "measured on; their times are extrapolated."
     ]
-
-
-def amount(value: float) -> str:
-    """A figure for a sentence: cents below a thousand, none above."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.2f}"
 
 
 def hours(value: float) -> str:

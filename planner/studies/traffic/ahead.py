@@ -15,6 +15,11 @@ from planner.studies.traffic.window import Window
 from simulation.synthesis import EmpiricalLengths
 from simulation.trace import Trace
 
+DRAWN = (
+    "Nothing of what follows the traffic is known yet: requests are drawn at random around the "
+    "mean of the forecast, so neither its error nor bursts within a bin are in what is in time."
+)
+
 
 def requests_ahead(
     traffic: Traffic, window: Window, method: str, seed: int, *, cells: int = 1
@@ -26,7 +31,7 @@ def requests_ahead(
     rng = generator(seed, Stream.AHEAD)
     bins = round(window.duration_s / window.bin_s)
     pieces: list[Trace] = []
-    notes: list[str] = []
+    notes = [DRAWN]
     expected = 0.0
     for i, key in enumerate(traffic.demand.keys):
         series = traffic.demand.series(i, REQUESTS)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from forecasting.demand import DemandSeries
+from forecasting.demand import REQUESTS, DemandSeries, SeriesKey
 from planner.studies.traffic.demand import Demand
-from planner.studies.traffic.ranking import stretches
+from planner.studies.traffic.ranking import ALL, stretches
 from planner.studies.traffic.traffic import AMOUNTS, merge
 from planner.studies.traffic.window import DAY_S, Window
+from simulation.arrays import FloatArray
 from simulation.trace import Trace
 
 ONE_IN = 10  # days has more than there is room for, where so many are known (assumed)
@@ -21,15 +23,47 @@ NOTICED = 1.01
 
 
 @dataclass(frozen=True, slots=True)
-class Rise:
-    """``times`` the requests of the busiest of the days that a day is rehearsed on, as seen on so
-    many ``days``."""
+class Growth:
+    """``times`` the requests that a model had on the busiest of the days that a day is rehearsed
+    on, as seen on so many ``days``; 1 where none had more, or too few tell."""
 
+    model: str
     times: float
     days: int
 
 
-def risen(demand: DemandSeries, window: Window, before: Sequence[Window]) -> Rise | None:
+@dataclass(frozen=True, slots=True)
+class Rise:
+    """Of the model that may grow most, by ``times``, as seen on so many ``days``; all of them under
+    ``models``: one that grows while others shrink is not hidden by their sum."""
+
+    times: float
+    days: int
+    models: tuple[Growth, ...]
+
+
+def rises(
+    demand: Demand, models: Sequence[str], window: Window, before: Sequence[Window]
+) -> Rise | None:
+    """Each model by itself; None where none may have more than before."""
+    found = []
+    for model in models:
+        series = demand.total(ALL, REQUESTS, partial(_of, model))
+        found.append(risen(series, window, before, model))
+    most = max((one for one in found if one is not None), key=lambda one: one.times, default=None)
+    if most is None:
+        return None
+    told = (one or Growth(model, 1.0, 0) for model, one in zip(models, found, strict=True))
+    return Rise(most.times, most.days, tuple(told))
+
+
+def _of(model: str, key: SeriesKey) -> bool:
+    return key.model == model
+
+
+def risen(
+    demand: DemandSeries, window: Window, before: Sequence[Window], model: str = ""
+) -> Growth | None:
     """What a day may have over the busiest of those that it would have been rehearsed on, which lie
     as many days back as ``before`` do from ``window``: of the days before its first decision and at
     its time of day, exceeded by one in ONE_IN were the one to come and they in any order, at least
@@ -54,7 +88,7 @@ def risen(demand: DemandSeries, window: Window, before: Sequence[Window]) -> Ris
     if len(ratios) < DAYS:
         return None
     times = float(np.quantile(ratios, 1 - 1 / ONE_IN, method="weibull"))
-    return Rise(min(times, MOST), len(ratios)) if times > NOTICED else None
+    return Growth(model, min(times, MOST), len(ratios)) if times > NOTICED else None
 
 
 def times(trace: Trace, share: float, within_s: float, rng: np.random.Generator) -> Trace:
@@ -74,7 +108,19 @@ def times(trace: Trace, share: float, within_s: float, rng: np.random.Generator)
     return merge([trace, *more], trace.provenance) if more else trace
 
 
-def grown(demand: Demand, share: float, start_s: float, end_s: float) -> Demand:
-    """With ``share`` times of all that came in ``[start_s, end_s)``."""
-    factor = np.where(demand.inside(start_s, end_s), share, 1.0)
+def times_by_model(
+    trace: Trace, shares: FloatArray, within_s: float, rng: np.random.Generator
+) -> Trace:
+    """``shares`` ``[models]`` times the requests of each model."""
+    there = np.unique(trace.model)
+    parts = [times(trace.rows(trace.model == m), float(shares[m]), within_s, rng) for m in there]
+    return merge(parts, trace.provenance) if parts else trace
+
+
+def grown(demand: Demand, shares: Mapping[str, float], start_s: float, end_s: float) -> Demand:
+    """With ``shares`` times of all that came of each model in ``[start_s, end_s)``."""
+    inside = demand.inside(start_s, end_s)
+    factor = np.ones((len(demand.keys), demand.bins))
+    for row, key in enumerate(demand.keys):
+        factor[row, inside] = shares.get(key.model, 1.0)
     return replace(demand, **{name: getattr(demand, name) * factor for name in AMOUNTS})

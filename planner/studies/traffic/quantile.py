@@ -37,6 +37,9 @@ TIMES = 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0
 TOP = float(LEVELS[-1])
 HEIGHTS = (*(Height(float(level)) for level in LEVELS), *(Height(TOP, times) for times in TIMES))
 DAYS = 7  # looked back at most: a week has every weekday once
+# ... or so many decisions, where one is for longer: what one decision forecasts is too high or too
+# low as a whole, so that one week says little of how far off the next one is
+DECISIONS = 4
 LEAST = 20  # periods: the outermost level needs one in twenty beyond it
 MOST_SERIES = 24  # the largest, by what came: a choice must not take longer than the plan
 STATED, CHOSEN, ASSUMED = "stated", "chosen", "assumed"
@@ -147,7 +150,7 @@ class Quantiles:
         pasts = self._pasts(group, origins, at_once) if len(origins) else []
         if not pasts:
             return _assumed(group, self.forecast.method)
-        chosen = _chosen(group, pasts, self.forecast.late_usd)
+        chosen = _chosen(group, pasts, self.forecast.late_usd, len(origins))
         begin = float(origins[0]) + _lead(self.window) * self.window.bin_s
         end = begin + len(origins) * _steps(self.window, at_once) * self.window.bin_s
         return chosen.told(self.window, self.traffic, begin, end)
@@ -178,6 +181,7 @@ class Quantiles:
 class _Choice:
     group: Group
     height: Height
+    needed: float  # share covered, of as many decisions
     covered: float
     periods: int
     late_usd: float | None
@@ -189,15 +193,12 @@ class _Choice:
         had = f"{self.covered:.1%} of what came from {days} would have found room"
         if self.late_usd is not None:
             why = f"Least cost of room and of late requests at ${self.late_usd:g} each: {had}."
-        elif self.covered >= self.group.wanted:
-            why = (
-                f"{self._which()} that covers the {self.group.wanted:.1%} asked for on the days "
-                f"before: {had}."
-            )
+        elif self.covered >= self.needed - 1e-12:
+            why = f"{self._which()} that covers {self._asked()} on the days before: {had}."
         else:
             why = (
-                f"The highest that is tried, and too little: {had}, and {self.group.wanted:.1%} "
-                "are asked for. Forecasts of this method were far too low then; choose another "
+                f"The highest that is tried, and too little: {had}, and {self._asked()} "
+                "has to. Forecasts of this method were far too low then; choose another "
                 "forecast.method, or give the plan more room (load_factor)."
             )
         return PlannedQuantile(
@@ -214,21 +215,34 @@ class _Choice:
             usd_per_late_request=self.late_usd,
         )
 
+    def _asked(self) -> str:
+        """What has to be covered, and why it is more than the tier asks for."""
+        wanted = f"the {self.group.wanted:.1%} asked for"
+        if round(self.needed - self.group.wanted, 3) <= 0:
+            return wanted
+        return f"{self.needed:.1%}, {wanted} and what so few decisions leave unsaid,"
+
     def _which(self) -> str:
         if self.height.times > 1.0:
             return "More than forecasts hold; the least"
         return "The median, the least," if self.height == HEIGHTS[0] else "The smallest"
 
 
-def _chosen(group: Group, pasts: Sequence[Past], late_usd: float | None) -> _Choice:
-    covered = share_covered(pasts)
+def needed(wanted: float, decisions: int) -> float:
+    """Share to cover on so many earlier decisions: of what may be late, the chance that the one to
+    come is harder than all of them, 1 / (n + 1) were they in any order, is left over."""
+    return 1.0 - (1.0 - wanted) * decisions / (decisions + 1)
+
+
+def _chosen(group: Group, pasts: Sequence[Past], late_usd: float | None, decisions: int) -> _Choice:
+    covered, least = share_covered(pasts), needed(group.wanted, decisions)
     if late_usd is not None:
         at = int(np.argmin(cost(pasts, late_usd)))
     else:
-        enough = np.flatnonzero(covered >= group.wanted - 1e-12)
+        enough = np.flatnonzero(covered >= least - 1e-12)
         at = int(enough[0]) if enough.size else len(HEIGHTS) - 1
     periods = max(one.came.shape[0] for one in pasts)
-    return _Choice(group, HEIGHTS[at], float(covered[at]), periods, late_usd)
+    return _Choice(group, HEIGHTS[at], least, float(covered[at]), periods, late_usd)
 
 
 def _assumed(group: Group, method: str) -> PlannedQuantile:
@@ -253,11 +267,12 @@ def _steps(window: Window, at_once: bool) -> int:
 
 def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArray:
     """Decisions before the window's first whose periods are over by then, one right after the
-    other: DAYS back at most, and at most the half of what is known, so that the first of them has
-    as much to go by. None where that leaves fewer than LEAST periods."""
+    other: DAYS or DECISIONS back at most, and at most the half of what is known, so that the first
+    of them has as much to go by. None where that leaves fewer than LEAST periods."""
     known, bin_s = float(window.origins_s[0]), window.bin_s
     steps, lead = _steps(window, at_once), _lead(window)
-    room = min(DAYS * DAY_S, (known - begins_s) / 2) / bin_s - lead
+    back = max(DAYS * DAY_S, DECISIONS * steps * bin_s)
+    room = min(back, (known - begins_s) / 2) / bin_s - lead
     count = int(max(0.0, room + 1e-9) // steps)
     if count * steps < LEAST * window.bins_per_period:
         return np.empty(0)

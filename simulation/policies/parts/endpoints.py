@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.fleet import Fleet, Pool
 from simulation.performance.profile import iteration_s
 from simulation.policy import Gauge, Observation
@@ -34,9 +34,13 @@ class Endpoints:
         self.of = np.zeros(len(fleet.pools), np.int64)
         for e, pools in enumerate(self.pools):
             self.of[list(pools)] = e
+        # Endpoints of one pool read what it reads, to the last bit and whatever else there is.
+        self._alone = np.array([len(pools) == 1 for pools in self.pools], np.bool_)
+        self._its = np.array([pools[0] for pools in self.pools], np.int64)
+        self._each = bool(self._alone.all())  # then pools are their endpoints, in order
         self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
-        self._minimum = [pool.minimum for pool in fleet.pools]
-        self._maximum = [pool.maximum for pool in fleet.pools]
+        self._minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
+        self._maximum = np.array([pool.maximum for pool in fleet.pools], np.int64)
         self._read: tuple[Observation, Sees, FloatArray] | None = None
 
     def __len__(self) -> int:
@@ -44,18 +48,22 @@ class Endpoints:
 
     def total(self, values: FloatArray | IntArray) -> FloatArray:
         """Sums per endpoint of ``values`` per pool."""
+        if self._each:
+            return values.astype(np.float64, copy=False)
         return np.bincount(self.of, values, len(self.pools)).astype(np.float64, copy=False)
 
     def utilisation(self, observation: Observation) -> FloatArray:
         """Effective memory utilisation: KV in use over KV of all ready instances of the endpoint;
         where none is ready, the largest its pools report (1 while requests wait for one)."""
+        if self._each:
+            return observation.utilisation
         room = observation.ready * self._kv
         there = self.total(room)
-        used = self.total(room * observation.utilisation)
         fullest = np.zeros(len(self.pools))
         np.maximum.at(fullest, self.of, observation.utilisation)
-        out: FloatArray = np.where(there > 0, used / np.where(there > 0, there, 1.0), fullest)
-        return out
+        used = self.total(room * observation.utilisation)
+        means = np.where(there > 0, used / np.where(there > 0, there, 1.0), fullest)
+        return np.where(self._alone, observation.utilisation[self._its], means)
 
     def reading(self, observation: Observation, sees: Sees) -> FloatArray:
         """What thresholds are held against: how full an iteration of the endpoint's ready instances
@@ -69,9 +77,12 @@ class Endpoints:
         memory = self.utilisation(observation)
         if sees != QUEUES or observation.load is None:
             return memory
+        if self._each:
+            return np.maximum(observation.load, memory)
         ready = self.total(observation.ready)
         load = self.total(observation.ready * observation.load) / np.maximum(ready, 1)
-        return np.where(ready > 0, np.maximum(load, memory), memory)
+        means = np.where(ready > 0, np.maximum(load, memory), memory)
+        return np.where(self._alone, np.maximum(observation.load[self._its], memory), means)
 
     def gauge(
         self, observation: Observation, sees: Sees, out_above: float, in_below: float
@@ -91,8 +102,7 @@ class Endpoints:
         left = change
         for p in pools if change > 0 else reversed(pools):
             now = int(targets[p])
-            wanted = now + left
-            reached = min(max(wanted, self._minimum[p]), self._maximum[p])
+            reached = min(max(now + left, int(self._minimum[p])), int(self._maximum[p]))
             if (reached - now) * change <= 0:  # at its limit already, or beyond it
                 continue
             targets[p] = reached
@@ -100,6 +110,18 @@ class Endpoints:
             if not left:
                 break
         return change - left
+
+    def move_each(self, targets: IntArray, change: IntArray) -> BoolArray:
+        """``move`` for every endpoint, by ``change [endpoints]``; where anything was moved."""
+        if not self._each:
+            moved = np.zeros(len(self.pools), np.bool_)
+            for e in np.flatnonzero(change):
+                moved[e] = self.move(targets, self.pools[e], int(change[e])) != 0
+            return moved
+        reached = np.minimum(np.maximum(targets + change, self._minimum), self._maximum)
+        moved = np.asarray((reached - targets) * change > 0)
+        targets[moved] = reached[moved]
+        return moved
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 
-from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Gauge, Observation, ScalingPolicy
@@ -48,22 +49,44 @@ class Metered(Wrapper):
         return answer
 
     def _note(self, gauge: Gauge) -> None:
-        read = np.isfinite(gauge.values)
-        if not read.any():
+        """Numbers by themselves: of a few pools lists are done before an array has begun."""
+        values = gauge.values.tolist()
+        above, below = _each(gauge.out_above, values), _each(gauge.in_below, values)
+        read = [row for row in zip(values, above, below, strict=True) if isfinite(row[0])]
+        if not read:
             return
-        values = gauge.values[read]
-        above, below = _where(gauge.out_above, read), _where(gauge.in_below, read)
-        low, high = float(values.min()), float(values.max())
-        least, most = float(np.min(above)), float(np.max(below))
-        more, fewer = bool((values > above).any()), bool((values < below).any())
-        before = self.swing
-        if before is not None:
-            low, high = min(before.low, low), max(before.high, high)
-            least, most = min(before.out_above, least), max(before.in_below, most)
-            more, fewer = before.asked_more or more, before.asked_fewer or fewer
-        self.swing = Swing(gauge.words, gauge.share, low, high, least, most, more, fewer)
+        seen = [value for value, _, _ in read]
+        found = Swing(
+            gauge.words, gauge.share, float(min(seen)), float(max(seen)),
+            _most([-limit for _, limit, _ in read]) * -1.0,
+            _most([limit for _, _, limit in read]),
+            any(value > limit for value, limit, _ in read),
+            any(value < limit for value, _, limit in read),
+        )  # fmt: skip
+        self.swing = found if self.swing is None else _wider(self.swing, found)
 
 
-def _where(limit: FloatArray | float, read: BoolArray) -> FloatArray | float:
-    """One limit for all, or those of the values that were ``read``."""
-    return limit if np.ndim(limit) == 0 else np.broadcast_to(limit, read.shape)[read]
+def _most(limits: list[float]) -> float:
+    """NaN where a pool has none."""
+    return float("nan") if any(limit != limit for limit in limits) else float(max(limits))
+
+
+def _each(limit: FloatArray | float, values: list[float]) -> list[float]:
+    """One limit for all, or those of the values."""
+    if isinstance(limit, int | float):
+        return [limit] * len(values)
+    found: list[float] = np.broadcast_to(limit, len(values)).tolist()
+    return found
+
+
+def _wider(one: Swing, other: Swing) -> Swing:
+    return Swing(
+        other.words,
+        other.share,
+        min(one.low, other.low),
+        max(one.high, other.high),
+        min(one.out_above, other.out_above),
+        max(one.in_below, other.in_below),
+        one.asked_more or other.asked_more,
+        one.asked_fewer or other.asked_fewer,
+    )

@@ -34,6 +34,19 @@ def test_every_name_makes_a_policy_that_is_kept_as_it_is(name: str) -> None:
     assert again.policies == scenario.policies
 
 
+def test_a_label_that_two_policies_share_is_told_with_the_policy() -> None:
+    """Else a sentence says of one name that it met every tier and that it missed one."""
+    hpa, keda = policy_of("hpa", label="mine"), policy_of("keda", label="mine")
+    calm = policy_of("hpa", label="calm")
+    every = [hpa, keda, calm, policy_of("lt-i")]
+    titles = [one.told_apart(every).title for one in every]
+    assert titles == [
+        f"mine ({POLICIES['hpa']})", f"mine ({POLICIES['keda']})", "calm", POLICIES["lt-i"],
+    ]  # fmt: skip
+    apart = hpa.told_apart(every)
+    assert apart.turned(0.5).title == titles[0] and apart.key == hpa.key == "hpa:mine"
+
+
 def test_old_files_keep_working() -> None:
     one = parse(text(policies=["lt-i", {"name": "reactive", "scale_out_above": 0.8}]))
     assert [p.name for p in one.policies] == ["lt-i", "reactive"]

@@ -52,6 +52,18 @@ def lt(forecast=None, targets=((5,),), initial=2, **how):
     return policy
 
 
+def test_lt_ua_past_the_plan_waits_for_what_it_asked_for():
+    """100 tokens/s where 1 was forecast: beyond the plan's 5 one more, and the next once that one
+    serves; up to the plan as LT-U, whatever starts."""
+    policy = lt(forecast=[[1.0]])
+    late = 2700.0
+    load = {"asked_tps": 100.0, "utilisation": 0.5}
+    assert decided(policy, seen(late, 5, **load)) == [6]
+    assert decided(policy, seen(late + 15, 5, starting=1, **load)) == [6]
+    assert decided(policy, seen(late + 30, 6, **load)) == [7]
+    assert decided(policy, seen(late + 45, 2, starting=1, **load)) == [4]
+
+
 def test_lt_u_moves_towards_the_plan_only_beyond_a_threshold():
     policy = lt()
     assert policy.name == "lt-u"

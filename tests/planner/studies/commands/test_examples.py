@@ -18,6 +18,7 @@ from planner.studies.traffic.sources import StoredTrace
 from tests.planner.studies.builders import ROOT
 from tests.shared import shared
 
+QUARTER_S = 6 * 3600
 EXAMPLES = sorted((ROOT / "docs/examples").glob("*.yml"))
 
 
@@ -43,14 +44,18 @@ def example(path: Path, folder: Path) -> tuple[Scenario, dict[str, StoredTrace]]
 
 @pytest.fixture(scope="module")
 def carried_out(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], dict[str, Any]]:
-    """The comparison that an example makes of its own traffic, made once. Rehearsals have tests of
-    their own, and take as long again."""
+    """The comparison that an example makes of its own traffic, made once; of a day a quarter.
+    Rehearsals have tests of their own, and take as long again."""
 
     @cache
     def made(path: Path) -> dict[str, Any]:
         folder = tmp_path_factory.mktemp(path.stem)
         options = compare.Options(rehearse=0)
-        return compare.run(*example(path, folder), options, progress=silent).document
+        scenario, traces = example(path, folder)
+        short = min(scenario.horizon.duration_s or QUARTER_S, QUARTER_S)
+        horizon = scenario.horizon.model_copy(update={"duration_s": short})
+        scenario = scenario.model_copy(update={"horizon": horizon})
+        return compare.run(scenario, traces, options, progress=silent).document
 
     return made
 

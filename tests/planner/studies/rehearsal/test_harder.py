@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from planner.errors import Infeasible
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
 from planner.studies.rehearsal.harder import TIMES, Harder, lengthened, outlasting
+from planner.studies.rehearsal.tuning import Tuning
 from planner.studies.results.verdict import compare
 from planner.studies.values import PolicyRun
 from tests.planner.studies.replay.test_earlier import days
@@ -39,15 +41,36 @@ def test_the_cheapest_that_does_is_looked_for_from_the_cheapest_on() -> None:
         return figures(policy.key, 1.0, fast=0.96 if does else 0.5)
 
     costs = {"hpa": 130, "flat-before": 100.5, "lt-i": 100, "periodic": 100.2, "reactive": 140}
-    did = [(policy_of(name), float(usd)) for name, usd in costs.items()]
-    found = outlasting(did, play)
+    did = [rehearsed_at(name, float(usd)) for name, usd in costs.items()]
+    found = outlasting(did, Tuning.make_room, play)
     # What costs about as much as the cheapest is tried although that does; nothing dearer is.
     assert played == ["lt-i", "periodic", "flat-before"]
     assert [(one.policy, one.meets) for one in found] == [("lt-i", True), ("flat-before", False)]
     played.clear()
-    found = outlasting([pair for pair in did if pair[0].key != "lt-i"], play)
+    others = [one for one in did if one.policy.key != "lt-i"]
+    found = outlasting(others, Tuning.make_room, play)
     assert [one.policy for one in found if one.meets] == ["hpa"] and "reactive" not in played
-    assert outlasting([], play) == ()
+    assert outlasting([], Tuning.make_room, play) == ()
+
+
+def test_what_has_no_room_for_growth_is_not_looked_at_unless_none_has() -> None:
+    def play(policy: Policy) -> PolicyRun:
+        return figures(policy.key, 1.0, fast=0.96)
+
+    lean, ample = rehearsed_at("lt-i", 100.0, room=False), rehearsed_at("hpa", 130.0, room=True)
+    both = outlasting([lean, ample], Tuning.make_room, play)
+    assert [one.policy for one in both] == ["hpa"]
+    assert [one.policy for one in outlasting([lean], Tuning.make_room, play)] == ["lt-i"]
+
+
+def rehearsed_at(name: str, usd: float, *, room: bool | None = None) -> Tuning:
+    """Met on the days before, whatever its parameter."""
+    on_days = partial(figures, name, usd, fast=0.98)
+    busier = partial(figures, name, usd, fast=0.98 if room else 0.5)
+    return Tuning(
+        policy_of(name), [lambda _: on_days()], {"fast": 0.96, "slow": 0.95}, (),
+        None if room is None else lambda _: busier(),
+    )  # fmt: skip
 
 
 def test_what_the_one_to_take_does_not_survive_is_said_with_what_does() -> None:
@@ -63,7 +86,29 @@ def test_what_the_one_to_take_does_not_survive_is_said_with_what_does() -> None:
     assert said(flat, hpa) == [
         "Flat does not follow answers as they grow: had they been 2 times as long from the middle "
         "of the last window rehearsed on, 50.2% of fast had been in time. Where that may happen "
-        "take Autoscaler, which does then: 40% more."
+        "take Autoscaler, which does then: 40% more on the days before."
     ]
     assert said(flat)[0].endswith("on the days before nothing would have done.")
     assert said(replace(flat, meets=True)) == [] == said()
+
+
+def test_what_holds_then_is_taken_before_what_is_simpler_where_it_costs_no_more() -> None:
+    """A flat fleet and a guarded plan within 1% on the days before: the plan holds, so it is taken;
+    for a tenth more it is named in the warning and not bought."""
+    runs = [figures("flat-before", 90), figures("lt-g", 91)]
+
+    def taken(cost: float, *, holds: bool) -> str:
+        before = rehearsed(("flat-before", 100, True, None), ("lt-g", cost, True, 0.9))
+        longer = (
+            Harder("flat-before", "Flat", 2.0, {"fast": 0.5}, False, 100.0),
+            Harder("lt-g", "Guarded", 2.0, {"fast": 0.96 if holds else 0.6}, holds, cost),
+        )
+        found = compare(runs, rehearsal=replace(before, longer=longer))
+        if found.recommended is not None and found.recommended.policy == "lt-g":
+            assert "does not follow longer answers" in found.recommendations[0].reason
+            assert found.recommended.sentence.endswith("with answers 2 times as long it does too.")
+        assert found.recommended is not None
+        return found.recommended.policy
+
+    assert taken(100.5, holds=True) == "lt-g" == taken(99.5, holds=True)
+    assert taken(100.5, holds=False) == "flat-before" == taken(110.0, holds=True)

@@ -174,3 +174,6 @@ def test_a_policy_that_cannot_be_made_there_is_run_as_it_is_with_a_note(tmp_path
     policies, found = rehearse([today], Earlier(one), seed=1, progress=silent)
     assert policies == [today] and found.policies == ()
     assert "was not rehearsed on the days before: policies: 'today' needs" in found.notes[0]
+    # Where it is left out of the comparison too, that says why.
+    assert found.without_notes_on([today.title]).notes == ()
+    assert found.without_notes_on(["Another"]).notes == found.notes

@@ -106,6 +106,8 @@ def test_a_plan_of_few_decisions_has_to_do_with_its_forecast_s_doubt(tmp_path: P
     assert share == pytest.approx(min(max(high / mean, 1.0), STRAYS[-1]))
     assert len(stage.strayed(share).trace) == pytest.approx(share * len(study.trace), rel=0.05)
     assert _shares(policy_of("hpa"), [stage]) == STRAYS
+    assert _shares(policy_of("lt-ua"), [stage]) == STRAYS  # set low it lives by what it sees
+    assert _shares(policy_of("lt-g"), [stage]) == (share,)  # never set low
     assert _shares(policy_of("periodic"), [stage]) == STRAYS  # it never sees that days differ
     assert _shares(policy_of("flat-before"), [stage]) == ()
     several = [stage] * FEW  # windows enough show it by themselves

@@ -168,6 +168,9 @@ def test_where_nothing_came_before_it_says_so(tmp_path: Path) -> None:
     assert Earlier(one).studies == ()
     with pytest.raises(ScenarioError, match="leave it out, or choose a later"):
         run_policy(one, policy_of("flat-before"), seed=1, progress=silent)
+    # That there are none is not said where none were asked for.
+    with pytest.raises(ScenarioError, match="none are rehearsed on here"):
+        Earlier(one, most=0).flat(1)
 
 
 def test_what_no_fleet_serves_in_time_is_no_reserve() -> None:
@@ -186,21 +189,29 @@ def test_the_reserve_is_how_often_the_last_of_several_is_the_hardest(windows: in
 
 def test_all_but_the_nearest_have_a_day_before_them(tmp_path: Path) -> None:
     """The first day has nothing that its own first decision could be forecast from."""
-    load = np.full(4 * 1440, 60.0)
-    one = study(
-        tmp_path,
-        series=load.tolist(),
-        tiers=TIERS[:1],
-        traffic={"sources": [make.source(**LENGTHS)], "bin_s": 900},
-        horizon={"period_s": 3600, "duration_s": 4 * 3600, "start": "2024-05-16T08:00:00Z"},
-    )
+
+    def at(start: str) -> Study:
+        folder = tmp_path / start[8:10]
+        folder.mkdir()
+        return study(
+            folder,
+            series=np.full(4 * 1440, 60.0).tolist(),
+            tiers=TIERS[:1],
+            traffic={"sources": [make.source(**LENGTHS)], "bin_s": 900},
+            horizon={"period_s": 3600, "duration_s": 4 * 3600, "start": start},
+        )
+
+    one = at("2024-05-16T08:00:00Z")
 
     def away(earlier: Earlier) -> list[float]:
         return [(one.window.start_s - its.window.start_s) / DAY_S for its in earlier.studies]
 
     assert away(Earlier(one)) == [1, 2]
     assert away(Earlier(one, history_s=0.0)) == [1, 2, 3]
-    assert Earlier(one).reserve == pytest.approx(1 / 3)
+    assert Earlier(one).reserve == pytest.approx(1 / 3) and Earlier(one).days
+    # On the first day it is the stretch right before, and that is no day.
+    first = Earlier(at("2024-05-13T12:00:00Z"))
+    assert len(first.studies) == 1 and not first.days
 
 
 def test_a_limit_that_no_fleet_meets_buys_no_fleet_without_end(tmp_path: Path) -> None:

@@ -140,6 +140,20 @@ def test_the_pressure_test_reads_what_one_instance_was_sized_for(mixed: Study) -
     assert tests.at("fixed") is tests.at("fixed")  # once for all policies
 
 
+def test_a_guard_goes_by_the_curve_that_its_plan_was_sized_by(mixed: Study) -> None:
+    curve, theta = mixed.sizes.pool_tps[0, 0], float(mixed.sizes.theta_tps[0, 0])
+    many = pressure_test(mixed, "best", many=True)
+    assert many.rate_tps[0] == pytest.approx(curve[15] / 16)  # C(16), whatever runs today
+    run = played(mixed, "lt-g")
+    first = next(one.where for one in run.settings if one.what == "replicas at most")
+    told = {one.what: one.value for one in run.settings if one.where == first}
+    prompts = told["above the plan: prompt tokens a second an instance"]
+    assert prompts == pytest.approx(theta, rel=0.1)
+    for n in (1, 2, 4, 16):
+        share = told[f"above the plan: of that, what each of {n} does"]
+        assert share == pytest.approx(curve[n - 1] / n / theta)
+
+
 def test_prefill_and_decode_are_pressed_together_in_their_ratio(apart: Study) -> None:
     pools = {pool.role: p for p, pool in enumerate(apart.hardware.fleet(apart.today).pools)}
     isl, osl = apart.traffic.lengths[0]

@@ -11,10 +11,13 @@ import pytest
 
 from planner.errors import ScenarioError
 from planner.policies.choice import policy_of
+from planner.policies.making import Plan
 from planner.scenario.settings import settings_of
 from planner.studies.planning.figures import plan_figures
-from planner.studies.planning.planning import plan_window
-from planner.studies.progress import silent
+from planner.studies.planning.inputs import Foreseen, PlanInput
+from planner.studies.planning.planning import forecast_load, plan_window
+from planner.studies.progress import Progress, silent
+from planner.studies.replay import making
 from planner.studies.replay.flat import smallest_flat
 from planner.studies.replay.replay import prepare, run_policy
 from planner.studies.sizing.sizing import size
@@ -197,6 +200,26 @@ def test_what_a_plan_leaves_of_todays_fleet_is_lent(tmp_path: Path, lend: bool) 
 def _first(one: Study, run: PolicyRun) -> npt.NDArray[np.int64]:
     assert run.plan is not None
     return one.pools(run.plan.target[0])
+
+
+def test_a_forecast_is_made_once_for_all_that_is_tried_of_it(
+    shared: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str | None] = []
+
+    def counted(given: PlanInput, progress: Progress, *, method: str | None = None) -> Foreseen:
+        made.append(method)
+        return forecast_load(given, progress, method=method)
+
+    monkeypatch.setattr(making, "forecast_load", counted)
+    loads = making.Loads(shared)
+    once = loads.of(Plan("last-value", load_factor=1.5), silent)
+    twice = loads.of(Plan("last-value", load_factor=3.0), silent)
+    assert made == ["last-value"]
+    np.testing.assert_allclose(twice.tps, 2 * once.tps)
+    loads.of(Plan("last-value", periods="all"), silent)
+    loads.of(Plan("perfect"), silent)
+    assert made == ["last-value", "last-value", "perfect"]
 
 
 def test_policies_without_what_they_need_are_refused(shared: Study) -> None:

@@ -4,13 +4,18 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
+
 from planner.studies.results.accounts import plan_beside_replay
+from planner.studies.results.verdict import compare
 from tests.planner.studies.results.test_verdict import run
 
 
 def planned(usd: float, **paid: Any) -> Any:
     totals = SimpleNamespace(totals=SimpleNamespace(usd=usd))
-    plan = cast(Any, SimpleNamespace(windows=(totals,), period_s=3600.0, lent=None))
+    plan = cast(
+        Any, SimpleNamespace(windows=(totals,), period_s=3600.0, lent=None, target=np.ones(1))
+    )
     return replace(run("lt-i", 100, **paid), plan=plan)
 
 
@@ -20,6 +25,12 @@ def test_a_plan_whose_replay_pays_more_says_for_what() -> None:
         "left when the window ended, $0.50 for starts that took longer or less than planned and "
         "instances that still drained."
     ]
+    # What is nothing is not told, and what was left when the window ended is told once.
+    (left,) = plan_beside_replay([planned(95.0, after_cost_usd=5.0)])
+    assert left.endswith("pays $100.00: $5.00 for work that was left when the window ended.")
+    assert not any(
+        "of its $100.00" in one for one in compare([planned(95.0, after_cost_usd=5.0)]).warnings
+    )
 
 
 def test_within_a_percent_nothing_is_said() -> None:

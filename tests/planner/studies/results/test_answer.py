@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from planner.studies.results.answer import Row, Timetable, answer_of, timetable_table
+from planner.studies.results.answer import Row, Timetable, _share, answer_of, timetable_table
 from tests.planner.studies.results.test_verdict import run
 
 START = 1_716_210_000.0  # 20 May 2024, 13:00
@@ -74,6 +74,12 @@ def test_what_never_changes_runs_all_the_time_and_an_empty_pool_is_left_out() ->
     assert len(told.timetable.rows) == 1 and len(told.timetable.pools) == 1
 
 
+def test_what_adds_to_its_plan_by_load_says_so() -> None:
+    take = planned([[5, 0]] * 4, name="lt-g")
+    told = answer_of(study(), take, run("today", 1980.0))
+    assert ", all the time, and more where load asks for it; " in told.sentence
+
+
 def test_a_policy_with_a_rule_of_its_own_begins_with_what_it_had() -> None:
 
     one = run("hpa", 10.0)
@@ -87,6 +93,18 @@ def test_a_policy_with_a_rule_of_its_own_begins_with_what_it_had() -> None:
     assert "less than" not in told.sentence  # it is its own baseline
 
 
+def test_a_flat_fleet_says_that_it_is_one_and_a_day_is_the_rate_of_a_shorter_window() -> None:
+    one = run("flat-before", 10.0)
+    take = replace(one, series=cast(Any, SimpleNamespace(ready=np.full((1, 4), 5.0))))
+    given = study(("east",))
+    given.window.duration_s = 3600.0
+    told = answer_of(given, take, take).sentence
+    assert told.startswith(
+        "Run a flat fleet, 8b: 5 in east, from 13:00 UTC on 20 May 2024, all the time; "
+        "$240 a day at this window's rate ($7.2k a month); in time 99.0%"
+    )
+
+
 def test_a_tier_that_is_missed_comes_before_what_to_run_and_what_it_costs() -> None:
     take = replace(
         run("lt-i", 9.0, fast=0.505), series=cast(Any, SimpleNamespace(ready=np.full((1, 4), 6.0)))
@@ -95,6 +113,20 @@ def test_a_tier_that_is_missed_comes_before_what_to_run_and_what_it_costs() -> N
     assert told.sentence.startswith(
         "Planned (LT-I) misses a tier in this window (fast: 50.50% in time, 95% asked). Run "
     )
+
+
+@pytest.mark.parametrize(("share", "words"), [(0.9998, "over 99.9%"), (1.0, "100.0%")])
+def test_what_is_not_all_is_not_rounded_to_all(share: float, words: str) -> None:
+    assert _share(share) == words
+
+
+def test_what_is_in_time_ahead_supposes_the_forecast() -> None:
+    one = study()
+    one.window.ahead, one.window.growth = True, None
+    take = planned([[2, 2]] * 4)
+    told = answer_of(one, take, take).sentence
+    assert "asked) if demand is as forecast; survives" in told
+    assert "if demand" not in answer_of(study(), take, take).sentence
 
 
 def test_a_relative_clock_has_days_and_no_utc() -> None:

@@ -14,6 +14,7 @@ from planner.studies.progress import silent
 from planner.studies.rehearsal.rehearsal import Part, Rehearsal, RehearsalWindow, Room, Tried
 from planner.studies.results.curation import TIE
 from planner.studies.results.verdict import compare
+from planner.studies.traffic.busier import Growth
 from simulation.metrics import Percentiles
 from tests.planner.studies import builders as make
 from tests.planner.studies.results.test_verdict import run
@@ -51,12 +52,28 @@ def test_what_nobody_can_run_is_a_yardstick_and_never_recommended():
     assert compare(runs[:2]).recommended is None
 
 
+INSTANCE_USD = 1.0  # one all the time on the windows rehearsed
+
+
 def rehearsed(*parts, notes=()):
     """Of (policy, cost, meets, value of its parameter)."""
     told = [
         (
             name,
-            Tried(value, cost, cost / 2, cost, cost, None, None, ({"fast": 0.99},), meets, 1000),
+            Tried(
+                value,
+                cost_usd=cost,
+                gpu_hours=cost / 2,
+                energy_kwh=cost,
+                carbon_kg=cost,
+                ttft_ms=None,
+                e2e_ms=None,
+                attainment=({"fast": 0.99},),
+                meets=meets,
+                tokens_in_time=1000,
+                costs_usd=(cost,),
+                instance_usd=INSTANCE_USD,
+            ),
         )
         for name, cost, meets, value in parts
     ]
@@ -115,7 +132,7 @@ def test_what_has_no_room_for_growth_is_not_taken_and_what_the_room_costs_is_sai
     runs = [run("flat-before", 9), run("hpa", 10)]
     before = rehearsed(("flat-before", 80, True, None), ("hpa", 100, True, 0.5))
     assert compare(runs, rehearsal=before).recommended.policy == "flat-before"
-    room = Room(1.29, 5, "Flat", 80.0, had=True)
+    room = Room(1.29, 5, "Flat", 80.0, had=True, models=())
     take = compare(runs, rehearsal=roomy(before, room, flat_before=False, hpa=True)).recommended
     assert take.policy == "hpa"
     assert take.sentence.endswith(
@@ -127,6 +144,12 @@ def test_what_has_no_room_for_growth_is_not_taken_and_what_the_room_costs_is_sai
         runs, rehearsal=roomy(before, replace(room, label="hpa"), flat_before=False, hpa=True)
     ).recommended
     assert "(without it the same, set lower, $80.00 there" in same.sentence
+    two = (Growth("a", 1.29, 5), Growth("b", 1.0, 5))
+    each = roomy(before, replace(room, models=two), flat_before=False, hpa=True)
+    assert (
+        "with room for up to 1.29 times what a model had on the busiest of them for it, as much as"
+        in compare(runs, rehearsal=each).recommended.sentence
+    )
     free = compare(runs, rehearsal=roomy(before, room, flat_before=True, hpa=True)).recommended
     assert free.policy == "flat-before" and "which costs nothing more." in free.sentence
 
@@ -136,7 +159,7 @@ def test_where_nothing_has_room_for_growth_what_meets_the_tiers_is_taken_and_it_
     before = rehearsed(
         ("flat-before", 80, True, None), ("hpa", 100, True, 0.5), ("lt-i", 10, False, 1.0)
     )
-    room = Room(1.29, 5, "Flat", 80.0, had=False)
+    room = Room(1.29, 5, "Flat", 80.0, had=False, models=())
     rehearsal = roomy(before, room, flat_before=False, hpa=False, lt_i=None)
     take = compare(runs, rehearsal=rehearsal).recommended
     assert take.policy == "flat-before" and take.sentence.endswith(

@@ -11,6 +11,9 @@ import pytest
 
 from planner.policies.registry import POLICIES
 from planner.selectors.savings import savings
+from planner.studies.checks.confidence import Sure
+from planner.studies.results.answer import Answer
+from planner.studies.results.equal_slo import beside
 from planner.studies.results.figures import POLICIES as POLICY_COLUMNS
 from planner.studies.results.verdict import PolicyComparison, compare
 from planner.studies.values import PolicyRun
@@ -104,10 +107,52 @@ def test_a_flat_fleet_that_beats_the_plan_is_the_first_warning() -> None:
     )
     assert found.warnings[1].startswith("Unified reactive misses fast (10.00% in time, 95% wanted)")
     assert found.headline.startswith("Planned (LT-I) meets every tier at the least cost")
-    assert "hindsight" not in found.headline
-    held = compare([run("lt-i", 20), run("flat-min", 15), run("flat-before", 18)])
+    assert "than flat at peak (sized in hindsight), as well served" in found.headline
+    # The cheapest that can be run is the better news.
+    held = compare([run("lt-i", 20), run("hpa", 10), run("flat-min", 15), run("flat-before", 18)])
     assert "(flat as the days before would have it); the plan costs $20.00" in held.warnings[0]
-    assert held.recommended is not None and held.recommended.policy == "flat-before"
+
+
+def test_where_a_flat_fleet_is_the_one_to_take_the_headline_says_so_and_no_warning_again() -> None:
+    found = compare([run("lt-i", 20), run("flat-min", 15), run("flat-before", 18)])
+    assert found.recommended is not None and found.recommended.policy == "flat-before"
+    assert found.headline.startswith("Flat as the days before would have it meets every tier")
+    assert found.flat_wins and found.warnings == ()
+    # How many instances are all that sets two flat fleets apart.
+    more = compare([run("lt-i", 20), run("flat-peak", 9), run("flat-before", 18)])
+    assert "$9.00 (100%) more than flat at peak (5 instances, sized in hindsight)" in more.headline
+
+
+def test_beside_the_answer_the_headline_repeats_neither_savings_nor_what_is_missed() -> None:
+    found = compare([run("lt-i", 20), run("flat-peak", 40)])
+    told = found.saying(Answer("Run 5.", cast(Any, None)))
+    assert told.recommended is not None and told.recommended.sentence == "Run 5."
+    assert told.headline == (
+        "Planned (LT-I) meets every tier at the least cost: 10.0 GPU-hours for $20.00."
+    )
+
+
+def test_what_holds_here_and_not_with_slower_profiles_says_so_in_the_headline() -> None:
+    """It stood below the table of policies: the answer at the top was of a fleet at its edge."""
+    found = compare([run("lt-i", 20), run("flat-peak", 40)])
+    slower = Sure("profiles slower by their error", {"chat": 0.709}, 5.0, False)
+    again = Sure("seed 1, requests drawn again", {"chat": 0.96}, 5.0, True)
+    told = found.surely((again, slower)).saying(Answer("Run 5.", cast(Any, None)))
+    assert told.headline.endswith(
+        "It is not sure: it misses a tier with profiles slower by their error (70.9% of chat in "
+        "time)."
+    )
+    assert (
+        "not sure" not in found.surely((again,)).saying(Answer("Run 5.", cast(Any, None))).headline
+    )
+
+
+def test_policies_that_lost_the_same_are_told_once() -> None:
+    lost: dict[str, Any] = {"completed": 990, "rejected": 10}
+    runs = [run(name, 10, **lost) for name in ("lt-i", "hpa", "reactive")]
+    assert compare([*runs, run("flat-peak", 20)]).warnings == (
+        "Planned (LT-I) and 2 more, each: of 1,000 requests 10 were rejected and 0 did not finish.",
+    )
 
 
 def test_a_tie_with_a_flat_fleet_is_said_without_a_price_twice() -> None:
@@ -120,10 +165,14 @@ def test_a_tie_with_a_flat_fleet_is_said_without_a_price_twice() -> None:
 
 def test_a_plan_that_misses_is_beaten_by_any_flat_fleet_that_meets() -> None:
     found = compare([run("lt-i", 10, fast=0.94), run("today", 100)])
-    assert found.warnings[0].endswith(
+    assert found.flat_wins and found.recommended is not None
+    assert found.recommended.policy == "today"  # so that no warning says it again
+    assert found.warnings == ("Planned (LT-I) misses fast (94.00% in time, 95% wanted).",)
+    moves = compare([run("lt-i", 10, fast=0.94), run("hpa", 90), run("today", 100)])
+    assert moves.warnings[0].endswith(
         "for $100.00 (today's fleet); the plan costs $10.00 and misses a tier."
     )
-    assert "hindsight" not in found.warnings[0]
+    assert "hindsight" not in moves.warnings[0]
 
 
 def test_no_warning_where_the_plan_wins_or_the_flat_fleet_misses() -> None:
@@ -137,14 +186,16 @@ def test_a_perfect_forecast_is_a_bound_not_a_recommendation() -> None:
     assert found.ranking[0] == "lt-i-perfect"
     assert found.headline == (
         "Planned (LT-I) meets every tier at the least cost: 5.0 GPU-hours for $10.00, "
-        "$10.00 (50%) less than flat at peak."
+        "$10.00 (50%) less than flat at peak (sized in hindsight), as well served."
     )
 
 
 @pytest.mark.parametrize("attainment", [0.95, 0.2])
 def test_a_cheaper_baseline_is_not_accused_of_missing_what_it_meets(attainment: float) -> None:
     found = compare([run("lt-i-perfect", 5, fast=attainment), run("lt-i", 10)], "lt-i-perfect")
-    assert "$5.00 more than planned on a perfect forecast" in found.headline
+    assert (
+        "$5.00 (100%) more than planned on a perfect forecast (told what came; " in found.headline
+    )
     assert ("misses a tier" in found.headline) == (attainment < 0.95)
 
 
@@ -204,7 +255,7 @@ def test_tiers_without_requests_are_neither_met_nor_missed_in_words() -> None:
 
 def test_free_fleets_are_compared_without_dividing_by_nothing() -> None:
     found = compare([run("lt-i", 0), run("flat-peak", 0)])
-    assert found.headline.endswith("as much as flat at peak.")
+    assert found.headline.endswith("as much as flat at peak (sized in hindsight), as well served.")
     assert replace(found).baseline == "flat-peak"
 
 
@@ -233,6 +284,19 @@ def test_a_plan_that_never_moves_is_not_beaten_by_itself() -> None:
     assert cheaper.flat_wins and "beats the plan" in cheaper.warnings[0]
 
 
+def test_the_plan_of_every_sentence_is_the_one_to_take() -> None:
+    """A dearer plan is not called the plan beside one that is recommended, nor does one with a rule
+    beside it stand still."""
+    still = cast(Any, SimpleNamespace(target=np.full((24, 1, 1, 1), 2)))
+    taken = replace(run("lt-g", 14), plan=still, asked=False)
+    found = compare([run("lt-i", 20), taken, run("flat-min", 15)])
+    assert found.recommended is not None and found.recommended.policy == "lt-g"
+    assert found.warnings == () and not found.flat_wins
+    dear = compare([run("lt-i", 20), replace(taken, summary=run("lt-g", 18).summary),
+                    run("flat-min", 15)])  # fmt: skip
+    assert "the plan costs $18.00" in dear.warnings[0]
+
+
 def test_savings_of_policies_that_serve_unequally_are_told_at_equal_attainment() -> None:
     """97.1% against 99.4%, "25% less": a flat fleet as bad costs 80% of one as good, so that at
     the baseline's attainment 75 would have been 93.75."""
@@ -240,8 +304,12 @@ def test_savings_of_policies_that_serve_unequally_are_told_at_equal_attainment()
     base = replace(run("flat-peak", 100, fast=0.994), flat_usd=100.0)
     found = compare([plan, base])
     assert (
-        "$25.00 (25%) less than flat at peak, which does not serve equally well: of fast 97.1% are "
-        "in time against 99.4%; at equal attainment it is 6% less" in found.headline
+        "$25.00 (25%) less than flat at peak (sized in hindsight; there 99.4% of fast are in time, "
+        "here 97.1%; at equal service 6% less)" in found.headline
+    )
+    # The answer, which has dollars of a day, says the same of it, and nothing else.
+    assert beside(plan, base, usd=False) == beside(plan, base, usd=True).replace(
+        "$25.00 (25%)", "25%"
     )
     (unequal,) = found.equal_slo
     assert (unequal.policy, unequal.tier) == ("lt-i", "fast")
@@ -255,18 +323,22 @@ def test_savings_of_policies_that_serve_unequally_are_told_at_equal_attainment()
 
 def test_within_two_tenths_of_a_point_savings_are_what_they_are() -> None:
     found = compare([run("lt-i", 75, fast=0.9925), run("flat-peak", 100, fast=0.994)])
-    assert found.equal_slo == () and "equal attainment" not in found.headline
+    assert found.equal_slo == () and "equal service" not in found.headline
     assert found.recommended is not None
     assert found.recommended.equal_slo_saving == pytest.approx(0.25)
 
 
 def test_where_no_flat_fleet_tells_the_headline_says_that() -> None:
     found = compare([run("lt-i", 75, fast=0.971), run("flat-peak", 100, fast=0.994)])
-    assert "and no flat fleet tells what that is worth" in found.headline
+    assert "; no flat fleet tells what that is worth" in found.headline
     assert found.recommended is not None and found.recommended.equal_slo_saving is None
 
 
 def test_a_larger_flat_fleet_is_no_loss_at_equal_attainment() -> None:
     larger = replace(run("flat-before", 110, fast=0.99), flat_usd=110.0)
     base = replace(run("flat-peak", 100, fast=0.97), flat_usd=100.0)
-    assert "; at equal attainment it costs as much" in compare([larger, base]).headline
+    told = compare([larger, base]).headline
+    assert (
+        "$10.00 (10%) more than flat at peak (5 instances, sized in hindsight; there 97.0%" in told
+    )
+    assert told.endswith("; at equal service as much).")

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forecasting.demand import DemandSeries
-from planner.studies.traffic.busier import MOST, grown, risen, times
+from forecasting.demand import DemandSeries, SeriesKey
+from planner.studies.traffic.busier import MOST, grown, risen, rises, times, times_by_model
+from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.ranking import ALL
 from planner.studies.traffic.window import DAY_S, Window
 from tests.planner.studies.replay.test_earlier import days
@@ -77,10 +78,33 @@ def test_so_many_times_the_requests_at_about_their_times(tmp_path: Path, share: 
     np.testing.assert_allclose(counts[1], share * counts[0], rtol=0.2)
 
 
+def test_a_model_that_grows_is_not_hidden_by_one_that_shrinks() -> None:
+    """One gains a tenth of the requests a day, the other loses as many: together nothing grows."""
+    grows = np.repeat(50.0 + 10.0 * np.arange(8), 24)
+    values = np.array([grows, 200.0 - grows])
+    keys = (SeriesKey("up", "east", "chat"), SeriesKey("down", "east", "chat"))
+    both = Demand(keys, 0.0, 3600.0, values, values, values)
+    window, *before = windows(8, 1)
+    assert risen(both.total(ALL, "requests", lambda key: True), window, before) is None
+    rise = rises(both, ("up", "down"), window, before)
+    assert rise is not None and [one.model for one in rise.models] == ["up", "down"]
+    assert rise.times == rise.models[0].times > 1.1 and rise.models[1].times == 1.0
+
+
+def test_each_model_grows_by_its_own_share(tmp_path: Path) -> None:
+    trace = days(tmp_path).trace
+    half = np.arange(len(trace)) % 2
+    two = replace(trace, model=half.astype(trace.model.dtype), models=("a", "b"))
+    more = times_by_model(two, np.array([2.0, 0.5]), 60.0, np.random.default_rng(0))
+    there, then = np.bincount(two.model), np.bincount(more.model)
+    assert then[0] == 2 * there[0] and then[1] == pytest.approx(there[1] / 2, rel=0.05)
+    assert (np.diff(more.arrival_s) >= 0).all()
+
+
 def test_demand_grows_in_the_stretch_alone(tmp_path: Path) -> None:
     one = days(tmp_path)
     before, window = one.traffic.demand, one.window
-    more = grown(before, 1.5, window.start_s, window.end_s)
+    more = grown(before, {before.keys[0].model: 1.5}, window.start_s, window.end_s)
     inside = before.inside(window.start_s, window.end_s)
     assert inside.any() and not inside.all()
     np.testing.assert_allclose(more.requests[:, inside], 1.5 * before.requests[:, inside])

@@ -70,7 +70,8 @@ def test_a_plan_without_a_trace_is_for_what_is_described(tmp_path: Path) -> None
     load = plan_window(given, silent).load
     expected = rates(one.traffic.sources[0].launch, make.EPOCH, 900.0, 96, "utc") * 100 / 900
     np.testing.assert_allclose(load.tps[:, 0, 0].ravel(), expected)
-    requests = requests_ahead(given.traffic, given.window, "auto", 3)[0]
+    requests, notes = requests_ahead(given.traffic, given.window, "auto", 3)
+    assert notes[0].startswith("Nothing of what follows the traffic is known yet")
     assert len(requests) == pytest.approx(expected.sum() * 9, rel=0.02)
 
 

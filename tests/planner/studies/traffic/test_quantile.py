@@ -26,6 +26,7 @@ from planner.studies.traffic.quantile import (
     PlannedQuantile,
     at_levels,
     cost,
+    needed,
     past_origins,
     share_covered,
 )
@@ -122,6 +123,26 @@ def test_past_decisions_are_over_when_the_first_one_falls(stored: StoredTrace) -
         assert (ends <= known + 1e-6).all() and ends[-1] == pytest.approx(known)
         assert origins[0] - begins >= (known - begins) / 2 - 1e-6
     assert not past_origins(replace(window, start_s=begins + 12 * HOUR), begins, at_once=False).size
+
+
+def test_a_week_is_chosen_for_on_several_weeks_before_it(stored: StoredTrace) -> None:
+    """One decision is too high or too low as a whole: four of them are looked back on."""
+    given = plan_input(asked(), stored)
+    week = 7 * 24 * HOUR
+    start = given.traffic.demand.start_s + 12 * week
+    window = replace(given.window, start_s=start, end_s=start + week, ahead=True)
+    origins = past_origins(window, start - 12 * week, at_once=True)
+    np.testing.assert_allclose(origins, start - week * np.arange(4, 0, -1))
+    early = past_origins(window, start - 4 * week, at_once=True)
+    np.testing.assert_allclose(early, start - week * np.arange(2, 0, -1))  # half of what is known
+
+
+def test_few_decisions_leave_some_of_what_may_be_late() -> None:
+    """By hand: of 5% that may be late half is left after one decision, a fifth after four."""
+    assert needed(0.95, 1) == pytest.approx(0.975)
+    assert needed(0.95, 4) == pytest.approx(0.96)
+    shares = [needed(0.95, n) for n in range(1, 200)]
+    assert shares == sorted(shares, reverse=True) and shares[-1] > 0.95
 
 
 def test_nothing_after_the_first_decision_is_looked_at(stored: StoredTrace) -> None:

@@ -1,0 +1,197 @@
+"""A plan as the least there is, and a guard above it that goes by what is seen: what KEDA does with
+a timetable's triggers beside one by load, of which the largest wins (keda.sh, "Scaling
+Deployments")."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.errors import SimulationError
+from simulation.fleet import Fleet
+from simulation.policies.hpa import POLICY_S
+from simulation.policies.parts.coordinated import DECODE, PREFILL
+from simulation.policies.parts.course import Course
+from simulation.policies.parts.gauges import per_instance
+from simulation.policies.parts.learning import Learned, Strain, allowed_late
+from simulation.policies.parts.stability import ROUNDING
+from simulation.policies.parts.staffing import Staffing
+from simulation.policies.proportional import PILED_UP
+from simulation.policy import Actions, InForce, Observation, ScalingPolicy
+
+# What it goes by, found on the study, as results name it
+PROMPT = "above the plan: prompt tokens a second an instance"
+OUTPUT = "above the plan: output tokens a second an instance"
+IN_FLIGHT = "above the plan: requests in flight an instance"
+AMONG = {n: f"above the plan: of that, what each of {n} does" for n in (1, 2, 4, 8, 16, 64)}
+TOO_MUCH = "above the plan: of that, what came late without a pile"
+Each = float | Sequence[float] | FloatArray  # of one instance; one number, or one per pool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Look:
+    time_s: float
+    served: FloatArray  # [pools] what was served, in what one instance of a large pool serves
+    flight: FloatArray  # [pools] requests running or waiting
+    strain: Strain
+
+
+@dataclass(eq=False)
+class Guarded(ScalingPolicy):
+    """What the ``course`` asks for, at once, and above it in each pool
+
+    - as many instances as serve what is served at ``prefill_tps`` and ``decode_tps`` of one (each
+      where the pool does it), where that is more than those planned carry by over ``tolerance``,
+      there and in all of the model's pools of that role together: a plan counts on what other
+      regions have to spare;
+    - as many as hold what is in flight at ``in_flight`` of one, where that is PILED_UP times what
+      those that are ready hold: what is served shows no more than all of them can do. What falls by
+      more than ``tolerance`` meanwhile, or waits for those that start and grows no more, asks for
+      no more, and nothing goes before it is gone;
+    - as many as serve what is served by what one was seen to carry (``Learned``), where that is
+      less than was believed: too much came late, nothing piled up, and more was in flight than they
+      hold by over ``tolerance``.
+
+    What one serves and holds is of a large pool; among few each does ``shares`` of it
+    (``Staffing``), so that a guard asks for more exactly where more is served than the plan was
+    sized for. What is in flight follows by Little's law: as much less as less is served, and for no
+    longer.
+
+    Each counts once every look of the last ``rise_s`` shows it: an autoscaler's window against a
+    moment's rush. So nothing is added while the plan is right, and what it did not know (longer
+    answers, a crowd, instances lost) is answered within minutes. What is added stays until no look
+    of the last ``fall_s`` asked for it, and comes as Kubernetes has it: at most ``scale_up_factor``
+    times those there are, or ``scale_up_instances``, in 15 s.
+    """
+
+    wants_signals = True
+
+    course: Course
+    prefill_tps: Each
+    decode_tps: Each
+    in_flight: Each
+    shares: FloatArray | None = None  # [pools, N] as of Staffing; None: each does the same
+    tolerance: float = 0.1
+    rise_s: float = 60.0
+    fall_s: float = 300.0
+    scale_up_factor: float = 1.0
+    scale_up_instances: int = 4
+    interval_s: float = 15.0
+    name: str = "lt-g"
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        counts = self.course.reset(fleet)
+        roles = [pool.role for pool in fleet.pools]
+        idle = np.array([[role == other for role in roles] for other in (DECODE, PREFILL)])
+        each = [self._each(given, len(counts)) for given in (self.prefill_tps, self.decode_tps)]
+        self._tps = np.where(idle, np.inf, each)  # [2, pools] prompt and output tokens/s
+        self._holds = self._each(self.in_flight, len(counts))
+        self._staffing = Staffing(len(counts), self.shares)
+        self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
+        kinds = [(pool.model, pool.role) for pool in fleet.pools]
+        self._kind = np.array([kinds.index(kind) for kind in kinds])
+        self._worth = np.where(np.isinf(self._tps[0]), self._tps[1], self._tps[0])
+        self._allowed = np.array([allowed_late(fleet, pool) for pool in fleet.pools])
+        self._learned = Learned(len(counts), self.tolerance)
+        none = np.zeros(len(counts))
+        self._looks = deque([_Look(0.0, none, none, Strain(none, none, none > 0))])
+        self._piled_s = np.full(len(counts), -np.inf)  # when each last had one
+        self._asked: deque[tuple[float, IntArray]] = deque()
+        return counts
+
+    def decide(self, observation: Observation) -> Actions:
+        self.course.see(observation)
+        asked = self.course.asked(observation.time_s)
+        lent = np.zeros_like(asked.counts) if asked.lent is None else asked.lent
+        planned = asked.counts - lent
+        targets = np.maximum(planned, self._above(observation, planned))
+        if asked.lent is None:
+            return Actions(targets, shares=asked.shares)
+        return Actions(targets, lend=lent > 0, keep_lent=lent, shares=asked.shares)
+
+    def in_force(self) -> tuple[InForce, ...]:
+        prefill, decode = (np.where(np.isinf(tps), np.nan, tps) for tps in self._tps)
+        learned = self._learned.too_much
+        return (
+            InForce(PROMPT, prefill),
+            InForce(OUTPUT, decode),
+            InForce(IN_FLIGHT, self._holds),
+            InForce(TOO_MUCH, np.where(np.isinf(learned), np.nan, learned)),
+            *(InForce(words, self._staffing.share(n)) for n, words in AMONG.items()),
+        )
+
+    def _each(self, given: Each, pools: int) -> FloatArray:
+        each = np.asarray(given, np.float64)
+        if each.ndim > 1 or not np.all(each > 0) or (each.ndim and len(each) != pools):
+            raise SimulationError(
+                f"Policy {self.name!r}: give what an instance shows as one number above 0, or as "
+                f"one for each of the {pools} pools."
+            )
+        return np.broadcast_to(each, pools)
+
+    def _above(self, observation: Observation, planned: IntArray) -> IntArray:
+        """Instances that the guard asks for, ``[pools]``; 0 where it leaves all to the plan."""
+        look = self._look(observation)
+        serving = np.min([one.served for one in self._looks], axis=0)
+        room = self._staffing.carried(planned) * (1 + self.tolerance) + ROUNDING
+        more = (serving > room) & (self._together(serving) > self._together(room))
+        asked = np.where(more, self._staffing.fewest(serving), 0.0)
+        piled = self._piled(observation, look)
+        self._learn(observation, piled > 0)
+        learned = self._staffing.fewest(self._learned.needed(serving))
+        asked = np.maximum(asked, np.where(learned > planned, learned, 0.0))
+        asked = np.maximum(asked, piled)
+        there = observation.ready + observation.starting
+        windows = max(1.0, self.interval_s / POLICY_S)
+        by_factor = there * (1 + self.scale_up_factor) ** windows
+        most = np.maximum(by_factor, there + self.scale_up_instances * windows)
+        self._asked.append((look.time_s, np.minimum(asked, most).astype(np.int64)))
+        while self._asked[0][0] < look.time_s - self.fall_s:
+            self._asked.popleft()
+        out: IntArray = np.max([counts for _, counts in self._asked], axis=0)
+        return out
+
+    def _together(self, loads: FloatArray) -> FloatArray:
+        """Of all pools of a pool's model and role, tokens/s, ``[pools]``."""
+        return np.asarray(np.bincount(self._kind, loads * self._worth)[self._kind])
+
+    def _look(self, observation: Observation) -> _Look:
+        """What is seen now; ``_looks`` are those of the last ``rise_s``."""
+        now, ready, signals = observation.time_s, observation.ready, observation.signals
+        served = np.zeros(len(ready))
+        if signals is not None:
+            tps = np.nan_to_num([signals.prefill_tps, signals.decode_tps])
+            served = (tps / self._tps).max(axis=0)
+        each = np.nan_to_num(per_instance("concurrency", observation, self._kv))
+        flight = np.where(ready > 0, each * ready, observation.waiting)
+        late = np.zeros(len(ready), np.bool_)
+        if signals is not None:  # NaN, where nothing came, is not late
+            late = (signals.late_first > self._allowed) | (signals.late_done > self._allowed)
+        carried = self._staffing.carried(np.maximum(ready, 1))
+        strain = Strain(served / carried, flight / (self._holds * carried), late)
+        look = _Look(now, served, flight, strain)
+        self._looks.append(look)
+        while self._looks[0].time_s <= now - self.rise_s < now:
+            self._looks.popleft()
+        return look
+
+    def _learn(self, observation: Observation, piled: BoolArray) -> None:
+        self._piled_s[piled] = observation.time_s
+        calm = observation.time_s - self._piled_s > self.fall_s
+        self._learned.see([one.strain for one in self._looks], calm & (observation.starting == 0))
+
+    def _piled(self, observation: Observation, look: _Look) -> IntArray:
+        """Instances that hold what piles up, those that there are while it stays so, else 0."""
+        held = self._holds * self._staffing.carried(np.maximum(observation.ready, 1))
+        least = np.min([one.flight for one in self._looks], axis=0)
+        piled: BoolArray = least > PILED_UP * held
+        before, waits = self._looks[0].flight, observation.starting > 0
+        lasts = look.flight > (1 + np.where(waits, self.tolerance, -self.tolerance)) * before
+        holding = self._staffing.fewest(look.flight / self._holds)
+        there = observation.ready + observation.starting
+        out = np.where(piled, np.where(lasts, np.maximum(holding, there), there), 0)
+        return out.astype(np.int64)

@@ -1,0 +1,45 @@
+"""How many instances carry what, where each carries more among more."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulation.arrays import FloatArray, IntArray
+from simulation.policies.parts.stability import ROUNDING
+
+
+class Staffing:
+    """Instances to loads and back, each pool by itself.
+
+    A load is told in instances of a large pool: what each of them carries is one. ``shares``
+    ``[pools, N]`` is what each of 1 to N instances carries of that, C(n)/n over C(N)/N: it rises
+    with n, since a request that finds one busy goes to another, and is 1 from N on. By it n
+    instances carry n * share(n), about n - k sqrt(n) (square-root staffing: Halfin and Whitt, 1981;
+    ``simulation.sizing.pool``). Without ``shares`` they carry n.
+    """
+
+    def __init__(self, pools: int, shares: FloatArray | None = None) -> None:
+        each = np.ones((pools, 1)) if shares is None else np.asarray(shares, np.float64)
+        n = np.arange(each.shape[1] + 1)
+        # None carry nothing; rounding is not to make more carry less.
+        carried = np.concatenate([np.zeros((pools, 1)), each], axis=1) * n
+        self._carried: FloatArray = np.maximum.accumulate(carried, axis=1)
+
+    def carried(self, counts: IntArray) -> FloatArray:
+        """By so many instances, ``[pools]``."""
+        most = self._carried.shape[1] - 1
+        within = np.minimum(counts, most)
+        known = self._carried[np.arange(len(counts)), within]
+        return np.asarray(known + (counts - within), np.float64)
+
+    def share(self, n: int) -> FloatArray:
+        """What each of ``n`` carries, ``[pools]``."""
+        return self.carried(np.full(len(self._carried), n)) / n
+
+    def fewest(self, loads: FloatArray) -> FloatArray:
+        """The fewest instances that carry so much, whole, ``[pools]``."""
+        most = self._carried.shape[1] - 1
+        wanted = loads - ROUNDING
+        within = (self._carried < wanted[:, None]).sum(axis=1)
+        beyond = most + np.ceil(wanted - self._carried[:, -1])
+        return np.asarray(np.where(within <= most, within, beyond), np.float64)
