@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def _capacity(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
             continue
         where = f"{name} in {problem.regions[region]}"
         planned_words = (
-            f"all {total:,} GPUs are planned"
+            ("its only GPU is planned" if total == 1 else f"all {total:,} GPUs are planned")
             if planned == total
             else f"{planned:,} of {total:,} GPUs are planned and an instance takes {sizes.min()}"
         )
@@ -82,13 +82,14 @@ def _minimum(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
 
 def _local(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
     """Serving less by the smallest instance there would miss the region's own need."""
-    need = local_need_tps(problem)
-    for model, region, served, side in _weakest(problem, target):
+    need, every = local_need_tps(problem), sides(problem)
+    last = [_last(problem, target, side) for side in every]
+    for model, region, served, at in _weakest(problem, target, every):
+        side = every[at]
         present = (target[model, region] > 0) & side.columns
         if need[model, region] <= 0 or not present.any():
             continue
-        last = _last(problem, target, side)[model, region]
-        if served - need[model, region] >= last[present].min() / side.share:
+        if served - need[model, region] >= last[at][model, region][present].min() / side.share:
             continue
         where = in_region(problem, model, region)
         count = instances(int(target[model, region, side.columns].sum()))
@@ -99,16 +100,18 @@ def _local(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
         yield Binding("local", where + _for(side), sentence)
 
 
-def _weakest(problem: PlanningProblem, target: IntArray) -> Iterator[tuple[int, int, float, Side]]:
-    """Model, region, what is served there and the side that allows no more: of sides that differ
-    by what is gone, the weakest."""
-    carried, every = carried_tps(problem, target), sides(problem)
+def _weakest(
+    problem: PlanningProblem, target: IntArray, every: Sequence[Side]
+) -> Iterator[tuple[int, int, float, int]]:
+    """Model, region, what is served there and the side, of ``every``, that allows no more: of sides
+    that differ by what is gone, the weakest."""
+    carried = carried_tps(problem, target)
     for name in dict.fromkeys(side.name for side in every):
         alike = [at for at, side in enumerate(every) if side.name == name]
         worst = carried[alike].argmin(axis=0)
         for model, region in np.ndindex(worst.shape):
             at = alike[worst[model, region]]
-            yield model, region, float(carried[at, model, region]), every[at]
+            yield model, region, float(carried[at, model, region]), at
 
 
 def _global(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:

@@ -6,142 +6,47 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.optimizer.figures import (
-    TOLERANCE,
-    global_need_tps,
-    gpus_used,
-    local_need_tps,
-)
-from planner.optimizer.objective import price, start_price
-from planner.optimizer.pools import carried, curve, fewest
+from planner.optimizer.covering import Covering, Needs
+from planner.optimizer.figures import global_need_tps, local_need_tps
+from planner.optimizer.objective import price
+from planner.optimizer.pools import carried_by_pools, curve
 from planner.optimizer.problem import PlanningProblem
-from planner.optimizer.sides import carried_tps, sides
-from simulation.arrays import FloatArray, IntArray
+from planner.optimizer.sides import Side, carried_tps, sides
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
-ROUNDING = 1e-12  # share of a need
-
-Place = tuple[int, int]  # r, g
+LOOSE = 1e-9  # share of what is served that rounding may take
 
 
 def greedy_target(problem: PlanningProblem) -> IntArray:
     """Instances to hold, shape ``[l, r, g]``; offered where a solver has no answer.
 
-    Minimums first, then every local need (models with the fewest GPU types to choose from, and then
-    the largest, before the others), then what the global needs ask for beyond that; last, instances
-    that turned out not to be needed go. Never exceeds a maximum, nor a capacity that the minimums
-    leave intact; may leave demand uncovered where capacity is short.
+    Minimums first, then every local need (in each region models with the fewest GPU types to choose
+    from, and then the largest, before the others), then what the global needs ask for beyond that;
+    last, instances that turned out not to be needed go. Never exceeds a maximum, nor a capacity
+    that the minimums leave intact; may leave demand uncovered where capacity is short.
+
+    It has no time limit: regions share no capacity, so that their local needs are covered side by
+    side, and 1,000 models in 200 regions take a few seconds.
     """
-    target: IntArray = problem.minimum.copy()
-    free: IntArray = problem.capacity_gpus - gpus_used(problem, target)
+    covering = Covering(problem)
     choices = (problem.theta_tps > 0).sum(axis=1)
     local, total = local_need_tps(problem), global_need_tps(problem)
-    costs = price(problem), start_price(problem)
-    everywhere = range(len(problem.regions))
+    everywhere = list(range(len(problem.regions)))
 
-    for model, region in _in_order(choices[:, None] + np.zeros_like(local), local):
-        cover(problem, costs, target, free, model, (region,), float(local[model, region]))
-    for (model,) in _in_order(choices, total):
-        cover(problem, costs, target, free, model, everywhere, float(total[model]))
+    order = np.lexsort((-local, np.broadcast_to(choices[:, None], local.shape)), axis=0)
+    for models in order:  # each region's next
+        needed = np.flatnonzero(local[models, everywhere] > 0)
+        its = models[needed]
+        covering.cover(Needs(its, needed[:, None], local[its, needed]))
+    for model in np.lexsort((-total, choices)):
+        if total[model] <= 0:
+            continue
+        covering.cover(Needs.one(model, everywhere, float(total[model])))
         for lost in everywhere if problem.lose_region else ():
             others = [region for region in everywhere if region != lost]
-            cover(problem, costs, target, free, model, others, float(total[model]))
-    _trim(problem, costs[0], target, local, total)
-    return target
-
-
-def _in_order(choices: FloatArray, need: FloatArray) -> list[tuple[int, ...]]:
-    """Indices with a need, those with the fewest choices first, then the largest need."""
-    order = np.lexsort((-need.ravel(), choices.ravel()))
-    indices = (np.unravel_index(i, need.shape) for i in order if need.ravel()[i] > 0)
-    return [tuple(int(axis) for axis in index) for index in indices]
-
-
-def cover(
-    problem: PlanningProblem,
-    costs: tuple[FloatArray, FloatArray],
-    target: IntArray,
-    free: IntArray,
-    model: int,
-    regions: Sequence[int],
-    need: float,
-    *,
-    one: bool = False,
-) -> float:
-    """Add instances of ``model`` until ``regions`` serve ``need`` tokens/s, on every side.
-
-    Changes ``target`` and ``free`` (by row of capacity), by ``one`` instance at most of every side
-    if so asked; returns what is left. Of several sides (prefill and decode, owned and spot) the
-    first are the narrowest, and an instance that helps several is charged to each in part.
-    """
-    parts = sorted(sides(problem), key=lambda side: int(side.columns.sum()))
-    shared = np.maximum(1, sum(side.columns.astype(int) for side in parts))
-    left = 0.0
-    for side in parts:
-        able = (problem.theta_tps[model] > 0) & side.columns
-        places = [(region, int(gpu)) for region in regions for gpu in np.flatnonzero(able)]
-        lost = side.lost.tolist()
-        served = sum(
-            carried(problem, model, p[1], int(target[model][p]), lost[p[1]]) for p in places
-        )
-        missing = need * side.share - served
-        short = _add(problem, costs, target, free, model, places, missing, shared, lost, one=one)
-        left = max(left, short / side.share)
-    return left
-
-
-def _add(
-    problem: PlanningProblem,
-    costs: tuple[FloatArray, FloatArray],
-    target: IntArray,
-    free: IntArray,
-    model: int,
-    places: Sequence[Place],
-    need: float,
-    shared: IntArray,
-    lost: Sequence[int],
-    *,
-    one: bool,
-) -> float:
-    """Add instances of ``model`` at ``places`` until they serve ``need`` more; what is left."""
-    size, rows = problem.gpus_per_instance[model], problem.rows
-
-    def running(place: Place) -> int:
-        return int(problem.current[model][place] - target[model][place])
-
-    def room(place: Place) -> int:
-        by_limit = int(problem.maximum[model][place] - target[model][place])
-        return min(by_limit, int(free[place[0], rows[place[1]]] // size[place[1]]))
-
-    def step(place: Place) -> tuple[float, int, float]:
-        """Charge per token/s of as many instances as ``need`` takes whole, one at least; how many
-        these are; and what they add."""
-        held, present, most = int(target[model][place]), running(place), room(place)
-        start = 0.0 if present > 0 else float(costs[1][model][place])
-        charge = (float(costs[0][model][place]) + start) / float(shared[place[1]])
-        gone = lost[place[1]]
-        before = carried(problem, model, place[1], held, gone)
-        most = min(most, max(1, fewest(problem, model, place[1], before + need, gone) - held))
-        most = 1 if one else min(most, present) if present > 0 else most
-        adds = curve(problem, model, place[1], held + most, gone)[held + 1 :] - before
-        count = max(1, int(np.searchsorted(adds, need * (1 + ROUNDING), side="right")))
-        added = float(adds[count - 1])
-        return charge * count / max(min(added, need), ROUNDING * need), count, added
-
-    slack = TOLERANCE * max(need, 0.0)
-    while need > slack:
-        open_places = [place for place in places if room(place) > 0]
-        if not open_places:
-            return need
-        # One instance that finishes the job is priced whole, the others by the tokens they serve.
-        steps = {place: step(place) for place in open_places}
-        best = min(open_places, key=lambda place: steps[place][0])
-        _, count, added = steps[best]
-        target[model][best] += count
-        free[best[0], rows[best[1]]] -= count * size[best[1]]
-        need -= added
-        if one:
-            break
-    return need if need > slack else 0.0
+            covering.cover(Needs.one(model, others, float(total[model])))
+    _trim(problem, price(problem), covering.target, local, total)
+    return covering.target
 
 
 def _trim(
@@ -154,13 +59,12 @@ def _trim(
     """Drop instances that no need rests on, the dearest first."""
     served_by = carried_tps(problem, target)  # by side
     every = sides(problem)
-    droppable = np.argwhere(target > problem.minimum)
+    droppable = np.argwhere(_loose(problem, every, served_by, target, local, total))
     prices = hourly[tuple(droppable.T)]
     for model, region, gpu in droppable[np.argsort(-prices, kind="stable")]:
         mine, serves = served_by[:, model, region], served_by[:, model].min(axis=0)
-        others = np.delete(
-            serves, region
-        )  # what they serve, the best of them lost where one may be
+        others = np.delete(serves, region)
+        # What they serve, the best of them lost where one may be.
         others = others.sum() - (others.max(initial=0.0) if problem.lose_region else 0.0)
         least = min(float(mine.min()), max(local[model, region], total[model] - others))
         held, fewer = int(target[model, region, gpu]), int(problem.minimum[model, region, gpu])
@@ -176,3 +80,32 @@ def _trim(
         target[model, region, gpu] -= count
         for at, drop in drops.items():
             served_by[at, model, region] -= drop[count]
+
+
+def _loose(
+    problem: PlanningProblem,
+    every: Sequence[Side],
+    served_by: FloatArray,
+    target: IntArray,
+    local: FloatArray,
+    total: FloatArray,
+) -> BoolArray:
+    """Pools that could drop an instance if they were the first to, ``[l, r, g]``: what others drop
+    leaves nobody more to spare."""
+    serves = served_by.min(axis=0)
+    others = serves.sum(axis=1, keepdims=True) - serves
+    if problem.lose_region:
+        ranked = np.argsort(serves, axis=1)
+        best = np.take_along_axis(serves, ranked[:, -1:], axis=1)
+        second = np.take_along_axis(serves, ranked[:, -2:-1], axis=1)
+        first = np.arange(serves.shape[1]) == ranked[:, -1:]
+        others = others - np.where(first, second if second.size else 0.0, best)
+    least = np.minimum(serves, np.maximum(local, total[:, None] - others))
+    loose = target > problem.minimum
+    for side, served in zip(every, served_by, strict=True):
+        fewer = carried_by_pools(problem, target, side.lost) - carried_by_pools(
+            problem, target - 1, side.lost
+        )
+        spare = (served - least) * (1 + LOOSE) + LOOSE * served
+        loose &= ~side.columns | (fewer / side.share <= spare[..., None])
+    return loose

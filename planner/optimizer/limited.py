@@ -17,6 +17,7 @@ from itertools import groupby
 import numpy as np
 
 from planner.errors import ScenarioError
+from planner.optimizer.covering import Covering, Needs
 from planner.optimizer.figures import (
     TOLERANCE,
     global_need_tps,
@@ -25,8 +26,7 @@ from planner.optimizer.figures import (
     local_served_tps,
     spent,
 )
-from planner.optimizer.greedy import cover
-from planner.optimizer.objective import caps, price, start_price
+from planner.optimizer.objective import caps
 from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.validation import validate
 from simulation.arrays import FloatArray, IntArray
@@ -109,20 +109,20 @@ def _greedy(
     policy: str,
     tiers: tuple[FloatArray, FloatArray] | None,
 ) -> IntArray:
-    target: IntArray = problem.minimum.copy()
-    free: IntArray = problem.capacity_gpus - gpus_used(problem, target)
-    costs, capped = (price(problem), start_price(problem)), bool(caps(problem))
+    covering, capped = Covering(problem), bool(caps(problem))
+    target, free = covering.target, covering.free
 
     def serve(work: _Workload, *, one: bool = False) -> float:
         """Take capacity for ``work``; what of it is left."""
         regions = range(len(problem.regions)) if work.region < 0 else (work.region,)
         need = work.need - passed.get((work.model, work.region), 0.0)
         need = need if work.region >= 0 else _beyond(problem, target, work, need)
+        needs = Needs.one(work.model, regions, need)
         if not capped:
-            return cover(problem, costs, target, free, work.model, regions, need, one=one)
+            return float(covering.cover(needs, one=one)[0])
         while True:  # an instance at a time, as far as budget and carbon cap go
             before = target.copy(), free.copy()
-            left = cover(problem, costs, target, free, work.model, regions, need, one=True)
+            left = float(covering.cover(needs, one=True)[0])
             if not _within_caps(problem, target):
                 target[:], free[:] = before
                 return max(left, TOLERANCE)

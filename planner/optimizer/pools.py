@@ -39,15 +39,35 @@ def together(theta_tps: FloatArray, pool_tps: FloatArray | None, target: IntArra
     return carried
 
 
-def carried(problem: PlanningProblem, model: int, column: int, count: int, lost: int = 0) -> float:
-    """C(``count`` - ``lost``) of one pool."""
-    count -= lost
-    theta = float(problem.theta_tps[model, column])
-    if problem.pool_tps is None or count <= 0:
-        return theta * max(0, count)
-    known = problem.pool_tps[model, column]
-    within = min(count, len(known))
-    return float(known[within - 1]) + theta * (count - within)
+@dataclass(frozen=True, slots=True, eq=False)
+class Curves:
+    """C of every model and column, of many pools at once."""
+
+    theta: FloatArray  # [l, g]
+    known: FloatArray  # [l, g, n + 1], C(0) to C(n)
+
+    @classmethod
+    def of(cls, problem: PlanningProblem) -> Curves:
+        none = np.zeros((*problem.theta_tps.shape, 1))
+        known = problem.pool_tps
+        return cls(
+            problem.theta_tps, none if known is None else np.concatenate([none, known], axis=2)
+        )
+
+    def carried(self, model: IntArray, column: IntArray, count: IntArray) -> FloatArray:
+        """C(``count``), of the shape of the three."""
+        within = np.minimum(count, self.known.shape[2] - 1)
+        beyond = self.theta[model, column] * (count - within)
+        return np.asarray(self.known[model, column, within] + beyond)
+
+    def whole(self, model: IntArray, column: IntArray, tps: FloatArray) -> IntArray:
+        """The most n with C(n) <= ``tps``, of their shape; 0 of a model that does not run there."""
+        theta, known = self.theta[model, column], self.known[model, column]
+        runs, last = theta > 0, known.shape[-1] - 1
+        within = (known <= tps[..., None]).sum(axis=-1) - 1
+        beyond = np.maximum(tps - known[..., last], 0.0) / np.where(runs, theta, 1.0)
+        more = np.where(within == last, np.floor(beyond), 0.0)
+        return np.where(runs, within + more, 0).astype(np.int64)
 
 
 def curve(

@@ -11,7 +11,15 @@ import numpy as np
 from planner.errors import ScenarioError, SolverFailed
 from planner.optimizer.binding import binding_constraints
 from planner.optimizer.conflict import explain, uncovered
-from planner.optimizer.decomposition import Cells, Outcome, compiled, compiled_pools, decompose
+from planner.optimizer.decomposition import (
+    VAST,
+    Cells,
+    Outcome,
+    compiled,
+    compiled_pools,
+    compiled_repair,
+    decompose,
+)
 from planner.optimizer.figures import fleet_usd, is_feasible, start_usd
 from planner.optimizer.greedy import greedy_target
 from planner.optimizer.highs import now_and_then
@@ -139,6 +147,8 @@ def _decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, floa
         compiled_pools()
     else:
         compiled()
+    if problem.demand_tps[..., 0].size >= VAST:
+        compiled_repair()
     began, limit_s = perf_counter(), effort.time_limit_s
     cells = Cells.of(problem)
     built = perf_counter()

@@ -10,7 +10,7 @@ from planner.optimizer import greedy_target, serve_limited, solve_window
 from planner.optimizer.figures import is_feasible
 from planner.optimizer.horizon import solve_horizon
 from planner.optimizer.limited import GREEDY
-from planner.optimizer.pools import bent, carried, carried_by_pools, curve, fewest, pieces
+from planner.optimizer.pools import Curves, bent, carried_by_pools, curve, fewest, pieces
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL
 from planner.optimizer.program.cuts import facets
 from planner.optimizer.sides import sides
@@ -30,6 +30,10 @@ from tests.optimizer.problems import (
 )
 
 SEEDS = range(60)
+
+
+def carried(instance, model, column, count):
+    return float(Curves.of(instance).carried(*map(np.array, (model, column, count))))
 
 
 def one_region(seed):
@@ -161,6 +165,10 @@ def test_a_curve_is_what_it_says(seed):
         least = fewest(instance, m, g, need)
         assert carried(instance, m, g, least) >= need
         assert least == 0 or carried(instance, m, g, least - 1) < need
+        for tps in (float(by_hand[at]), float(by_hand[at]) + 1e-6, need):
+            whole = int(Curves.of(instance).whole(*map(np.array, (m, g, max(0.0, tps)))))
+            assert carried(instance, m, g, whole) <= max(0.0, tps)
+            assert carried(instance, m, g, whole + 1) > tps * (1 - 1e-12)  # but for rounding
 
 
 def test_a_straight_curve_is_one_stretch_and_that_of_sizing_has_two_runs():
@@ -184,7 +192,7 @@ def test_facets_cut_off_no_whole_cover_of_a_bent_curve(seed):
     grid = np.stack(np.meshgrid(*(range(len(c) + 1) for c in curves), indexing="ij"), -1)
     points = grid.reshape(-1, len(able))
     held = sum(
-        np.array([carried(instance, 0, g, int(n)) for n in points[:, at]])
+        Curves.of(instance).carried(np.zeros(len(points), np.int64), g, points[:, at])
         for at, g in enumerate(able)
     )
     points = points[held >= need]

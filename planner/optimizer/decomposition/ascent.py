@@ -1,28 +1,42 @@
-"""Prices by subgradient ascent: close to the best bound in a second or two, from nothing."""
+"""Prices by subgradient ascent: close to the best bound in a second or two, from nothing; then, for
+very large plans, block by block."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
 
+import numpy as np
+
 from planner.optimizer.decomposition.cells import Cells, Priced, Prices
+from simulation.arrays import FloatArray
 
 FIRST_LEAP, LAST_LEAP = 0.02, 1e-5  # of the bound: how far above the best one a step aims
 PATIENCE = 12  # steps without a better bound before the leap shrinks
 SHRINK = 0.6
 WORTHWHILE = 1e-5  # of the bound: less than this is no improvement
 MEMORY = 0.7  # of the last direction (Camerini, Fratta and Maffioli 1975)
+FIRST_STEP = 0.02  # of a mean instance's price: each price's own first step in ``polish``
+LONGER, SHORTER = 1.3, 0.5  # a step's growth while its slope keeps its sign, and when it turns
+ROUND = 15  # steps for one family of prices before it is the other's turn
 
 
-def ascend(cells: Cells, *, until: float, check: Callable[[], None]) -> tuple[Prices, Priced]:
+def ascend(
+    cells: Cells,
+    *,
+    until: float,
+    check: Callable[[], None],
+    begin: Prices | None = None,
+    leap: float = FIRST_LEAP,
+) -> tuple[Prices, Priced]:
     """Raise the bound until ``perf_counter()`` is ``until`` or leaps no longer help.
 
     Polyak steps towards a level a little above the best bound; the level comes down when steps
     fail. Returns the best prices and the cells at them. ``check`` may raise to end it.
     """
-    prices = best_prices = cells.free
+    prices = best_prices = cells.free if begin is None else begin
     best = cells.priced(prices)
-    leap, stalled, direction, now = FIRST_LEAP, 0, cells.free, best
+    stalled, direction, now = 0, cells.free, best
     ceiling = cells.ceiling_usd
     while leap > LAST_LEAP and best.bound < ceiling and perf_counter() < until:
         check()
@@ -40,6 +54,54 @@ def ascend(cells: Cells, *, until: float, check: Callable[[], None]) -> tuple[Pr
             prices, now, direction = best_prices, best, cells.free
             leap, stalled = leap * SHRINK, 0
     return best_prices, best
+
+
+def polish(
+    cells: Cells, *, begin: Prices, until: float, check: Callable[[], None]
+) -> tuple[Prices, Priced]:
+    """Raise the bound from the prices ``begin`` on, once through demand and once through capacity.
+
+    With the demand's prices fixed the bound is a sum over regions, with the capacities' one over
+    models: so every model, then every region, keeps the best prices that it has seen by itself.
+    Each price steps by itself, ever further while its slope keeps its sign and half as far when it
+    turns (Riedmiller and Braun 1993), which asks nothing of how the blocks differ in size.
+    """
+    prices, start = begin, FIRST_STEP * float(cells.usd.mean())
+    for of_demand in (True, False):
+        old = prices.demand if of_demand else prices.capacity
+        trial, best, step, before = old, old.copy(), np.full(old.shape, start), np.zeros(old.shape)
+        now = cells.priced(prices)
+        most = _blocks(cells, prices, now, of_demand)
+        for _ in range(ROUND):
+            if perf_counter() >= until:
+                break
+            check()
+            way = np.sign(now.slope.demand if of_demand else now.slope.capacity)
+            way *= (trial > 0) | (way > 0)
+            step = step * np.select([way * before > 0, way * before < 0], [LONGER, SHORTER], 1.0)
+            before, trial = way, np.maximum(0.0, trial + way * step)
+            tried = _with(prices, trial, of_demand)
+            now = cells.priced(tried)
+            reached = _blocks(cells, tried, now, of_demand)
+            better = reached > most
+            most, best[better] = np.where(better, reached, most), trial[better]
+        prices = _with(prices, best, of_demand)
+    return prices, cells.priced(prices)
+
+
+def _with(prices: Prices, part: FloatArray, of_demand: bool) -> Prices:
+    if of_demand:
+        return Prices(prices.capacity, part, prices.caps)
+    return Prices(part, prices.demand, prices.caps)
+
+
+def _blocks(cells: Cells, prices: Prices, priced: Priced, by_model: bool) -> FloatArray:
+    """What each model, or each region, adds to the bound."""
+    if by_model:
+        joint: FloatArray = priced.lowest.sum(axis=1) + prices.demand * cells.joint / cells.tokens
+        return joint
+    held: FloatArray = priced.lowest.sum(axis=0) - (prices.capacity * cells.room).sum(axis=1)
+    return held
 
 
 def _deflected(prices: Prices, slope: Prices, last: Prices) -> Prices:

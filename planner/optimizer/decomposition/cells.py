@@ -244,8 +244,12 @@ class Cells:
         """What an instance costs under ``prices``, running already or not, ``[l, r, g]`` each;
         where what it carries depends on others, without what that is worth."""
         first = self.usd + prices.capacity[:, self.rows] * self.size[:, None, :]
-        if self.pool is None:
-            first -= self.worth(prices)[:, None, None] * self.theta[:, None, :]
+        worth = self.worth(prices)
+        if self.pool is None and worth.any():
+            paid = np.flatnonzero(worth)  # few, of very many models
+            first[paid] -= worth[paid, None, None] * self.theta[paid, None, :]
+        if not len(self.cap_room):
+            return first, first + self.start
         first += np.einsum("k,klrg->lrg", prices.caps, self.cap_x)
         return first, first + self.start + np.einsum("k,klrg->lrg", prices.caps, self.cap_start)
 

@@ -119,6 +119,30 @@ def _cheapest(
 
 
 @cached_kernel
+def _alone(cell: Any, need: float) -> int:
+    """The type one instance of which covers ``need`` at least cost of all covers; -1 where that is
+    not certain at a glance, -2 where nothing need be covered.
+
+    Any other cover takes two instances or more, and costs what its tokens cost at the best ratio.
+    Most cells of a plan for many models in many regions are of this kind.
+    """
+    theta, first, further, running, most = cell
+    least, ratio, price, best = np.inf, np.inf, np.inf, -1
+    for g in range(theta.size):
+        if theta[g] <= 0.0 or most[g] <= 0:
+            continue
+        charge = first[g] if running[g] > 0 else further[g]
+        if charge < 0.0:
+            return -1
+        least, ratio = min(least, charge), min(ratio, charge / theta[g])
+        if charge < price and theta[g] >= need:
+            price, best = charge, g
+    if need <= 0.0:
+        return -2
+    return best if price <= max(2.0 * least, need * ratio) else -1
+
+
+@cached_kernel
 def cheapest_cells(
     theta: Any, first: Any, further: Any, running: Any, most: Any, need: Any, x: Any, low: Any
 ) -> None:
@@ -140,8 +164,14 @@ def cheapest_cells(
                 running[model, region],
                 most[model, region],
             )
+            x[model, region] = low[model, region] = 0
+            alone = _alone(cell, need[model, region])
+            if alone >= 0:
+                x[model, region, alone] = 1
+                low[model, region] = cell[1][alone] if cell[3][alone] > 0 else cell[2][alone]
+            if alone != -1:
+                continue
             n = _items(cell, item, rank)
-            x[model, region] = 0
             cost, left, begin = 0.0, need[model, region], 0
             while begin < n and item[begin, 2] < 0.0:  # what pays is taken whole
                 count = int(item[begin, 3])

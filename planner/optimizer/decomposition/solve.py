@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 
 import numpy as np
 
-from planner.optimizer.decomposition.ascent import ascend
+from planner.optimizer.decomposition.ascent import FIRST_LEAP, ascend, polish
 from planner.optimizer.decomposition.cells import Cells, Priced, Prices
 from planner.optimizer.decomposition.columns import cheapest, widest
 from planner.optimizer.decomposition.master import Whole, combine, relax
+from planner.optimizer.decomposition.repair import repaired
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
 from simulation.arrays import IntArray
 
@@ -22,6 +24,9 @@ CLOSE = 1e-7  # of the objective: prices whose bound is that near the relaxation
 BROKEN = 1e-6  # GPUs or instances: more than this is a broken row
 DEAREST = 1e4  # times the usual price of a broken row, beyond which nothing is proven
 FEW, MANY = 4, 40  # columns per cell: for prices and a first plan; for closing a gap
+# Cells from which on columns are too many for HiGHS: prices and repair alone then.
+VAST = 50_000
+WORTH_ANOTHER = 1e-6  # of the bound: what a round of either must bring for the next
 BAND, NARROW = 1.0, 0.05  # of a cell's mean cost: the widest band to start from, and a narrow one
 
 
@@ -64,10 +69,46 @@ def decompose(
     best = _Dual(prices, priced)
     if best.bound >= cells.ceiling_usd:
         return Outcome(INFEASIBLE, None, 0.0)
+    if cells.need.size >= VAST:
+        return _apart(cells, best, gap, until, check)
     best = _price(cells, best, gap, until - (1 - PRICING_SHARE) * time_limit_s, check)
     if best.bound >= cells.ceiling_usd:
         return Outcome(INFEASIBLE, None, 0.0)
     return _branch(cells, best, gap, until, check)
+
+
+def _apart(
+    cells: Cells, best: _Dual, gap: float, until: float, check: Callable[[], None]
+) -> Outcome:
+    """Prices polished and cells repaired in turn, until the gap is proven or neither helps.
+
+    Of very many cells few are torn between two columns, at most about as many as there are rows
+    that join them; so the bound is close, and so is a plan that moves those few.
+    """
+    plan: IntArray | None = None
+    cost, bound = np.inf, -np.inf
+    while True:
+        began = perf_counter()
+        found = repaired(cells, best.prices, best.priced.x)
+        again = perf_counter() - began  # what the next plan takes of the time that is left
+        if found is not None and _usd(cells, found) < cost * (1 - CLOSE):
+            plan, cost = found, _usd(cells, found)
+        elif best.bound <= bound + WORTH_ANOTHER * abs(bound):
+            break
+        bound = best.bound
+        if bound >= cells.ceiling_usd:
+            return Outcome(INFEASIBLE, None, 0.0)
+        end = until - again
+        if _proven(cost, bound, gap) or perf_counter() >= end - again:
+            break
+        missing = min(FIRST_LEAP, 1.0 - bound / cost)  # with no plan the cost is infinite
+        for climb in (partial(ascend, leap=missing), polish):
+            soon = end - (end - perf_counter()) / 2
+            best = best.or_better(*climb(cells, begin=best.prices, until=soon, check=check))
+    if plan is None:
+        return Outcome(TIMEOUT, None, bound)
+    status = OPTIMAL if _proven(cost, bound, gap) else FEASIBLE
+    return Outcome(status, cells.minimum + plan, bound)
 
 
 def _price(cells: Cells, best: _Dual, gap: float, until: float, check: Callable[[], None]) -> _Dual:

@@ -1,0 +1,132 @@
+"""Needs covered by the cheapest instances there is room for, many needs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.optimizer.figures import TOLERANCE, gpus_used
+from planner.optimizer.objective import price, start_price
+from planner.optimizer.pools import Curves
+from planner.optimizer.problem import PlanningProblem
+from planner.optimizer.sides import Side, sides
+from simulation.arrays import BoolArray, FloatArray, IntArray
+
+ROUNDING = 1e-12  # share of a need
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Needs:
+    """Needs of which no two may be served in one region, so that none takes another's room."""
+
+    model: IntArray  # [n]
+    regions: IntArray  # [n, k] where each may be served
+    tps: FloatArray  # [n] input tokens/s
+
+    @classmethod
+    def one(cls, model: int, regions: Sequence[int], tps: float) -> Needs:
+        return cls(np.array([model]), np.array([list(regions)], np.int64), np.array([tps]))
+
+
+class Covering:
+    """Instances held, ``target`` ``[l, r, g]``, from the minimums on, and the GPUs that are left,
+    ``free`` ``[r, rows]``."""
+
+    def __init__(self, problem: PlanningProblem) -> None:
+        self.target: IntArray = problem.minimum.copy()
+        self.free: IntArray = problem.capacity_gpus - gpus_used(problem, self.target)
+        self._problem = problem
+        self._hourly, self._start = price(problem), start_price(problem)
+        self._curves = Curves.of(problem)
+        # Of several sides (prefill and decode, owned and spot) the narrowest first; an instance
+        # that helps several is charged to each in part.
+        self._sides = sorted(sides(problem), key=lambda side: int(side.columns.sum()))
+        self._shared = np.maximum(1, sum(side.columns.astype(int) for side in self._sides))
+
+    def cover(self, needs: Needs, *, one: bool = False) -> FloatArray:
+        """Add instances until every need is served, on every side, by ``one`` at most of each side
+        if so asked; what is left of each, ``[n]``. Never beyond a maximum or what is free."""
+        gpus = len(self._problem.gpus)
+        region = np.repeat(needs.regions, gpus, axis=1)
+        column = np.broadcast_to(np.tile(np.arange(gpus), needs.regions.shape[1]), region.shape)
+        model = np.broadcast_to(needs.model[:, None], region.shape)
+        left = np.zeros(len(needs.tps))
+        for side in self._sides:
+            able = (self._problem.theta_tps[model, column] > 0) & side.columns[column]
+            pools = _Pools(model, region, column, able)
+            carried = self._carried(pools, self.target[pools.at], side)
+            missing = needs.tps * side.share - np.where(able, carried, 0.0).sum(axis=1)
+            left = np.maximum(left, self._add(pools, missing, side, one) / side.share)
+        return left
+
+    def _add(self, pools: _Pools, need: FloatArray, side: Side, one: bool) -> FloatArray:
+        """Until the pools of each need serve so much more, ``[n]``; what is left of it."""
+        left, slack = need.copy(), TOLERANCE * np.maximum(need, 0.0)
+        going = np.flatnonzero(left > slack)
+        while going.size:
+            mine = pools.of(going)
+            count, added, worth = self._step(mine, left[going], side, one)
+            best = np.argmin(worth, axis=1)
+            rows = np.arange(len(going))
+            there = np.isfinite(worth[rows, best])
+            going, rows, best = going[there], rows[there], best[there]
+            at = tuple(where[rows, best] for where in mine.at)
+            more = count[rows, best]
+            self.target[at] += more
+            model, region, column = at
+            taken = more * self._problem.gpus_per_instance[model, column]
+            self.free[region, self._problem.rows[column]] -= taken
+            left[going] -= added[rows, best]
+            if one:
+                break
+            going = going[left[going] > slack[going]]
+        return np.where(left > slack, left, 0.0)
+
+    def _step(
+        self, pools: _Pools, need: FloatArray, side: Side, one: bool
+    ) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Per need and pool, ``[n, p]``: as many instances as ``need[n]`` takes whole, one at
+        least; what they add; and their charge per token/s of it, inf without room. One that
+        finishes the job is priced whole, the others by the tokens they serve."""
+        problem, at, need = self._problem, pools.at, need[:, None]
+        model, region, column = at
+        held = self.target[at]
+        per = problem.gpus_per_instance[model, column]
+        room = np.minimum(
+            problem.maximum[at] - held, self.free[region, problem.rows[column]] // per
+        )
+        room = np.where(pools.able, room, 0)
+        running = problem.current[at] - held
+        most = np.where(running > 0, np.minimum(room, running), room)
+        before = self._carried(pools, held, side)
+        whole = self._curves.whole(model, column, before + need * (1 + ROUNDING))
+        count = whole + side.lost[column] - held
+        count = np.clip(count, 1, 1 if one else np.maximum(most, 1))
+        added = self._carried(pools, held + count, side) - before
+        starts = np.where(running > 0, 0.0, self._start[at])
+        charge = (self._hourly[at] + starts) / self._shared[column] * count
+        worth = charge / np.maximum(np.minimum(added, need), ROUNDING * need)
+        return count, added, np.where(room > 0, worth, np.inf)
+
+    def _carried(self, pools: _Pools, count: IntArray, side: Side) -> FloatArray:
+        model, _, column = pools.at
+        return self._curves.carried(model, column, np.maximum(0, count - side.lost[column]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pools:
+    """Where needs may be served, each ``[n, p]``."""
+
+    model: IntArray
+    region: IntArray
+    column: IntArray
+    able: BoolArray
+
+    @property
+    def at(self) -> tuple[IntArray, IntArray, IntArray]:
+        return self.model, self.region, self.column
+
+    def of(self, rows: IntArray) -> _Pools:
+        return _Pools(self.model[rows], self.region[rows], self.column[rows], self.able[rows])
