@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.compiled import cached_kernel, source_stamp
+from simulation.compiled import cached_kernel
 from simulation.errors import SimulationError
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.packing import Plan, fits, no_devices, placed_latency, put, scratch
@@ -57,85 +57,78 @@ def exact_placement(
     return placement_of("exact placement", problem.slo_s, packed, where, used)
 
 
-def _entry(stamp: int) -> Any:
-    @cached_kernel
-    def place_exactly(
-        plan: Plan, capacity: float, slo: float, below: int, budget: int, where: Any
-    ) -> int:
-        """Fewest devices by branch and bound, or 0 when none are fewer than ``below``; -1: over
-        budget.
+@cached_kernel
+def _place_exactly(
+    plan: Plan, capacity: float, slo: float, below: int, budget: int, where: Any
+) -> int:
+    """Fewest devices by branch and bound, or 0 when none are fewer than ``below``; -1: over
+    budget.
 
-        Shards join an open device or open the next one; replicas of one operator are alike, so
-        their first shards stand on devices in ascending order. Placing more only slows, so a part
-        that misses the limit is cut.
-        """
-        assert stamp
-        shards = where.size
-        devices, room = no_devices(shards + 1, plan), scratch(plan.rate.size)
-        trial = np.full(shards, -1, np.int64)
-        opened = np.zeros(shards + 1, np.int64)  # devices open before shard i
-        left = np.zeros(shards + 1)  # memory still to place
-        for i in range(shards - 1, -1, -1):
-            left[i] = left[i + 1] + plan.memory[plan.operator[i]]
-        best, i, looked = below, 0, 0
-        following = 0  # device to try next for shard i
-        complete = False
-        while i >= 0:
-            looked += 1
-            if looked > budget:
-                return -1
-            placed = False
-            if i == shards:
-                best = opened[i]
-                where[:] = trial
-                complete = True
-            else:
-                v = plan.operator[i]
-                d = following
-                sibling = i > 0 and plan.operator[i - 1] == v
-                if sibling and plan.replica[i - 1] == plan.replica[i]:
-                    d = max(d, trial[i - 1] + 1)  # shards of one replica stand apart, in order
-                elif sibling:
-                    j = i - 1
-                    while (
-                        j > 0
-                        and plan.operator[j - 1] == v
-                        and plan.replica[j - 1] == plan.replica[i - 1]
-                    ):
-                        j -= 1
-                    d = max(d, trial[j])
-                while d <= opened[i] and not placed:
-                    more = max(opened[i], d + 1)
-                    free = 0.0
-                    for e in range(more):
-                        free += capacity - devices.memory[e]
-                    needed = more + max(0.0, np.ceil((left[i] - free) / capacity - 1e-9))
-                    if needed < best and fits(devices, d, v, plan, capacity):
-                        trial[i] = d
-                        put(devices, d, v, plan, 1.0)
-                        if placed_latency(plan, trial, devices, room) <= slo:
-                            opened[i + 1] = more
-                            placed = True
-                        else:
-                            trial[i] = -1
-                            put(devices, d, v, plan, -1.0)
-                    d += 1
-            if placed:
-                i += 1
-                following = 0
-                continue
-            i -= 1
-            if i >= 0:
-                v, d = plan.operator[i], trial[i]
-                trial[i] = -1
-                put(devices, d, v, plan, -1.0)
-                following = d + 1
-        return best if complete else 0
-
-    return place_exactly
-
-
-_place_exactly = _entry(source_stamp("compiled.py", "provisioning/*.py"))
+    Shards join an open device or open the next one; replicas of one operator are alike, so
+    their first shards stand on devices in ascending order. Placing more only slows, so a part
+    that misses the limit is cut.
+    """
+    shards = where.size
+    devices, room = no_devices(shards + 1, plan), scratch(plan.rate.size)
+    trial = np.full(shards, -1, np.int64)
+    opened = np.zeros(shards + 1, np.int64)  # devices open before shard i
+    left = np.zeros(shards + 1)  # memory still to place
+    for i in range(shards - 1, -1, -1):
+        left[i] = left[i + 1] + plan.memory[plan.operator[i]]
+    best, i, looked = below, 0, 0
+    following = 0  # device to try next for shard i
+    complete = False
+    while i >= 0:
+        looked += 1
+        if looked > budget:
+            return -1
+        placed = False
+        if i == shards:
+            best = opened[i]
+            where[:] = trial
+            complete = True
+        else:
+            v = plan.operator[i]
+            d = following
+            sibling = i > 0 and plan.operator[i - 1] == v
+            if sibling and plan.replica[i - 1] == plan.replica[i]:
+                d = max(d, trial[i - 1] + 1)  # shards of one replica stand apart, in order
+            elif sibling:
+                j = i - 1
+                while (
+                    j > 0
+                    and plan.operator[j - 1] == v
+                    and plan.replica[j - 1] == plan.replica[i - 1]
+                ):
+                    j -= 1
+                d = max(d, trial[j])
+            while d <= opened[i] and not placed:
+                more = max(opened[i], d + 1)
+                free = 0.0
+                for e in range(more):
+                    free += capacity - devices.memory[e]
+                needed = more + max(0.0, np.ceil((left[i] - free) / capacity - 1e-9))
+                if needed < best and fits(devices, d, v, plan, capacity):
+                    trial[i] = d
+                    put(devices, d, v, plan, 1.0)
+                    if placed_latency(plan, trial, devices, room) <= slo:
+                        opened[i + 1] = more
+                        placed = True
+                    else:
+                        trial[i] = -1
+                        put(devices, d, v, plan, -1.0)
+                d += 1
+        if placed:
+            i += 1
+            following = 0
+            continue
+        i -= 1
+        if i >= 0:
+            v, d = plan.operator[i], trial[i]
+            trial[i] = -1
+            put(devices, d, v, plan, -1.0)
+            following = d + 1
+    return best if complete else 0
 
 
 def fewest_devices(

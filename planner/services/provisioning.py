@@ -139,7 +139,8 @@ def _at_length(service: PhaseLoad, tokens: int, weights: str, measured: Measurem
     """Prompts of ``tokens``; the limit grows to three lone passes on one GPU where it is less."""
     varied = replace(service, isl=float(tokens))
     alone = float(problem_of(varied, weights, measured=measured).problem.latency_s[:, 0, 0].sum())
-    return replace(varied, slo_s=max(service.slo_s, LIMIT_MULTIPLE * alone))
+    limit = LIMIT_MULTIPLE * alone + service.start_s
+    return replace(varied, slo_s=max(service.slo_s, limit))
 
 
 def service_of(run: Run, pool: dict[str, Any]) -> tuple[PhaseLoad, Measurements]:
@@ -160,11 +161,12 @@ def service_of(run: Run, pool: dict[str, Any]) -> tuple[PhaseLoad, Measurements]
         slo_s=pool["slo_ms"] / 1e3,
         image_tokens=images * float(pool.get("image_tokens") or 0.0),
         images=images or 1.0,
+        start_s=float(pool.get("start_ms") or 0.0) / 1e3,
     )
     measured = measured_on(
         known, [gpu.name], timing=options.kernels, interference=options.interference
     )
-    return service, measured[gpu.name]
+    return service, replace(measured[gpu.name], times=float(pool.get("times", 1.0)))
 
 
 def _kept(

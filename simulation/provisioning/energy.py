@@ -52,6 +52,7 @@ def operator_watts(
         experts=full * routed,
         block_experts=full * (routed and getattr(operator, "precision", "") == "fp8"),
         attention_dp=none,
+        linked=none,  # of the group, which one operator does not know
     )
     return power_by_load(replace(model, gap=0.0), gpu, load)  # a kernel that runs leaves no gap
 

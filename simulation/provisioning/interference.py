@@ -73,6 +73,8 @@ class Demand:
     kinds: FloatArray | None = None  # [V, K] share of its time by ``KINDS``; needed with a table
     table: InterferenceTable | None = None
     board: FloatArray | None = None  # share of what its board may draw above its floor, 0 to 1
+    apart: bool = False  # ``compute`` is what an operator keeps to itself, running or not ...
+    slower: FloatArray | None = None  # ... and how many times as long that makes it
 
     def __post_init__(self) -> None:
         for name in ("compute", "bandwidth"):

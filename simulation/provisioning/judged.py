@@ -9,13 +9,16 @@ those of the coarser one, stands as that one does.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
-from simulation.provisioning.level import FALLEN_BACK, Level
+from simulation.provisioning.level import FALLEN_BACK, Level, least
 from simulation.provisioning.levels import fewest_of_load, level_of
 from simulation.provisioning.replay import Replay
 from simulation.provisioning.replicas import ReplicaPlan, under, whole_replicas
+from simulation.provisioning.shares import confined
 from simulation.provisioning.workload import PhaseProblem, at_rate
 
 SAFER = (
@@ -26,13 +29,14 @@ SAFER = (
 )  # fmt: skip
 """Shares of the limit, and times the load, that whole replicas are planned for."""
 TIGHTER = (1.0, 0.7, 0.5)  # shares of the limit that finer levels are planned for
+SLOWED = (1.0, 1.5)  # times as long that operators may take in shares of the multiprocessors
 AS_LONG = 1.001  # times the requests' latency of a coarser level that a finer one may take
 
 
 def whole(phase: PhaseProblem, replay: Replay, attainment: float) -> Level | None:
     """The fewest whole replicas that keep the limit for ``attainment`` of the requests; where none
     of those planned does, the ones that come nearest. None where a pass alone takes too long."""
-    room = replay.device_bytes
+    begun, room = time.perf_counter(), replay.device_bytes
     plans: dict[tuple[int, ...], ReplicaPlan] = {}
     for share, times in SAFER:
         safer = at_rate(phase, phase.service.requests_s * times)
@@ -51,7 +55,8 @@ def whole(phase: PhaseProblem, replay: Replay, attainment: float) -> Level | Non
             break
     if best is None:
         return None
-    return replace(best, least_devices=min(fewest_of_load(phase, room), best.devices))
+    fewest = min(fewest_of_load(phase, room), best.devices)
+    return replace(best, least_devices=fewest, seconds=time.perf_counter() - begun)
 
 
 def finer(
@@ -84,3 +89,38 @@ def finer(
         return None
     stands_as = "module" if standing.replicas is None else "model"
     return replace(standing, level=name, method=FALLEN_BACK[stands_as], gap_slots=None, trade=trade)
+
+
+def in_shares(
+    phase: PhaseProblem,
+    replay: Replay,
+    attainment: float,
+    coarser: list[Level],
+    plan: Callable[..., Level | None],
+) -> Level | None:
+    """Operators in shares of the multiprocessors (equation 6), where requests say that they pay:
+    worse in nothing than ``coarser``, plans without shares among them. None where they do not."""
+
+    def planned(within: PhaseProblem, most: float) -> Level | None:
+        found = plan(confined(within, most), coarser=tuple(coarser), proofs=False)
+        if found is None:
+            return None
+        trade = None if found.trade is None else replace(found.trade, confined=most)
+        stands = found.method.startswith(tuple(FALLEN_BACK.values()))
+        return replace(found, confined=None if stands else most, trade=trade)
+
+    found = []
+    for most in SLOWED:
+        level = finer("operator", phase, replay, attainment, coarser, partial(planned, most=most))
+        if level is not None and level.confined is not None:
+            found.append(level)
+    best = least(found)
+    if best is None:
+        return None
+    bounds = [one.least_devices for one in coarser if one.level == "operator"]
+    bound = min((one for one in bounds if one is not None), default=None)
+    return replace(
+        best,
+        method=f"{best.method}, in shares of the multiprocessors",
+        least_devices=None if bound is None else min(bound, best.devices),
+    )

@@ -9,6 +9,7 @@ from simulation.provisioning.blocks import in_blocks
 from simulation.provisioning.placement import Placement
 from simulation.provisioning.problem import OperatorPlan
 from simulation.provisioning.replicas import EVEN, ReplicaPlan
+from simulation.provisioning.shares import confined
 from simulation.provisioning.workload import PhaseProblem, reserving, some_choices
 
 FALLEN_BACK = {
@@ -62,6 +63,9 @@ class Level:
     replicas: ReplicaPlan | None = None
     cut: Cut | None = None  # of a level in runs of layers
     replayed: Replayed | None = None  # what requests got of it
+    # Times as long as alone that operators may take in the shares of the multiprocessors they are
+    # confined to; None: they are not.
+    confined: float | None = None
     trade: Level | None = None  # fewer devices, at more of something else than a coarser level
 
     def seen(self, phase: PhaseProblem) -> PhaseProblem:
@@ -69,6 +73,8 @@ class Level:
         layers where it is one of those."""
         if self.plan is not None:
             phase = reserving(phase, self.latency_s)
+        if self.confined is not None:
+            phase = confined(phase, self.confined)
         return phase if self.cut is None else self.cut(phase)
 
 

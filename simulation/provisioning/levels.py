@@ -31,6 +31,7 @@ from simulation.provisioning.level import Cut, Level, chosen, least, no_worse, o
 from simulation.provisioning.placement import algorithm2, with_memory_of
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, sojourns
 from simulation.provisioning.replicas import ReplicaPlan, watts_of, whole_replicas
+from simulation.provisioning.topology import by_affinity, handed_on
 from simulation.provisioning.workload import PhaseProblem, reserving
 
 LevelName = Literal["operator", "module", "model"]
@@ -297,7 +298,10 @@ def _placed(
             continue
         most = placed.devices if most is None else min(most, placed.devices)
         held = reserving(phase, placed.latency_s)
-        placed = with_memory_of(placed, problem, held.demand, plan)
+        placed = by_affinity(
+            with_memory_of(placed, problem, held.demand, plan), handed_on(problem, plan),
+            problem.edges, phase.service.gpu.gpus_per_node,
+        )  # fmt: skip
         levels.append(
             Level(
                 level="operator",
@@ -349,6 +353,9 @@ def _shares(phase: PhaseProblem, device_bytes: float, memory_price: float) -> Fl
     busy = np.maximum(demand.compute, demand.bandwidth) * problem.latency_s
     load = busy * problem.rate / problem.batches[:, None] * problem.parallel
     memory = demand.memory_bytes * problem.parallel / device_bytes
+    if demand.apart:  # what is kept costs whether it is used or not
+        kept = np.maximum(demand.compute * problem.parallel, load / problem.max_replicas)
+        return np.asarray((kept + memory_price * memory)[..., None] * replicas)
     return np.asarray(load[..., None] + memory_price * memory[..., None] * replicas)
 
 

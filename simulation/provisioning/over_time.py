@@ -6,7 +6,9 @@ their start-up, burning GPU time meanwhile. Capacity that is no longer wanted go
 
 A plan at the limit for the window before misses about half of those that follow, whatever its
 granularity, so plans are made for a rate higher by a headroom, and granularities are compared at
-the headroom that each needs for the same share of requests met (methods.md X4).
+the headroom that each needs for the same share of requests met (methods.md X4): requests of some
+windows replayed through the plans in force (``Sampled``), or where nothing is replayed those that
+came in windows whose plan keeps the limit on average.
 Demand is rounded up to a grid of 5%, so that the windows of a week are some hundred different
 problems.
 """
@@ -26,6 +28,7 @@ from simulation.provisioning.level import Cut, Level
 from simulation.provisioning.levels import model_level, module_level, operator_level
 from simulation.provisioning.placement import latency_at
 from simulation.provisioning.replicas import latency_of
+from simulation.provisioning.sampled import Sampled
 from simulation.provisioning.windows import STEP, Windows, keys_of, seen_before
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem, at_rate
 
@@ -35,6 +38,7 @@ MODULE_ACTS_S = 0.8938
 """Seconds until copies of all 40 layers of a 13B model serve (CoCoServe, section 6.5, table 2)."""
 MOST_HEADROOM = 4.0
 ROUNDS = 12  # of the search for a headroom: to 0.1% of a rate
+REPLAYED_ROUNDS = 4  # by requests: to 2% of one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,10 +53,18 @@ class Course:
     refused: int  # windows without a plan that could meet the limit; the last one stays
     requests_s: FloatArray = field(repr=False)  # [W] that came
     headroom: float = 0.0
+    # [W] the plan in force and the phase it was made for
+    plans: list[tuple[Level, PhaseProblem] | None] = field(default_factory=list, repr=False)
+    replayed: float | None = None  # share of replayed requests that kept the limit
 
     @property
     def attainment(self) -> float:
-        """Share of the requests that came in windows whose plan kept the limit."""
+        """Share of the requests that kept the limit; where none was replayed, that came in windows
+        whose plan kept it on average."""
+        return self.by_means if self.replayed is None else self.replayed
+
+    @property
+    def by_means(self) -> float:
         return float(self.requests_s[self.met].sum() / self.requests_s.sum())
 
     def gpu_hours(self, window_s: float) -> float:
@@ -142,38 +154,48 @@ def over_time(
     known: Known = None,
     levels: tuple[str, ...] = ("model", "operator"),
     every: Mapping[str, int] | None = None,
+    judge: Sampled | None = None,
 ) -> dict[str, Course]:
     """A course of each of ``levels``, planned for ``1 + headroom`` times the rate that is known, or
     for the least headroom beyond it that meets ``attainment`` of the requests.
 
     ``every``: windows that a plan of a level stands for, 1 where nothing is said. ``known`` is the
     forecast that plans see, of all levels or by level; by default each plan sees the mean of as
-    many windows before it as it stands for. A level that does not reach the attainment at a
-    headroom of 400% comes with what it reaches there.
+    many windows before it as it stands for. ``judge``: requests of which the share has to be met. A
+    level that does not reach the attainment at a headroom of 400% comes with what it reaches there.
     """
     book = _Book(service, problem_of, device_bytes)
     courses = {}
     for level in levels:
         seen = _seen(windows, known, level, every or {})
-        course = partial(_course, level, book, windows, seen, startup_s)
-        low, high = headroom, headroom + 0.25
-        best = course(low)
-        if best.attainment < attainment:
-            best = course(high)
-            while best.attainment < attainment and high < MOST_HEADROOM:
-                low, high = high, min(2 * high, MOST_HEADROOM)
-                best = course(high)
-            for _ in range(ROUNDS):
-                if best.attainment < attainment:
-                    break
-                middle = (low + high) / 2
-                trial = course(middle)
-                if trial.attainment >= attainment:
-                    high, best = middle, trial
-                else:
-                    low = middle
-        courses[level] = best
+        course = partial(_course, level, book, windows, seen, startup_s, judge)
+        courses[level] = _least(
+            course, headroom, attainment, ROUNDS if judge is None else REPLAYED_ROUNDS
+        )
     return courses
+
+
+def _least(course: Callable[[float], Course], low: float, attainment: float, rounds: int) -> Course:
+    """The course of the least headroom from ``low`` on that meets ``attainment``, else of the
+    most."""
+    best = course(low)
+    if best.attainment >= attainment:
+        return best
+    high = low + 0.25
+    best = course(high)
+    while best.attainment < attainment and high < MOST_HEADROOM:
+        low, high = high, min(2 * high, MOST_HEADROOM)
+        best = course(high)
+    if best.attainment < attainment:
+        return best
+    for _ in range(rounds):
+        middle = (low + high) / 2
+        trial = course(middle)
+        if trial.attainment >= attainment:
+            high, best = middle, trial
+        else:
+            low = middle
+    return best
 
 
 def acts_s(level: str, startup_s: float) -> float:
@@ -200,6 +222,7 @@ def _course(
     windows: Windows,
     known: Windows,
     startup_s: float,
+    judge: Sampled | None,
     headroom: float,
 ) -> Course:
     """What ``level`` holds by window. Capacity that is asked for serves after as many windows as it
@@ -219,6 +242,7 @@ def _course(
         made_for.append(key if able else made_for[-1] if made_for else None)
     size = np.zeros(count, np.int64)
     power, memory, met = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
+    plans: list[tuple[Level, PhaseProblem] | None] = [None] * count
     for w, asked in enumerate(made_for):
         if asked is None:
             continue
@@ -233,8 +257,12 @@ def _course(
         met[w], drawn = book.outcome(level, serving, real[w])
         held = book.plan(level, serving)
         assert held is not None
+        plans[w] = held, book.problem(serving)
         power[w] = drawn + (plan.devices - held.devices) * book.service.gpu.idle_w
-    return Course(level, size, power, memory, met, refused, windows.requests_s, headroom)
+    return Course(
+        level, size, power, memory, met, refused, windows.requests_s, headroom, plans,
+        None if judge is None else judge.attainment(plans),
+    )  # fmt: skip
 
 
 def _under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:

@@ -6,12 +6,11 @@ device of a shard, -1 while it has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulation.compiled import cached_kernel, kernel, source_stamp
+from simulation.compiled import cached_kernel, kernel
 from simulation.provisioning.sojourns import Graph, longest_path, sojourn
 
 FULL = 1.0 - 1e-9  # of a device: beyond it nothing gets anywhere
@@ -34,6 +33,7 @@ class Plan(NamedTuple):
     replicas: Any
     beside: Any  # [V, V] what all of u's time adds to v's; empty: the physical model
     graph: Graph
+    apart: bool  # arithmetic is kept by whoever it is given to, running or not
 
 
 class Devices(NamedTuple):
@@ -147,6 +147,8 @@ def placed_latency(plan: Plan, where: Any, devices: Devices, room: Scratch) -> f
 @kernel
 def fits(devices: Devices, d: int, v: int, plan: Plan, capacity: float) -> bool:
     """Whether a shard of ``v`` can join device ``d``: memory, load it can keep up with, watts."""
+    if plan.apart and devices.all_compute[d] + plan.compute[v] > 1.0 + 1e-9:
+        return False
     return bool(
         devices.memory[d] + plan.memory[v] <= capacity
         and devices.board[d] + plan.busy[v] * plan.board[v] <= 1.0
@@ -155,8 +157,8 @@ def fits(devices: Devices, d: int, v: int, plan: Plan, capacity: float) -> bool:
     )
 
 
-@kernel
-def _judge(plan: Plan, where: Any, count: int) -> Any:
+@cached_kernel
+def judge(plan: Plan, where: Any, count: int) -> Any:
     """What ``count`` devices hold and do, slowdowns ``[V]``, and the latency of the plan."""
     devices, room = no_devices(count, plan), scratch(plan.rate.size)
     for i in range(where.size):
@@ -165,8 +167,127 @@ def _judge(plan: Plan, where: Any, count: int) -> Any:
     return devices, room.slowdown, latency
 
 
+class Standing(NamedTuple):
+    """Shards where they stand, how slow that makes them, and operators ``[V]`` with them. What the
+    last ``_join`` changed is kept for ``_leave``."""
+
+    where: Any  # [S] device; -1: none yet
+    begins: Any  # [S] first shard of its replica ...
+    ends: Any  # ... and after its last
+    top: Any  # [D] the shard that came last, -1: none ...
+    under: Any  # [S] ... and the one that came before a shard
+    slow: Any  # [S] times as long as alone
+    total: Any  # [V] of the replicas, each as slow as its slowest shard
+    sojourn_s: Any  # [V]
+    was_slow: Any  # [S]
+    was_total: Any
+    was_sojourn_s: Any
+    slow_here: Any  # [V]; 0: not looked at
+    finish: Any  # [V]
+
+
 @kernel
-def _place_greedily(
+def _nowhere(plan: Plan, replicas: Replicas, where: Any) -> Standing:
+    shards, count = where.size, plan.rate.size
+    begins, ends = np.empty(shards, np.int64), np.empty(shards, np.int64)
+    for q in range(replicas.first.size):
+        first, end = replicas.first[q], replicas.first[q] + replicas.parallel[q]
+        begins[first:end] = first
+        ends[first:end] = end
+    total, sojourn_s = np.empty(count), np.empty(count)
+    for v in range(count):
+        total[v] = plan.replicas[v]
+        sojourn_s[v] = _sojourn_of(plan, v, total[v])
+    return Standing(
+        where, begins, ends, np.full(shards, -1, np.int64), np.full(shards, -1, np.int64),
+        np.ones(shards), total, sojourn_s,
+        np.ones(shards), np.empty(count), np.empty(count), np.empty(count), np.empty(count),
+    )  # fmt: skip
+
+
+@kernel
+def _sojourn_of(plan: Plan, v: int, slow: float) -> float:
+    """Of operator ``v``, whose replicas are ``slow`` in all; inf: unstable."""
+    service = plan.latency_s[v] * (slow / plan.replicas[v])
+    return sojourn(plan.rate[v] * service, plan.replicas[v], service, plan.transfer_s[v])  # type: ignore[no-any-return]
+
+
+@kernel
+def _slowest(on: Standing, i: int) -> float:
+    """Shard of the replica of ``i``."""
+    worst = 1.0
+    for j in range(on.begins[i], on.ends[i]):
+        worst = max(worst, on.slow[j])
+    return worst
+
+
+@kernel
+def _join(plan: Plan, devices: Devices, on: Standing, d: int, i: int) -> float:
+    """Shard ``i`` joins device ``d``; the critical path with it. Only what stands there, and the
+    operators of it, are looked at."""
+    put(devices, d, plan.operator[i], plan, 1.0)
+    on.where[i] = d
+    on.under[i] = on.top[d]
+    on.top[d] = i
+    on.was_total[:] = on.total
+    on.was_sojourn_s[:] = on.sojourn_s
+    on.slow_here[:] = 0.0
+    while i >= 0:
+        v = plan.operator[i]
+        if on.slow_here[v] == 0.0:
+            on.slow_here[v] = slowdown_at(devices, d, v, plan)
+        before = _slowest(on, i)
+        on.was_slow[i] = on.slow[i]
+        on.slow[i] = on.slow_here[v]
+        on.total[v] += _slowest(on, i) - before
+        i = on.under[i]
+    for v in range(on.total.size):
+        if on.total[v] != on.was_total[v]:
+            on.sojourn_s[v] = _sojourn_of(plan, v, on.total[v])
+    return float(longest_path(on.sojourn_s, plan.graph, on.finish))
+
+
+@kernel
+def _leave(plan: Plan, devices: Devices, on: Standing, d: int) -> None:
+    """The shard that joined device ``d`` last goes, and all is as before."""
+    i = on.top[d]
+    put(devices, d, plan.operator[i], plan, -1.0)
+    on.where[i] = -1
+    on.top[d] = on.under[i]
+    while i >= 0:
+        on.slow[i] = on.was_slow[i]
+        i = on.under[i]
+    on.total[:] = on.was_total
+    on.sojourn_s[:] = on.was_sojourn_s
+
+
+@kernel
+def _roomiest(
+    plan: Plan, devices: Devices, on: Standing, i: int, may: Any, used: int, capacity: float
+) -> int:
+    """The device with most slack left after taking shard ``i``, of those that ``may``; -1: none."""
+    v, found, most = plan.operator[i], -1, -1.0
+    for e in range(used):
+        if not may[e]:
+            continue
+        twice = False
+        for j in range(on.begins[i], i):
+            twice = twice or on.where[j] == e
+        if twice or not fits(devices, e, v, plan, capacity):
+            continue
+        busiest = max(
+            devices.compute[e] + plan.busy[v] * plan.compute[v],
+            devices.bandwidth[e] + plan.busy[v] * plan.bandwidth[v],
+        )
+        held = devices.memory[e] + plan.memory[v]
+        slack = (1.0 - held / capacity) + (1.0 - busiest)
+        if slack > most:
+            found, most = e, slack
+    return found
+
+
+@cached_kernel
+def place_greedily(
     plan: Plan, replicas: Replicas, capacity: float, slo: float, shared: bool, where: Any
 ) -> int:
     """Algorithm 2: devices used, or -1 when a replica cannot stand even on devices of its own.
@@ -175,74 +296,29 @@ def _place_greedily(
     them.
     """
     shards = where.size
-    devices, room = no_devices(shards, plan), scratch(plan.rate.size)
+    devices, on = no_devices(shards, plan), _nowhere(plan, replicas, where)
     owner = np.full(shards, -1, np.int64)
-    tried = np.zeros(shards, np.bool_)
+    may = np.zeros(shards, np.bool_)
     used = 0
     for q in replicas.sequence:
         first, instance = replicas.first[q], replicas.base[q]
-        v = plan.operator[first]
         for i in range(first, first + replicas.parallel[q]):
-            best, tries = -1, 0
-            tried[:used] = False
-            while best < 0 and tries < TRIES:
-                # The device with most slack left after taking the shard, of those not tried yet.
-                d, most = -1, -1.0
-                for e in range(used):
-                    if tried[e] or (instance >= 0 and owner[e] != instance):
-                        continue
-                    if instance < 0 and not shared:
-                        continue
-                    twice = False
-                    for j in range(first, i):
-                        twice = twice or where[j] == e
-                    if twice or not fits(devices, e, v, plan, capacity):
-                        continue
-                    busiest = max(
-                        devices.compute[e] + plan.busy[v] * plan.compute[v],
-                        devices.bandwidth[e] + plan.busy[v] * plan.bandwidth[v],
-                    )
-                    held = devices.memory[e] + plan.memory[v]
-                    slack = (1.0 - held / capacity) + (1.0 - busiest)
-                    if slack > most:
-                        d, most = e, slack
+            for d in range(used):
+                may[d] = owner[d] == instance if instance >= 0 else shared
+            best = -1
+            for _ in range(TRIES):
+                d = _roomiest(plan, devices, on, i, may, used, capacity)
                 if d < 0:
                     break
-                tried[d] = True
-                tries += 1
-                where[i] = d
-                put(devices, d, v, plan, 1.0)
-                if placed_latency(plan, where, devices, room) <= slo:
+                if _join(plan, devices, on, d, i) <= slo:
                     best = d
-                where[i] = -1
-                put(devices, d, v, plan, -1.0)
+                    break
+                _leave(plan, devices, on, d)
+                may[d] = False
             if best < 0:
-                best = used
-                used += 1
-                owner[best] = instance
-                if not fits(devices, best, v, plan, capacity):
+                owner[used] = instance
+                if not fits(devices, used, plan.operator[i], plan, capacity):
                     return -1
-            where[i] = best
-            put(devices, best, v, plan, 1.0)
+                _join(plan, devices, on, used, i)
+                used += 1
     return used
-
-
-def _entries(stamp: int) -> tuple[Callable[..., Any], ...]:
-    """Kept on disk under the ``stamp`` of what they call elsewhere."""
-
-    @cached_kernel
-    def judge(plan: Plan, where: Any, count: int) -> Any:
-        assert stamp
-        return _judge(plan, where, count)
-
-    @cached_kernel
-    def place_greedily(
-        plan: Plan, replicas: Replicas, capacity: float, slo: float, shared: bool, where: Any
-    ) -> Any:
-        assert stamp
-        return _place_greedily(plan, replicas, capacity, slo, shared, where)
-
-    return judge, place_greedily
-
-
-judge, place_greedily = _entries(source_stamp("compiled.py", "provisioning/*.py"))

@@ -97,7 +97,7 @@ def _merged(
         for plan, first, problem in zip(packed, offsets[:-1], problems, strict=True)
     ]
     columns: dict[str, Any] = {
-        name: np.concatenate([getattr(plan, name) for plan in scaled]) for name in Plan._fields[:-2]
+        name: np.concatenate([getattr(plan, name) for plan in scaled]) for name in Plan._fields[:-3]
     }
     table = next((demand.table for demand in demands if demand.table is not None), None)
     kinds = [demand.kinds for demand in demands if demand.kinds is not None]
@@ -106,6 +106,7 @@ def _merged(
         **columns,
         beside=beside(table, known, columns["compute"], columns["bandwidth"]),
         graph=graph_of(int(offsets[-1]), edges),
+        apart=False,
     )
 
 
@@ -171,6 +172,7 @@ def plan_of(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> Pla
         replicas=plan.replicas.astype(np.int64),
         beside=demand.beside(compute, bandwidth),
         graph=problem.graph,
+        apart=demand.apart,
     )
 
 

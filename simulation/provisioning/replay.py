@@ -26,7 +26,8 @@ from simulation.provisioning.blocks import in_blocks
 from simulation.provisioning.level import Level, Replayed
 from simulation.provisioning.placement import plan_of
 from simulation.provisioning.replicas import ReplicaPlan
-from simulation.provisioning.stations import Graph, Passes, replay
+from simulation.provisioning.station_state import Graph, Passes
+from simulation.provisioning.stations import replay
 from simulation.provisioning.workload import PhaseProblem, owner_of
 
 MESSAGE_S = 20e-6
@@ -42,11 +43,13 @@ EVERYTHING = 1 << 40
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
-    """Requests in the order they come: seconds from the first, tokens in and out."""
+    """Requests in the order they come: seconds from the first, tokens in and out. ``counted``:
+    those that are judged; None: all but the first ``WARM_UP`` of them."""
 
     arrival_s: FloatArray
     isl: IntArray
     osl: IntArray
+    counted: slice | None = None
 
 
 def requests_of(
@@ -81,6 +84,12 @@ class Replay:
         """``draws``: several, so that one lucky draw near the limit does not confirm a plan."""
         self.phase, self.draws, self.device_bytes = phase, tuple(draws), device_bytes
         self._curves: dict[tuple[int, tuple[str, ...]], Curve] = {}
+
+    def instead(self, phase: PhaseProblem, draws: Sequence[Requests]) -> Replay:
+        """Other requests, of the same model on the same GPUs."""
+        other = Replay(phase, draws, self.device_bytes)
+        other._curves = self._curves
+        return other
 
     def of(self, level: Level) -> Replayed:
         """What comes of ``level``, in the draw that gets least."""
@@ -199,7 +208,12 @@ class Replay:
         assert plan is not None
         j = np.searchsorted(phase.problem.parallel, plan.parallel)
         if level.cut is None:
-            return [self.curve(int(j[v]), (name,)) for v, name in enumerate(phase.names)]
+            alone = [self.curve(int(j[v]), (name,)) for v, name in enumerate(phase.names)]
+            times = level.seen(phase).demand.slower
+            if times is None:
+                return alone
+            own = times[phase.problem.chosen(plan.batch, plan.parallel)]
+            return [scaled(curve, float(slow)) for curve, slow in zip(alone, own, strict=True)]
         # Runs of layers: equal parts of what repeats, and what runs once.
         cut = in_blocks(phase).problem
         repeated = tuple(n for n, count in zip(phase.names, phase.layers, strict=True) if count > 1)
@@ -237,8 +251,9 @@ def run(
     finish = np.empty(requests.arrival_s.size)
     given = Passes(requests.arrival_s, requests.isl, passes, decodes, aligned)
     visits = int(replay(graph, given, devices, finish))
-    took = (finish - requests.arrival_s) / passes
-    took = np.where(np.isfinite(took), took, np.inf)[int(WARM_UP * took.size) :]
+    took = (finish - requests.arrival_s) / passes + phase.service.start_s
+    counted = requests.counted or slice(int(WARM_UP * took.size), None)
+    took = np.where(np.isfinite(took), took, np.inf)[counted]
     return Replayed(
         attainment=float((took <= phase.service.slo_s).mean()),
         mean_s=float(took.mean()),

@@ -116,5 +116,5 @@ def _kept_per_request(phase: PhaseProblem, service: PhaseLoad) -> FloatArray:
     """KV cache of one sequence: what is in flight over how many are."""
     if phase.demand.kept_bytes is None:
         return np.zeros(len(phase.problem.names))
-    in_flight = phase.service.rate * service.slo_s
+    in_flight = phase.service.rate * service.within_s
     return np.asarray(phase.demand.kept_bytes[:, 0] / in_flight)

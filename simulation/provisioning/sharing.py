@@ -138,8 +138,13 @@ class Chunked:
 
 def chunked_service(prefill: PhaseLoad, decode: PhaseLoad) -> PhaseLoad:
     """Both phases of a service as one."""
-    return replace(decode, phase="chunked", ttft_s=prefill.slo_s, image_tokens=prefill.image_tokens,
-                   images=prefill.images)  # fmt: skip
+    return replace(
+        decode,
+        phase="chunked",
+        ttft_s=prefill.within_s,
+        image_tokens=prefill.image_tokens,
+        images=prefill.images,
+    )
 
 
 def chunked(phase: PhaseProblem, device_bytes: float) -> Chunked:

@@ -16,90 +16,18 @@ crosses the sender's link after those before it, and arrives after the latency o
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
-from numba import njit
 
-from simulation.compiled import cached_kernel, source_stamp
+from simulation.arrays import FloatArray
+from simulation.compiled import cached_kernel, inlined_kernel
 from simulation.performance.curves import iteration_seconds
+from simulation.provisioning.station_state import Graph, Passes, Run, at_rest
 
 NEVER = np.inf
-# Part of the loop that calls them: handing on this many arrays costs more than most of these do.
-_inlined: Any = njit(inline="always", nogil=True, error_model="numpy")
 
 
-class Graph(NamedTuple):
-    """Stations ``[V]`` and what comes after each; replicas ``[Q]`` and shards in their order."""
-
-    curves: Any  # numbers of all curves in a row
-    curve: Any  # [V + 1] where each begins
-    batch: Any  # [V] most requests of a batch
-    sticky: Any  # [V]
-    places: Any  # [V] requests that a sticky replica holds at once
-    room: Any  # [Q] tokens of KV cache that a sticky one holds
-    hop_s: Any  # [V] latency of handing on
-    row_s: Any  # [V] seconds on the sender's link per token of a prompt, or per sequence
-    before: Any  # [V] how many stations come before it
-    child: Any  # [V + 1] and
-    children: Any  # what comes after each
-    first: Any  # [V + 1] its replicas
-    station: Any  # [Q]
-    shard: Any  # [Q + 1] and
-    device: Any  # the devices of a replica
-    home: Any  # [D + 1] and
-    housed: Any  # the replicas of a device
-    compute: Any  # [V] share of a device's arithmetic while it runs
-    bandwidth: Any  # [V]
-    beside: Any  # [V, V] measured: what u's running adds to v's time; empty: by shares
-
-
-class Passes(NamedTuple):
-    """Requests ``[N]`` in the order they come."""
-
-    arrival_s: Any
-    isl: Any
-    passes: Any  # 1, or tokens that are decoded
-    decodes: bool
-    aligned: bool  # a request's replica has the same number at every station
-
-
-class _Run(NamedTuple):
-    """Everything that changes."""
-
-    after: Any  # [V, N] who waits behind, or is in the same batch
-    head: Any  # [queues]
-    tail: Any
-    waiting: Any
-    need: Any  # [N, V] stations before that are not done
-    left: Any  # [N] stations of the pass that are not done
-    done: Any  # [N] passes
-    own: Any  # [V, N] replica of a sticky station
-    held: Any  # [Q] requests
-    tokens: Any  # [Q] of KV cache
-    busy: Any  # [Q] first of its batch, -1: idle
-    work: Any  # [Q] seconds alone that are left
-    since: Any  # [Q]
-    slow: Any  # [Q]
-    tree: Any  # [2 W] earliest end of replicas
-    idle: Any  # [Q] of each station a stack
-    idles: Any  # [V]
-    compute: Any  # [D] in use
-    bandwidth: Any
-    active: Any  # [D, V] empty without measured slowdowns
-    link_free: Any  # [D]
-    flights: Any  # [F, 2] heap: when, slot
-    flight: Any  # [F, 2] station, first of the batch
-    free: Any  # slots
-    count: Any  # [4] flights, free slots, visits, passes that begin
-    again: Any  # [N] requests whose next pass begins
-    kicked: Any  # queues to look at
-    kicks: Any  # [1]
-    finish: Any  # [N]
-
-
-@_inlined
-def _note(run: _Run, k: int, end: float) -> None:
+@inlined_kernel
+def _note(run: Run, k: int, end: float) -> None:
     tree, i = run.tree, run.tree.size // 2 + k
     tree[i] = end
     i //= 2
@@ -108,16 +36,16 @@ def _note(run: _Run, k: int, end: float) -> None:
         i //= 2
 
 
-@_inlined
-def _earliest(run: _Run) -> int:
+@inlined_kernel
+def _earliest(run: Run) -> int:
     tree, i, w = run.tree, 1, run.tree.size // 2
     while i < w:
         i = 2 * i if tree[2 * i] <= tree[2 * i + 1] else 2 * i + 1
     return int(i - w)
 
 
-@_inlined
-def _slowness(g: Graph, run: _Run, k: int) -> float:
+@inlined_kernel
+def _slowness(g: Graph, run: Run, k: int) -> float:
     worst, v = 1.0, g.station[k]
     for i in range(g.shard[k], g.shard[k + 1]):
         d = g.device[i]
@@ -131,8 +59,8 @@ def _slowness(g: Graph, run: _Run, k: int) -> float:
     return float(worst)
 
 
-@_inlined
-def _share(g: Graph, run: _Run, k: int, sign: float, t: float) -> None:
+@inlined_kernel
+def _share(g: Graph, run: Run, k: int, sign: float, t: float) -> None:
     """Replica ``k`` begins or ends; what shares its devices goes on at another pace."""
     v = g.station[k]
     for i in range(g.shard[k], g.shard[k + 1]):
@@ -154,13 +82,13 @@ def _share(g: Graph, run: _Run, k: int, sign: float, t: float) -> None:
                 _note(run, q, t + max(run.work[q], 0.0) * slow)
 
 
-@_inlined
-def _queue_of(g: Graph, run: _Run, v: int, r: int) -> int:
+@inlined_kernel
+def _queue_of(g: Graph, run: Run, v: int, r: int) -> int:
     return int(g.first[v] + run.own[v, r]) if g.sticky[v] else int(g.first[v])
 
 
-@_inlined
-def _wait(g: Graph, run: _Run, v: int, r: int) -> None:
+@inlined_kernel
+def _wait(g: Graph, run: Run, v: int, r: int) -> None:
     q = _queue_of(g, run, v, r)
     run.after[v, r] = -1
     if run.waiting[q] == 0:
@@ -173,8 +101,8 @@ def _wait(g: Graph, run: _Run, v: int, r: int) -> None:
     run.waiting[q] += 1
 
 
-@_inlined
-def _begin(g: Graph, p: Passes, run: _Run, q: int, k: int, t: float) -> None:
+@inlined_kernel
+def _begin(g: Graph, p: Passes, run: Run, q: int, k: int, t: float) -> None:
     """Replica ``k`` takes a batch from queue ``q``."""
     v = g.station[k]
     n = min(run.waiting[q], g.batch[v])
@@ -209,8 +137,8 @@ def _begin(g: Graph, p: Passes, run: _Run, q: int, k: int, t: float) -> None:
     _note(run, k, t + seconds * run.slow[k])
 
 
-@_inlined
-def _look(g: Graph, p: Passes, run: _Run, t: float) -> None:
+@inlined_kernel
+def _look(g: Graph, p: Passes, run: Run, t: float) -> None:
     """Free replicas take what waits."""
     while run.kicks[0] > 0:
         run.kicks[0] -= 1
@@ -227,8 +155,8 @@ def _look(g: Graph, p: Passes, run: _Run, t: float) -> None:
             _begin(g, p, run, q, k, t)
 
 
-@_inlined
-def _pass(g: Graph, run: _Run, r: int) -> None:
+@inlined_kernel
+def _pass(g: Graph, run: Run, r: int) -> None:
     """A pass of request ``r`` begins."""
     run.left[r] = g.batch.size
     for v in range(g.batch.size):
@@ -237,8 +165,8 @@ def _pass(g: Graph, run: _Run, r: int) -> None:
             _wait(g, run, v, r)
 
 
-@_inlined
-def _admit(g: Graph, p: Passes, run: _Run, r: int) -> bool:
+@inlined_kernel
+def _admit(g: Graph, p: Passes, run: Run, r: int) -> bool:
     """Give request ``r`` a replica of every sticky station; False where one has no room."""
     size = p.isl[r] + p.passes[r]
     leading = -1
@@ -267,8 +195,8 @@ def _admit(g: Graph, p: Passes, run: _Run, r: int) -> bool:
     return True
 
 
-@_inlined
-def _leave(g: Graph, p: Passes, run: _Run, r: int, t: float) -> None:
+@inlined_kernel
+def _leave(g: Graph, p: Passes, run: Run, r: int, t: float) -> None:
     run.finish[r] = t
     for v in range(g.batch.size):
         if g.sticky[v]:
@@ -277,8 +205,8 @@ def _leave(g: Graph, p: Passes, run: _Run, r: int, t: float) -> None:
             run.tokens[k] -= p.isl[r] + p.passes[r]
 
 
-@_inlined
-def _deliver(g: Graph, run: _Run, v: int, first: int) -> None:
+@inlined_kernel
+def _deliver(g: Graph, run: Run, v: int, first: int) -> None:
     """A batch of station ``v`` has come to where it goes on."""
     r = first
     while r >= 0:
@@ -291,8 +219,8 @@ def _deliver(g: Graph, run: _Run, v: int, first: int) -> None:
         r = following
 
 
-@_inlined
-def _fly(run: _Run, v: int, first: int, at: float) -> None:
+@inlined_kernel
+def _fly(run: Run, v: int, first: int, at: float) -> None:
     run.count[1] -= 1
     slot = run.free[run.count[1]]
     run.flight[slot, 0], run.flight[slot, 1] = v, first
@@ -305,8 +233,8 @@ def _fly(run: _Run, v: int, first: int, at: float) -> None:
     heap[i, 0], heap[i, 1] = at, slot
 
 
-@_inlined
-def _land(run: _Run) -> int:
+@inlined_kernel
+def _land(run: Run) -> int:
     """The slot of the flight that lands first."""
     heap = run.flights
     slot = int(heap[0, 1])
@@ -330,8 +258,8 @@ def _land(run: _Run) -> int:
     return slot
 
 
-@_inlined
-def _end(g: Graph, p: Passes, run: _Run, k: int, t: float) -> int:
+@inlined_kernel
+def _end(g: Graph, p: Passes, run: Run, k: int, t: float) -> int:
     """Replica ``k`` is done with its batch; the first of it where it goes on at once, else -1."""
     v, first = g.station[k], run.busy[k]
     run.busy[k] = -1
@@ -373,8 +301,8 @@ def _end(g: Graph, p: Passes, run: _Run, k: int, t: float) -> int:
     return int(goes_on)
 
 
-@_inlined
-def _replayed(g: Graph, p: Passes, run: _Run) -> None:
+@cached_kernel
+def _replayed(g: Graph, p: Passes, run: Run) -> None:
     n = p.arrival_s.size
     coming = 0  # next to come
     lining = 0  # next to be admitted
@@ -413,59 +341,9 @@ def _replayed(g: Graph, p: Passes, run: _Run) -> None:
         _look(g, p, run, t)
 
 
-def _entry(stamp: int) -> Any:
-    @cached_kernel
-    def replay(g: Graph, p: Passes, devices: int, finish: Any) -> int:
-        """When each request is done with its last pass, into ``finish``; visits of requests to
-        stations. NaN: it never fitted."""
-        assert stamp
-        n, stations, replicas = p.arrival_s.size, g.batch.size, g.station.size
-        width = 1
-        while width < max(2, replicas):
-            width *= 2
-        flights = n * 2 + 16
-        idle = np.zeros(replicas, np.int64)
-        idles = np.zeros(stations, np.int64)
-        for v in range(stations):
-            for k in range(g.first[v + 1] - 1, g.first[v] - 1, -1):
-                idle[g.first[v] + idles[v]] = k
-                idles[v] += 1
-        finish[:] = np.nan
-        run = _Run(
-            np.full((stations, n), -1, np.int64),
-            np.full(replicas, -1, np.int64),
-            np.full(replicas, -1, np.int64),
-            np.zeros(replicas, np.int64),
-            np.zeros((n, stations), np.int64),
-            np.zeros(n, np.int64),
-            np.zeros(n, np.int64),
-            np.zeros((stations, n), np.int64),
-            np.zeros(replicas, np.int64),
-            np.zeros(replicas),
-            np.full(replicas, -1, np.int64),
-            np.zeros(replicas),
-            np.zeros(replicas),
-            np.ones(replicas),
-            np.full(2 * width, np.inf),
-            idle,
-            idles,
-            np.zeros(devices),
-            np.zeros(devices),
-            np.zeros((devices, g.beside.shape[0])),
-            np.zeros(devices),
-            np.zeros((flights, 2)),
-            np.zeros((flights, 2), np.int64),
-            np.arange(flights),
-            np.array([0, flights, 0, 0]),
-            np.zeros(n, np.int64),
-            np.zeros(4 * replicas + 4 * stations + 16, np.int64),
-            np.zeros(1, np.int64),
-            finish,
-        )
-        _replayed(g, p, run)
-        return int(run.count[2])
-
-    return replay
-
-
-replay = _entry(source_stamp("compiled.py", "performance/curves.py", "provisioning/stations.py"))
+def replay(g: Graph, p: Passes, devices: int, finish: FloatArray) -> int:
+    """When each request is done with its last pass, into ``finish``; visits of requests to
+    stations. NaN: it never fitted."""
+    run = at_rest(g, p, devices, finish)
+    _replayed(g, p, run)
+    return int(run.count[2])

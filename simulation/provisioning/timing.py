@@ -23,16 +23,18 @@ class OperatorTiming:
     gpu: GpuSpec
     efficiencies: Efficiencies = field(repr=False)
     kernels: Kernels | None = field(default=None, repr=False)
+    times: float = 1.0  # of those seconds: what a whole model was seen to take of their sum
 
     def __call__(self, operator: Operator, it: Iteration) -> FloatArray:
         if self.kernels is None:
-            return estimated_s(operator, it, self.gpu, self.efficiencies)
-        return measured_s(operator, it, self.kernels, self.gpu, self.efficiencies)
+            return self.times * estimated_s(operator, it, self.gpu, self.efficiencies)
+        return self.times * measured_s(operator, it, self.kernels, self.gpu, self.efficiencies)
 
     def reached(self, operator: Operator) -> tuple[float, float]:
-        """Shares of the GPU's published FLOP/s and bytes/s that kernels of this kind reach."""
+        """Shares of the GPU's published FLOP/s and bytes/s that kernels of this kind reach: fewer
+        where all is slower, so that the time leaves no room for others."""
         entry = self.efficiencies.find(kind_of(operator), self.gpu.family, precision_of(operator))
-        return min(entry.compute, 1.0), min(entry.bandwidth, 1.0)
+        return min(entry.compute / self.times, 1.0), min(entry.bandwidth / self.times, 1.0)
 
     def measured(self, operator: Operator, it: Iteration) -> FloatArray:
         """1 where a call lies among measured ones, 0.5 beyond them, 0 where it is modelled."""

@@ -27,6 +27,7 @@ from simulation.provisioning.timing import OperatorTiming
 
 Timing = Callable[[Operator, Iteration], FloatArray]
 EVERY = slice(None)
+NEXT_TO_NOTHING_S = 1e-9
 Phase = Literal["prefill", "decode", "chunked"]  # chunked: iterations that do both
 
 
@@ -44,6 +45,12 @@ class PhaseLoad:
     image_tokens: float = 0.0  # that the encoder of a vision-language model reads per request
     images: float = 1.0  # that these come in; patches attend to those of their image
     ttft_s: float = 0.0  # of iterations that do both: how long prompts are in flight, at most
+    start_s: float = 0.0  # of a prompt's TTFT before its first iteration, which takes up no room
+
+    @property
+    def within_s(self) -> float:
+        """What of the limit is left for passes and queues; next to nothing where it is none."""
+        return max(self.slo_s - self.start_s, NEXT_TO_NOTHING_S)
 
     @property
     def rate(self) -> float:
@@ -78,7 +85,7 @@ class PhaseLoad:
         window = operator.window or np.inf
         if self.phase == "chunked" and operator.axis != "decodes":
             return self.requests_s * self.ttft_s * min(self.isl, window)
-        return self.rate * self.slo_s * min(self.context, window)
+        return self.rate * self.within_s * min(self.context, window)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,7 +211,7 @@ def phase_problem(
         latency_s=latency,
         transfer_s=transfer,
         rate=service.rate,
-        slo_s=service.slo_s,
+        slo_s=service.within_s,
         max_replicas=max_replicas,
     )
     return PhaseProblem(
@@ -214,7 +221,7 @@ def phase_problem(
         replica_s=problem.latency_s.sum(axis=0),
         replica_bytes=memory.sum(axis=0),
         kept_bytes=kept.sum(axis=0),
-        reserve_s=service.slo_s,
+        reserve_s=service.within_s,
         power=PhasePower(idle, floor, active),
         layers=layers,
         measured=measured / latency,

@@ -54,6 +54,7 @@ class Command(RunCommand):
                     f"{pool['osl']:,.0f} out within {pool['slo_ms']:,.0f} ms: {counts} GPUs"
                 )
                 rows += replays(answer, pool)
+                rows += block(pool)
         for one in answer.get("sharing", {}).get("services", ()):
             ways = ", ".join(f"{WAYS[name]} {way['gpus']}" for name, way in one["ways"].items())
             rows.append(f"both phases of {one['model']} in {one['region']}: {ways} GPUs")
@@ -72,16 +73,50 @@ def replays(answer: dict[str, Any], pool: dict[str, Any]) -> list[str]:
     return [f"  replayed: {'; '.join(came)}"] if came else []
 
 
+def block(pool: dict[str, Any]) -> list[str]:
+    """The block of which every plan was tried, a line per method."""
+    found = pool["block"]
+    if not found:
+        return []
+    if found["refused"]:
+        return [f"  block of {', '.join(found['operators'])}: {found['refused']}"]
+    rows = [
+        f"  block of {', '.join(found['operators'])}: {found['plans']:,.0f} plans of up to "
+        f"{found['replicas']} replicas, within {found['slo_ms']:,.1f} ms on average"
+    ]
+    for one in found["methods"]:
+        if one["gpus"] is None:
+            rows.append(f"    {one['method']}: no plan")
+            continue
+        parts = "; ".join(
+            f"{part['operator']} {part['replicas']} x {part['gpus']} at {part['sm_share']:.0%}, "
+            f"batch {part['batch']}"
+            for part in one["operators"]
+        )
+        came = ""
+        if one["p95_ms"] is not None:
+            came = f", {one['mean_ms']:,.1f} came (p95 {one['p95_ms']:,.1f})"
+        unit = "GPU" if one["gpus"] == 1 else "GPUs"
+        rows.append(
+            f"    {one['method']}: {one['gpus']:g} {unit} ({one['above']:.1%} above the least), "
+            f"{one['latency_ms']:,.1f} ms promised{came}; {parts}"
+        )
+    return rows
+
+
 def over_time(found: dict[str, Any]) -> list[str]:
     """The courses as lines."""
-    line = "{:<18} {:<9} {:>10} {:>9} {:>10} {:>9} {:>9}".format
+    line = "{:<18} {:<9} {:>10} {:>9} {:>10} {:>9} {:>9} {:>16}".format
+    windows = found["replayed_windows"]
     rows = [
         f"{found['windows']:,} windows of {found['window_s']:g} s, planned on {found['known']}; "
-        f"headroom for {found['attainment']:.0%} of requests met, in hindsight",
-        line("phase", "level", "GPU-hours", "energy", "memory", "met", "headroom"),
+        f"headroom for {found['attainment']:.0%} of requests met, in hindsight, "
+        + (f"in a replay of {windows} of them or more" if windows else "by mean latency"),
+        line("phase", "level", "GPU-hours", "energy", "memory", "met", "headroom", "held, met"),
     ]
     for pool in found["pools"]:
         for level, one in pool["levels"].items():
+            held = one.get("held")
             rows.append(
                 line(
                     f"{pool['phase']} {pool['model']}"[:18],
@@ -91,6 +126,8 @@ def over_time(found: dict[str, Any]) -> list[str]:
                     f"{one['memory_gb']:,.0f} GB",
                     f"{one['attainment']:.1%}",
                     f"{one['headroom']:.0%}",
+                    f"{held['gpu_hours']:,.1f}, {held['attainment']:.1%}" if held else "-",
                 )
             )
+    rows.append("held: GPU-hours of the plan of the busiest hour all the time, and what it meets")
     return rows

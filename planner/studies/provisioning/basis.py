@@ -11,11 +11,12 @@ from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.power import power_model
 from planner.scenario.power import power_facts
 from planner.studies.facts import Fact, facts_of
+from planner.studies.provisioning.speeds import TYPICAL, compared
 from planner.studies.provisioning.values import Case, groups
 from simulation.arrays import FloatArray
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import PowerAtLoad
-from simulation.performance.profile import iteration_s
+from simulation.performance.profile import BEYOND as EXTRAPOLATED
 from simulation.performance.specs import Arrangement
 from simulation.provisioning.level import Level
 from simulation.provisioning.workload import PhaseProblem
@@ -58,28 +59,45 @@ def timing(phase: PhaseProblem, level: Level) -> Timing:
     return Timing(inside, beyond, max(0.0, 1.0 - inside - beyond))
 
 
-TYPICAL = 32.0  # sequences that decode at once, where a profile is compared with operators
-
-
 def beside_profiles(cases: list[Case]) -> Iterator[str]:
-    """Speeds here are sums of operators, whatever profile ``plan`` and ``size`` read: how far the
-    two are apart."""
+    """How far sums of operators and the profiles that ``plan`` and ``size`` read are apart, and
+    which of the two this run goes by."""
     said = set()
     for case in cases:
-        problem = case.problem.problem
-        for profile in case.profiles:
-            if case.phase == "prefill" or profile.tp not in problem.parallel:
-                continue
-            j = list(problem.parallel).index(profile.tp)
-            context = case.service.isl + case.service.osl / 2.0
-            own = float(np.interp(TYPICAL, problem.batches, case.problem.replica_s[:, j]))
-            other = float(iteration_s(profile, TYPICAL, TYPICAL * context, 0.0, 0.0))
-            sentence = (
-                f"Speeds here are sums of operators, not the {profile.kind} profile of "
-                f"{profile.model} on {profile.tp} x {profile.gpu} that plans and sizes read: 32 "
-                f"sequences of {context:,.0f} tokens take {own * 1e3:,.1f} ms here and "
-                f"{other * 1e3:,.1f} ms there."
+        times, found = case.measured.times, list(compared(case.problem, case.profiles))
+        if case.service.start_s:
+            yield (
+                f"TTFT of {case.model} on {case.gpu} holds {case.service.start_s * 1e3:,.1f} ms "
+                "before a prompt's first iteration (front end, tokens of the text, launches), as "
+                "plans and sizes have it."
             )
+        if not found:
+            yield (
+                f"No profile of {case.model} on {case.gpu} is on as many GPUs as operators are "
+                f"spread over, so in {case.phase} speeds are sums of operators."
+            )
+        for one in found:
+            what = (
+                f"a prompt of {case.service.isl:,.0f} tokens takes"
+                if case.phase == "prefill"
+                else f"{TYPICAL:.0f} sequences of {case.service.context:,.0f} tokens take"
+            )
+            read = (
+                f"the {one.profile.kind} profile of {one.profile.model} on {one.profile.tp} x "
+                f"{one.profile.gpu} that plans and sizes read"
+            )
+            there = f"{one.profile_s * 1e3:,.1f} ms"
+            if times == 1.0:
+                sentence = (
+                    f"Speeds here are sums of operators, not {read}: {what} "
+                    f"{one.own_s * 1e3:,.1f} ms here and {there} there. Left out, the option "
+                    "speeds goes by the profile."
+                )
+            else:
+                sentence = (
+                    f"Operators in {case.phase} take {times:.2f} times the sum of their kernels, "
+                    f"by {read}: {what} {there} there, {one.own_s * 1e3:,.1f} ms here."
+                )
             if sentence not in said:
                 said.add(sentence)
                 yield sentence
@@ -105,6 +123,7 @@ def _timing_fact(cases: list[Case]) -> Fact:
         for check in efficiencies().checks
     )
     modelled = f"published peaks times the shares of them that measured kernels reach; {errors}"
+    modelled += _by_profile(cases)
     kernels, what = cases[0].measured.kernels, f"Seconds of operators on {cases[0].gpu}"
     if kernels is None:
         return Fact(what, "modelled", modelled)
@@ -114,8 +133,18 @@ def _timing_fact(cases: list[Case]) -> Fact:
     source = f"kernels from {kernels.source}: {read[0]:.0%} of the time of a pass"
     if read[1] >= 0.005:
         source += f", {read[1]:.0%} beyond the sizes that were measured"
-    kind = "measured" if read[0] > 0.5 else "modelled"
+    kind = "measured" if read[0] >= 1.0 - EXTRAPOLATED else "modelled"
     return Fact(what, kind, f"{source}; the rest: {modelled}")
+
+
+def _by_profile(cases: list[Case]) -> str:
+    """What the scenario's own profiles make of the sums."""
+    times = [
+        f"{case.measured.times:.2f} times that in {case.phase} of {case.model}"
+        for case in cases
+        if case.measured.times != 1.0
+    ]
+    return f"; by the scenario's own profiles {', '.join(times)}" if times else ""
 
 
 def _interference_fact(cases: list[Case]) -> Fact:

@@ -11,8 +11,16 @@ from planner.errors import ScenarioError
 from planner.scenario.build import Hardware
 from planner.studies.progress import Progress
 from planner.studies.provisioning.beside import methods_of
+from planner.studies.provisioning.block import Asked, block_figures, checked
 from planner.studies.provisioning.load import Limit, Peak
-from planner.studies.provisioning.problems import Judge, Measurements, Rules, solve
+from planner.studies.provisioning.problems import (
+    Judge,
+    Measurements,
+    Rules,
+    problem_of,
+    solve,
+)
+from planner.studies.provisioning.speeds import start_of, times_of
 from planner.studies.provisioning.values import MODEL, OPERATOR, Case
 from simulation.arrays import IntArray
 from simulation.performance.profile import Profile
@@ -92,14 +100,16 @@ def solved(
     variants: tuple[Variant, ...],
     limits: dict[Phase, Limit],
     measured: dict[str, Measurements],
+    by_profile: bool,
     rules: Rules,
     images: Images,
     lengths: Mapping[tuple[int, int], tuple[IntArray, IntArray]],
     seed: int,
+    block: Asked | None,
     progress: Progress,
 ) -> list[Case]:
     """Both phases of each variant under its peak, judged by requests of ``lengths``, by model and
-    region."""
+    region; ``by_profile``: as fast as the scenario's own profiles say."""
     cases = []
     for done, variant in enumerate(variants):
         model, gpu = hardware.models[variant.m], variant.gpu
@@ -116,11 +126,16 @@ def solved(
                     isl=peak.isl,
                     osl=peak.osl,
                     slo_s=limit.seconds,
+                    start_s=start_of(phase, variant.profiles),
                 )
             )
             isl, osl = lengths[variant.m, variant.r]
             judge = Judge(isl, osl, limit.attainment, seed) if isl.size else None
-            problem, levels = solve(service, variant.weights, rules, measured[gpu.name], judge)
+            known = measured[gpu.name]
+            if by_profile:
+                bare = problem_of(service, variant.weights, measured=known)
+                known = replace(known, times=times_of(bare, variant.profiles))
+            problem, levels = solve(service, variant.weights, rules, known, judge)
             cases.append(
                 Case(
                     model=model.name,
@@ -133,14 +148,18 @@ def solved(
                     problem=problem,
                     levels=levels,
                     usd_per_hour=variant.usd_per_hour,
-                    measured=measured[gpu.name],
+                    measured=known,
                     capacity=variant.capacity,
                     profiles=variant.profiles,
                     methods=methods_of(problem, rules.epsilon)
                     if OPERATOR in rules.levels and levels
                     else (),
+                    block=None
+                    if block is None
+                    else block_figures(problem, block, judge, rules.epsilon),
                 )
             )
+    checked(block, [case.problem for case in cases])
     return cases
 
 

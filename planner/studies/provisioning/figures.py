@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from planner.studies.columns import COUNT, FLAG, MS, NUMBER, SHARE, TEXT, Column, Columns
-from planner.studies.plain import MERGED, OPTIONAL
+from planner.studies.plain import MERGED, OPTIONAL, so_many_gpus
 from planner.studies.provisioning import basis
-from planner.studies.provisioning.values import MODEL, WORDS, Case, groups
+from planner.studies.provisioning.values import MODEL, OPERATOR, WORDS, Case, groups
 from simulation.provisioning.level import FALLEN_BACK, Level
 from simulation.provisioning.levels import Savings, saved, savings
 
@@ -90,6 +90,13 @@ class LevelFigures:
     replayed: Came | None = field(metadata={OPTIONAL: True})
 
 
+def shown(case: Case, level: Level) -> Level:
+    """With what comes before the first iteration, which plans leave out, in latency and limit."""
+    start = case.service.start_s
+    trade = None if level.trade is None else shown(case, level.trade)
+    return replace(level, latency_s=level.latency_s + start, slo_s=level.slo_s + start, trade=trade)
+
+
 def _nearest(levels: Sequence[Level]) -> int:
     """The one nearest to its limit."""
     return max(range(len(levels)), key=lambda i: levels[i].latency_s / levels[i].slo_s)
@@ -118,7 +125,7 @@ def _needs(levels: Sequence[Level]) -> Needs:
 
 def total(cases: list[Case], name: str) -> Total:
     """Sums over the chosen pools; a pool without the level stands as whole replicas do."""
-    levels = [case.levels.get(name) or case.levels[MODEL] for case in cases]
+    levels = [shown(case, case.levels.get(name) or case.levels[MODEL]) for case in cases]
     near = cases[_nearest(levels)]
     return Total(_needs(levels), f"{near.phase} of {near.model} in {near.region}")
 
@@ -135,7 +142,7 @@ def level_figures(case: Case, level: Level) -> LevelFigures:
         slowest = int(level.plan.sojourn_s.argmax())
         bottleneck = level.seen(case.problem).problem.names[slowest]
     return LevelFigures(
-        needs=_needs([level]),
+        needs=_needs([shown(case, level)]),
         gap_slots=level.gap_slots,
         request_j=level.power_w / case.service.requests_s,
         method=level.method,
@@ -144,7 +151,7 @@ def level_figures(case: Case, level: Level) -> LevelFigures:
         if whole is None
         else Replicas(whole.replicas, whole.batch, whole.parallel, whole.stages),
         bottleneck=bottleneck,
-        trade=_trade(level),
+        trade=_trade(shown(case, level)),
         replayed=_came(level),
     )
 
@@ -200,12 +207,22 @@ POOLS = Columns(
         _of_load("osl", COUNT, "output tokens of a request"),
         Column("slo_ms", MS, "limit on the phase", lambda case: 1e3 * case.service.slo_s),
         Column("slo_source", TEXT, "whose limit that is", attrgetter("limit.source")),
+        Column(
+            "start_ms",
+            MS,
+            "of TTFT before a prompt's first iteration, part of latency and limit",
+            lambda case: 1e3 * case.service.start_s,
+        ),
         Column("images", NUMBER, "of a request, for an encoder", _images),
         Column("image_tokens", COUNT, "that the encoder reads of one", _image_tokens),
         Column("capacity", COUNT, "GPUs of the type in the region"),
+        Column(
+            "times", NUMBER, "of their kernels that operators take", attrgetter("measured.times")
+        ),
         Column("levels", NUMBER, "what each needs, by its name", _levels),
         Column("savings", SHARE, "of each against whole replicas", _savings),
         Column("methods", NUMBER, "algorithm 1 in both readings beside ours and the exact plan"),
+        Column("block", NUMBER, "of the operators asked for, every plan beside those methods"),
     )
 )
 
@@ -213,7 +230,7 @@ POOLS = Columns(
 def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
     whole = totals[MODEL].needs.gpus
     if not saved:
-        return f"Whole replicas need {whole} GPUs."
+        return f"Whole replicas need {so_many_gpus(whole)}."
     best = min(saved, key=lambda name: totals[name].needs.amounts[:2])
     fewer, share = saved[best].gpus or 0.0, saved[best]
     if not pays(saved):
@@ -221,12 +238,12 @@ def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
         what = [f"{_percent(part)} {name}" for part, name in shares if abs(part) >= 0.005]
         also = f" (it takes {' and '.join(what)})" if what else ""
         return (
-            f"Provisioning below the replica does not pay here: whole replicas need {whole} "
-            f"GPUs, and {WORDS[best]} it is as many{also}."
+            "Provisioning below the replica does not pay here: whole replicas need "
+            f"{so_many_gpus(whole)}, and {WORDS[best]} it is as many{also}."
         )
     return (
-        f"{WORDS[best].capitalize()} {totals[best].needs.gpus} GPUs do what whole replicas need "
-        f"{whole} for: {fewer:.0%} fewer, {_percent(share.energy)} power and "
+        f"{WORDS[best].capitalize()} {so_many_gpus(totals[best].needs.gpus)} can do what whole "
+        f"replicas need {whole} for: {fewer:.0%} fewer, {_percent(share.energy)} power and "
         f"{_percent(share.memory)} memory."
     )
 
@@ -266,14 +283,32 @@ def traded(cases: list[Case]) -> list[str]:
     """Where fewer GPUs would do at more of something else."""
     return [
         f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu} would do with "
-        f"{other.devices} GPUs {WORDS[name]} instead of {level.devices}, but not with as little of "
-        f"all else: {other.power_w:,.0f} W instead of {level.power_w:,.0f}, "
+        f"{so_many_gpus(other.devices)} {WORDS[name]} instead of {level.devices}, but not with as "
+        f"little of all else: {other.power_w:,.0f} W instead of {level.power_w:,.0f}, "
         f"{other.memory_bytes / 1e9:,.0f} GB instead of {level.memory_bytes / 1e9:,.0f}, "
         f"{other.latency_s * 1e3:,.0f} ms instead of {level.latency_s * 1e3:,.0f}."
         for case in cases
         for name, level in case.levels.items()
-        if (other := level.trade) is not None
+        if (other := shown(case, level).trade) is not None
     ]
+
+
+def in_shares(cases: Sequence[Case]) -> Iterator[str]:
+    """Whether shares of the multiprocessors pay anywhere."""
+    judged = [case for case in cases if (one := case.levels.get(OPERATOR)) and one.replayed]
+    paid = [case for case in judged if case.levels[OPERATOR].confined is not None]
+    if judged and not paid:
+        yield (
+            "Shares of a GPU's multiprocessors for each operator (equation 6) were tried too, as "
+            "large as make them no slower and half as slow again: replayed, nothing is better with "
+            "them here."
+        )
+    for case in paid:
+        yield (
+            f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu}: operators "
+            "are confined to shares of the multiprocessors (equation 6, MPS), which a replay finds "
+            "better than sharing all of them."
+        )
 
 
 def short(cases: Iterable[Case]) -> Iterator[str]:
@@ -317,7 +352,10 @@ def refusals(cases: list[Case]) -> list[str]:
 
 
 def _why_not(case: Case) -> str:
-    fastest = float(case.problem.replica_s.min())
+    service, fastest = case.service, float(case.problem.replica_s.min())
+    if service.start_s >= service.slo_s:
+        return f"{service.start_s * 1e3:,.0f} ms go by before its first iteration"
+    fastest += service.start_s
     if fastest > case.service.slo_s:
         return f"one pass of {case.service.isl:,.0f} tokens takes {fastest * 1e3:,.0f} ms at best"
     return "no number of replicas is enough within memory and limit"

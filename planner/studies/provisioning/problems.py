@@ -26,7 +26,7 @@ from simulation.provisioning import judged
 from simulation.provisioning.interference import InterferenceTable
 from simulation.provisioning.level import Level
 from simulation.provisioning.levels import LEVELS, at_level, model_level
-from simulation.provisioning.replay import Replay, replayable, requests_of
+from simulation.provisioning.replay import Replay, Requests, replayable, requests_of
 from simulation.provisioning.sharing import filled
 from simulation.provisioning.timing import OperatorTiming
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem, phase_problem
@@ -48,10 +48,12 @@ KIND_OF = {"norm": "elementwise", "activation": "elementwise", "rope": "elementw
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measurements:
-    """What was measured on one GPU type; both None where nothing was."""
+    """What was measured on one GPU type; both None where nothing was. ``times``: of its seconds
+    that operators take, so that a pass takes what a scenario's own profile says."""
 
     kernels: Kernels | None = None
     interference: InterferenceTable | None = None
+    times: float = 1.0
 
 
 NO_MEASUREMENTS = Measurements()
@@ -161,11 +163,7 @@ def solve(
     if rules.batch_wait == FREE:
         judged_by = None
         if judge is not None and replayable(phase):
-            draws = [
-                requests_of(judge.isl, judge.osl, phase, seed=judge.seed + DRAWS * i)
-                for i in range(2)
-            ]
-            judged_by = Replay(phase, draws, room), judge.attainment
+            judged_by = Replay(phase, draws_of(phase, judge), room), judge.attainment
         levels = _chain(phase, room, rules, judged_by)
     else:
         levels = {}
@@ -177,6 +175,11 @@ def solve(
                 method = f"{level.method}, batches of at most {batch}"
                 levels[name] = replace(level, method=method)
     return phase, {name: levels[name] for name in LEVELS if name in levels}
+
+
+def draws_of(phase: PhaseProblem, judge: Judge) -> list[Requests]:
+    """Two draws of the requests that levels are judged by."""
+    return [requests_of(judge.isl, judge.osl, phase, seed=judge.seed + DRAWS * i) for i in range(2)]
 
 
 def with_plenty(phase: PhaseProblem) -> PhaseProblem:
@@ -207,6 +210,9 @@ def _chain(
             epsilon=rules.epsilon,
         )  # fmt: skip
         level = plan(phase) if judge is None else judged.finer(name, phase, *judge, coarser, plan)
+        if level is not None and judge is not None and name == "operator" and rules.shared:
+            tried = judged.in_shares(phase, *judge, [*coarser, level], plan)
+            level = tried or level
         if level is not None:
             coarser.append(level)
             if asked:
@@ -241,7 +247,7 @@ def problem_of(
 
 def timing_of(gpu: GpuSpec, measured: Measurements = NO_MEASUREMENTS) -> OperatorTiming:
     """Seconds of an operator: measured kernels, else published peaks times what kernels reach."""
-    return OperatorTiming(gpu, efficiencies(), measured.kernels)
+    return OperatorTiming(gpu, efficiencies(), measured.kernels, measured.times)
 
 
 def fits(shape: ModelShape, parallel: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from planner.studies.plain import so_many_gpus
 from planner.studies.provisioning.problems import problem_of, with_plenty
 from planner.studies.provisioning.values import Case, Sentences, groups
 from simulation.performance.memory import MEMORY_SHARE
@@ -145,7 +146,7 @@ def _beaten(shared: SharedGpus) -> Iterator[str]:
         if service.best == CHUNKED_MODEL and best.gpus < apart.gpus:
             yield (
                 f"{service.where}: provisioning below the replica is beaten by whole replicas that "
-                f"compute prompts in chunks among decodes, on {best.gpus} GPUs instead of "
+                f"compute prompts in chunks among decodes, on {so_many_gpus(best.gpus)} instead of "
                 f"{apart.gpus}."
             )
 
@@ -154,14 +155,15 @@ def _better(shared: SharedGpus) -> Iterator[str]:
     for service in shared.services:
         apart, best = service.ways[APART], service.ways[service.best]
         if best.gpus < apart.gpus:
+            unit = "GPU" if best.gpus == 1 else "GPUs"
             yield (
-                f"{service.where}: {HOW[service.best]} need {best.gpus} GPUs, phases apart "
+                f"{service.where}: {HOW[service.best]} need {best.gpus} {unit}, phases apart "
                 f"{apart.gpus}; by means of queueing, which no replay has confirmed."
             )
     for group in shared.models:
         if group.gpus < group.gpus_apart:
             yield (
                 f"{' and '.join(group.models)} in {group.region} on common {group.gpu} need "
-                f"{group.gpus} GPUs, apart {group.gpus_apart}; by means of queueing, which no "
-                "replay has confirmed."
+                f"{so_many_gpus(group.gpus)}, apart {group.gpus_apart}; by means of queueing, "
+                "which no replay has confirmed."
             )

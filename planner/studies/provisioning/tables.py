@@ -49,6 +49,7 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
             count = whole.replicas, whole.batch, whole.parallel, whole.devices
             yield (
                 "whole model", "", *count, level.latency_s * 1e3, whole.busy, 1.0, True, rests_on,
+                1.0,
             )  # fmt: skip
         if plan is None or placement is None:
             return
@@ -57,6 +58,8 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
         chosen = problem.chosen(plan.batch, plan.parallel)
         busy = problem.rate / plan.batch * problem.latency_s[chosen] / plan.replicas
         worst = int(plan.sojourn_s.argmax())
+        apart = phase.demand.apart
+        share = phase.demand.compute[chosen] if apart else np.ones(len(problem.names))
         measured = phase.measured[:, *chosen]  # [2, V]
         for v, name in enumerate(problem.names):
             before = [problem.names[u] for u, w in problem.edges if w == v]
@@ -65,6 +68,7 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
                 int(plan.replicas[v]), int(plan.batch[v]), int(plan.parallel[v]),
                 int(plan.slots_of[v]), float(plan.sojourn_s[v] * 1e3), float(busy[v]),
                 float(placement.slowdown[v]), v == worst, basis.word(measured[:, v]),
+                float(share[v]),
             )  # fmt: skip
 
     schema = {
@@ -79,6 +83,7 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
         "slowdown": pl.Float64,  # by what shares its devices
         "bottleneck": pl.Boolean,
         "timing": pl.String,  # what its seconds rest on
+        "sm_share": pl.Float64,  # of a GPU's multiprocessors that a replica is confined to
     }
     return _table(cases, rows, schema)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.studies.provisioning.beside import Method
+from planner.studies.provisioning.block import BlockFigures
 from planner.studies.provisioning.load import Limit
 from planner.studies.provisioning.problems import Measurements
 from simulation.performance.profile import Profile
@@ -40,6 +41,7 @@ class Case:
     profiles: tuple[Profile, ...]  # that the scenario gives for it
     chosen: bool = False
     methods: tuple[Method, ...] = ()  # by operators, beside each other
+    block: BlockFigures | None = None  # operators of which every plan was tried
 
     @property
     def least(self) -> Level:

@@ -103,6 +103,7 @@ def course_context(run: Run, over_time: dict[str, Any], pool: dict[str, Any]) ->
         "over_time": over_time,
         "course_levels": [(LABELS[name], name, levels[name]) for name in LEVELS if name in levels],
         "course_savings": own["savings"],
+        "replayed_windows": own.get("replayed_windows", 0),
         "course_figure": figures.course_figure(_rows(run, "courses", pool)),
     }
 

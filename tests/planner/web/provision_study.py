@@ -17,10 +17,11 @@ from simulation.provisioning.level import Level
 from simulation.provisioning.levels import at_level
 from simulation.provisioning.replay import Replay
 from simulation.provisioning.workload import PhaseProblem
+from tests.once import once
 
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/first-plan.yml"
 BUSY = ("scale: 2", "scale: 12")  # so that operators pay
-_ONCE: list[tuple[Run, dict[str, bytes]]] = []
+BLOCK = "attention_prefill, output_projection"
 TWO_HOURS = "horizon: {start: 2024-05-21T14:00:00Z, duration_s: 7200, period_s: 3600}\n"
 
 
@@ -48,16 +49,21 @@ def provisioned(
 
 
 def provisioned_once(owner: User, tmp_path: Path) -> Run:
-    """``provisioned`` with nothing said, carried out once in a process and copied for who asks
-    again: rows and files as they were when it ended."""
-    if not _ONCE:
-        run = provisioned(owner, tmp_path)
+    """``provisioned`` with a block tried in every way, carried out once for all processes and
+    copied for who asks again: rows and files as they were when it ended."""
+    made: list[Run] = []
+
+    def make() -> tuple[dict[str, Any], dict[str, bytes]]:
+        run = provisioned(owner, tmp_path, block=BLOCK, block_shares="50,100")
+        made.append(run)
         there = storage.data_dir() / run.store
         files = {file.name: file.read_bytes() for file in there.iterdir() if file.is_file()}
-        _ONCE.append((run, files))
-        return run
-    first, files = _ONCE[0]
-    fields = {one.attname: getattr(first, one.attname) for one in Run._meta.concrete_fields}
+        fields = {one.attname: getattr(run, one.attname) for one in Run._meta.concrete_fields}
+        return fields, files
+
+    fields, files = once("provisioned", make)
+    if made:
+        return made[0]
     del fields["id"]
     here = {"owner_id": owner.pk, "workspace_id": current_workspace_id()}
     run = Run.objects.create(**fields | here)

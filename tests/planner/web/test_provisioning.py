@@ -37,6 +37,9 @@ def test_the_page_says_what_the_document_says(planner: User, run: Run) -> None:
     assert "Prompts in chunks among decodes, by whole replicas" in text
     assert "Decode of llama-3.1-8b" in page(planner, run, phase="decode")
     assert "Layers and their replicas" in page(planner, run, phase="prefill", level="module")
+    assert "A block in every way: Attention prefill, output projection" in text
+    assert "every plan (brute force)" in text and "of the SMs" in text
+    assert "A block in every way: Output projection" in page(planner, run, phase="decode")
     # A choice that is not there falls back to the first.
     assert "Prefill of llama-3.1-8b" in page(planner, run, pool="nobody", phase="x", level="y")
 

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
+from simulation.provisioning.levels import model_level
 from simulation.provisioning.over_time import over_time, windows_to_act
+from simulation.provisioning.replay import Replay, Requests
+from simulation.provisioning.sampled import Sampled
 from simulation.provisioning.windows import (
     STEP,
     Windows,
@@ -15,7 +18,7 @@ from simulation.provisioning.windows import (
     seen_before,
     windows_of,
 )
-from simulation.provisioning.workload import phase_problem
+from simulation.provisioning.workload import at_rate, phase_problem
 from tests.simulation.provisioning.test_workload import GPU, service, timing
 
 
@@ -148,3 +151,32 @@ def test_a_forecast_may_be_given_by_level():
     # Whole replicas stand for six windows: they miss the rise for six, operators for one.
     assert (~plain["operator"].met).sum() == 1
     assert (~plain["model"].met).sum() == 6
+
+
+def came(*rates, seed=4):
+    """Requests of 1,024 tokens in and 20 out, evenly at ``rates`` by window of 10 s."""
+    counts = [round(10 * rate) for rate in rates]
+    arrival = np.concatenate([10 * w + (np.arange(n) + 0.5) * 10 / n for w, n in enumerate(counts)])
+    return Requests(arrival, np.full(arrival.size, 1024), np.full(arrival.size, 20))
+
+
+def test_windows_are_judged_by_the_requests_that_came_in_them():
+    """One replica has 10 calm windows and one beyond what it can do; windows are picked evenly
+    among requests, so the share within the limit is that of the whole trace replayed at once."""
+    phase = problem_of(service(slo_s=0.5))
+    can = 4 / phase.replica_s[1, 0]  # requests/s at batches of 4
+    phase = at_rate(phase, 0.3 * can)
+    level = model_level(phase, 72e9)
+    assert level.devices == 1
+    rates = [*[0.3 * can] * 10, 3.0 * can, *[0.3 * can] * 3]
+    requests = came(*rates)
+    windows = windows_of(requests.arrival_s, requests.isl, requests.osl, 10.0)
+    judge = Sampled(windows, requests, phase.service, 12, 72e9)
+    assert judge.picked.size == 200
+    assert (judge.picked == 10).mean() == pytest.approx(rates[10] / sum(rates), abs=0.02)
+    at_once = Replay(phase, [replace(requests, counted=slice(0, None))], 72e9).of(level)
+    # After the burst its queue is there in the one, gone with its window in the other.
+    assert judge.attainment([(level, phase)] * 14) >= at_once.attainment - 0.02
+    calm = judge.attainment([(level, phase) if w != 10 else None for w in range(14)])
+    assert calm <= 1 - (judge.picked == 10).mean() + 1e-9
+    assert judge.attainment([None] * 14) == 0.0

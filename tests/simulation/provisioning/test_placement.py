@@ -10,7 +10,8 @@ from bench.provision.exact_placement import exact_placement, fewest_devices
 from simulation.errors import SimulationError
 from simulation.provisioning.exact import exact
 from simulation.provisioning.interference import Demand, latency_at_share
-from simulation.provisioning.placement import algorithm2
+from simulation.provisioning.packing import TRIES
+from simulation.provisioning.placement import algorithm2, plan_of
 from simulation.provisioning.problem import evaluate, sojourns
 from tests.simulation.provisioning.cases import by_hand, random_demand, random_problem
 
@@ -62,6 +63,73 @@ def by_trying(problem, demand, plan, device, best=None):
             if evaluate(slowed, "", choice).feasible:
                 best = used
     return best
+
+
+def by_its_words(problem, demand, plan):
+    """Algorithm 2, everything judged anew for each shard and device: slow and simple."""
+    at = plan_of(problem, demand, plan)
+    operator, replica = at.operator, at.replica
+    work = {"compute": at.busy * at.compute, "bandwidth": at.busy * at.bandwidth}
+
+    def latency(where):
+        slow = np.ones(operator.size)
+        for i, d in enumerate(where):
+            on = operator[where == d]
+            for name, use in (("compute", at.compute), ("bandwidth", at.bandwidth)):
+                v, all_at_once = operator[i], use[on].sum() - 1
+                other = min(work[name][on].sum() - work[name][v], 1 - 1e-9)
+                slower = max(0.0, min(use[v] * other / (1 - other), all_at_once))
+                slow[i] = max(slow[i], 1 + slower) if d >= 0 else 1.0
+        mean = [
+            np.mean([slow[(operator == v) & (replica == k)].max() for k in range(count)])
+            for v, count in enumerate(plan.replicas)
+        ]
+        slowed = replace(problem, latency_s=problem.latency_s * np.array(mean)[:, None, None])
+        b, p = (np.searchsorted(*x) for x in ((problem.batches, plan.batch),
+                                              (problem.parallel, plan.parallel)))  # fmt: skip
+        return evaluate(slowed, "", np.stack([b, p, plan.replicas], axis=1)).latency_s
+
+    base, position = plan.replicas.min(), np.argsort(at.graph.topological)
+    every = sorted(set(zip(operator.tolist(), replica.tolist(), strict=True)))
+    turns = sorted([one for one in every if one[1] < base], key=lambda x: (x[1], position[x[0]]))
+    turns += sorted([one for one in every if one[1] >= base], key=lambda x: -at.latency_s[x[0]])
+    where, owner = np.full(operator.size, -1), []
+    for v, k in turns:
+        own = np.flatnonzero((operator == v) & (replica == k))
+        for i in own:
+            found = []
+            for d in range(len(owner)):
+                on = operator[where == d]
+                held = at.memory[on].sum() + at.memory[v]
+                most = max(use[on].sum() + use[v] for use in work.values())
+                if (k < base and owner[d] != k) or d in where[own]:
+                    continue
+                if held <= DEVICE and most <= 1.0:
+                    found.append((held / DEVICE + most, d))
+            for _, d in sorted(found)[:TRIES]:
+                where[i] = d
+                if latency(where) <= problem.slo_s:
+                    break
+                where[i] = -1
+            if where[i] < 0:
+                where[i] = len(owner)
+                owner.append(k if k < base else -1)
+    return where
+
+
+def test_algorithm_2_as_its_words_say():
+    """What changes on one device at a time is what looking at all of them anew gives."""
+    compared = 0
+    for seed in range(14):
+        problem = random_problem(seed, operators=4, parallel=2, replicas=4, dag=seed % 2 == 1)
+        plan = exact(problem)
+        if plan is None:
+            continue
+        compared += 1
+        demand = random_demand(problem, seed)
+        found = algorithm2(problem, demand, plan, DEVICE)
+        assert found.device.tolist() == by_its_words(problem, demand, plan).tolist(), seed
+    assert compared >= 8
 
 
 def cases(count, **sizes):

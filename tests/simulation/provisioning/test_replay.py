@@ -19,7 +19,8 @@ from simulation.provisioning.level import no_worse
 from simulation.provisioning.levels import at_level, level_of, model_level
 from simulation.provisioning.replay import Replay, Requests, graph_of_stations, requests_of
 from simulation.provisioning.replicas import under
-from simulation.provisioning.stations import Passes, replay
+from simulation.provisioning.station_state import Passes
+from simulation.provisioning.stations import replay
 from simulation.provisioning.workload import phase_problem
 from simulation.sizing.capacity import HUGE, in_role
 from simulation.sizing.trial import Trial
@@ -41,9 +42,12 @@ def flat(seconds: float) -> Curve:
 
 @pytest.mark.parametrize(("phase", "rate"), [("prefill", 14.0), ("decode", 12.0)])
 def test_one_station_is_the_engine(phase: str, rate: float) -> None:
-    """The same requests through one replica: the same TTFT and the same gaps between tokens."""
+    """The same requests through one replica: the same TTFT, the engine's start within it, and the
+    same gaps between tokens."""
     isl, osl = lengths()
     load = replace(service(phase, rate, 1.0), isl=float(isl.mean()), osl=float(osl.mean()))
+    if phase == "prefill":
+        load = replace(load, start_s=0.05)
     problem = phase_problem(load, timing, parallel=(1,))
     plan = under(problem, replace(model_level(problem, DEVICE).replicas, replicas=1, batch=8))
     judge = Replay(problem, [requests_of(isl, osl, problem)], DEVICE)
@@ -52,7 +56,7 @@ def test_one_station_is_the_engine(phase: str, rate: float) -> None:
     profile = GraphProfile(
         model=SHAPE.name, gpu=GPU.name, tp=1, max_batch=batch, max_batch_tokens=HUGE,
         kv_capacity_tokens=HUGE, provenance=GPU.provenance, kind="roofline",
-        curve=judge.curve(0), graph=graph, timing=timing, spread=0.0,
+        curve=judge.curve(0), graph=graph, timing=timing, spread=0.0, start_s=0.05,
     )  # fmt: skip
     pools, sample, tier = in_role(
         profile, (isl, osl), Tier("t", ttft_s=1.0, tbt_s=1.0), phase, None, "chunked"

@@ -128,7 +128,7 @@ def test_encoders_work_on_the_images_that_requests_bring(stored: StoredTrace) ->
         traffic={"sources": [make.source(model="qwen2.5-vl-7b", input_tokens={"mean": 1024},
                                          output_tokens={"mean": 128})]},
     )  # fmt: skip
-    seen = {}
+    seen, times = {}, set()
     for images in (0.0, 2.0):
         outcome = provision.run(scenario, {"t": stored}, Options(images=images), progress=silent)
         (prefill, _) = outcome.document["pools"]
@@ -137,7 +137,8 @@ def test_encoders_work_on_the_images_that_requests_bring(stored: StoredTrace) ->
         words = " ".join(outcome.document["notes"])
         assert ("bring no images (the default)" in words) == (not images)
         assert ("2 images of 1,024 tokens" in words) == bool(images)
-    assert seen[2.0] > seen[0.0]
+        times.add(round(prefill["times"], 6))
+    assert seen[2.0] > seen[0.0] and len(times) == 1  # profiles time no encoder
 
 
 def test_only_an_encoder_looks_at_images() -> None:

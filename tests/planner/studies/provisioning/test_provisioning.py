@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from pydantic import ValidationError
 
 from planner.errors import Infeasible, ScenarioError
 from planner.scenario.build import build_hardware
@@ -125,7 +127,16 @@ def test_tables_tell_what_stands_where(whole: Outcome) -> None:
 
 def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
     found = provision.run(
-        small(), {"t": stored}, Options(level="operator", method="exact"), progress=silent
+        small(),
+        {"t": stored},
+        Options(
+            level="operator",
+            method="exact",
+            speeds="operators",
+            block="gate_up_projection, attention_decode",
+            block_shares="100,50",
+        ),
+        progress=silent,
     ).document
     assert list(found["levels"]) == ["operator"] and list(found["savings"]) == ["operator"]
     assert all(pool["levels"]["operator"]["gap_slots"] in (0, None) for pool in found["pools"])
@@ -140,9 +151,34 @@ def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
             if row["slots"] is not None:
                 assert row["slots"] >= fewest["slots"] and row["latency_ms"] <= pool["slo_ms"]
         level = pool["levels"]["operator"]
+        block = pool["block"]
+        best = block["methods"][-1]
+        assert best["method"] == "every plan (brute force)" and best["above"] == 0
+        assert best["latency_ms"] <= block["slo_ms"] < pool["slo_ms"]
+        assert len(block["operators"]) == (1 if pool["phase"] == "prefill" else 2)
+        for row in block["methods"]:
+            assert row["gpus"] is None or best["gpus"] <= row["gpus"] <= row["devices"]
         assert level["request_j"] == pytest.approx(level["energy_w"] / pool["requests_s"])
-    alone = provision.run(small(), {"t": stored}, Options(level="model"), progress=silent).document
+    by_profile = Options(level="model")
+    alone = provision.run(small(), {"t": stored}, by_profile, progress=silent).document
     assert alone["savings"] == {} and not alone["pays"]
+    # As fast as plans and sizes have it: a typical pass takes what the scenario's profile says.
+    said = [note for note in alone["notes"] if "times the sum of their kernels" in note]
+    times = re.findall(r"take ([\d.]+) times", " ".join(said))
+    assert [float(one) for one in times] == pytest.approx(
+        [pool["times"] for pool in alone["pools"]], abs=0.005
+    )
+    assert all(pool["times"] != 1.0 for pool in alone["pools"]) and len(said) == 2
+    for there, here in re.findall(r"([\d.,]+) ms there, ([\d.,]+) ms here", " ".join(said)):
+        assert there == here
+    assert all(pool["times"] == 1.0 for pool in found["pools"])
+    assert sum("goes by the profile" in note for note in found["notes"]) == 2
+    with pytest.raises(ScenarioError, match="block: no operator is named 'nothing'"):
+        provision.run(
+            small(), {"t": stored}, Options(level="model", block="nothing"), progress=silent
+        )
+    with pytest.raises(ValidationError, match="whole numbers of 1 to 100"):
+        Options(block_shares="0,100")
     with pytest.raises(SimulationError, match="use the exact method"):
         provision.run(
             small(), {"t": stored}, Options(level="operator", method="brute"), progress=silent
@@ -151,7 +187,7 @@ def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
 
 def test_every_precision_on_a_gpu_type_stands_for_itself(stored: StoredTrace) -> None:
     profile: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "kind": "roofline"}
-    found = provision.run(small(
+    scenario = small(
             profiles=[
                 profile | {"tp": 1, "precision": "bf16"},
                 profile | {"tp": 1, "precision": "fp8", "role": "prefill"},
@@ -161,7 +197,15 @@ def test_every_precision_on_a_gpu_type_stands_for_itself(stored: StoredTrace) ->
                 {"name": "east", "capacity": {"H100-SXM": 64}, "usd_per_gpu_hour": {"H100-SXM": 3},
                  "carbon_g_per_kwh": 400, "pue": 1.2}
             ],
-        ), {"t": stored}, Options(level="model"), progress=silent).document  # fmt: skip
+        )  # fmt: skip
+    found = provision.run(scenario, {"t": stored}, Options(level="model"), progress=silent).document
+    # A prompt's first iteration begins as late as plans and sizes have it, within the same limit.
+    starts = {0.0} | {1e3 * one.start_s for one in build_hardware(scenario).profiles.values()}
+    for pool in found["pools"]:
+        first = pool["levels"]["model"]
+        assert pool["start_ms"] in starts and (pool["start_ms"] > 0) == (pool["phase"] == "prefill")
+        assert first["slo_ms"] == pytest.approx(pool["slo_ms"])
+        assert first["replayed"]["p50_ms"] > pool["start_ms"] < first["latency_ms"]
     pools = found["pools"]
     assert [(pool["weights"], pool["phase"]) for pool in pools] == [
         ("bf16", "prefill"), ("bf16", "decode"), ("fp8", "prefill"), ("fp8", "decode"),

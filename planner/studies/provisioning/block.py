@@ -1,0 +1,148 @@
+"""A block of operators that the user chose, planned in every way there is, each plan replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from planner.errors import ScenarioError
+from planner.studies.provisioning.beside import WORDS
+from planner.studies.provisioning.problems import Judge, draws_of
+from simulation.errors import SimulationError
+from simulation.performance.memory import MEMORY_SHARE
+from simulation.provisioning.level import Replayed
+from simulation.provisioning.replay import Replay, replayable
+from simulation.provisioning.small import (
+    Block,
+    Choices,
+    Found,
+    block_of,
+    by_lengths,
+    plans_of,
+    replayed,
+)
+from simulation.provisioning.workload import PhaseProblem
+
+BRUTE = "every plan (brute force)"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Operators by name, and what each may run at."""
+
+    operators: tuple[str, ...]
+    choices: Choices
+
+
+@dataclass(frozen=True, slots=True)
+class BlockChoice:
+    """What one operator runs at; ``sm_share`` of each of its GPUs."""
+
+    operator: str
+    replicas: int
+    batch: int
+    gpus: int
+    sm_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMethod:
+    """None where a method finds no plan that keeps the limit, or where nothing is replayed.
+
+    ``gpus``: what it takes of GPUs (equation 8, shares counted), ``above`` the least of them;
+    ``devices`` that shares and memory fit on; the rest is of requests in the replay."""
+
+    method: str
+    gpus: float | None
+    above: float | None
+    latency_ms: float | None
+    devices: int | None
+    mean_ms: float | None
+    p95_ms: float | None
+    attainment: float | None
+    operators: tuple[BlockChoice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFigures:
+    """``slo_ms``: the block's part of the limit; ``plans`` that were tried, of up to ``replicas``
+    of an operator. ``refused``: why nothing was."""
+
+    operators: tuple[str, ...]
+    slo_ms: float | None
+    plans: float | None
+    replicas: int | None
+    methods: tuple[BlockMethod, ...]
+    refused: str
+
+
+def checked(asked: Asked | None, phases: Iterable[PhaseProblem]) -> None:
+    """Raises ScenarioError for an operator that no phase has."""
+    known = dict.fromkeys(name for phase in phases for name in phase.problem.names)
+    for name in asked.operators if asked else ():
+        if name not in known:
+            raise ScenarioError(
+                f"block: no operator is named {name!r}; there are: {', '.join(known)}."
+            )
+
+
+def block_figures(
+    phase: PhaseProblem, asked: Asked, judge: Judge | None, epsilon: float
+) -> BlockFigures | None:
+    """Of a phase; None where it has none of the operators."""
+    own = tuple(name for name in phase.problem.names if name in asked.operators)
+    if not own:
+        return None
+    room = MEMORY_SHARE * phase.service.gpu.memory_bytes
+    replay, times = None, None
+    if judge is not None and replayable(phase):
+        replay = Replay(phase, draws_of(phase, judge), room)
+        times = by_lengths(phase, replay)
+    try:
+        block = block_of(phase, own, asked.choices, room, times)
+    except SimulationError as error:
+        return BlockFigures(own, None, None, None, (), str(error))
+    found = plans_of(block, epsilon)
+    came: dict[bytes, tuple[Replayed, int]] = {}  # of each plan once, whatever methods found it
+    for one in found:
+        if replay is not None and one.plan is not None and one.key not in came:
+            came[one.key] = replayed(block, one, replay)
+    fewest = min((one.plan.slots for one in found if one.plan is not None), default=0)
+    return BlockFigures(
+        own,
+        block.problem.slo_s * 1e3,
+        block.plans,
+        block.problem.max_replicas,
+        tuple(_method(block, one, fewest, came.get(one.key)) for one in found),
+        "",
+    )
+
+
+def _method(
+    block: Block, found: Found, fewest: int, seen: tuple[Replayed, int] | None
+) -> BlockMethod:
+    name = WORDS.get(found.method, BRUTE)
+    plan = found.plan
+    if plan is None:
+        return BlockMethod(name, None, None, None, None, None, None, None, ())
+    came, devices = seen or (None, None)
+    return BlockMethod(
+        method=name,
+        gpus=plan.slots * block.unit,
+        above=plan.slots / fewest - 1.0,
+        latency_ms=plan.latency_s * 1e3,
+        devices=devices,
+        mean_ms=None if came is None else came.mean_s * 1e3,
+        p95_ms=None if came is None else came.p95_s * 1e3,
+        attainment=None if came is None else came.attainment,
+        operators=tuple(
+            BlockChoice(
+                operator,
+                int(plan.replicas[v]),
+                int(plan.batch[v]),
+                int(block.gpus[found.places[v]]),
+                float(block.share[found.places[v]]),
+            )
+            for v, operator in enumerate(block.problem.names)
+        ),
+    )

@@ -1,0 +1,322 @@
+"""Single blocks and small graphs of which every plan is looked at (A5), with a share of the SMs as
+one more decision (equation 6).
+
+Some operators of a phase are a problem of their own: what comes between them goes, the limit is
+their part of a pass, and each may run on a few batches, GPUs per replica and shares of the SMs. A
+place is then GPUs and share in one; its price is what it takes of them, in ``unit`` parts of a GPU,
+so that slots (equation 8) count parts of GPUs and every method plans places without change. How
+long an operator takes with a share is measured where a file has it, else by ``latency_at_share``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import gcd
+
+import numpy as np
+
+from simulation.arrays import FloatArray, IntArray
+from simulation.errors import SimulationError
+from simulation.performance.curves import evaluate, scaled
+from simulation.performance.efficiency import KINDS
+from simulation.provisioning.brute import brute
+from simulation.provisioning.exact import exact
+from simulation.provisioning.frontier import frontiers
+from simulation.provisioning.greedy import improved
+from simulation.provisioning.interference import latency_at_share, measured_at_share
+from simulation.provisioning.level import Replayed
+from simulation.provisioning.levels import PRINTED, by_algorithm1, fewest_replicas
+from simulation.provisioning.problem import OperatorPlan, OperatorProblem, sojourns
+from simulation.provisioning.replay import EVERYTHING, MESSAGE_S, Replay, graph_of_stations, run
+from simulation.provisioning.workload import PhaseProblem, pass_s
+
+PLANS = 2_000_000  # that are looked at
+MOST = 64  # replicas of an operator
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What an operator of a block may run at, each ascending; ``shares`` in percent of the SMs."""
+
+    batches: tuple[int, ...] = (1, 8, 64)
+    gpus: tuple[int, ...] = (1, 2)
+    shares: tuple[int, ...] = (100,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """``problem`` has places for parallelisms, ``gpus`` and ``share`` of each; one of its slots is
+    ``unit`` of a GPU. ``table``: its sojourns, inf where a replica does not fit in memory."""
+
+    phase: PhaseProblem
+    operators: IntArray  # [V] of the phase
+    problem: OperatorProblem
+    gpus: IntArray  # [P]
+    share: FloatArray  # [P] of the SMs
+    unit: float
+    slower: FloatArray  # [V, B, P] times that an operator takes of what it takes with all SMs
+    least: IntArray  # [V, B, P] replicas that fit in memory
+    sojourn_s: FloatArray  # [V, B, P, R]
+    table: FloatArray  # [V, B, P, R]
+    plans: float  # that there are
+
+    def chosen(self, plan: OperatorPlan, places: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """The indices ``[V]`` of a plan's choices in arrays of the phase."""
+        whole = self.phase.problem
+        b = np.searchsorted(whole.batches, plan.batch)
+        return self.operators, b, np.searchsorted(whole.parallel, self.gpus[places])
+
+
+def by_lengths(phase: PhaseProblem, replay: Replay) -> FloatArray:
+    """Times as long that each operator takes of prompts as they come, on average, as of one of mean
+    length: attention of long ones takes more than short ones save. ``[V]``; 1 for decodes, whose
+    batches even lengths out."""
+    if not phase.queues:
+        return np.ones(len(phase.names))
+    isl = np.concatenate([draw.isl for draw in replay.draws]).astype(np.float64)
+    tokens = np.append(isl, isl.mean())
+    found = []
+    for name in phase.names:
+        seconds = evaluate(replay.curve(0, (name,)), 0.0, 0.0, tokens, tokens**2 / 2.0)
+        found.append(float(seconds[:-1].mean() / seconds[-1]))
+    return np.array(found)
+
+
+def block_of(
+    phase: PhaseProblem,
+    names: Sequence[str],
+    choices: Choices,
+    device_bytes: float,
+    times: FloatArray | None = None,
+) -> Block:
+    """The operators ``names`` of ``phase``, each ``times`` as long; raises where even few replicas
+    are too many plans."""
+    problem = phase.problem
+    own = tuple(v for v, name in enumerate(problem.names) if name in names)
+    b = np.flatnonzero(np.isin(problem.batches, choices.batches))
+    j = np.flatnonzero(np.isin(problem.parallel, choices.gpus))
+    if not own or not b.size or not j.size:
+        raise SimulationError(
+            f"A block needs operators ({', '.join(problem.names)}), batches "
+            f"({', '.join(map(str, problem.batches))}) and GPUs of a replica "
+            f"({', '.join(map(str, problem.parallel))}) that this phase has."
+        )
+    percent = gcd(*choices.shares)
+    places = sorted(
+        ((int(p), int(share)) for p in j for share in choices.shares),
+        key=lambda place: (int(problem.parallel[place[0]]) * place[1], place),
+    )
+    spread = np.array([p for p, _ in places])
+    share = np.array([percents for _, percents in places]) / 100.0
+    at = np.ix_(np.array(own), b, spread)
+    slower = _slower(phase, own, at, share)
+    longer = np.ones((len(own), 1, 1)) if times is None else times[list(own), None, None]
+    smaller = OperatorProblem(
+        names=tuple(problem.names[v] for v in own),
+        edges=_among(problem, own),
+        batches=problem.batches[b],
+        parallel=np.rint(problem.parallel[spread] * share * 100.0 / percent).astype(np.int64),
+        latency_s=problem.latency_s[at] * slower * longer,
+        transfer_s=problem.transfer_s[at],
+        rate=problem.rate,
+        slo_s=problem.slo_s * _part(problem, own),
+        max_replicas=MOST,
+    )
+    sojourn_s, least = sojourns(smaller), fewest_replicas(phase, device_bytes)[at]
+    table = np.where(np.arange(1, MOST + 1) >= least[..., None], sojourn_s, np.inf)
+    most, plans = _most(smaller, table)
+    return Block(
+        phase=phase,
+        operators=np.array(own),
+        problem=replace(smaller, max_replicas=most),
+        gpus=problem.parallel[spread],
+        share=share,
+        unit=percent / 100.0,
+        slower=slower,
+        least=least,
+        sojourn_s=sojourn_s,
+        table=np.ascontiguousarray(table[..., :most]),
+        plans=plans,
+    )
+
+
+def _slower(
+    phase: PhaseProblem, own: tuple[int, ...], at: tuple[IntArray, ...], share: FloatArray
+) -> FloatArray:
+    """Times as long with each share as with all."""
+    demand, alone = phase.demand, phase.problem.latency_s[at]
+    times = latency_at_share(alone, demand.compute[at], demand.bandwidth[at], share) / alone
+    if demand.table is not None and demand.kinds is not None:
+        for row, v in enumerate(own):
+            kind = KINDS[int(demand.kinds[v].argmax())]
+            seen = measured_at_share(demand.table, kind, share)
+            times[row] = np.where(np.isfinite(seen), seen, times[row])
+    return np.asarray(times)
+
+
+def _among(problem: OperatorProblem, own: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Precedence among ``own``; those in between pass on what came before them."""
+    found = set()
+    for place, v in enumerate(own):
+        waiting, seen = [v], set()
+        while waiting:
+            after = waiting.pop()
+            for u in (u for u, w in problem.edges if w == after and u not in seen):
+                seen.add(u)
+                if u in own:
+                    found.add((own.index(u), place))
+                else:
+                    waiting.append(u)
+    return tuple(sorted(found))
+
+
+def _part(problem: OperatorProblem, own: tuple[int, ...]) -> float:
+    """Of the limit: the block's share of a pass at the smallest batch on the fewest GPUs."""
+    only = np.zeros_like(problem.latency_s)
+    only[list(own)] = problem.latency_s[list(own)]
+    whole = pass_s(problem.latency_s, problem.edges)
+    return float(pass_s(only, problem.edges)[0, 0] / whole[0, 0])
+
+
+def _most(problem: OperatorProblem, table: FloatArray) -> tuple[int, float]:
+    """As many replicas of an operator as there is time to try all plans of, and those plans."""
+    counts = np.cumsum(np.isfinite(table).sum(axis=(1, 2)), axis=1).astype(np.float64)  # [V, R]
+    lacking = [problem.names[v] for v in np.flatnonzero(counts[:, -1] == 0)]
+    if lacking:
+        raise SimulationError(
+            f"No {MOST} replicas of {' and '.join(lacking)} keep up with this load at the batches, "
+            "GPUs and shares of the block; give more of them."
+        )
+    plans = counts.prod(axis=0)
+    good = np.flatnonzero((plans > 0) & (plans <= PLANS))
+    if not good.size:
+        raise SimulationError(
+            f"This block has {plans[plans > 0].min():.2g} plans at least, more than the {PLANS:,} "
+            "that are looked at; give fewer operators, batches, GPUs or shares."
+        )
+    return int(good[-1]) + 1, float(plans[good[-1]])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """One method's plan of a block that keeps its part of the limit on average, None where it finds
+    none, and the index of each operator's place."""
+
+    method: str
+    plan: OperatorPlan | None
+    places: IntArray  # [V]
+
+    @property
+    def key(self) -> bytes:
+        """The same of plans that are."""
+        if self.plan is None:
+            return b""
+        return np.stack([self.plan.replicas, self.plan.batch, self.places]).tobytes()
+
+
+def plans_of(block: Block, epsilon: float = 0.0) -> tuple[Found, ...]:
+    """Algorithm 1 in both readings, our greedy, the exact plan and the best of all plans."""
+    problem, table = block.problem, block.table
+    options = frontiers(problem, block.least)
+    found: dict[str, OperatorPlan | None] = {}
+    for name in ("algorithm1", PRINTED):
+        plans = by_algorithm1(problem, name, epsilon, table)
+        found[name] = min(plans, key=lambda plan: plan.slots, default=None)
+    able = all(option.slots.size for option in options)
+    found["greedy"] = improved(problem, options) if able else None
+    found["exact"] = exact(problem, options) if able else None
+    found["brute"] = brute(problem, table)
+    return tuple(_found(block, name, plan) for name, plan in found.items())
+
+
+def _found(block: Block, method: str, plan: OperatorPlan | None) -> Found:
+    """Places of the same price (half of two GPUs, all of one) are told apart by their sojourns."""
+    problem = block.problem
+    if plan is None or not plan.feasible:
+        return Found(method, None, np.zeros(0, np.int64))
+    every = np.arange(len(problem.names))
+    b = np.searchsorted(problem.batches, plan.batch)
+    off = np.abs(block.sojourn_s[every, b, :, plan.replicas - 1] - plan.sojourn_s[:, None])
+    off[problem.parallel != plan.parallel[:, None]] = np.inf
+    places = off.argmin(axis=1)
+    if (plan.replicas < block.least[every, b, places]).any():
+        return Found(method, None, np.zeros(0, np.int64))  # does not fit: as printed nobody looks
+    return Found(method, plan, places)
+
+
+def packed(block: Block, found: Found, device_bytes: float) -> tuple[IntArray, IntArray, int]:
+    """Replica and device of every shard, and devices: first fit, the largest shares first, so that
+    a device has the shares (equation 7), the memory and, while all of them run, the bandwidth."""
+    plan, phase = found.plan, block.phase
+    assert plan is not None
+    chosen = block.chosen(plan, found.places)
+    takes = np.stack(
+        [
+            block.share[found.places],
+            phase.demand.shard_bytes(*chosen, plan.replicas) / device_bytes,
+            bandwidth_of(block, found),
+        ],
+        axis=1,
+    )
+    first = np.r_[0, np.cumsum(plan.replicas)]
+    left = np.empty((0, takes.shape[1]))  # of each device
+    rows: list[tuple[int, int]] = []
+    for v in np.argsort(-takes.max(axis=1), kind="stable"):
+        for replica in range(int(plan.replicas[v])):
+            needs = int(block.gpus[found.places[v]])
+            on = np.flatnonzero((left >= takes[v] - 1e-9).all(axis=1))[:needs]
+            lacking = needs - on.size
+            on = np.r_[on, np.arange(len(left), len(left) + lacking)]
+            left = np.concatenate([left, np.ones((lacking, takes.shape[1]))])
+            left[on] -= takes[v]
+            rows += [(int(first[v]) + replica, int(d)) for d in on]
+    shards = np.array(rows, np.int64)
+    return shards[:, 0], shards[:, 1], len(left)
+
+
+def bandwidth_of(block: Block, found: Found) -> FloatArray:
+    """Share of a device's memory bandwidth that each operator takes while it runs, ``[V]``."""
+    plan = found.plan
+    assert plan is not None
+    v, b, j = block.chosen(plan, found.places)
+    at = np.searchsorted(block.problem.batches, plan.batch)
+    return np.asarray(
+        block.phase.demand.bandwidth[v, b, j] / block.slower[np.arange(v.size), at, found.places]
+    )
+
+
+def replayed(block: Block, found: Found, replay: Replay) -> tuple[Replayed, int]:
+    """What requests get of a plan of the block alone, and the devices it stands on. Shares of the
+    SMs are kept apart."""
+    plan, phase, problem = found.plan, block.phase, block.problem
+    assert plan is not None
+    v, _, j = block.chosen(plan, found.places)
+    at = np.arange(v.size), np.searchsorted(problem.batches, plan.batch), found.places
+    of_shard, device, devices = packed(block, found, replay.device_bytes)
+    rows = plan.batch * (phase.service.isl if phase.queues else 1.0)
+    kept = np.zeros(v.size) if phase.demand.kept_bytes is None else phase.demand.kept_bytes[v, j]
+    count = v.size
+    graph = graph_of_stations(
+        curves=[
+            scaled(replay.curve(int(j[i]), (problem.names[i],)), float(block.slower[at][i]))
+            for i in range(count)
+        ],
+        batch=plan.batch,
+        sticky=(kept > 0) & (not phase.queues),
+        places=np.full(count, EVERYTHING),
+        room=np.full(int(plan.replicas.sum()), np.inf),
+        hop_s=np.asarray(phase.layers[v] * MESSAGE_S, np.float64),
+        row_s=problem.transfer_s[at] / rows,
+        edges=problem.edges,
+        replicas=plan.replicas,
+        of_shard=of_shard,
+        device=device,
+        compute=np.zeros(count),
+        bandwidth=bandwidth_of(block, found),
+        beside=np.empty((0, 0)),
+        devices=devices,
+    )
+    alone = replace(phase, service=replace(phase.service, slo_s=problem.slo_s, start_s=0.0))
+    came = [run(alone, graph, devices, draw, aligned=False) for draw in replay.draws]
+    return min(came, key=lambda one: (one.attainment, -one.p95_s)), devices

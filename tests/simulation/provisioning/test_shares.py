@@ -1,0 +1,85 @@
+"""Operators confined to shares of the multiprocessors (equation 6)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simulation.performance.curves import evaluate
+from simulation.provisioning import judged
+from simulation.provisioning.level import no_worse
+from simulation.provisioning.levels import model_level, operator_level
+from simulation.provisioning.replay import Replay, requests_of
+from simulation.provisioning.shares import SHARES, confined, slower
+from simulation.provisioning.workload import phase_problem
+from tests.simulation.provisioning.test_workload import service, timing
+
+ROOM = 72e9
+
+
+def phase_of(**changes):
+    return phase_problem(service(**changes), timing, batches=(1, 4), parallel=(1, 2))
+
+
+@pytest.mark.parametrize("most", [1.0, 1.5])
+def test_the_smallest_share_that_is_not_too_slow(most):
+    phase = phase_of()
+    within = confined(phase, most)
+    share, times = within.demand.compute, within.demand.slower
+    assert (times <= most * (1 + 1e-9)).all() and (times >= 1.0).all()
+    assert np.allclose(within.problem.latency_s, phase.problem.latency_s * times)
+    # By hand: arithmetic c takes c / s times as long, bandwidth b as b / (s / 0.4).
+    by_hand = np.maximum(phase.demand.compute, 0.4 * phase.demand.bandwidth) / most
+    assert np.allclose(share, np.maximum(np.ceil(by_hand * 10 - 1e-9), 1) / 10)
+    smaller = SHARES[np.maximum(np.rint(share * 10).astype(int) - 2, 0)]
+    for one in np.unique(smaller):
+        here = (smaller == one) & (share > SHARES[0])
+        assert (slower(phase.demand, one)[here] > most).all()
+    # The same work over a longer time.
+    drawn = within.power.above_w * within.problem.latency_s
+    assert np.allclose(drawn, phase.power.above_w * phase.problem.latency_s)
+
+
+def test_shares_of_a_device_come_to_all_of_it_and_the_replay_takes_as_long_as_planned():
+    phase = phase_of(requests_s=200.0, slo_s=0.5)
+    level = operator_level(confined(phase, 1.5), ROOM)
+    plan, placed = level.plan, level.placement
+    level = replace(level, confined=1.5)
+    seen = level.seen(phase)
+    chosen = seen.problem.chosen(plan.batch, plan.parallel)
+    share = seen.demand.compute[chosen]
+    held = np.bincount(placed.device, weights=share[placed.operator])
+    assert held.size == placed.devices and (held <= 1 + 1e-9).all()
+    # Nothing is slowed by arithmetic, whatever stands beside it.
+    traffic = np.bincount(placed.device, weights=seen.demand.bandwidth[chosen][placed.operator])
+    if (traffic <= 1).all():
+        assert np.allclose(placed.slowdown, 1.0)
+    replay = Replay(phase, [], ROOM)
+    prompt = float(phase.service.isl)
+    for v, curve in enumerate(replay._of_stations(level)):
+        tokens = plan.batch[v] * np.array([prompt])
+        seconds = evaluate(curve, np.zeros(1), np.zeros(1), tokens, tokens * prompt / 2.0)
+        assert seconds[0] == pytest.approx(seen.problem.latency_s[chosen][v], rel=1e-6)
+
+
+def test_shares_are_kept_only_where_they_are_worse_in_nothing():
+    phase = phase_of(requests_s=200.0, slo_s=0.5)
+    rng = np.random.default_rng(2)
+    isl = rng.integers(200, 2000, 500)
+    replay = Replay(phase, [requests_of(isl, np.full(500, 20), phase)], ROOM)
+
+    def plan(within, *, coarser=(), proofs=False):
+        return operator_level(within, ROOM, coarser=coarser)
+
+    whole = judged.whole(phase, replay, 0.9)
+    least = model_level(phase, ROOM)
+    assert judged.in_shares(phase, replay, 0.9, [least, whole], plan) is None
+    # Beside whole replicas that are wasteful, requests confirm them.
+    wasteful = replace(
+        whole, devices=9 * whole.devices, power_w=9 * whole.power_w,
+        memory_bytes=9 * whole.memory_bytes, latency_s=9 * whole.latency_s,
+        replayed=replace(whole.replayed, p95_s=9.0),
+    )  # fmt: skip
+    found = judged.in_shares(phase, replay, 0.9, [wasteful], plan)
+    assert found.confined in judged.SLOWED and no_worse(found, wasteful)
+    assert found.replayed.attainment >= 0.9 and "shares" in found.method
