@@ -36,9 +36,16 @@ class Allowed:
 
     origins: frozenset[tuple[str, str, int]]
     networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+    setting: str  # where an operator lists them
 
 
-def allowed_of(entries: Sequence[str]) -> Allowed:
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: bytes
+
+
+def allowed_of(entries: Sequence[str], setting: str = "HEADROOM_WEBHOOKS") -> Allowed:
     """Entries are hosts (``hooks.slack.com``, by https), origins (``http://chat.example:8065``) or
     networks (``10.0.0.0/8``)."""
     origins, networks = set(), []
@@ -47,7 +54,7 @@ def allowed_of(entries: Sequence[str]) -> Allowed:
             networks.append(ipaddress.ip_network(entry))
         except ValueError:
             origins.add(_origin(urlsplit(entry if "://" in entry else f"https://{entry}")))
-    return Allowed(frozenset(origins), tuple(networks))
+    return Allowed(frozenset(origins), tuple(networks), setting)
 
 
 def check_listed(url: str, allowed: Allowed) -> SplitResult:
@@ -63,13 +70,27 @@ def check_listed(url: str, allowed: Allowed) -> SplitResult:
         listed = ", ".join(sorted(f"{s}://{h}:{p}" for s, h, p in allowed.origins)) or "none"
         raise NotListed(
             f"{origin[0]}://{origin[1]}:{origin[2]} is not on the list of addresses that may be "
-            f"called ({listed}); an operator adds it to HEADROOM_WEBHOOKS."
+            f"called ({listed}); an operator adds it to {allowed.setting}."
         )
     return parts
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Allowed) -> int:
     """The status that the address answers with. Raises NotListed or Unreachable."""
+    return ask("POST", url, allowed, body=body, headers=headers, most=READ_BYTES).status
+
+
+def ask(
+    method: str,
+    url: str,
+    allowed: Allowed,
+    *,
+    body: bytes | None = None,
+    headers: Mapping[str, str],
+    most: int,
+) -> Answer:
+    """What the address answers with, of its body the first ``most`` bytes. Raises NotListed or
+    Unreachable."""
     parts = check_listed(url, allowed)
     scheme, host, port = _origin(parts)
     address = _address(host, port, allowed)
@@ -82,10 +103,9 @@ def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Allowed) ->
             if scheme == "https"
             else plain
         )
-        connection.request("POST", path, body=body, headers=dict(headers))
+        connection.request(method, path, body=body, headers=dict(headers))
         answer = connection.getresponse()
-        answer.read(READ_BYTES)
-        return answer.status
+        return Answer(answer.status, answer.read(most))
     except (OSError, http.client.HTTPException) as error:
         raise Unreachable(f"{host} did not answer: {error or type(error).__name__}.") from None
     finally:
@@ -111,6 +131,6 @@ def _address(host: str, port: int, allowed: Allowed) -> str:
         if not listed and (not address.is_global or address.is_multicast):
             raise NotListed(
                 f"{host} is {address}, which is not public; an operator adds its network to "
-                "HEADROOM_WEBHOOKS if it is meant."
+                f"{allowed.setting} if it is meant."
             )
     return sorted(found, key=lambda text: ":" in text)[0]

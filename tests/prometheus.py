@@ -101,7 +101,7 @@ def remembered(folder: Path, counters: Mapping[str, Sequence[tuple[int, float]]]
     lines = []
     for series, samples in counters.items():
         lines.append(f"# TYPE {series.partition('{')[0]} unknown")
-        lines += [f"{series} {value:.0f} {moment}" for moment, value in samples]
+        lines += [f"{series} {value!r} {moment}" for moment, value in samples]
     text = folder / "past.txt"
     text.write_text("\n".join([*lines, "# EOF", ""]))
     promtool = find_program("promtool") or pytest.skip("promtool is not installed")

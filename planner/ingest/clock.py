@@ -52,6 +52,7 @@ _FORMATS = tuple(
     for day in ("%Y-%m-%d", "%Y/%m/%d")
     for rest in (" %H:%M:%S%.f", "T%H:%M:%S%.f", " %H:%M", "T%H:%M", "")
 )
+_DOTTED = r"^(\d\d)\.(\d\d)\.(\d{4})"  # 31.12.2026, day first wherever it is written
 _OFFSET = r"^(.*\d:\d\d.*?)\s*(Z|z|UTC|[+-]\d\d(?::?\d\d)?)$"
 _NOTHING = pl.Series([None], dtype=pl.Int64)
 BLANK = ("", "nan", "null", "none", "na", "n/a", "nat")
@@ -261,11 +262,11 @@ def _calendar(text: pl.Series) -> pl.Series:
     result = _parse(text, _FORMATS[0])
     rest = np.flatnonzero((result.is_null() & text.is_not_null()).to_numpy())
     if rest.size:
-        left = text.gather(rest).str.strip_chars()
+        left = text.gather(rest).str.strip_chars().str.replace(_DOTTED, "$3-$2-$1")
         found = _parse(left, _FORMATS[0])
         for form in _FORMATS[1:]:
             found = found.fill_null(_parse(left, form))
-        result = result.scatter(rest, found)
+        result, text = result.scatter(rest, found), text.scatter(rest, left)
     # nanoseconds wrap round silently outside these years
     if text.is_between("1970", "2262").all(ignore_nulls=False):
         return result

@@ -12,6 +12,7 @@ from planner.ingest.names import SYNONYMS, compact
 from planner.ingest.options import LABELS, IngestOptions
 
 _LISTED = 20  # columns named in a sentence
+_NO_ANSWERS = "; or read it as format arrivals, where it has no lengths of answers"
 _COARSE = ("minute", "hourindex", "hour", "day")  # of no use where there is a finer time
 _PAIRS = (("day", "hour", "minute"), ("day", "hour"), ("utcdow", "utchour"), ("dow", "hour"))
 _WIDE = {
@@ -101,6 +102,8 @@ class _Resolver:
         self._by_compact: dict[str, str] = {}
         for column in columns:
             self._by_compact.setdefault(compact(column), column)
+        for column in columns:  # usage.prompt_tokens, gen_ai.usage.input_tokens
+            self._by_compact.setdefault(compact(column.rpartition(".")[2]), column)
 
     def column(self, field: str) -> str | None:
         if field in self.mapping:
@@ -141,10 +144,10 @@ class _Resolver:
         parts = (value,) if value in self.columns else tuple(p.strip() for p in value.split("+"))
         return tuple(self.exact(field, part) for part in parts), unit
 
-    def missing(self, field: str) -> IngestError:
+    def missing(self, field: str, otherwise: str = "") -> IngestError:
         return IngestError(
             f"{self.name} has no column known to hold {field}; map one to it "
-            f"({field}=COLUMN), its columns being {_listed(self.columns)}."
+            f"({field}=COLUMN), its columns being {_listed(self.columns)}{otherwise}."
         )
 
     def _pair(self) -> tuple[str, ...]:
@@ -158,19 +161,25 @@ class _Resolver:
 
 
 def request_layout(
-    columns: Sequence[str], options: IngestOptions, name: str, known: Mapping[str, str]
+    columns: Sequence[str],
+    options: IngestOptions,
+    name: str,
+    known: Mapping[str, str],
+    *,
+    answers: bool = True,
 ) -> RequestLayout:
-    """Columns of a request file, by field those that its format is ``known`` to have first.
+    """Columns of a request file, by field those that its format is ``known`` to have first;
+    without ``answers`` their lengths are not asked for.
 
     Raises IngestError naming the field that has none.
     """
     find = _Resolver(columns, options, name, known)
     arrival, unit = find.time("arrival")
     fields: dict[str, str] = {}
-    for field in ("input_tokens", "output_tokens"):
+    for field in ("input_tokens", "output_tokens")[: 2 if answers else 1]:
         column = find.column(field)
         if column is None:
-            raise find.missing(field)
+            raise find.missing(field, _NO_ANSWERS if field == "output_tokens" else "")
         fields[field] = column
     for field in (*LABELS, "hash_ids", "utility"):
         if field in LABELS and options.constant(field) is not None:

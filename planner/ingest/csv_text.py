@@ -45,7 +45,13 @@ def read_header(found: Records, name: str) -> Header:
             f"{name} has a single column, {first[:40]!r}: no {', '.join(DELIMITERS.values())} "
             f"separates fields in line {line}; save it with one of these as the delimiter."
         )
-    columns = [field.strip() for field in next(csv.reader([first], delimiter=delimiter))]
+    try:
+        columns = [field.strip() for field in next(csv.reader([first], delimiter=delimiter))]
+    except csv.Error as error:  # a quote within a name, or a name longer than csv takes
+        raise IngestError(
+            f"{name}, line {line}: the names of the columns cannot be read as CSV ({error}); give "
+            "them short names without double quotes."
+        ) from None
     check_names(columns, name)
     if all(_DATA.match(column) for column in columns if column):
         raise IngestError(

@@ -114,6 +114,12 @@ class _Reader:
 
     def finish(self) -> Content:
         grids, width_ns = self._grids()
+        if all(grid.gaps == grid.bins for grid in grids):
+            columns = {c for source in self._layout.sources for c in source.amounts.values()}
+            raise IngestError(
+                f"{self._reading.name}: no row has a number in {' or '.join(sorted(columns))}; "
+                "name the columns that hold the amounts."
+            )
         write_demand(self._reading.folder, grids)
         for grid in grids:
             for label, names in self.names.items():
@@ -122,16 +128,16 @@ class _Reader:
         return Content(
             kind="demand",
             rows=self.rows,
-            requests=_sum(grids, "requests"),
+            requests=total(grids, "requests"),
             clock=when,
             start_ns=min(grid.start_ns for grid in grids),
             end_ns=max(grid.end_ns for grid in grids),
-            input_tokens=_sum(grids, "input_tokens"),
-            output_tokens=_sum(grids, "output_tokens"),
+            input_tokens=total(grids, "input_tokens"),
+            output_tokens=total(grids, "output_tokens"),
             names=self.names,
             columns=self._layout.columns,
             notes=self._notes(),
-            series=tuple(_series(grid, when.kind) for grid in grids),
+            series=series_reports(grids, when.kind),
             bin_s=whole(width_ns / 1e9),
         )
 
@@ -192,22 +198,26 @@ class _Reader:
 _KEYS = ("series", *LABELS)
 
 
+def series_reports(grids: Sequence[Grid], kind: str) -> tuple[SeriesReport, ...]:
+    return tuple(_series(grid, kind) for grid in grids)
+
+
 def _series(grid: Grid, kind: str) -> SeriesReport:
     return SeriesReport(
         name=str(grid.identity["name"]),
         bins=grid.bins,
-        requests=_sum((grid,), "requests"),
+        requests=total((grid,), "requests"),
         gaps=grid.gaps,
         bin_s=whole(grid.bin_ns / 1e9),
         start=moment(grid.start_ns, kind),
         end=moment(grid.end_ns, kind),
-        input_tokens=_sum((grid,), "input_tokens"),
-        output_tokens=_sum((grid,), "output_tokens"),
+        input_tokens=total((grid,), "input_tokens"),
+        output_tokens=total((grid,), "output_tokens"),
         **{label: grid.identity[label] for label in LABELS},
     )
 
 
-def _sum(grids: Sequence[Grid], field: str) -> float | None:
+def total(grids: Sequence[Grid], field: str) -> float | None:
     known = [total for grid in grids if (total := grid.total(field)) is not None]
     return whole(sum(known)) if known else None
 

@@ -8,18 +8,29 @@ from dataclasses import replace
 
 from planner.errors import IngestError
 from planner.ingest import options
+from planner.ingest.arrivals import read_arrivals
 from planner.ingest.columns import counts_per_bin
 from planner.ingest.demand import read_demand_file
 from planner.ingest.options import AUTO, DEMAND_FIELDS, REQUEST_FIELDS, IngestOptions, Offered
 from planner.ingest.reading import Format
 from planner.ingest.requests import read_request_file
 
+_ANSWERS = ("output_tokens", "hash_ids", "utility")  # what counts per bin do not keep
 CSV = Format(
     name="csv",
     title="Other CSV or Parquet, one row per request",
     words="any columns: map them with `arrival=..., input_tokens=..., output_tokens=...`, and "
     "`model`, `region`, `tier` if there are any; a unit may follow: `arrival=ts:ms`",
     read=read_request_file,
+)
+ARRIVALS = Format(
+    name="arrivals",
+    title="Requests without lengths of answers (CSV, JSONL or Parquet)",
+    words="one row per request with `arrival` and `input_tokens` alone: counted by 10 s, prompts "
+    "kept as a sample; a scenario then assumes how long answers are",
+    read=read_arrivals,
+    suits=lambda _: False,  # only where somebody says so: a length may hide behind a strange name
+    fields=tuple(name for name in REQUEST_FIELDS if name not in _ANSWERS),
 )
 DEMAND = Format(
     name="demand",
@@ -71,6 +82,7 @@ FORMATS: Mapping[str, Format] = {
             unit="ms",
         ),
         CSV,
+        ARRIVALS,
         DEMAND,
     )
 }

@@ -1,10 +1,12 @@
-"""JSON lines: one object per line, its fields turned into columns of text."""
+"""JSON lines: one object per line, its fields turned into columns of text. Fields of an object
+within it are columns too (``usage.prompt_tokens``), since gateways write them so."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping
 from typing import NoReturn
 
 import numpy as np
@@ -16,34 +18,38 @@ from planner.ingest.names import check_names
 from planner.ingest.rows import BAD_IDS, Batch, Fault, holes
 
 NOT_JSON = "not a JSON object"
+DEPTH = 4  # names in a column's path
+_PLAIN = re.compile(r"[\w \-]+")  # a name that a path can hold without escapes
+Path = tuple[str, ...]  # names from the line's object down to a field
 
 
-def read_probe(found: Records, name: str, rows: int) -> tuple[tuple[str, ...], pl.DataFrame]:
-    """Every field named in the first ``rows`` lines, and those lines as text columns."""
+def read_probe(found: Records, name: str, rows: int) -> tuple[Mapping[str, Path], pl.DataFrame]:
+    """Every field in the first ``rows`` lines, by the name of its column, and those lines as text
+    columns."""
     found = found.keep(np.arange(found.start.size) < rows)
-    columns: dict[str, None] = {}
+    columns: dict[str, Path] = {}
     good = np.zeros(found.start.size, dtype=np.bool_)
     for i in range(found.start.size):
         value = _object(found.text(i))
         if value is not None:
             good[i] = True
-            columns |= dict.fromkeys(value)
+            for path in _fields(value):
+                column = ".".join(path)
+                if len(path) == 1 or column not in columns:  # a name with a dot of its own is meant
+                    columns[column] = path
     if not columns:
         raise IngestError(
             f"{name}, line {found.line[0]} is not a JSON object; write one object per line "
             "(JSON lines), not one array or an indented document."
         )
     check_names(list(columns), name)
-    return tuple(columns), _parse(found.keep(good), dict.fromkeys(columns, pl.String()), name)
+    return columns, _parse(found.keep(good), columns, None, name)
 
 
-def batch(found: Records, columns: Sequence[str], ids: str | None, name: str) -> Batch:
+def batch(found: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> Batch:
     """The records as text columns, ``ids`` as lists of integers; lines that are not JSON apart."""
-    schema: dict[str, pl.DataType] = dict.fromkeys(columns, pl.String())
-    if ids:
-        schema[ids] = pl.List(pl.Int64)
     try:
-        frame = pl.read_ndjson(found.joined(), schema=schema)
+        frame = pl.read_ndjson(found.joined(), schema=_schema(columns, ids))
     except pl.exceptions.PolarsError:
         frame = None
     if (
@@ -51,7 +57,7 @@ def batch(found: Records, columns: Sequence[str], ids: str | None, name: str) ->
         and frame.height == found.start.size
         and not (ids and holes(frame[ids]).any())
     ):
-        return Batch(frame, found.line, found.text)
+        return Batch(_flat(frame, columns), found.line, found.text)
     verdicts = np.array([_verdict(found.text(i), ids) for i in range(found.start.size)])
     faults = tuple(
         Fault(reason, bad.line, bad.text)
@@ -60,12 +66,39 @@ def batch(found: Records, columns: Sequence[str], ids: str | None, name: str) ->
         for bad in (found.keep(verdicts == reason),)
     )
     found = found.keep(verdicts == "")
-    return Batch(_parse(found, schema, name), found.line, found.text, faults)
+    return Batch(_parse(found, columns, ids, name), found.line, found.text, faults)
 
 
-def _parse(found: Records, schema: dict[str, pl.DataType], name: str) -> pl.DataFrame:
+def _fields(value: Mapping[str, object], above: Path = ()) -> Iterator[Path]:
+    for key, held in value.items():
+        path = (*above, key)
+        if isinstance(held, dict) and held and len(path) < DEPTH and _PLAIN.fullmatch(key):
+            yield from _fields(held, path)
+        elif not above or (_PLAIN.fullmatch(key) and not isinstance(held, dict | list)):
+            yield path
+
+
+def _schema(columns: Mapping[str, Path], ids: str | None) -> dict[str, pl.DataType]:
+    """Of a line's own fields; what is an object there is its text."""
+    schema: dict[str, pl.DataType] = {path[0]: pl.String() for path in columns.values()}
+    return schema | ({ids: pl.List(pl.Int64)} if ids else {})
+
+
+def _flat(frame: pl.DataFrame, columns: Mapping[str, Path]) -> pl.DataFrame:
+    if all(len(path) == 1 for path in columns.values()):
+        return frame
+    return frame.with_columns(
+        pl.col(path[0]).str.json_path_match("$" + "".join(f"['{key}']" for key in path[1:]))
+        .alias(column)
+        for column, path in columns.items()
+        if len(path) > 1
+    )  # fmt: skip
+
+
+def _parse(found: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> pl.DataFrame:
+    schema = _schema(columns, ids)
     if not found.start.size:
-        return pl.DataFrame(schema=schema)
+        return _flat(pl.DataFrame(schema=schema), columns)
     try:
         frame = pl.read_ndjson(found.joined(), schema=schema)
     except pl.exceptions.PolarsError as error:
@@ -78,7 +111,7 @@ def _parse(found: Records, schema: dict[str, pl.DataType], name: str) -> pl.Data
             f"{name}, lines {found.line[0]} to {found.line[-1]} do not hold one JSON object each; "
             "write one object per line."
         )
-    return frame
+    return _flat(frame, columns)
 
 
 def _verdict(text: str, ids: str | None) -> str:

@@ -16,7 +16,7 @@ arrival: arrival arrivaltime arrivaltimestamp arrivedat timestamp time datetime 
     requesttime starttime createdat created submittime timeutc timestampms
     timestampns timestampus arrivalms arrivaltimems arrivaltimestamps arrivaltimesec
     arrivaltimeseconds requesttimestamp requestedat receivedat eventtime submittedat
-    sendtime sentat t
+    sendtime sentat tsms tsus tsns tss epochms epochs epoch t
 input_tokens: inputtokens contexttokens requesttokens prompttokens inputlength
     promptlength isl inputlen promptlen inputtoks prompttoks numinputtokens
     numprompttokens numprefilltokens prefilltokens ninput prefilllen prefilllength

@@ -45,6 +45,8 @@ def _guess(columns: tuple[str, ...]) -> dict[str, str]:
     by_name: dict[str, str] = {}
     for column in columns:
         by_name.setdefault(compact(column), column)
+    for column in columns:
+        by_name.setdefault(compact(column.rpartition(".")[2]), column)
     found: dict[str, str] = {}
     for field in fields:
         known = next((by_name[s] for s in SYNONYMS[field] if s in by_name), None)

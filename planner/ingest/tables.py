@@ -157,7 +157,9 @@ class TextTable:
             self.probe = rows.frame.head(PROBE_ROWS)
         else:
             self.kind = "jsonl"
-            self.columns, self.probe = json_text.read_probe(found, source.name, PROBE_ROWS)
+            self._paths, self.probe = json_text.read_probe(found, source.name, PROBE_ROWS)
+            self.columns = tuple(self._paths)
+            self.probe = self.probe.select(self.columns)
 
     @property
     def fraction(self) -> float:
@@ -175,7 +177,9 @@ class TextTable:
             if self._quoted:
                 yield csv_text.batch(found, self._header, columns, name)
             else:
-                yield json_text.batch(found, columns, ids, name)
+                wanted = [*columns, *([ids] if ids else [])]
+                paths = {column: self._paths[column] for column in wanted}
+                yield json_text.batch(found, paths, ids, name)
 
     def _blocks(self) -> Iterator[Block]:
         return record_blocks(

@@ -11,6 +11,7 @@ class Source(InWorkspace):
     class Kind(models.TextChoices):
         PROMETHEUS = "prometheus", "Prometheus"
         FOLDER = "folder", "Folder of files"
+        BUCKET = "bucket", "Bucket of files"
         SAMPLES = "samples", "Samples sent by a program"
 
     class State(models.TextChoices):
@@ -31,6 +32,8 @@ class Source(InWorkspace):
     due_at = models.DateTimeField(null=True, blank=True)
     reading_since = models.DateTimeField(null=True, blank=True)  # claimed by a worker
     found = models.JSONField(default=dict, blank=True)  # which engines and metrics are read
+    # Of plans in force, by the last reading: planner.services.speeds.
+    speed = models.JSONField(default=list, blank=True)
     store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory
     trace = models.OneToOneField(
         "planner.Trace", null=True, blank=True, on_delete=models.SET_NULL, related_name="source"
@@ -49,7 +52,7 @@ class Source(InWorkspace):
 
 
 class SourceReading(models.Model):
-    """One reading of a source, or one file of its folder: what came of it."""
+    """One reading of a source, or one file of its folder or bucket: what came of it."""
 
     source = models.ForeignKey(Source, on_delete=models.CASCADE, related_name="readings")
     at = models.DateTimeField(auto_now_add=True)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -19,12 +16,9 @@ from django.db.models import Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
-from planner import storage
-from planner.errors import EXPECTED, NotReady, SourceError
-from planner.ingest import IngestOptions, ingest_file, sha256_file
-from planner.ingest.live.files import samples_of_file
+from planner.errors import EXPECTED, NotReady
 from planner.ingest.live.samples import AMOUNTS
-from planner.ingest.live.settings import FolderSettings, PrometheusSettings, settings_of
+from planner.ingest.live.settings import PrometheusSettings, settings_of
 from planner.ingest.prometheus.address import allowed_address
 from planner.ingest.prometheus.client import TIMEOUT_S, Access, Prometheus
 from planner.ingest.prometheus.reading import Asked, Span, find, queries, read_span
@@ -33,16 +27,14 @@ from planner.models.notice import Event
 from planner.models.workspace import within
 from planner.services.access import check_may_plan
 from planner.services.notices import notify
-from planner.services.reach import allowed_folder, check_reach
-from planner.services.sources import series, source_take
+from planner.services.reach import check_reach, secret
+from planner.services.source_files import files_there, read_bucket, read_folder
+from planner.services.sources import source_take, source_watch
 
 logger = logging.getLogger(__name__)
 
 READ = "planner.tasks.source_read"  # by its name: tasks know the services, not they the tasks
 STALE_AFTER_S = 1800.0  # a worker that has a source for as long is gone
-SETTLED_S = 5.0  # a file still written to is left for the next reading
-UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".swp")
-MOST_FILES = 1000  # of a folder, read at a time
 PREVIEW_S = 3600
 PREVIEW_TIMEOUT_S = 10.0  # of a query while somebody waits for the page
 
@@ -64,7 +56,7 @@ class PreviewSeries:
 @dataclass(frozen=True, slots=True)
 class Preview:
     """What a source would read, before it is kept: of a Prometheus the queries, and what they gave
-    of the last hour; of a folder its files."""
+    of the last hour; of a folder or bucket its files."""
 
     queries: tuple[Asked, ...]
     files: tuple[str, ...]
@@ -107,6 +99,7 @@ def source_read(*, source_id: int, surface: bool = False, only_due: bool = True)
             Source.objects.filter(pk=source_id).update(
                 state=Source.State.READ, problem="", read_at=timezone.now()
             )
+            source_watch(source)
         except EXPECTED as problem:
             _failed(source, str(problem))
             if surface:
@@ -128,9 +121,8 @@ def source_preview(*, user: User | None, kind: str, given: Mapping[str, Any]) ->
     check_may_plan(user, "not make sources")
     said = settings_of(kind, given)
     check_reach(kind, said)
-    if kind == Source.Kind.FOLDER:
-        folder = _folder(said)
-        return Preview((), tuple(path.name for path in _files(folder)), (), None, None)
+    if kind in (Source.Kind.FOLDER, Source.Kind.BUCKET):
+        return Preview((), files_there(kind, said), (), None, None)
     if kind != Source.Kind.PROMETHEUS:
         return Preview((), (), (), None, None)
     bin_s = 300
@@ -188,58 +180,14 @@ def _read_prometheus(source: Source) -> None:
         Source.objects.filter(pk=source.pk).update(read_to=_utc(part.end_s), found=told)
 
 
-def _read_folder(source: Source) -> None:
-    """Every file that is new and no longer written to, each once. One that is refused says why in
-    its line of the record, and the others are read."""
-    said: FolderSettings = settings_of(source.kind, source.settings)
-    folder = _folder(said)
-    seen: dict[str, list[int]] = dict(source.found.get("files", {}))
-    refused = []
-    for path in _files(folder)[:MOST_FILES]:
-        state = path.stat()
-        mark = [state.st_size, state.st_mtime_ns]
-        if seen.get(path.name) == mark or time.time() - state.st_mtime < SETTLED_S:
-            continue
-        sha256 = sha256_file(path)
-        if not source.readings.filter(sha256=sha256).exists():
-            try:
-                _take_file(source, path, sha256, said)
-            except EXPECTED as problem:
-                refused.append(path.name)
-                SourceReading.objects.create(
-                    source=source, what=path.name[:255], sha256=sha256, problem=str(problem)
-                )
-        seen[path.name] = mark
-        source.found = {"files": seen}
-        Source.objects.filter(pk=source.pk).update(found=source.found, read_to=timezone.now())
-    if refused:
-        raise SourceError(
-            f"Refused: {', '.join(refused[:5])}{' and others' * (len(refused) > 5)}; the record of "
-            "the source says why of each."
-        )
-
-
-def _take_file(source: Source, path: Path, sha256: str, said: FolderSettings) -> None:
-    store = storage.folder(f"{source.store}/reading-{os.getpid()}")
-    options = IngestOptions(
-        name=path.name, format=said.format, mapping=said.mapping,
-        model=said.model, region=said.region, tier=said.tier,
-    )  # fmt: skip
-    try:
-        report = ingest_file(path, store, options)
-        samples = samples_of_file(store, report, source.bin_s, series(source).told())
-        source_take(source=source, samples=samples, what=path.name, sha256=sha256)
-    finally:
-        shutil.rmtree(store, ignore_errors=True)
-
-
 def _not_read(source: Source) -> None:
     _check_readable(source)
 
 
 READERS: dict[str, Callable[[Source], None]] = {
     Source.Kind.PROMETHEUS: _read_prometheus,
-    Source.Kind.FOLDER: _read_folder,
+    Source.Kind.FOLDER: read_folder,
+    Source.Kind.BUCKET: read_bucket,
     Source.Kind.SAMPLES: _not_read,
 }
 
@@ -263,40 +211,11 @@ def _access(said: PrometheusSettings) -> Access:
     """Secrets of the environment, by the names that the settings give."""
     ca_file = settings.HEADROOM_SOURCES_CA
     if said.token_env:
-        return Access.bearer(_secret("token_env", said.token_env), ca_file)
+        return Access.bearer(secret("token_env", said.token_env), ca_file)
     if said.user_env and said.password_env:
-        user = _secret("user_env", said.user_env)
-        return Access.basic(user, _secret("password_env", said.password_env), ca_file)
+        user = secret("user_env", said.user_env)
+        return Access.basic(user, secret("password_env", said.password_env), ca_file)
     return Access("", ca_file)
-
-
-def _secret(field: str, variable: str) -> str:
-    value = os.environ.get(variable, "").strip()
-    if not value or not value.isprintable() or not value.isascii():
-        raise SourceError(
-            f"{field}: the environment has nothing usable in {variable}; an operator sets it where "
-            "workers and web start."
-        )
-    return value
-
-
-def _folder(said: FolderSettings) -> Path:
-    folder = allowed_folder(said.path)
-    if not folder.is_dir():
-        raise SourceError(f"path: {said.path} is no folder here; make it, or check the path.")
-    return folder
-
-
-def _files(folder: Path) -> list[Path]:
-    """Plain files by name; links, hidden ones and those that are still written are left out."""
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.is_file()
-        and not path.is_symlink()
-        and not path.name.startswith(".")
-        and not path.name.endswith(UNFINISHED)
-    )
 
 
 def _failed(source: Source, problem: str) -> None:

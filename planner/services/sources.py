@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from celery import current_app
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
@@ -19,7 +20,7 @@ from planner.ingest.live.samples import Samples, no_histograms
 from planner.ingest.live.sent import Sent, samples_of
 from planner.ingest.live.settings import settings_of
 from planner.ingest.report import IngestReport
-from planner.models import Source, SourceReading, Trace, User
+from planner.models import PlanInForce, Source, SourceReading, Trace, User
 from planner.scenario import document as text
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
@@ -27,6 +28,7 @@ from planner.services.reach import check_reach
 from planner.services.traces import GOING, TRACES, check_unused
 
 LIVE = "live"
+SPEEDS = "planner.tasks.source_speeds"  # by its name: tasks know the services, not they the tasks
 BIN_S = 300
 LEAST_EVERY_S = 10
 LENGTH_DAYS = 14  # of which lengths are drawn: as requests are of late
@@ -138,6 +140,7 @@ def samples_take(*, source: Source, user: User | None, sent: Sent) -> Taken:
         raise NotReady(f"Source {source.name} is paused; end the pause to send it samples.")
     samples = samples_of(sent, source.bin_s)
     source_take(source=source, samples=samples)
+    source_watch(source)
     span = samples.span
     assert span is not None  # Sent has one sample at least
     return Taken(samples.bins.height, samples.requests, _utc(span[0]), _utc(span[1]))
@@ -160,6 +163,12 @@ def source_take(*, source: Source, samples: Samples, what: str = "", sha256: str
     Source.objects.filter(pk=source.pk).update(state=Source.State.READ, problem="", read_at=now)
     if span:
         source_publish(source=source)
+
+
+def source_watch(source: Source) -> None:
+    """Have the speed of what serves judged by what has just been read, where a plan is in force."""
+    if PlanInForce.objects.filter(until=None).exists():
+        current_app.send_task(SPEEDS, args=[source.pk], expires=600)
 
 
 def source_publish(*, source: Source) -> Trace | None:

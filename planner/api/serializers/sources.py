@@ -15,7 +15,9 @@ from planner.selectors.sources import source_gaps
 SETTINGS = (
     "By kind. prometheus: url, and engine, match, model, model_label, region, region_label, tier, "
     "tier_label, token_env, user_env, password_env, days, delay_s, late_s. folder: path, and "
-    "format, mapping, model, region, tier. samples: nothing."
+    "format, mapping, model, region, tier. bucket: url, bucket, and prefix, signing_region, "
+    "access_key_env, secret_key_env, session_token_env, format, mapping, model, region, tier. "
+    "samples: nothing."
 )
 PROMETHEUS = {"url": "https://prometheus.example:9090", "match": {"namespace": "prod"}}
 
@@ -33,6 +35,11 @@ class SourceItem(serializers.ModelSerializer[Source]):
     owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
     settings = serializers.DictField()
     found = serializers.DictField(help_text="Engines and queries, or files, that are read.")
+    speed = serializers.ListField(
+        child=serializers.DictField(),
+        help_text="Of plans in force, by the last reading: how many times as long an iteration "
+        "takes as the profile says (times, low, high), and whether that is a drift (flagged).",
+    )
     bins = serializers.SerializerMethodField(help_text="Of all series together.")
     gaps = serializers.SerializerMethodField(help_text="Bins of which nothing is known.")
     links = serializers.SerializerMethodField()
@@ -41,7 +48,8 @@ class SourceItem(serializers.ModelSerializer[Source]):
         model = Source
         fields = [
             "id", "name", "kind", "settings", "bin_s", "every_s", "paused", "state", "problem",
-            "read_at", "read_to", "due_at", "found", "bins", "gaps", "owner", "created_at", "links",
+            "read_at", "read_to", "due_at", "found", "speed", "bins", "gaps", "owner", "created_at",
+            "links",
         ]  # fmt: skip
 
     def get_bins(self, source: Source) -> int:
@@ -110,6 +118,9 @@ class SampleRow(StrictSerializer):
     kv_use = FiniteField(min_value=0, max_value=1, required=False)
     replicas = FiniteField(min_value=0, required=False)
     power_w = FiniteField(min_value=0, required=False)
+    tbt_mean_s = FiniteField(
+        min_value=0, required=False, help_text="Mean over tokens: what drift of speed goes by."
+    )
     input_lengths = Histogram(required=False, help_text="Upper bound in tokens: how many.")
     output_lengths = Histogram(required=False)
     ttft = Histogram(required=False, help_text="Upper bound in seconds: how many.")
@@ -178,6 +189,7 @@ class Bin(serializers.Serializer[Any]):
     kv_use = serializers.FloatField(allow_null=True)
     replicas = serializers.FloatField(allow_null=True)
     power_w = serializers.FloatField(allow_null=True)
+    tbt_mean_s = serializers.FloatField(allow_null=True)
 
 
 class Bucket(serializers.Serializer[Any]):

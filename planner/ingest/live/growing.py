@@ -117,8 +117,14 @@ def _stacked(
         rows = pl.scan_parquet(path)
         if since_s is not None:
             rows = rows.filter(pl.col("bin_start") >= since_s)
-        tables.append(rows.with_columns(pl.lit(i, pl.Int64).alias("part")).collect())
+        tables.append(_whole(rows.collect(), schema).with_columns(part=pl.lit(i, pl.Int64)))
     return pl.concat(tables) if tables else pl.DataFrame(schema={**schema, "part": pl.Int64})
+
+
+def _whole(rows: pl.DataFrame, schema: dict[str, type[pl.DataType]]) -> pl.DataFrame:
+    """With the columns that came after it was written, of which it says nothing."""
+    lacking = [pl.lit(None, kind).alias(n) for n, kind in schema.items() if n not in rows.columns]
+    return rows.with_columns(lacking).select(*schema)
 
 
 def _write(table: pl.DataFrame, path: Path) -> None:

@@ -15,6 +15,7 @@ GAUGES = {
     "kv_use": "",  # share of the KV cache in use, mean over replicas and the bin
     "replicas": "replicas",  # that were there at the end of the bin
     "power_w": "W",  # of all GPUs, mean over the bin
+    "tbt_mean_s": "s",  # between tokens, mean over those of the bin
 }
 # Counted in buckets: lengths in tokens, latencies in seconds.
 COUNTED = ("input_tokens", "output_tokens", "ttft_s", "tbt_s", "e2e_s")
@@ -29,6 +30,7 @@ WORDS = {
     "kv_use": "KV cache in use",
     "replicas": "Replicas",
     "power_w": "Power of the GPUs",
+    "tbt_mean_s": "Mean TBT",
     "ttft_s": "TTFT",
     "tbt_s": "TBT",
     "e2e_s": "End to end",

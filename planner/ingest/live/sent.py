@@ -38,6 +38,7 @@ class Sample:
     kv_use: float | None = None
     replicas: float | None = None
     power_w: float | None = None
+    tbt_mean_s: float | None = None
     input_lengths: Mapping[str, float] | None = None
     output_lengths: Mapping[str, float] | None = None
     ttft: Mapping[str, float] | None = None

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from planner.errors import SourceError
 from planner.sections import Name, Section
@@ -16,6 +16,8 @@ NAMED = r"^HEADROOM_SOURCE_[A-Z0-9_]+$"
 Variable = Annotated[str, Field(pattern=NAMED, max_length=80)]
 Label = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", max_length=80)]
 MOST_DAYS = 400
+# Variables of which one says nothing without the other.
+PAIRS = (("user_env", "password_env"), ("access_key_env", "secret_key_env"))
 
 
 class PrometheusSettings(Section):
@@ -49,6 +51,29 @@ class FolderSettings(Section):
     tier: Name | None = None
 
 
+class BucketSettings(Section):
+    """Objects below ``prefix`` of an S3-compatible store, each read once, as uploads are."""
+
+    url: Annotated[str, Field(min_length=8, max_length=300)]  # of the server, without the bucket
+    bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
+    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9!_.*'()=/-]*$", max_length=300)] = ""
+    signing_region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = "us-east-1"
+    access_key_env: Variable | None = None  # variables that hold them; left out of a public bucket
+    secret_key_env: Variable | None = None
+    session_token_env: Variable | None = None
+    format: Annotated[str, Field(max_length=32)] = "auto"
+    mapping: dict[str, Annotated[str, Field(max_length=200)]] = {}
+    model: Name | None = None
+    region: Name | None = None
+    tier: Name | None = None
+
+    @field_validator("prefix")
+    @classmethod
+    def folder(cls, given: str) -> str:
+        """Whole names between slashes: ``logs`` is not ``logs-of-others``."""
+        return given.strip("/")
+
+
 class SamplesSettings(Section):
     """Nothing has to be said: samples are sent."""
 
@@ -56,6 +81,7 @@ class SamplesSettings(Section):
 KINDS: Mapping[str, type[Section]] = {
     "prometheus": PrometheusSettings,
     "folder": FolderSettings,
+    "bucket": BucketSettings,
     "samples": SamplesSettings,
 }
 
@@ -67,7 +93,7 @@ def settings_of(kind: str, given: Mapping[str, Any]) -> Any:
     if "\\u0000" in json.dumps(dict(given), default=str):
         raise SourceError("settings: a text in them has a NUL character; remove it.")
     try:
-        return KINDS[kind].model_validate(dict(given))
+        checked = KINDS[kind].model_validate(dict(given))
     except ValidationError as problem:
         fault = problem.errors()[0]
         where = ".".join(str(part) for part in fault["loc"]) or "settings"
@@ -80,6 +106,12 @@ def settings_of(kind: str, given: Mapping[str, Any]) -> Any:
             else _fault(fault)
         )
         raise SourceError(f"{where}: {remedy}") from None
+    for pair in PAIRS:
+        said = [name for name in pair if getattr(checked, name, None)]
+        if len(said) == 1:
+            (other,) = set(pair) - set(said)
+            raise SourceError(f"{other}: {said[0]} is given, so this is needed too.")
+    return checked
 
 
 def _fault(fault: Any) -> str:

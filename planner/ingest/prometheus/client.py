@@ -155,7 +155,7 @@ class Prometheus:
                 labels = tuple(sorted((str(k), str(v)) for k, v in series["metric"].items()))
                 inside = (place >= 0) & (place < steps.points)
                 yield labels, place[inside], amounts[inside]
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise self._strange() from None
 
     def _ask(self, what: str, body: bytes | None) -> Any:
@@ -218,7 +218,7 @@ class Prometheus:
         try:
             told = json.loads(refused.read(CHUNK))
             said = str(told.get("error", ""))[:300] if isinstance(told, dict) else ""
-        except (ValueError, OSError, HTTPException):
+        except (ValueError, RecursionError, OSError, HTTPException):
             pass
         return SourceError(f"{host} refused (HTTP {refused.code}){': ' * bool(said)}{said}.")
 

@@ -16,6 +16,7 @@ class Kind(Enum):
     GAUGE_SUM = "sum of gauges"  # over replicas
     GAUGE_MEAN = "mean of gauges"
     HISTOGRAM = "histogram"
+    MEAN = "mean of a histogram"  # its sum over its count: exact, where buckets are coarse
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Metric:
 
     def present(self, there: frozenset[str]) -> Metric:
         """With the names that are there."""
-        suffix = "_bucket" if self.kind is Kind.HISTOGRAM else ""
+        suffix = {Kind.HISTOGRAM: "_bucket", Kind.MEAN: "_sum"}.get(self.kind, "")
         return Metric(self.what, self.kind, tuple(n for n in self.names if n + suffix in there))
 
 
@@ -54,7 +55,7 @@ def _metrics(
     histograms: tuple[tuple[str, ...], ...],
 ) -> tuple[Metric, ...]:
     """In the order of the columns: requests; input and output tokens; waiting, running, KV use;
-    histograms of input and output lengths, TTFT, TBT and end to end."""
+    histograms of input and output lengths, TTFT, TBT and end to end; the mean of TBT."""
     counted = ("input_tokens", "output_tokens", "ttft_s", "tbt_s", "e2e_s")
     return tuple(
         metric
@@ -69,6 +70,7 @@ def _metrics(
                 Metric(what, Kind.HISTOGRAM, names)
                 for what, names in zip(counted, histograms, strict=True)
             ),
+            Metric("tbt_mean_s", Kind.MEAN, histograms[counted.index("tbt_s")]),
         )
         if metric.names
     )

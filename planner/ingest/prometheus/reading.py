@@ -120,12 +120,13 @@ def queries(said: PrometheusSettings, found: Found, bin_s: int) -> tuple[Asked, 
             engine.title,
             metric.what,
             name,
-            _query(said, engine, metric, name, bin_s),
+            _query(said, engine, metric, part, bin_s),
             _words(metric),
         )
         for engine in found.engines
         for metric in engine.metrics
         for name in metric.names
+        for part in _parts(metric, name)
     ]
     if found.power:
         query = _power_query(said, bin_s)
@@ -173,6 +174,10 @@ def _engine(
     nowhere = np.zeros(span.bins, bool)
     for metric in engine.metrics:
         for name in metric.names:  # a former name fills in what today's does not know
+            if metric.kind is Kind.MEAN:
+                for key, values in _means(client, said, engine, metric, name, span).items():
+                    _fill(amounts[key], metric.what, values)
+                continue
             query = _query(said, engine, metric, name, span.bin_s)
             if metric.kind is Kind.COUNTER:
                 for one in _counted(client, said, engine, name, span):
@@ -237,6 +242,32 @@ def _counted(
         )
 
 
+def _means(
+    client: Prometheus,
+    said: PrometheusSettings,
+    engine: Engine,
+    metric: Metric,
+    name: str,
+    span: Span,
+) -> dict[Key, FloatArray]:
+    """What a histogram's sum grew by over what its count did, each as counters are read: a bin of
+    one scrape has one too, which ``increase`` lacks from Prometheus 3 on."""
+    total, count = (
+        {one.key: one.amount for one in _counted(client, said, engine, part, span)}
+        for part in _parts(metric, name)
+    )
+    return {
+        key: np.divide(total[key], grown, out=np.full(span.bins, np.nan), where=(grown > 0))
+        for key, grown in count.items()
+        if key in total
+    }
+
+
+def _parts(metric: Metric, name: str) -> tuple[str, ...]:
+    """The series that a metric is read from."""
+    return (f"{name}_sum", f"{name}_count") if metric.kind is Kind.MEAN else (name,)
+
+
 def _aligned(courses: Sequence[Course]) -> dict[tuple[tuple[str, str], ...], FloatArray]:
     """By labels without the name."""
     return {
@@ -281,7 +312,7 @@ def _key(labels: Mapping[str, str], said: PrometheusSettings, engine: Engine) ->
 
 def _query(said: PrometheusSettings, engine: Engine, metric: Metric, name: str, bin_s: int) -> str:
     by = _by(said, engine)
-    if metric.kind is Kind.COUNTER:
+    if metric.kind in (Kind.COUNTER, Kind.MEAN):
         return f"last_over_time({name}{_braced(said, engine)}[{_open(bin_s)}])"
     if metric.kind is Kind.HISTOGRAM:
         within = f"increase({name}_bucket{_braced(said, engine)}[{bin_s}s])"

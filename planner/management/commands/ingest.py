@@ -51,8 +51,8 @@ class Command(HeadroomCommand):
         ]
         if answer["input_tokens"]:
             lines.append(
-                f"  input tokens {answer['input_tokens']:,.0f}, "
-                f"output tokens {answer['output_tokens'] or 0:,.0f}"
+                f"  input tokens {_tokens(answer['input_tokens'])}, "
+                f"output tokens {_tokens(answer['output_tokens'])}"
             )
         lines += [f"  rejected {n:,}: {why}" for why, n in answer["reject_reasons"].items()]
         lines += [
@@ -60,3 +60,7 @@ class Command(HeadroomCommand):
             for each in answer["series"]
         ]
         return "\n".join(lines + [f"  {note}" for note in answer["notes"]])
+
+
+def _tokens(number: float | None) -> str:
+    return "not known" if number is None else f"{number:,.0f}"

@@ -24,17 +24,20 @@ COLUMNS = {"source": "name", "kind": "kind", "state": "state", "read to": "read_
 
 class Command(HeadroomCommand):
     help = (
-        "Live sources: add NAME (or preview) a Prometheus (--url), a folder (--path) or samples "
-        "that are sent; read NAME now; list; pause, resume or remove NAME; trace NAME --until "
-        "MOMENT freezes what was known then."
+        "Live sources: add NAME (or preview) a Prometheus (--url), a folder (--path), a bucket "
+        "(--url, --bucket) or samples that are sent; read NAME now; list; pause, resume or remove "
+        "NAME; trace NAME --until MOMENT freezes what was known then."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("verb", choices=VERBS)
         parser.add_argument("name", nargs="?", default="")
-        parser.add_argument("--kind", choices=Source.Kind.values, help="what --url or --path says")
-        parser.add_argument("--url", help="address of a Prometheus, listed in HEADROOM_SOURCES")
+        parser.add_argument("--kind", choices=Source.Kind.values, help="what these options say")
+        parser.add_argument(
+            "--url", help="of a Prometheus or an S3-compatible server, listed in HEADROOM_SOURCES"
+        )
+        parser.add_argument("--bucket", help="bucket that files are dropped into")
         parser.add_argument("--path", help="folder, in one of HEADROOM_SOURCE_FOLDERS")
         parser.add_argument(
             "--set", action="append", default=[], metavar="KEY=VALUE",
@@ -94,11 +97,17 @@ def _asked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
             settings.setdefault(inside, {})[label] = value
         else:
             settings[key] = value
-    for name in ("url", "path"):
+    for name in ("url", "path", "bucket"):
         if options[name]:
             settings[name] = options[name]
     kind = options["kind"] or (
-        "prometheus" if options["url"] else "folder" if options["path"] else "samples"
+        "bucket"
+        if options["bucket"]
+        else "prometheus"
+        if options["url"]
+        else "folder"
+        if options["path"]
+        else "samples"
     )
     return kind, settings
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from planner.studies.aftermath.values import LengthDrift, SpeedDrift
+from planner.studies.plain import moment
 from planner.studies.random_streams import Stream, generator
 from planner.studies.traffic.known import LEAST, differ, observed
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
-from simulation.performance.fitting.kalman import Z95, Observations, tune
+from simulation.arrays import FloatArray
+from simulation.performance.fitting.kalman import Z95, Observations, expected, tune
 from simulation.performance.linear import LinearProfile
 
 SLOWER = 0.05  # of an iteration's time: less is within what a profile is held to (assumed)
@@ -40,25 +42,31 @@ def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDri
 def speed_drift(profile: LinearProfile, seen: Observations) -> SpeedDrift:
     """``profile`` against what a running service showed, after the filter has taken it in."""
     tuned = tune(profile, seen)
-    load = float(seen.decodes.mean()), float(seen.prefill_tokens.mean())
-    before, after = (_seconds(one, *load) for one in (profile, tuned.profile))
-    alpha, beta, gamma, delta = (
-        getattr(tuned.profile, name) for name in ("alpha_s", "beta_s", "gamma_s", "delta_s")
-    )
-    by_gamma = load[1] > 0 and (load[0] <= 0 or gamma > alpha)
-    slope = np.array([0.0 if by_gamma else alpha, beta * load[0], gamma if by_gamma else 0.0,
-                      delta * load[1]]) / after  # fmt: skip
+    load = tuple(float(each.mean()) for each in (seen.decodes, seen.prefill_tokens, seen.share))
+    said = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
+    before, _ = expected(said, *load)
+    path = np.array([expected(one, *load)[0] for one in tuned.history]) / before
+    after, slope = expected(tuned.history[-1], *load)
+    slope = slope / after
     spread = float(np.sqrt(slope @ tuned.covariance @ slope))  # of the logarithm
     times = after / before
     low, high = times * np.exp(-Z95 * spread), times * np.exp(Z95 * spread)
     off = abs(times - 1) > SLOWER and not low <= 1 <= high
     return SpeedDrift(
-        profile.model, profile.gpu, int(seen.seconds.size), times, float(low), float(high), off
+        profile.model,
+        profile.gpu,
+        profile.tp,
+        int(seen.seconds.size),
+        times,
+        float(low),
+        float(high),
+        off,
+        moment(float(seen.at_s[_since(path)])) if off else None,
     )
 
 
-def _seconds(profile: LinearProfile, decodes: float, prompt: float) -> float:
-    """Of an iteration, as the filter has it."""
-    by_gamma = prompt > 0 and (decodes <= 0 or profile.gamma_s > profile.alpha_s)
-    base = profile.gamma_s if by_gamma else profile.alpha_s
-    return base + profile.beta_s * decodes + profile.delta_s * prompt
+def _since(path: FloatArray) -> int:
+    """From which observation on it was off by as much, and the same way, to the end."""
+    way = np.sign(path[-1] - 1)
+    back = np.flatnonzero((path - 1) * way <= SLOWER)
+    return int(back[-1]) + 1 if len(back) else 0

@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from forecasting.demand import SeriesKey
-from planner.errors import Infeasible, ScenarioError
+from planner.errors import Infeasible
+from planner.ingest.live.served import Served
 from planner.optimizer.pools import together
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.builtin.planned import Planned as PlannedPolicy
@@ -17,7 +18,9 @@ from planner.policies.making import Ready
 from planner.scenario.known import Known
 from planner.scenario.schema import Scenario
 from planner.studies.aftermath.drift import length_drift
-from planner.studies.aftermath.values import CameTrue, DemandError, HeldPool, Hour, SpeedDrift, Told
+from planner.studies.aftermath.held import held_counts
+from planner.studies.aftermath.speeds import speed_drifts
+from planner.studies.aftermath.values import CameTrue, DemandError, HeldPool, Hour, Told
 from planner.studies.outcome import Traces
 from planner.studies.plain import moment
 from planner.studies.planning.inputs import Load
@@ -25,7 +28,6 @@ from planner.studies.planning.planning import forecast_load, plan_load
 from planner.studies.preparing import study_of
 from planner.studies.progress import Progress, part
 from planner.studies.replay.replay import replayed
-from planner.studies.replicas import replica_of
 from planner.studies.traffic.forecasts import SeriesForecast
 from planner.studies.values import PolicyRun, Study
 from simulation.arrays import FloatArray, IntArray
@@ -45,13 +47,14 @@ def came_true(
     told: Forecast,
     progress: Progress,
     *,
-    speed: tuple[SpeedDrift, ...] = (),
+    served: Sequence[Served] = (),
 ) -> CameTrue:
-    """Over the window of ``scenario``, which lies within its traffic. Raises ScenarioError where a
+    """Over the window of ``scenario``, which lies within its traffic; ``served``: what live sources
+    saw of the replicas' speed. Raises ScenarioError where a
     pool that was held is none of the scenario's."""
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
     window = study.window
-    times_s, counts = _counts(study, held)
+    times_s, counts = held_counts(study.hardware, held, window.start_s, window.end_s)
     study = _running(study, counts[0])
     given = study.plan_input
     perfect = forecast_load(given, part(progress, 0.3, 0.4), method=PERFECT)
@@ -59,6 +62,7 @@ def came_true(
     run = _replayed(study, times_s, counts, part(progress, 0.6, 1.0))
     summary = run.summary
     by_period = _at(times_s, counts, window.period_starts_s - window.start_s)
+    speed, unsure = speed_drifts(study.hardware, counts, served)
     hours, required = window.period_s / 3600, None if needed is None else study.pools(needed.target)
     return CameTrue(
         begins=moment(window.start_s),
@@ -77,38 +81,7 @@ def came_true(
         lengths=length_drift(study.traffic, window, scenario.seed),
         speed=speed,
         hours=_hours(study, perfect.forecasts, told, by_period, required),
-        notes=notes,
-    )
-
-
-def _counts(study: Study, held: Sequence[HeldPool]) -> tuple[FloatArray, IntArray]:
-    """When something changes, seconds from the window's start, and replicas from then on
-    ``[steps, pools]``."""
-    window, places = study.window, len(study.hardware.pool_index)
-    edges = np.unique(np.concatenate([one.times_s for one in held] or [np.zeros(0)]))
-    inside = edges[(edges > window.start_s) & (edges < window.end_s)]
-    times = np.concatenate([[window.start_s], inside])
-    counts = np.zeros((len(times), places), np.int64)
-    for one in held:
-        at = np.clip(np.searchsorted(one.times_s, times, side="right") - 1, 0, None)
-        counts[:, _place(study, one)] += one.replicas[at]
-    return times - window.start_s, counts
-
-
-def _place(study: Study, one: HeldPool) -> int:
-    """Which pool of the study it is."""
-    hardware = study.hardware
-    for p, (m, r, g) in enumerate(hardware.pool_index):
-        here = replica_of(hardware, m, g)
-        same = (here.model, hardware.regions[r].name, here.gpu, here.role) == (
-            one.model, one.region, one.gpu, one.role
-        )  # fmt: skip
-        finer = ("tp", "market", "arrangement")
-        if same and all(getattr(one, n) in (None, getattr(here, n)) for n in finer):
-            return p
-    raise ScenarioError(
-        f"The plan held {one.model} on {one.gpu} in {one.region}, and the scenario has no such "
-        "pool any more; what came of it cannot be replayed."
+        notes=(*notes, *unsure),
     )
 
 

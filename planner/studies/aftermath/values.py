@@ -76,11 +76,24 @@ class SpeedDrift:
 
     model: str
     gpu: str
+    tp: int
     observations: int
     times: float
     low: float
     high: float
     flagged: bool
+    since: datetime | None = None  # where flagged: from when on it was off by as much
+    region: str = ""  # where it was observed
+
+    @property
+    def sentence(self) -> str:
+        way = "longer" if self.times > 1 else "shorter"
+        here = f" in {self.region}" if self.region else ""
+        since = f" since {self.since:%Y-%m-%d %H:%M} UTC" if self.since else ""
+        return (
+            f"the speed of {self.model} on {self.gpu}{here} has drifted: iterations take "
+            f"{abs(self.times - 1):.0%} {way} than its profile says{since}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +140,7 @@ class CameTrue:
         drifted = [one.model for one in self.lengths if one.flagged]
         if drifted:
             said.append(f"lengths of {', '.join(drifted)} drifted")
-        slow = [f"{one.model} on {one.gpu} takes {one.times:.2f} times as long as its profile says"
-                for one in self.speed if one.flagged]  # fmt: skip
+        slow = [one.sentence for one in self.speed if one.flagged]
         return "; ".join([*said, *slow]) + "."
 
     def _in_time(self) -> list[str]:

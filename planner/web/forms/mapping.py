@@ -10,6 +10,8 @@ from django.forms import BoundField
 
 from planner.ingest import IngestOptions, Preview
 from planner.ingest.clock import UNITS_NS
+from planner.ingest.formats import ARRIVALS
+from planner.ingest.options import AUTO
 from planner.web.forms.widgets import dress
 
 MAX_COLUMNS = 60
@@ -44,6 +46,10 @@ class MappingForm(forms.Form):
     """Bound data becomes the options by which the kept file is read again."""
 
     unit = forms.ChoiceField(choices=UNITS, required=False, label="Unit of times that are numbers")
+
+    no_answers = forms.BooleanField(
+        required=False, label="It has no lengths of answers: count its requests by 10 s"
+    )
 
     def __init__(self, preview: Preview, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -94,4 +100,5 @@ class MappingForm(forms.Form):
         return self.cleaned_data
 
     def options(self, file_name: str) -> IngestOptions:
-        return IngestOptions(name=file_name, mapping=self.cleaned_data["mapping"])
+        counted = ARRIVALS.name if self.cleaned_data["no_answers"] else AUTO
+        return IngestOptions(name=file_name, format=counted, mapping=self.cleaned_data["mapping"])

@@ -28,6 +28,8 @@ class SourceForm(forms.Form):
     """What all kinds have; ``settings`` is what a kind adds, blank fields left out."""
 
     kind = ""
+    first: tuple[str, ...] = ()  # fields that are seen, in their order, and those that are folded
+    more: tuple[str, ...] = ()
     name = forms.CharField(
         label="Name",
         max_length=80,
@@ -44,6 +46,7 @@ class SourceForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.order_fields([*self.first, *self.more])
         dress(self)
 
     def settings(self) -> dict[str, Any]:
@@ -107,13 +110,9 @@ class PrometheusForm(SourceForm):
         return {name: value for name, value in super().settings().items() if value is not None}
 
 
-class FolderForm(SourceForm):
-    kind = Source.Kind.FOLDER.value
-    path = forms.CharField(
-        label="Folder",
-        max_length=500,
-        help_text="On the machine of the workers; in one of HEADROOM_SOURCE_FOLDERS.",
-    )
+class FilesForm(SourceForm):
+    """How files are read, wherever they lie."""
+
     format = forms.ChoiceField(
         label="Format", choices=list(OFFERED["format"].choices.items()), required=False
     )
@@ -121,8 +120,41 @@ class FolderForm(SourceForm):
     model = _text("Model of every row")
     region = _text("Region of every row")
     tier = _text("Tier of every row")
+    more: tuple[str, ...] = ("mapping", "model", "region", "tier")
+
+
+class FolderForm(FilesForm):
+    kind = Source.Kind.FOLDER.value
+    path = forms.CharField(
+        label="Folder",
+        max_length=500,
+        help_text="On the machine of the workers; in one of HEADROOM_SOURCE_FOLDERS.",
+    )
     first = ("name", "path", "format", "bin_s")
-    more = ("mapping", "model", "region", "tier")
+
+
+class BucketForm(FilesForm):
+    kind = Source.Kind.BUCKET.value
+    url = forms.CharField(
+        label="Address",
+        max_length=300,
+        help_text="Of the S3-compatible server, without the bucket; on the operator's list, "
+        "HEADROOM_SOURCES.",
+        widget=forms.TextInput(attrs={"placeholder": "https://s3.eu-central-1.amazonaws.com"}),
+    )
+    bucket = forms.CharField(label="Bucket", max_length=63)
+    prefix = _text("Prefix", "The folder in it. Left out: all of the bucket.")  # type: ignore[assignment]  # fields are no attributes: Form.prefix stays
+    signing_region = _text("Region of the bucket", "As its server calls it; us-east-1.")
+    access_key_env = _text(
+        "Variable of the access key", "Its name begins with HEADROOM_SOURCE_; never the key."
+    )
+    secret_key_env = _text("Variable of the secret key")
+    session_token_env = _text("Variable of the session token", "Of temporary credentials.")
+    first = ("name", "url", "bucket", "prefix", "format", "bin_s")
+    more = (
+        "access_key_env", "secret_key_env", "session_token_env", "signing_region",
+        *FilesForm.more,
+    )  # fmt: skip
 
 
 class SamplesForm(SourceForm):
@@ -131,6 +163,6 @@ class SamplesForm(SourceForm):
     more = ()
 
 
-FORMS: dict[str, type[PrometheusForm | FolderForm | SamplesForm]] = {
-    form.kind: form for form in (PrometheusForm, FolderForm, SamplesForm)
+FORMS: dict[str, type[PrometheusForm | FolderForm | BucketForm | SamplesForm]] = {
+    form.kind: form for form in (PrometheusForm, FolderForm, BucketForm, SamplesForm)
 }

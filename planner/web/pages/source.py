@@ -29,6 +29,7 @@ def source_context(source: Source) -> dict[str, Any]:
         "rates": _figure(samples.bins, source, ("requests",), "requests/s"),
         "queues": _figure(samples.bins, source, ("waiting", "running"), "requests, mean of a bin"),
         "kv": _figure(samples.bins, source, ("kv_use",), "share of the KV cache in use"),
+        "speed": _figure(samples.bins, source, ("tbt_mean_s",), "s between tokens, mean of a bin"),
         "power": _figure(samples.bins, source, ("power_w",), "W"),
     }
 

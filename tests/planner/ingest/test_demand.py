@@ -151,6 +151,12 @@ def test_a_grid_that_cannot_be_is_refused(ingest):
         ingest(text, mapping={"time": "t_ns"})
 
 
+@pytest.mark.parametrize("cell", ["", "NaN"])
+def test_a_file_without_any_amount_is_refused(ingest, cell):
+    with pytest.raises(IngestError, match="no row has a number in input_tokens or requests; name"):
+        ingest(f"time,requests,input_tokens\n0,{cell},\n60,{cell},\n")
+
+
 def test_a_demand_file_without_counts_names_what_is_missing(ingest):
     with pytest.raises(IngestError, match="no column known to hold requests; map one to it"):
         ingest("time,colour\n0,red\n", format="demand")

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from planner.errors import IngestError
 from planner.ingest import (
     FORMATS,
     IngestOptions,
@@ -282,3 +283,43 @@ def test_a_preview_shows_the_first_rows_and_what_is_known(tmp_path):
     counts = tmp_path / "counts"
     counts.write_text("hour,requests,foo\n1,2,3\n")
     assert preview(counts, "c.csv").guess == {"requests": "requests"}
+
+
+def test_fields_within_an_object_are_columns(ingest, store):
+    rows = [
+        {"time": "2026-10-05T00:00:00Z", "request": {"model": "a"}, "usage": {"prompt_tokens": 71,
+         "completion_tokens": 18, "details": {"cached": 3}}},
+        {"time": "2026-10-05T00:00:02Z", "request": {"model": "b"}, "usage": None},
+        {"time": "2026-10-05T00:00:03Z", "usage": {"prompt_tokens": 5, "completion_tokens": 2}},
+    ]  # fmt: skip
+    report = ingest("".join(json.dumps(row) + "\n" for row in rows), "gateway.jsonl.gz")
+    assert report.columns["input_tokens"] == "usage.prompt_tokens"
+    assert (report.requests, report.input_tokens, report.output_tokens) == (2, 76, 20)
+    assert report.models == ("a",)  # the third names none
+    assert report.reject_reasons == {"input tokens missing or NaN": 1}
+    assert read_requests(store).arrival_s.tolist() == [0.0, 3.0]
+
+
+def test_a_flat_name_with_a_dot_is_itself(ingest):
+    line = json.dumps({"ts": 1, "usage.prompt_tokens": 9, "usage": {"prompt_tokens": 7}, "osl": 2})
+    assert ingest(line + "\n", "d.jsonl").input_tokens == 9
+
+
+def test_requests_without_lengths_of_answers_are_counted_only_when_said(ingest, store):
+    rows = [(1_791_158_405_000, 100), (1_791_158_409_000, 300), (1_791_158_431_000, 50)]
+    content = "ts_ms,prompt_tokens\n" + "".join(f"{t},{n}\n" for t, n in rows)
+    with pytest.raises(IngestError, match=r"hold output_tokens; map one .* as format arrivals"):
+        ingest(content)
+    report = ingest(content, format="arrivals")
+    assert (report.kind, report.requests, report.bin_s) == ("demand", 3, 10)
+    assert (report.input_tokens, report.output_tokens) == (450, None)
+    assert "the file has no lengths of answers" in report.notes[-1]
+    (series,) = read_demand(store)
+    assert series.requests.tolist() == [2, 0, 0, 1]  # from 00:00:00 on, by 10 s
+    assert series.input_tokens.tolist() == [400, 0, 0, 50]
+    assert sorted(series.input_lengths.tolist()) == [50, 100, 300]
+
+
+def test_day_first_with_dots(ingest):
+    report = ingest("ts;in_tokens;out_tokens\n31.12.2026 23:00:01;5;6\n01.01.2027 00:30;7;8\n")
+    assert (report.start, report.end) == ("2026-12-31T23:00:01Z", "2027-01-01T00:30:00Z")

@@ -30,6 +30,7 @@ GENERIC = "time,input_tokens,output_tokens\n"
             "time,input_tokens,output_tokens,time\n1,2,3,4\n",
             "line 1 names the column time 2 times; give each column its own name.",
         ),
+        ('time,in"put\n2024,3"\n', "line 1: the names of the columns cannot be read as CSV"),
         (b"\x00\x01\x02,\x03\n", "t.csv is binary, not text (a NUL byte in line 1)"),
         (AZURE.encode() + b"2023,\x00,3\n", "t.csv is binary, not text (a NUL byte in line 2)"),
         (AZURE.encode() + b"2023,\xff,3\n", "t.csv, line 2 is not UTF-8 text"),

@@ -55,4 +55,9 @@ def test_a_look_keeps_nothing_and_refusals_keep_what_was_typed(planner, settings
     wrong = client.post("/sources/new/", prometheus | {"match": "namespace"})
     assert "Line namespace" in text_of(wrong) and not Source.objects.exists()
     assert client.post("/sources/new/?kind=folder", folder | {"do": "keep"}).status_code == 302
+    page = client.get("/sources/new/?kind=bucket").content.decode()
+    assert 'name="secret_key_env"' in page and 'name="prefix"' in page
+    bucket = folder | {"url": "https://elsewhere.example", "bucket": "traces", "do": "look"}
+    refused = client.post("/sources/new/?kind=bucket", bucket)
+    assert "is not an address that sources may read" in refused.content.decode()
     assert Source.objects.get().settings == {"path": str(tmp_path)}

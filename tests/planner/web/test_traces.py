@@ -252,6 +252,18 @@ def test_a_refused_file_is_mapped_on_its_page(client: Client) -> None:
     assert client.post("/traces/odd/map/", {})["Location"] == "/traces/odd/"  # nothing is left
 
 
+def test_a_file_without_lengths_of_answers_is_read_by_a_tick(client: Client) -> None:
+    refused_file(client)
+    client.post(
+        "/traces/odd/map/",
+        {"column_0": "arrival", "column_1": "input_tokens", "unit": "s", "no_answers": "on"},
+    )
+    run = run_execute(run_id=Run.objects.order_by("-pk")[0].pk)
+    trace = Trace.objects.get()
+    assert (run.problem, trace.kind, trace.requests) == ("", "demand", 40)
+    assert trace.report["output_tokens"] is None
+
+
 @pytest.mark.parametrize(
     ("choice", "words"),
     [

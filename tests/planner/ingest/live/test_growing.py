@@ -42,6 +42,15 @@ def test_the_same_bin_read_twice_counts_once_and_late_data_is_merged(tmp_path):
     assert bins["input_tokens"].to_list() == [50.0, None, None]
 
 
+def test_parts_from_before_a_column_was_kept_are_read(tmp_path):
+    series = GrowingSeries(tmp_path, 60)
+    series.append(reading(row(0, 5.0)))
+    (old,) = tmp_path.glob("bins-*.parquet")
+    pl.read_parquet(old).drop("tbt_mean_s").write_parquet(old)
+    series.append(reading(row(1, 7.0, tbt_mean_s=0.02)))
+    assert series.read().bins["tbt_mean_s"].to_list() == [None, 0.02]
+
+
 def test_many_parts_become_one_and_say_the_same(tmp_path):
     series, expected = GrowingSeries(tmp_path, 60), {}
     rng = np.random.default_rng(7)

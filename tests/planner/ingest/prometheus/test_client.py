@@ -19,6 +19,11 @@ from planner.ingest.prometheus.client import MOST_POINTS, Access, Prometheus, St
 from planner.ingest.prometheus.names import ENGINES, chosen
 from planner.ingest.prometheus.reading import Span
 
+MATRIX = (
+    b'{"status": "success", "data": {"resultType": "matrix", '
+    b'"result": [{"metric": {}, "values": [[%b, %b]]}]}}'
+)
+
 
 class Server:
     """Answers every range query with the moments asked for as values; refuses too many points."""
@@ -114,7 +119,12 @@ def test_credentials_are_sent_and_shown_to_nobody(server):
         (200, b"<html>", "does not answer as a Prometheus does"),
         (200, b'{"status": "success", "data": {"resultType": "vector"}}', "as a Prometheus"),
         (200, b'{"status": "success", "data": {"resultType": "matrix", "result": [3]}}', "as a"),
+        # Beyond what a float holds: for the value, and for the moment.
+        (200, MATRIX % (b"1000", b"9" * 400), "does not answer as a Prometheus does"),
+        (200, MATRIX % (b"9" * 400, b"1"), "does not answer as a Prometheus does"),
+        (500, b"[" * 60_000, r"refused \(HTTP 500\)"),
     ],
+    ids=lambda given: str(given)[:40],
 )
 def test_what_goes_wrong_is_a_sentence(server, status, body, says):
     asked, url = server

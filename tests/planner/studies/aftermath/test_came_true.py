@@ -7,6 +7,7 @@ import pytest
 
 from forecasting.demand import SeriesKey
 from planner.errors import ScenarioError
+from planner.ingest.live.served import Served
 from planner.scenario.known import NOTHING
 from planner.studies.aftermath.drift import speed_drift
 from planner.studies.aftermath.judged import came_true
@@ -28,7 +29,7 @@ def stored(tmp_path_factory):
     return make.demand_file(folder, {"m": COUNTS}, bin_s=900.0, tokens=lengths)
 
 
-def judged(stored, replicas, times: float = 1.0, **changes):
+def judged(stored, replicas, times: float = 1.0, served=(), **changes):
     one = make.scenario(
         horizon={"start": "2024-05-14T08:00:00Z", "duration_s": HOURS * HOUR, "period_s": HOUR},
         traffic={"sources": [make.source(scale=SCALE)], "bin_s": 900},
@@ -42,7 +43,7 @@ def judged(stored, replicas, times: float = 1.0, **changes):
         "m", "east", "G", None, "mixed", None, None,
         BEGINS + HOUR * np.arange(len(replicas)), np.array(replicas),
     )  # fmt: skip
-    return came_true(one, {"t": stored}, NOTHING, [held], told, silent)
+    return came_true(one, {"t": stored}, NOTHING, [held], told, silent, served=served)
 
 
 def test_a_plan_that_knew_what_came(stored):
@@ -59,9 +60,27 @@ def test_a_plan_that_knew_what_came(stored):
     short = judged(stored, [1] * HOURS)
     assert short.short_hours > 0 and short.attainment["chat"] < same.attainment["chat"]
     assert short.sentence.startswith("It missed chat")
+    assert same.speed == ()
+    served = [watched_live("m", "east", 1.2), watched_live("m", "west", 1.0)]
+    slow = judged(stored, needed, served=served)
+    (drift,) = slow.speed
+    assert drift.flagged and drift.times == pytest.approx(1.2, abs=0.03)
+    assert "the speed of m on G in east has drifted: iterations take 20% longer" in slow.sentence
+    assert any("m in west was observed" in note for note in slow.notes)
     assert not same.lengths[0].flagged and same.lengths[0].input_came == pytest.approx(
         2000, rel=0.1
     )
+
+
+def watched_live(model: str, region: str, times: float) -> Served:
+    """Replicas with seven others beside a token, which take ``times`` what the profile says."""
+    one = np.ones(24)
+    prompts = 0.2 * 0.0144  # requests/s by about the seconds of an iteration
+    seconds = times * (0.012 + 0.15e-3 * 8 + 0.06e-3 * prompts * 2000)
+    return Served(
+        model, region, BEGINS + 300 * np.arange(24), 7 * one, 0.2 * one, 2000 * one, 100 * one,
+        seconds * one,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("times", [1.0, 1.25, 0.8])

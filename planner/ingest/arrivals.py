@@ -1,0 +1,156 @@
+"""A request file without lengths of answers: its requests counted per bin, their prompts kept as a
+sample, so that only how long the answers are is left to assume."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from planner.ingest import clock
+from planner.ingest.checks import Names, first_reasons, labels, token_counts
+from planner.ingest.columns import request_layout
+from planner.ingest.demand import series_reports, total
+from planner.ingest.grid import AMOUNTS, MAX_BINS, Grid, lay_out
+from planner.ingest.options import LABELS
+from planner.ingest.reading import Content, Reading
+from planner.ingest.requests import clock_notes
+from planner.ingest.rows import Batch
+from planner.ingest.source import base_name
+from planner.ingest.store import write_demand, write_lengths
+
+BIN_S = 10  # as the public traces of counts have it; a study sums them to its own bins
+BIN_NS = BIN_S * 1_000_000_000
+SAMPLE = 20_000  # prompts kept of a series
+
+
+def read_arrivals(reading: Reading) -> Content:
+    """One row per request into counts per bin of ten seconds; between them nothing arrived."""
+    reader = _Reader(reading)
+    for batch in reading.table.batches(reader.columns):
+        reader.take(batch)
+        reading.on_batch()
+    reading.tally.require_some(reader.rows)
+    return reader.finish()
+
+
+class _Reader:
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        table = reading.table
+        self._layout = request_layout(
+            table.columns, reading.options, reading.name, reading.format.columns, answers=False
+        )
+        self._clock = clock.decide(
+            table.probe, self._layout.arrival, self._layout.arrival_unit, name=reading.name
+        )
+        fields = self._layout.fields
+        self._labels = {label: fields[label] for label in LABELS if label in fields}
+        self.columns = list(
+            dict.fromkeys([*self._clock.columns, fields["input_tokens"], *self._labels.values()])
+        )
+        self.names = {label: Names(label, reading.name) for label in LABELS}
+        self.rows = 0
+        self._offsets: set[str] = set()
+        self._cells: list[pl.DataFrame] = []  # of each batch: requests and tokens by bin
+        self._prompts: list[pl.DataFrame] = []  # and requests by length of the prompt
+
+    def take(self, batch: Batch) -> None:
+        frame, options = batch.frame, self._reading.options
+        times = clock.read(frame, self._clock)
+        prompt, bad_in = token_counts(
+            frame[self._layout.fields["input_tokens"]],
+            "input tokens",
+            options.max_tokens,
+            "input tokens zero",
+        )
+        bad, faults = first_reasons([times.refused, bad_in], batch.lines, batch.text)
+        for fault in (*batch.faults, *faults):
+            self._reading.tally.add(fault)
+        self._reading.tally.close_batch()
+        self.rows += batch.lines.size + sum(fault.lines.size for fault in batch.faults)
+        self._offsets |= times.offsets
+        constants = {label: options.constant(label) for label in LABELS}
+        requests = pl.DataFrame({"ns": times.ns // BIN_NS * BIN_NS, "tokens": prompt}).with_columns(
+            labels(frame[self._labels[label]]).alias(label)
+            if label in self._labels
+            else pl.lit(constants[label], dtype=pl.String).alias(label)
+            for label in LABELS
+        )
+        if bad is not None:
+            requests = requests.filter(~bad)
+        if not requests.height:
+            return
+        for label, names in self.names.items():
+            if label in self._labels or constants[label]:
+                names.add(requests[label])
+        self._cells.append(
+            requests.group_by(*LABELS, "ns", maintain_order=True).agg(
+                pl.len().cast(pl.Float64).alias("requests"),
+                pl.col("tokens").sum().cast(pl.Float64).alias("input_tokens"),
+            )
+        )
+        self._prompts.append(requests.group_by(*LABELS, "tokens").agg(pl.len().alias("requests")))
+
+    def finish(self) -> Content:
+        reading = self._reading
+        cells = pl.concat(self._cells).group_by(*LABELS, "ns", maintain_order=True).sum()
+        unknown = [name for name in AMOUNTS if name not in cells.columns]
+        cells = cells.with_columns(
+            pl.lit(0).alias("line"), *(pl.lit(np.nan).alias(name) for name in unknown)
+        )
+        grids: list[Grid] = []
+        for group in cells.partition_by(*LABELS, maintain_order=True):
+            own = {label: group[label][0] for label in LABELS}
+            name = " / ".join(part for part in own.values() if part) or base_name(reading.name)
+            grid, _ = lay_out(
+                group,
+                {"name": name, **own},
+                BIN_NS,
+                reading.name,
+                reading.table.unit,
+                room=MAX_BINS - sum(done.bins for done in grids),
+                zero=True,
+                rates=(),
+            )
+            grids.append(grid)
+        write_demand(reading.folder, grids)
+        write_lengths(reading.folder, self._sample(grids))
+        return Content(
+            kind="demand",
+            rows=self.rows,
+            requests=total(grids, "requests"),
+            clock=self._clock,
+            start_ns=min(grid.start_ns for grid in grids),
+            end_ns=max(grid.end_ns for grid in grids),
+            input_tokens=total(grids, "input_tokens"),
+            output_tokens=None,
+            names=self.names,
+            columns=self._layout.columns,
+            notes=(
+                *clock_notes(self._clock, self._offsets),
+                f"Its requests are counted by {BIN_S} s and their prompts kept as a sample: the "
+                "file has no lengths of answers, which a scenario has to assume.",
+            ),
+            series=series_reports(grids, self._clock.kind),
+            bin_s=BIN_S,
+        )
+
+    def _sample(self, grids: list[Grid]) -> pl.DataFrame:
+        """Prompts of each series at evenly spaced ranks: all of them where they are few."""
+        counted = pl.concat(self._prompts).group_by(*LABELS, "tokens").sum().sort("tokens")
+        frames = []
+        for grid in grids:
+            own = counted.filter(
+                *(pl.col(label).eq_missing(pl.lit(grid.identity[label])) for label in LABELS)
+            )
+            upto = own["requests"].cum_sum().to_numpy()
+            kept = min(SAMPLE, int(upto[-1]))
+            ranks = np.searchsorted(upto, (np.arange(kept) + 0.5) / kept * upto[-1])
+            frames.append(
+                pl.DataFrame({"tokens": own["tokens"].cast(pl.Float64).gather(ranks)}).select(
+                    pl.lit(grid.identity["name"]).alias("series"),
+                    pl.lit("input_tokens").alias("field"),
+                    "tokens",
+                )
+            )
+        return pl.concat(frames)

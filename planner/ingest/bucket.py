@@ -1,0 +1,207 @@
+"""Files in a bucket of an S3-compatible store, within limits: listed, and copied one at a time.
+
+Requests go to the listed address and nowhere else: the bucket is named in the path, never in the
+host, no redirect and no proxy is followed, and no credentials but those that are given are sought.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from planner.errors import SourceError
+from planner.ingest.prometheus.address import Address, address_of
+
+try:
+    import botocore.session
+    from botocore import UNSIGNED
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+    from botocore.httpsession import where as trusted_by_default
+    from botocore.parsers import ResponseParserError
+except ModuleNotFoundError:  # 31 MB, so only for who reads a bucket
+    botocore = None
+
+CONNECT_S, READ_S = 10.0, 60.0
+MOST_LISTED = 100_000  # objects: as many as a hundred answers name
+CHUNK = 1 << 20
+ELSEWHERE = {"PermanentRedirect", "AuthorizationHeaderMalformed", "301", "307"}
+REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "403"}
+
+
+class NotCopied(SourceError):
+    """One object that cannot be had, while others may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Credentials; of a bucket that everybody may read they are empty."""
+
+    access: str = ""
+    secret: str = ""
+    session: str = ""
+
+    def __repr__(self) -> str:
+        return "Keys(...)"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    key: str
+    bytes: int
+    etag: str  # another where it was written anew
+
+
+def address_in(url: str, bucket: str, prefix: str) -> Address:
+    """Where the objects lie, as an allow-list names it: server, bucket, prefix."""
+    return address_of("/".join([url.rstrip("/"), bucket, *([prefix] if prefix else [])]))
+
+
+class Bucket:
+    """Every expected failure is a SourceError of one sentence."""
+
+    def __init__(
+        self,
+        url: str,
+        bucket: str,
+        prefix: str,
+        *,
+        signing_region: str,
+        keys: Keys,
+        ca_file: str = "",
+        read_s: float = READ_S,
+    ) -> None:
+        if botocore is None:
+            raise SourceError(
+                "Reading a bucket needs a library: "
+                ".venv/bin/python -m pip install -r requirements-bucket.txt -c constraints.txt"
+            )
+        self._server, self._bucket = address_of(url), bucket
+        self._origin = urlsplit(self._server.url)[:2]
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._trusted = _bundle(ca_file) if ca_file else None
+        config = {
+            "connect_timeout": CONNECT_S,
+            "read_timeout": read_s,
+            "proxies": {},
+            "retries": {"total_max_attempts": 1},  # it is tried again at its next time
+            "s3": {"addressing_style": "path"},
+            "request_checksum_calculation": "when_required",
+            "response_checksum_validation": "when_required",
+        }
+        if not keys.access:
+            config["signature_version"] = UNSIGNED
+        self._client = botocore.session.Session().create_client(
+            "s3",
+            region_name=signing_region,
+            endpoint_url=self._server.url,
+            verify=self._trusted.name if self._trusted else None,
+            aws_access_key_id=keys.access or None,
+            aws_secret_access_key=keys.secret or None,
+            aws_session_token=keys.session or None,
+            config=Config(**config),
+        )
+        self._client.meta.events.register_first("before-send.s3", self._stay)
+
+    def objects(self) -> list[StoredObject]:
+        """All below the prefix, by key."""
+        found: list[StoredObject] = []
+        with self._told():
+            pages = self._client.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
+                found += [
+                    StoredObject(str(one["Key"]), int(one["Size"]), str(one.get("ETag", "")))
+                    for one in page.get("Contents", ())
+                ]
+                if len(found) > MOST_LISTED:
+                    raise SourceError(
+                        f"prefix: {self._bucket} holds more than {MOST_LISTED:,} objects there; "
+                        "name a narrower prefix."
+                    )
+        return found
+
+    def copy(self, key: str, path: Path, most_bytes: int) -> None:
+        """Raises NotCopied where this one is refused or larger."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._told(key), path.open("wb") as out:
+            answer = self._client.get_object(Bucket=self._bucket, Key=key)
+            size = int(answer.get("ContentLength", 0))
+            with answer["Body"] as body:
+                while size <= most_bytes and (chunk := body.read(CHUNK)):
+                    out.write(chunk)
+                    size = max(size, out.tell())
+        if size > most_bytes:
+            raise NotCopied(
+                f"{key[:200]!a} is larger than the {most_bytes / 1e9:g} GB that a file may have; "
+                "split it, or compress it."
+            )
+
+    def _stay(self, request: Any, **_: Any) -> None:
+        """Whatever the library makes of an answer, it is sent nowhere else. After a redirect it
+        asks by HEAD where the bucket is, and where that is one too, without end."""
+        asked = urlsplit(request.url)
+        if (asked.scheme, asked.netloc) != self._origin or request.method != "GET":
+            raise _Elsewhere(self._moved())
+
+    def _moved(self) -> str:
+        return (
+            f"{self._bucket} lies elsewhere than at {self._server.url}; give the server of its "
+            "region, and signing_region."
+        )
+
+    @contextmanager
+    def _told(self, key: str = "") -> Iterator[None]:
+        try:
+            yield
+        except _Elsewhere as problem:
+            raise SourceError(str(problem)) from None
+        except ParamValidationError:
+            raise SourceError(f"bucket: {self._bucket} is no name of a bucket; check it.") from None
+        except ClientError as problem:
+            code = str(problem.response.get("Error", {}).get("Code", ""))
+            if key and code not in ELSEWHERE:
+                raise NotCopied(
+                    f"{self._server.host} does not give {key[:200]!a} ({code[:80]}); check its "
+                    "class of storage, and whether the credentials may get it."
+                ) from None
+            raise SourceError(self._words(code)) from None
+        except (BotoCoreError, ResponseParserError, OSError) as problem:
+            raise SourceError(
+                f"{self._server.host}:{self._server.port} did not answer as an S3 store does "
+                f"({type(problem).__name__}); check url, and whether it is up."
+            ) from None
+
+    def _words(self, code: str) -> str:
+        if code in ELSEWHERE:
+            return self._moved()
+        if code == "NoSuchBucket":
+            return f"bucket: {self._server.host} has no bucket {self._bucket}; check the name."
+        if code in REFUSED:
+            return (
+                f"{self._server.host} refuses to have {self._bucket} read ({code}); check the "
+                "credentials, which may list the bucket and get its objects."
+            )
+        return f"{self._server.host} answered {code[:80]!a} to a request for {self._bucket}."
+
+
+class _Elsewhere(Exception):
+    """A request that would have left the listed address."""
+
+
+def _bundle(ca_file: str) -> Any:
+    """A file of the usual authorities and the operator's, gone with who holds it."""
+    try:
+        own = Path(ca_file).read_text()
+    except (OSError, UnicodeDecodeError):
+        raise SourceError(
+            f"HEADROOM_SOURCES_CA: {ca_file} is no readable file of certificates (PEM)."
+        ) from None
+    together = tempfile.NamedTemporaryFile("w", suffix=".pem")  # noqa: SIM115
+    together.write(f"{Path(trusted_by_default()).read_text()}\n{own}\n")
+    together.flush()
+    return together

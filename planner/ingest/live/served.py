@@ -1,0 +1,75 @@
+"""What live sources say of the speed of replicas: mean time between tokens beside the load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from simulation.arrays import FloatArray
+
+MOST = 2000  # stretches of a series; the filter takes them one after the other
+NEEDED = ("requests", "input_tokens", "output_tokens", "running", "replicas", "tbt_mean_s")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """One model in one region, by stretches of time; arrays ``[stretches]``."""
+
+    model: str  # "" where nothing says it, as the region
+    region: str
+    at_s: FloatArray  # when each begins, epoch seconds
+    running: FloatArray  # requests in the batch of a replica, mean over time
+    requests_per_s: FloatArray  # of a replica
+    input_tokens: FloatArray  # of a request, mean
+    output_tokens: FloatArray
+    tbt_s: FloatArray  # mean over tokens
+
+    def of(self, model: str, region: str) -> Served:
+        return replace(self, model=model, region=region)
+
+
+def served_of(bins: pl.DataFrame, bin_s: int) -> list[Served]:
+    """Of the bins (planner.ingest.live.samples) in which all that it takes is known; tiers of one
+    model and region go by the same replicas."""
+    told = bins.filter(
+        pl.all_horizontal(pl.col(name).fill_nan(None).is_not_null() for name in NEEDED)
+        & (pl.col("requests") > 0)
+        & (pl.col("output_tokens") > 0)
+        & (pl.col("replicas") > 0)
+        & (pl.col("tbt_mean_s") > 0)
+    )
+    found = []
+    for (model, region), rows in told.group_by("model", "region", maintain_order=True):
+        step = bin_s * -(-rows["bin_start"].n_unique() // MOST)
+        tokens = pl.col("output_tokens")
+        each = (
+            rows.group_by("bin_start")
+            .agg(
+                pl.col("requests", "input_tokens", "output_tokens", "running").sum(),
+                pl.col("replicas").max(),
+                (pl.col("tbt_mean_s") * tokens).sum() / tokens.sum(),
+            )
+            .group_by(pl.col("bin_start") // step * step)
+            .agg(
+                (pl.col("requests", "running") / pl.col("replicas")).mean(),
+                (
+                    pl.col("input_tokens", "output_tokens").sum() / pl.col("requests").sum()
+                ).name.suffix("_each"),
+                (pl.col("tbt_mean_s") * tokens).sum() / tokens.sum(),
+            )
+            .sort("bin_start")
+        )
+        found.append(
+            Served(
+                str(model),
+                str(region),
+                each["bin_start"].to_numpy().astype(float),
+                each["running"].to_numpy(),
+                each["requests"].to_numpy() / bin_s,
+                each["input_tokens_each"].to_numpy(),
+                each["output_tokens_each"].to_numpy(),
+                each["tbt_mean_s"].to_numpy(),
+            )
+        )
+    return found

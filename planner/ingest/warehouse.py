@@ -1,0 +1,142 @@
+"""Traces too large to be copied, aggregated where they lie; only sums and counts come back.
+
+One set of expressions (Ibis) for every engine: DuckDB, which is embedded and reads files beyond
+memory, and Spark. All amounts are whole numbers, so that engines agree to the last one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from planner.errors import IngestError
+from planner.ingest.names import SYNONYMS
+from planner.ingest.options import LABELS, MAX_TOKENS
+
+try:
+    import ibis
+except ModuleNotFoundError:  # an engine is a heavy thing to carry for those who do not need one
+    ibis = None
+
+NEEDED = ("arrival", "input_tokens", "output_tokens")
+ENGINES = ("duckdb", "spark")
+DEMAND_ROWS = 20_000_000  # bins of all series: more are no summary
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """What came back of a trace."""
+
+    demand: pl.DataFrame  # bin_start, labels, requests, input_tokens, output_tokens; by time
+    lengths: pl.DataFrame  # of (input or output), tokens, requests: every length counted
+    rows: int
+    left_out: int  # without a time, or with tokens that are none
+
+
+def connect(engine: str) -> Any:
+    """An engine on this machine; Spark by what ``SPARK_*`` and its own configuration say."""
+    if ibis is None:
+        raise IngestError(
+            "Aggregating traces where they lie needs an engine: "
+            ".venv/bin/python -m pip install -r requirements-warehouse.txt"
+        )
+    if engine == "duckdb":
+        return ibis.duckdb.connect()
+    return ibis.pyspark.connect()
+
+
+def table_of(backend: Any, source: str) -> Any:
+    """Parquet or CSV files by path or pattern, else a table that the engine knows by name."""
+    name = re.sub(r"\.(gz|zst)$", "", source.lower())
+    if name.endswith(".parquet"):
+        return backend.read_parquet(source)
+    if name.endswith(".csv"):
+        return backend.read_csv(source)
+    return backend.table(source)
+
+
+def columns_of(table: Any, said: Mapping[str, str]) -> dict[str, str]:
+    """The column of each field, as it is ``said`` or by a well-known name."""
+    plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in table.columns}
+    found = {}
+    for field in (*NEEDED, *LABELS):
+        if field in said:
+            if said[field] not in table.columns:
+                raise IngestError(
+                    f"--map {field}={said[field]}: there is no such column; there are "
+                    f"{', '.join(table.columns)}."
+                )
+            found[field] = said[field]
+            continue
+        known = next((plain[name] for name in SYNONYMS[field] if name in plain), None)
+        if known is not None:
+            found[field] = known
+        elif field in NEEDED:
+            raise IngestError(
+                f"No column is known as {field}: say which with --map {field}=COLUMN; there are "
+                f"{', '.join(table.columns)}."
+            )
+    return found
+
+
+def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
+    """Demand by bins of ``bin_s`` seconds and by label, and how often each length came."""
+    rows = _rows(table, columns, bin_s)
+    good = rows.filter(
+        rows.bin.notnull()
+        & rows.input_tokens.between(1, MAX_TOKENS)
+        & rows.output_tokens.between(1, MAX_TOKENS)
+    )
+    labels = [label for label in LABELS if label in columns]
+    by = good.group_by(["bin", *labels]).aggregate(
+        requests=good.count(),
+        input_tokens=good.input_tokens.sum(),
+        output_tokens=good.output_tokens.sum(),
+    )
+    demand = _here(by.limit(DEMAND_ROWS + 1)).sort("bin", *labels)
+    if len(demand) > DEMAND_ROWS:
+        raise IngestError(
+            f"The demand has over {DEMAND_ROWS:,} rows: choose wider bins (--bin), or fewer labels."
+        )
+    lengths = pl.concat([_lengths(good, of) for of in ("input", "output")])
+    taken = int(demand["requests"].sum())
+    total = int(rows.count().to_pyarrow().as_py())
+    if not taken:
+        raise IngestError(
+            f"None of {total:,} rows is a request: each needs a time, and tokens of 1 to "
+            f"{MAX_TOKENS:,} in {columns['input_tokens']} and {columns['output_tokens']}. A file "
+            "of amounts per bin is for bin/manage ingest as it is."
+        )
+    moments = pl.from_epoch(demand["bin"], time_unit="s").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
+    demand = demand.select(moments.alias("bin_start"), pl.exclude("bin"))
+    return Aggregated(demand, lengths, total, total - taken)
+
+
+def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:
+    """Bins by the start of each in epoch seconds, labels and tokens; null where there is none."""
+    at = table[columns["arrival"]]
+    if at.type().is_timestamp():
+        at = at.epoch_seconds()
+    elif not at.type().is_numeric():
+        at = at.cast("timestamp").epoch_seconds()
+    bins = (at / bin_s).floor().cast("int64") * bin_s
+    tokens = {name: table[columns[name]].cast("int64") for name in NEEDED[1:]}
+    labels = {name: table[columns[name]].cast("string") for name in LABELS if name in columns}
+    return table.select(bin=bins, **tokens, **labels)
+
+
+def _lengths(rows: Any, of: str) -> pl.DataFrame:
+    counted = rows.group_by(tokens=rows[f"{of}_tokens"]).aggregate(requests=rows.count())
+    found = _here(counted).sort("tokens")
+    return found.select(pl.lit(of).alias("of"), "tokens", "requests")
+
+
+def _here(expression: Any) -> pl.DataFrame:
+    """Whole numbers and words, whatever the engine calls them."""
+    frame = pl.DataFrame(expression.to_pyarrow())
+    whole = [name for name, kind in frame.schema.items() if kind.is_numeric()]
+    return frame.with_columns(pl.col(whole).cast(pl.Int64))

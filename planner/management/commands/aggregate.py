@@ -1,0 +1,64 @@
+"""bin/manage aggregate: demand and lengths of a trace that stays where it lies."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from planner.errors import IngestError
+from planner.ingest import warehouse
+from planner.ingest.options import column_mapping
+from planner.management.base import HeadroomCommand
+
+
+class Command(HeadroomCommand):
+    help = "Aggregate a trace too large to copy where it lies: its demand by bins, its lengths."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("source", help="Parquet or CSV files (a path or pattern), or a table")
+        parser.add_argument("--engine", choices=("duckdb", "spark"), default="duckdb")
+        parser.add_argument("--bin", type=int, default=60, help="width of the bins, s (60)")
+        parser.add_argument(
+            "--map", action="append", default=[], metavar="field=column", help="e.g. arrival=ts"
+        )
+        parser.add_argument("--out", type=Path, default=Path("."), help="folder for both files")
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        if not 1 <= options["bin"] <= 86_400:
+            raise IngestError("--bin must be 1 to 86,400 s.")
+        said = column_mapping(options["map"], "--map ")
+        try:
+            table = warehouse.table_of(warehouse.connect(options["engine"]), options["source"])
+            columns = warehouse.columns_of(table, said)
+            found = warehouse.aggregate(table, columns, options["bin"])
+        except IngestError:
+            raise
+        except Exception as problem:  # each engine has exceptions of its own
+            first = str(problem).strip().split("\n", 1)[0][:300]
+            raise IngestError(
+                f"{options['source']}: {options['engine']} could not read it ({first})."
+            ) from problem
+        options["out"].mkdir(parents=True, exist_ok=True)
+        paths = {name: options["out"] / f"{name}.csv" for name in ("demand", "lengths")}
+        found.demand.write_csv(paths["demand"])
+        found.lengths.write_csv(paths["lengths"])
+        sums = found.demand.select("requests", "input_tokens", "output_tokens").sum().row(0)
+        return {
+            "rows": found.rows,
+            "left_out": found.left_out,
+            **dict(zip(("requests", "input_tokens", "output_tokens"), sums, strict=True)),
+            "bins": len(found.demand),
+            "bin_s": options["bin"],
+            "columns": columns,
+            **{name: str(path) for name, path in paths.items()},
+        }
+
+    def words(self, answer: dict[str, Any]) -> str:
+        return (
+            f"{answer['requests']:,} requests of {answer['rows']:,} rows in {answer['bins']:,} "
+            f"rows of demand by {answer['bin_s']} s: {answer['demand']} (bin/manage ingest takes "
+            f"it), lengths: {answer['lengths']}.\n"
+            f"{answer['left_out']:,} rows left out, without a time or with tokens that are none."
+        )

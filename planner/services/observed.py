@@ -1,0 +1,70 @@
+"""What a plan in force asks for, and what the live sources of its scenario saw."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars as pl
+
+from planner.exports.in_force import desired
+from planner.ingest.live.served import Served, served_of
+from planner.models import PlanInForce, Run, Source, Trace
+from planner.scenario import document as text
+from planner.services.sources import current_trace, series
+from planner.studies.aftermath.values import HeldPool
+
+LOOK = timedelta(minutes=15)  # how often what is held is read off a plan
+
+
+def living(name: str) -> str:
+    """The trace that goes on: of one that holds what a live source knew at a moment, the source's
+    own."""
+    trace = Trace.objects.filter(name=name).first()
+    if trace is None or not trace.sha256 or not trace.file_name.startswith("live source "):
+        return name
+    source = Source.objects.filter(name=trace.file_name.removeprefix("live source ")).first()
+    return current_trace(source).name if source else name
+
+
+def held_of(plan: PlanInForce, begins: datetime, ends: datetime) -> list[HeldPool]:
+    """What it asked for, read off as clusters do."""
+    moments = [begins + n * LOOK for n in range(max(1, int((ends - begins) / LOOK)))]
+    asked = np.array(
+        [[one.replicas or 0 for one in desired(plan, moment)] for moment in moments], np.int64
+    )
+    times = np.array([moment.timestamp() for moment in moments])
+    return [
+        HeldPool(
+            pool["model"],
+            pool["region"],
+            pool["gpu"],
+            pool.get("gpus"),
+            pool["role"],
+            pool.get("market"),
+            pool.get("arrangement"),
+            times,
+            asked[:, p],
+        )
+        for p, pool in enumerate(plan.pools)
+    ]
+
+
+def seen_of(run: Run, begins: datetime, ends: datetime, only: Source | None = None) -> list[Served]:
+    """What its live sources saw of the replicas' speed, by the scenario's names; ``only`` of
+    one of them."""
+    found: dict[tuple[str, str, str], Served] = {}
+    for entry in text.outline(run.document)["traffic"]["sources"]:
+        trace = Trace.objects.filter(name=living(entry.get("trace") or "")).first()
+        source = Source.objects.filter(trace=trace).first() if trace else None
+        if source is None or only not in (None, source):
+            continue
+        bins = series(source).bins(ends.timestamp(), begins.timestamp())
+        if entry.get("series"):
+            bins = bins.filter(pl.col("model") == entry["series"])
+        places = list(entry.get("regions") or ())
+        for one in served_of(bins, source.bin_s):
+            region = one.region or (places[0] if len(places) == 1 else "")
+            named = one.of(entry.get("model") or one.model, region)
+            found.setdefault((source.name, one.model, named.region), named)
+    return list(found.values())

@@ -1,0 +1,135 @@
+"""Whether replicas are as fast as their profiles say: what live sources saw, taken in by the Kalman
+filter (simulation.performance.fitting.kalman)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from planner.ingest.live.served import Served
+from planner.scenario.build import Hardware, build_hardware
+from planner.scenario.known import Known
+from planner.scenario.schema import Scenario
+from planner.studies.aftermath.drift import speed_drift
+from planner.studies.aftermath.held import held_counts
+from planner.studies.aftermath.values import HeldPool, SpeedDrift
+from planner.studies.replicas import replica_of
+from simulation.arrays import FloatArray, IntArray
+from simulation.performance.fitting.kalman import Observations
+from simulation.performance.linear import LinearProfile
+from simulation.performance.profile import Profile, iteration_s
+
+LEAST = 12  # stretches: of fewer nothing is said (assumed)
+TINY_S = 1e-9  # the filter goes by logarithms
+
+
+def speed_drifts(
+    hardware: Hardware, held: IntArray, served: Sequence[Served]
+) -> tuple[tuple[SpeedDrift, ...], tuple[str, ...]]:
+    """Of what was observed where one kind of replica was ``held [steps, pools]``, and a note where
+    its metrics do not tell whose speed it is."""
+    found, notes = [], []
+    for one in served:
+        here = [
+            (m, g)
+            for (m, r, g), counts in zip(hardware.pool_index, held.T, strict=True)
+            if counts.any()
+            and replica_of(hardware, m, g).model == one.model
+            and hardware.regions[r].name == one.region
+        ]
+        if len(here) != 1 or replica_of(hardware, *here[0]).role != "mixed":
+            notes.append(
+                f"The speed of {one.model} in {one.region} is not known: what was observed does "
+                f"not tell its {len(here)} kinds of replica apart."
+                if len(here) > 1
+                else f"The speed of {one.model or 'a model'} in {one.region or 'a region'} was "
+                "observed, and the plan held no replicas of it that prefill and decode."
+            )
+        elif one.at_s.size >= LEAST:
+            drift = _drift(hardware.profiles[here[0]], one)
+            found.append(replace(drift, region=one.region))
+    return tuple(found), tuple(notes)
+
+
+def speeds_now(
+    scenario: Scenario,
+    known: Known,
+    held: Sequence[HeldPool],
+    served: Sequence[Served],
+    start_s: float,
+    end_s: float,
+) -> tuple[SpeedDrift, ...]:
+    """The same of a plan whose time is not over, from its start (epoch seconds) to what is known
+    by now. Raises ScenarioError where a pool that is held is none of the scenario's."""
+    hardware = build_hardware(scenario, known, spot=True)
+    _, counts = held_counts(hardware, held, start_s, end_s)
+    return speed_drifts(hardware, counts, served)[0]
+
+
+def _drift(profile: Profile, one: Served) -> SpeedDrift:
+    seen = observations_of(profile, one)
+    if isinstance(profile, LinearProfile) and profile.beta_s > 0 and profile.delta_s > 0:
+        return speed_drift(profile, seen)
+    # Of another kind a line stands for it, and observations are what they would be if it were so.
+    straight = _straight(profile, one, seen)
+    line = straight.alpha_s + straight.beta_s * seen.decodes
+    line = line + straight.delta_s * seen.prefill_tokens
+    said = _seconds(profile, one, seen.decodes, seen.prefill_tokens, seen.share)
+    seconds = seen.seconds * line / said
+    return speed_drift(straight, replace(seen, seconds=seconds))
+
+
+def observations_of(profile: Profile, one: Served) -> Observations:
+    """Mean iterations as tokens see them. Under Poisson arrivals a token finds beside its own as
+    many sequences as run on average (they are decoded together, evenly over replicas: assumed);
+    prompts that come in an iteration's time are prefilled by the next, in pieces as the profile
+    has them."""
+    prompts = one.requests_per_s * one.tbt_s
+    pieces = np.ceil(one.input_tokens / profile.max_batch_tokens)
+    return Observations(
+        at_s=one.at_s,
+        decodes=np.minimum(1.0 + one.running, float(profile.max_batch)),
+        prefill_tokens=prompts * one.input_tokens,
+        seconds=one.tbt_s,
+        prefills=np.minimum(1.0, prompts * pieces),
+    )
+
+
+def _straight(profile: Profile, one: Served, seen: Observations) -> LinearProfile:
+    """A line through what the profile says at one sequence and at the mean load."""
+    few = np.ones(1)
+    b, p, share = (
+        each.mean(keepdims=True) for each in (seen.decodes, seen.prefill_tokens, seen.share)
+    )
+    mean = replace(
+        one,
+        **{
+            name: getattr(one, name).mean(keepdims=True)
+            for name in ("input_tokens", "output_tokens")
+        },
+    )
+    alone, many, both = (
+        float(_seconds(profile, mean, *load)[0])
+        for load in ((few, 0 * p, 0 * p), (b, 0 * p, 0 * p), (b, p, share))
+    )
+    beta = max((many - alone) / max(float(b[0]) - 1, 1.0), TINY_S)
+    delta = max((both - many) / max(float(p[0]), TINY_S), TINY_S)
+    alpha = max(alone - beta, TINY_S)
+    return LinearProfile(
+        profile.model, profile.gpu, profile.tp, alpha, beta, alpha, delta,
+        profile.max_batch, profile.max_batch_tokens, profile.kv_capacity_tokens,
+        profile.provenance,
+    )  # fmt: skip
+
+
+def _seconds(
+    profile: Profile, one: Served, b: FloatArray, p: FloatArray, share: FloatArray
+) -> FloatArray:
+    """As the profile says, sequences halfway through their answers; the mean of iterations of
+    which ``share`` prefill, ``p`` tokens on average over all of them."""
+    context = b * (one.input_tokens + one.output_tokens / 2)
+    each = p / np.where(share > 0, share, 1.0)
+    both = iteration_s(profile, b, context, each, each * one.input_tokens / 2)
+    return share * both + (1 - share) * iteration_s(profile, b, context, 0 * p, 0 * p)

@@ -1,0 +1,148 @@
+"""A bucket that files are dropped into: a real S3-compatible server, asked as any other is."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from planner.errors import SourceError
+from planner.models import Source
+from planner.services import source_files
+from planner.services.source_reading import source_preview, source_read
+from planner.services.sources import current_trace, series, source_create
+from tests.planner.services.test_source_reading import requests_csv
+
+LACKING = "no S3-compatible server here: pip install -r requirements-dev.txt -c constraints.txt"
+boto3 = pytest.importorskip("boto3", reason=LACKING)
+pytest.importorskip("flask_cors", reason=LACKING)
+moto_server = pytest.importorskip("moto.server", reason=LACKING)
+KEYS = {
+    "access_key_env": "HEADROOM_SOURCE_KEY",
+    "secret_key_env": "HEADROOM_SOURCE_SECRET",
+}
+
+
+@pytest.fixture
+def put(settings, monkeypatch):
+    """Put an object, by key and bytes, into the bucket ``logs`` of a store on this machine."""
+    server = moto_server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    url = f"http://{host}:{port}"
+    settings.HEADROOM_SOURCES = [f"{url}/logs"]
+    monkeypatch.setenv("HEADROOM_SOURCE_KEY", "key")
+    monkeypatch.setenv("HEADROOM_SOURCE_SECRET", "secret")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # of the environment: not used
+    store = boto3.client(
+        "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="key",
+        aws_secret_access_key="secret", config=boto3.session.Config(proxies={}),
+    )  # fmt: skip
+    store.create_bucket(Bucket="logs")
+
+    def put(key: str, body: bytes) -> None:
+        store.put_object(Bucket="logs", Key=key, Body=body)
+
+    put.url = url  # type: ignore[attr-defined]
+    yield put
+    server.stop()
+
+
+def test_a_bucket_that_files_are_dropped_into(planner, settings, put, monkeypatch):
+    said = {"url": put.url, "bucket": "logs", "prefix": "prod/", **KEYS}
+    put("prod/a/1.csv", requests_csv(0, 1000).encode())
+    put("prod/b/2.csv.gz", gzip.compress(requests_csv(1000, 3000).encode()))
+    put("prod/", b"")
+    put("prod/.still", b"x")
+    put("prod-of-others/3.csv", requests_csv(9000, 9900).encode())
+    seen = source_preview(user=planner, kind="bucket", given=said)
+    assert seen.files == ("a/1.csv", "b/2.csv.gz")
+    monkeypatch.setattr(source_files, "MOST_FILES", 1)  # at a time: the rest at the next
+    source = source_create(owner=planner, name="logs", kind="bucket", settings=said, bin_s=300)
+    read = lambda: source_read(source_id=source.pk, only_due=False)  # noqa: E731
+    assert read().readings.count() == 1
+    assert read().state == Source.State.READ and source.readings.count() == 2
+    bins = series(source).read().bins
+    assert bins["requests"].to_list() == [None, *[15.0] * 8, None]  # as of a folder
+    assert current_trace(source).requests == 120
+    monkeypatch.setattr(source_files, "MOST_FILES", 1000)
+    assert read().readings.count() == 2  # each once
+    put("prod/c/again.csv", requests_csv(0, 1000).encode())  # the same bytes
+    put("prod/no.csv", b"no,such\n1,2\n")
+    put("prod/z.csv", requests_csv(6000, 6900).encode())
+    settings.HEADROOM_MAX_UPLOAD_BYTES = len(requests_csv(0, 1000))
+    put("prod/large.csv", b"a" * 100_000)
+    for _ in range(2):  # told once
+        after = read()
+    assert after.problem.startswith("Refused: large.csv; ")
+    told = dict(after.readings.exclude(problem="").exclude(what="").values_list("what", "problem"))
+    assert set(told) == {"no.csv", "large.csv"} and "is larger than the" in told["large.csv"]
+    assert after.readings.filter(what="z.csv", problem="").exists()
+    kept = list(series(source).folder.iterdir())
+    assert all(path.suffix == ".parquet" for path in kept), kept  # no copy stays behind
+
+
+def test_what_a_bucket_may_not_be(planner, settings, put, monkeypatch):
+    def refused(**changes: object) -> str:
+        said = {"url": put.url, "bucket": "logs", **KEYS, **changes}
+        with pytest.raises(SourceError) as problem:
+            source_preview(user=planner, kind="bucket", given=said)
+        return str(problem.value)
+
+    assert "adds it to HEADROOM_SOURCES" in refused(bucket="others")
+    assert "adds it to HEADROOM_SOURCES" in refused(url="http://127.0.0.1:1")
+    assert refused(bucket="No_Name").startswith("bucket: ")
+    assert refused(prefix="a/../b").startswith("url: ")
+    assert refused(access_key_env="AWS_SECRET_ACCESS_KEY").startswith("access_key_env: ")
+    assert refused(secret_key_env=None).startswith("secret_key_env: access_key_env is given")
+    settings.HEADROOM_SOURCES = [put.url]
+    assert "has no bucket others" in refused(bucket="others")
+    monkeypatch.delenv("HEADROOM_SOURCE_KEY")
+    assert "nothing usable in HEADROOM_SOURCE_KEY" in refused()
+
+
+def test_a_store_cannot_send_the_request_elsewhere(planner, settings, monkeypatch):
+    """Neither by a redirect nor by naming another region, and what it says is one sentence."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            status, headers, body = answers[0]
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            """Tests are quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    settings.HEADROOM_SOURCES = [url]
+    fault = b"<Error><Code>%s</Code><Message>m</Message></Error>"
+    region = {"x-amz-bucket-region": "eu-west-1"}
+    try:
+        for answer, words in (
+            ((301, {**region, "Location": "http://127.0.0.1:9/"}, b""), "lies elsewhere than"),
+            ((307, {"Location": "http://127.0.0.1:9/"}, b""), "lies elsewhere than"),
+            ((400, region, fault % b"AuthorizationHeaderMalformed"), "lies elsewhere than"),
+            ((403, {}, fault % b"AccessDenied"), "refuses to have logs read (AccessDenied)"),
+            ((200, {}, b"<html>hello"), "answered '500'"),  # as the library has it
+            ((500, {}, fault % b"InternalError"), "answered 'InternalError'"),
+        ):
+            answers = [answer]
+            with pytest.raises(SourceError, match=r"127\.0\.0\.1") as problem:
+                source_preview(user=planner, kind="bucket", given={"url": url, "bucket": "logs"})
+            assert words in str(problem.value)
+        assert all(path.startswith("/logs?list") for path in asked) and len(asked) < 10
+    finally:
+        server.shutdown()
+        server.server_close()
