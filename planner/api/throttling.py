@@ -1,11 +1,12 @@
-"""Limits on guessing passwords."""
+"""Limits on guessing passwords, and on how much one person asks."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from rest_framework.request import Request
-from rest_framework.throttling import AnonRateThrottle, SimpleRateThrottle
+from rest_framework.throttling import AnonRateThrottle, SimpleRateThrottle, UserRateThrottle
 from rest_framework.views import APIView
 
 
@@ -25,3 +26,12 @@ class NameThrottle(SimpleRateThrottle):
         if not isinstance(name, str) or not name:
             return None
         return self.cache_format % {"scope": self.scope, "ident": name.casefold().encode().hex()}
+
+
+class PersonThrottle(UserRateThrottle):
+    """Of everybody who signed in, by all their tokens and sessions together."""
+
+    scope = "person"
+
+    def get_rate(self) -> str:
+        return f"{settings.HEADROOM_API_REQUESTS}/min"

@@ -38,6 +38,16 @@ def env_choice(name: str, choices: tuple[str, ...]) -> str:
     return value
 
 
+def compiled_folder(checkout: Path, data: Path) -> Path:
+    """Where the compiled simulator is kept: with the code that it was made of, so that another data
+    folder does not compile it anew; with the data where nothing may be written beside the code."""
+    var = checkout / "var"
+    with suppress(OSError):
+        var.mkdir(mode=0o700, exist_ok=True)
+    mine = var.is_dir() and var.stat().st_uid == os.geteuid() and os.access(var, os.W_OK | os.X_OK)
+    return (var if mine else data) / "numba"
+
+
 def memory_mb() -> int:
     """What this machine or container may hold, in MB."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -10,6 +10,7 @@ from csp.constants import NONE, SELF, UNSAFE_INLINE
 
 from planner.config.environment import (
     check_production,
+    compiled_folder,
     env_bool,
     env_choice,
     env_int,
@@ -18,6 +19,7 @@ from planner.config.environment import (
     secret_key,
     smtp_server,
 )
+from planner.identity_provider import identity_provider
 from planner.version import VERSION
 
 BASE_DIR = Path(__file__).resolve().parents[2]
@@ -34,7 +36,7 @@ HEADROOM_SOURCES_CA = os.environ.get("HEADROOM_SOURCES_CA", "")  # a file of fur
 HEADROOM_SOURCE_FOLDERS = env_list("HEADROOM_SOURCE_FOLDERS") or [str(HEADROOM_DATA_DIR / "inbox")]
 
 # Read by numba when it is first imported, which is always after these settings.
-os.environ.setdefault("NUMBA_CACHE_DIR", str(HEADROOM_DATA_DIR / "numba"))
+os.environ.setdefault("NUMBA_CACHE_DIR", str(compiled_folder(BASE_DIR, HEADROOM_DATA_DIR)))
 
 DEBUG = env_bool("HEADROOM_DEBUG")
 HTTPS = env_bool("HEADROOM_HTTPS")  # served through a proxy that ends TLS and sets X-Forwarded-*
@@ -66,6 +68,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "planner.web.refusals.RefusalsMiddleware",
     "planner.config.middleware.WorkspaceMiddleware",
     "planner.config.middleware.UploadLimitMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
@@ -129,16 +132,21 @@ LOGIN_URL = "web:login"
 LOGIN_REDIRECT_URL = "web:home"
 LOGOUT_REDIRECT_URL = "web:login"
 AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": f"django.contrib.auth.password_validation.{name}"}
-    for name in (
-        "UserAttributeSimilarityValidator",
-        "MinimumLengthValidator",
-        "CommonPasswordValidator",
-        "NumericPasswordValidator",
+    {"NAME": f"django.contrib.auth.password_validation.{name}", "OPTIONS": options}
+    for name, options in (
+        ("UserAttributeSimilarityValidator", {}),
+        ("MinimumLengthValidator", {"min_length": 12}),
+        ("CommonPasswordValidator", {}),
+        ("NumericPasswordValidator", {}),
     )
 ]
+HEADROOM_OIDC = identity_provider(  # None without HEADROOM_OIDC_ISSUER
+    hosts=env_list("HEADROOM_OIDC_HOSTS"),
+    second_factor=env_bool("HEADROOM_OIDC_SECOND_FACTOR"),
+)
+HEADROOM_REQUIRE_SECOND_FACTOR = env_bool("HEADROOM_REQUIRE_SECOND_FACTOR")  # of everybody
 SESSION_COOKIE_NAME = "headroom_session"
-SESSION_COOKIE_AGE = 14 * 24 * 3600  # s
+SESSION_COOKIE_AGE = env_int("HEADROOM_SESSION_HOURS", 12) * 3600  # s
 CSRF_COOKIE_NAME = "headroom_csrf"
 CSRF_COOKIE_HTTPONLY = False  # htmx sends the token from the cookie or the page
 
@@ -167,6 +175,7 @@ if HTTPS:
     # Whether other hosts of the domain speak HTTPS alone is not for this one to say.
     SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
     SESSION_COOKIE_SECURE = True
+    SESSION_COOKIE_NAME = f"__Host-{SESSION_COOKIE_NAME}"  # no other host of the domain sets it
     CSRF_COOKIE_SECURE = True
 
 # Telling people. Nothing is sent unless it is set, and webhooks go to these hosts alone.
@@ -216,6 +225,7 @@ WHITENOISE_USE_FINDERS = DEBUG
 
 # REST
 
+HEADROOM_API_REQUESTS = env_int("HEADROOM_API_REQUESTS", 1200)  # a minute, of one person
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "rest_framework.authentication.SessionAuthentication",

@@ -87,6 +87,12 @@ class User(AbstractUser):
             self.__dict__.pop(known, None)
 
     @property
+    def has_second_factor(self) -> bool:
+        """Whether a sign-in asks for a code."""
+        held = getattr(self, "second_factor", None)  # without one Django raises on access
+        return held is not None and held.confirmed_at is not None
+
+    @property
     def may_plan(self) -> bool:
         """Whether the user may upload traces, edit scenarios and start or cancel runs."""
         return self.is_superuser or self.role not in (None, self.Role.VIEWER)

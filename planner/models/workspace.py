@@ -40,6 +40,7 @@ class Workspace(models.Model):
     name = models.CharField(max_length=80, unique=True)  # for people
     slug = models.SlugField(max_length=40, unique=True)  # for addresses, headers and commands
     created_at = models.DateTimeField(auto_now_add=True)
+    second_factor = models.BooleanField(default=False)  # asked of everybody in it
 
     class Meta:
         ordering = ["pk"]

@@ -16,6 +16,7 @@ def people_list() -> QuerySet[User]:
     return (
         _members()  # type: ignore[no-redef]
         .annotate(runs=Count("run", filter=Q(run__workspace=here)))
+        .select_related("second_factor")
         .prefetch_related(held)
         .order_by("-is_active", "username")
     )

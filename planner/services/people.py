@@ -48,7 +48,7 @@ def invitation(*, by: User | None, person: User) -> str:
     Signed with the present password, so that it ends with its use or with any other change of it.
     """
     check_may_administer(by)
-    _check_theirs(by, person, "give a new password to")
+    check_theirs(by, person, "give a new password to")
     if not person.is_active:
         raise PlannerError(f"{person.username} is disabled; enable the account first.")
     return password_path(person)
@@ -72,7 +72,7 @@ def person_change(
     if role is not None:
         person.join(current_workspace(), _role(role))
     if active is not None:
-        _check_theirs(by, person, "end or give back the access of")
+        check_theirs(by, person, "end or give back the access of")
         person.is_active = active
         person.save(update_fields=["is_active"])
     if not admins_active().exists():
@@ -85,7 +85,7 @@ def person_change(
     return person
 
 
-def _check_theirs(by: User | None, person: User, what: str) -> None:
+def check_theirs(by: User | None, person: User, what: str) -> None:
     """An account that also works elsewhere is not for the admin of one workspace to take over."""
     if by is None or by.is_superuser:
         return

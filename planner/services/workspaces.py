@@ -18,7 +18,7 @@ def check_looks_after(by: User | None) -> None:
     """Raise NotAllowed for all but admins of the installation; the command line has no user and
     may."""
     if by is not None and not by.is_superuser:
-        raise NotAllowed("Only an admin of the installation may make and rename workspaces.")
+        raise NotAllowed("Only an admin of the installation may make, rename or remove one.")
 
 
 def workspace_add(*, by: User | None, name: str, slug: str = "") -> Workspace:
@@ -44,6 +44,20 @@ def workspace_rename(*, by: User | None, workspace: Workspace, name: str) -> Wor
     _saved(workspace)
     record("workspace.renamed", workspace, by=by)
     return workspace
+
+
+def workspace_rule(*, by: User | None, workspace: Workspace, second_factor: bool) -> Workspace:
+    """Whether a second factor is asked of everybody in it; its admins say so."""
+    if by is not None and not by.is_superuser and not _is_admin(by, workspace):
+        raise NotAllowed("Only an admin of the workspace may say what is asked of everybody in it.")
+    workspace.second_factor = second_factor
+    workspace.save(update_fields=["second_factor"])
+    record("workspace.second-factor", workspace, by=by, asked=second_factor)
+    return workspace
+
+
+def _is_admin(user: User, workspace: Workspace) -> bool:
+    return any(one.workspace_id == workspace.pk and one.role == Role.ADMIN for one in user.held)
 
 
 def person_join(*, by: User | None, name: str, role: str) -> User:

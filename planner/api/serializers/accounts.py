@@ -10,6 +10,12 @@ from planner.services.tokens import DAYS, LOGIN, MOST_DAYS
 class Login(StrictSerializer):
     username = serializers.CharField(max_length=150)
     password = serializers.CharField(max_length=4096, trim_whitespace=False)
+    code = serializers.CharField(
+        max_length=64,
+        default="",
+        trim_whitespace=False,
+        help_text="Of your second factor, if you have one.",
+    )
     name = serializers.CharField(max_length=60, default=LOGIN, help_text="What will use it.")
     scope = serializers.ChoiceField(choices=ApiToken.Scope.choices, default=ApiToken.Scope.ALL)
     workspace = serializers.CharField(
@@ -25,6 +31,28 @@ class TokenGiven(StrictSerializer):
 
     token = serializers.CharField(help_text="Shown once; only its hash is kept.")
     expires_at = serializers.DateTimeField()
+
+
+class FactorState(StrictSerializer):
+    on = serializers.BooleanField(help_text="A code is asked for at every log-in.")
+    needed = serializers.BooleanField(help_text="Asked of everybody in this workspace.")
+    recovery_left = serializers.IntegerField(help_text="Recovery codes that were not used.")
+
+
+class FactorBegun(StrictSerializer):
+    key = serializers.CharField(help_text="To type into an authenticator, base32.")
+    address = serializers.CharField(help_text="otpauth://, for a QR code.")
+
+
+class CodeGiven(StrictSerializer):
+    code = serializers.CharField(max_length=64, help_text="Of now; to end it, or a recovery code.")
+    on = serializers.BooleanField(default=True, help_text="False ends it.")
+
+
+class Recovery(StrictSerializer):
+    recovery = serializers.ListField(
+        child=serializers.CharField(), help_text="Each logs in once; shown once."
+    )
 
 
 class TokenItem(serializers.ModelSerializer[ApiToken]):

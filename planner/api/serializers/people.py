@@ -11,9 +11,11 @@ class Person(serializers.ModelSerializer[User]):
     role = serializers.ChoiceField(choices=User.Role.choices, help_text="In this workspace.")
     active = serializers.BooleanField(source="is_active", help_text="May sign in.")
 
+    second_factor = serializers.BooleanField(source="has_second_factor", read_only=True)
+
     class Meta:
         model = User
-        fields = ["id", "user", "role", "active", "last_login"]
+        fields = ["id", "user", "role", "active", "second_factor", "last_login"]
 
 
 class InviteRequest(StrictSerializer):
@@ -27,6 +29,9 @@ class InviteRequest(StrictSerializer):
 class PersonChange(StrictSerializer):
     role = serializers.ChoiceField(choices=User.Role.choices, required=False)
     active = serializers.BooleanField(required=False, help_text="May sign in.")
+    second_factor = serializers.ChoiceField(
+        choices=[False], required=False, help_text="False ends it, for who lost theirs."
+    )
 
 
 class Invitation(StrictSerializer):

@@ -9,7 +9,7 @@ from planner.models import Channel, Delivery, Event, Workspace
 class WorkspaceItem(serializers.ModelSerializer[Workspace]):
     class Meta:
         model = Workspace
-        fields = ["slug", "name", "created_at"]
+        fields = ["slug", "name", "second_factor", "created_at"]
 
 
 class WorkspaceRequest(StrictSerializer):
@@ -20,7 +20,19 @@ class WorkspaceRequest(StrictSerializer):
 
 
 class WorkspaceChange(StrictSerializer):
-    name = serializers.CharField(max_length=80)
+    name = serializers.CharField(max_length=80, required=False)
+    second_factor = serializers.BooleanField(
+        required=False, help_text="Asked of everybody in it; for its admins."
+    )
+
+
+class RemovalAsked(StrictSerializer):
+    confirm = serializers.CharField(max_length=40, help_text="Its slug, as you type it.")
+
+
+class WorkspaceRemoved(StrictSerializer):
+    rows = serializers.IntegerField(help_text="Of all tables.")
+    file = serializers.CharField(help_text="All of it, in `removed` of the data directory.")
 
 
 class ChannelItem(serializers.ModelSerializer[Channel]):

@@ -10,12 +10,21 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.parsers import BoundedJsonParser
 from planner.api.schema import JSON, operation
-from planner.api.serializers.accounts import Login, Me, TokenGiven, TokenItem
+from planner.api.serializers.accounts import (
+    CodeGiven,
+    FactorBegun,
+    FactorState,
+    Login,
+    Me,
+    Recovery,
+    TokenGiven,
+    TokenItem,
+)
 from planner.api.throttling import AddressThrottle, NameThrottle
 from planner.models import User
 from planner.models.workspace import within
 from planner.selectors.workspaces import workspace_for
-from planner.services import tokens
+from planner.services import second_factor, tokens
 
 
 class LoginView(ApiView):
@@ -39,6 +48,11 @@ class LoginView(ApiView):
         user = authenticate(request, **who)
         if not isinstance(user, User):
             raise exceptions.AuthenticationFailed("The user name or the password is wrong.")
+        code = sent.pop("code")
+        if second_factor.factor_of(user) is not None:
+            if not code:
+                raise exceptions.AuthenticationFailed("Send a code of your second factor: code.")
+            second_factor.factor_check(user=user, code=code)
         with within(workspace_for(user, sent.pop("workspace"))):
             made = tokens.token_make(user=user, **sent)
         given = {"token": made.key, "expires_at": made.token.expires_at}
@@ -50,6 +64,42 @@ class MeView(ApiView):
     def get(self, request: Request) -> Response:
         """Who you are and what you may do."""
         return Response(Me(self.user).data)
+
+
+class MyFactorView(ApiView):
+    needs_factor = False  # here one is set up
+
+    @operation({200: FactorState})
+    def get(self, request: Request) -> Response:
+        """Your second factor."""
+        held = second_factor.factor_of(self.user)
+        state = {
+            "on": held is not None,
+            "needed": second_factor.is_required(self.user),
+            "recovery_left": len(held.recovery) if held else 0,
+        }
+        return Response(FactorState(state).data)
+
+    @operation({201: FactorBegun}, 409, request=None)
+    def post(self, request: Request) -> Response:
+        """Begin a second factor; it counts once a code of it was PUT."""
+        begun = second_factor.factor_begin(user=self.user)
+        given = {"key": begun.key, "address": begun.address}
+        return Response(FactorBegun(given).data, status.HTTP_201_CREATED)
+
+    @operation({200: Recovery}, 400, 403, 409, 413, 415, request=CodeGiven)
+    def put(self, request: Request) -> Response:
+        """Confirm it with a first code, or end it with another.
+
+        Answers with the recovery codes, once; with none where it is ended.
+        """
+        sent = valid(CodeGiven(data=request.data))
+        codes: list[str] = []
+        if sent["on"]:
+            codes = second_factor.factor_confirm(user=self.user, code=sent["code"])
+        else:
+            second_factor.factor_end(user=self.user, code=sent["code"])
+        return Response(Recovery({"recovery": codes}).data)
 
 
 class MyTokenView(ApiView):

@@ -14,6 +14,7 @@ from planner.models import User
 from planner.selectors.people import people_list, person_get
 from planner.services import people, workspaces
 from planner.services.access import check_may_administer
+from planner.services.second_factor import factor_reset
 
 
 class PersonListView(ApiView, generics.ListAPIView[User]):
@@ -56,13 +57,17 @@ class PersonView(ApiView):
         examples={"End access": {"active": False}},
     )
     def patch(self, request: Request, name: str) -> Response:
-        """Give another role, end access or give it back; for admins.
+        """Give another role, end access or give it back, end a second factor; for admins.
 
         Who is disabled loses their token; what they made stays.
         """
         sent = valid(PersonChange(data=request.data))
         check_may_administer(self.user)
-        person = people.person_change(by=self.user, person=person_get(name), **sent)
+        person = person_get(name)
+        if sent.pop("second_factor", None) is False:
+            factor_reset(by=self.user, person=person)
+        if sent:
+            person = people.person_change(by=self.user, person=person, **sent)
         return Response(Person(person).data)
 
     @operation({204: OpenApiResponse(description="They no longer belong here.")}, 403, 404)

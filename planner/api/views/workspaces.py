@@ -1,14 +1,23 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
 from planner.api.schema import operation
-from planner.api.serializers.workspaces import WorkspaceChange, WorkspaceItem, WorkspaceRequest
+from planner.api.serializers.workspaces import (
+    RemovalAsked,
+    WorkspaceChange,
+    WorkspaceItem,
+    WorkspaceRemoved,
+    WorkspaceRequest,
+)
 from planner.selectors.workspaces import workspace_for
 from planner.services import workspaces
+from planner.services.workspace_removal import workspace_remove
 
 
 class WorkspacesView(ApiView):
@@ -35,8 +44,24 @@ class WorkspaceView(ApiView):
         request=WorkspaceChange, examples={"Another name": {"name": "Search and chat"}},
     )  # fmt: skip
     def patch(self, request: Request, slug: str) -> Response:
-        """Rename one; for admins of the installation. Its slug stays."""
+        """Rename one, for admins of the installation; ask for second factors, for its admins."""
         held = workspace_for(self.user, slug)
         sent = valid(WorkspaceChange(data=request.data))
-        changed = workspaces.workspace_rename(by=self.user, workspace=held, name=sent["name"])
-        return Response(WorkspaceItem(changed).data)
+        if "name" in sent:
+            held = workspaces.workspace_rename(by=self.user, workspace=held, name=sent["name"])
+        if (asked := sent.get("second_factor")) is not None:
+            held = workspaces.workspace_rule(by=self.user, workspace=held, second_factor=asked)
+        return Response(WorkspaceItem(held).data)
+
+    @operation({200: WorkspaceRemoved}, 400, 403, 404, 409, parameters=[RemovalAsked])
+    def delete(self, request: Request, slug: str) -> Response:
+        """Remove one with all that is in it; for admins of the installation.
+
+        Its rows and arrays are written to a file of the installation first. Accounts and the audit
+        log stay; `main` does too.
+        """
+        held = workspace_for(self.user, slug)
+        workspaces.check_looks_after(self.user)
+        sent = valid(RemovalAsked(data=request.query_params))
+        done = workspace_remove(by=self.user, workspace=held, confirm=sent["confirm"])
+        return Response(WorkspaceRemoved({"rows": done.rows, "file": Path(done.path).name}).data)

@@ -11,6 +11,8 @@ from planner.management.base import HeadroomCommand
 from planner.models import User
 from planner.selectors.people import people_list, person_get
 from planner.services import people, workspaces
+from planner.services.oidc import identity_link
+from planner.services.second_factor import factor_reset
 
 ACTIONS = {
     "add": "somebody new, with --role; gives the address where the password is chosen",
@@ -20,6 +22,8 @@ ACTIONS = {
     "leave": "let NAME go from the workspace; the account stays",
     "promote": "make NAME an admin of the installation, who makes workspaces",
     "demote": "make NAME no admin of the installation any more",
+    "end-factor": "end NAME's second factor, for who lost it and the recovery codes",
+    "link": "have NAME sign in by the identity provider, as its --subject",
     "disable": "end NAME's access; what NAME made stays",
     "enable": "give NAME access again",
     "list": "everybody",
@@ -35,6 +39,7 @@ class Command(HeadroomCommand):
         words = "; ".join(f"{action}: {does}" for action, does in ACTIONS.items())
         parser.add_argument("action", choices=list(ACTIONS), help=words)
         parser.add_argument("name", nargs="?", help="user name; for all but list")
+        parser.add_argument("--subject", default="", help="of link: what the provider calls sub")
         parser.add_argument("--role", help=f"one of {', '.join(User.Role.values)}")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -54,6 +59,12 @@ class Command(HeadroomCommand):
         person = person_get(name)
         if action == "leave":
             workspaces.person_leave(by=None, person=person)
+            return _said(person)
+        if action == "link":
+            identity_link(person=person, subject=options["subject"])
+            return _said(person)
+        if action == "end-factor":
+            factor_reset(by=None, person=person)
             return _said(person)
         if action in ("promote", "demote"):
             return _said(workspaces.installation_admin(person=person, on=action == "promote"))

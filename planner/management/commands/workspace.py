@@ -12,10 +12,14 @@ from planner.models import Workspace
 from planner.models.workspace import workspace_of
 from planner.selectors.workspaces import workspaces_list
 from planner.services import workspaces
+from planner.services.workspace_removal import workspace_remove
 
 ACTIONS = {
     "add": "a new one called NAME, with --slug for addresses and commands",
     "rename": "another --name for the one of slug NAME, which keeps its slug",
+    "remove": "the one of slug NAME with all that is in it, after writing it to a file; --confirm",
+    "ask-factor": "ask a second factor of everybody in the one of slug NAME",
+    "waive-factor": "ask for none there",
     "list": "all of them",
 }
 COLUMNS = {"workspace": "workspace", "name": "name", "people": "people", "runs": "runs"}
@@ -30,6 +34,7 @@ class Command(HeadroomCommand):
         parser.add_argument("action", choices=list(ACTIONS), help=words)
         parser.add_argument("which", nargs="?", metavar="NAME", help="for all but list")
         parser.add_argument("--slug", default="", help="left out, made of the name")
+        parser.add_argument("--confirm", default="", help="the slug once more, of remove")
         parser.add_argument("--name", default="", help="the new name, of rename")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -38,8 +43,16 @@ class Command(HeadroomCommand):
             return {"workspaces": [_said(one) for one in workspaces_list()]}
         if not which:
             raise PlannerError(f"workspace {action}: the name is missing; give it after {action}.")
+        if action == "remove":
+            held = workspace_of(which)
+            done = workspace_remove(by=None, workspace=held, confirm=options["confirm"])
+            return {"workspace": which, "name": held.name, "rows": done.rows, "path": done.path}
         if action == "add":
             made = workspaces.workspace_add(by=None, name=which, slug=options["slug"])
+        elif action in ("ask-factor", "waive-factor"):
+            made = workspaces.workspace_rule(
+                by=None, workspace=workspace_of(which), second_factor=action == "ask-factor"
+            )
         else:
             made = workspaces.workspace_rename(
                 by=None, workspace=workspace_of(which), name=options["name"]
@@ -49,6 +62,10 @@ class Command(HeadroomCommand):
     def words(self, answer: dict[str, Any]) -> str:
         if "workspaces" in answer:
             return "\n".join(listed(answer["workspaces"], COLUMNS))
+        if "path" in answer:
+            return (
+                f"{answer['name']} is removed; its {answer['rows']:,} rows lie in {answer['path']}"
+            )
         return f"{answer['workspace']}: {answer['name']}"
 
 

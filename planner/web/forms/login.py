@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import time
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.forms import AuthenticationForm
-from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 
+from planner.services.guesses import guessed, guesses
+
 logger = logging.getLogger(__name__)
 
-WITHIN_S = 60.0
 ATTEMPTS = 10  # wrong passwords of one name: the name is what is guessed at
 FROM_ONE_ADDRESS = 60  # of any names: one password tried on everybody
 
@@ -28,19 +26,19 @@ class LoginForm(AuthenticationForm):
         name = str(self.cleaned_data.get("username") or "")
         address = address_of(self.request)
         limits = (
-            (_key("page", name.casefold()), ATTEMPTS, "for this name"),
-            (_key("address", address), FROM_ONE_ADDRESS, "from your address"),
+            ("page", name.casefold(), ATTEMPTS, "for this name"),
+            ("address", address, FROM_ONE_ADDRESS, "from your address"),
         )
-        for key, most, whose in limits:
-            if len(_recent(key)) >= most:
+        for kind, text, most, whose in limits:
+            if guesses(kind, text) >= most:
                 logger.warning("log-ins %s are refused: %.150r from %s", whose, name, address)
                 raise ValidationError(f"Too many wrong passwords {whose}; try again in a minute.")
         try:
             return super().clean()
         except ValidationError:
             logger.warning("wrong password for %.150r from %s", name, address)
-            for key, _, _ in limits:
-                cache.set(key, [*_recent(key), time.time()], WITHIN_S)
+            for kind, text, _, _ in limits:
+                guessed(kind, text)
             raise
 
 
@@ -50,11 +48,3 @@ def address_of(request: HttpRequest | None) -> str:
         return ""
     said = request.headers.get("X-Forwarded-For", "") if settings.HTTPS else ""
     return said.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", "")
-
-
-def _key(kind: str, text: str) -> str:
-    return f"login-{kind}-{hashlib.sha256(text.encode()).hexdigest()}"
-
-
-def _recent(key: str) -> list[float]:
-    return [at for at in cache.get(key, []) if at > time.time() - WITHIN_S]

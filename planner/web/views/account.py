@@ -14,18 +14,28 @@ from planner.errors import PlannerError
 from planner.selectors.lookup import id_of
 from planner.services import tokens
 from planner.services.notices import mail_configured
+from planner.services.oidc import provider
 from planner.services.passwords import password_forgotten
+from planner.services.second_factor import factor_of
 from planner.web.answers import attempt
 from planner.web.forms.login import LoginForm, address_of
 from planner.web.forms.tokens import TokenForm
 from planner.web.forms.widgets import dress
 from planner.web.request import Request
+from planner.web.views.second_factor import half_signed_in
 
 
 class Login(LoginView):
     template_name = "web/login.html"
     authentication_form = LoginForm
     redirect_authenticated_user = True
+    extra_context = {"provider": provider}
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        user = form.get_user()
+        if factor_of(user) is not None:
+            return half_signed_in(self.request, user, self.get_success_url())
+        return super().form_valid(form)
 
 
 class PasswordChange(PasswordChangeView):

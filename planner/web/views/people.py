@@ -16,6 +16,7 @@ from planner.models import User
 from planner.selectors.people import people_list, person_get
 from planner.services import people, workspaces
 from planner.services.access import check_may_administer
+from planner.services.second_factor import factor_reset
 from planner.web.answers import attempt
 from planner.web.forms.people import InviteForm
 from planner.web.forms.widgets import dress
@@ -59,6 +60,10 @@ def change(request: Request, name: str) -> HttpResponse:
     if "leave" in request.POST:
         workspaces.person_leave(by=request.user, person=person_get(name))
         messages.success(request, f"{name} no longer belongs to this workspace.")
+        return redirect("web:people")
+    if "factor" in request.POST:
+        factor_reset(by=request.user, person=person_get(name))
+        messages.success(request, f"{name} signs in without a second factor, until another.")
         return redirect("web:people")
     active = {"disable": False, "enable": True}.get(request.POST.get("access", ""))
     person = people.person_change(

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from planner.config.middleware import ENTERED
 from planner.selectors.workspaces import workspace_for
 from planner.services import workspaces
+from planner.services.workspace_removal import workspace_remove
 from planner.web.answers import attempt
 from planner.web.forms.workspaces import WorkspaceForm
 from planner.web.request import Request
@@ -37,6 +38,20 @@ def enter(request: Request, slug: str) -> HttpResponse:
     """Everything from here on is about another workspace, until one enters the next."""
     request.session[ENTERED] = workspace_for(request.user, slug).slug
     return redirect("web:home")
+
+
+@require_POST
+def remove(request: Request, slug: str) -> HttpResponse:
+    """With all that is in it, once its slug was typed."""
+    workspaces.check_looks_after(request.user)
+    held = workspace_for(request.user, slug)
+    confirm = request.POST.get("confirm", "")
+    done = workspace_remove(by=request.user, workspace=held, confirm=confirm)
+    messages.success(
+        request,
+        f"{held.name} is removed; its {done.rows:,} rows and their arrays lie in {done.path}.",
+    )
+    return redirect("web:workspaces")
 
 
 def _shown(

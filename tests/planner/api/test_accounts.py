@@ -184,3 +184,12 @@ def test_tokens_of_before_go_on(planner):
     import_module("planner.migrations.0013_tokens").hashed(apps, None)
     assert token_of(old).user == planner
     assert not Token.objects.exists()
+
+
+def test_who_asks_too_often_is_told_when_to_go_on(api, settings):
+    cache.clear()
+    settings.HEADROOM_API_REQUESTS = 3
+    assert [api.get("/api/v1/me/").status_code for _ in range(4)] == [200, 200, 200, 429]
+    told = api.get("/api/v1/me/")
+    assert 0 < int(told["Retry-After"]) <= 60
+    cache.clear()

@@ -14,7 +14,15 @@ from planner.web.forms.login import ATTEMPTS
 from planner.web.urls import urlpatterns
 from tests.planner.web.pages import signed_in, text_of
 
-OPEN = {"login", "logout", "welcome", "password-forgotten"}
+OPEN = {
+    "login",
+    "login-code",
+    "provider",
+    "provider-back",
+    "logout",
+    "welcome",
+    "password-forgotten",
+}
 WRITES = [
     ("trace-upload", []), ("trace-delete", ["conv"]), ("scenario-new", []), ("scenario", [1]),
     ("scenario-run", [1]), ("scenario-duplicate", [1]), ("scenario-delete", [1]),
@@ -186,3 +194,16 @@ def test_scripts_of_a_page_left_open_are_told_to_load_it_again(db: None) -> None
     assert polled.status_code == 204 and polled["HX-Refresh"] == "true"
     sent = Client().post("/traces/upload/", headers={"Accept": "application/json"})
     assert sent.status_code == 403
+
+
+def test_the_log_says_who_was_refused_what_and_from_where(viewer, reader, scenario, caplog) -> None:
+    caplog.set_level("INFO", "planner.web.refusals")
+    page = reverse("web:scenario-delete", args=[scenario.pk])
+    assert signed_in(viewer).post(page, REMOTE_ADDR="192.0.2.7").status_code == 403
+    assert reader.delete(f"/api/v1/scenarios/{scenario.pk}/").status_code == 403
+    Client().get("/nowhere/a%0Arefused")
+    assert [record.getMessage() for record in caplog.records if "refusals" in record.name] == [
+        f"refused with 403: POST '{page}' by 'vera' from 192.0.2.7",
+        f"refused with 403: DELETE '/api/v1/scenarios/{scenario.pk}/' by 'vera' from 127.0.0.1",
+        "refused with 404: GET '/nowhere/a\\nrefused' by 'nobody' from 127.0.0.1",
+    ]

@@ -1,0 +1,73 @@
+"""The identity provider of HEADROOM_OIDC_*: whom it may let in, and with which roles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+ROLES = ("viewer", "planner", "approver", "admin")  # the least first
+
+
+class Grant(NamedTuple):
+    """What a group of the provider gives."""
+
+    group: str
+    workspace: str  # its slug
+    role: str
+
+
+class IdentityProvider(NamedTuple):
+    issuer: str
+    client_id: str
+    client_secret: str
+    grants: tuple[Grant, ...]
+    claim: str  # that lists the groups
+    hosts: tuple[str, ...]  # that may be asked beside the issuer's; private networks they lie in
+    label: str  # of the button
+    second_factor: bool  # it asks for one itself
+
+
+def identity_provider(
+    *, hosts: Sequence[str] = (), second_factor: bool = False
+) -> IdentityProvider | None:
+    """None where HEADROOM_OIDC_ISSUER is not set; raises where the rest is missing or wrong."""
+    issuer = os.environ.get("HEADROOM_OIDC_ISSUER", "").strip().rstrip("/")
+    if not issuer:
+        return None
+    parts = urlsplit(issuer)
+    if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "localhost"):
+        raise ImproperlyConfigured(
+            f"HEADROOM_OIDC_ISSUER is {issuer}; give the https:// address of the provider."
+        )
+    return IdentityProvider(
+        issuer,
+        _needed("HEADROOM_OIDC_CLIENT_ID"),
+        _needed("HEADROOM_OIDC_CLIENT_SECRET"),
+        tuple(_grant(one) for one in _needed("HEADROOM_OIDC_GROUPS").split(",")),
+        os.environ.get("HEADROOM_OIDC_CLAIM", "").strip() or "groups",
+        tuple(hosts),
+        os.environ.get("HEADROOM_OIDC_LABEL", "").strip() or "your organisation's account",
+        second_factor,
+    )
+
+
+def _needed(name: str) -> str:
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise ImproperlyConfigured(f"HEADROOM_OIDC_ISSUER is set and {name} is not; give both.")
+    return value
+
+
+def _grant(text: str) -> Grant:
+    group, _, given = text.strip().rpartition("=")
+    workspace, _, role = given.partition(":")
+    if not group or not workspace or role not in ROLES:
+        raise ImproperlyConfigured(
+            f"HEADROOM_OIDC_GROUPS has {text.strip()!r}; give GROUP=WORKSPACE:ROLE, the role "
+            f"one of {', '.join(ROLES)}, with commas between."
+        )
+    return Grant(group, workspace, role)

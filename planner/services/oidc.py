@@ -1,0 +1,308 @@
+"""Signing in by an identity provider: OpenID Connect's authorization code flow with PKCE.
+
+Authlib writes the requests and holds the claims to the specification, joserfc verifies signatures;
+what is asked of the provider goes by ``planner.outgoing``, to its listed hosts alone and without
+redirects. Roles follow the provider's groups at every sign-in, in the workspaces that
+HEADROOM_OIDC_GROUPS names and in no others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from authlib.common.encoding import to_unicode
+from authlib.common.errors import AuthlibBaseError
+from authlib.common.security import generate_token
+from authlib.oauth2.auth import encode_client_secret_basic
+from authlib.oauth2.rfc6749.parameters import prepare_grant_uri
+from authlib.oauth2.rfc7636 import create_s256_code_challenge
+from authlib.oidc.core import CodeIDToken
+from django.conf import settings
+from django.core.cache import cache
+from django.db import transaction
+from django.utils.crypto import constant_time_compare
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+
+from planner import outgoing
+from planner.errors import NotAllowed, NotFound, PlannerError
+from planner.identity_provider import ROLES, IdentityProvider
+from planner.models import ExternalIdentity, User
+from planner.models.workspace import within, workspace_of
+from planner.selectors.people import admins_active
+from planner.services.audit import record
+
+ALGORITHMS = ["RS256", "PS256", "ES256"]  # none and shared secrets are not among them
+LEEWAY_S = 60
+KEPT_S = 600  # of what the provider says of itself
+MOST_BYTES = 500_000
+SCOPE = "openid profile email"
+NOT_YOURS = "This sign-in was not begun here, or too long ago; begin anew."
+
+
+class ProviderFailed(PlannerError):
+    """The identity provider did not answer as it should."""
+
+    title = "Signing in by the identity provider failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What the session keeps while its person is at the provider."""
+
+    state: str
+    nonce: str
+    verifier: str
+
+    def plain(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def provider() -> IdentityProvider | None:
+    found: IdentityProvider | None = settings.HEADROOM_OIDC
+    return found
+
+
+def sign_in_begin(*, back: str) -> tuple[str, Pending]:
+    """The provider's address to go to, and what to keep until its answer; ``back`` is ours."""
+    idp = _configured()
+    pending = Pending(generate_token(40), generate_token(40), generate_token(64))
+    url = prepare_grant_uri(
+        _facts(idp)["authorization_endpoint"],
+        idp.client_id,
+        "code",
+        redirect_uri=back,
+        scope=SCOPE,
+        state=pending.state,
+        nonce=pending.nonce,
+        code_challenge=create_s256_code_challenge(pending.verifier),
+        code_challenge_method="S256",
+    )
+    return str(url), pending
+
+
+def sign_in_finish(*, pending: Pending, given: dict[str, str], back: str) -> User:
+    """Who came back, with the roles that their groups give now. Raises NotAllowed for who is in no
+    group that may enter, ProviderFailed for what is not a true answer of the provider."""
+    idp = _configured()
+    if not constant_time_compare(pending.state, given.get("state", "")):
+        raise NotAllowed(NOT_YOURS)
+    if given.get("iss", idp.issuer) != idp.issuer:
+        raise ProviderFailed("Another provider answered than the one that was asked.")
+    if "code" not in given:
+        raise NotAllowed(
+            f"The identity provider did not let you in: {given.get('error', '')[:80]}."
+        )
+    facts = _facts(idp)
+    granted = _tokens(idp, facts, given["code"], pending.verifier, back)
+    claims = _claims(idp, facts, granted, pending.nonce)
+    if idp.claim not in claims and "userinfo_endpoint" in facts:
+        claims = _userinfo(idp, facts, granted, claims) | claims
+    return _person(idp, claims)
+
+
+def _configured() -> IdentityProvider:
+    idp = provider()
+    if idp is None:
+        raise NotFound("This installation has no identity provider; sign in with a password.")
+    return idp
+
+
+def _facts(idp: IdentityProvider) -> dict[str, Any]:
+    """What the provider says of itself; who else is named as issuer there is not it."""
+    facts = _kept(idp, f"{idp.issuer}/.well-known/openid-configuration")
+    if str(facts.get("issuer", "")).rstrip("/") != idp.issuer:
+        raise ProviderFailed("The identity provider names another issuer than the configured one.")
+    for needed in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+        if not isinstance(facts.get(needed), str):
+            raise ProviderFailed(f"The identity provider does not say its {needed}.")
+    return facts
+
+
+def _tokens(
+    idp: IdentityProvider, facts: dict[str, Any], code: str, verifier: str, back: str
+) -> dict[str, Any]:
+    body = {
+        "grant_type": "authorization_code",
+        "code": code,
+        "redirect_uri": back,
+        "code_verifier": verifier,
+    }
+    basic = encode_client_secret_basic(_Named(idp), "POST", "", {}, "")[1]["Authorization"]
+    headers = {
+        "Content-Type": "application/x-www-form-urlencoded", "Authorization": to_unicode(basic)
+    }  # fmt: skip
+    return _json(idp, facts["token_endpoint"], urlencode(body).encode(), headers)
+
+
+class _Named:
+    """A client as Authlib's authentication of clients wants it."""
+
+    def __init__(self, idp: IdentityProvider) -> None:
+        self.client_id, self.client_secret = idp.client_id, idp.client_secret
+
+
+def _claims(
+    idp: IdentityProvider, facts: dict[str, Any], granted: dict[str, Any], nonce: str
+) -> dict[str, Any]:
+    """Of the ID token: signed by a key of the provider, for this client, for this sign-in, now."""
+    try:
+        token = _verified(idp, facts, str(granted.get("id_token", "")))
+        options = {
+            "iss": {"essential": True, "values": [idp.issuer, facts["issuer"]]},
+            "aud": {"essential": True, "value": idp.client_id},
+        }
+        params = {
+            "nonce": nonce, "client_id": idp.client_id, "access_token": granted.get("access_token")
+        }  # fmt: skip
+        CodeIDToken(token.claims, token.header, options, params).validate(leeway=LEEWAY_S)
+    except PlannerError:
+        raise
+    except (JoseError, AuthlibBaseError, ValueError) as wrong:
+        raise ProviderFailed(
+            f"The identity provider's token is not valid ({type(wrong).__name__}); begin anew."
+        ) from None
+    return dict(token.claims)
+
+
+def _verified(idp: IdentityProvider, facts: dict[str, Any], token: str) -> jwt.Token:
+    """Keys are changed now and then: where the known ones do not fit, they are asked for anew."""
+    keys = _keys(idp, facts)
+    try:
+        return jwt.decode(token, keys, algorithms=ALGORITHMS)
+    except (JoseError, ValueError):
+        return jwt.decode(token, _keys(idp, facts, fresh=True), algorithms=ALGORITHMS)
+
+
+def _keys(idp: IdentityProvider, facts: dict[str, Any], *, fresh: bool = False) -> KeySet:
+    told = _kept(idp, facts["jwks_uri"], fresh=fresh)
+    return KeySet.import_key_set({"keys": told.get("keys", [])})
+
+
+def _userinfo(
+    idp: IdentityProvider, facts: dict[str, Any], granted: dict[str, Any], claims: dict[str, Any]
+) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {granted.get('access_token', '')}"}
+    told = _json(idp, facts["userinfo_endpoint"], headers=headers)
+    if told.get("sub") != claims["sub"]:
+        raise ProviderFailed("The identity provider told of somebody else than who signed in.")
+    return told
+
+
+@transaction.atomic
+def _person(idp: IdentityProvider, claims: dict[str, Any]) -> User:
+    """The account of a subject, made at its first sign-in, in the workspaces of its groups."""
+    told = claims.get(idp.claim)
+    groups = {told} if isinstance(told, str) else {str(one) for one in told or ()}
+    wanted: dict[str, str] = {}
+    for grant in idp.grants:
+        if grant.group in groups:
+            roles = (grant.role, wanted.get(grant.workspace, ROLES[0]))
+            wanted[grant.workspace] = max(roles, key=ROLES.index)
+    subject = str(claims["sub"])[:255]
+    known = ExternalIdentity.objects.filter(issuer=idp.issuer, subject=subject).first()
+    if known is None and not wanted:
+        raise NotAllowed("None of your groups at the identity provider may enter; ask an admin.")
+    user = known.user if known else _made(idp, claims, subject)
+    if not user.is_active:
+        raise NotAllowed(f"The account {user.username} is disabled; ask an admin.")
+    changed = _follow(user, idp, wanted)
+    record("user.provided", user, by=user, issuer=idp.issuer, changed=changed)
+    return user
+
+
+def _made(idp: IdentityProvider, claims: dict[str, Any], subject: str) -> User:
+    said = str(claims.get("preferred_username") or claims.get("email") or subject)
+    name = User.normalize_username(said.strip())[:150]
+    if User.objects.filter(username__iexact=name).exists():
+        raise NotAllowed(
+            f"There is an account {name} already, with a password of its own; an admin links it: "
+            f"bin/manage user link {name} --subject {subject}"
+        )
+    user = User(username=name)
+    user.set_unusable_password()
+    user.full_clean(exclude=["password"])
+    user.save()
+    ExternalIdentity.objects.create(user=user, issuer=idp.issuer, subject=subject)
+    return user
+
+
+def _follow(user: User, idp: IdentityProvider, wanted: dict[str, str]) -> dict[str, str]:
+    """Memberships as the groups have them; what changed, "" where one ended. The last admin of a
+    workspace stays one."""
+    changed: dict[str, str] = {}
+    for slug in sorted({grant.workspace for grant in idp.grants}):
+        workspace, role = workspace_of(slug), wanted.get(slug, "")
+        has = next((one.role for one in user.held if one.workspace_id == workspace.pk), "")
+        if role == has:
+            continue
+        with within(workspace):
+            others = admins_active().exclude(pk=user.pk).exists()
+        if has == "admin" and not others:
+            continue
+        if role:
+            user.join(workspace, role)
+        else:
+            user.leave(workspace)
+        changed[slug] = role
+    return changed
+
+
+def identity_link(*, person: User, subject: str) -> None:
+    """An account that was here before its provider; for the command line."""
+    idp, subject = _configured(), subject.strip()
+    if not subject:
+        raise PlannerError("--subject is missing: it is what the provider calls sub.")
+    made, new = ExternalIdentity.objects.get_or_create(
+        issuer=idp.issuer, subject=subject, defaults={"user": person}
+    )
+    if made.user_id != person.pk:
+        raise NotAllowed(f"{subject} is {made.user.username} already.")
+    if new:
+        record("user.linked", person, by=None, issuer=idp.issuer, subject=subject)
+
+
+def _kept(idp: IdentityProvider, url: str, *, fresh: bool = False) -> dict[str, Any]:
+    """What the provider says to everybody, asked once in a while."""
+    key = f"oidc-{hashlib.sha256(url.encode()).hexdigest()}"
+    kept = None if fresh else cache.get(key)
+    if kept is None:
+        kept = _json(idp, url)
+        cache.set(key, kept, KEPT_S)
+    return dict(kept)
+
+
+def _json(
+    idp: IdentityProvider,
+    url: str,
+    body: bytes | None = None,
+    headers: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """An object that the provider answers with."""
+    try:
+        answer = outgoing.ask(
+            "GET" if body is None else "POST", url, _allowed(idp), body=body,
+            headers={"Accept": "application/json", **(headers or {})}, most=MOST_BYTES,
+        )  # fmt: skip
+    except outgoing.Unreachable as silent:
+        raise ProviderFailed(f"The identity provider cannot be reached: {silent}") from None
+    try:
+        found = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        raise ProviderFailed(
+            f"The identity provider answered {urlsplit(url).path} with no JSON."
+        ) from None
+    if answer.status != 200 or not isinstance(found, dict):
+        raise ProviderFailed(
+            f"The identity provider refused {urlsplit(url).path} with status {answer.status}."
+        )
+    return found
+
+
+def _allowed(idp: IdentityProvider) -> outgoing.Allowed:
+    return outgoing.allowed_of([idp.issuer, *idp.hosts], "HEADROOM_OIDC_HOSTS")

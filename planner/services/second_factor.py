@@ -1,0 +1,194 @@
+"""A second factor: begun, confirmed with a first code, asked for at every sign-in, ended.
+
+Codes are RFC 6238's, of 30 s and six digits; one step before and after is taken too, for clocks
+that differ, and no code works twice. The shared key is encrypted under SECRET_KEY, recovery codes
+are kept as hashes: a stolen database is no second factor.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+import time
+from dataclasses import dataclass
+
+import pyotp
+from cryptography.fernet import Fernet, InvalidToken
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from planner.errors import NotAllowed, NotReady, PlannerError
+from planner.models import SecondFactor, User
+from planner.models.workspace import current_workspace
+from planner.services.access import check_may_administer
+from planner.services.audit import record
+from planner.services.guesses import guessed, guesses
+from planner.services.people import check_theirs
+
+STEP_S = 30
+RECOVERY_CODES = 10
+RECOVERY_BYTES = 10  # 80 bits each: a hash without salt cannot be searched
+WRONG = 5  # codes of one account within a minute: of a million, with three that are right
+
+
+class NotEnrolled(NotAllowed):
+    """A second factor is asked of everybody here, and this account has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolment:
+    key: str  # base32, to type
+    address: str  # otpauth://, to scan
+
+
+def factor_of(user: User) -> SecondFactor | None:
+    """The one that is asked for when they sign in."""
+    return SecondFactor.objects.filter(user=user, confirmed_at__isnull=False).first()
+
+
+def is_required(user: User) -> bool:
+    """By the installation, or by the workspace that is meant."""
+    if settings.HEADROOM_REQUIRE_SECOND_FACTOR:
+        return True
+    return bool(user.workspaces) and current_workspace().second_factor
+
+
+def check_enrolled(user: User) -> None:
+    """Raise NotEnrolled where a second factor is asked for and they have none."""
+    if is_required(user) and factor_of(user) is None and not asks_itself(user):
+        raise NotEnrolled(
+            "A second factor is asked of everybody here; set yours up under Account, Second factor."
+        )
+
+
+def asks_itself(user: User) -> bool:
+    """Whether they come by an identity provider alone, which asks for a second factor by itself."""
+    provider = settings.HEADROOM_OIDC
+    if provider is None or not provider.second_factor or user.has_usable_password():
+        return False
+    return bool(user.identities.filter(issuer=provider.issuer).exists())
+
+
+def factor_begin(*, user: User) -> Enrolment:
+    """A new key, which counts once a code of it was given."""
+    if factor_of(user) is not None:
+        raise NotReady("You have a second factor; end it first, then set up another.")
+    key = pyotp.random_base32()
+    fresh = {"sealed": _sealed(key), "last_step": 0, "recovery": []}
+    SecondFactor.objects.update_or_create(user=user, defaults=fresh)
+    return _enrolment(user, key)
+
+
+def factor_begun(user: User) -> Enrolment | None:
+    """What was begun and waits for its first code."""
+    begun = SecondFactor.objects.filter(user=user, confirmed_at=None).first()
+    return _enrolment(user, _key(begun)) if begun else None
+
+
+@transaction.atomic
+def factor_confirm(*, user: User, code: str) -> list[str]:
+    """With a first code it counts; the recovery codes, which are shown once."""
+    begun = SecondFactor.objects.select_for_update().filter(user=user, confirmed_at=None).first()
+    if begun is None:
+        raise NotReady("No second factor is being set up; begin anew.")
+    _check_guesses(user)
+    if not _takes(begun, code):
+        guessed("factor", str(user.pk))
+        raise PlannerError("code: this is not the code of now; see that the clocks are right.")
+    codes = [secrets.token_hex(RECOVERY_BYTES) for _ in range(RECOVERY_CODES)]
+    begun.recovery = [_hash(one) for one in codes]
+    begun.confirmed_at = timezone.now()
+    begun.save()
+    record("user.second-factor", user, by=user, on=True)
+    return codes
+
+
+def factor_check(*, user: User, code: str) -> None:
+    """Raises NotAllowed for a code that is not one of now, nor a recovery code that is left."""
+    _check_guesses(user)
+    with transaction.atomic():
+        row = SecondFactor.objects.select_for_update().get(user=user, confirmed_at__isnull=False)
+        given = _hash(_plain(code))
+        if given in row.recovery:
+            row.recovery = [one for one in row.recovery if one != given]
+            row.save(update_fields=["recovery"])
+            record("user.recovery-code", user, by=user, left=len(row.recovery))
+            return
+        if _takes(row, code):
+            row.save(update_fields=["last_step"])
+            return
+    guessed("factor", str(user.pk))
+    record("user.refused", user.username, by=None, rule="second factor")
+    raise NotAllowed("This is neither the code of now nor a recovery code that is left.")
+
+
+def factor_end(*, user: User, code: str) -> None:
+    """One's own, with a code of it."""
+    if factor_of(user) is None:
+        raise NotReady("You have no second factor.")
+    factor_check(user=user, code=code)
+    SecondFactor.objects.filter(user=user).delete()
+    record("user.second-factor", user, by=user, on=False)
+
+
+def factor_reset(*, by: User | None, person: User) -> None:
+    """Of somebody who lost theirs, recovery codes too; for admins."""
+    check_may_administer(by)
+    check_theirs(by, person, "end the second factor of")
+    if not SecondFactor.objects.filter(user=person).delete()[0]:
+        raise NotReady(f"{person.username} has no second factor.")
+    record("user.second-factor", person, by=by, on=False)
+
+
+def _check_guesses(user: User) -> None:
+    if guesses("factor", str(user.pk)) >= WRONG:
+        raise NotAllowed("Too many wrong codes; try again in a minute.")
+
+
+def _takes(row: SecondFactor, code: str) -> bool:
+    """Whether it is the code of this step, or of one beside it, that has not been used."""
+    given, totp = _plain(code), pyotp.TOTP(_key(row), interval=STEP_S)
+    now = int(time.time()) // STEP_S
+    for step in (now - 1, now, now + 1):
+        if step > row.last_step and secrets.compare_digest(
+            totp.generate_otp(step).encode(), given.encode()
+        ):
+            row.last_step = step
+            return True
+    return False
+
+
+def _plain(code: str) -> str:
+    return "".join(code.split()).replace("-", "").lower()[:64]
+
+
+def _hash(code: str) -> str:
+    return hashlib.sha256(code.encode()).hexdigest()
+
+
+def _enrolment(user: User, key: str) -> Enrolment:
+    address = pyotp.TOTP(key, interval=STEP_S).provisioning_uri(
+        name=user.username, issuer_name="Headroom"
+    )
+    return Enrolment(key, address)
+
+
+def _seal() -> Fernet:
+    digest = hashlib.sha256(b"second factor " + settings.SECRET_KEY.encode()).digest()
+    return Fernet(base64.urlsafe_b64encode(digest))
+
+
+def _sealed(key: str) -> str:
+    return str(_seal().encrypt(key.encode()), "ascii")
+
+
+def _key(row: SecondFactor) -> str:
+    try:
+        return str(_seal().decrypt(row.sealed.encode()), "ascii")
+    except InvalidToken:
+        raise NotAllowed(
+            "The second factor was set up under another secret key of this installation; an admin "
+            "ends it, and you set up another."
+        ) from None

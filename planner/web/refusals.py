@@ -1,0 +1,33 @@
+"""Who was refused what, in the log (OWASP ASVS 7.2.2)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse
+
+from planner.models import User
+from planner.web.forms.login import address_of
+
+logger = logging.getLogger(__name__)
+# What is of another workspace is not there, and neither is what nobody made: of less note.
+LEVELS = {401: logging.WARNING, 403: logging.WARNING, 404: logging.INFO}
+
+
+class RefusalsMiddleware:
+    """A line for every request, of pages and API, that ends as not allowed or not there."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        answer = self.get_response(request)
+        if answer.status_code in LEVELS:
+            who = request.user.username if isinstance(request.user, User) else "nobody"
+            logger.log(
+                LEVELS[answer.status_code],
+                "refused with %d: %s %.200r by %.150r from %s",
+                answer.status_code, request.method, request.path, who, address_of(request),
+            )  # fmt: skip
+        return answer

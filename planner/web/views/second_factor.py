@@ -1,0 +1,111 @@
+"""A second factor: set up under Account, asked for between the password and being signed in."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import segno
+from django.contrib import messages
+from django.contrib.auth import login
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.crypto import constant_time_compare
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods
+
+from planner.errors import PlannerError
+from planner.models import User
+from planner.services import second_factor
+from planner.web.forms.second_factor import CodeForm
+from planner.web.request import Request
+
+HALF = "half-signed-in"  # whose password was right, in a session of nobody yet
+HALF_S = 300.0
+BACKEND = "django.contrib.auth.backends.ModelBackend"
+NOT_CODE = "Give a code of your authenticator, or a recovery code."
+
+
+def half_signed_in(request: HttpRequest, user: User, goal: str) -> HttpResponse:
+    """The password was right; a code is asked for before anything else."""
+    request.session.cycle_key()
+    request.session[HALF] = {
+        "user": user.pk, "hash": user.get_session_auth_hash(), "at": time.time(), "goal": goal
+    }  # fmt: skip
+    return redirect("web:login-code")
+
+
+@never_cache
+@sensitive_post_parameters("code")
+@require_http_methods(["GET", "POST"])
+def ask(request: HttpRequest) -> HttpResponse:
+    """The code of now, or one for the loss of what makes codes."""
+    user = _half(request)
+    if user is None:
+        request.session.pop(HALF, None)
+        return redirect("web:login")
+    if request.method != "POST":
+        return render(request, "web/login_code.html", {"form": CodeForm()})
+    form = CodeForm(request.POST)
+    problem = NOT_CODE
+    if form.is_valid():
+        try:
+            second_factor.factor_check(user=user, code=form.cleaned_data["code"])
+            goal = request.session.pop(HALF)["goal"]
+            login(request, user, backend=BACKEND)
+            return redirect(goal)
+        except PlannerError as refusal:
+            problem = str(refusal)
+    context = {"form": form, "problem": problem}
+    return render(request, "web/login_code.html", context, status=400)
+
+
+@never_cache
+@sensitive_post_parameters("code")
+@require_http_methods(["GET", "POST"])
+def own(request: Request) -> HttpResponse:
+    """One's own: begun, confirmed with a first code, ended with another."""
+    user, deed = request.user, request.POST.get("deed", "")
+    if request.method != "POST":
+        return _shown(request)
+    form = CodeForm(request.POST)
+    try:
+        if deed == "begin":
+            second_factor.factor_begin(user=user)
+            return redirect("web:second-factor")
+        if not form.is_valid():
+            return _shown(request, form=form, problem=NOT_CODE, status=400)
+        code = form.cleaned_data["code"]
+        if deed == "end":
+            second_factor.factor_end(user=user, code=code)
+            messages.success(request, "Your second factor is ended.")
+            return redirect("web:second-factor")
+        return _shown(request, recovery=second_factor.factor_confirm(user=user, code=code))
+    except PlannerError as refusal:
+        return _shown(request, form=form, problem=str(refusal), status=400)
+
+
+def _half(request: HttpRequest) -> User | None:
+    """Whose password was right here a moment ago, and still is."""
+    half = request.session.get(HALF)
+    if half is None or not 0 <= time.time() - half["at"] <= HALF_S:
+        return None
+    user = User.objects.filter(pk=half["user"], is_active=True).first()
+    if user is None or not constant_time_compare(half["hash"], user.get_session_auth_hash()):
+        return None
+    return user
+
+
+def _shown(request: Request, *, status: int = 200, **context: Any) -> HttpResponse:
+    begun = second_factor.factor_begun(request.user)
+    context.setdefault("form", CodeForm())
+    context |= {
+        "factor": second_factor.factor_of(request.user),
+        "required": second_factor.is_required(request.user),
+        "begun": begun,
+        "picture": segno.make(begun.address).svg_data_uri(scale=5, border=4, light="white")
+        if begun
+        else "",
+    }
+    return render(request, "web/second_factor.html", context, status=status)

@@ -1,0 +1,108 @@
+"""A workspace is removed with all its rows and arrays; others, accounts and the audit log stay."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from django.apps import apps
+
+from planner import storage
+from planner.errors import NotAllowed, NotReady, PlannerError
+from planner.models import AuditRecord, Run, Scenario, User, Workspace
+from planner.models.workspace import MAIN, within
+from planner.services.audit import verify
+from planner.services.workspace_removal import workspace_remove
+from tests.planner.samples import client_of, demand_table
+from tests.planner.test_permissions import made
+from tests.planner.web.pages import signed_in, text_of
+
+
+def counts() -> dict[str, int]:
+    models = apps.get_app_config("planner").get_models()
+    apart = ("AuditRecord", "AuditHead", "User", "Workspace")
+    return {one.__name__: one._base_manager.count() for one in models if one.__name__ not in apart}
+
+
+def unpacked(path: str) -> dict[str, bytes]:
+    with Path(path).open("rb") as file:
+        data = zstandard.ZstdDecompressor().stream_reader(file).read()
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        files = [one for one in tar if one.isfile()]
+        return {one.name: tar.extractfile(one).read() for one in files}  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def other(planner: User) -> Workspace:
+    """With a row of every kind, beside as many in the main one."""
+    made(planner, "own")
+    other = Workspace.objects.create(name="Other", slug="other")
+    with within(other):
+        planner.join(other, "planner")
+        made(planner, "their")
+        run = Run.objects.filter(state=Run.State.COMPLETED)[0]
+        run.store = f"runs/{run.pk}"
+        run.save()
+        storage.tables_write(run.store, {"plan": demand_table(3)})
+    return other
+
+
+def test_all_of_it_goes_and_is_in_a_file_and_nothing_else_goes(
+    planner: User, other: Workspace, data_dir: Path
+) -> None:
+    people = User.objects.count()
+    with within(other):
+        scenario, run = Scenario.objects.get(), Run.objects.exclude(store="").get()
+    before = counts()
+    with pytest.raises(PlannerError, match="type other"):
+        workspace_remove(by=None, workspace=other, confirm="Other")
+    with within(other):
+        going = Run.objects.create(kind="plan", state=Run.State.PENDING)
+    with pytest.raises(NotReady, match="1 runs are going"):
+        workspace_remove(by=None, workspace=other, confirm="other")
+    going.delete()
+    assert counts() == before
+    done = workspace_remove(by=None, workspace=other, confirm="other")
+    after = counts()
+    gone = sum(before.values()) - sum(after.values())
+    assert done.rows == gone + 1  # and the workspace itself
+    halved = [name for name in before if before[name] and name not in ("Membership",)]
+    assert all(after[name] * 2 == before[name] for name in halved), (before, after)
+    assert User.objects.count() == people and not Workspace.objects.filter(slug="other").exists()
+    files = unpacked(done.path)
+    assert files["rows.jsonl"].count(b"\n") == done.rows
+    assert scenario.document.splitlines()[0].encode() in files["rows.jsonl"]
+    assert f"arrays/runs/{run.pk}/plan.parquet" in files
+    assert not (data_dir / "runs" / str(run.pk)).exists()
+    told = AuditRecord.objects.get(action="workspace.removed")
+    assert done.path.endswith(json.loads(told.details)["file"])
+    assert not verify().problem
+    assert Path(done.path).stat().st_mode & 0o077 == 0
+
+
+def test_who_looks_after_the_installation_removes_it_by_page_or_api(
+    planner: User, admin: User, other: Workspace
+) -> None:
+    boss = User.objects.create_superuser("boss", password="x")
+    boss.join(Workspace.objects.get(slug=MAIN), "admin")
+    page, api = signed_in(boss), client_of(boss)
+    assert signed_in(admin).post("/workspaces/other/remove/", {"confirm": "other"}).status_code in (
+        403,
+        404,
+    )
+    assert "Remove it for good" in text_of(page.get("/workspaces/"))
+    wrong = page.post("/workspaces/other/remove/", {"confirm": "no"})
+    assert (wrong.status_code, "type other" in text_of(wrong)) == (400, True)
+    with pytest.raises(NotAllowed):
+        workspace_remove(by=admin, workspace=other, confirm="other")
+    address = "/api/v1/workspaces/{}/"
+    refused = api.delete(address.format("main") + "?confirm=main")
+    assert refused.status_code == 403
+    given: Any = api.delete(address.format("other") + "?confirm=other")
+    assert given.status_code == 200 and given.json()["file"].startswith("other-")
+    assert api.delete(address.format("other") + "?confirm=other").status_code == 404
