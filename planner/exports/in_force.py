@@ -1,9 +1,9 @@
-"""Which plan is in force, and what it asks for at a moment: what /metrics says, so that a cluster's
-autoscaler follows it by itself."""
+"""What plans in force ask for at a moment: what /metrics says, so that a cluster's autoscaler
+follows them by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -27,10 +27,6 @@ class Desired:
     gpu: str
     role: str
     replicas: int | None
-
-
-def plan_in_force() -> PlanInForce | None:
-    return PlanInForce.objects.select_related("by").filter(until=None).first()
 
 
 def desired(plan: PlanInForce, now: datetime) -> list[Desired]:
@@ -70,33 +66,40 @@ def _at(steps: Sequence[Step], repeat: Repeat, local: datetime) -> int | None:
     return int(counts[counts != UNKNOWN].min()) if now == UNKNOWN else now
 
 
-def exposition(plan: PlanInForce | None, now: datetime) -> str:
+def exposition(plans: Iterable[PlanInForce], now: datetime) -> str:
     """The text that Prometheus scrapes (exposition format 0.0.4)."""
-    return "".join(f"{line}\n" for line in _lines(plan, now))
+    return "".join(f"{line}\n" for line in _lines(list(plans), now))
 
 
-def _lines(plan: PlanInForce | None, now: datetime) -> Iterator[str]:
-    yield from _family(IN_FORCE, "1 with the plan in force; 0 where there is none.")
-    if plan is None:
+def _lines(plans: Sequence[PlanInForce], now: datetime) -> Iterator[str]:
+    """A family's lines stand together, whichever plan they are of."""
+    yield from _family(IN_FORCE, "1 with each plan in force; 0 where there is none.")
+    if not plans:
         yield f"{IN_FORCE} 0"
         return
-    of = {"run": str(plan.number), "policy": plan.policy}
-    yield f"{IN_FORCE}{_labels({**of, 'scenario': plan.scenario})} 1"
-    found = desired(plan, now)
-    said = [one for one in found if one.replicas is not None]
-    yield from _family(COVERED, "Whether the plan in force says anything of this moment.")
-    yield f"{COVERED}{_labels(of)} {int(bool(said))}"
-    yield from _family(METRIC, "Replicas that the plan in force asks for now.")
-    for one in said:
-        labels = {
-            "pool": one.pool,
-            "region": label_of(one.region),
-            "model": one.model,
-            "gpu": one.gpu,
-            "role": one.role,
-            "run": str(plan.number),
-        }
-        yield f"{METRIC}{_labels(labels)} {one.replicas}"
+    for plan in plans:
+        yield f"{IN_FORCE}{_labels(_of(plan))} 1"
+    said = [[one for one in desired(plan, now) if one.replicas is not None] for plan in plans]
+    yield from _family(COVERED, "Whether a plan in force says anything of this moment.")
+    for plan, pools in zip(plans, said, strict=True):
+        yield f"{COVERED}{_labels(_of(plan))} {int(bool(pools))}"
+    yield from _family(METRIC, "Replicas that the plans in force ask for now.")
+    for plan, pools in zip(plans, said, strict=True):
+        for one in pools:
+            labels = {
+                "pool": one.pool,
+                "region": label_of(one.region),
+                "model": one.model,
+                "gpu": one.gpu,
+                "role": one.role,
+                "run": str(plan.number),
+                "scenario": plan.scenario,
+            }
+            yield f"{METRIC}{_labels(labels)} {one.replicas}"
+
+
+def _of(plan: PlanInForce) -> dict[str, str]:
+    return {"run": str(plan.number), "policy": plan.policy, "scenario": plan.scenario}
 
 
 def _family(name: str, told: str) -> Iterator[str]:

@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
+import numpy as np
+
 from planner.errors import NotFound, NotReady, PlannerError
 from planner.exports.deployments import names_kept
 from planner.exports.facts import Facts, Key, facts_of
@@ -21,11 +23,40 @@ from planner.selectors.review import proposal_approved
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.templatetags.headroom import duration
 from simulation.arrays import IntArray
+from simulation.policies.guarded import AMONG, IN_FLIGHT, OUTPUT, PROMPT, Guarded
 
 KINDS = (Run.Kind.PLAN, Run.Kind.COMPARE)
 REPLICA = ("model", "region", "gpu", "tp", "role", "market", "arrangement")
 MARKETS = {"owned": "", "spot": "spot"}
 ROLES = {"mixed": "", "both": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What a policy adds above its timetable where load asks for it (LT-G), by what one instance
+    of a large pool serves and holds; NaN where a pool does not do it. ``shares``: of that, what
+    each of so many does, by rising number; none where each does the same (an earlier release)."""
+
+    prompt_tps: float
+    output_tps: float
+    in_flight: float  # requests that run or wait
+    rise_s: float  # that it has to show at every look
+    fall_s: float  # that what was added stays
+    most: int  # replicas that there may be
+    shares: tuple[tuple[int, float], ...] = ()
+
+    def staffing(self, least: int, most: int) -> tuple[float, float]:
+        """(a, k): n replicas do what a * (n - k sqrt(n)) of a large pool do, the law that sizes
+        follow (``simulation.sizing.pool``) through what ``least`` and ``most`` do."""
+        if not self.shares:
+            return 1.0, 0.0
+        sizes, shares = np.array(self.shares).T
+        least = max(least, 1)
+        ends = np.array([least, most if most > least else 2 * least]) ** -0.5
+        low, high = np.interp(-ends, -(sizes**-0.5), shares)
+        slope = max(high - low, 0.0) / (ends[0] - ends[1])
+        a = low + slope * ends[0]
+        return float(a), float(slope / a)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +77,12 @@ class Pool:
     least: int
     most: int
     facts: Facts
+    guard: Guard | None = None  # above the steps; None: they are all there is
+
+    @property
+    def ceiling(self) -> int:
+        """The most there may be, what is added by load included."""
+        return max(self.most, self.guard.most if self.guard else 0, 1)
 
     def at(self, moment: datetime) -> int:
         """Replicas at a moment of the plan's clock; those at the nearer end outside its window."""
@@ -93,6 +130,10 @@ class Plan:
         """Replicas by minute of the week or day that it repeats as."""
         return folded(pool.steps, "weekly" if self.repeat == "once" else self.repeat)
 
+    @property
+    def guarded(self) -> bool:
+        return any(pool.guard for pool in self.pools)
+
     def floor(self, pool: Pool) -> int:
         """What holds where nothing else is said: the least there is in what repeats."""
         if self.rule or self.repeat == "once":
@@ -126,7 +167,8 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     zone = ZoneInfo(options.timezone)
     _check_zone(zone, begins, ends, options.timezone)
     facts = facts_of(run)
-    pools = _named(list(_pools(rows, ends, zone, facts, rule)), options.names)
+    guards = _guards(result, policy) if rule is None else {}
+    pools = _named(list(_pools(rows, ends, zone, facts, rule, guards)), options.names)
     chosen = tuple(_chosen(pools, options, run))
     return Plan(
         run=run.pk,
@@ -141,7 +183,7 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
         zone=options.timezone,
         pools=chosen,
         rule=rule,
-        notes=tuple(_notes(result, policy, rule, len(chosen) < len(pools))),
+        notes=tuple(_notes(result, policy, rule, guards, len(chosen) < len(pools))),
         proposal=approved.pk if (approved := proposal_approved(run.pk, policy)) else None,
     )
 
@@ -231,12 +273,38 @@ def _limits(settings: Sequence[dict[str, Any]], result: dict[str, Any]) -> Itera
                 yield _row(one, start, int(limits[name]))
 
 
+def _guards(result: dict[str, Any], policy: str) -> dict[str, Guard]:
+    """By place; none of a policy that its timetable says all of, nor of an earlier release's."""
+    told: dict[str, dict[str, Any]] = {}
+    for one in _figures(result, policy).get("settings") or []:
+        told.setdefault(one["where"], {})[one["what"]] = one["value"]
+    given = told.pop("", {})
+    return {
+        place: Guard(
+            prompt_tps=float(of.get(PROMPT, np.nan)),
+            output_tps=float(of.get(OUTPUT, np.nan)),
+            in_flight=float(of[IN_FLIGHT]),
+            rise_s=float(given.get("rise_s", Guarded.rise_s)),
+            fall_s=float(given.get("fall_s", Guarded.fall_s)),
+            most=int(of["replicas at most"]),
+            shares=tuple((n, float(of[what])) for n, what in AMONG.items() if what in of),
+        )
+        for place, of in told.items()
+        if IN_FLIGHT in of
+    }
+
+
 def _place(one: dict[str, Any]) -> str:
     return f"{one['model']} in {one['region']}, {one.get('arrangement', '')}"
 
 
 def _pools(
-    rows: Sequence[Row], ends: datetime, zone: ZoneInfo, facts: dict[Key, Facts], rule: Rule | None
+    rows: Sequence[Row],
+    ends: datetime,
+    zone: ZoneInfo,
+    facts: dict[Key, Facts],
+    rule: Rule | None,
+    guards: dict[str, Guard],
 ) -> Iterable[Pool]:
     for key in dict.fromkeys(key for key, _, _ in rows):
         mine = [(begins, count) for other, begins, count in rows if other == key]
@@ -261,6 +329,7 @@ def _pools(
             least=min(counts),
             most=max(counts),
             facts=facts.get(key, Facts()),
+            guard=guards.get(f"{model} in {region}, {arrangement}"),
         )
 
 
@@ -329,7 +398,18 @@ def _check_zone(zone: ZoneInfo, begins: datetime, ends: datetime, name: str) -> 
         )
 
 
-def _notes(result: dict[str, Any], policy: str, rule: Rule | None, part: bool) -> Iterable[str]:
+def _notes(
+    result: dict[str, Any],
+    policy: str,
+    rule: Rule | None,
+    guards: dict[str, Guard],
+    part: bool,
+) -> Iterable[str]:
+    if rule is None and not guards and traits_of(policy).beyond:
+        yield (
+            "Its timetable alone is here, as what there is at the least: what the policy adds "
+            "where load asks for it needs a trigger by load beside it, and room above."
+        )
     if rule is None and traits_of(policy).clairvoyant:
         yield "This policy was told what came: it is a yardstick that nobody can run."
     if part:

@@ -1,4 +1,4 @@
-"""The plan that clusters follow: one at a time in a workspace, and those that were before it."""
+"""The plans that clusters follow: of each scenario one at a time, and those that were before it."""
 
 from django.conf import settings
 from django.db import models
@@ -8,7 +8,7 @@ from planner.models.workspace import InWorkspace
 
 class PlanInForce(InWorkspace):
     """A timetable frozen as it was put in force: what becomes of its run does not change it. Rows
-    are only added and ended; the one without ``until`` is in force."""
+    are only added and ended; those without ``until`` are in force."""
 
     run = models.ForeignKey("planner.Run", null=True, on_delete=models.SET_NULL, related_name="+")
     # That was approved; None: somebody put it in force without one.
@@ -18,6 +18,7 @@ class PlanInForce(InWorkspace):
     number = models.PositiveIntegerField()  # of the run, also after it was removed
     scenario = models.CharField(max_length=120)
     policy = models.CharField(max_length=161)
+    label = models.CharField(max_length=161, blank=True)  # of the policy; "" of plans from before
     repeat = models.CharField(max_length=8)  # once, daily or weekly
     zone = models.CharField(max_length=64)
     begins = models.DateTimeField()  # of the window that was planned
@@ -33,4 +34,4 @@ class PlanInForce(InWorkspace):
         ordering = ["-since", "-pk"]
 
     def __str__(self) -> str:
-        return f"Run {self.number}, {self.policy}"
+        return f"Run {self.number}, {self.label or self.policy}"

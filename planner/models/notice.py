@@ -43,6 +43,11 @@ class Channel(InWorkspace):
     class Meta:
         ordering = ["pk"]
 
+    @property
+    def told_of(self) -> list[str]:
+        """In words; [] is everything."""
+        return [str(Event(one).label) for one in self.events]
+
     def __str__(self) -> str:
         return self.address
 

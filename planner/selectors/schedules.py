@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
 from django.db.models import QuerySet
 
 from planner.errors import NotFound
-from planner.models import Firing, Outcome, PlanInForce, Schedule
+from planner.models import Firing, Outcome, PlanInForce, Schedule, Source
 from planner.selectors.lookup import row_named
+
+LOOKED_AT = 100  # plans that were judged, for what was seen of a profile
 
 
 def schedules_list() -> QuerySet[Schedule]:
@@ -38,6 +45,38 @@ def outcomes_list(schedule: Schedule | None = None) -> QuerySet[Outcome]:
         return rows
     mine = PlanInForce.objects.filter(proposal__firings__schedule=schedule)
     return rows.filter(plan__in=mine)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedSeen:
+    """What live sources saw of a kind of replica, up to the end of a plan that was judged
+    (``outcome``), or by now while a plan is in force (``source``); ``drift`` is as
+    planner.studies.aftermath.values.SpeedDrift has it."""
+
+    outcome: int | None
+    source: str
+    scenario: str
+    ends: datetime
+    drift: Mapping[str, Any]
+
+
+def speeds_seen(model: str, gpu: str, tp: int) -> list[SpeedSeen]:
+    """The newest first: of plans in force, and of the last that were judged."""
+    live = [
+        SpeedSeen(None, name, one["scenario"], datetime.fromisoformat(one["until"]), one)
+        for name, found in Source.objects.exclude(speed=[]).values_list("name", "speed")
+        for one in found
+        if (one["model"], one["gpu"], one["tp"]) == (model, gpu, tp)
+    ]
+    done = Outcome.objects.filter(state=Outcome.State.DONE).order_by("-ends")
+    rows = done.values_list("pk", "plan__scenario", "ends", "figures__speed")[:LOOKED_AT]
+    judged = [
+        SpeedSeen(pk, "", scenario, ends, one)
+        for pk, scenario, ends, found in rows
+        for one in found or ()
+        if (one["model"], one["gpu"], one.get("tp", tp)) == (model, gpu, tp)
+    ]
+    return sorted(live + judged, key=lambda one: one.ends, reverse=True)
 
 
 def outcome_get(number: int) -> Outcome:

@@ -13,6 +13,7 @@ from planner.errors import NotFound, ScenarioError
 from planner.models import Scenario, ScenarioVersion
 from planner.scenario.address import flat
 from planner.scenario.document import parse
+from planner.scenario.sections import section_of
 from planner.selectors.beside_figures import Setting
 
 
@@ -32,6 +33,21 @@ def versions_of(scenario: Scenario) -> QuerySet[ScenarioVersion]:
     return rows.select_related("author", "origin", "scenario")
 
 
+def versions_changing(scenario: Scenario, part: str) -> QuerySet[ScenarioVersion]:
+    """Those by which a section became what it had not been: its own versions, so to say. All where
+    no ``part`` is named."""
+    if not part:
+        return versions_of(scenario)
+    numbers, before = [], None
+    rows = ScenarioVersion.objects.filter(scenario=scenario).order_by("number")
+    for number, document in rows.values_list("number", "document").iterator():
+        now = section_of(document, part)
+        if now != before:
+            numbers.append(number)
+        before = now
+    return versions_of(scenario).filter(number__in=numbers)
+
+
 def version_get(scenario: Scenario, number: int) -> ScenarioVersion:
     found = versions_of(scenario).filter(number=number).first()
     if found is None:
@@ -43,16 +59,17 @@ def version_get(scenario: Scenario, number: int) -> ScenarioVersion:
     return found
 
 
-def between(old: ScenarioVersion, new: ScenarioVersion) -> Between:
+def between(old: ScenarioVersion, new: ScenarioVersion, part: str = "") -> Between:
+    """Of all there is, or of one section."""
     notes: list[str] = []
     before, after = (_settings(one, notes) for one in (old, new))
-    keys = dict.fromkeys([*before, *after])
+    keys = [one for one in dict.fromkeys([*before, *after]) if not part or _of(part, one)]
     rows = [Setting(key, (before.get(key), after.get(key))) for key in keys]
     different = tuple(row for row in rows if row.values[0] != row.values[1])
     return Between(
         settings=() if notes else different,
         same=0 if notes else len(rows) - len(different),
-        lines=tuple(_lines(old, new)),
+        lines=tuple(_lines(old, new, part)),
         notes=tuple(notes),
     )
 
@@ -68,7 +85,12 @@ def _settings(version: ScenarioVersion, notes: list[str]) -> dict[str, Any]:
         return {}
 
 
-def _lines(old: ScenarioVersion, new: ScenarioVersion) -> Iterator[str]:
-    before, after = (one.document.splitlines() for one in (old, new))
+def _of(part: str, key: str) -> bool:
+    return key == part or key.startswith((f"{part}.", f"{part}["))
+
+
+def _lines(old: ScenarioVersion, new: ScenarioVersion, part: str) -> Iterator[str]:
+    texts = (one.document for one in (old, new))
+    before, after = ((section_of(one, part) if part else one).splitlines() for one in texts)
     names = [f"{one.name}, version {one.number}" for one in (old, new)]
     return unified_diff(before, after, names[0], names[1], lineterm="", n=2)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from django.utils import timezone
+
 from planner.errors import NotAllowed, NotReady, PlannerError
-from planner.exports.in_force import plan_in_force
-from planner.models import Proposal, Run, User
+from planner.exports.options import ExportOptions
+from planner.models import PlanInForce, Proposal, Run, User
 from planner.selectors.review import approvals_of, authors_of, review_rules
 from planner.selectors.runs import run_result
 from planner.services.access import check_may_approve, may_administer
+from planner.services.in_force import replaced_by, timetable_of
+from planner.studies.options import options_of
 
 MONTH_S = 30 * 86_400.0
 
@@ -49,10 +53,24 @@ def why_not(proposal: Proposal, by: User) -> str:
     return ""
 
 
-def is_fresh(proposal: Proposal) -> bool:
-    """Whether it is held against what is in force now."""
-    current = plan_in_force()
-    return proposal.base_id == (current.pk if current else None)
+def stale(proposal: Proposal) -> str:
+    """Why it has to be amended before it is approved; "" where what it was held against is what it
+    would replace."""
+    try:
+        check_fresh(proposal)
+    except PlannerError as problem:
+        return str(problem)
+    return ""
+
+
+def to_be_replaced(proposal: Proposal, now: datetime) -> list[PlanInForce]:
+    """What would end by its approval; raises NotReady where another scenario's plan is in the
+    way."""
+    run = proposal.run
+    if run is None:
+        return []
+    options = options_of(ExportOptions, dict(proposal.options))
+    return replaced_by(timetable_of(run, options, now), run)
 
 
 def usd_30d(run: Run, policy: str) -> float | None:
@@ -73,7 +91,8 @@ def usd_30d(run: Run, policy: str) -> float | None:
 
 
 def check_fresh(proposal: Proposal) -> None:
-    if not is_fresh(proposal):
+    current = next(iter(to_be_replaced(proposal, timezone.now())), None)
+    if proposal.base_id != (current.pk if current else None):
         raise NotReady(
             "Another plan is in force than the one that this was held against; amend it, also with "
             "the same run, so that it is compared with what it would replace."

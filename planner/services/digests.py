@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from planner.exports.in_force import plan_in_force
 from planner.models import Firing, Outcome
 from planner.models.notice import Event
 from planner.models.workspace import current_workspace
+from planner.selectors.in_force import plans_in_force
 from planner.services.notices import notify
 
 WEEK = timedelta(days=7)
@@ -29,12 +29,13 @@ def digest_send(*, now: datetime) -> None:
 def _lines(now: datetime) -> Iterator[str]:
     since = now - WEEK
     yield f"Headroom, {since:%Y-%m-%d} to {now:%Y-%m-%d}, workspace {current_workspace().name}."
-    plan = plan_in_force()
-    if plan is None:
+    plans = plans_in_force()
+    if not plans:
         yield "No plan is in force."
-    else:
+    for plan in plans:
         ends = f" until {plan.ends:%Y-%m-%d %H:%M} UTC" if plan.repeat == "once" else ""
-        yield f"In force: run {plan.number} of {plan.scenario}, {plan.policy}, {plan.repeat}{ends}."
+        policy = plan.label or plan.policy
+        yield f"In force: run {plan.number} of {plan.scenario}, {policy}, {plan.repeat}{ends}."
     fired = list(
         Firing.objects.select_related("schedule").filter(due_at__gt=since, due_at__lte=now)
     )

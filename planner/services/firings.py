@@ -18,7 +18,6 @@ from zoneinfo import ZoneInfo
 from django.db import IntegrityError, transaction
 
 from planner.errors import EXPECTED, NotAllowed, NotFound, NotReady
-from planner.exports.in_force import plan_in_force
 from planner.exports.options import ExportOptions
 from planner.exports.patterns import Step
 from planner.exports.plans import Plan, tiers_missed
@@ -30,7 +29,7 @@ from planner.schedules.difference import Difference, PoolPlan, Rule, differs
 from planner.selectors.review import GOING
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.services.access import check_may_plan
-from planner.services.in_force import timetable_of
+from planner.services.in_force import replaced_by, timetable_of
 from planner.services.notices import notify
 from planner.services.proposals import amend, approve, propose
 from planner.services.runs import run_create
@@ -202,10 +201,14 @@ def _settled(firing: Firing, run: Run | None, now: datetime) -> bool:
     schedule = firing.schedule
     options = {"repeat": "once"} | ({"policy": schedule.policy} if schedule.policy else {})
     plan = timetable_of(run, ExportOptions(**options), now)
-    difference = difference_of(plan, plan_in_force())
+    difference = difference_of(plan, next(iter(replaced_by(plan, run)), None))
     rule = Rule(schedule.most_replicas, schedule.most_cost)
     asked = rule.asks(difference, tiers_missed(run_result(run), plan.policy))
-    said = [asked or "Within the limits.", difference.sentence if difference else ""]
+    said = [
+        asked or "Within the limits.",
+        difference.sentence if difference else "",
+        _taken_policy(schedule, run, plan),
+    ]
     words = " ".join(one for one in said if one)
     firing.difference = as_json(difference) if difference else {}
     if not _end(firing, Firing.State.REVIEW, words, now):
@@ -216,6 +219,20 @@ def _settled(firing: Firing, run: Run | None, now: datetime) -> bool:
     if not asked:
         _approved(firing, by, now)
     return True
+
+
+def _taken_policy(schedule: Schedule, run: Run, plan: Plan) -> str:
+    """Of a comparison which policy's timetable it is, and why."""
+    if run.kind != Run.Kind.COMPARE:
+        return ""
+    result = run_result(run)
+    best = result.get("recommended") or {}
+    said = f"Of {len(result.get('policies') or {})} policies compared it is {plan.label}"
+    if not schedule.policy:
+        return f"{said}, which is recommended."
+    if best.get("policy") == plan.policy:
+        return f"{said}, as the schedule says; it is recommended too."
+    return f"{said}, as the schedule says; recommended is {best.get('label') or 'none'}."
 
 
 def _proposed(

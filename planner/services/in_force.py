@@ -1,4 +1,5 @@
-"""Which plan clusters follow: put in force, withdrawn."""
+"""Which plans clusters follow: put in force, withdrawn. Of each scenario one, and no deployment is
+asked for by two."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from planner.errors import NotAllowed, NotReady
 from planner.exports.options import ExportOptions
 from planner.exports.plans import Plan, plan_of
 from planner.models import PlanInForce, Proposal, Run, User
+from planner.selectors.in_force import in_force_of, plans_in_force
 from planner.selectors.review import review_rules
 from planner.services.access import check_may_approve
 from planner.services.audit import record
@@ -24,7 +26,8 @@ def put_in_force(
     proposal: Proposal | None = None,
     rule: str = "",
 ) -> PlanInForce:
-    """From now on; ends what was before. Raises NotReady for a policy that has no timetable.
+    """From now on; ends what it replaces (``replaced_by``), and nothing else. Raises NotReady for a
+    policy that has no timetable, and where another scenario's plan has some of its deployments.
     ``proposal``: one that was approved, by whom its own service has checked."""
     if proposal is None:
         check_may_approve(user)
@@ -34,13 +37,15 @@ def put_in_force(
             )
     plan = timetable_of(run, options, now)
     with transaction.atomic():
-        PlanInForce.objects.filter(until=None).update(until=now)
+        ended = [one.pk for one in replaced_by(plan, run)]
+        PlanInForce.objects.filter(pk__in=ended).update(until=now)
         placed = PlanInForce.objects.create(
             run=run,
             proposal=proposal,
             number=run.pk,
             scenario=plan.scenario[:120],
             policy=plan.policy,
+            label=plan.label[:161],
             repeat=plan.repeat,
             zone=plan.zone,
             begins=plan.begins,
@@ -67,17 +72,42 @@ def timetable_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     return plan
 
 
+def replaced_by(plan: Plan, run: Run) -> list[PlanInForce]:
+    """What a plan ends by taking effect: the one in force of its own scenario first, and those of
+    others all of whose deployments it has too (of what it was branched from). Raises NotReady where
+    another scenario's plan has some of its deployments and others beside them: two plans for one
+    deployment would contradict each other, and what only the other has would be left alone."""
+    own = in_force_of(run)
+    mine = {(pool.name, pool.region) for pool in plan.pools}
+    found = [own] if own else []
+    for other in plans_in_force():
+        theirs = {(pool["name"], pool["region"]) for pool in other.pools}
+        both = sorted(mine & theirs)
+        if other == own or not both:
+            continue
+        if theirs - mine:
+            raise NotReady(
+                f"Run {other.number} of {other.scenario} is in force and asks for {both[0][0]} "
+                f"in {both[0][1]} too, as one of its {len(theirs)} deployments; end that plan "
+                "first, or give this one's deployments names of their own (names)."
+            )
+        found.append(other)
+    return found
+
+
 @transaction.atomic
-def withdraw(*, user: User | None, now: datetime) -> bool:
-    """No plan is in force any more; whether one was."""
+def withdraw(*, user: User | None, now: datetime, plan: PlanInForce | None = None) -> bool:
+    """A plan is in force no more, or the only one where none is named; whether one was. Raises
+    NotReady where several are and none is named."""
     check_may_approve(user)
-    ended = PlanInForce.objects.filter(until=None)
-    held = ended.first()
-    if held is None:
-        return False
-    ended.update(until=now)
-    record("plan.ended", str(held.number), by=user)
-    return True
+    found = [plan] if plan else list(plans_in_force())
+    if len(found) > 1:
+        names = ", ".join(sorted(one.scenario for one in found))
+        raise NotReady(f"{len(found)} plans are in force; say of which scenario: {names}.")
+    for one in found:
+        PlanInForce.objects.filter(pk=one.pk).update(until=now)
+        record("plan.ended", str(one.number), by=user, scenario=one.scenario)
+    return bool(found)
 
 
 def _frozen(plan: Plan) -> list[dict[str, object]]:

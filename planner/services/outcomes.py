@@ -10,13 +10,11 @@ import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-import numpy as np
 from django.db import IntegrityError, transaction
 
 from forecasting.demand import SeriesKey
 from planner.errors import EXPECTED
-from planner.exports.in_force import desired
-from planner.models import Outcome, PlanInForce, Run, Source, Trace
+from planner.models import Outcome, PlanInForce, Run, Trace
 from planner.models.notice import Event
 from planner.models.workspace import current_workspace
 from planner.scenario import document as text
@@ -25,16 +23,15 @@ from planner.selectors.runs import run_table, run_tables
 from planner.services import compiling
 from planner.services.execution import stored_traces
 from planner.services.notices import notify
-from planner.services.sources import current_trace
+from planner.services.observed import held_of, living, seen_of
 from planner.studies.aftermath.judged import Forecast, came_true
-from planner.studies.aftermath.values import HeldPool, Told
+from planner.studies.aftermath.values import Told
 from planner.studies.plain import as_json
 from planner.studies.progress import Progress, silent
 
 logger = logging.getLogger(__name__)
 
 HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
-LOOK = timedelta(minutes=15)  # how often what is held is read off a plan
 GIVEN_UP = timedelta(hours=2)  # a worker that judges for longer is gone
 MOST = 1000  # plans that are looked at, the newest
 Stretch = tuple[datetime, datetime]
@@ -103,9 +100,10 @@ def outcome_judge(
             scenario,
             stored_traces(scenario),
             known_of(plan.run.resolved),
-            _held(plan, begins, ends),
+            held_of(plan, begins, ends),
             _told(plan.run),
             progress,
+            served=seen_of(plan.run, begins, ends),
         )
         outcome.state, outcome.words = Outcome.State.DONE, found.sentence
         outcome.figures = as_json(found)
@@ -131,21 +129,11 @@ def _known_until(run: Run) -> datetime | None:
     for source in text.outline(run.document)["traffic"]["sources"]:
         if source.get("trace") is None:
             continue
-        trace = Trace.objects.filter(name=_living(source["trace"])).first()
+        trace = Trace.objects.filter(name=living(source["trace"])).first()
         if trace is None or trace.end_at is None:
             return None
         ends.append(trace.end_at)
     return min(ends, default=None)
-
-
-def _living(name: str) -> str:
-    """The trace that goes on: of one that holds what a live source knew at a moment, the source's
-    own."""
-    trace = Trace.objects.filter(name=name).first()
-    if trace is None or not trace.sha256 or not trace.file_name.startswith("live source "):
-        return name
-    source = Source.objects.filter(name=trace.file_name.removeprefix("live source ")).first()
-    return current_trace(source).name if source else name
 
 
 def _document(run: Run, begins: datetime, ends: datetime) -> str:
@@ -160,31 +148,8 @@ def _document(run: Run, begins: datetime, ends: datetime) -> str:
         changes["traffic.growth"] = None
     for index, source in enumerate(outline["traffic"]["sources"]):
         if source.get("trace") is not None:
-            changes[f"traffic.sources[{index}].trace"] = _living(source["trace"])
+            changes[f"traffic.sources[{index}].trace"] = living(source["trace"])
     return text.edit(run.document, changes)
-
-
-def _held(plan: PlanInForce, begins: datetime, ends: datetime) -> list[HeldPool]:
-    """What it asked for, read off as clusters do."""
-    moments = [begins + n * LOOK for n in range(max(1, int((ends - begins) / LOOK)))]
-    asked = np.array(
-        [[one.replicas or 0 for one in desired(plan, moment)] for moment in moments], np.int64
-    )
-    times = np.array([moment.timestamp() for moment in moments])
-    return [
-        HeldPool(
-            pool["model"],
-            pool["region"],
-            pool["gpu"],
-            pool.get("gpus"),
-            pool["role"],
-            pool.get("market"),
-            pool.get("arrangement"),
-            times,
-            asked[:, p],
-        )
-        for p, pool in enumerate(plan.pools)
-    ]
 
 
 def _told(run: Run) -> Forecast:

@@ -19,7 +19,6 @@ from django.db.models import Q
 from django.utils import timezone
 
 from planner.errors import NotAllowed, NotFound, NotReady, PlannerError
-from planner.exports.in_force import plan_in_force
 from planner.exports.options import ExportOptions
 from planner.exports.plans import Plan
 from planner.models import Event, Proposal, ProposalEntry, Run, ScenarioVersion, User
@@ -40,7 +39,7 @@ from planner.services.approval import (
     usd_30d,
 )
 from planner.services.audit import record
-from planner.services.in_force import put_in_force, timetable_of
+from planner.services.in_force import put_in_force, replaced_by, timetable_of
 from planner.services.notices import notify
 from planner.services.replaying import replay_start
 from planner.studies.options import options_of
@@ -73,7 +72,8 @@ def propose(
     rule: str = "",
 ) -> Proposal:
     """A finished plan or comparison to be put in force as ``options`` say (planner.exports.options:
-    policy, repeat, timezone, names), held against the plan in force, or against ``base_run``.
+    policy, repeat, timezone, names), held against the plan in force that it would replace, or
+    against ``base_run``.
     ``rule``: what proposes it where ``by`` is nobody. Raises NotReady where there is no timetable.
     """
     check_may_plan(by)
@@ -226,7 +226,7 @@ def approve(
 def _about(proposal: Proposal, run: Run, base_run: Run | None, by: User | None) -> None:
     """What it is about, and what that is held against."""
     plan = _planned(run, proposal.options)
-    current = plan_in_force()
+    current = next(iter(replaced_by(plan, run)), None)
     proposal.run, proposal.scenario = run, run.scenario
     proposal.policy = plan.policy
     proposal.usd_30d = usd_30d(run, plan.policy)

@@ -90,6 +90,12 @@ def test_a_plan_is_reviewed_by_two(
     other.goto(url)
     said(other, "Good.", "Approve")
     expect(other.locator("#standing")).to_contain_text("It is the plan in force")
+    # It is planned again every Monday.
+    other.goto(f"{live_server.url}/schedules/new/")
+    other.get_by_label("Name").fill("Mondays")
+    other.get_by_label("Scenario").select_option(str(runs[0].scenario_id))
+    other.get_by_role("button", name="Keep").click()
+    expect(other.locator("main")).to_contain_text("Never: every plan is reviewed")
     # Its export carries the number, and the log tells the story.
     number = url.rstrip("/").rpartition("/")[2]
     manifest = site.request.get(f"{live_server.url}/runs/{runs[1].pk}/export/?to=keda").text()

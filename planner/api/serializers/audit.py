@@ -21,6 +21,7 @@ class AuditAsked(serializers.Serializer[Any]):
     )
     search = serializers.CharField(required=False, default="", allow_blank=True, max_length=200)
     page = serializers.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
+    cursor = serializers.CharField(required=False, allow_blank=True)
     page_size = serializers.IntegerField(required=False, min_value=1, max_value=500)
 
 

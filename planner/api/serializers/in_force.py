@@ -10,6 +10,7 @@ from planner.api.serializers.strict import StrictSerializer
 from planner.exports.in_force import desired
 from planner.exports.options import ExportOptions
 from planner.models import PlanInForce
+from planner.selectors.in_force import plans_in_force
 from planner.studies.options import options_in
 
 TAKEN = ("policy", "region", "model", "repeat", "timezone", "names")  # of what an export takes
@@ -27,6 +28,20 @@ class InForceRequest(StrictSerializer):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         said = {name: value for name, value in attrs.items() if name != "run"}
         return {"run": attrs["run"], "options": chosen(ExportOptions, said)}
+
+
+class InForceAsked(StrictSerializer):
+    scenario = serializers.CharField(
+        required=False,
+        default="",
+        max_length=120,
+        help_text="Whose plan is meant; needed to end one where several are in force.",
+    )
+
+
+class OtherPlan(serializers.Serializer[Any]):
+    run = serializers.IntegerField(source="number")
+    scenario = serializers.CharField()
 
 
 class DesiredPool(serializers.Serializer[Any]):
@@ -48,14 +63,20 @@ class InForce(serializers.ModelSerializer[PlanInForce]):
     timezone = serializers.CharField(source="zone")
     by = serializers.CharField(source="by.username", default=None, allow_null=True)
     desired = serializers.SerializerMethodField()
+    others = serializers.SerializerMethodField(
+        help_text="Plans of other scenarios that are in force beside it."
+    )
 
     class Meta:
         model = PlanInForce
-        fields = ["run", "proposal", "scenario", "policy", "repeat", "timezone", "begins", "ends",
-                  "by", "since", "desired"]  # fmt: skip
+        fields = ["run", "proposal", "scenario", "policy", "label", "repeat", "timezone", "begins",
+                  "ends", "by", "since", "desired", "others"]  # fmt: skip
 
     def get_desired(self, plan: PlanInForce) -> list[dict[str, Any]]:
         return [dict(DesiredPool(one).data) for one in desired(plan, timezone.now())]
+
+    def get_others(self, plan: PlanInForce) -> list[dict[str, Any]]:
+        return [dict(OtherPlan(one).data) for one in plans_in_force().exclude(pk=plan.pk)]
 
 
 class DeploymentNames(StrictSerializer):

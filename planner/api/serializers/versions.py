@@ -6,6 +6,7 @@ from rest_framework import serializers
 
 from planner.api.serializers.strict import StrictSerializer
 from planner.models import ScenarioVersion
+from planner.scenario.sections import PARTS
 from planner.services.scenarios import MESSAGE
 
 MOST_NUMBER = 2**31 - 1
@@ -32,7 +33,13 @@ class ScenarioVersionDetail(ScenarioVersionItem):
         fields = [*ScenarioVersionItem.Meta.fields, "document"]
 
 
-class BetweenAsked(serializers.Serializer[Any]):
+class PartAsked(serializers.Serializer[Any]):
+    part = serializers.ChoiceField(
+        PARTS, required=False, default="", help_text="A section by itself; left out: all of it."
+    )
+
+
+class BetweenAsked(PartAsked):
     """Which two versions."""
 
     old = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
@@ -42,6 +49,19 @@ class BetweenAsked(serializers.Serializer[Any]):
 class RestoreRequest(StrictSerializer):
     message = serializers.CharField(
         required=False, default="", allow_blank=True, max_length=MESSAGE
+    )
+
+
+class RestorePartRequest(RestoreRequest):
+    part = serializers.ChoiceField(
+        PARTS, required=False, default="", help_text="Restore this section alone."
+    )
+    into = serializers.CharField(
+        required=False,
+        default="",
+        allow_blank=True,
+        max_length=120,
+        help_text="Name or id of another scenario that takes the part.",
     )
 
 

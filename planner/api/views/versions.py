@@ -17,13 +17,14 @@ from planner.api.serializers.scenarios import ScenarioDetail
 from planner.api.serializers.versions import (
     BetweenAsked,
     BranchRequest,
-    RestoreRequest,
+    PartAsked,
+    RestorePartRequest,
     ScenarioVersionDetail,
     ScenarioVersionItem,
 )
 from planner.models import ScenarioVersion
 from planner.selectors.scenarios import scenario_get
-from planner.selectors.versions import Between, between, version_get, versions_of
+from planner.selectors.versions import Between, between, version_get, versions_changing
 from planner.services.scenarios import scenario_branch, scenario_restore
 from planner.studies.plain import as_json
 
@@ -34,11 +35,12 @@ class VersionListView(ApiView, generics.ListAPIView[ScenarioVersion]):
     pagination_class = Pages
 
     def get_queryset(self) -> QuerySet[ScenarioVersion]:
-        return versions_of(scenario_get(self.kwargs["scenario"]))
+        part = valid(PartAsked(data=self.request.query_params))["part"]
+        return versions_changing(scenario_get(self.kwargs["scenario"]), part)
 
-    @operation({200: ScenarioVersionItem(many=True)}, 404)
+    @operation({200: ScenarioVersionItem(many=True)}, 400, 404, parameters=[PartAsked])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Versions of a scenario, the newest first."""
+        """Versions of a scenario, the newest first; with `part` those that changed it."""
         return self.list(request, *args, **kwargs)
 
 
@@ -52,9 +54,8 @@ class VersionsBetweenView(ApiView):
         """
         asked = valid(BetweenAsked(data=request.query_params))
         row = scenario_get(scenario)
-        return Response(
-            as_json(between(version_get(row, asked["old"]), version_get(row, asked["new"])))
-        )
+        old, new = (version_get(row, asked[name]) for name in ("old", "new"))
+        return Response(as_json(between(old, new, asked["part"])))
 
 
 class VersionView(ApiView):
@@ -65,12 +66,18 @@ class VersionView(ApiView):
 
 
 class VersionRestoreView(ApiView):
-    @operation({200: ScenarioDetail}, 400, 403, 404, 413, 415, 422, request=RestoreRequest)
+    @operation({200: ScenarioDetail}, 400, 403, 404, 413, 415, 422, request=RestorePartRequest)
     def post(self, request: Request, scenario: str, number: int) -> Response:
-        """Make an earlier version the newest one; those in between stay."""
-        sent = valid(RestoreRequest(data=request.data))
+        """Make an earlier version the newest one; those in between stay.
+
+        With `part` that section alone, the rest as it is now; `into` takes it into another
+        scenario.
+        """
+        sent = valid(RestorePartRequest(data=request.data))
         version = version_get(scenario_get(scenario), number)
-        saved = scenario_restore(version=version, user=self.user, **sent)
+        named = sent.pop("into")
+        into = scenario_get(named) if named else None
+        saved = scenario_restore(version=version, user=self.user, into=into, **sent)
         return Response(ScenarioDetail(saved, context={"request": request}).data)
 
 

@@ -18,6 +18,7 @@ from planner.exports.manifests.common import (
     metadata,
     place_words,
     scale_target,
+    unguarded,
     with_head,
 )
 from planner.exports.patterns import DAY, UNKNOWN, Slot, slots
@@ -44,7 +45,9 @@ def documents(asked: Asked) -> list[Document]:
         f"Between limits that differ it goes by {METRIC} {TARGET} at port {PORT} (assumed: vLLM's, "
         "and AIBrix's own example); in a schedule both are the plan's number.",
     )
-    return with_head([_scaled(asked, pool) for pool in plan.pools], heading(asked, *told))
+    return with_head(
+        [_scaled(asked, pool) for pool in plan.pools], heading(asked, *told, *unguarded(plan))
+    )
 
 
 def _scaled(asked: Asked, pool: Pool) -> Document:

@@ -109,6 +109,16 @@ def heading(asked: Asked, *more: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def unguarded(plan: Plan) -> tuple[str, ...]:
+    """Of files that hold a timetable and nothing by load."""
+    if not plan.guarded:
+        return ()
+    return (
+        "The timetable alone, as the least there is: what its guard adds by load is not in it; "
+        "keda, kserve, dynamo, lws and hpa have it.",
+    )
+
+
 def place_words(pool: Pool) -> str:
     return f"{pool.model} in {pool.region}: {pool.arrangement}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from planner.exports.manifests import keda
@@ -16,7 +17,7 @@ from planner.exports.manifests.common import (
     scale_target,
     with_head,
 )
-from planner.exports.manifests.rules import pod_metric
+from planner.exports.manifests.rules import loads_of, pod_metric
 from planner.exports.names import label_of
 from planner.exports.plans import Plan, Pool, Rule
 
@@ -35,13 +36,20 @@ def documents(asked: Asked) -> list[Document]:
             f"An HPA has no timetable: it follows {METRIC} of Headroom's /metrics, so put this "
             "plan in force there, and have an adapter of Prometheus offer it as an external "
             "metric with the labels pool and region.",
-            "Between minReplicas and maxReplicas, the plan's least and most; where the metric is "
-            "missing it stays as it is.",
+            "Between minReplicas and maxReplicas, the plan's least and "
+            + ("what the guard may add; " if plan.guarded else "most; ")
+            + "where the metric is missing it stays as it is.",
             "tolerance 0 asks for HPAConfigurableTolerance (Kubernetes 1.34 or later); without it "
             "the cluster's 10% holds, and of ten replicas one more or less is not carried out.",
+            *_guard_words(plan),
         )
     found = [
-        autoscaler(asked, pool, [_metric(plan, pool)], behaviour=keda.behaviour(plan, pool))
+        autoscaler(
+            asked,
+            pool,
+            [_metric(plan, pool), *_by_load(pool)],
+            behaviour=keda.behaviour(plan, pool),
+        )
         for pool in plan.pools
     ]
     return with_head(found, heading(asked, *told, *least_words(plan)))
@@ -73,7 +81,7 @@ def autoscaler(
         "spec": {
             "scaleTargetRef": scale_target(deployment(pool)),
             "minReplicas": least,
-            "maxReplicas": max(pool.most, least),
+            "maxReplicas": max(pool.ceiling, least),
             "metrics": metrics,
             **({"behavior": behaviour} if behaviour else {}),
         },
@@ -98,12 +106,47 @@ def external(name: str, labels: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def _by_load(pool: Pool) -> list[dict[str, Any]]:
+    """Of a guarded plan: the largest wish of an HPA's metrics wins."""
+    return [
+        {
+            "type": "External",
+            "external": {
+                "metric": {
+                    "name": load.metric,
+                    "selector": {"matchLabels": {"deployment": pool.name}},
+                },
+                "target": {"type": "AverageValue", "averageValue": quantity(load.threshold)},
+            },
+        }
+        for load in loads_of(pool, "")
+    ]
+
+
+def _guard_words(plan: Plan) -> Iterator[str]:
+    """What the adapter has to offer beside our gauge."""
+    if not plan.guarded:
+        return
+    yield (
+        "Above the plan it goes by load, the largest wish wins: have the adapter offer these as "
+        "external metrics too, of vLLM's series with a label deployment."
+    )
+    matchers = "<<.LabelMatchers>>"
+    loads = {load.metric: load.query for pool in plan.pools for load in loads_of(pool, matchers)}
+    for metric, query in loads.items():
+        yield f"{metric}: {query}"
+
+
 def _of_pods(rule: Rule) -> dict[str, Any]:
-    target = f"{round(rule.target * 1000)}m"  # a quantity, in thousandths
     return {
         "type": "Pods",
         "pods": {
             "metric": {"name": pod_metric(rule)[0]},
-            "target": {"type": "AverageValue", "averageValue": target},
+            "target": {"type": "AverageValue", "averageValue": quantity(rule.target)},
         },
     }
+
+
+def quantity(value: float) -> str:
+    """Kubernetes' own, in thousandths."""
+    return f"{round(value * 1000)}m"

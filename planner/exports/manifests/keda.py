@@ -17,7 +17,7 @@ from planner.exports.manifests.common import (
     scale_target,
     with_head,
 )
-from planner.exports.manifests.rules import query_of
+from planner.exports.manifests.rules import loads_of, query_of
 from planner.exports.names import LONGEST, name_of
 from planner.exports.patterns import DAY, DAYS, Slot, dated, slots
 from planner.exports.plans import Plan, Pool
@@ -25,6 +25,17 @@ from planner.exports.plans import Plan, Pool
 API, KIND = "keda.sh/v1alpha1", "ScaledObject"
 PREFIX = "keda-hpa-"  # of the autoscaler that it makes
 POLL_S, ROUND_S = 30, 15  # its default; of the controller of autoscalers
+
+
+GUARDED = (
+    "Above the timetable as many replicas as serve what is served and hold what piles up, by the "
+    "targets of its guard, up to maxReplicaCount: the largest trigger wins.",
+    "Queries take vLLM's metrics, Prometheus' label pod, and pods that begin with their "
+    "deployment's name. vLLM counts cached prompt tokens too, the guard was tuned without them.",
+    "A target is reached without the guard's tolerance and by each region for itself: a replica "
+    "may come sooner than it did in the replay. What the guard learns of what comes late without a "
+    "pile is not in it.",
+)
 
 
 def documents(asked: Asked) -> list[Document]:
@@ -45,8 +56,14 @@ def words(plan: Plan) -> tuple[str, ...]:
             if plan.repeat == "once"
             else ()
         ),
-        "Not in it: anything that reacts to load. For that add a trigger and raise "
-        "maxReplicaCount; the largest wins, so that the timetable is a floor.",
+        *(
+            GUARDED
+            if plan.guarded
+            else (
+                "Not in it: anything that reacts to load. For that add a trigger and raise "
+                "maxReplicaCount; the largest wins, so that the timetable is a floor.",
+            )
+        ),
         "tolerance 0 asks for HPAConfigurableTolerance (Kubernetes 1.34 or later); without it the "
         "cluster's 10% holds, and of ten replicas one more or less is not carried out.",
     )
@@ -69,7 +86,7 @@ def scaled(
             "scaleTargetRef": scale_target(target),
             "pollingInterval": POLL_S,
             "minReplicaCount": asked.plan.floor(pool),
-            "maxReplicaCount": max(pool.most, 1),
+            "maxReplicaCount": pool.ceiling,
             **({"advanced": {"horizontalPodAutoscalerConfig": config}} if config else {}),
             "triggers": [*triggers(asked, pool), *extra],
         },
@@ -91,7 +108,7 @@ def behaviour(plan: Plan, pool: Pool) -> dict[str, Any]:
             "scaleUp": {"stabilizationWindowSeconds": 0, "tolerance": tolerance},
             "scaleDown": {"stabilizationWindowSeconds": wait, "tolerance": tolerance},
         }
-    step = {"type": "Pods", "value": max(pool.most, 1), "periodSeconds": ROUND_S}
+    step = {"type": "Pods", "value": pool.ceiling, "periodSeconds": ROUND_S}
     way = {"stabilizationWindowSeconds": 0, "tolerance": "0", "policies": [step]}
     return {"scaleUp": way, "scaleDown": way}
 
@@ -118,7 +135,26 @@ def triggers(asked: Asked, pool: Pool) -> list[dict[str, Any]]:
     else:
         stretches = slots(plan.counts(pool), floor)
     found = [_cron(plan.zone, slot, f"from-{i + 1}") for i, slot in enumerate(stretches)]
-    return found or [_held(plan.zone, floor)]
+    return [*(found or [_held(plan.zone, floor)]), *_by_load(asked, pool)]
+
+
+def _by_load(asked: Asked, pool: Pool) -> list[dict[str, Any]]:
+    """Of a guarded plan. Nothing to report is none: no pod, or nothing that piles up."""
+    loads = loads_of(pool, f'pod=~"{pool.name}-.*"')
+    return [
+        {
+            "type": "prometheus",
+            "name": load.name,
+            "metricType": "AverageValue",
+            "metadata": {
+                "serverAddress": asked.options.prometheus,
+                "query": load.query,
+                "threshold": f"{load.threshold:.6g}",
+                "ignoreNullValues": "true",
+            },
+        }
+        for load in loads
+    ]
 
 
 def _held(zone: str, floor: int) -> dict[str, Any]:

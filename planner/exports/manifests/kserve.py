@@ -59,7 +59,7 @@ def _role(asked: Asked, pool: Pool) -> dict[str, Any]:
         "parallelism": {"tensor": pool.gpus},
         "scaling": {
             "minReplicas": least,
-            "maxReplicas": max(pool.most, least),
+            "maxReplicas": max(pool.ceiling, least),
             "keda": scaled,
         },
     }

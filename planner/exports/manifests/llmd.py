@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.exports.manifests.common import Asked, Document, heading, place_words, with_head
+from planner.exports.manifests.common import (
+    Asked,
+    Document,
+    heading,
+    place_words,
+    unguarded,
+    with_head,
+)
 from planner.exports.manifests.groups import Service, services
 from planner.exports.plans import Pool
 
@@ -16,6 +23,7 @@ def documents(asked: Asked) -> list[Document]:
         "Export to keda, and set autoscaling.enabled, for one.",
         "Merge into your values: where the model's weights lie, and its containers, are not in "
         "here.",
+        *unguarded(plan),
     ]
     found = [_values(asked, service) for service in services(plan.pools, "llm-d")]
     if len(found) > 1:

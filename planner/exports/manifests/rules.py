@@ -5,10 +5,18 @@ vLLM's names since 0.9.2, and NVIDIA's exporter of GPUs; both as Prometheus has 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
 from planner.errors import PlannerError
-from planner.exports.plans import Rule
+from planner.exports.plans import Guard, Pool, Rule
+from simulation.policies.proportional import PILED_UP
 
 WAITING, RUNNING = "vllm:num_requests_waiting", "vllm:num_requests_running"
+PROMPTS, OUTPUTS = "vllm:prompt_tokens_total", "vllm:generation_tokens_total"
 MEMORY, GPU = "vllm:kv_cache_usage_perc", "DCGM_FI_DEV_GPU_UTIL"  # a share; per cent
 # Of one pod, as an adapter of Prometheus has to offer it: its name there, and what it is.
 POD_METRICS = {
@@ -17,6 +25,9 @@ POD_METRICS = {
     "queue": ("vllm_num_requests_waiting", WAITING),
     "concurrency": ("vllm_num_requests_in_flight", f"{WAITING} + {RUNNING}"),
 }
+LOOK_S = 15  # from one look at load to the next, as it was simulated
+RATE_S = 60  # of a counter: four scrapes of 15 s
+
 TOKENS = (
     "goes by KV tokens in flight, which no serving engine shows as a metric; export a policy on "
     "queue, concurrency or memory"
@@ -40,3 +51,58 @@ def pod_metric(rule: Rule) -> tuple[str, str]:
     if rule.metric not in POD_METRICS:
         raise PlannerError(f"The policy {TOKENS}.")
     return POD_METRICS[rule.metric]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One measure of load above a timetable: over ``threshold`` it is the replicas that there have
+    to be; nothing where the timetable is enough."""
+
+    name: str
+    metric: str  # as an adapter of Prometheus offers the query
+    query: str
+    threshold: float  # of one instance; 1 where the query has the instances themselves
+
+
+def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
+    """What a pool's guard goes by; ``pods`` chooses series in Prometheus. What has to show at every
+    look of a while is the least of it, and what stays is the most of those."""
+    guard = pool.guard
+    if guard is None:
+        return
+    much, root = guard.staffing(pool.least, pool.most)
+    for name, metric, counter, each in (
+        ("prompts", "headroom_guard_prompt_tokens", PROMPTS, guard.prompt_tps),
+        ("outputs", "headroom_guard_output_tokens", OUTPUTS, guard.output_tps),
+    ):
+        if np.isfinite(each):
+            rate = f"sum(rate({counter}{{{pods}}}[{RATE_S}s]))"
+            served = _stays(_lasts(rate, guard), guard)
+            yield _staffed(Load(name, metric, served, each * much), root, pool)
+    flight = _lasts(f"(sum({WAITING}{{{pods}}}) + sum({RUNNING}{{{pods}}}))", guard)
+    held = max(round(PILED_UP * guard.in_flight * much), 1)
+    there = f"count({RUNNING}{{{pods}}})"
+    if root:
+        there = f"({there} - {root:.6g} * sqrt({there}))"
+    piled = _stays(f"({flight} > {held} * {there})", guard)
+    load = Load("piled-up", f"headroom_guard_in_flight_over_{held}", piled, guard.in_flight * much)
+    yield _staffed(load, root, pool)
+
+
+def _staffed(load: Load, root: float, pool: Pool) -> Load:
+    """As replicas themselves where among few each does less: n - root sqrt(n) of them do what
+    ``load`` is of its threshold, solved for n. A query of this pool alone, as ``root`` is."""
+    if not root:
+        return load
+    half = root / 2
+    many = f"({half:.6g} + sqrt({half * half:.6g} + ({load.query} > 0) / {load.threshold:.6g})) ^ 2"
+    metric = re.sub(r"\W+", "_", f"headroom_guard_replicas_by_{load.name}_{pool.name}")
+    return replace(load, metric=metric, query=many, threshold=1.0)
+
+
+def _lasts(what: str, guard: Guard) -> str:
+    return f"min_over_time({what}[{max(guard.rise_s, LOOK_S):.0f}s:{LOOK_S}s])"
+
+
+def _stays(what: str, guard: Guard) -> str:
+    return f"max_over_time({what}[{max(guard.fall_s, LOOK_S):.0f}s:{LOOK_S}s])"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from planner.exports.manifests.common import Asked, Document, covers, heading
+from planner.exports.manifests.common import Asked, Document, covers, heading, unguarded
 from planner.exports.plans import Plan, Pool
 
 VARIABLE = "headroom_plan"
@@ -24,7 +24,7 @@ def documents(asked: Asked) -> list[Document]:
             "policy": plan.policy,
             "covers": covers(plan),
             "timezone": plan.zone,
-            "notes": [line for line in heading(asked) if line],
+            "notes": [line for line in heading(asked, *unguarded(plan)) if line],
             "pools": {key: _pool(plan, pool) for key, pool in zip(keys, plan.pools, strict=True)},
         }
     }

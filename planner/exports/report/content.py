@@ -9,7 +9,7 @@ from typing import Any
 from planner.errors import NotReady
 from planner.exports.policies import labelled
 from planner.exports.report.charts import charts_of, costs_of
-from planner.exports.report.values import Form, Head, Report, Section, Table, rows_of
+from planner.exports.report.values import Form, Head, Report, Section, SignOff, Table, rows_of
 from planner.models import Proposal, Run
 from planner.selectors.review import approvals_of, proposal_approved
 from planner.selectors.runs import run_result
@@ -17,7 +17,7 @@ from planner.selectors.savings import savings
 from planner.templatetags.headroom import digits, percent, when
 
 KINDS = (Run.Kind.PLAN, Run.Kind.COMPARE, Run.Kind.SIMULATE)
-SIGN_OFFS = ("Prepared by", "Reviewed by", "Approved by")
+PREPARED, REVIEWED, APPROVED = "Prepared by", "Reviewed by", "Approved by"
 DAY_S = 86_400.0
 GROUNDS = {
     "measured": "was measured on the thing itself",
@@ -52,7 +52,7 @@ def report_of(run: Run, now: datetime) -> Report:
         why=_why(result, take, answer),
         facts=tuple(_facts(run, result, take)),
         sections=tuple(_sections(run, result, take, clock)),
-        sign_offs=SIGN_OFFS,
+        sign_offs=tuple(_sign_offs(run, str(take.get("policy")))),
     )
 
 
@@ -73,6 +73,19 @@ def _alone(result: dict[str, Any]) -> str:
 def _one(result: dict[str, Any]) -> dict[str, Any]:
     policies = result.get("policies") or {}
     return dict(next(iter(policies.values()), result))
+
+
+def _sign_offs(run: Run, policy: str) -> Iterator[SignOff]:
+    """Who proposed and who approved it, or room for whoever does."""
+    decided = proposal_approved(run.pk, policy)
+    if decided is None:
+        yield from (SignOff(role) for role in (PREPARED, REVIEWED, APPROVED))
+        return
+    who = decided.author.username if decided.author else decided.rule
+    yield SignOff(PREPARED, who, f"proposal {decided.pk}", when(decided.created_at))
+    for entry in approvals_of(decided):
+        name = entry.by.username if entry.by else entry.rule
+        yield SignOff(APPROVED, name, f"approved revision {entry.revision}", when(entry.at))
 
 
 def _facts(

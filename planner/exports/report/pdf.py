@@ -249,7 +249,13 @@ def _widths(heads: tuple[Head, ...]) -> list[float]:
 
 def _signs(report: Report) -> Flowable:
     heads = ["", *(_text(word, HEAD) for word in ("Name", "Decision", "Date"))]
-    rows: list[list[Any]] = [heads, *([_text(role, CELL), "", "", ""] for role in report.sign_offs)]
+    rows: list[list[Any]] = [
+        heads,
+        *(
+            [_text(word, CELL) for word in (one.role, one.name, one.decision, one.date)]
+            for one in report.sign_offs
+        ),
+    ]
     line = colors.HexColor(GRID)
     grid = Grid(rows, colWidths=[ROOM * share for share in (0.2, 0.3, 0.3, 0.2)],
                 rowHeights=[14, *[26] * len(report.sign_offs)],

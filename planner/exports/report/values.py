@@ -103,6 +103,16 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class SignOff:
+    """A line to sign on; filled in where a proposal says who did."""
+
+    role: str
+    name: str = ""
+    decision: str = ""
+    date: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """``facts`` are the few figures at the top, each with what it is and a note."""
 
@@ -118,7 +128,7 @@ class Report:
     why: str
     facts: tuple[tuple[str, str, str], ...]
     sections: tuple[Section, ...]
-    sign_offs: tuple[str, ...]
+    sign_offs: tuple[SignOff, ...]
 
     @property
     def heading(self) -> str:

@@ -15,6 +15,7 @@ from planner.exports.report.values import Form, Report, Section, Table, Value
 
 WIDTH, WIDE, MOST = 13, 16, 60  # characters of a column
 SHEET = 31  # characters of a sheet's name
+SIGNED = "name, decision, date"  # room for them
 
 
 def xlsx_of(report: Report) -> bytes:
@@ -56,7 +57,10 @@ def _answer(book: Any, report: Report, bold: Any, text: Any) -> None:
         ("For", report.window, ""),
         ("Computed", report.computed, f"version {report.version}; written {report.written}"),
         *report.facts,
-        *((role, "", "name, decision, date") for role in report.sign_offs),
+        *(
+            (one.role, one.name, ", ".join(filter(None, (one.decision, one.date))) or SIGNED)
+            for one in report.sign_offs
+        ),
     ]
     for i, head in enumerate(("What", "Value", "Note")):
         sheet.write_string(0, i, head, bold)

@@ -1,4 +1,4 @@
-"""bin/manage in-force: which plan clusters follow by /metrics."""
+"""bin/manage in-force: which plans clusters follow by /metrics, one of each scenario."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from django.utils import timezone
 
 from planner.errors import NotReady
 from planner.exports.figure_table import listed
-from planner.exports.in_force import desired, plan_in_force
+from planner.exports.in_force import desired
 from planner.exports.options import ExportOptions
 from planner.management.base import HeadroomCommand
 from planner.management.options import add_options, options_said
 from planner.models import PlanInForce
+from planner.selectors.in_force import plan_in_force, plans_in_force
 from planner.selectors.runs import run_get
 from planner.services.in_force import put_in_force, withdraw
 from planner.studies.options import options_of
@@ -23,12 +24,15 @@ COLUMNS = {"pool": "pool", "region": "region", "replicas now": "replicas"}
 
 
 class Command(HeadroomCommand):
-    help = "Say which plan is in force, put one there, or withdraw it (see /metrics)."
+    help = "Say which plans are in force, put one there, or withdraw one (see /metrics)."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("run", nargs="?", type=int, help="number of a run to put in force")
         parser.add_argument("--none", action="store_true", help="have no plan in force")
+        parser.add_argument(
+            "--scenario", default="", help="whose plan is meant, where several are in force"
+        )
         add_options(parser, ExportOptions, leave_out=LEFT_OUT)
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -36,17 +40,26 @@ class Command(HeadroomCommand):
         if options["none"] and options["run"] is not None:
             raise NotReady("in-force: give the number of a run or --none, not both.")
         if options["none"]:
-            withdraw(user=None, now=now)
+            held = plan_in_force(options["scenario"])
+            if held or not options["scenario"]:
+                withdraw(user=None, now=now, plan=held)
         elif options["run"] is not None:
             chosen = options_of(ExportOptions, options_said(ExportOptions, options))
             put_in_force(run=run_get(options["run"]), options=chosen, user=None, now=now)
-        return _said(plan_in_force())
+        plans = list(plans_in_force())
+        if options["scenario"]:
+            plans = [one for one in [plan_in_force(options["scenario"])] if one]
+        return _said(plans[0] if plans else None) | {"plans": [_said(one) for one in plans]}
 
     def words(self, answer: dict[str, Any]) -> str:
-        if answer["run"] is None:
-            return "No plan is in force."
-        head = f"Run {answer['run']} is in force: {answer['policy']}, {answer['repeat']}."
-        return "\n".join([head, *listed(answer["desired"], COLUMNS)])
+        lines = []
+        for one in answer["plans"]:
+            lines.append(
+                f"Run {one['run']} of {one['scenario']} is in force: {one['policy']}, "
+                f"{one['repeat']}."
+            )
+            lines += listed(one["desired"], COLUMNS)
+        return "\n".join(lines) or "No plan is in force."
 
 
 def _said(plan: PlanInForce | None) -> dict[str, Any]:

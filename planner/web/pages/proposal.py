@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.exports.in_force import plan_in_force
 from planner.exports.proposed import REPLAYED, Proposed, proposed_of, replay_of
 from planner.models import Proposal, ProposalEntry, Run, User
 from planner.selectors.beside import Held
@@ -15,7 +14,7 @@ from planner.selectors.policies import policies_in_order
 from planner.selectors.review import approvals_of, authors_of, proposal_entries, review_rules
 from planner.selectors.runs import run_result, run_tables
 from planner.services.access import may_administer, may_approve, may_plan
-from planner.services.approval import is_fresh, missing, why_not
+from planner.services.approval import missing, stale, why_not
 from planner.services.proposals import SETTING
 from planner.templatetags.headroom import figure
 from planner.web.charts.beside import Course, course_figure
@@ -65,7 +64,7 @@ def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
         "rules": review_rules(),
         "missing": missing(proposal) if proposal.going else "",
         "approvals": approvals_of(proposal),
-        "fresh": is_fresh(proposal),
+        "stale": stale(proposal) if proposal.going else "",
         "why_not": why_not(proposal, user) if may_approve(user) else "",
         "may_decide": may_approve(user),
         "mine": user.pk in authors_of(proposal) or may_administer(user),
@@ -73,7 +72,7 @@ def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
         "reviewers": proposal.reviewers.all(),
         "askable": _askable(proposal) if may_plan(user) and proposal.going else [],
         "amendable": _runs_like(proposal) if may_plan(user) and proposal.going else [],
-        "in_force": plan_in_force(),
+        "holds": proposal.plans.filter(until=None).exists(),
         **_charts(proposal),
     }
 

@@ -13,10 +13,11 @@ from django.views.decorators.http import require_POST, require_safe
 
 from planner.errors import NotReady, PlannerError
 from planner.exports.files import FIGURES, FORMATS, formats_of
-from planner.exports.in_force import desired, plan_in_force
+from planner.exports.in_force import desired
 from planner.exports.options import ExportOptions
 from planner.exports.plans import Plan, plan_of
 from planner.models import Run
+from planner.selectors.in_force import in_force_of, plans_in_force
 from planner.selectors.runs import run_get, run_result
 from planner.services.access import may_approve
 from planner.services.deployments import names_keep
@@ -65,14 +66,15 @@ def page(request: Request, pk: int) -> HttpResponse:
 
 @require_POST
 def in_force(request: Request, pk: int) -> HttpResponse:
-    """Put the plan of a run in force as chosen, or have none in force any more."""
-    now = timezone.now()
+    """Put the plan of a run in force as chosen, or have none of its scenario in force any more."""
+    now, run = timezone.now(), run_get(pk)
     if "none" in request.POST:
-        withdraw(user=request.user, now=now)
-        messages.success(request, "No plan is in force any more.")
+        if held := in_force_of(run):
+            withdraw(user=request.user, now=now, plan=held)
+        messages.success(request, "No plan of this scenario is in force any more.")
     else:
         options = _options(request.POST)
-        plan = put_in_force(run=run_get(pk), options=options, user=request.user, now=now)
+        plan = put_in_force(run=run, options=options, user=request.user, now=now)
         messages.success(request, f"Run {plan.number} is in force: /metrics says what it asks for.")
     return redirect("web:run-export", pk)
 
@@ -101,7 +103,8 @@ def _options(sent: QueryDict) -> ExportOptions:
 def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[str, Any]:
     run_result(run)  # says why there is nothing to export
     plan, why = _plan(run)
-    current = plan_in_force()
+    current = in_force_of(run)
+    others = plans_in_force().exclude(pk=current.pk) if current else plans_in_force()
     groups = formats_of(run) | {FIGURES: [(name, FORMATS[name].label) for name in ("csv", "json")]}
     return {
         "run": run,
@@ -113,6 +116,7 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[s
         "title": "The file was not written",
         "sentences": str(problem).splitlines() if problem else [],
         "in_force": current,
+        "others": others,
         "desired": desired(current, timezone.now()) if current else [],
         "may_approve": may_approve(request.user),
     }

@@ -9,11 +9,13 @@ from django.contrib import messages
 from django.forms.models import model_to_dict
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from planner.errors import PlannerError
-from planner.exports.in_force import plan_in_force
+from planner.exports.options import ExportOptions
 from planner.models import Proposal, User
+from planner.selectors.in_force import in_force_of
 from planner.selectors.lookup import id_of
 from planner.selectors.people import person_get
 from planner.selectors.review import (
@@ -26,6 +28,7 @@ from planner.selectors.review import (
 from planner.selectors.runs import run_get
 from planner.services import proposals
 from planner.services.access import check_may_administer, may_administer, may_approve
+from planner.services.in_force import replaced_by, timetable_of
 from planner.services.rules import rules_change
 from planner.web.errors import planners_only, status_of
 from planner.web.forms.proposals import RulesForm
@@ -84,6 +87,10 @@ def new(request: Request) -> HttpResponse:
         else:
             messages.success(request, f"Proposal {made.pk} is made.")
             return redirect("web:proposal", made.pk)
+    try:
+        replaced = replaced_by(timetable_of(run, ExportOptions(), timezone.now()), run)
+    except PlannerError:  # said once it is proposed: another policy may do
+        replaced = [held] if (held := in_force_of(run)) else []
     people = User.objects.filter(is_active=True).order_by("username")
     context = {
         "run": run,
@@ -94,7 +101,7 @@ def new(request: Request) -> HttpResponse:
         "policies": {k: v["label"] for k, v in (run.result.get("policies") or {}).items()},
         "recommended": (run.result.get("recommended") or {}).get("policy", ""),
         "reviewers": [one for one in people if may_approve(one) and one != request.user],
-        "in_force": plan_in_force(),
+        "replaced": replaced,
     }
     status = status_of(problem) if problem else 200
     return render(request, "web/proposal_new.html", context, status=status)

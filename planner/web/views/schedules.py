@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from planner.models import Schedule
+from planner.selectors.in_force import plans_in_force
 from planner.selectors.schedules import (
     firings_list,
     outcome_get,
@@ -39,8 +40,12 @@ SHOWN = 26  # outcomes: half a year of weeks
 @require_safe
 def listing(request: Request) -> HttpResponse:
     outcomes = list(outcomes_list()[:SHOWN])
-    context = {"page": paged(request, schedules_list()), "outcomes": outcomes,
-               "weeks_figure": weeks_figure(outcomes)}  # fmt: skip
+    context = {
+        "page": paged(request, schedules_list()),
+        "outcomes": outcomes,
+        "weeks_figure": weeks_figure(outcomes),
+        "plans_in_force": plans_in_force(),
+    }
     return render(request, "web/schedules.html", context)
 
 

@@ -5,30 +5,41 @@ from __future__ import annotations
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
+from planner.errors import PlannerError
 from planner.models import Scenario, ScenarioVersion
+from planner.scenario.sections import PARTS
 from planner.selectors.lookup import id_of
-from planner.selectors.scenarios import scenario_get
-from planner.selectors.versions import between, version_get, versions_of
+from planner.selectors.scenarios import scenario_get, scenarios_list
+from planner.selectors.versions import between, version_get, versions_changing
 from planner.services.scenarios import scenario_branch, scenario_restore
 from planner.web.errors import planners_only
 from planner.web.pages.beside import setting_line
 from planner.web.paging import paged
 from planner.web.request import Request
 
+OTHERS = 200  # scenarios that may take a part
+
 
 @require_safe
 def listing(request: Request, pk: int) -> HttpResponse:
-    """All of them; the two that ``from`` and ``to`` name beside each other, else the last two."""
+    """All of them, or those that changed a ``part``; the two that ``from`` and ``to`` name beside
+    each other, else the last two."""
     scenario = scenario_get(str(pk))
-    newest = list(versions_of(scenario)[:2])
+    part = _part(request.GET.get("part", ""))
+    rows = versions_changing(scenario, part)
+    newest = list(rows[:2])
     old = _named(scenario, request.GET.get("from", ""), newest[-1] if newest else None)
     new = _named(scenario, request.GET.get("to", ""), newest[0] if newest else None)
-    found = between(old, new) if old and new and old != new else None
+    found = between(old, new, part) if old and new and old != new else None
     context = {
         "scenario": scenario,
-        "page": paged(request, versions_of(scenario)),
+        "part": part,
+        "newest": newest[0] if newest else None,
+        "others": scenarios_list().exclude(pk=scenario.pk)[:OTHERS] if part else [],
+        "page": paged(request, rows),
         "old": old,
         "new": new,
         "found": found,
@@ -42,9 +53,14 @@ def listing(request: Request, pk: int) -> HttpResponse:
 @planners_only
 def restore(request: Request, pk: int, number: int) -> HttpResponse:
     version = version_get(scenario_get(str(pk)), number)
-    saved = scenario_restore(version=version, user=request.user)
-    messages.success(request, f"Version {number} is restored, as version {saved.version}.")
-    return redirect("web:scenario-versions", saved.pk)
+    part, other = _part(request.POST.get("part", "")), request.POST.get("into", "")
+    into = scenario_get(other) if other else None
+    saved = scenario_restore(version=version, user=request.user, part=part, into=into)
+    what = f"{part.capitalize()} of version {number} are" if part else f"Version {number} is"
+    where = f" in {saved.name}" if into else ""
+    messages.success(request, f"{what} restored{where}, as version {saved.version}.")
+    address = reverse("web:scenario-versions", args=[saved.pk])
+    return redirect(f"{address}?part={part}" if part else address)
 
 
 @require_POST
@@ -60,6 +76,12 @@ def _named(
     scenario: Scenario, text: str, otherwise: ScenarioVersion | None
 ) -> ScenarioVersion | None:
     return version_get(scenario, id_of(text) or 0) if text else otherwise
+
+
+def _part(named: str) -> str:
+    if named and named not in PARTS:
+        raise PlannerError(f"part: there is no {named[:40]!r}; there are: {', '.join(PARTS)}.")
+    return named
 
 
 def _kind(line: str) -> str:

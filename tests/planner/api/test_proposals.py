@@ -76,6 +76,12 @@ def test_rules_versions_and_the_log(planner, api, admin, scenario) -> None:
     assert found["settings"] == [{"key": "horizon.period_s", "values": [3600.0, 900.0]}]
     assert "3600" in api.get(f"{url}versions/1/").data["document"]
     assert api.post(f"{url}versions/1/restore/", {}, format="json").data["version"] == 3
+    parts = {"part": "policies"}
+    assert [one["number"] for one in api.get(f"{url}versions/", parts).data["results"]] == [1]
+    assert api.get(f"{url}versions/difference/", {"old": 1, "new": 2, **parts}).data["lines"] == []
+    assert api.get(f"{url}versions/", {"part": "tiers"}).status_code == 400
+    same = api.post(f"{url}versions/2/restore/", parts, format="json")
+    assert same.data["version"] == 3  # they are what they were
     made = api.post(f"{url}versions/2/branch/", {"name": "Other"}, format="json")
     assert made.status_code == 201 and made.data["name"] == "Other"
     assert api.get(f"{url}versions/9/").status_code == 404

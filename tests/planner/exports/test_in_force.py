@@ -1,4 +1,4 @@
-"""The plan that clusters follow: frozen, one at a time, and at /metrics what it asks for now."""
+"""Plans that clusters follow: frozen, one of each scenario, and at /metrics what they ask for."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import pytest
 from django.test import Client
 
 from planner.errors import NotAllowed, NotReady
-from planner.exports.in_force import desired, exposition, plan_in_force
+from planner.exports.in_force import desired, exposition
 from planner.exports.options import ExportOptions
-from planner.models import PlanInForce, Run, User
+from planner.models import PlanInForce, Run, Scenario, User
+from planner.selectors.in_force import in_force_of, plan_in_force, plans_in_force
 from planner.services.in_force import put_in_force, withdraw
 from planner.services.runs import run_remove
+from planner.services.scenarios import scenario_create
 from tests.planner.samples import client_of
-from tests.planner.web.study import completed_run
+from tests.planner.web.study import DOCUMENT, completed_run
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 URL = "/api/v1/plan-in-force/"
@@ -55,7 +57,7 @@ def test_a_pattern_goes_on_and_dates_end(run, approver):
     once = put_in_force(run=run, options=ExportOptions(repeat="once"), user=approver, now=NOW)
     assert counts(once, at, datetime(2024, 5, 18, tzinfo=UTC)) == [2, 2, 5, 5, 3, 3]
     assert counts(once, at, datetime(2024, 5, 19, tzinfo=UTC)) == [None] * 6
-    text = exposition(once, NOW)
+    text = exposition([once], NOW)
     assert "headroom_plan_covers_now{" in text and "headroom_desired_replicas{" not in text
     there = {"timezone": "America/New_York", "repeat": "weekly"}
     week = put_in_force(
@@ -69,13 +71,81 @@ def test_it_is_frozen_and_one_at_a_time(run, approver):
     first = put_in_force(run=run, options=ExportOptions(), user=approver, now=NOW)
     second = put_in_force(run=run, options=ExportOptions(), user=None, now=NOW)
     first.refresh_from_db()
-    assert first.until == NOW and plan_in_force() == second
+    assert first.until == NOW and list(plans_in_force()) == [second]
     run_remove(run=run)
-    kept = plan_in_force()
+    kept = plans_in_force().first()
     assert kept is not None and kept.run is None and desired(kept, NOW)[0].replicas == 5
-    assert withdraw(user=approver, now=NOW) and plan_in_force() is None
+    assert withdraw(user=approver, now=NOW) and not plans_in_force()
     assert not withdraw(user=approver, now=NOW)
     assert PlanInForce.objects.count() == 2  # what was in force stays on record
+
+
+@pytest.fixture
+def services(run, planner) -> tuple[Run, Run]:
+    """Plans of two services, whose deployments have names of their own."""
+    found = []
+    for name in ("chat", "search"):
+        mine = completed_run(planner)
+        pool = run.result["recommended"]["timetable"]
+        mine.result["recommended"] = {"policy": "lt-i", "timetable": pool}
+        mine.result["scenario"] = name
+        mine.save()
+        found.append(mine)
+    return found[0], found[1]
+
+
+def named(name: str) -> ExportOptions:
+    return ExportOptions(names=(f"a-b-h100-us-east={name}",))
+
+
+def test_each_scenario_has_a_plan_in_force(services, approver):
+    """What is put in force of one service ends nothing of another."""
+    chat, search = services
+    first = put_in_force(run=chat, options=named("chat"), user=approver, now=NOW)
+    second = put_in_force(run=search, options=named("search"), user=approver, now=NOW)
+    assert list(plans_in_force()) == [second, first]
+    text = Client().get("/metrics").content.decode()
+    for run, name in zip(services, ("chat", "search"), strict=True):
+        of = f'run="{run.pk}",policy="lt-i",scenario="{name}"'
+        assert f"headroom_plan_in_force{{{of}}} 1\n" in text
+        assert f"headroom_plan_covers_now{{{of}}} 1\n" in text
+        assert f'role="mixed",run="{run.pk}",scenario="{name}"}} ' in text
+    assert text.count("# TYPE headroom_desired_replicas gauge") == 1
+    later = put_in_force(run=chat, options=named("chat"), user=approver, now=NOW)
+    assert list(plans_in_force()) == [later, second] and in_force_of(chat) == later
+    boss = client_of(approver)
+    held = boss.get(URL, {"scenario": "search"}).json()
+    assert (held["run"], held["others"]) == (search.pk, [{"run": chat.pk, "scenario": "chat"}])
+    unsaid = boss.delete(URL)
+    assert unsaid.status_code == 409 and "chat, search" in unsaid.content.decode()
+    assert boss.delete(f"{URL}?scenario=chat").status_code == 204
+    assert list(plans_in_force()) == [second]
+
+
+def test_no_deployment_is_asked_for_by_two_plans(services, approver):
+    """A plan that has all deployments of another replaces it, as a branch does; one that has some
+    of them is refused, as the others would be left alone."""
+    chat, search = services
+    first = put_in_force(run=chat, options=ExportOptions(), user=approver, now=NOW)
+    second = put_in_force(run=search, options=ExportOptions(), user=approver, now=NOW)
+    assert list(plans_in_force()) == [second]
+    first.refresh_from_db()
+    assert first.until == NOW
+    second.pools = [*second.pools, {**second.pools[0], "name": "another"}]
+    second.save()
+    with pytest.raises(NotReady, match=r"of search is in force and asks for a-b-h100-us-east"):
+        put_in_force(run=chat, options=ExportOptions(), user=approver, now=NOW)
+    assert list(plans_in_force()) == [second]
+
+
+def test_a_plan_follows_its_scenario_through_a_new_name(services, planner, approver):
+    scenario = scenario_create(owner=planner, document=DOCUMENT)
+    Run.objects.filter(pk=services[0].pk).update(scenario=scenario)
+    chat = Run.objects.get(pk=services[0].pk)
+    held = put_in_force(run=chat, options=named("chat"), user=approver, now=NOW)
+    Scenario.objects.filter(pk=scenario.pk).update(name="Chat, all regions")
+    assert in_force_of(chat) == plan_in_force("Chat, all regions") == held
+    assert in_force_of(services[1]) is None
 
 
 def test_who_approves_says_so_and_a_rule_is_refused(run, planner):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from planner.exports.manifests import aibrix, dynamo, keda, kserve, llmd, lws, t
 from planner.exports.manifests.kinds import MANIFESTS
 from planner.exports.names import LONGEST, checked_name, name_of, told_apart
 from planner.exports.patterns import DAY, WEEK, Slot, Step, folded, slots
-from planner.exports.plans import Rule
+from planner.exports.plans import Guard, Rule
 from planner.exports.reading import (
     objects_of,
     steps_of_cron,
@@ -188,6 +189,78 @@ def test_a_rule_leaves_as_its_target():
     tokens = plan_of(pool_of(()), rule=Rule("hpa", "tokens", 5.0, 0.1, 300.0))
     with pytest.raises(PlannerError, match="no serving engine shows"):
         MANIFESTS["hpa"].documents(asked(tokens))
+
+
+GUARD = Guard(float("nan"), 1250.0, 12.0, 60.0, 300.0, most=9)
+
+
+def test_a_guarded_plan_leaves_with_its_guard():
+    """By hand: cron windows for the plan, and by load what is served and what piles up, which has
+    to last a minute and stays for five; a pool that only decodes has no prompts."""
+    pool = replace(pool_of(steps_of([(480, 2), (960, 5)]), role="decode"), guard=GUARD)
+    plan = plan_of(pool, repeat="daily")
+    (one,) = keda.documents(asked(plan))
+    assert not list(faults("keda", one.body))
+    assert (spec(one)["minReplicaCount"], spec(one)["maxReplicaCount"]) == (2, 9)
+    crons, (outputs, piled) = spec(one)["triggers"][:-2], spec(one)["triggers"][-2:]
+    assert {trigger["type"] for trigger in crons} == {"cron"}
+    week = np.tile(folded(pool.steps, "daily"), 7)
+    assert (week_of_cron(crons, 2) == week).all()
+    assert outputs["metadata"]["query"] == (
+        'max_over_time(min_over_time(sum(rate(vllm:generation_tokens_total{pod=~"chat-.*"}[60s]))'
+        "[60s:15s])[300s:15s])"
+    )
+    assert (outputs["metadata"]["threshold"], outputs["metricType"]) == ("1250", "AverageValue")
+    assert '> 24 * count(vllm:num_requests_running{pod=~"chat-.*"})' in piled["metadata"]["query"]
+    assert (piled["metadata"]["threshold"], piled["metadata"]["ignoreNullValues"]) == ("12", "true")
+    told = "\n".join(one.head)
+    assert "Not in it" not in told and "largest trigger wins" in told
+
+    both = replace(pool, role="mixed", guard=replace(GUARD, prompt_tps=8000.0))
+    (one,) = MANIFESTS["hpa"].documents(asked(plan_of(both, repeat="daily")))
+    assert not list(faults("hpa", one.body)) and spec(one)["maxReplicas"] == 9
+    metrics = [metric["external"] for metric in spec(one)["metrics"]]
+    assert [metric["target"]["averageValue"] for metric in metrics] == [
+        "1", "8000000m", "1250000m", "12000m",
+    ]  # fmt: skip
+    for metric in metrics[1:]:  # each with the query that an adapter has to offer
+        assert metric["metric"]["selector"]["matchLabels"] == {"deployment": "chat"}
+        assert any(line.startswith(f"{metric['metric']['name']}: max_over") for line in one.head)
+    for kind in ("kserve", "lws", "dynamo"):
+        found = MANIFESTS[kind].documents(asked(plan_of(both, repeat="daily")))
+        assert not [fault for one in found for fault in faults(one.schema, one.body)]
+        assert "piled-up" in json.dumps([one.body for one in found])
+    for kind in ("aibrix", "terraform", "llm-d"):  # which have no trigger by load
+        found = MANIFESTS[kind].documents(asked(plan_of(both, repeat="daily")))
+        text = json.dumps([(one.head, one.body) for one in found])
+        assert "what its guard adds by load is not in it" in text
+
+
+def test_a_guards_queries_ask_for_as_many_as_carry_it_where_few_carry_less_each():
+    """Square-root staffing through what the plan's least and most carry: the query's number is
+    that of its inverse, and a pile is held against what those that are there hold."""
+    shares = tuple((n, 1.0 - 0.5 * n**-0.5) for n in (1, 2, 4, 8, 16, 64))
+    guard = replace(GUARD, shares=shares)
+    a, k = guard.staffing(2, 5)  # shares told are read along 1/sqrt(n), which this law is
+    assert (a, k) == pytest.approx((1.0, 0.5))
+    assert GUARD.staffing(2, 5) == (1.0, 0.0)
+    pool = replace(pool_of(steps_of([(480, 2), (960, 5)]), role="decode"), guard=guard)
+    (one,) = keda.documents(asked(plan_of(pool, repeat="daily")))
+    assert not list(faults("keda", one.body))
+    outputs, piled = spec(one)["triggers"][-2:]
+    assert outputs["metadata"]["threshold"] == piled["metadata"]["threshold"] == "1"
+    query = outputs["metadata"]["query"]
+    assert query.startswith("(0.25 + sqrt(0.0625 + (max_over_time(min_over_time(sum(rate(")
+    assert query.endswith("> 0) / 1250)) ^ 2")
+    for n in (2, 3, 5, 9):  # by hand: what n carry asks for n
+        load = 1250 * n * (1.0 - 0.5 * n**-0.5)
+        assert (0.25 + (0.0625 + load / 1250) ** 0.5) ** 2 == pytest.approx(n)
+    there = 'count(vllm:num_requests_running{pod=~"chat-.*"})'
+    assert f"> 24 * ({there} - 0.5 * sqrt({there})))" in piled["metadata"]["query"]
+    (hpa,) = MANIFESTS["hpa"].documents(asked(plan_of(pool, repeat="daily")))
+    names = [metric["external"]["metric"]["name"] for metric in spec(hpa)["metrics"]]
+    assert names[1:] == [f"headroom_guard_replicas_by_{n}_chat" for n in ("outputs", "piled_up")]
+    assert all(any(line.startswith(f"{name}: (") for line in hpa.head) for name in names[1:])
 
 
 def test_files_of_one_number_hold_that_of_their_moment():

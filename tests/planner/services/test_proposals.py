@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from django.utils import timezone
 
 from planner.errors import NotAllowed, NotReady, PlannerError
-from planner.exports.in_force import plan_in_force
 from planner.exports.options import ExportOptions
+from planner.exports.report.content import report_of
 from planner.models import AuditRecord, Proposal, ReviewRules, Run, User
+from planner.selectors.in_force import plans_in_force
 from planner.selectors.review import proposals_for
 from planner.services import approval, proposals
 from planner.services.in_force import put_in_force
@@ -52,10 +54,13 @@ def test_a_story_from_proposed_to_in_force(run, planner, approver, proposal):
     assert (proposal.state, proposal.revision) == ("open", 2)
     proposal = approve(proposal=proposal, by=approver, text="Good.")
     assert proposal.state == "approved" and proposal.decided_at
-    held = plan_in_force()
+    held = plans_in_force().first()
     assert held is not None and (held.run, held.proposal, held.by) == (better, proposal, approver)
     assert held.pools[0]["steps"][0][2] == 3 and held.repeat == "daily"
     assert kinds(proposal) == ["opened", "comment", "changes", "amended", "approved", "in-force"]
+    signed = [(one.role, one.name) for one in report_of(better, timezone.now()).sign_offs]
+    assert signed == [("Prepared by", "pia"), ("Approved by", "anna")]
+    assert [one.name for one in report_of(run, timezone.now()).sign_offs] == ["", "", ""]
     said = {*AuditRecord.objects.values_list("actor", "action")}
     assert said >= {("pia", "proposal.made"), ("anna", "proposal.approved"),
                     ("anna", "plan.in-force")}  # fmt: skip
@@ -112,7 +117,7 @@ def test_a_rule_approves_and_says_so(run):
     with pytest.raises(NotAllowed, match="a rule that has a name"):
         approve(proposal=proposal, by=None)
     approve(proposal=proposal, by=None, rule="within 5% of what is in force")
-    held = plan_in_force()
+    held = plans_in_force().first()
     assert held is not None and held.by is None and held.proposal == proposal
     actors = {*AuditRecord.objects.filter(action="plan.in-force").values_list("actor", flat=True)}
     assert actors == {"rule: within 5% of what is in force"}

@@ -78,7 +78,11 @@ def test_an_approver_puts_a_plan_in_force(run, viewer):
     page = client.post(url, {"repeat": "daily"}, follow=True)
     assert f"Run {run.pk} is in force" in text_of(page) and "by anna" in text_of(page)
     assert PlanInForce.objects.get(until=None).repeat == "daily"
-    assert "No plan is in force any more" in text_of(client.post(url, {"none": "1"}, follow=True))
+    for place in ("/", "/schedules/"):
+        shown = text_of(client.get(place))
+        assert f"run {run.pk} Planned, daily; since" in shown  # as people know it, not by its key
+    page = client.post(url, {"none": "1"}, follow=True)
+    assert "No plan of this scenario is in force any more" in text_of(page)
 
 
 def test_what_is_no_plan_says_so_on_its_page(run, viewer):

@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 
 from planner import storage
-from planner.exports.in_force import plan_in_force
 from planner.models import AuditRecord, Proposal, ReviewRules, Run, User
+from planner.selectors.in_force import plans_in_force
 from planner.services.proposals import approve, propose
 from planner.services.scenarios import scenario_edit
 from tests.planner.proposed import planned_run
@@ -74,7 +74,7 @@ def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     pia.post(act, {"action": "amend", "run": better.pk, "text": "Kept."})
     done = anna.post(act, {"action": "approve", "text": "Good."}, follow=True)
     assert f"Proposal {proposal.pk} is approved and in force" in text_of(done)
-    held = plan_in_force()
+    held = plans_in_force().first()
     assert held is not None and held.proposal == proposal and held.run == better
     manifest = anna.get(f"/runs/{better.pk}/export/", {"to": "keda"}).content.decode()
     assert f"(approved: proposal {proposal.pk})" in manifest
@@ -110,6 +110,11 @@ def test_versions_are_compared_restored_and_branched(planner, scenario, viewer) 
     client.post(f"{url}1/restore/")
     scenario.refresh_from_db()
     assert scenario.version == 3 and "3600" in scenario.document
+    parts = text_of(client.get(url, {"part": "policies"}))
+    assert "Its policies" in parts and "Quarters" not in parts  # that save changed none
+    taken = client.post(f"{url}1/restore/", {"part": "policies"}, follow=True)
+    assert "Policies of version 1 are restored, as version 3" in text_of(taken)
+    assert client.get(url, {"part": "tiers"}).status_code == 400
     made = client.post(f"{url}2/branch/", {"name": "Quarters"}, follow=True)
     assert "Quarters is made" in text_of(made)
 

@@ -32,10 +32,13 @@ def outcome(week: int) -> Outcome:
             "forecast_tps": 8.0, "planned_tps": 10.0}  # fmt: skip
     drift = {"model": "m", "input_known": 600.0, "input_came": 900.0, "output_known": 200.0,
              "output_came": 201.0, "flagged": True}  # fmt: skip
+    speed = {"model": "llama-3.1-8b", "gpu": "A100-80GB", "tp": 1, "observations": 2016,
+             "times": 1.12, "low": 1.1, "high": 1.14, "flagged": True,
+             "since": "2024-05-15T06:00:00Z"}  # fmt: skip
     figures = {
         "demand": {"wape": 0.1, "bias": 0.02, "covered": 0.99, "hours": 168.0},
         "attainment": {"chat": 0.97}, "replica_hours": 672.0, "needed_replica_hours": 504.0,
-        "lengths": [drift], "speed": [], "hours": [hour],
+        "lengths": [drift], "speed": [speed], "hours": [hour], "notes": ["A note."],
     }  # fmt: skip
     return Outcome.objects.create(
         plan=plan, begins=plan.begins, ends=plan.ends, begun_at=plan.ends, figures=figures,
@@ -81,6 +84,12 @@ def test_what_came_is_shown_by_week_and_hour(planner):
         and "came-data" in detail
         and "yes" in text_of(page.get(f"/outcomes/{first.pk}/"))
     )
+    assert "1.12 1.10 to 1.14 2,016 yes, since 15 May 2024, 06:00 UTC" in text_of(
+        page.get(f"/outcomes/{first.pk}/")
+    )
+    profile = text_of(page.get("/hardware/profiles/llama-3.1-8b:A100-80GB:tp1/"))
+    assert "Its speed has drifted: iterations take 1.12 times as long" in profile
+    assert "since 15 May 2024, 06:00 UTC" in profile
     api = client_of(planner)
     assert [one["run"] for one in api.get(f"{API}/outcomes/").json()["results"]] == [8, 7]
     figures = api.get(f"{API}/outcomes/{first.pk}/").json()["figures"]
