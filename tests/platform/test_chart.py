@@ -1,0 +1,136 @@
+"""The Helm chart: what it makes of its values is what Kubernetes takes.
+
+Helm itself need not be here: the templates keep to values, ``quote`` and ``if``, which these few
+lines render as Helm does.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from planner.models import Run
+
+CHART = Path(__file__).parents[2] / "docker/helm"
+TAG = re.compile(r"\{\{-?\s*(.*?)\s*(-?)\}\}")
+LINE = re.compile(r"^[ \t]*\{\{-\s*(if not|if|end)\s*(\S*)\s*\}\}[ \t]*\n", re.M)
+
+
+def value(path, values):
+    found = {"Values": values, "Release": {"Name": "try"}}
+    for name in path.strip(".").split("."):
+        found = found[name]
+    return found
+
+
+def rendered(text, values):
+    """Blocks by ``if`` first, innermost out of none: they do not nest here."""
+    out, keep = [], True
+    end = 0
+    for tag in LINE.finditer(text):
+        if keep:
+            out.append(text[end : tag.start()])
+        end = tag.end()
+        kind, path = tag.groups()
+        keep = kind == "end" or bool(value(path, values)) == (kind == "if")
+    assert keep, "an if without its end"
+    out.append(text[end:])
+
+    def put(tag):
+        path, *filters = (part.strip() for part in tag[1].split("|"))
+        assert filters in ([], ["quote"]) and path.startswith("."), f"not told here: {tag[0]}"
+        found = value(path, values)
+        if filters:
+            return '"' + str(found).replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return str(found).lower() if isinstance(found, bool) else str(found)
+
+    return TAG.sub(put, "".join(out))
+
+
+def objects(**changes):
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    for path, given in changes.items():
+        section, key = path.split("__")
+        values[section][key] = given
+    made = {}
+    for path in sorted((CHART / "templates").glob("*.yaml")):
+        for one in yaml.safe_load_all(rendered(path.read_text(), values)):
+            made[one["kind"], one["metadata"]["name"]] = one
+    return made
+
+
+def containers(made):
+    for (kind, name), one in made.items():
+        if kind in ("Deployment", "Job"):
+            (container,) = one["spec"]["template"]["spec"]["containers"]
+            yield name, one["spec"]["template"]["spec"], container
+
+
+def test_what_a_chart_makes():
+    made = objects()
+    kinds = sorted(kind for kind, _ in made)
+    assert kinds == ["ConfigMap", *["Deployment"] * 3, "Job", "PersistentVolumeClaim", "Service"]
+    more = objects(keda__enabled=True, ingress__enabled=True, storage__class="nfs")
+    assert {kind for kind, _ in more} - set(kinds) == {"Ingress", "ScaledObject"}
+    assert more["PersistentVolumeClaim", "try-arrays"]["spec"]["storageClassName"] == "nfs"
+    assert made["Deployment", "try-scheduler"]["spec"]["replicas"] == 1
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["apiVersion"], chart["type"]) == ("v2", "application")
+
+
+def test_what_one_object_names_another_has():
+    made = objects(keda__enabled=True, ingress__enabled=True)
+    for name, pod, container in containers(made):
+        assert pod["securityContext"]["runAsNonRoot"], name
+        assert not container["securityContext"]["allowPrivilegeEscalation"], name
+        for source in container["envFrom"]:
+            config = source.get("configMapRef")
+            assert config is None or ("ConfigMap", config["name"]) in made
+        volumes = {one["name"]: one["persistentVolumeClaim"] for one in pod.get("volumes", [])}
+        for mount in container.get("volumeMounts", []):
+            assert ("PersistentVolumeClaim", volumes[mount["name"]]["claimName"]) in made
+    for kind, name in made:
+        if kind == "Deployment":
+            spec = made[kind, name]["spec"]
+            labels = spec["template"]["metadata"]["labels"]
+            assert spec["selector"]["matchLabels"].items() <= labels.items()
+    web = made["Deployment", "try-web"]["spec"]["template"]
+    service = made["Service", "try-web"]["spec"]
+    assert service["selector"].items() <= web["metadata"]["labels"].items()
+    ports = {port["name"] for port in web["spec"]["containers"][0]["ports"]}
+    assert {port["targetPort"] for port in service["ports"]} <= ports
+    backend = made["Ingress", "try"]["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]
+    assert ("Service", backend["name"]) in made
+    assert backend["port"]["name"] in {port["name"] for port in service["ports"]}
+
+
+def test_workers_follow_the_runs_there_are():
+    made = objects(keda__enabled=True)
+    scaled = made["ScaledObject", "try-worker"]
+    target = made["Deployment", scaled["spec"]["scaleTargetRef"]["name"]]
+    assert "replicas" not in target["spec"]  # each upgrade would undo what KEDA said
+    (trigger,) = scaled["spec"]["triggers"]
+    assert set(trigger["metadata"]) == {"connectionFromEnv", "query", "targetQueryValue"}
+    query = trigger["metadata"]["query"]
+    assert f"FROM {Run._meta.db_table} WHERE state IN" in query
+    assert set(re.findall(r"'(\w+)'", query)) == {Run.State.PENDING, Run.State.RUNNING}
+
+
+@pytest.mark.django_db
+def test_the_query_of_workers_counts_what_waits_and_runs():
+    from django.db import connection
+
+    Run.objects.bulk_create(Run(kind="plan", state=state) for state in Run.State)
+    scaled = objects(keda__enabled=True)["ScaledObject", "try-worker"]
+    with connection.cursor() as cursor:
+        cursor.execute(scaled["spec"]["triggers"][0]["metadata"]["query"])
+        assert cursor.fetchone() == (2,)
+
+
+def test_commands_are_those_of_compose():
+    """The same image by another way: what a container is started with is what compose starts."""
+    compose = yaml.safe_load((CHART.parent / "compose.yaml").read_text())["services"]
+    for name, _, container in containers(objects()):
+        mine = compose[name.removeprefix("try-")]
+        assert container.get("command") == mine.get("command"), name
