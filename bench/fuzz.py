@@ -15,6 +15,7 @@ in var/fuzz/escapes.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import re
@@ -24,6 +25,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "var" / "fuzz"
@@ -126,11 +128,15 @@ def place(problem: BaseException) -> str:
 
 def reader(name: str) -> Reader:
     from planner import catalogue
+    from planner.api.views.estimates import CsvRows
+    from planner.catalogue.carbon import hourly_of_csv
     from planner.catalogue.huggingface import shape_of
     from planner.catalogue.price_lists import read_price_list
     from planner.ingest import IngestOptions, ingest_file
     from planner.ingest.benchmarks.reader import read_benchmarks
     from planner.ingest.kernel_files.reader import read_kernels
+    from planner.ingest.prometheus.address import address_of
+    from planner.ingest.prometheus.client import Access, Prometheus, Steps
     from planner.scenario.document import outline, parse
     from planner.services.imports import read_description
 
@@ -153,6 +159,23 @@ def reader(name: str) -> Reader:
         document = read_description(data, "config.json")
         return shape_of(document)
 
+    class Answering(Prometheus):
+        """A server that answers with ``found``."""
+
+        found: object = None
+
+        def _ask(self, what: str, body: bytes | None) -> Any:
+            return self.found
+
+    server = Answering(address_of("http://prom:9090"), Access())
+
+    def answer(data: bytes) -> object:
+        try:
+            server.found = json.loads(data)
+        except (ValueError, RecursionError):  # which the client refuses before
+            return None
+        return server.range("up", Steps(1000, 10, 50))
+
     gpus = catalogue.gpus()
     readers: dict[str, Reader] = {
         "scenario": scenario,
@@ -164,6 +187,10 @@ def reader(name: str) -> Reader:
         "benchmark-json": lambda data: read_benchmarks(written(data, ".json")),
         "kernels": lambda data: read_kernels(written(data, ".csv"), shapes={}, gpus=gpus),
         "price-list": lambda data: read_price_list(data, "prices.yml"),
+        "price-list-csv": lambda data: read_price_list(data, "prices.csv"),
+        "carbon": lambda data: hourly_of_csv(data.decode("utf-8", "replace")),
+        "estimate-rows": lambda data: CsvRows().parse(io.BytesIO(data)),
+        "prometheus": answer,
         "config": config,
     }
     return readers[name]
@@ -184,8 +211,6 @@ def _packed() -> Iterator[bytes]:
 
 
 def _parquet() -> Iterator[bytes]:
-    import io
-
     import polars as pl
 
     for columns in (
@@ -210,6 +235,12 @@ CONFIG = (
     '"num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,'
     '"torch_dtype": "bfloat16", "quantization_config": {"quant_method": "fp8"}}'
 )
+PRICES_CSV = "region,gpu,on_demand,spot\nus-east,H100-SXM,2.5,1.1\n"
+CARBON = "time,g\n" + "".join(f"2024-05-01T{hour:02}:00:00+01:00,{hour}.5\n" for hour in range(24))
+ANSWER = (
+    '{"resultType": "matrix", "result": [{"metric": {"model_name": "a"}, '
+    '"values": [[1000, "5"], [1010, "NaN"], [1020.5, "7"]]}]}'
+)
 PRICES = "prices:\n- {region: us-east, gpu: H100-SXM, on_demand: 2.5, spot: 1.1}\n"
 KERNELS = "op,latency_us,gpu,m,n,k,dtype\ngemm,12.5,H100-SXM,16,4096,4096,bf16\n"
 SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
@@ -222,6 +253,10 @@ SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "benchmark-json": _texts(VLLM),
     "kernels": _texts(KERNELS),
     "price-list": _texts(PRICES),
+    "price-list-csv": _texts(PRICES_CSV),
+    "carbon": _texts(CARBON),
+    "estimate-rows": _texts(ROWS),
+    "prometheus": _texts(ANSWER),
     "config": _texts(CONFIG),
 }
 

@@ -5,7 +5,7 @@ read them.
 
 Filled through the product's own services in a folder of its own: a trace of 10 million requests,
 500 scenarios, one run of each of several kinds carried out, and 5,000 runs in all, of which the
-rest repeat those. Measured:
+rest repeat those; a proposal with comments, a live source, a schedule, a sweep. Measured:
 
 - ``page_p95_ms``: 95th percentile of 20 requests, of the page that has the worst (``worst_page``),
   from the request to the whole answer, compressed, in one process. It needs a quiet machine.

@@ -101,6 +101,12 @@ class NotReady(PlannerError):
     title = "Not possible at this stage"
 
 
+class Damaged(NotReady):
+    """What was kept of a run cannot be read any more: its file was cut short or changed."""
+
+    title = "A kept table is damaged"
+
+
 class NotAllowed(PlannerError):
     """The user's role does not allow this; the message says which one would."""
 

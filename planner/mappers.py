@@ -12,7 +12,7 @@ import polars as pl
 
 from planner.models import OwnGpu, OwnModel, ProfileVersion
 from simulation.performance.adjusted import AdjustedProfile
-from simulation.performance.curves import LINEAR, Curve
+from simulation.performance.curves import LINEAR, NO_LIMIT, Curve
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, Profile
 from simulation.performance.rows import BenchmarkRows
@@ -20,6 +20,7 @@ from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provena
 
 Facts = dict[str, Any]
 FOREIGN = ("name", "provenance")  # columns of their own
+OLD_LINEAR = 7  # numbers of a line that was kept before contexts were
 
 
 def gpu_facts(spec: GpuSpec) -> Facts:
@@ -86,9 +87,10 @@ def profile_of(version: ProfileVersion) -> Profile:
         "provenance": Provenance(version.provenance, version.source),
         "checks": tuple(Check(**check) for check in version.checks),
         "spread": float(version.report.get("spread") or 0.0),
+        "start_s": float(version.report.get("start_s") or 0.0),
     }
     if curve.kind == LINEAR and version.kind == ProfileVersion.Kind.LINEAR:
-        alpha, beta, gamma, delta, decodes, tokens = (float(v) for v in curve.values[1:7])
+        alpha, beta, gamma, delta, decodes, tokens, context = map(float, curve.values[1:8])
         return LinearProfile(
             alpha_s=alpha,
             beta_s=beta,
@@ -96,6 +98,7 @@ def profile_of(version: ProfileVersion) -> Profile:
             delta_s=delta,
             fitted_decodes=decodes,
             fitted_prefill_tokens=tokens,
+            fitted_context=context,
             **common,
         )
     return AdjustedProfile(kind=version.kind, curve=curve, **common)
@@ -125,7 +128,10 @@ def curve_bytes(curve: Curve) -> bytes:
 
 def curve_from_bytes(data: bytes) -> Curve:
     with np.load(io.BytesIO(data), allow_pickle=False) as held:
-        return Curve(held["values"])
+        values = held["values"]
+    if values[0] == LINEAR and values.size == OLD_LINEAR:
+        values = np.append(values, NO_LIMIT)
+    return Curve(values)
 
 
 def _known(kind: Any, facts: Mapping[str, Any], foreign: tuple[str, ...] = FOREIGN) -> Facts:

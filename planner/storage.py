@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
-from collections.abc import Mapping
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +17,22 @@ import numpy.typing as npt
 import polars as pl
 from django.conf import settings
 
-from planner.errors import NotFound
+from planner.errors import Damaged, NotFound
+
+logger = logging.getLogger(__name__)
 
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
+
+
+# What the readers say of a file that is not what was written.
+_UNREADABLE = (
+    pl.exceptions.ComputeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    ValueError,
+    EOFError,
+    KeyError,
+)
 
 
 def data_dir() -> Path:
@@ -55,7 +72,7 @@ def arrays_read(relative: str, name: str) -> dict[str, npt.NDArray[Any]]:
     path = folder(relative) / f"{name}.npz"
     if not path.exists():
         return {}
-    with np.load(path, allow_pickle=False) as held:
+    with _whole(path), np.load(path, allow_pickle=False) as held:
         return dict(held)
 
 
@@ -75,9 +92,26 @@ def table_path(relative: str, name: str) -> Path:
 
 def table_read(relative: str, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:
     """One table of a run, or ``limit`` rows of it from ``offset`` on."""
-    return pl.scan_parquet(table_path(relative, name)).slice(offset, limit).collect()
+    path = table_path(relative, name)
+    with _whole(path):
+        return pl.scan_parquet(path).slice(offset, limit).collect()
 
 
 def table_rows(relative: str, name: str) -> int:
     """How many rows a table has, without reading them."""
-    return int(pl.scan_parquet(table_path(relative, name)).select(pl.len()).collect().item())
+    path = table_path(relative, name)
+    with _whole(path):
+        return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """A file that a disk or a hand has spoilt is a sentence, and a line in the log."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        logger.error("%s cannot be read: %s", path, error)
+        raise Damaged(
+            f"The table {path.stem!r} that was kept here is damaged and cannot be read; carry the "
+            "run out again, or restore a backup."
+        ) from error

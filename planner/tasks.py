@@ -13,6 +13,7 @@ from planner.services import (
     passwords,
     runs,
     source_reading,
+    speeds,
     worker,
 )
 
@@ -25,7 +26,7 @@ def run_execute_task(run_id: int) -> None:
 
 @shared_task(name="planner.tasks.runs_sweep")  # type: ignore[untyped-decorator]
 def runs_sweep_task() -> None:
-    runs.runs_sweep()
+    runs.runs_sweep(confirm_s=runs.CONFIRM_S)
 
 
 @shared_task(name="planner.tasks.orphans_sweep")  # type: ignore[untyped-decorator]
@@ -65,6 +66,11 @@ def sources_read_task() -> None:
 @shared_task(name="planner.tasks.source_read")  # type: ignore[untyped-decorator]
 def source_read_task(source_id: int) -> None:
     source_reading.source_read(source_id=source_id)
+
+
+@shared_task(name="planner.tasks.source_speeds")  # type: ignore[untyped-decorator]
+def source_speeds_task(source_id: int) -> None:
+    speeds.speeds_judge(source_id=source_id)
 
 
 @shared_task(name="planner.tasks.password_mail")  # type: ignore[untyped-decorator]

@@ -14,14 +14,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 from rest_framework.serializers import BaseSerializer
+from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from planner.api.authentication import TokenAuthentication
 from planner.api.parsers import BoundedJsonParser
+from planner.api.throttling import PersonThrottle
 from planner.errors import NotFound, Outdated
 from planner.models import ApiToken, OwnGpu, OwnModel, Run, Scenario, User
 from planner.models.workspace import current_workspace, enter
 from planner.selectors.workspaces import workspace_for
+from planner.services.second_factor import check_enrolled
 
 KEY_HEADER = "Idempotency-Key"
 WORKSPACE_HEADER = "Headroom-Workspace"
@@ -42,6 +45,8 @@ class ApiView(APIView):
     authentication_classes = [TokenAuthentication, SessionAuthentication]
     permission_classes = [IsAuthenticated]
     parser_classes = [BoundedJsonParser]
+    throttle_classes: list[type[BaseThrottle]] = [PersonThrottle]
+    needs_factor = True  # where a second factor is asked of everybody
 
     @property
     def user(self) -> User:
@@ -53,6 +58,8 @@ class ApiView(APIView):
         super().initial(request, *args, **kwargs)
         if isinstance(request.user, User):
             _enter(request, request.user)
+            if self.needs_factor:
+                check_enrolled(request.user)
         # Uploads are streamed to a file and have a limit of their own; all else lies in memory.
         length = int(request.META.get("CONTENT_LENGTH") or 0)
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE

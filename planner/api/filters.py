@@ -9,7 +9,7 @@ from django.db.models import Q, QuerySet
 from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework.exceptions import ValidationError
 from rest_framework.filters import OrderingFilter
-from rest_framework.pagination import PageNumberPagination
+from rest_framework.pagination import CursorPagination, PageNumberPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -19,15 +19,67 @@ from planner.models import Proposal, Run, Scenario, Trace
 from planner.selectors.lookup import id_of
 
 
-class Pages(PageNumberPagination):
+class Numbered(PageNumberPagination):
+    """By ``page``, of lists that are in memory."""
+
     page_size = 50
     page_size_query_param = "page_size"
     max_page_size = 500
 
 
+class _Cursor(CursorPagination):
+    """By when rows were made, the newest first: a key is never used again, so that no row is
+    skipped or told twice whatever is made or removed meanwhile."""
+
+    page_size = Numbered.page_size
+    page_size_query_param = Numbered.page_size_query_param
+    max_page_size = Numbered.max_page_size
+    ordering = "-pk"
+
+    def get_ordering(self, request: Request, queryset: QuerySet[Any], view: Any) -> tuple[str, ...]:
+        return (self.ordering,)
+
+
+class Pages(Numbered):
+    """By ``page`` in the order asked for; or, where ``cursor`` is given, from there on: empty for
+    the start, then by the links of ``next`` and ``previous``."""
+
+    _cursor: _Cursor | None = None
+
+    def paginate_queryset(
+        self, queryset: Any, request: Request, view: APIView | None = None
+    ) -> list[Any] | None:
+        if "cursor" not in request.query_params:
+            return super().paginate_queryset(queryset, request, view)
+        for name in ("page", "ordering"):
+            if name in request.query_params:
+                raise ValidationError(
+                    {name: "A cursor goes through a list by when its rows were made; leave it out."}
+                )
+        self._cursor, self._count = _Cursor(), queryset.count()
+        return self._cursor.paginate_queryset(queryset, request, view)
+
+    def get_paginated_response(self, data: Any) -> Response:
+        if self._cursor is None:
+            return super().get_paginated_response(data)
+        response = self._cursor.get_paginated_response(data)
+        return Response({"count": self._count, **response.data})
+
+    def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+        cursor = {
+            "name": "cursor",
+            "in": "query",
+            "required": False,
+            "schema": {"type": "string"},
+            "description": "In place of a page: empty for the start, then as `next` has it. No row "
+            "is skipped or told twice whatever is made or removed meanwhile.",
+        }
+        return [*super().get_schema_operation_parameters(view), cursor]
+
+
 def paged(view: APIView, rows: list[Any], item: Any, context: dict[str, Any]) -> Response:
     """A page of a list that is in memory."""
-    pages = Pages()
+    pages = Numbered()
     page = pages.paginate_queryset(rows, view.request, view=view)
     return pages.get_paginated_response(item(page, many=True, context=context).data)
 
@@ -36,7 +88,7 @@ class StrictFilter(DjangoFilterBackend):  # type: ignore[misc]  # it has no type
     """Refuses a parameter it does not know, so that a slip of the pen does not list everything."""
 
     def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
-        known = {"page", "page_size", "ordering", *view.filterset_class.base_filters}
+        known = {"page", "page_size", "cursor", "ordering", *view.filterset_class.base_filters}
         for name in request.query_params:
             if name not in known and name != view.settings.URL_FORMAT_OVERRIDE:
                 raise ValidationError(

@@ -21,6 +21,8 @@ class YamlRenderer(BaseRenderer):
     charset = "utf-8"
 
     def render(self, data: Any, *_: Any) -> bytes:
+        if data is None:  # it was removed
+            return b""
         document: str = data["document"]
         return document.encode()
 

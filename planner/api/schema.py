@@ -21,7 +21,7 @@ from drf_spectacular.utils import (
     extend_schema_view,
 )
 
-from planner.api.base import KEY_HEADER
+from planner.api.base import KEY_HEADER, WORKSPACE_HEADER
 from planner.api.errors import MEDIA_TYPE, TITLES
 from planner.api.serializers import options, runs
 from planner.models import Workspace
@@ -36,6 +36,7 @@ REASONS = TITLES | {
     409: "Not possible at this stage, or no plan is feasible",
     412: "Somebody else changed it since it was read",
     422: "The file or scenario is not valid, or the idempotency key was used for another request",
+    507: "There is no room left where things are kept",
 }
 
 KEY = OpenApiParameter(
@@ -44,6 +45,14 @@ KEY = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="A name of your choice for this request, at most 120 characters. Sent again with "
     "the same request it gives back the first run; with another request it is refused (422).",
+)
+WORKSPACE = OpenApiParameter(
+    WORKSPACE_HEADER,
+    str,
+    OpenApiParameter.HEADER,
+    description="Slug of the workspace that is meant, of those you belong to (else 404). Left out, "
+    "it is the token's, or with a session the one that was entered last; with a token it may name "
+    "the token's alone.",
 )
 IF_MATCH = OpenApiParameter(
     "If-Match",
@@ -86,10 +95,12 @@ traffic:
 
 
 def answers(success: dict[Any, Any], *problems: int) -> dict[Any, Any]:
-    """Responses of an operation: its own, then the problems it may answer with."""
+    """Responses of an operation: its own, then the problems it may answer with. Every one refuses
+    who is not let in (401, 403) or asks too often (429), does not find a workspace or a thing in
+    it (404), and does not speak every language (406)."""
     known = {
         (code, MEDIA_TYPE): OpenApiResponse(runs.Problem, REASONS[code])
-        for code in sorted({401, 500, *problems})
+        for code in sorted({401, 403, 404, 406, 429, 500, *problems})
     }
     return {**success, **known}
 
@@ -137,18 +148,22 @@ def operation(
     """
 
     def describe(method: F) -> F:
-        shared, answered = [*parameters], success
+        shared, answered, faults = [*parameters], success, {*problems}
+        if more.get("auth") != []:
+            shared += [WORKSPACE]
         if method.__name__ == "get":
             shared += [IF_NONE_MATCH, ETAG]
             answered = {**success, 304: None}
-        elif method.__name__ in ("put", "patch"):
+        else:
+            faults = {*faults, 507}
+        if method.__name__ in ("put", "patch"):
             shared += [IF_MATCH, ETAG]
         bodies = [
             OpenApiExample(name, body, request_only=True, media_type=example_type)
             for name, body in (examples or {}).items()
         ]
         schema: Callable[[F], F] = extend_schema(
-            parameters=shared, responses=answers(answered, *problems), examples=bodies, **more
+            parameters=shared, responses=answers(answered, *faults), examples=bodies, **more
         )
         return schema(method)
 
@@ -165,7 +180,7 @@ def run_started(**more: Any) -> Callable[[F], F]:
             202: OpenApiResponse(runs.RunDetail, "Asked for; poll the run in Location."),
             200: OpenApiResponse(runs.RunDetail, "This key was used before, and that run is over."),
         },
-        400, 403, 404, 413, 415, 422,
+        400, 403, 404, 409, 413, 415, 422,
         parameters=[KEY, LOCATION], **more,
     )  # fmt: skip
 

@@ -37,6 +37,7 @@ urlpatterns = [
     path("docs/", docs.docs, name="docs"),
     path("token/", accounts.LoginView.as_view(), name="token"),
     path("me/", accounts.MeView.as_view(), name="me"),
+    path("me/second-factor/", accounts.MyFactorView.as_view(), name="my-factor"),
     path("me/token/", accounts.MyTokenView.as_view(), name="my-token"),
     path("me/tokens/", accounts.MyTokensView.as_view(), name="my-tokens"),
     path("me/tokens/<int:number>/", accounts.MyTokenNumberView.as_view(), name="my-token-number"),

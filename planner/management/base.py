@@ -28,6 +28,7 @@ from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
 from planner.studies.kinds import KINDS
 from planner.studies.progress import Progress
+from planner.version import VERSION
 
 
 class HeadroomCommand(BaseCommand):
@@ -46,6 +47,10 @@ class HeadroomCommand(BaseCommand):
             help="slug of the workspace it is about; left out, HEADROOM_WORKSPACE's",
         )
         return parser
+
+    def get_version(self) -> str:
+        """Of the product, not of Django."""
+        return f"Headroom {VERSION}"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="print one JSON object")

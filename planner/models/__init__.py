@@ -3,6 +3,7 @@
 from planner.models.audit import AuditHead, AuditRecord
 from planner.models.deployment import DeploymentName
 from planner.models.hardware import OwnGpu, OwnModel, PriceList
+from planner.models.identity import ExternalIdentity
 from planner.models.in_force import PlanInForce
 from planner.models.notice import Channel, Delivery, Event
 from planner.models.profile import Calibration, Profile, ProfileVersion
@@ -10,6 +11,7 @@ from planner.models.proposal import Proposal, ProposalEntry, ReviewRules
 from planner.models.run import Run
 from planner.models.scenario import Scenario
 from planner.models.schedule import Firing, Outcome, Schedule
+from planner.models.second_factor import SecondFactor
 from planner.models.source import Source, SourceReading
 from planner.models.sweep import Sweep
 from planner.models.token import ApiToken
@@ -27,6 +29,7 @@ __all__ = [
     "Delivery",
     "DeploymentName",
     "Event",
+    "ExternalIdentity",
     "Firing",
     "Membership",
     "Outcome",
@@ -44,6 +47,7 @@ __all__ = [
     "Scenario",
     "ScenarioVersion",
     "Schedule",
+    "SecondFactor",
     "Source",
     "SourceReading",
     "Sweep",

@@ -44,7 +44,8 @@ LEVELS = (
     Column("times", NUMBER, "so many times that"),
     Column("load_factor", NUMBER, "of the policy that is followed, found in rehearsal"),
 )
-LEVEL_HEADS = {"quantile": "Planned quantile", "times": "so many times", "load_factor": "and again"}
+LEVEL_HEADS = {"quantile": "Planned quantile", "times": "Times that quantile",
+               "load_factor": "Times again, for growth"}  # fmt: skip
 SIZE = (
     Column("max_rps", NUMBER, "requests/s that one by itself carries", better=MORE),
     Column("input_tps", NUMBER, "input tokens/s that one by itself carries", better=MORE),

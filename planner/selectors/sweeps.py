@@ -145,7 +145,7 @@ def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
             values=values_at(sweep, at),
             value=value,
             place=spread,
-            best=value is not None and value == best,
+            best=low != high and value is not None and value == best,
             problem="" if run is None else run.problem,
         )
 

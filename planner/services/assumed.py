@@ -14,7 +14,7 @@ from planner.models import Trace
 from planner.scenario.document import parse
 from planner.scenario.schema import Scenario
 from planner.services import drafts
-from planner.services.serving import Serving, servings
+from planner.services.serving import Serving, names, servings
 from planner.studies.checks.profile_error import stated_error
 from simulation.performance.profile import Profile
 from simulation.sizing.queueing import largest_rate
@@ -37,33 +37,61 @@ class Assumed:
 
 def assumed_of(trace: Trace, document: str, serving: Serving) -> tuple[Assumed, ...]:
     """Of a draft over ``trace`` that ``serving`` serves, in the order of the form."""
-    draft, profile = parse(document), serving.profile
+    draft = parse(document)
     return (
-        *_serving(trace, draft, serving),
-        *_limits(draft),
-        *_lengths(trace, draft, profile),
+        *_models(trace, serving),
+        *_region(trace, draft),
+        *_limits(trace, draft),
+        *_lengths(trace, draft, serving.profile),
     )
 
 
-def _serving(trace: Trace, draft: Scenario, serving: Serving) -> Iterator[Assumed]:
-    profile, region, tier = serving.profile, draft.regions[0], draft.tiers[0]
-    gpu, error = profile.gpu, stated_error(profile)
-    whose = "your file names it" if serving.named else "your file does not say what serves it"
-    how_sure = "" if error is None else f", off by about {error.value:.0%}"
-    (capacity,) = region.capacity.values()
-    usd = catalogue.regions()[region.like or ""].usd_per_gpu_hour[gpu]
-    yield Assumed(
-        "profiles",
-        "Model and GPUs",
-        f"{profile.model} on {profile.tp} × {gpu}",
-        f"{whose}; its speed is {profile.provenance.kind}{how_sure}",
-        _others(trace, profile),
-    )
+def _models(trace: Trace, serving: Serving) -> Iterator[Assumed]:
+    named = [label for label in trace.report.get("models") or [] if label]
+    for label, one in serving.labels.items() or [("", serving)]:
+        profile, error = one.profile, stated_error(one.profile)
+        how_sure = "" if error is None else f", off by about {error.value:.0%}"
+        yield Assumed(
+            "profiles",
+            f"Model and GPUs of {label}" if label else "Model and GPUs",
+            f"{profile.model} on {profile.tp} × {profile.gpu}",
+            f"{_whose(one, label, named)}; its speed is {profile.provenance.kind}{how_sure}",
+            _others(trace, profile),
+        )
+
+
+def _whose(serving: Serving, label: str, named: list[str]) -> str:
+    """Why this model serves what the file calls ``label``, or all of it."""
+    if serving.named:
+        others = [one for one in named if not label and not names(one, serving.profile.model)]
+        return "your file names it" + (f", and {_some(others)}, all of it here" if others else "")
+    if label:
+        return f"no built-in model is called {label}, so a recent one stands in"
+    if named:
+        return f"your file names {_some(named)}, and all of it is served by this one"
+    return "your file does not say what serves it"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _region(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
+    region, tier = draft.regions[0], draft.tiers[0]
+    usd = catalogue.regions()[region.like or ""].usd_per_gpu_hour
+    prices = [
+        f"${usd[gpu]:,.2f} per {gpu} and hour, {count:,} to be had"
+        if gpu in usd
+        else f"no known price of {gpu}, {count:,} to be had"
+        for gpu, count in region.capacity.items()
+    ]
+    named = [name for name in trace.report.get("regions") or [] if name]
+    told = f"your file names {_some(named)}; " if named else ""
     yield Assumed(
         "regions",
         "Region and price",
-        f"{region.name}, as {region.like}: ${usd:,.2f} per GPU-hour, {capacity:,} GPUs to be had",
-        "all traffic comes from and is served in one region, at the list price on demand",
+        f"{region.name}, as {region.like}: {'; '.join(prices)}",
+        f"{told}all traffic comes from and is served in one region, at the list price on demand",
         "Cost goes with the price; another region adds its round trip to the first token.",
     )
     yield Assumed(
@@ -83,7 +111,7 @@ def _serving(trace: Trace, draft: Scenario, serving: Serving) -> Iterator[Assume
         )
 
 
-def _limits(draft: Scenario) -> Iterator[Assumed]:
+def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
     shares = draft.traffic.sources[0].tiers
     told = "; ".join(
         f"{shares.get(tier.name, 0):.0%} {tier.name}, "
@@ -94,11 +122,13 @@ def _limits(draft: Scenario) -> Iterator[Assumed]:
         )
         for tier in draft.tiers
     )
+    named = [name for name in trace.report.get("tiers") or [] if name]
+    whose = f"your file names {_some(named)}, which no limit is known of" if named else ""
     yield Assumed(
         "tiers",
         "Tiers and their limits",
         told,
-        "your file has no tiers; these are SageServe's interactive ones (IW-F, IW-N)",
+        f"{whose or 'your file has no tiers'}; these are SageServe's interactive ones (IW-F, IW-N)",
         "What may wait longer needs fewer replicas at the peak.",
     )
 

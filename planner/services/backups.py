@@ -13,7 +13,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -84,6 +84,22 @@ def backup(path: Path) -> Done:
     return Done(str(path), manifest.rows, path.stat().st_size)
 
 
+def packed(folder: Path, rows: Iterable[Model], stores: list[str], path: Path) -> None:
+    """A file like a backup's, of these rows and of the arrays that they name; it appears whole or
+    not at all. ``folder`` is an empty one beside the arrays."""
+    count = _written(folder, rows)
+    for store in stores:
+        _link(storage.folder(store), folder / "arrays" / store)
+    made_at = timezone.now().isoformat()
+    draft = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        _pack(folder, Manifest(FORMAT, VERSION, _last_migration(), made_at, count, stores), draft)
+        draft.rename(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
 def restore(path: Path, *, replace: bool = False) -> Done:
     """Put back what ``backup`` wrote: into an empty installation, or with ``replace`` instead of
     what is there. All of it, or nothing."""
@@ -150,12 +166,14 @@ def _taken(folder: Path) -> Manifest:
 
 
 def _snapshot(folder: Path) -> Manifest:
-    rows = 0
-    with (folder / ROWS).open("w", encoding="utf-8") as out:
-        for model in _models():
-            for row in model._base_manager.order_by("pk").iterator(chunk_size=100):
-                serializers.serialize("jsonl", [row], stream=out, cls=_Exact)
-                rows += 1
+    rows = _written(
+        folder,
+        (
+            row
+            for model in _models()
+            for row in model._base_manager.order_by("pk").iterator(chunk_size=100)
+        ),
+    )
     stores = list(_stores())
     shutil.rmtree(folder / "arrays", ignore_errors=True)
     for store in stores:
@@ -163,6 +181,16 @@ def _snapshot(folder: Path) -> Manifest:
     return Manifest(
         FORMAT, VERSION, _last_migration(), timezone.now().isoformat(), rows, sorted(stores)
     )
+
+
+def _written(folder: Path, rows: Iterable[Model]) -> int:
+    """How many rows were written there."""
+    count = 0
+    with (folder / ROWS).open("w", encoding="utf-8") as out:
+        for row in rows:
+            serializers.serialize("jsonl", [row], stream=out, cls=_Exact)
+            count += 1
+    return count
 
 
 def _stores() -> Iterator[str]:

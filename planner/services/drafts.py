@@ -6,6 +6,7 @@ planned ahead of, and long prompts have a looser limit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import ceil, floor
 from typing import Any
@@ -44,29 +45,34 @@ def scenario_draft(
     ahead: HorizonChoice | None = None,
     serving: Serving | None = None,
 ) -> str:
-    """YAML of a scenario over ``trace``: a model on a built-in profile (``serving``), one region,
+    """YAML of a scenario over ``trace``: its models on built-in profiles (``serving``), one region,
     interactive tiers. Every series of a demand file becomes a source of its own. Without a
     ``window`` it is what fits the trace; ``ahead`` of it, what follows."""
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is not ready; wait until it has been read.")
     serving = serving or serving_of(trace)
-    profile = serving.profile
-    model, gpu = profile.model, profile.gpu
-    region = next(
-        name for name, known in catalogue.regions().items() if gpu in known.usd_per_gpu_hour
-    )
+    served = serving.all
+    capacity: dict[str, int] = {}
+    for one in served:
+        gpu = one.profile.gpu
+        capacity[gpu] = capacity.get(gpu, 0) + _gpus(trace, one.profile)
+    region = _region(capacity)
     data: dict[str, Any] = {
         "version": 1,
         "name": free_name(f"Plan for {trace.name}"),
-        "description": _labels_left(trace),
-        "models": [model],
-        "profiles": [dict(serving.row)],
-        "regions": [{"name": REGION, "like": region, "capacity": {gpu: _gpus(trace, profile)}}],
+        "description": _labels_left(trace, serving),
+        "models": [one.profile.model for one in served],
+        "profiles": [dict(one.row) for one in served],
+        "regions": [{"name": REGION, "like": region, "capacity": capacity}],
         "tiers": [
-            {"name": FAST, "ttft_ms": _ttft_ms(trace, profile), "tbt_ms": 100},
+            {
+                "name": FAST,
+                "ttft_ms": max(_ttft_ms(trace, one.profile) for one in served),
+                "tbt_ms": 100,
+            },
             {"name": RELAXED, "ttft_ms": 60_000},
         ],
-        "traffic": {"sources": _sources(trace, model)},
+        "traffic": {"sources": _sources(trace, serving)},
         "fleet": {"startup_s": STARTUP_S},
         "policies": list(USUAL),
     }
@@ -76,7 +82,14 @@ def scenario_draft(
     return document
 
 
-def _sources(trace: Trace, model: str) -> list[dict[str, Any]]:
+def _region(capacity: Mapping[str, int]) -> str:
+    """A built-in region that has prices of all these GPU types, or of the most of them."""
+    known = catalogue.regions()
+    return max(known, key=lambda name: len(capacity.keys() & known[name].usd_per_gpu_hour))
+
+
+def _sources(trace: Trace, serving: Serving) -> list[dict[str, Any]]:
+    model = serving.profile.model
     common: dict[str, Any] = {
         "trace": trace.name,
         "model": model,
@@ -84,10 +97,17 @@ def _sources(trace: Trace, model: str) -> list[dict[str, Any]]:
         "tiers": {FAST: 0.7, RELAXED: 0.3},
     }
     if trace.kind == Trace.Kind.REQUESTS:
-        return [common]
+        if not serving.labels:
+            return [common]
+        return [
+            common | {"series": label, "model": one.profile.model}
+            for label, one in serving.labels.items()
+        ]
     sources = []
     for series in trace.report.get("series", []):
         source = common | {"series": series["name"]}
+        if serving.labels:
+            source["model"] = serving.labels[series["model"]].profile.model
         if series.get("input_tokens") is None:
             source["input_tokens"] = ASSUMED_INPUT
         if series.get("output_tokens") is None:
@@ -96,18 +116,19 @@ def _sources(trace: Trace, model: str) -> list[dict[str, Any]]:
     return sources
 
 
-def _labels_left(trace: Trace) -> str:
-    """What the file says of models, regions and tiers: a draft cannot place it by itself."""
+def _labels_left(trace: Trace, serving: Serving) -> str:
+    """What the file says of models, regions and tiers and a draft does not place by itself."""
+    apart = () if serving.labels else ("models",)
     found = [
         f"{what} {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}"
-        for what in ("models", "regions", "tiers")
+        for what in (*apart, "regions", "tiers")
         if (names := [name for name in trace.report.get(what) or [] if name])
     ]
     if not found:
         return ""
     return (
-        f"The file names {'; '.join(found)}. This draft puts all of it on one model and region: "
-        "name yours alike and leave out model, regions or tiers of a source to use its labels."
+        f"The file names {'; '.join(found)}. This draft does not tell them apart: name yours alike "
+        "and leave out model, regions or tiers of a source to use its labels."
     )
 
 
@@ -133,8 +154,8 @@ def _fit_window(
             data["horizon"] = {"start": "end", "duration_s": window, "period_s": period}
             data["forecast"] = {"method": "last-value"}
     if ahead is not None:
-        if span >= 2 * DAY_S:
-            window = ahead.replayed_s if span >= WEEK_S else DAY_S
+        if span >= 2 * DAY_S - HOUR_S:  # two days to the last request, not to midnight
+            window = ahead.replayed_s if span >= WEEK_S - HOUR_S else DAY_S
         elif window >= HOUR_S:
             window = floor(window / HOUR_S) * HOUR_S
         data["horizon"] = data.get("horizon", {}) | {"start": "end", "duration_s": window}

@@ -1,13 +1,16 @@
-"""What sources may reach: addresses and folders that the operator's environment allows."""
+"""What sources may reach: addresses and folders that the operator's environment allows, and the
+secrets that it holds for them."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 
 from planner.errors import SourceError
+from planner.ingest.bucket import address_in
 from planner.ingest.prometheus.address import allowed_address
 
 
@@ -17,6 +20,9 @@ def check_reach(kind: str, said: Any) -> None:
         allowed_address(said.url, settings.HEADROOM_SOURCES)
     elif kind == "folder":
         allowed_folder(said.path)
+    elif kind == "bucket":
+        place = address_in(said.url, said.bucket, said.prefix)
+        allowed_address(place.url, settings.HEADROOM_SOURCES)
 
 
 def allowed_folder(path: str) -> Path:
@@ -30,3 +36,14 @@ def allowed_folder(path: str) -> Path:
             "it to HEADROOM_SOURCE_FOLDERS."
         )
     return folder
+
+
+def secret(field: str, variable: str) -> str:
+    """Of the environment, by the name that a setting gives."""
+    value = os.environ.get(variable, "").strip()
+    if not value or not value.isprintable() or not value.isascii():
+        raise SourceError(
+            f"{field}: the environment has nothing usable in {variable}; an operator sets it where "
+            "workers and web start."
+        )
+    return value

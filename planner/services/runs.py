@@ -10,12 +10,14 @@ second delivery of a message or a late cancel can never both win.
 
 from __future__ import annotations
 
-from datetime import timedelta
+import time
+from datetime import datetime, timedelta
 from typing import Any
 
 from celery import current_app
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import Max, Q
+from django.db.models.functions import Coalesce, Greatest
 from django.utils import timezone
 
 from planner import storage
@@ -33,7 +35,13 @@ from planner.services.turns import check_room
 from planner.version import code_version
 
 STALE_AFTER_S = 40.0  # many missed heartbeats: the worker is gone, not merely busy
+CONFIRM_S = 3.0  # three heartbeats
 ENQUEUE_AGAIN_S = 300.0  # a message that was lost on the way
+ABANDONED_S = 600.0  # between two runs of a command, amply
+COMMAND_GONE = (
+    "The command that carried this run out ended before it was done; call it again, or run the "
+    "scenario from its page."
+)
 MAX_ATTEMPTS = 3
 EXECUTE = "planner.tasks.run_execute"  # by its name: tasks know the services, not they the tasks
 
@@ -179,25 +187,44 @@ def check_not_proposed(run: Run) -> None:
         raise NotReady(f"Run {run.pk} stays: proposal {about.pk} is about it.")
 
 
-def runs_sweep(*, stale_after_s: float = STALE_AFTER_S) -> int:
+def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) -> int:
     """Take up runs whose worker died and messages that got lost; returns how many.
 
-    A run that has killed its worker MAX_ATTEMPTS times is given up with a sentence.
+    A run that has killed its worker MAX_ATTEMPTS times is given up with a sentence, and so is one
+    that no worker was told of: the command that carried it out is gone. A clock that was set back
+    leaves signs of life in the future, which are none either; one that was set forward makes those
+    of the living look old, so that ``confirm_s`` passes for another before they are believed.
     """
     now = timezone.now()
     taken = 0
-    stale = Run.everywhere.filter(
-        state=Run.State.RUNNING, heartbeat_at__lt=now - timedelta(seconds=stale_after_s)
-    )
+    old = _not_near(now, "heartbeat_at", stale_after_s)
+    stale = list(Run.everywhere.filter(old, state=Run.State.RUNNING))
+    if stale:
+        time.sleep(confirm_s)
     for run in stale:
         taken += run_take_up(run=run, reason="died")
-    lost = Run.everywhere.filter(
-        state=Run.State.PENDING, enqueued_at__lt=now - timedelta(seconds=ENQUEUE_AGAIN_S)
-    )
-    for run in lost:
+    lost = _not_near(now, "enqueued_at", ENQUEUE_AGAIN_S)
+    for run in Run.everywhere.filter(lost, state=Run.State.PENDING):
         run_enqueue(run_id=run.pk)
         taken += 1
+    _end_abandoned(now)
     return taken
+
+
+def _not_near(now: datetime, moment: str, seconds: float) -> Q:
+    """Rows whose ``moment`` lies further from ``now`` than so many seconds."""
+    reach = timedelta(seconds=seconds)
+    return Q(**{f"{moment}__lt": now - reach}) | Q(**{f"{moment}__gt": now + reach})
+
+
+def _end_abandoned(now: datetime) -> None:
+    """Runs that a command had yet to begin: it was ended before, or between two of a sweep."""
+    seen = Coalesce(Greatest(Max("sweep__runs__heartbeat_at"), "created_at"), "created_at")
+    waiting = Run.everywhere.filter(state=Run.State.PENDING, enqueued_at__isnull=True)
+    for run in waiting.annotate(seen=seen).filter(_not_near(now, "seen", ABANDONED_S)):
+        Run.everywhere.filter(pk=run.pk, state=Run.State.PENDING, enqueued_at__isnull=True).update(
+            state=Run.State.FAILED, finished_at=now, stage="Failed", problem=COMMAND_GONE
+        )
 
 
 def run_take_up(*, run: Run, reason: str) -> bool:
@@ -210,6 +237,8 @@ def run_take_up(*, run: Run, reason: str) -> bool:
     row = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, heartbeat_at=run.heartbeat_at)
     if run.cancel_requested:
         row.update(state=Run.State.CANCELLED, finished_at=now, stage="Cancelled")
+    elif run.enqueued_at is None:
+        row.update(state=Run.State.FAILED, finished_at=now, stage="Failed", problem=COMMAND_GONE)
     elif run.attempts >= MAX_ATTEMPTS:
         row.update(
             state=Run.State.ERRORED,

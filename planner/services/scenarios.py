@@ -9,6 +9,7 @@ from django.db import IntegrityError, transaction
 from planner.errors import NotFound, NotReady, Outdated, PlannerError, ScenarioError
 from planner.models import Run, Scenario, ScenarioVersion, User
 from planner.scenario import document as text
+from planner.scenario.sections import with_section
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
@@ -78,13 +79,28 @@ def scenario_edit(
     )
 
 
-def scenario_restore(*, version: ScenarioVersion, user: User, message: str = "") -> Scenario:
-    """Make an earlier version the newest one; those in between stay."""
+def scenario_restore(
+    *,
+    version: ScenarioVersion,
+    user: User,
+    message: str = "",
+    part: str = "",
+    into: Scenario | None = None,
+) -> Scenario:
+    """Make an earlier version the newest one, or one ``part`` of it with the rest as it is now;
+    those in between stay. ``into``: another scenario takes the part."""
+    target = into or version.scenario
+    if into is not None and not part:
+        raise PlannerError("into: name the part that is taken into another scenario (policies).")
+    said = f"{version.name}, version {version.number}" if into else f"version {version.number}"
+    words = f"{part.capitalize()} of {said}" if part else f"Version {version.number}"
     return scenario_update(
-        scenario=version.scenario,
+        scenario=target,
         user=user,
-        document=version.document,
-        message=message or f"Version {version.number} restored",
+        document=(
+            with_section(target.document, part, version.document) if part else version.document
+        ),
+        message=message or f"{words} {'taken' if into else 'restored'}",
         origin=version,
     )
 

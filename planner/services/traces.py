@@ -77,12 +77,7 @@ def trace_upload(
                 size=size,
                 options=options,
             )
-            asked = Run(
-                owner=owner,
-                kind=Run.Kind.INGEST,
-                trace=trace,
-                idempotency_key=idempotency_key,
-            )
+            asked = _reading(owner, trace, options, idempotency_key)
             first = runs.run_of_key(asked)
             going = trace.runs.filter(kind=Run.Kind.INGEST, state__in=GOING).first()
             # Known but never read, since its run was cancelled or met a bug: read it now.
@@ -93,7 +88,7 @@ def trace_upload(
                     owner=owner,
                     kind=Run.Kind.INGEST,
                     trace=trace,
-                    options={"upload": f"{UPLOADS}/{kept.name}"},
+                    options=asked.options | {"upload": f"{UPLOADS}/{kept.name}"},
                     idempotency_key=idempotency_key,
                 )
     except BaseException:
@@ -116,12 +111,23 @@ def trace_preview(trace: Trace) -> Preview | None:
     return found if found.rows else None
 
 
+def _reading(owner: User, trace: Trace, options: IngestOptions, idempotency_key: str) -> Run:
+    """The run that reads a file, not kept yet."""
+    return Run(
+        owner=owner,
+        kind=Run.Kind.INGEST,
+        trace=trace,
+        options={"reading": asdict(options)},
+        idempotency_key=idempotency_key,
+    )
+
+
 def trace_reread(
     *, trace: Trace, owner: User, options: IngestOptions, idempotency_key: str = ""
 ) -> Run:
     """Read the kept file of a refused trace in another way."""
     check_may_plan(owner, "not upload")
-    asked = Run(owner=owner, kind=Run.Kind.INGEST, trace=trace, idempotency_key=idempotency_key)
+    asked = _reading(owner, trace, options, idempotency_key)
     if first := runs.run_of_key(asked):
         return first
     kept = _kept_file(trace)
@@ -144,7 +150,7 @@ def trace_reread(
             owner=owner,
             kind=Run.Kind.INGEST,
             trace=again,
-            options={"upload": f"{UPLOADS}/{kept.name}"},
+            options=asked.options | {"upload": f"{UPLOADS}/{kept.name}"},
             idempotency_key=idempotency_key,
         )
 

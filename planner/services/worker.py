@@ -14,6 +14,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from django.db import DatabaseError, connection
@@ -34,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 LOG_LIMIT = 100_000  # characters kept of a run's log
 STUCK_S = 120.0  # a run that reports nothing and computes nothing for as long waits for ever
-IDLE_SHARE = 0.05  # of a core: what the writing of heartbeats takes, amply
+IDLE_SHARE = 0.05  # of the time, computing or waiting for a core: less is no work
 
 
 def run_claim(*, run_id: int) -> Run | None:
@@ -154,21 +156,42 @@ def _end_worker() -> None:
     os._exit(os.EX_SOFTWARE)
 
 
+def demand_s(tasks: Path = Path("/proc/self/task"), but: int | None = None) -> float:
+    """Seconds that the threads of this process have computed or waited for a core to compute on,
+    one of them aside: on a busy machine work that gets on waits more than it computes. Where the
+    system does not tell, what was computed."""
+    nanoseconds = 0
+    for path in tasks.glob("*/schedstat"):
+        if path.parent.name != str(but):
+            with suppress(OSError, ValueError):  # it has ended
+                computed, waited, *_ = path.read_text(encoding="ascii").split()
+                nanoseconds += int(computed) + int(waited)
+    return nanoseconds / 1e9 or time.process_time()
+
+
 class _Headway:
-    """Whether the work gets on: it reports, or computes. Deadlocks do neither."""
+    """Whether the work gets on: it reports, computes, or waits for a core to. Deadlocks do none.
+
+    Asked by a thread other than the work's own, whose beats are not the work.
+    """
 
     def __init__(self) -> None:
         self.reported()
 
     def reported(self) -> None:
-        self._since, self._spent = time.monotonic(), time.process_time()
+        self._since = time.monotonic()
+        self._demand: float | None = None  # taken when next asked: this is called in the hot path
 
     def none(self) -> bool:
-        waited = time.monotonic() - self._since
-        if time.process_time() - self._spent > IDLE_SHARE * waited:
-            self.reported()
+        now = time.monotonic()
+        demand = demand_s(but=threading.get_native_id())
+        if self._demand is None:
+            self._demand = demand
+        done = demand - self._demand
+        if done < 0 or done > IDLE_SHARE * (now - self._since):  # a thread that ended takes its own
+            self._since, self._demand = now, demand
             return False
-        return waited > STUCK_S
+        return now - self._since > STUCK_S
 
 
 class _Watch:

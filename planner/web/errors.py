@@ -8,15 +8,18 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.views.defaults import server_error as default_error
 
 from planner.errors import EXPECTED, NoRoom, NotAllowed, NotFound, NotReady, of_input
+from planner.models import User
 from planner.models.workspace import current_workspace
 from planner.services.access import check_may_plan
+from planner.services.second_factor import NotEnrolled, check_enrolled
 from planner.web.request import Request
 
 logger = logging.getLogger(__name__)
@@ -53,9 +56,13 @@ def page(view: View, *, everywhere: bool = False) -> View:
         if not request.user.is_authenticated and (gone := _signed_out(request)):
             return gone
         try:
-            if request.user.is_authenticated and not everywhere:
+            if isinstance(request.user, User) and not everywhere:
                 current_workspace()
+                check_enrolled(request.user)
             return guarded(request, *args, **kwargs)
+        except NotEnrolled as problem:
+            messages.warning(request, str(problem))
+            return redirect("web:second-factor")
         except EXPECTED as problem:
             return problem_response(request, problem, status_of(problem))
         except Exception as error:
@@ -64,8 +71,15 @@ def page(view: View, *, everywhere: bool = False) -> View:
             logger.warning("%s %s: %s", request.method, request.path, error, exc_info=error)
             return problem_response(request, sent, status_of(sent))
 
+    @wraps(view)
+    def unkept(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        response = answer(request, *args, **kwargs)
+        # Of what is a workspace's nothing stays in a browser that somebody else uses next.
+        response.headers.setdefault("Cache-Control", "private, no-store")
+        return response
+
     guarded = login_required(view)
-    return answer
+    return unkept
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

@@ -24,4 +24,16 @@
     }
     (add || remove).dispatchEvent(new Event("input", { bubbles: true }));
   });
+  // What is chosen goes into a list that is typed; without scripts it is typed alone.
+  document.addEventListener("change", (event) => {
+    const chosen = event.target.closest("[data-adds]");
+    if (!chosen || !chosen.value) {
+      return;
+    }
+    const list = document.getElementById(chosen.dataset.adds);
+    const listed = list.value.split(",").map((part) => part.trim()).filter(Boolean);
+    list.value = [...new Set([...listed, chosen.value])].join(", ");
+    chosen.value = "";
+    list.dispatchEvent(new Event("input", { bubbles: true }));
+  });
 })();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,12 +21,23 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         for name, value in os.environ.items()
         if name not in ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "DJANGO_ALLOW_ASYNC_UNSAFE")
     }
+    folder = tmp_path_factory.mktemp("embedded") / "data"
     environment = server_free | {
         "DJANGO_SETTINGS_MODULE": "planner.config.settings",
-        "HEADROOM_DATA_DIR": str(tmp_path_factory.mktemp("data")),
+        "HEADROOM_DATA_DIR": str(folder),
     }
     manage(environment, "migrate", "--verbosity=0")
+    shutil.copytree(folder, folder.with_name("migrated"))
     return environment
+
+
+@pytest.fixture
+def another(embedded: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """The same in a folder of this test's own, with a copy of the empty database: to migrate takes
+    longer than most of these tests. Not of ``embedded`` as tests left it, which may hold rows."""
+    folder = tmp_path / "data"
+    shutil.copytree(Path(embedded["HEADROOM_DATA_DIR"]).with_name("migrated"), folder)
+    return embedded | {"HEADROOM_DATA_DIR": str(folder)}
 
 
 def manage(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -11,20 +11,21 @@ from tests.platform.conftest import manage
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.5,100,10\n"
 
 
-def test_from_one_folder_to_another(embedded: dict[str, str], tmp_path: Path) -> None:
+def test_from_one_folder_to_another(
+    embedded: dict[str, str], another: dict[str, str], tmp_path: Path
+) -> None:
     (tmp_path / "a.csv").write_text(TRACE)
     assert manage(embedded, "ingest", str(tmp_path / "a.csv")).returncode == 0
     data, file = Path(embedded["HEADROOM_DATA_DIR"]), tmp_path / "all.tar.zst"
     made = json.loads(manage(embedded, "backup", str(file), "--json").stdout)
     assert (made["path"], made["bytes"]) == (str(file), file.stat().st_size)
 
-    empty = embedded | {"HEADROOM_DATA_DIR": str(tmp_path / "empty")}
-    manage(empty, "migrate", "--verbosity=0")
-    with only_one(tmp_path / "empty"):
-        refused = manage(empty, "restore", str(file))
+    empty = Path(another["HEADROOM_DATA_DIR"])
+    with only_one(empty):
+        refused = manage(another, "restore", str(file))
     assert refused.returncode == 2
     assert "stop that one" in refused.stderr
-    back = json.loads(manage(empty, "restore", str(file), "--json").stdout)
+    back = json.loads(manage(another, "restore", str(file), "--json").stdout)
     assert back == made
-    stores = [path.name for path in (tmp_path / "empty" / "traces").iterdir()]
+    stores = [path.name for path in (empty / "traces").iterdir()]
     assert stores == [path.name for path in (data / "traces").iterdir()]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from planner.demo.publish import files
 from planner.ingest import IngestOptions
@@ -48,6 +49,8 @@ def test_a_killed_worker_is_followed_by_another(transactional_db: None, tmp_path
         options={"policies": ["flat-peak", "lt-i"], "rehearse": 0},
         enqueue=False,
     )
+    told = timezone.now()  # workers, of a run that is to be taken up again: no command carries it
+    Run.objects.filter(pk=run.pk).update(enqueued_at=told)
     environment = {**os.environ, "DATABASE_URL": _database_url()}
     process = subprocess.Popen(
         [sys.executable, "-c", EXECUTE, str(run.pk)], env=environment, cwd=ROOT

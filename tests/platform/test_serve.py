@@ -97,15 +97,11 @@ def test_it_serves_and_stops_on_ctrl_c(serving: Serving) -> None:
     assert not serving.left()
 
 
-def test_pages_answer_while_the_simulator_is_compiled(
-    embedded: dict[str, str], tmp_path: Path
-) -> None:
+def test_pages_answer_while_the_simulator_is_compiled(another: dict[str, str]) -> None:
     """Somebody compiles all the time; the page is there all the same, and runs would wait."""
-    environment = embedded | {"HEADROOM_DATA_DIR": str(tmp_path)}
-    manage(environment, "migrate", "--verbosity=0")
-    with (tmp_path / "compiling").open("w") as held:
+    with (Path(another["HEADROOM_DATA_DIR"]) / "compiling").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        product = Serving(environment)
+        product = Serving(another)
         try:
             address = product.greeting.split()[-1]
             deadline = time.monotonic() + ENDS_WITHIN_S  # the second web worker may still load
@@ -120,11 +116,9 @@ def test_pages_answer_while_the_simulator_is_compiled(
 
 
 def test_a_run_that_lost_its_worker_does_not_keep_the_site_from_starting(
-    embedded: dict[str, str], tmp_path: Path
+    another: dict[str, str],
 ) -> None:
     """What waits for workers is told to monitors (/health/); workers start after the site."""
-    environment = embedded | {"HEADROOM_DATA_DIR": str(tmp_path)}
-    manage(environment, "migrate", "--verbosity=0")
     lost = (
         "from datetime import timedelta; from django.utils import timezone; "
         "from planner.models import Run; "
@@ -132,9 +126,9 @@ def test_a_run_that_lost_its_worker_does_not_keep_the_site_from_starting(
         "Run.objects.create(kind='plan', state='running', "
         "heartbeat_at=timezone.now() - timedelta(hours=1))"
     )
-    done = manage(environment, "shell", "--no-imports", "--command", lost)
+    done = manage(another, "shell", "--no-imports", "--command", lost)
     assert done.returncode == 0, done.stderr
-    product = Serving(environment)
+    product = Serving(another)
     try:
         assert product.greeting.startswith("Headroom is running at")
     finally:
@@ -178,8 +172,9 @@ def test_what_dies_is_started_again(serving: Serving, embedded: dict[str, str]) 
         wait_for(lambda: victim.pid not in {child.pid for child in serving.children()})  # noqa: B023
     wait_for(lambda: len(serving.children()) == 4 and answers(f"{address}/health/"))
     serving.process.send_signal(signal.SIGINT)
-    _, complained = serving.process.communicate(timeout=ENDS_WITHIN_S)
+    said, complained = serving.process.communicate(timeout=ENDS_WITHIN_S)
     assert serving.process.returncode == 0
+    assert "Nobody has an account yet: `bin/manage user add NAME --role admin`" in said
     for name in ("web", "worker 1", "scheduler"):
         assert f"The {name} process was killed by signal 9 and is started again" in complained
     assert not serving.left()
@@ -225,12 +220,11 @@ def test_bad_options_are_told_in_a_sentence(arguments: list[str], words: str) ->
 
 
 @pytest.mark.e2e
-def test_the_demo_is_computed_and_shown(embedded: dict[str, str], tmp_path: Path) -> None:
+def test_the_demo_is_computed_and_shown(another: dict[str, str]) -> None:
     """The whole product without any server: set up, log in, compute, show, stop."""
-    fresh = embedded | {"HEADROOM_DATA_DIR": str(tmp_path)}
-    manage(fresh, "migrate", "--verbosity=0")
-    manage(fresh, "collectstatic", "--no-input", "--verbosity=0", "--ignore=widgetbundle.js")
-    done = manage(fresh, "serve", "--check")
+    manage(another, "collectstatic", "--no-input", "--verbosity=0", "--ignore=widgetbundle.js")
+    done = manage(another, "serve", "--check")
     assert done.returncode == 0, done.stderr
     assert "shows the recommended replicas" in done.stdout
-    assert (tmp_path / "demo-login.txt").stat().st_mode & 0o777 == 0o600
+    login = Path(another["HEADROOM_DATA_DIR"]) / "demo-login.txt"
+    assert login.stat().st_mode & 0o777 == 0o600

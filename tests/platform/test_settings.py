@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from planner.config.cache import DiskCache
 from planner.config.environment import (
     check_production,
+    compiled_folder,
     env_bool,
     env_int,
     env_list,
@@ -145,6 +147,22 @@ def test_processes_that_start_at_once_agree_on_the_secret(tmp_path: Path) -> Non
 def test_secrets_differ(tmp_path: Path) -> None:
     one, other = (kept_secret(tmp_path / name, random_bytes=12) for name in ("one", "other"))
     assert one != other
+
+
+def test_the_compiled_simulator_lies_with_the_code_and_else_with_the_data(tmp_path: Path) -> None:
+    """Each new data folder compiled it again, a minute of CPU, beside a checkout that had it."""
+    code, data = tmp_path / "code", tmp_path / "data"
+    code.mkdir()
+    assert compiled_folder(code, data) == code / "var" / "numba"
+    assert (code / "var").stat().st_mode & 0o777 == 0o700
+    assert compiled_folder(tmp_path / "nowhere", data) == data / "numba"
+    unset = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    script = "import os, planner.config.settings; print(os.environ['NUMBA_CACHE_DIR'])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=unset | {"HEADROOM_DATA_DIR": str(data)}, cwd=ROOT,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == str(ROOT / "var" / "numba")
 
 
 def test_values_are_read_or_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

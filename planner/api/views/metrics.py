@@ -1,4 +1,4 @@
-"""What Prometheus scrapes of Headroom: the plan in force, outside /api/ where scrapers look."""
+"""What Prometheus scrapes of Headroom: the plans in force, outside /api/ where scrapers look."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from planner.errors import NotFound
-from planner.exports.in_force import exposition, plan_in_force
+from planner.exports.in_force import exposition
 from planner.models import ApiToken
 from planner.models.workspace import MAIN, within
+from planner.selectors.in_force import plans_in_force
 from planner.services.tokens import token_of
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -33,7 +34,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     slug = request.GET.get("workspace", MAIN)
     try:
         with within(token.workspace if token else slug):
-            return HttpResponse(exposition(plan_in_force(), timezone.now()), content_type=TEXT)
+            return HttpResponse(exposition(plans_in_force(), timezone.now()), content_type=TEXT)
     except NotFound as problem:
         return HttpResponse(str(problem), status=404, content_type="text/plain")
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import QuerySet
+from drf_spectacular.types import OpenApiTypes
 from rest_framework import generics, status
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -32,7 +33,7 @@ from planner.services.scenarios import (
 )
 
 FILE = {JSON: DocumentRequest, YAML: str, "text/yaml": str}
-AS_FILE = {(200, JSON): ScenarioDetail, (200, YAML): str}
+AS_FILE = {(200, JSON): ScenarioDetail, (200, YAML): OpenApiTypes.OBJECT}
 EXAMPLE = {"A scenario file": DOCUMENT}
 
 

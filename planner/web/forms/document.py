@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.policies.choice import USUAL
 from planner.web.forms.fields import SCALARS, tidy
+from planner.web.forms.holidays import shown as shown_holidays
 from planner.web.forms.profile_choice import ProfileChoice
 
 Row = dict[str, Any]
@@ -54,6 +55,7 @@ def study_values(data: Row) -> Row:
             value = tidy(value / scalar.per)
         values[name] = value
     # Boxes are for the one of each name that has no label; rows with a label are kept as they are.
+    values["holidays"] = shown_holidays(values["holidays"])
     policies = [row.get("name") for row in rows_of(data, "policies") if not row.get("label")]
     return values | {"policies": policies or list(USUAL)}
 

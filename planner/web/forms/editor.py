@@ -117,7 +117,7 @@ class Editor:
 
     def _placed(self, path: str, words: str) -> bool:
         for name, scalar in SCALARS.items():
-            if path == scalar.path:
+            if path == scalar.path or path.startswith(f"{scalar.path}["):
                 self.study.add_error(name, ValidationError(words))
                 return True
         match = _SECTION.match(path)

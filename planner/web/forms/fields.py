@@ -14,6 +14,7 @@ from django import forms
 from planner.scenario.schema import Scenario
 from planner.scenario.schema.planning import MEAN
 from planner.sections import QUANTILES
+from planner.web.forms.holidays import HolidaysField
 
 Facts = dict[str, Any]
 WIDE = {"data-wide": ""}  # more room in a table of rows
@@ -67,6 +68,8 @@ def schema_field(
         first = f"{empty or default} (default)"
         choices = [("", first), *((value, value) for value in facts["enum"])]
         return forms.ChoiceField(label=label, required=required, choices=choices)
+    if facts.get("type") == "array":  # the only list of values is of days
+        return HolidaysField(label=label, required=required)
     attrs = WIDE if wide else {}
     if "oneOf" in facts:  # a number or a word: only quantiles are that
         return LevelField(label, required=required, empty=empty)
@@ -162,6 +165,7 @@ SCALARS: dict[str, Scalar] = {
     "quantile": Scalar(
         "forecast.quantile", "Plan for the quantile", empty="chosen on the days before"
     ),
+    "holidays": Scalar("forecast.holidays", "Holidays"),
     "epsilon": Scalar("objective.epsilon", "Served in its own region"),
     "solver": Scalar("objective.solver", "Solver"),
     "time_limit_s": Scalar("objective.time_limit_s", "Solver's time, seconds"),

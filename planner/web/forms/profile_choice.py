@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from django import forms
 
 from planner.selectors.lookup import id_of
+from planner.web.forms.widgets import LongSelect
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES
 
@@ -49,7 +50,7 @@ class ProfileChoice:
 
     def row(self) -> dict[str, Any]:
         """It as a row of the document."""
-        return {key: value for key, value in asdict(self).items() if value}
+        return {key: value for key in _KEYS if (value := getattr(self, key))}
 
     def encode(self) -> str:
         return urlencode(self.row())
@@ -85,6 +86,9 @@ class ProfileChoice:
         return f"{text} ({', '.join(told)})" if told else text
 
 
+_KEYS = tuple(field.name for field in fields(ProfileChoice))
+
+
 def _other(value: Any, known: Collection[str], usual: str) -> str:
     return str(value) if value in known and value != usual else ""
 
@@ -92,7 +96,7 @@ def _other(value: Any, known: Collection[str], usual: str) -> str:
 class ProfileField(forms.Field):
     """A select whose values are ``ProfileChoice``s; its widget is given the choices by the form."""
 
-    widget = forms.Select
+    widget = LongSelect
 
     def to_python(self, value: Any) -> ProfileChoice | None:
         if not value:

@@ -8,12 +8,14 @@ from typing import Any, cast
 
 from django import forms
 from django.forms import BaseFormSet, formset_factory
+from django.utils.safestring import SafeString
 
 from planner.policies.choice import policy_groups
 from planner.web.forms.fields import SCALARS, WIDE, schema_field
+from planner.web.forms.holidays import countries
 from planner.web.forms.profile_choice import ProfileField
 from planner.web.forms.shares import SharesField
-from planner.web.forms.widgets import dress
+from planner.web.forms.widgets import LongSelect, dress
 
 
 def _policies() -> list[tuple[str, str]]:
@@ -60,6 +62,14 @@ class StudyForm(forms.Form):
             (title, [(boxes[name], line) for name, _, line in rows])
             for title, rows in policy_groups()
         ]
+
+    @property
+    def countries(self) -> SafeString:
+        """A box of those whose holidays are known; what is chosen goes into the list."""
+        choices = [("", "Add a country"), *countries()]
+        box = LongSelect({"class": "form-select", "data-adds": self["holidays"].id_for_label})
+        box.choices = choices
+        return box.render("", "", {"id": "add-country"})
 
     @property
     def of_objective(self) -> list[forms.BoundField]:

@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from django import forms
+from django.forms.utils import flatatt
+from django.utils.html import escape, format_html
+from django.utils.safestring import SafeString, mark_safe
 
 AnyForm = TypeVar("AnyForm", bound=forms.BaseForm)
+
+
+class LongSelect(forms.Select):
+    """Hundreds of choices, written at once: a template for each of them would be most of a page's
+    time."""
+
+    def render(
+        self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: Any = None
+    ) -> SafeString:
+        given = {str(one) for one in self.format_value(value)}
+        options = mark_safe("".join(_options(self.choices, given)))  # noqa: S308 - escaped there
+        named = {"name": name} if name else {}  # one without is not sent
+        attributes = flatatt(self.build_attrs(self.attrs, named | (attrs or {})))
+        return format_html("<select{}>{}</select>", attributes, options)
+
+
+def _options(choices: Iterable[Any], given: set[str]) -> Iterable[str]:
+    for value, label in choices:
+        if isinstance(label, list | tuple):
+            yield f'<optgroup label="{escape(value)}">'
+            yield from _options(label, given)
+            yield "</optgroup>"
+        else:
+            chosen = " selected" if str(value) in given else ""
+            yield f'<option value="{escape(value)}"{chosen}>{escape(label)}</option>'
 
 
 def dress(form: AnyForm, small: bool = False) -> AnyForm:

@@ -182,7 +182,7 @@ def now_words(before: WhatIf, now: WhatIf) -> str:
     """What the sliders come to, in one line."""
     if now.totals is None:
         return "No plan with these settings."
-    words = f"{figure(now.totals.usd, '$')}, {_range(now)} replicas"
+    words = f"{figure(now.totals.usd, '$')}, {_range(now)} replica{'s' * (now.most != 1)}"
     if before.totals is None or now is before or not before.totals.usd:
         return f"As it was: {words}"
     return f"{words}: {signed_percent(now.totals.usd / before.totals.usd - 1)} of its cost"

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 
 from planner.demo.scenario import DEMO_NAME
 from planner.models import Run, Trace
+from planner.selectors.in_force import plans_in_force
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.traces import traces_list
@@ -32,6 +33,7 @@ def home(request: Request) -> HttpResponse:
         "traces": traces_list().exclude(state=Trace.State.REFUSED)[:RECENT],
         "scenarios": scenarios_list()[:RECENT],
         "demo": _demo(),
+        "plans_in_force": plans_in_force(),
     }
     if study is not None:
         context |= headline_context(study)

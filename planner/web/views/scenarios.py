@@ -26,9 +26,9 @@ from planner.services.assumed import assumed_of
 from planner.services.configuring import document_with
 from planner.services.doubts import scenario_doubts
 from planner.services.drafts import scenario_draft
-from planner.services.horizons import HORIZONS
+from planner.services.horizons import DAY_S, HORIZONS
 from planner.services.launches import launch_assumed, launch_draft
-from planner.services.serving import serving_of, servings
+from planner.services.serving import serving_of, servings, told_apart
 from planner.services.windows import USUAL, window_choices
 from planner.studies.kinds import KINDS
 from planner.web.errors import planners_only, require_planner
@@ -93,17 +93,21 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
     serving = serving_of(trace, request.GET.get("model", ""), request.GET.get("gpu", ""))
     window, ahead = (chosen, None) if past else (None, horizon)
     text = scenario_draft(trace, window, ahead, serving)
-    short = past and yaml.parse(text).horizon.start == "end"
+    planned = yaml.parse(text).horizon
+    short = past and planned.start == "end"
+    asked_s = DAY_S if past else horizon.replayed_s
     draft = {
         "title": f"A first scenario for {trace.name}",
         "trace": trace,
         "past": past,
         "short": short,
+        "shorter_s": planned.duration_s if (planned.duration_s or asked_s) < asked_s else None,
         "choices": choices if past else (),
         "chosen": chosen,
         "horizons": () if past else HORIZONS.values(),
         "horizon": None if past else horizon,
         "serving": serving,
+        "apart": told_apart(trace),
         "models": list(dict.fromkeys(model for model, _ in servings())),
         "gpus": [gpu for model, gpu in servings() if model == serving.profile.model],
         "assumed": assumed_of(trace, text, serving),

@@ -58,7 +58,7 @@ def test_runs_are_listed_narrowed_and_ordered(
     api, planner, scenario, trace, completed, pending, django_assert_num_queries
 ):
     ingest = Run.objects.create(kind="ingest", trace=trace, owner=planner, state="failed")
-    with django_assert_num_queries(4):  # token, its first use, count, rows
+    with django_assert_num_queries(5):  # token, its first use, where they belong, count, rows
         listed = api.get(URL).json()
     assert listed["count"] == 3
     assert "log" not in listed["results"][0]
@@ -265,3 +265,22 @@ def test_a_run_comes_as_a_file(api, completed):
         refused = api.get(f"{url}?{query}")
         assert refused.status_code == 400 and told in refused.content.decode(), query
     assert api.get(f"{URL}999/export/?to=keda").status_code == 404
+
+
+def test_a_cursor_tells_every_row_once_while_others_are_made_and_removed(api, planner):
+    def made():
+        return Run.objects.create(kind="plan", owner=planner, state=Run.State.CANCELLED).pk
+
+    first = [made() for _ in range(5)]
+    page = api.get("/api/v1/runs/?cursor=&page_size=2").json()
+    assert (page["count"], page["previous"]) == (5, None)
+    told = [row["id"] for row in page["results"]]
+    made()
+    Run.objects.filter(pk=told[0]).delete()
+    while page["next"]:
+        page = api.get(page["next"]).json()
+        told += [row["id"] for row in page["results"]]
+    assert told == first[::-1]
+    assert api.get(page["previous"]).json()["results"][-1]["id"] == first[1]
+    assert api.get("/api/v1/runs/?cursor=&ordering=kind").status_code == 400
+    assert api.get("/api/v1/runs/?cursor=nonsense").status_code == 404

@@ -102,7 +102,7 @@ def test_lists_are_short_filtered_ordered_and_paged(
     for i in range(3):
         api.post(URL, named(f"Chat {i}"), content_type=YAML)
     api.post(URL, named("Batch"), content_type=YAML)
-    with django_assert_num_queries(3):  # token, count, rows
+    with django_assert_num_queries(4):  # token, where they belong, count, rows
         listed = api.get(f"{URL}?name=chat&ordering=name&page_size=2").json()
     assert listed["count"] == 4
     assert [item["name"] for item in listed["results"]] == ["Chat", "Chat 0"]

@@ -61,6 +61,16 @@ def test_every_operation_says_what_it_does_and_how_it_fails(schema):
         assert "401" in operation["responses"]
 
 
+def test_every_operation_of_a_workspace_takes_its_header_and_lists_that_grow_a_cursor(schema):
+    for path, _, operation in operations(schema):
+        header = "Headroom-Workspace" in [p["name"] for p in operation.get("parameters", [])]
+        assert header == (path != "/api/v1/token/"), path
+    lists = ("audit", "proposals", "runs", "scenarios", "schedules", "sources", "sweeps", "traces")
+    for name in lists:
+        listing = schema["paths"][f"/api/v1/{name}/"]["get"]
+        assert "cursor" in [p["name"] for p in listing["parameters"]], name
+
+
 def test_what_starts_work_takes_a_key_and_has_an_example(schema):
     trials = "/api/v1/notices/channels/{number}/test/"  # a message is sent, no run begins
     begun = [o for o in operations(schema) if "202" in o[2]["responses"]]

@@ -208,7 +208,7 @@ def test_the_same_key_with_another_file_is_refused_and_leaves_nothing(upload, da
 
 def test_lists_are_short_filtered_ordered_and_paged(api, trace, upload, django_assert_num_queries):
     run_execute(run_id=upload().json()["run"]["id"])  # the name is taken: it becomes conv-2
-    with django_assert_num_queries(3):  # token, count, rows
+    with django_assert_num_queries(4):  # token, where they belong, count, rows
         listed = api.get(URL).json()
     assert listed["count"] == 2
     assert "report" not in listed["results"][0]
@@ -384,6 +384,9 @@ def test_a_refused_file_is_read_again_as_is_said(api, reader, upload):
     assert given.status_code == 202
     same = api.post(f"{URL}odd/reading/", body, format="json", headers=key)
     assert same["Location"] == given["Location"]
+    other = {"map": ["arrival=when", "input_tokens=answer", "output_tokens=question"]}
+    refused = api.post(f"{URL}odd/reading/", other, format="json", headers=key)
+    assert (refused.status_code, "other values" in refused.json()["detail"]) == (422, True)
     assert run_execute(run_id=given.json()["id"]).state == "completed"
     assert api.get(f"{URL}odd/").json()["report"]["input_tokens"] == 50
     assert api.get(f"{URL}odd/reading/").status_code == 409

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ from django.db import OperationalError
 from django.db.migrations.executor import MigrationExecutor
 
 from planner.management.commands.user import Command
+from planner.version import VERSION
 
 pytestmark = pytest.mark.django_db
 
@@ -30,3 +34,14 @@ def test_a_database_that_is_not_set_up_is_one_sentence(
         call_command("user", "add", "ada", "--role=viewer")
     assert ended.value.code == 2
     assert "manage.py migrate" in capsys.readouterr().err
+
+
+def test_the_version_is_the_product_s_and_not_django_s(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        Command().create_parser("manage.py", "user").parse_args(["--version"])
+    assert capsys.readouterr().out == f"Headroom {VERSION}\n"
+    done = subprocess.run(
+        [sys.executable, "manage.py", "--version"],
+        cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == f"Headroom {VERSION}\n"

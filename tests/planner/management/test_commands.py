@@ -331,7 +331,7 @@ def test_seed_of_the_command_line_draws_other_requests(folder: Path) -> None:
 def test_compare(folder: Path) -> None:
     found = answer("compare", folder / "plan.yml")
     # 45 minutes are known: no day before to plan on or to size a fleet by.
-    always = {"flat-before", "flat-peak", "flat-min", "lt-i-last-value", "lt-i-perfect"}
+    always = {"flat-before", "flat-peak", "flat-min", "lt-g", "lt-i-last-value", "lt-i-perfect"}
     assert set(found["policies"]) == {"lt-i", *always} == set(found["ranking"])
     assert found["baselines"][:2] == ["flat-peak", "lt-i"]
     asked = {name for name, row in found["policies"].items() if row["asked"]}

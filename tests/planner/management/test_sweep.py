@@ -21,6 +21,8 @@ def test_a_cell_is_the_run_by_itself(folder: Path) -> None:
     )  # fmt: skip
     cells = [cell["value"] for row in found["rows"] for cell in row]
     assert found["done"] == 4 and cells[2] == pytest.approx(1.5 * cells[0])
+    marks = [cell["best"] for row in found["rows"] for cell in row]
+    assert marks == [value == min(cells) for value in cells] and any(marks)
     changes = {"regions[east].usd_per_gpu_hour.G": 3, "objective.spare.instances": 1}
     path.write_text(edit(SCENARIO, changes))
     assert answer("plan", path)["totals"]["usd"] == cells[3] > cells[2]
@@ -29,6 +31,7 @@ def test_a_cell_is_the_run_by_itself(folder: Path) -> None:
 def test_a_cell_that_cannot_be_says_why_and_others_go_on(folder: Path) -> None:
     vary = "regions[east].capacity.G=0,32"
     code, out, err = command("sweep", folder / "plan.yml", "--vary", vary, "--figure", "replicas")
-    assert code == 0 and "failed" in out and "best" in out and "run " in out and not err
+    assert code == 0 and "failed" in out and "run " in out and not err
+    assert "best" not in out  # the other cell has none to be better than
     code, _, err = command("sweep", folder / "plan.yml", "--vary", "seed")
     assert code == 2 and "KEY=A,B" in err

@@ -10,6 +10,7 @@ from planner.errors import NotFound
 from planner.models import Trace
 from planner.scenario.document import parse
 from planner.scenario.schema import Scenario
+from planner.services.assumed import assumed_of
 from planner.services.drafts import scenario_draft
 from planner.services.serving import serving_of, servings
 from simulation.performance.profile import iteration_s
@@ -102,3 +103,35 @@ def test_a_draft_is_served_by_what_the_trace_names_or_a_recent_model_and_says_so
     for model, gpu in (("nothing", ""), ("llama-3.1-8b", "T4")):
         with pytest.raises(NotFound, match=model if model == "nothing" else "H100"):
             serving_of(own, model, gpu)
+
+
+def test_each_model_of_a_file_is_served_by_its_own() -> None:
+    """All of it was put on whichever model was known, and the draft said that the file named it."""
+    report = {
+        "start_ns": 0, "end_ns": 3 * DAY * SECOND, "requests": 20_000, "input_tokens": 20_000_000,
+        "models": ["our-own", "llama-3.1-70b"], "tiers": ["gold"],
+    }  # fmt: skip
+    trace = Trace(name="t", state=Trace.State.READY, kind="requests", report=report)
+    serving = serving_of(trace)
+    text = scenario_draft(trace, serving=serving)
+    found = parse(text)
+    assert {(one.series, one.model) for one in found.traffic.sources} == {
+        ("our-own", "qwen3-32b"), ("llama-3.1-70b", "llama-3.1-70b"),
+    }  # fmt: skip
+    assert {one.model for one in found.profiles} == {"qwen3-32b", "llama-3.1-70b"}
+    told = {row.what: f"{row.value}; {row.why}" for row in assumed_of(trace, text, serving)}
+    assert "no built-in model is called our-own" in told["Model and GPUs of our-own"]
+    assert "your file names it; " in told["Model and GPUs of llama-3.1-70b"]
+    assert "your file names gold, which no limit is known of" in told["Tiers and their limits"]
+
+    chosen = serving_of(trace, "llama-3.1-8b")
+    one = scenario_draft(trace, serving=chosen)
+    assert [source.series for source in parse(one).traffic.sources] == [None]
+    (row, *_) = assumed_of(trace, one, chosen)
+    assert "your file names our-own, llama-3.1-70b, and all of it is served by this" in row.why
+
+
+def test_requests_without_a_model_are_not_lost_by_telling_models_apart() -> None:
+    report = {"models": ["qwen3-8b", "llama-3.1-70b"], "notes": ["7 requests have no model (m)."]}
+    blank = Trace(name="t", kind="requests", report=report)
+    assert not serving_of(blank).labels and serving_of(blank).named

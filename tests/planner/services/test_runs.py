@@ -13,6 +13,7 @@ from planner.errors import KeyReused, NotAllowed, NotReady, PlannerError, RunCan
 from planner.models import Run, User
 from planner.services import execution, runs, worker
 from planner.services.scenarios import document_run, scenario_run
+from planner.services.sweeps import Axis, sweep_create
 from tests.planner.samples import DOCUMENT
 
 State = Run.State
@@ -159,7 +160,8 @@ def test_a_worker_that_lost_its_run_changes_nothing_at_its_end(run, monkeypatch)
 def dead(run, **fields):
     """As a killed worker leaves it."""
     long_ago = timezone.now() - timedelta(seconds=runs.STALE_AFTER_S + 1)
-    now_is(run, state=State.RUNNING, heartbeat_at=long_ago, **fields)
+    told = {"enqueued_at": long_ago, **fields}
+    now_is(run, state=State.RUNNING, heartbeat_at=long_ago, **told)
 
 
 def test_a_run_whose_worker_died_is_taken_up_again(
@@ -198,6 +200,51 @@ def test_a_run_with_a_living_worker_is_left_alone(run):
     assert runs.runs_sweep() == 0
     run.refresh_from_db()
     assert run.state == State.RUNNING
+
+
+def test_a_run_of_a_command_that_was_killed_ends_in_words(run):
+    """It stayed "running" for good, or went to a worker that nobody waited for."""
+    dead(run, attempts=1, enqueued_at=None)
+    assert runs.runs_sweep() == 0
+    run.refresh_from_db()
+    assert run.state == State.FAILED and "call it again" in run.problem
+
+
+def test_runs_that_a_killed_command_had_yet_to_begin_end_too(run, planner):
+    long_ago = timezone.now() - timedelta(seconds=runs.ABANDONED_S + 1)
+    axes = [Axis("seed", (1, 2))]
+    cells = sweep_create(owner=planner, document=DOCUMENT, axes=axes, enqueue=False).runs.all()
+    now_is(run, enqueued_at=None, created_at=long_ago)
+    cells.update(created_at=long_ago)
+    cells.filter(cell=0).update(state=State.COMPLETED, heartbeat_at=timezone.now())
+    runs.runs_sweep()
+    run.refresh_from_db()
+    assert run.state == State.FAILED
+    assert cells.get(cell=1).state == State.PENDING  # its command got as far as this just now
+    cells.filter(cell=0).update(heartbeat_at=long_ago)
+    runs.runs_sweep()
+    assert cells.get(cell=1).state == State.FAILED
+
+
+@pytest.mark.parametrize("hours", [-3, 3])
+def test_a_clock_that_jumps_costs_no_living_worker_its_run(run, monkeypatch, hours):
+    """Set forward, every heart seems to have stopped long ago; set back, a dead one's last beat
+    lies ahead for hours."""
+    beat = timezone.now() - timedelta(hours=hours)
+    now_is(run, state=State.RUNNING, heartbeat_at=beat, enqueued_at=beat, attempts=1)
+
+    def beats(_):
+        Run.objects.filter(pk=run.pk).update(heartbeat_at=timezone.now())
+
+    monkeypatch.setattr(runs.time, "sleep", beats)
+    assert runs.runs_sweep() == 0
+    run.refresh_from_db()
+    assert run.state == State.RUNNING
+    now_is(run, heartbeat_at=beat)
+    monkeypatch.setattr(runs.time, "sleep", lambda _: None)
+    assert runs.runs_sweep() == 1
+    run.refresh_from_db()
+    assert run.state == State.PENDING
 
 
 def test_a_message_that_got_lost_is_sent_again(run, django_capture_on_commit_callbacks):
@@ -319,12 +366,38 @@ def test_a_run_that_hangs_is_given_to_another_worker(run, monkeypatch):
 
 
 def test_a_run_that_computes_without_a_word_is_left_alone(monkeypatch):
-    headway = worker._Headway()
+    headway, seen = worker._Headway(), []
     monkeypatch.setattr(worker, "STUCK_S", 0.05)
+
+    def asks():
+        seen.append(headway.none())
+
+    def ask():
+        thread = threading.Thread(target=asks)
+        thread.start()
+        thread.join()
+        return seen[-1]
+
     until = time.monotonic() + 0.2
     while time.monotonic() < until:
-        sum(range(1000))
-        assert not headway.none()
+        sum(range(100_000))
+        assert not ask()
     time.sleep(0.3)
-    monkeypatch.setattr(worker, "IDLE_SHARE", 1.0)
-    assert headway.none()
+    monkeypatch.setattr(worker, "IDLE_SHARE", 10.0)
+    assert ask()
+
+
+def test_a_run_that_waits_for_a_core_is_not_taken_for_one_that_hangs(tmp_path):
+    """At a load of fifty a run gets under a twentieth of a core: what it wants counts. The thread
+    that watches over it wants little, and not for the run."""
+    for thread, line in (
+        (7, "1000000000 99000000000 5"),
+        (8, "500000000 0 3"),
+        (9, "9000000000 0 1"),
+    ):
+        (tmp_path / str(thread)).mkdir()
+        (tmp_path / str(thread) / "schedstat").write_text(line)
+    assert worker.demand_s(tmp_path, but=9) == pytest.approx(100.5)
+    (tmp_path / "8" / "schedstat").write_text("")  # it ends while it is read
+    assert worker.demand_s(tmp_path, but=9) == pytest.approx(100.0)
+    assert worker.demand_s(tmp_path / "none") > 0  # of a system that does not tell

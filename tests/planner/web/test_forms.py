@@ -20,6 +20,7 @@ from planner.web.forms.document import (
     study_values,
 )
 from planner.web.forms.fields import SCALARS, tidy
+from planner.web.forms.holidays import countries
 from planner.web.forms.options import OptionsForm
 from planner.web.forms.profile_choice import ProfileChoice, ProfileField
 from planner.web.forms.shares import SharesField
@@ -276,3 +277,21 @@ def test_every_scalar_of_the_form_has_its_kind_and_limits_from_the_schema() -> N
 def test_an_empty_option_says_what_it_means(kind: Run.Kind, field: str, words: str) -> None:
     form = OptionsForm(KINDS[kind].options, without=("service",))
     assert form.fields[field].widget.attrs["placeholder"] == words
+
+
+def test_holidays_come_back_as_they_were_written_and_unknown_ones_are_refused() -> None:
+    data = outline(edit(DOCUMENT, {"forecast.holidays": ["DE-BY", "2024-12-24"]}))
+    values = study_values(data)
+    field = SCALARS["holidays"].field()
+    written = field.prepare_value(values["holidays"])
+    assert written == "DE-BY, 2024-12-24"
+    assert study_changes(data, values | {"holidays": field.clean(written)}) == {}
+    more = study_changes(data, values | {"holidays": field.clean(f"{written}, us, US")})
+    assert more == {"forecast.holidays": ["DE-BY", "2024-12-24", "US"]}
+    assert parse(edit(DOCUMENT, more)).forecast.holidays == ("DE-BY", "2024-12-24", "US")
+    gone = study_changes(data, values | {"holidays": field.clean(" ")})
+    assert gone == {"forecast.holidays": None}
+    for wrong in ("Christmas", "2024-13-01", "US-XX", "42"):
+        with pytest.raises(forms.ValidationError, match="a country's code, such as US or DE-BY"):
+            field.clean(f"US, {wrong}")
+    assert ("US", "United States") in countries() and ("DE", "Germany") in countries()

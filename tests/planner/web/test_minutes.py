@@ -13,6 +13,7 @@ from django.urls import reverse
 from planner import storage
 from planner.models import Run, User
 from planner.selectors.runs import run_table
+from planner.templatetags.headroom import when
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import LABELS, POOLS, completed_run
 
@@ -97,6 +98,7 @@ def test_groups_are_filtered(client: Client, study: Run) -> None:
 
 def test_hours_by_kind_are_shown_with_their_sum(client: Client, study: Run) -> None:
     page = text_of(client.get(reverse("web:run", args=[study.pk])))
+    assert f"Computed {when(study.finished_at)}." in page  # what is printed says when it is from
     where = page.index("Where the GPU-hours went")
     row = page[page.index(LABELS["lt-i"], where) :]
     assert row.startswith(f"{LABELS['lt-i']} 120 h 60.0% 76 h 38.0% 4 h 2.0% 200 h")
@@ -106,6 +108,6 @@ def test_older_runs_without_these_tables_still_show(client: Client, study: Run) 
     for name in ("groups", "replicas"):
         (storage.folder(study.store) / f"{name}.parquet").unlink()
     page = text_of(client.get(reverse("web:run", args=[study.pk])))
-    assert "Where the GPU-hours went" in page and "By the minute" not in page
+    assert "Where the GPU-hours went" in page and "Over time: replicas" not in page
     assert part(client, study, "minutes").status_code == 200
     assert part(client, study, "groups").status_code == 200

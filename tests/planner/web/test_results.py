@@ -22,10 +22,11 @@ from tests.planner.studies.results.test_verdict import run
     ],
 )
 def test_the_cards_mean_the_plan_that_the_headline_means(names: list[str], plan: str) -> None:
-    """The dearest of the plans is the one that sentences are about: its price tells which."""
-    runs = [run(name, 7 if name == "flat-min" else 20 + (name == plan)) for name in names]
+    """The plan that is recommended is the one that sentences are about: its price tells which."""
+    usd = {"flat-min": 7, "lt-i-perfect": 18, plan: 19}
+    runs = [run(name, usd.get(name, 20)) for name in names]
     comparison = compare(runs)
-    assert comparison.warnings[0].endswith("the plan costs $21.00.")
+    assert comparison.warnings[0].endswith("the plan costs $19.00.")
     document = {"policies": {one.name: {} for one in runs}, "ranking": comparison.ranking}
     assert default_policy(document) == plan
 

@@ -9,6 +9,7 @@ import re
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from django.template.loader import get_template
@@ -17,6 +18,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from planner import storage
+from planner.errors import Damaged
 from planner.models import Run, User
 from planner.selectors.runs import run_table
 from planner.services.scenarios import scenario_create, scenario_run
@@ -106,7 +108,8 @@ def test_a_timetable_is_there_to_copy(client: Client, study: Run) -> None:
 
 def test_good_news_is_no_warning(client: Client, study: Run) -> None:
     assert 'class="alert alert-info"' in client.get(url(study)).content.decode()
-    study.result["flat_wins"] = False
+    # That a flat fleet beats the plan, the headline says where it is the one to take.
+    study.result["warnings"] = ["Planned (LT-I) misses a tier."]
     study.save()
     assert 'class="alert alert-warning"' in client.get(url(study)).content.decode()
 
@@ -453,3 +456,25 @@ def test_models_of_scenarios_are_read_once(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sizing, "parse", None)
     assert sizing._models(DOCUMENT) == ("llama-3.1-8b",)
     assert sizing._models.cache_info().maxsize
+
+
+def test_a_damaged_table_of_a_run_is_a_sentence(client: Client, study: Run) -> None:
+    """A disk or a hand cut its files short: neither page, table nor file is a server error."""
+    for path in storage.folder(study.store).glob("*.parquet"):
+        path.write_bytes(path.read_bytes()[:-20])
+    name = storage.tables_list(study.store)[0]
+    for address in (url(study), f"/api/v1/runs/{study.pk}/tables/{name}/"):
+        answer = client.get(address)
+        assert answer.status_code == 409, address
+        assert "is damaged and cannot be read; carry the run out again" in text_of(answer)
+
+
+def test_damaged_arrays_of_a_run_are_a_sentence(settings: Any, tmp_path: Any) -> None:
+    settings.HEADROOM_DATA_DIR = tmp_path
+    storage.arrays_write("runs/1", "basis", {"x": np.arange(1000)})
+    path = tmp_path / "runs/1/basis.npz"
+    whole = path.read_bytes()
+    for spoilt in (whole[:40], whole[:-30], b"", whole[:200] + b"?" * 200 + whole[400:]):
+        path.write_bytes(spoilt)
+        with pytest.raises(Damaged, match="'basis'"):
+            storage.arrays_read("runs/1", "basis")

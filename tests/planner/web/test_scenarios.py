@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -204,6 +205,10 @@ def test_two_doors_lead_ahead_and_to_the_past(client: Client, trace: Trace) -> N
     assert "Plan ahead" in page and "Try on the past" in page
     values = form_values(client.get(f"{new}?trace=conv&horizon=week"))
     assert values["start"] == ["end"]
+    short = text_of(client.get(f"{new}?trace=conv"))  # "A day" was chosen and an hour planned
+    assert re.search(r"After this trace 1 h are planned,\s+not a day\s*: it is too short", short), (
+        short
+    )
     past = client.get(f"{new}?trace=conv&door=past")  # of a minute: nothing can come before it
     assert "too short to be tried on its past" in text_of(past)
 

@@ -1,0 +1,58 @@
+"""One section of a scenario as it is written: read out, and put in the place of another's, comments
+and all. What is compared and restored by itself."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from planner.scenario import document as text
+
+POLICIES = "policies"
+PARTS = (POLICIES,)  # that have versions of their own
+MARKERS = ("---", "...")
+GOES_ON = (" ", "\t", "-", "]", "}", "#")  # of a line that no new section begins with
+
+
+def section_of(document: str, name: str) -> str:
+    """Its lines; "" where there is none. Of a document that is not written by lines (JSON), its
+    value."""
+    lines = document.splitlines(keepends=True)
+    place = _place(lines, name)
+    if place is not None:
+        return "".join(lines[place[0] : place[1]])
+    if name not in document:
+        return ""
+    value = text.outline(document).get(name)
+    return "" if value is None else json.dumps(value)
+
+
+def with_section(document: str, name: str, other: str) -> str:
+    """``document`` with the section as ``other``, a whole document, has it; without where that has
+    none."""
+    lines, theirs = (one.splitlines(keepends=True) for one in (document, other))
+    here, there = _place(lines, name), _place(theirs, name)
+    if here is None and _place(lines, "version") is not None:
+        here = len(lines), len(lines)
+    if here is None or there is None:
+        return text.edit(document, {name: text.outline(other).get(name)})
+    parts = ["".join(each) for each in (lines[: here[0]], theirs[there[0] : there[1]])]
+    ended = (one if one.endswith("\n") else f"{one}\n" for one in parts if one)
+    return "".join([*ended, *lines[here[1] :]])
+
+
+def _place(lines: list[str], name: str) -> tuple[int, int] | None:
+    """Where the section begins, and the first line after it; comments and blank lines before the
+    next section are that one's."""
+    head = re.compile(rf"""["']?{re.escape(name)}["']?\s*:(\s|$)""")
+    first = next((n for n, line in enumerate(lines) if head.match(line)), None)
+    if first is None:
+        return None
+    end = first + 1
+    for n in range(first + 1, len(lines)):
+        line = lines[n]
+        if line.strip() and (line.startswith(MARKERS) or not line.startswith(GOES_ON)):
+            break
+        if line.strip() and not line.startswith("#"):
+            end = n + 1
+    return first, end

@@ -1,0 +1,68 @@
+"""Days that are a kind of their own, as people write them: "US, DE-BY, 2024-12-24"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+from django import forms
+from holidays.registry import COUNTRIES
+from pydantic import TypeAdapter, ValidationError
+
+from planner.scenario.holidays import GIVE, Holiday
+
+MOST = 100  # as in the schema
+_ONE: TypeAdapter[str] = TypeAdapter(Holiday)
+
+
+class HolidaysField(forms.Field):
+    """A list of countries and dates; checked by what a scenario checks them by."""
+
+    def __init__(self, *, label: str, required: bool) -> None:
+        super().__init__(
+            label=label,
+            required=required,
+            widget=forms.TextInput(attrs={"placeholder": "none"}),
+            help_text="Countries, such as US or DE-BY, and dates, such as 2024-12-24, with commas "
+            "between: days that are forecast as a kind of their own.",
+        )
+
+    def to_python(self, value: Any) -> list[str] | None:
+        named = [part.strip() for part in str(value or "").replace("\n", ",").split(",")]
+        found = list(dict.fromkeys(_checked(part) for part in named if part))
+        if len(found) > MOST:
+            raise forms.ValidationError(f"Give at most {MOST}; a country is one.")
+        return found or None
+
+    def prepare_value(self, value: Any) -> Any:
+        return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def _checked(text: str) -> str:
+    """Codes in capitals, as they are known by."""
+    text = text if any(sign.isdigit() for sign in text) else text.upper()
+    try:
+        return _ONE.validate_python(text)
+    except ValidationError:
+        raise forms.ValidationError(f"{text!r} is not known; give {GIVE}.") from None
+
+
+def shown(value: Any) -> list[str] | None:
+    """What a document has, dates as they are written; None where it is no list."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return None
+    return [_text(one) for one in value]
+
+
+def _text(one: object) -> str:
+    """A date that YAML read by itself is written as dates are."""
+    return one.isoformat() if isinstance(one, date) else str(one)
+
+
+def countries() -> list[tuple[str, str]]:
+    """Codes with names, by name."""
+    return [
+        (codes[1], name.replace("_", " ").title().replace(" And ", " and ").replace(" Of ", " of "))
+        for name, codes in sorted(COUNTRIES.items())
+    ]
