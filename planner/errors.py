@@ -148,6 +148,12 @@ class NoRoom(PlannerError):
     title = "The disk is full"
 
 
+class Unreached(PlannerError):
+    """The bucket that arrays are kept in does not answer; another time it may."""
+
+    title = "Kept arrays cannot be reached"
+
+
 def of_input(error: BaseException) -> PlannerError | None:
     """The sentence for an error that only what was sent, or the disk, can have caused; None for a
     bug of the program."""

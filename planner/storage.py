@@ -1,4 +1,8 @@
-"""Where arrays lie: folders under the data directory, tables as Parquet files in them."""
+"""Where arrays lie: folders under the data directory, tables as Parquet files in them.
+
+With HEADROOM_ARRAYS they are kept in a bucket, and the folders are a cache of it: whoever has
+written a store calls ``keep``, whoever reads one asks for it by ``held``.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,22 @@ import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 from django.conf import settings
 
+from planner.arrays_bucket import ArraysBucket
 from planner.errors import Damaged, NotFound
+
+if TYPE_CHECKING:
+    from planner.bucket_store import BucketStore
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +57,80 @@ def folder(relative: str) -> Path:
     return path
 
 
+def bucket() -> BucketStore | None:
+    """Where arrays are kept; None where the data directory is that itself."""
+    said = settings.HEADROOM_ARRAYS
+    return None if said is None else _bucket_store(said, data_dir(), settings.HEADROOM_SOURCES_CA)
+
+
+@lru_cache(maxsize=4)
+def _bucket_store(said: ArraysBucket, base: Path, ca_file: str) -> BucketStore:
+    from planner.bucket_store import BucketStore  # which imports 31 MB
+
+    return BucketStore(said, base, ca_file)
+
+
+def held(relative: str) -> Path:
+    """The folder or file a row names, to be read: as it was kept last, by whatever machine."""
+    path = folder(relative)
+    if (kept := bucket()) is not None:
+        kept.fetch(relative)
+    return path
+
+
+def keep(relative: str) -> None:
+    """What was written there is whole now: other machines may have it."""
+    if (kept := bucket()) is not None:
+        kept.keep(relative)
+
+
+def listed(name: str) -> list[str]:
+    """What is kept below ``name``, a folder of the data directory."""
+    path, kept = folder(name), bucket()
+    if kept is not None:
+        return kept.stores(name)
+    return [f"{name}/{one.name}" for one in path.iterdir()] if path.is_dir() else []
+
+
+def send(stores: Iterable[str]) -> None:
+    """What ``renew`` will need, without that anybody sees a change yet."""
+    if (kept := bucket()) is not None:
+        for relative in stores:
+            kept.send(relative)
+
+
+def renew(stores: Collection[str], before: Iterable[str]) -> None:
+    """``stores``, as they lie here, in place of those that there were ``before``."""
+    if (kept := bucket()) is not None:
+        for relative in stores:
+            kept.keep(relative)
+        for relative in set(before) - set(stores):
+            kept.remove(relative)
+
+
+@contextmanager
+def changing(relative: str) -> Iterator[Path]:
+    """A folder that is added to: nobody else may do so meanwhile, on any machine."""
+    yield held(relative)
+    keep(relative)
+
+
+def exists(relative: str) -> bool:
+    """Whether a folder or file is kept, and whole as far as its names tell."""
+    path, kept = folder(relative), bucket()
+    return path.exists() if kept is None else kept.holds(relative)
+
+
 def remove(relative: str) -> None:
-    if relative:
-        shutil.rmtree(folder(relative), ignore_errors=True)
+    if not relative:
+        return
+    path = folder(relative)
+    if path.is_file():
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+    if (kept := bucket()) is not None:
+        kept.remove(relative)
 
 
 def tables_write(relative: str, tables: dict[str, pl.DataFrame]) -> None:
@@ -69,48 +149,51 @@ def arrays_write(relative: str, name: str, arrays: Mapping[str, npt.NDArray[Any]
 
 def arrays_read(relative: str, name: str) -> dict[str, npt.NDArray[Any]]:
     """None of them where there is no such file."""
-    path = folder(relative) / f"{name}.npz"
+    path = held(relative) / f"{name}.npz"
     if not path.exists():
         return {}
-    with _whole(path), np.load(path, allow_pickle=False) as held:
-        return dict(held)
+    with _whole(relative, path), np.load(path, allow_pickle=False) as kept:
+        return dict(kept)
 
 
 def tables_list(relative: str) -> list[str]:
     if not relative:
         return []
-    return sorted(path.stem for path in folder(relative).glob("*.parquet"))
+    return sorted(path.stem for path in held(relative).glob("*.parquet"))
 
 
 def table_path(relative: str, name: str) -> Path:
     """The file of one table of a run; raises NotFound naming those there are."""
-    if _TABLE.fullmatch(name) and name in tables_list(relative):
+    tables = tables_list(relative)
+    if _TABLE.fullmatch(name) and name in tables:
         return folder(relative) / f"{name}.parquet"
-    known = ", ".join(tables_list(relative)) or "none"
+    known = ", ".join(tables) or "none"
     raise NotFound(f"There is no table {name!r} here; there are: {known}.")
 
 
 def table_read(relative: str, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:
     """One table of a run, or ``limit`` rows of it from ``offset`` on."""
     path = table_path(relative, name)
-    with _whole(path):
+    with _whole(relative, path):
         return pl.scan_parquet(path).slice(offset, limit).collect()
 
 
 def table_rows(relative: str, name: str) -> int:
     """How many rows a table has, without reading them."""
     path = table_path(relative, name)
-    with _whole(path):
+    with _whole(relative, path):
         return int(pl.scan_parquet(path).select(pl.len()).collect().item())
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[None]:
+def _whole(relative: str, path: Path) -> Iterator[None]:
     """A file that a disk or a hand has spoilt is a sentence, and a line in the log."""
     try:
         yield
     except _UNREADABLE as error:
         logger.error("%s cannot be read: %s", path, error)
+        if (kept := bucket()) is not None:
+            kept.forget(relative)  # the next reading has it from there
         raise Damaged(
             f"The table {path.stem!r} that was kept here is damaged and cannot be read; carry the "
             "run out again, or restore a backup."

@@ -26,6 +26,7 @@ from planner.errors import (
     PlannerError,
     ScenarioError,
     SourceError,
+    Unreached,
     of_input,
 )
 from simulation.errors import SimulationError
@@ -46,6 +47,7 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
     (CatalogueError, 422),
     (SourceError, 422),
     (KeyReused, 422),
+    (Unreached, 503),
     (NoRoom, 507),
     (ForecastError, 422),
     (SimulationError, 422),

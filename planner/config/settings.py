@@ -8,6 +8,7 @@ import dj_database_url
 from celery.schedules import crontab
 from csp.constants import NONE, SELF, UNSAFE_INLINE
 
+from planner.arrays_bucket import arrays_bucket
 from planner.config.environment import (
     check_production,
     compiled_folder,
@@ -27,6 +28,7 @@ BASE_DIR = Path(__file__).resolve().parents[2]
 # Everything the product writes: database, queue, arrays, uploads, secrets, caches.
 HEADROOM_DATA_DIR = (BASE_DIR / os.environ.get("HEADROOM_DATA_DIR", "var")).resolve()
 HEADROOM_DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+HEADROOM_ARRAYS = arrays_bucket()  # where arrays and uploads are kept; None: in this folder alone
 HEADROOM_MAX_UPLOAD_BYTES = env_int("HEADROOM_MAX_UPLOAD_BYTES", 10 * 1000**3)
 HEADROOM_WORKSPACE = os.environ.get("HEADROOM_WORKSPACE") or "main"  # of commands, by its slug
 

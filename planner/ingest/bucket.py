@@ -1,4 +1,5 @@
-"""Files in a bucket of an S3-compatible store, within limits: listed, and copied one at a time.
+"""Objects in a bucket of an S3-compatible store, within limits: listed, copied one at a time, and
+written where that is asked for.
 
 Requests go to the listed address and nowhere else: the bucket is named in the path, never in the
 host, no redirect and no proxy is followed, and no credentials but those that are given are sought.
@@ -55,6 +56,7 @@ class StoredObject:
     key: str
     bytes: int
     etag: str  # another where it was written anew
+    written_s: float = 0.0  # since the epoch
 
 
 def address_in(url: str, bucket: str, prefix: str) -> Address:
@@ -75,22 +77,25 @@ class Bucket:
         keys: Keys,
         ca_file: str = "",
         read_s: float = READ_S,
+        attempts: int = 1,  # what sources read is tried again at their next time
+        writes: bool = False,
     ) -> None:
         if botocore is None:
             raise SourceError(
-                "Reading a bucket needs a library: "
+                "A bucket needs a library: "
                 ".venv/bin/python -m pip install -r requirements-bucket.txt -c constraints.txt"
             )
         self._server, self._bucket = address_of(url), bucket
         self._origin = urlsplit(self._server.url)[:2]
         self._prefix = f"{prefix}/" if prefix else ""
+        self._methods = {"GET", "PUT", "DELETE"} if writes else {"GET"}
         self._trusted = _bundle(ca_file) if ca_file else None
         config = {
             "connect_timeout": CONNECT_S,
             "read_timeout": read_s,
             "proxies": {},
-            "retries": {"total_max_attempts": 1},  # it is tried again at its next time
-            "s3": {"addressing_style": "path"},
+            "retries": {"total_max_attempts": attempts, "mode": "standard"},
+            "s3": {"addressing_style": "path", "payload_signing_enabled": True},
             "request_checksum_calculation": "when_required",
             "response_checksum_validation": "when_required",
         }
@@ -108,22 +113,47 @@ class Bucket:
         )
         self._client.meta.events.register_first("before-send.s3", self._stay)
 
-    def objects(self) -> list[StoredObject]:
-        """All below the prefix, by key."""
+    def objects(self, below: str = "") -> list[StoredObject]:
+        """All below the prefix, by key; of these those that go on with ``below``."""
         found: list[StoredObject] = []
         with self._told():
             pages = self._client.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
-                found += [
-                    StoredObject(str(one["Key"]), int(one["Size"]), str(one.get("ETag", "")))
-                    for one in page.get("Contents", ())
-                ]
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + below):
+                found += [_stored(one) for one in page.get("Contents", ())]
                 if len(found) > MOST_LISTED:
                     raise SourceError(
                         f"prefix: {self._bucket} holds more than {MOST_LISTED:,} objects there; "
                         "name a narrower prefix."
                     )
         return found
+
+    def folders(self, below: str) -> list[str]:
+        """The next part of the keys that go on with ``below`` and have a slash after it."""
+        start, found = self._prefix + below, []
+        with self._told():
+            pages = self._client.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._bucket, Prefix=start, Delimiter="/"):
+                found += [str(one["Prefix"]) for one in page.get("CommonPrefixes", ())]
+        return [one.removeprefix(start).rstrip("/") for one in found]
+
+    def get(self, key: str) -> bytes | None:
+        """An object that fits into memory; None where there is none of that key."""
+        with self._told():
+            try:
+                answer = self._client.get_object(Bucket=self._bucket, Key=key)
+            except self._client.exceptions.NoSuchKey:
+                return None
+            with answer["Body"] as body:
+                return bytes(body.read())
+
+    def put(self, key: str, content: bytes) -> None:
+        with self._told():
+            self._client.put_object(Bucket=self._bucket, Key=key, Body=content)
+
+    def delete(self, key: str) -> None:
+        """Also where there is none."""
+        with self._told():
+            self._client.delete_object(Bucket=self._bucket, Key=key)
 
     def copy(self, key: str, path: Path, most_bytes: int) -> None:
         """Raises NotCopied where this one is refused or larger."""
@@ -145,7 +175,7 @@ class Bucket:
         """Whatever the library makes of an answer, it is sent nowhere else. After a redirect it
         asks by HEAD where the bucket is, and where that is one too, without end."""
         asked = urlsplit(request.url)
-        if (asked.scheme, asked.netloc) != self._origin or request.method != "GET":
+        if (asked.scheme, asked.netloc) != self._origin or request.method not in self._methods:
             raise _Elsewhere(self._moved())
 
     def _moved(self) -> str:
@@ -182,11 +212,19 @@ class Bucket:
         if code == "NoSuchBucket":
             return f"bucket: {self._server.host} has no bucket {self._bucket}; check the name."
         if code in REFUSED:
+            done, may = "used", "list the bucket, and get, put and delete its objects"
+            if self._methods == {"GET"}:
+                done, may = "read", "list the bucket and get its objects"
             return (
-                f"{self._server.host} refuses to have {self._bucket} read ({code}); check the "
-                "credentials, which may list the bucket and get its objects."
+                f"{self._server.host} refuses to have {self._bucket} {done} ({code}); check the "
+                f"credentials, which may {may}."
             )
         return f"{self._server.host} answered {code[:80]!a} to a request for {self._bucket}."
+
+
+def _stored(said: dict[str, Any]) -> StoredObject:
+    written_s = said["LastModified"].timestamp() if "LastModified" in said else 0.0
+    return StoredObject(str(said["Key"]), int(said["Size"]), str(said.get("ETag", "")), written_s)
 
 
 class _Elsewhere(Exception):

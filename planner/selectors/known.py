@@ -61,9 +61,10 @@ def _own(facts: Known, files: list[dict[str, Any]]) -> Times | None:
 def _kernel_source(number: int) -> KernelSource:
     """One that was removed since has a path where nothing lies; what needs it says so."""
     row = Calibration.objects.filter(pk=number).first()
-    path = storage.folder(f"{CALIBRATIONS}/{number}") / KERNEL_FILE
     if row is None:
-        return KernelSource(path, f"calibration {number}", "auto", "")
+        gone = storage.folder(f"{CALIBRATIONS}/{number}") / KERNEL_FILE
+        return KernelSource(gone, f"calibration {number}", "auto", "")
+    path = storage.held(row.store) / KERNEL_FILE
     return KernelSource(path, row.file_name, row.format, row.source)
 
 

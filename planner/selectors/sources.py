@@ -40,7 +40,7 @@ def source_series(
     source: Source, start: datetime | None = None, end: datetime | None = None
 ) -> Samples:
     """What is known of the bins in ``[start, end)``, in order of model, region, tier and time."""
-    series = GrowingSeries(storage.folder(source.store), source.bin_s)
+    series = GrowingSeries(storage.held(source.store), source.bin_s)
     return series.read(
         until_s=end.timestamp() if end else None, since_s=start.timestamp() if start else None
     )

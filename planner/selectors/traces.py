@@ -43,7 +43,7 @@ def trace_ready(name: str) -> Trace:
 def trace_demand(trace: Trace, bin_s: float) -> list[DemandColumns]:
     """Demand per model, region and tier: requests counted in bins of ``bin_s``, a demand file in
     its own bins."""
-    folder = storage.folder(trace.store)
+    folder = storage.held(trace.store)
     if trace.kind == Trace.Kind.DEMAND:
         return read_demand(folder)
     return bin_requests(folder, bin_s)
@@ -52,13 +52,13 @@ def trace_demand(trace: Trace, bin_s: float) -> list[DemandColumns]:
 def trace_character(trace: Trace) -> dict[str, Any]:
     """What a trace is like: planner.studies.character.values.Character as plain data, with the
     trace under its own name."""
-    return character_kept(storage.folder(trace.store)) | {"trace": trace.name}
+    return character_kept(storage.held(trace.store)) | {"trace": trace.name}
 
 
 def trace_rates(trace: Trace, by: str) -> pl.DataFrame:
     """Amounts over time of the largest labels of one kind ("all", "model", "region", "tier",
     "series"), in as many stretches as a chart shows; empty where there are no such labels."""
-    return rates_kept(storage.folder(trace.store), by)
+    return rates_kept(storage.held(trace.store), by)
 
 
 def trace_window(trace: Trace, start: datetime, end: datetime) -> WindowRank:
@@ -79,4 +79,4 @@ def trace_window(trace: Trace, start: datetime, end: datetime) -> WindowRank:
 def trace_total(trace: Trace) -> DemandSeries:
     """What came in all per bin, kept beside the trace: for ranks of windows
     (planner.studies.traffic.ranking) without reading ten million requests."""
-    return total_kept(storage.folder(trace.store))
+    return total_kept(storage.held(trace.store))

@@ -31,19 +31,19 @@ from django.db.models import Model
 from django.utils import timezone
 
 from planner import storage
-from planner.errors import NotReady, PlannerError
+from planner.errors import Damaged, NotReady, PlannerError
 from planner.models import Calibration, ProfileVersion, Run, Source, Trace, User, Workspace
 from planner.models.workspace import MAIN, current_workspace, within
 from planner.services.audit import record, unguarded
 from planner.services.execution import RUNS
-from planner.services.traces import GOING, TRACES, UPLOADS
+from planner.services.traces import TRACES, UPLOADS
 from planner.version import VERSION
 
 FORMAT = 1
 MANIFEST, ROWS = "manifest.json", "rows.jsonl"
 TRIES = 3  # a store may be removed between its row and the linking of its files
 KEPT = (TRACES, RUNS, UPLOADS, "calibrations", "profiles", "live")  # folders of the data directory
-STORED: tuple[type[Model], ...] = (Trace, Calibration, ProfileVersion, Source)
+STORED: tuple[type[Model], ...] = (Trace, Calibration, ProfileVersion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def packed(folder: Path, rows: Iterable[Model], stores: list[str], path: Path) -
     not at all. ``folder`` is an empty one beside the arrays."""
     count = _written(folder, rows)
     for store in stores:
-        _link(storage.folder(store), folder / "arrays" / store)
+        _link(storage.held(store), folder / "arrays" / store)
     made_at = timezone.now().isoformat()
     draft = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
@@ -114,6 +114,7 @@ def restore(path: Path, *, replace: bool = False) -> Done:
         folder = Path(name)
         _unpack(path, folder)
         manifest = _manifest(folder, path)
+        before = set(stores_named()) if storage.bucket() else set()
         with _swapped(folder), transaction.atomic(), unguarded():
             for model in _models():
                 model._base_manager.all().delete()
@@ -124,6 +125,8 @@ def restore(path: Path, *, replace: bool = False) -> Done:
                 for statement in connection.ops.sequence_reset_sql(no_style(), _models()):
                     cursor.execute(statement)
             record("backup.restored", path.name, by=None, made_at=manifest.made_at, rows=rows)
+            storage.send(manifest.stores)  # what can fail, while all can still be put back
+        storage.renew(manifest.stores, before)
     return Done(str(path), manifest.rows, path.stat().st_size)
 
 
@@ -159,7 +162,7 @@ def _taken(folder: Path) -> Manifest:
                     with connection.cursor() as cursor:
                         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 return _snapshot(folder)
-        except FileNotFoundError:
+        except (FileNotFoundError, Damaged):  # removed meanwhile, or lost
             if not left:
                 raise
     raise AssertionError("every try returns or raises")
@@ -174,10 +177,10 @@ def _snapshot(folder: Path) -> Manifest:
             for row in model._base_manager.order_by("pk").iterator(chunk_size=100)
         ),
     )
-    stores = list(_stores())
+    stores = list(stores_named())
     shutil.rmtree(folder / "arrays", ignore_errors=True)
     for store in stores:
-        _link(storage.folder(store), folder / "arrays" / store)
+        _link(storage.held(store), folder / "arrays" / store)
     return Manifest(
         FORMAT, VERSION, _last_migration(), timezone.now().isoformat(), rows, sorted(stores)
     )
@@ -193,14 +196,19 @@ def _written(folder: Path, rows: Iterable[Model]) -> int:
     return count
 
 
-def _stores() -> Iterator[str]:
-    """Paths that rows name. A run that is going writes its tables anew when it is taken up."""
-    runs = Run.everywhere.exclude(state__in=GOING)
+def stores_named() -> Iterator[str]:
+    """Paths that rows name. Of runs those that are completed: one that is going writes its tables
+    anew when it is taken up, and nobody sees what another may have left."""
+    runs = Run.everywhere.filter(state=Run.State.COMPLETED)
     for rows in (runs, *(model._base_manager.all() for model in STORED)):
         yield from rows.exclude(store="").values_list("store", flat=True)
+    for source in Source._base_manager.exclude(store=""):
+        # One that has never counted anything may have no folder yet.
+        if source.trace_id is not None or storage.exists(source.store):
+            yield source.store
+    uploads = set(storage.listed(UPLOADS))
     for options in Run.everywhere.filter(kind=Run.Kind.INGEST).values_list("options", flat=True):
-        upload = options.get("upload", "")
-        if upload and storage.folder(upload).is_file():
+        if (upload := options.get("upload", "")) in uploads:
             yield upload
 
 

@@ -140,9 +140,7 @@ def _read(
             report=_kernel_report(kernels),
             **said,
         )
-        kept = _keep(row, _kernel_table(kernels))
-        shutil.copy(path, storage.folder(kept.store) / KERNEL_FILE)
-        return kept
+        return _keep(row, {ROWS: _kernel_table(kernels)}, path)
     how = asdict(reading)
     engine = {name: how.pop(name) for name in ("engine", "engine_version")}
     file = read_benchmarks(path, name=file_name, max_bytes=MAX_UPLOAD_BYTES, **how)
@@ -153,7 +151,8 @@ def _read(
         report=_report(file) | {"engine": {k: v for k, v in engine.items() if v}},
         **said,
     )
-    return _keep(row, rows_table(file.rows), _extra(path, file_name, file))
+    extra = _extra(path, file_name, file)
+    return _keep(row, {ROWS: rows_table(file.rows), **({} if extra is None else {EXTRA: extra})})
 
 
 def _extra(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame | None:
@@ -195,15 +194,17 @@ def _has_kernels(path: Path, name: str, reading: Reading) -> bool:
 
 
 def _keep(
-    calibration: Calibration, table: pl.DataFrame, extra: pl.DataFrame | None = None
+    calibration: Calibration, tables: dict[str, pl.DataFrame], kernels: Path | None = None
 ) -> Calibration:
-    """The row and its tables, or neither."""
+    """The row with its tables and its file of kernels, or neither."""
     with transaction.atomic():
         calibration.save()
         calibration.store = f"{CALIBRATIONS}/{calibration.pk}"
         storage.remove(calibration.store)
-        more = {} if extra is None else {EXTRA: extra}
-        storage.tables_write(calibration.store, {ROWS: table, **more})
+        storage.tables_write(calibration.store, tables)
+        if kernels is not None:
+            shutil.copy(kernels, storage.folder(calibration.store) / KERNEL_FILE)
+        storage.keep(calibration.store)
         calibration.save(update_fields=["store"])
     return calibration
 

@@ -38,6 +38,7 @@ def run_body(*, run: Run, progress: Progress) -> dict[str, Any]:
     storage.tables_write(store, outcome.tables)
     if outcome.basis is not None:
         storage.arrays_write(store, BASIS, as_arrays(outcome.basis))
+    storage.keep(store)
     return {**outcome.document, "run": run.pk}
 
 
@@ -80,5 +81,5 @@ def stored_trace(trace: Trace) -> StoredTrace:
         name=trace.name,
         kind=trace.kind,
         clock=trace.report.get("clock", "utc"),
-        store=storage.folder(trace.store),
+        store=storage.held(trace.store),
     )

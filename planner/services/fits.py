@@ -137,7 +137,7 @@ def kernel_tables(gpu: str, files: Sequence[int]) -> Kernels | None:
         return None
     rows: list[KernelRows] = []
     for row in calibrations:
-        path = storage.folder(row.store) / KERNEL_FILE
+        path = storage.held(row.store) / KERNEL_FILE
         rows += kernel_file(path, row.file_name, row.format).by_gpu.get(gpu, [])
     if not rows:
         there = sorted({name for row in calibrations for name in row.report.get("gpus", [])})

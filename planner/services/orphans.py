@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from django.db.models import Model
+
 from planner import storage
-from planner.models import Run, Trace
+from planner.models import Run, Source, Trace
+from planner.services.backups import KEPT, STORED
 from planner.services.execution import RUNS
 from planner.services.traces import GOING, TRACES, UPLOADS
 
@@ -36,6 +39,23 @@ def orphans_sweep(*, untouched_s: float = UNTOUCHED_S) -> int:
         else:
             path.unlink(missing_ok=True)
         removed += 1
+    return removed + _swept_bucket(before)
+
+
+def _swept_bucket(before: float) -> int:
+    """The same of what lies in the bucket, where that is where arrays are kept."""
+    bucket, removed = storage.bucket(), 0
+    if bucket is None:
+        return 0
+    found = [store for name in KEPT for store in bucket.stores(name)]
+    spoken_of = _spoken_of()
+    for store in found:
+        if store in spoken_of:
+            continue
+        if max((written for _, written in bucket.objects(store)), default=before) < before:
+            logger.info("%s belongs to nothing any more and is removed", store)
+            bucket.remove(store)
+            removed += 1
     return removed
 
 
@@ -58,7 +78,10 @@ def _touched(path: Path) -> float:
 
 def _spoken_of() -> set[str]:
     """Paths that rows name, relative to the data directory."""
-    names = set(Trace.everywhere.values_list("store", flat=True))
+    names: set[str] = set()
+    kinds: tuple[type[Model], ...] = (*STORED, Source)
+    for kind in kinds:
+        names.update(kind._base_manager.values_list("store", flat=True))
     names |= {f"{RUNS}/{pk}" for pk in Run.everywhere.values_list("pk", flat=True)}
     ingests = Run.everywhere.filter(kind=Run.Kind.INGEST)
     waiting = ingests.filter(state__in=GOING) | ingests.filter(trace__state=Trace.State.REFUSED)

@@ -76,6 +76,7 @@ def profile_keep(
         if residuals is not None and not residuals.is_empty():
             version.store = f"{PROFILES}/{version.pk}"
             storage.tables_write(version.store, {RESIDUALS: residuals})
+            storage.keep(version.store)
             version.save(update_fields=["store"])
         record("profile.kept", version.profile, by=user, version=version.version)
         return version

@@ -24,6 +24,7 @@ from planner.ingest.live.settings import BucketSettings, FolderSettings, setting
 from planner.models import Source, SourceReading
 from planner.services.reach import allowed_folder, check_reach, secret
 from planner.services.sources import series, source_take
+from planner.services.traces import UPLOADS
 
 SETTLED_S = 5.0  # a file still written to is left for the next reading
 UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".swp")
@@ -127,7 +128,7 @@ def _read(source: Source, said: Said, place: Folder | Objects) -> None:
     refused = []
     new = (one for one in place.files() if one.settled and seen.get(one.name) != one.mark)
     for one in islice(new, MOST_FILES):
-        store = storage.folder(f"{source.store}/reading-{os.getpid()}")
+        store = storage.folder(f"{UPLOADS}/reading-{source.pk}-{os.getpid()}")
         try:
             with place.opened(one.name, store) as path:
                 if not _read_one(source, said, one.name, path, store):

@@ -78,6 +78,7 @@ def source_create(
             source.save()
             source.store = f"{LIVE}/{source.pk}"
             source.save(update_fields=["store"])
+            storage.keep(source.store)
             record("source.created", source, by=owner, kind=kind)
     except IntegrityError:
         raise SourceError(f"name: there is a source {name} already; choose another.") from None
@@ -148,7 +149,10 @@ def samples_take(*, source: Source, user: User | None, sent: Sent) -> Taken:
 
 def source_take(*, source: Source, samples: Samples, what: str = "", sha256: str = "") -> None:
     """Keep a reading: its part of the series, its line in the record, the trace anew."""
-    series(source).append(samples)
+    with transaction.atomic():  # one at a time, on whatever machine
+        Source.objects.select_for_update().filter(pk=source.pk).first()
+        with storage.changing(source.store) as folder:
+            GrowingSeries(folder, source.bin_s).append(samples)
     now, span = timezone.now(), samples.span
     SourceReading.objects.create(
         source=source,
@@ -215,6 +219,7 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
     label = f"{source.name}-{until.astimezone(UTC):%Y%m%dt%H%M}z"
     store = f"{TRACES}/live-{source.pk}-{until.timestamp():.0f}-{timezone.now():%H%M%S%f}"
     report = publish(samples, label, storage.folder(store))
+    storage.keep(store)
     sha256 = report.sha256
     known = Trace.objects.filter(sha256=sha256).first()
     if known is not None:
@@ -242,7 +247,7 @@ def pinned(document: str, until: datetime | None) -> str:
 
 def series(source: Source) -> GrowingSeries:
     """All that was read of a source, gauges and histograms too."""
-    return GrowingSeries(storage.folder(source.store), source.bin_s)
+    return GrowingSeries(storage.held(source.store), source.bin_s)
 
 
 def _known(source: Source, until_s: float | None = None) -> Samples:
@@ -256,7 +261,9 @@ def _known(source: Source, until_s: float | None = None) -> Samples:
 
 
 def _fill(trace: Trace, samples: Samples, name: str, store: str) -> None:
-    _write(trace, publish(samples, name, storage.folder(store)), store)
+    report = publish(samples, name, storage.folder(store))
+    storage.keep(store)
+    _write(trace, report, store)
 
 
 def _write(trace: Trace, report: IngestReport, store: str) -> None:

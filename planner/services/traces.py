@@ -16,7 +16,7 @@ from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 
 from planner import storage
-from planner.errors import IngestError, NotReady, PlannerError
+from planner.errors import IngestError, NotReady, PlannerError, Unreached
 from planner.ingest import (
     IngestOptions,
     IngestReport,
@@ -69,6 +69,7 @@ def trace_upload(
                     )
                 digest.update(chunk)
                 out.write(chunk)
+        storage.keep(f"{UPLOADS}/{kept.name}")
         with transaction.atomic():  # a trace and the run that reads it, or neither
             trace, new = _trace_register(
                 owner=owner,
@@ -92,10 +93,10 @@ def trace_upload(
                     idempotency_key=idempotency_key,
                 )
     except BaseException:
-        kept.unlink(missing_ok=True)
+        storage.remove(f"{UPLOADS}/{kept.name}")
         raise
     if not read:
-        kept.unlink(missing_ok=True)
+        storage.remove(f"{UPLOADS}/{kept.name}")
     return trace, first or going, new
 
 
@@ -158,9 +159,9 @@ def trace_reread(
 def _kept_file(trace: Trace) -> Path | None:
     """The uploaded file that a refused trace waits with."""
     for run in trace.runs.filter(kind=Run.Kind.INGEST):
-        path = storage.folder(run.options["upload"]) if "upload" in run.options else None
-        if path is not None and path.is_file():
-            return path
+        upload = run.options.get("upload", "")
+        if upload and storage.exists(upload):
+            return storage.held(upload)
     return None
 
 
@@ -222,21 +223,24 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
     trace = run.trace
     if trace is None:
         raise NotReady("The trace of this run has been removed; upload the file again.")
-    path = storage.folder(run.options["upload"])
+    upload = run.options["upload"]
+    path = storage.held(upload)
     try:
         report = trace_read(
             trace=trace, path=path, progress=lambda done: progress(done, "Reading the file")
         )
+    except Unreached:  # nothing is wrong with the file
+        raise
     except PlannerError as problem:
         Trace.objects.filter(pk=trace.pk).update(state=Trace.State.REFUSED, problem=str(problem))
         trace.refresh_from_db()
         if trace_preview(trace) is None:  # no mapping will make a table of it
-            path.unlink(missing_ok=True)
+            storage.remove(upload)
         raise
     except Exception:  # cancelled or a bug; a worker told to stop must leave the file to the next
-        path.unlink(missing_ok=True)
+        storage.remove(upload)
         raise
-    path.unlink(missing_ok=True)
+    storage.remove(upload)
     return report.as_dict()
 
 
@@ -249,6 +253,7 @@ def trace_read(
     options = IngestOptions(**trace.options)
     report = ingest_file(path, storage.folder(store), options, progress=progress)
     character_written(storage.folder(store))
+    storage.keep(store)
     trace.state = Trace.State.READY
     trace.problem = ""
     trace.kind = report.kind
@@ -305,7 +310,7 @@ def _traces_named(document: str) -> set[str | None]:
 def _uploads_remove(trace: Trace) -> None:
     """Remove what runs of the trace that were cancelled while waiting have left."""
     for run in trace.runs.filter(kind=Run.Kind.INGEST):
-        storage.folder(run.options["upload"]).unlink(missing_ok=True)
+        storage.remove(run.options["upload"])
 
 
 def _trace_register(

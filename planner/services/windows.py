@@ -82,5 +82,5 @@ def _demand(trace: Trace) -> DemandSeries | None:
         seconds = (trace.report.get("end_ns", 0) - trace.report.get("start_ns", 0)) / 1e9
         if seconds < LEAST_DAYS * DAY_S:
             return None
-    total = total_kept(storage.folder(trace.store))
+    total = total_kept(storage.held(trace.store))
     return None if total.unit != REQUESTS or DAY_S % total.bin_s else total

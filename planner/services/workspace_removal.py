@@ -53,11 +53,11 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
         with tempfile.TemporaryDirectory(prefix="removed-", dir=storage.data_dir()) as folder:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             packed(Path(folder), rows, stores, path)
+        storage.keep(f"{REMOVED}/{path.name}")
         record("workspace.removed", held, by=by, slug=slug, rows=len(rows), file=path.name)
         collector.delete()
     for store in stores:
         storage.remove(store)
-        storage.folder(store).unlink(missing_ok=True)
     return Removed(len(rows), str(path))
 
 
@@ -78,4 +78,4 @@ def _stores(rows: list[Model]) -> set[str]:
     for row in rows:
         options: dict[str, Any] = row.options if isinstance(row, Run) else {}
         named |= {str(getattr(row, "store", "") or ""), str(options.get("upload", ""))}
-    return {one for one in named if one and storage.folder(one).exists()}
+    return {one for one in named if one and storage.exists(one)}

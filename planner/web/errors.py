@@ -15,7 +15,15 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.defaults import server_error as default_error
 
-from planner.errors import EXPECTED, NoRoom, NotAllowed, NotFound, NotReady, of_input
+from planner.errors import (
+    EXPECTED,
+    NoRoom,
+    NotAllowed,
+    NotFound,
+    NotReady,
+    Unreached,
+    of_input,
+)
 from planner.models import User
 from planner.models.workspace import current_workspace
 from planner.services.access import check_may_plan
@@ -27,9 +35,12 @@ logger = logging.getLogger(__name__)
 View = Callable[..., HttpResponseBase]
 
 
+STATUS = ((NotAllowed, 403), (NotFound, 404), (NotReady, 409), (Unreached, 503), (NoRoom, 507))
+
+
 def status_of(problem: Exception) -> int:
     """HTTP status of an expected outcome."""
-    for kind, status in ((NotAllowed, 403), (NotFound, 404), (NotReady, 409), (NoRoom, 507)):
+    for kind, status in STATUS:
         if isinstance(problem, kind):
             return status
     return 400

@@ -25,16 +25,19 @@ def value(path, values):
 
 
 def rendered(text, values):
-    """Blocks by ``if`` first, innermost out of none: they do not nest here."""
-    out, keep = [], True
+    """Blocks by ``if`` first."""
+    out, kept = [], []  # kept: of each block around
     end = 0
     for tag in LINE.finditer(text):
-        if keep:
+        if all(kept):
             out.append(text[end : tag.start()])
         end = tag.end()
         kind, path = tag.groups()
-        keep = kind == "end" or bool(value(path, values)) == (kind == "if")
-    assert keep, "an if without its end"
+        if kind == "end":
+            kept.pop()
+        else:
+            kept.append(bool(value(path, values)) == (kind == "if"))
+    assert not kept, "an if without its end"
     out.append(text[end:])
 
     def put(tag):
@@ -55,7 +58,7 @@ def objects(**changes):
         values[section][key] = given
     made = {}
     for path in sorted((CHART / "templates").glob("*.yaml")):
-        for one in yaml.safe_load_all(rendered(path.read_text(), values)):
+        for one in filter(None, yaml.safe_load_all(rendered(path.read_text(), values))):
             made[one["kind"], one["metadata"]["name"]] = one
     return made
 
@@ -103,6 +106,16 @@ def test_what_one_object_names_another_has():
     backend = made["Ingress", "try"]["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]
     assert ("Service", backend["name"]) in made
     assert backend["port"]["name"] in {port["name"] for port in service["ports"]}
+
+
+def test_with_a_bucket_pods_have_a_folder_of_their_own():
+    made = objects(arrays__bucket="s3://headroom/arrays", storage__class="nfs")
+    assert not any(kind == "PersistentVolumeClaim" for kind, _ in made)
+    assert made["ConfigMap", "try-config"]["data"]["HEADROOM_ARRAYS"] == "s3://headroom/arrays"
+    for name, pod, container in containers(made):
+        volumes = {one["name"]: one for one in pod.get("volumes", [])}
+        for mount in container.get("volumeMounts", []):
+            assert set(volumes[mount["name"]]) == {"name", "emptyDir"}, name
 
 
 def test_workers_follow_the_runs_there_are():

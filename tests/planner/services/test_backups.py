@@ -12,6 +12,7 @@ from planner.models import AuditHead, AuditRecord, Run, Scenario, Trace, User
 from planner.services import backups
 from planner.services.audit import unguarded, verify
 from planner.services.backups import backup, restore
+from planner.services.sources import source_create
 from planner.services.tokens import token_make
 from tests.planner.samples import demand_table
 
@@ -37,6 +38,8 @@ def full(completed, planner, trace, tmp_path):
     completed.store = f"runs/{completed.pk}"
     completed.save()
     storage.tables_write(completed.store, {"replicas": demand_table(4)})
+    Run.objects.create(kind=Run.Kind.PLAN, state=Run.State.FAILED, store="runs/998")  # no tables
+    source_create(owner=planner, name="unread", kind="samples", settings={})
     going = Run.objects.create(kind=Run.Kind.PLAN, state=Run.State.RUNNING, store="runs/999")
     storage.tables_write(going.store, {"replicas": demand_table(1)})
     done = backup(tmp_path / "all.tar.zst")

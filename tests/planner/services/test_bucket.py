@@ -13,12 +13,9 @@ from planner.models import Source
 from planner.services import source_files
 from planner.services.source_reading import source_preview, source_read
 from planner.services.sources import current_trace, series, source_create
+from tests.planner.s3 import s3_server
 from tests.planner.services.test_source_reading import requests_csv
 
-LACKING = "no S3-compatible server here: pip install -r requirements-dev.txt -c constraints.txt"
-boto3 = pytest.importorskip("boto3", reason=LACKING)
-pytest.importorskip("flask_cors", reason=LACKING)
-moto_server = pytest.importorskip("moto.server", reason=LACKING)
 KEYS = {
     "access_key_env": "HEADROOM_SOURCE_KEY",
     "secret_key_env": "HEADROOM_SOURCE_SECRET",
@@ -28,26 +25,17 @@ KEYS = {
 @pytest.fixture
 def put(settings, monkeypatch):
     """Put an object, by key and bytes, into the bucket ``logs`` of a store on this machine."""
-    server = moto_server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
-    settings.HEADROOM_SOURCES = [f"{url}/logs"]
     monkeypatch.setenv("HEADROOM_SOURCE_KEY", "key")
     monkeypatch.setenv("HEADROOM_SOURCE_SECRET", "secret")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # of the environment: not used
-    store = boto3.client(
-        "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="key",
-        aws_secret_access_key="secret", config=boto3.session.Config(proxies={}),
-    )  # fmt: skip
-    store.create_bucket(Bucket="logs")
+    with s3_server("logs") as (url, store):
+        settings.HEADROOM_SOURCES = [f"{url}/logs"]
 
-    def put(key: str, body: bytes) -> None:
-        store.put_object(Bucket="logs", Key=key, Body=body)
+        def put(key: str, body: bytes) -> None:
+            store.put_object(Bucket="logs", Key=key, Body=body)
 
-    put.url = url  # type: ignore[attr-defined]
-    yield put
-    server.stop()
+        put.url = url  # type: ignore[attr-defined]
+        yield put
 
 
 def test_a_bucket_that_files_are_dropped_into(planner, settings, put, monkeypatch):

@@ -1,0 +1,68 @@
+"""The bucket of HEADROOM_ARRAYS, in which traces, results and uploads are kept."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+
+from django.core.exceptions import ImproperlyConfigured
+
+WRITTEN = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9._/-]*))?")
+
+
+@dataclass(frozen=True, slots=True)
+class ArraysBucket:
+    """``url``: of the server; ``prefix`` without slashes at its ends."""
+
+    bucket: str
+    prefix: str
+    url: str
+    region: str
+    access: str = field(repr=False)
+    secret: str = field(repr=False)
+    session: str = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return "/".join(filter(None, (f"s3://{self.bucket}", self.prefix)))
+
+
+def arrays_bucket() -> ArraysBucket | None:
+    """None where HEADROOM_ARRAYS is not set; raises where the rest is missing or wrong."""
+    text = os.environ.get("HEADROOM_ARRAYS", "").strip()
+    if not text:
+        return None
+    written = WRITTEN.fullmatch(text)
+    prefix = (written[2] or "").strip("/") if written else ""
+    if written is None or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
+        raise ImproperlyConfigured(
+            f"HEADROOM_ARRAYS is {text}; give a bucket and a prefix, such as s3://headroom/arrays."
+        )
+    if find_spec("botocore") is None:
+        raise ImproperlyConfigured(
+            "HEADROOM_ARRAYS needs a library: "
+            ".venv/bin/python -m pip install -r requirements-bucket.txt -c constraints.txt"
+        )
+    region = os.environ.get("HEADROOM_ARRAYS_REGION", "").strip() or "us-east-1"
+    url = os.environ.get("HEADROOM_ARRAYS_URL", "").strip()
+    return ArraysBucket(
+        written[1],
+        prefix,
+        url or f"https://s3.{region}.amazonaws.com",
+        region,
+        _needed("AWS_ACCESS_KEY_ID"),
+        _needed("AWS_SECRET_ACCESS_KEY"),
+        os.environ.get("AWS_SESSION_TOKEN", "").strip(),
+    )
+
+
+def _needed(name: str) -> str:
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise ImproperlyConfigured(
+            f"HEADROOM_ARRAYS is set and {name} is not; give the key that may read, write, list "
+            "and delete there."
+        )
+    return value

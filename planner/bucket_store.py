@@ -1,0 +1,269 @@
+"""Arrays in a bucket of an S3-compatible store: there they are kept, and folders are a cache.
+
+A store is a folder, or one file, below the data directory. Below its name the bucket has its
+content, in objects named by their SHA-256, and ``manifest.json``, which says what files they make:
+it is written when all of them are there, so that a store is there whole or not at all, and one
+written anew is the old one until it is the new one. What is read is compared with its digest.
+
+Beside the folders, ``arrays/STORE.json`` is the manifest that the local files were last equal to.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from planner.arrays_bucket import ArraysBucket
+from planner.errors import Damaged, SourceError, Unreached
+from planner.ingest.bucket import Bucket, Keys
+
+logger = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
+STAMPS = "arrays"  # folder of the data directory
+PART = 64 << 20  # bytes: a larger file lies in several objects
+ATTEMPTS = 5  # of a request, over about 20 s: a run of hours is not lost for a restart of the store
+LOCKS = 64
+TRIES = 3  # a store may be written anew while it is read
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """``path``: below the store, "" where it is one file; ``parts``: digests of its objects."""
+
+    path: str
+    bytes: int
+    parts: tuple[str, ...]
+
+
+class BucketStore:
+    """Raises Unreached where the bucket does not answer, Damaged where it lacks something."""
+
+    def __init__(self, said: ArraysBucket, base: Path, ca_file: str = "") -> None:
+        self._base, self._prefix, self.name = base, said.prefix, said.name
+        with self._told():
+            self._bucket = Bucket(
+                said.url, said.bucket, said.prefix, signing_region=said.region,
+                keys=Keys(said.access, said.secret, said.session), ca_file=ca_file,
+                attempts=ATTEMPTS, writes=True,
+            )  # fmt: skip
+
+    def keep(self, relative: str) -> None:
+        """Have the bucket hold what lies here; what it has already is not sent again."""
+        with self._alone(relative), self._told():
+            before = _parts(self._read(relative)) or set()
+            there = {key for key, _ in self.objects(relative)}
+            files = [self._sent(relative, path, there) for path in self._files(relative)]
+            text = json.dumps({"format": 1, "files": [asdict(one) for one in files]}).encode()
+            self._bucket.put(self._key(relative, MANIFEST), text)
+            self._stamp(relative, text)
+            for part in before - {part for one in files for part in one.parts}:
+                self._bucket.delete(self._key(relative, part))
+
+    def send(self, relative: str) -> None:
+        """The objects alone, also those that are there, which may have been changed: readers see
+        nothing of it before ``keep`` names them."""
+        with self._told():
+            for path in self._files(relative):
+                self._sent(relative, path, set())
+
+    def fetch(self, relative: str) -> None:
+        """Have the local files be what the bucket holds."""
+        with self._told():
+            text = self._read(relative)
+        if text and text == self._stamped(relative) and (self._base / relative).exists():
+            return
+        with self._alone(relative), self._told():
+            for left in reversed(range(TRIES)):
+                text = self._read(relative)
+                if text is None:
+                    raise self._lost(relative, "is not there")
+                try:
+                    self._bring(relative, _files_of(text))
+                except Damaged:
+                    if not left or text == self._read(relative):
+                        raise
+                else:
+                    self._stamp(relative, text)
+                    return
+
+    def remove(self, relative: str) -> None:
+        """What cannot be removed now is swept later, since no row speaks of it."""
+        self.forget(relative)
+        try:
+            with self._told():
+                self._bucket.delete(self._key(relative, MANIFEST))
+                for name, _ in self.objects(relative):
+                    self._bucket.delete(self._key(relative, name))
+        except Unreached as problem:
+            logger.warning("%s is not removed from the bucket yet: %s", relative, problem)
+
+    def forget(self, relative: str) -> None:
+        """Have the local files compared with the bucket's at the next reading."""
+        self._stamp_path(relative).unlink(missing_ok=True)
+
+    def holds(self, relative: str) -> bool:
+        """Whether all that its manifest names is there, by name."""
+        with self._told():
+            text = self._read(relative)
+            there = {key for key, _ in self.objects(relative)}
+        named = _parts(text)
+        return named is not None and named <= there
+
+    def stores(self, folder: str) -> list[str]:
+        """Whatever has objects below ``folder``, whole or not."""
+        with self._told():
+            return [f"{folder}/{name}" for name in self._bucket.folders(f"{folder}/")]
+
+    def objects(self, relative: str) -> list[tuple[str, float]]:
+        """Name and time of writing (s since the epoch) of each object of a store."""
+        prefix = self._key(relative, "")
+        with self._told():
+            found = self._bucket.objects(f"{relative}/")
+        return [(one.key.removeprefix(prefix), one.written_s) for one in found]
+
+    def _read(self, relative: str) -> bytes | None:
+        return self._bucket.get(self._key(relative, MANIFEST))
+
+    def _key(self, relative: str, name: str) -> str:
+        return "/".join((*filter(None, (self._prefix, relative)), name))
+
+    def _files(self, relative: str) -> list[Path]:
+        path = self._base / relative
+        if path.is_file():
+            return [path]
+        found = (one for one in path.rglob("*") if one.is_file() and not _draft(one.name))
+        return sorted(found)
+
+    def _sent(self, relative: str, path: Path, there: set[str]) -> File:
+        root = self._base / relative
+        parts: list[str] = []
+        size = 0
+        with path.open("rb") as file:
+            while (part := file.read(PART)) or not parts:
+                size += len(part)
+                parts.append(hashlib.sha256(part).hexdigest())
+                if parts[-1] not in there:
+                    self._bucket.put(self._key(relative, parts[-1]), part)
+                    there.add(parts[-1])
+        return File("" if path == root else path.relative_to(root).as_posix(), size, tuple(parts))
+
+    def _bring(self, relative: str, files: list[File]) -> None:
+        root = (self._base / relative).resolve()
+        wanted = set()
+        for one in files:
+            path = (root / one.path).resolve() if one.path else root
+            if not path.is_relative_to(root):
+                raise self._lost(relative, f"names {one.path!r}, which lies elsewhere")
+            wanted.add(path)
+            if _digests(path) != one.parts:
+                self._copy(relative, one, path)
+        if not root.is_file():
+            root.mkdir(parents=True, exist_ok=True)
+            for path in self._files(relative):  # of a version before
+                if path.resolve() not in wanted:
+                    path.unlink(missing_ok=True)
+
+    def _copy(self, relative: str, one: File, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            with draft.open("wb") as out:
+                for part in one.parts:
+                    content = self._bucket.get(self._key(relative, part))
+                    if content is None:
+                        raise self._lost(relative, f"lacks {one.path or 'its file'}")
+                    if hashlib.sha256(content).hexdigest() != part:
+                        raise self._lost(
+                            relative, f"has another {one.path or 'file'} than was kept"
+                        )
+                    out.write(content)
+            draft.rename(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def _lost(self, relative: str, how: str) -> Damaged:
+        logger.error("%s in %s %s", relative, self.name, how)
+        return Damaged(
+            f"What was kept as {relative} in the bucket {how}; carry the run out again, or restore "
+            "a backup."
+        )
+
+    def _stamp_path(self, relative: str) -> Path:
+        return self._base / STAMPS / f"{relative}.json"
+
+    def _stamped(self, relative: str) -> bytes | None:
+        try:
+            return self._stamp_path(relative).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def _stamp(self, relative: str, text: bytes) -> None:
+        path = self._stamp_path(relative)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"{path.name}.{os.getpid()}.partial")
+        draft.write_bytes(text)
+        draft.rename(path)
+
+    @contextmanager
+    def _alone(self, relative: str) -> Iterator[None]:
+        """One process of this machine at a time brings or sends a store."""
+        folder = self._base / STAMPS
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"lock-{zlib.crc32(relative.encode()) % LOCKS}").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except SourceError as problem:
+            raise Unreached(
+                f"Traces and results lie in {self.name}, which cannot be used now: {problem}"
+            ) from None
+
+
+def _draft(name: str) -> bool:
+    return name.startswith(".") or name.endswith(".partial")
+
+
+def _files_of(manifest: bytes | None) -> list[File]:
+    if manifest is None:
+        return []
+    try:
+        said = json.loads(manifest)["files"]
+        return [File(one["path"], one["bytes"], tuple(one["parts"])) for one in said]
+    except (ValueError, KeyError, TypeError):
+        raise Damaged(
+            "The manifest of what was kept in the bucket is damaged; carry the run out again, or "
+            "restore a backup."
+        ) from None
+
+
+def _parts(manifest: bytes | None) -> set[str] | None:
+    """Objects that a manifest names; None where it is missing or spoilt."""
+    try:
+        files = _files_of(manifest)
+    except Damaged:
+        return None
+    return None if manifest is None else {part for one in files for part in one.parts}
+
+
+def _digests(path: Path) -> tuple[str, ...]:
+    """As a manifest has them; none where there is no such file."""
+    if not path.is_file():
+        return ()
+    with path.open("rb") as file:
+        parts = iter(lambda: file.read(PART), b"")
+        return tuple(hashlib.sha256(part).hexdigest() for part in parts) or (
+            hashlib.sha256(b"").hexdigest(),
+        )

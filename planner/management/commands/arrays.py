@@ -1,0 +1,21 @@
+"""bin/manage arrays: have the bucket of HEADROOM_ARRAYS hold all arrays, and say what it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from planner.management.base import HeadroomCommand
+from planner.services import arrays
+
+
+class Command(HeadroomCommand):
+    help = "Take the arrays of this machine into the bucket of HEADROOM_ARRAYS; say what it lacks."
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        return asdict(arrays.arrays_take())
+
+    def words(self, answer: dict[str, Any]) -> str:
+        said = f"{answer['bucket']}: {answer['whole']:,} there, {answer['taken']:,} taken from here"
+        lost = "".join(f"\nlost: {one}" for one in answer["lost"])
+        return f"{said}, {len(answer['lost']):,} lost{lost}"
