@@ -129,6 +129,7 @@ TOY_FORMAT = """        Format(
             no_output="nothing was told",
         ),
         CSV,
+        ARRIVALS,
         DEMAND,
 """
 TOY_FORMAT_TEST = """
@@ -158,7 +159,11 @@ print(parser.parse_args(["x.csv", "--format", "toylog"]).format)
 
 def test_a_file_format(tmp_path: Path) -> None:
     tree = copy_of_the_tree(tmp_path)
-    tree.patch("planner/ingest/formats.py", "        CSV,\n        DEMAND,\n", TOY_FORMAT)
+    tree.patch(
+        "planner/ingest/formats.py",
+        "        CSV,\n        ARRIVALS,\n        DEMAND,\n",
+        TOY_FORMAT,
+    )
     tree.patch(
         "docs/guide.md",
         "| `csv` | any columns",

@@ -40,7 +40,7 @@ class Serving:
         self.family = psutil.Process(self.process.pid).children(recursive=True)
 
     def named(self, name: str) -> psutil.Process:
-        return next(child for child in self.children() if name in child.cmdline())
+        return next(child for child in self.children() if name in command(child))
 
     def children(self) -> list[psutil.Process]:
         found = psutil.Process(self.process.pid).children()
@@ -74,6 +74,14 @@ def runs(process: psutil.Process) -> bool:
         return False
 
 
+def command(process: psutil.Process) -> list[str]:
+    """Its command line; none of one that has ended between being listed and being asked."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:  # a zombie too
+        return []
+
+
 @pytest.fixture
 def serving(embedded: dict[str, str]) -> Iterator[Serving]:
     product = Serving(embedded)
@@ -87,7 +95,7 @@ def serving(embedded: dict[str, str]) -> Iterator[Serving]:
 
 def test_it_serves_and_stops_on_ctrl_c(serving: Serving) -> None:
     assert serving.greeting.startswith("Headroom is running at http://127.0.0.1:")
-    commands = [" ".join(child.cmdline()) for child in serving.family]
+    commands = [" ".join(command(child)) for child in serving.family]
     assert all(any(name in command for command in commands) for name in NAMES)
     serving.process.send_signal(signal.SIGINT)
     said, complained = serving.process.communicate(timeout=ENDS_WITHIN_S)
@@ -108,7 +116,7 @@ def test_pages_answer_while_the_simulator_is_compiled(another: dict[str, str]) -
             while not answers(f"{address}/health/") and time.monotonic() < deadline:
                 time.sleep(0.1)
             assert answers(f"{address}/health/")
-            assert not any("compile" in child.cmdline() for child in product.family)
+            assert not any("compile" in command(child) for child in product.family)
         finally:
             product.process.send_signal(signal.SIGINT)
             product.process.communicate(timeout=ENDS_WITHIN_S)

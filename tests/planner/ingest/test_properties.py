@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import zstandard
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import IngestError
@@ -112,6 +112,9 @@ def test_plain_gzip_and_zstd_are_the_same_trace(rows, chunk, members):
     chunk=st.integers(1, 100),
 )
 def test_every_bin_of_a_demand_file_is_where_its_time_says(known, order, chunk):
+    assume(
+        any(count is not None for count in known.values())
+    )  # else it is refused, with a sentence
     rows = list(known.items())
     order.shuffle(rows)
     text = "t_s,requests\n" + "".join(

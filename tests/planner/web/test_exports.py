@@ -80,7 +80,7 @@ def test_an_approver_puts_a_plan_in_force(run, viewer):
     assert PlanInForce.objects.get(until=None).repeat == "daily"
     for place in ("/", "/schedules/"):
         shown = text_of(client.get(place))
-        assert f"run {run.pk} Planned, daily; since" in shown  # as people know it, not by its key
+        assert f"run {run.pk} Planned (LT-I), daily; since" in shown  # not by its key alone
     page = client.post(url, {"none": "1"}, follow=True)
     assert "No plan of this scenario is in force any more" in text_of(page)
 
