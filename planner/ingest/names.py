@@ -38,7 +38,7 @@ utility: utility requestutility utilityperrequest
 time: time binstart binstarts timeutc timestamp datetime ts windowstart windowstarts
     hourstart intervalstart intervalstartutc date t seconds
 requests: requests requestcount requestscount numrequests nrequests count counts
-    invocations arrivals
+    invocations arrivals calls callcount
 rate: rate raterps requestrate rps qps requestspers requestspersecond
 series: series service servicename client endpoint workload name
 """

@@ -63,9 +63,10 @@ def window_choices(trace: Trace) -> tuple[WindowChoice, ...]:
 
 def _choice(key: str, one: Stretch, demand: DemandSeries, clock: str) -> WindowChoice:
     rank = window_rank(demand, one.start_s, one.end_s, clock)
+    busier = key != LAST_DAY and (rank.busiest_ratio or 1.0) > 1.0  # before there is a forecast
     return WindowChoice(
         key=key,
-        label=LABELS[key],
+        label=f"{LABELS[key]} that can be tried" if busier else LABELS[key],
         start_s=one.start_s,
         duration_s=one.end_s - one.start_s,
         requests=one.amount,

@@ -160,6 +160,17 @@ def test_content_wins_over_a_wrong_name(ingest, tmp_path):
     assert ingest(packed, "u.csv").format == "azure"
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("calls.tsv", "time\tcalls\n0\t4\n3600\t2\n"), ("calls.txt", "time;calls\n0;4\n3600;2\n"),
+     ("calls.ndjson.gz", '{"time": 0, "calls": 4}\n{"time": 3600, "calls": 2}\n')],
+)  # fmt: skip
+def test_tables_under_the_names_that_others_give_them(ingest, name, text):
+    packed = gzip.compress(text.encode()) if name.endswith(".gz") else text
+    report = ingest(packed, name)
+    assert (report.format, report.requests) == ("demand", 6)
+
+
 def test_the_upload_keeps_its_own_name(ingest):
     report = ingest(AZURE + "2024-05-10 00:00:00,1,1\n", "upload-1.tmp", name="week.csv")
     assert report.trace == "week.csv"

@@ -42,6 +42,7 @@ def test_the_busiest_day_is_planned_and_every_choice_says_its_rank(tmp_path: Pat
     trace = ingested(tmp_path)
     choices = {one.key: one for one in window_choices(trace)}
     assert list(choices) == [BUSIEST_DAY, LAST_DAY, BUSIEST_WEEK] and USUAL == BUSIEST_DAY
+    assert choices[BUSIEST_DAY].label == "Busiest day"
     assert choices[BUSIEST_DAY].sentence == "17 May 2024 is the busiest of 21 days."
     last = choices[LAST_DAY]
     assert last.quiet and last.requests == 240
@@ -74,6 +75,16 @@ def test_one_stretch_is_offered_once(tmp_path: Path) -> None:
     path.write_text("\n".join(lines) + "\n")
     trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name, format="demand"))
     assert [one.key for one in window_choices(trace)] == [BUSIEST_DAY]
+
+
+def test_a_busiest_day_that_is_not_the_busiest_of_all_says_so(tmp_path: Path) -> None:
+    lines = ["time,requests"] + [f"{hour * 3600},{500 - hour}" for hour in range(24 * 6)]
+    path = tmp_path / "falling.csv"
+    path.write_text("\n".join(lines) + "\n")
+    trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name, format="demand"))
+    first, last = window_choices(trace)
+    assert "4th busiest of 6" in first.sentence
+    assert (first.label, last.label) == ("Busiest day that can be tried", "Last day")
 
 
 def test_a_trace_without_dates_has_its_busiest_day_too(tmp_path: Path) -> None:
