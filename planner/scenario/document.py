@@ -30,6 +30,7 @@ MAX_CHARACTERS = 250_000  # a few seconds to read
 MAX_FAULTS = 20  # told at once
 # That pydantic adds to a field's path.
 FORM_OF_TIMES = 'give a time of day such as "08:00", in quotes'  # what patterns ask for, in words
+FORM_OF_MOMENTS = "give a date and time such as 2026-05-15T08:00:00Z"
 FORM_OF_TITLE = "give a name that is no number"
 FORM_OF_NAMES = "give a name of letters, digits, spaces and ._:/+-, a letter or digit first"
 PARTS_OF_TYPES = (
@@ -339,6 +340,9 @@ def _words(fault: Any) -> str:
     if kind == "union_tag_invalid":
         what, tags = (_bare(fault["ctx"][name]) for name in ("discriminator", "expected_tags"))
         return f"there is no such {what}; choose from {tags}, not {fault['ctx']['tag']!r}"
+    if kind.startswith("datetime_") or "literal['end']" in fault["loc"]:
+        end = ", or end for what follows the trace" if fault["loc"][-2:-1] == ("start",) else ""
+        return f"{FORM_OF_MOMENTS}{end}, not {given!r}"
     if kind == "string_pattern_mismatch":
         of_names = FORM_OF_TITLE if fault["loc"] == ("name",) else FORM_OF_NAMES
         form = FORM_OF_TIMES if fault["loc"][-1] == "at" else of_names

@@ -116,6 +116,24 @@ def row_changes(data: Row, section: str, rows: Sequence[Row]) -> Row:
     return changes
 
 
+def followed(data: Row, changes: Row) -> Row:
+    """``changes``, and where they put one model in another's place, traffic and today's fleet of it
+    follow: a change of model is one edit."""
+    have = {row.get("name") for row in rows_of(data, "models")}
+    now = {row["name"] if isinstance(row, dict) else row for row in changes.get("models") or have}
+    if len(gone := have - now) != 1 or len(new := now - have) != 1:
+        return changes
+    (old,), (model,) = gone, new
+    moved: Row = {}
+    for dotted in (LISTS["sources"], LISTS["today"]):
+        rows = changes.get(dotted) or rows_of(data, dotted)
+        if any(row.get("model") == old for row in rows):
+            moved[dotted] = [
+                row | {"model": model} if row.get("model") == old else row for row in rows
+            ]
+    return changes | moved
+
+
 def _short(row: Row) -> Any:
     return row["name"] if set(row) == {"name"} else row
 

@@ -81,7 +81,7 @@ class Editor:
         changes = mapping.study_changes(self.data, self.study.cleaned_data)
         for name in self.sections:
             changes |= mapping.row_changes(self.data, name, [row for _, row in self._kept(name)])
-        return yaml.edit(self.text, changes)
+        return yaml.edit(self.text, mapping.followed(self.data, changes))
 
     def place(self, problem: Exception) -> list[str]:
         """Put each fault beside the field it is about; returns those that have none."""

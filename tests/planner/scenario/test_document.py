@@ -79,6 +79,13 @@ def test_a_number_far_above_any_real_one_is_refused_with_its_limit(
     assert expected in sentence and "should be less than or equal to" in sentence
 
 
+def test_a_moment_that_is_none_is_one_fault_with_what_to_write() -> None:
+    assert fault("horizon:", "horizon:\n  start: yesterday").endswith(
+        "horizon.start: give a date and time such as 2026-05-15T08:00:00Z, or end for what follows "
+        "the trace, not 'yesterday'."
+    )
+
+
 def test_a_list_far_longer_than_any_real_one_is_refused() -> None:
     tiers = "".join(f"\n  - {{name: t{i}, ttft_ms: 1000}}" for i in range(101))
     sentence = fault("tiers:\n  - {name: chat, ttft_ms: 1000}", f"tiers:{tiers}")

@@ -13,6 +13,7 @@ from planner.scenario.document import edit, outline, parse
 from planner.studies.kinds import KINDS
 from planner.web.forms.document import (
     LISTS,
+    followed,
     look,
     row_changes,
     row_values,
@@ -102,6 +103,20 @@ def test_models_follow_the_profiles_and_keep_what_they_say() -> None:
     assert changes["profiles"][1] == {"model": "llama-2-70b", "gpu": "H100-SXM", "tp": 8}
     assert [look(model, "name") or model for model in changes["models"]] == ["mine", "llama-2-70b"]
     assert changes["models"][0]["max_context"] == 4096
+
+
+def test_traffic_and_fleet_follow_a_model_that_takes_the_place_of_another() -> None:
+    """A change of model took three edits, with errors that appeared one by one."""
+    today = "fleet: {today: [{model: llama-3.1-8b, region: us-east, gpu: A100-80GB, replicas: 2}]}"
+    text = f"{DOCUMENT}{today}\n"
+    data = outline(text)
+    instead = [{"at": 0, "profile": ProfileChoice("llama-3.2-3b", "A100-80GB", 2)}]
+    changed = parse(edit(text, followed(data, row_changes(data, "profiles", instead))))
+    assert [model.name for model in changed.models] == ["llama-3.2-3b"]
+    assert changed.traffic.sources[0].model == changed.fleet.today[0].model == "llama-3.2-3b"
+    # A second one beside it takes nothing over, and nothing moves where no model did.
+    more = row_changes(data, "profiles", [*rows(data, "profiles"), instead[0] | {"at": None}])
+    assert followed(data, more) == more and followed(data, {"seed": 2}) == {"seed": 2}
 
 
 def test_a_launch_keeps_what_the_form_does_not_show() -> None:
