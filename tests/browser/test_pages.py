@@ -231,6 +231,24 @@ def test_views_of_a_scenario_carry_what_is_not_saved(
     assert not console
 
 
+def test_a_scenario_says_what_is_wrong_while_it_is_typed(
+    site: Any, live_server: Any, scenario: Scenario
+) -> None:
+    site.goto(live_server.url + reverse("web:scenario", args=[scenario.pk]))
+    begins = site.get_by_label("Begins (UTC)")
+    begins.fill("yesterday")
+    expect(site.locator("#id_start + .invalid-feedback")).to_contain_text("2026-05-15T08:00:00Z")
+    expect(site.locator("#checked a")).to_have_attribute("href", "#id_start")
+    begins.fill("2024-05-18")
+    expect(site.locator("#checked")).to_be_empty()
+    assert site.locator(".is-invalid").count() == 0
+    site.get_by_role("button", name="YAML", exact=True).click()
+    site.locator("#document").fill(DOCUMENT.replace("seed", "sed") + "sed: 1\n")
+    expect(site.locator("#checked")).to_contain_text("sed: this key is not known; seed was meant")
+    scenario.refresh_from_db()
+    assert scenario.document == DOCUMENT
+
+
 def test_operations_of_the_api_are_found_by_their_words(site: Any, live_server: Any) -> None:
     site.goto(live_server.url + reverse("api:docs"))
     site.get_by_label("Find operations").fill("post resume schedules")

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.files.uploadedfile import UploadedFile
-from django.http import HttpResponse
+from django.http import HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.text import slugify
@@ -42,7 +42,7 @@ from planner.web.request import Request
 
 PAST = "past"
 OUTLOOKS = frozenset(one.outlook for one in HORIZONS.values() if one.outlook)
-FORM, YAML, DISCARD = "form", "yaml", "discard"
+FORM, YAML, DISCARD, CHECK = "form", "yaml", "discard", "check"
 MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: UTF-8 has at most four per character
 
 
@@ -148,6 +148,8 @@ def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
     """Change the view, add a row or save, by the button that was pressed."""
     mode, action = request.POST.get("mode", YAML), request.POST.get("action", "save")
     text = request.POST.get("document", "").replace("\r\n", "\n")
+    if action == CHECK:
+        return _checked(text, request.POST if mode == FORM else None)
     if mode == FORM and action == DISCARD:  # the way out of a form that cannot be kept
         return _edit(request, scenario, text, YAML)
     if mode == FORM:
@@ -180,6 +182,19 @@ def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
         messages.success(request, f"{saved.name} is saved.")
     url = reverse("web:scenario", args=[saved.pk])
     return redirect(f"{url}?view={YAML}" if mode == YAML else url)
+
+
+def _checked(text: str, posted: Any) -> HttpResponse:
+    """What saving would say, of each field and of the rest, while it is typed."""
+    editor, rest = None, []
+    try:
+        editor = Editor(text, posted) if posted else None
+        if editor is None or editor.is_valid():
+            yaml.parse(editor.document() if editor else text)
+    except ScenarioError as problem:
+        rest = editor.place(problem) if editor else str(problem).splitlines()
+    faults = [fault._asdict() for fault in editor.faults()] if editor else []
+    return JsonResponse({"faults": faults, "rest": rest})
 
 
 def _save(request: Request, scenario: Scenario | None, text: str) -> Scenario:

@@ -119,6 +119,19 @@ def test_faults_in_the_text_are_told_by_line(client: Client, pools: Scenario) ->
     assert "soon" in form_values(answer)["document"][0]  # nothing typed is lost
 
 
+def test_what_saving_would_say_is_asked_while_one_types(client: Client, pools: Scenario) -> None:
+    values = form_values(client.get(url(pools))) | {"action": "check"}
+    assert client.post(url(pools), values).json() == {"faults": [], "rest": []}
+    for field, wrong in {"start": "soon", "tiers-0-name": "", "sources-0-model": "gpt-9"}.items():
+        (fault,) = client.post(url(pools), values | {field: wrong}).json()["faults"]
+        assert fault["id"] == f"id_{field}" and fault["words"]
+    text = {"mode": "yaml", "document": f"{DOCUMENT}sed: 1\n", "action": "check"}
+    (rest,) = client.post(url(pools), text).json()["rest"]
+    assert "sed: this key is not known" in rest
+    pools.refresh_from_db()
+    assert pools.document == DOCUMENT
+
+
 def test_faults_in_the_form_stand_beside_their_field(client: Client, pools: Scenario) -> None:
     values = form_values(client.get(url(pools)))
     values |= {"sources-0-model": "gpt-9", "tiers-0-name": "", "epsilon": "2", "action": "save"}
