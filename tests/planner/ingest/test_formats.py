@@ -166,8 +166,7 @@ def test_content_wins_over_a_wrong_name(ingest, tmp_path):
      ("calls.ndjson.gz", '{"time": 0, "calls": 4}\n{"time": 3600, "calls": 2}\n')],
 )  # fmt: skip
 def test_tables_under_the_names_that_others_give_them(ingest, name, text):
-    packed = gzip.compress(text.encode()) if name.endswith(".gz") else text
-    report = ingest(packed, name)
+    report = ingest(text, name)
     assert (report.format, report.requests) == ("demand", 6)
 
 
