@@ -118,6 +118,7 @@ def test_viewers_are_offered_no_changes(viewer: User, scenario: Scenario, trace:
         assert "Save" not in page
         assert "Plan and compare" not in page
         assert "New scenario" not in page
+        assert "Add a row" not in page and "Remove this row" not in page
 
 
 def test_only_the_maker_or_an_admin_removes(
