@@ -9,11 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-import numpy as np
-
 from planner.errors import NotFound, NotReady, PlannerError
 from planner.exports.deployments import names_kept
 from planner.exports.facts import Facts, Key, facts_of
+from planner.exports.guard import Guard, guards_of
 from planner.exports.names import told_apart
 from planner.exports.options import ExportOptions
 from planner.exports.patterns import DAY, UNKNOWN, WEEK, Repeat, Step, folded
@@ -23,40 +22,11 @@ from planner.selectors.review import proposal_approved
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.templatetags.headroom import duration
 from simulation.arrays import IntArray
-from simulation.policies.guarded import AMONG, IN_FLIGHT, OUTPUT, PROMPT, Guarded
 
 KINDS = (Run.Kind.PLAN, Run.Kind.COMPARE)
 REPLICA = ("model", "region", "gpu", "tp", "role", "market", "arrangement")
 MARKETS = {"owned": "", "spot": "spot"}
 ROLES = {"mixed": "", "both": ""}
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """What a policy adds above its timetable where load asks for it (LT-G), by what one instance
-    of a large pool serves and holds; NaN where a pool does not do it. ``shares``: of that, what
-    each of so many does, by rising number; none where each does the same (an earlier release)."""
-
-    prompt_tps: float
-    output_tps: float
-    in_flight: float  # requests that run or wait
-    rise_s: float  # that it has to show at every look
-    fall_s: float  # that what was added stays
-    most: int  # replicas that there may be
-    shares: tuple[tuple[int, float], ...] = ()
-
-    def staffing(self, least: int, most: int) -> tuple[float, float]:
-        """(a, k): n replicas do what a * (n - k sqrt(n)) of a large pool do, the law that sizes
-        follow (``simulation.sizing.pool``) through what ``least`` and ``most`` do."""
-        if not self.shares:
-            return 1.0, 0.0
-        sizes, shares = np.array(self.shares).T
-        least = max(least, 1)
-        ends = np.array([least, most if most > least else 2 * least]) ** -0.5
-        low, high = np.interp(-ends, -(sizes**-0.5), shares)
-        slope = max(high - low, 0.0) / (ends[0] - ends[1])
-        a = low + slope * ends[0]
-        return float(a), float(slope / a)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +137,7 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     zone = ZoneInfo(options.timezone)
     _check_zone(zone, begins, ends, options.timezone)
     facts = facts_of(run)
-    guards = _guards(result, policy) if rule is None else {}
+    guards = {} if rule else guards_of(_figures(result, policy).get("settings") or [])
     pools = _named(list(_pools(rows, ends, zone, facts, rule, guards)), options.names)
     chosen = tuple(_chosen(pools, options, run))
     return Plan(
@@ -271,27 +241,6 @@ def _limits(settings: Sequence[dict[str, Any]], result: dict[str, Any]) -> Itera
         if "replicas at most" in limits:
             for name in ("replicas at least", "replicas at most"):
                 yield _row(one, start, int(limits[name]))
-
-
-def _guards(result: dict[str, Any], policy: str) -> dict[str, Guard]:
-    """By place; none of a policy that its timetable says all of, nor of an earlier release's."""
-    told: dict[str, dict[str, Any]] = {}
-    for one in _figures(result, policy).get("settings") or []:
-        told.setdefault(one["where"], {})[one["what"]] = one["value"]
-    given = told.pop("", {})
-    return {
-        place: Guard(
-            prompt_tps=float(of.get(PROMPT, np.nan)),
-            output_tps=float(of.get(OUTPUT, np.nan)),
-            in_flight=float(of[IN_FLIGHT]),
-            rise_s=float(given.get("rise_s", Guarded.rise_s)),
-            fall_s=float(given.get("fall_s", Guarded.fall_s)),
-            most=int(of["replicas at most"]),
-            shares=tuple((n, float(of[what])) for n, what in AMONG.items() if what in of),
-        )
-        for place, of in told.items()
-        if IN_FLIGHT in of
-    }
 
 
 def _place(one: dict[str, Any]) -> str:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.errors import PlannerError
-from planner.exports.plans import Guard, Pool, Rule
+from planner.exports.guard import Guard
+from planner.exports.plans import Pool, Rule
 from simulation.policies.proportional import PILED_UP
 
 WAITING, RUNNING = "vllm:num_requests_waiting", "vllm:num_requests_running"

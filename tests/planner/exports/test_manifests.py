@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
+from planner.exports.guard import Guard
 from planner.exports.manifests import aibrix, dynamo, keda, kserve, llmd, lws, terraform, wva
 from planner.exports.manifests.kinds import MANIFESTS
 from planner.exports.names import LONGEST, checked_name, name_of, told_apart
 from planner.exports.patterns import DAY, WEEK, Slot, Step, folded, slots
-from planner.exports.plans import Guard, Rule
+from planner.exports.plans import Rule
 from planner.exports.reading import (
     objects_of,
     steps_of_cron,

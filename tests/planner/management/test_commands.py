@@ -20,23 +20,18 @@ from planner.exports.reading import objects_of
 from planner.management.commands.plan import gap_words
 from planner.models import Run, Trace
 from tests.planner.studies.builders import ROOT
+from tests.planner.toy import FLEET
 from tests.shared import TRACES, shared
 
 pytestmark = pytest.mark.django_db
 
-SCENARIO = """\
+SCENARIO = (
+    """\
 version: 1
 name: By hand
-models:
-  - {name: m, weight_gb: 16, kv_bytes_per_token: 131072, max_context: 131072}
-gpus:
-  - {name: G, memory_gb: 80, idle_w: 60, prefill_w: 400, decode_w: 250}
-profiles:
-  - {model: m, gpu: G, alpha_ms: 12, beta_ms: 0.15, gamma_ms: 12, delta_ms: 0.06}
-regions:
-  - {name: east, capacity: {G: 32}, usd_per_gpu_hour: {G: 2}, carbon_g_per_kwh: 400, pue: 1.2}
-tiers:
-  - {name: chat, ttft_ms: 1000, tbt_ms: 100}
+"""
+    + FLEET
+    + """\
 traffic:
   sources:
     - file: demand.csv
@@ -50,6 +45,7 @@ policies: [flat-peak, lt-i]
 forecast: {method: last-value}
 horizon: {period_s: 300, duration_s: 900}
 """
+)
 LATENCY = {"mean", "p50", "p95", "p99"}
 PLAN = {
     "status", "objective", "fleet_cost", "bound", "gap", "solver", "build_seconds",

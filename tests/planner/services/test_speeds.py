@@ -19,21 +19,16 @@ from planner.services.scenarios import scenario_create
 from planner.services.sources import samples_take, source_create
 from planner.services.speeds import speeds_judge
 from planner.services.worker import run_execute
+from tests.planner.toy import FLEET
 from tests.planner.web.pages import signed_in, text_of
 
-SCENARIO = """\
+SCENARIO = (
+    """\
 version: 1
 name: Live
-models:
-  - {name: m, weight_gb: 16, kv_bytes_per_token: 131072, max_context: 131072}
-gpus:
-  - {name: G, memory_gb: 80, idle_w: 60, prefill_w: 400, decode_w: 250}
-profiles:
-  - {model: m, gpu: G, alpha_ms: 12, beta_ms: 0.15, gamma_ms: 12, delta_ms: 0.06}
-regions:
-  - {name: east, capacity: {G: 32}, usd_per_gpu_hour: {G: 2}, carbon_g_per_kwh: 400, pue: 1.2}
-tiers:
-  - {name: chat, ttft_ms: 1000, tbt_ms: 100}
+"""
+    + FLEET
+    + """\
 traffic:
   bin_s: 300
   sources:
@@ -43,6 +38,7 @@ policies: [flat-peak, lt-i]
 forecast: {method: last-value}
 horizon: {start: end, period_s: 900, duration_s: 1800}
 """
+)
 NOW = datetime(2026, 4, 1, 12, tzinfo=UTC)
 BIN = timedelta(minutes=5)
 PROFILE_S = 0.0125  # three sequences and hardly a prompt: 12 ms + 3 x 0.15 ms + 0.06 ms x 0.5

@@ -24,24 +24,19 @@ from planner.studies.traffic.traffic import Traffic, build_traffic
 from planner.studies.traffic.window import Window, resolve_window
 from simulation.arrays import FloatArray
 from simulation.sizing.pool import MOST
+from tests.planner.toy import FLEET
 
 ROOT = Path(__file__).parents[3]
 EPOCH = datetime(2024, 5, 13, tzinfo=UTC).timestamp()  # a Monday
 
-SCENARIO = """\
+SCENARIO = (
+    """\
 version: 1
 name: Toy
 seed: 3
-models:
-  - {name: m, weight_gb: 16, kv_bytes_per_token: 131072, max_context: 131072}
-gpus:
-  - {name: G, memory_gb: 80, idle_w: 60, prefill_w: 400, decode_w: 250}
-profiles:
-  - {model: m, gpu: G, alpha_ms: 12, beta_ms: 0.15, gamma_ms: 12, delta_ms: 0.06}
-regions:
-  - {name: east, capacity: {G: 32}, usd_per_gpu_hour: {G: 2}, carbon_g_per_kwh: 400, pue: 1.2}
-tiers:
-  - {name: chat, ttft_ms: 1000, tbt_ms: 100}
+"""
+    + FLEET
+    + """\
 traffic:
   sources:
     - {trace: t, model: m, regions: {east: 1}, tiers: {chat: 1}}
@@ -49,6 +44,7 @@ fleet: {startup_s: 60}
 policies: [flat-peak, lt-i]
 forecast: {method: last-value}
 """
+)
 WEST = {
     "name": "west", "capacity": {"G": 32}, "usd_per_gpu_hour": {"G": 3},
     "carbon_g_per_kwh": 300, "pue": 1.1,
