@@ -101,6 +101,12 @@ class NotReady(PlannerError):
     title = "Not possible at this stage"
 
 
+class PastLimit(NotReady):
+    """A run has used the time or the memory that one may."""
+
+    title = "Past a limit of time or memory"
+
+
 class Damaged(NotReady):
     """What was kept of a run cannot be read any more: its file was cut short or changed."""
 
@@ -123,6 +129,11 @@ class KeyReused(PlannerError):
     """An idempotency key comes again with another request."""
 
     title = "The idempotency key was used for another request"
+
+
+def reason_of(problem: BaseException) -> str:
+    """The kind of an expected outcome, the same words for all of it."""
+    return str(getattr(problem, "title", "Not possible"))
 
 
 class RunCancelled(Exception):

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
+from planner.exports.exposition import family, labels
 from planner.exports.manifests.common import METRIC
 from planner.exports.names import label_of
 from planner.exports.patterns import CYCLES, UNKNOWN, Repeat, Step, folded, minute_of
@@ -73,20 +74,20 @@ def exposition(plans: Iterable[PlanInForce], now: datetime) -> str:
 
 def _lines(plans: Sequence[PlanInForce], now: datetime) -> Iterator[str]:
     """A family's lines stand together, whichever plan they are of."""
-    yield from _family(IN_FORCE, "1 with each plan in force; 0 where there is none.")
+    yield from family(IN_FORCE, "1 with each plan in force; 0 where there is none.")
     if not plans:
         yield f"{IN_FORCE} 0"
         return
     for plan in plans:
-        yield f"{IN_FORCE}{_labels(_of(plan))} 1"
+        yield f"{IN_FORCE}{labels(_of(plan))} 1"
     said = [[one for one in desired(plan, now) if one.replicas is not None] for plan in plans]
-    yield from _family(COVERED, "Whether a plan in force says anything of this moment.")
+    yield from family(COVERED, "Whether a plan in force says anything of this moment.")
     for plan, pools in zip(plans, said, strict=True):
-        yield f"{COVERED}{_labels(_of(plan))} {int(bool(pools))}"
-    yield from _family(METRIC, "Replicas that the plans in force ask for now.")
+        yield f"{COVERED}{labels(_of(plan))} {int(bool(pools))}"
+    yield from family(METRIC, "Replicas that the plans in force ask for now.")
     for plan, pools in zip(plans, said, strict=True):
         for one in pools:
-            labels = {
+            of = {
                 "pool": one.pool,
                 "region": label_of(one.region),
                 "model": one.model,
@@ -95,21 +96,8 @@ def _lines(plans: Sequence[PlanInForce], now: datetime) -> Iterator[str]:
                 "run": str(plan.number),
                 "scenario": plan.scenario,
             }
-            yield f"{METRIC}{_labels(labels)} {one.replicas}"
+            yield f"{METRIC}{labels(of)} {one.replicas}"
 
 
 def _of(plan: PlanInForce) -> dict[str, str]:
     return {"run": str(plan.number), "policy": plan.policy, "scenario": plan.scenario}
-
-
-def _family(name: str, told: str) -> Iterator[str]:
-    yield f"# HELP {name} {told}"
-    yield f"# TYPE {name} gauge"
-
-
-def _labels(labels: dict[str, str]) -> str:
-    return "{" + ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items()) + "}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

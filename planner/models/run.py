@@ -55,6 +55,8 @@ class Run(InWorkspace):
     stage = models.CharField(max_length=120, blank=True)  # what it is doing, in words
     log = models.TextField(blank=True)
     problem = models.TextField(blank=True)  # failed: the sentence; errored: a short one
+    # What kind of ending that was, for /metrics; "" where it completed.
+    reason = models.CharField(max_length=60, blank=True, default="", db_default="")
     traceback = models.TextField(blank=True)  # errored only; never shown to users
     result = models.JSONField(default=dict, blank=True)  # the figures, as on the command line
     store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory

@@ -38,10 +38,11 @@ STALE_AFTER_S = 40.0  # many missed heartbeats: the worker is gone, not merely b
 CONFIRM_S = 3.0  # three heartbeats
 ENQUEUE_AGAIN_S = 300.0  # a message that was lost on the way
 ABANDONED_S = 600.0  # between two runs of a command, amply
-COMMAND_GONE = (
-    "The command that carried this run out ended before it was done; call it again, or run the "
-    "scenario from its page."
-)
+GONE = {
+    "reason": "Its command ended",
+    "problem": "The command that carried this run out ended before it was done; call it again, or "
+    "run the scenario from its page.",
+}
 MAX_ATTEMPTS = 3
 EXECUTE = "planner.tasks.run_execute"  # by its name: tasks know the services, not they the tasks
 
@@ -223,7 +224,7 @@ def _end_abandoned(now: datetime) -> None:
     waiting = Run.everywhere.filter(state=Run.State.PENDING, enqueued_at__isnull=True)
     for run in waiting.annotate(seen=seen).filter(_not_near(now, "seen", ABANDONED_S)):
         Run.everywhere.filter(pk=run.pk, state=Run.State.PENDING, enqueued_at__isnull=True).update(
-            state=Run.State.FAILED, finished_at=now, stage="Failed", problem=COMMAND_GONE
+            state=Run.State.FAILED, finished_at=now, stage="Failed", **GONE
         )
 
 
@@ -238,12 +239,13 @@ def run_take_up(*, run: Run, reason: str) -> bool:
     if run.cancel_requested:
         row.update(state=Run.State.CANCELLED, finished_at=now, stage="Cancelled")
     elif run.enqueued_at is None:
-        row.update(state=Run.State.FAILED, finished_at=now, stage="Failed", problem=COMMAND_GONE)
+        row.update(state=Run.State.FAILED, finished_at=now, stage="Failed", **GONE)
     elif run.attempts >= MAX_ATTEMPTS:
         row.update(
             state=Run.State.ERRORED,
             finished_at=now,
             stage="Error",
+            reason="Its worker died",
             problem=f"The worker {reason} {run.attempts} times on this run, most likely for lack "
             "of memory; try a shorter window or a smaller scale.",
         )

@@ -22,7 +22,7 @@ from django.db import DatabaseError, connection
 from django.db.models import F
 from django.utils import timezone
 
-from planner.errors import EXPECTED, NotReady, RunCancelled, of_input
+from planner.errors import EXPECTED, PastLimit, RunCancelled, of_input, reason_of
 from planner.logs import about_run
 from planner.models import Run
 from planner.models.workspace import within
@@ -90,21 +90,21 @@ def _carried_out(run: Run, observer: Progress | None = None, *, surface: bool = 
                 _finish(run, Run.State.CANCELLED, stage="Cancelled")
             raise
         except EXPECTED as problem:
-            _finish(run, Run.State.FAILED, stage="Failed", problem=str(problem))
+            _fail(run, problem)
             if surface:
                 raise
         except MemoryError:
-            want = NotReady(
+            want = PastLimit(
                 "This run needs more memory than there is here; choose a shorter window, a smaller "
                 "scale or wider bins."
             )
-            _finish(run, Run.State.FAILED, stage="Failed", problem=str(want))
+            _fail(run, want)
             if surface:
                 raise want from None
         except BaseException as bug:  # a bug ends this run, not the worker
             if (sent := of_input(bug)) is not None:
                 logger.warning("run %s: %s", run.pk, bug, exc_info=bug)
-                _finish(run, Run.State.FAILED, stage="Failed", problem=str(sent))
+                _fail(run, sent)
                 if surface:
                     raise sent from None
                 return Run.everywhere.get(pk=run.pk)
@@ -116,6 +116,7 @@ def _carried_out(run: Run, observer: Progress | None = None, *, surface: bool = 
                 run,
                 Run.State.ERRORED,
                 stage="Error",
+                reason="An error of the program",
                 problem=f"An error of the program stopped this run ({type(bug).__name__}); "
                 "its details are kept for the developers.",
                 traceback="".join(traceback.format_exception(bug)),
@@ -126,6 +127,10 @@ def _carried_out(run: Run, observer: Progress | None = None, *, surface: bool = 
             _finish(run, Run.State.COMPLETED, stage="Done", progress=1.0, result=result)
     run.refresh_from_db()
     return run
+
+
+def _fail(run: Run, problem: BaseException) -> None:
+    _finish(run, Run.State.FAILED, stage="Failed", reason=reason_of(problem), problem=str(problem))
 
 
 def _finish(run: Run, state: str, **fields: Any) -> None:
@@ -234,7 +239,7 @@ class _Watch:
         if self._cancel.is_set():
             raise RunCancelled
         if self._limits.passed:
-            raise NotReady(self._limits.passed)
+            raise PastLimit(self._limits.passed)
         self._headway.reported()
         self._fraction = min(1.0, max(0.0, fraction))
         if self._observer:
@@ -262,7 +267,7 @@ class _Watch:
 
     def _end(self) -> None:
         """The run is past a limit and does not hear of it: it ends with its worker."""
-        _finish(self._run, Run.State.FAILED, stage="Failed", problem=self._limits.passed)
+        _fail(self._run, PastLimit(self._limits.passed))
         _end_worker()
 
     def _write(self, *, final: bool = False) -> None:

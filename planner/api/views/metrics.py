@@ -1,4 +1,5 @@
-"""What Prometheus scrapes of Headroom: the plans in force, outside /api/ where scrapers look."""
+"""What Prometheus scrapes of Headroom, outside /api/ where scrapers look: the plans in force, and
+how work goes."""
 
 from __future__ import annotations
 
@@ -10,9 +11,11 @@ from django.views.decorators.http import require_safe
 
 from planner.errors import NotFound
 from planner.exports.in_force import exposition
+from planner.exports.work import exposition as work_exposition
 from planner.models import ApiToken
 from planner.models.workspace import MAIN, within
 from planner.selectors.in_force import plans_in_force
+from planner.selectors.work import work_now
 from planner.services.tokens import token_of
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -26,7 +29,8 @@ REFUSAL = (
 @never_cache
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Of the token's workspace; without one, for this machine alone, of ?workspace=SLUG."""
+    """Of the token's workspace. Without one, for this machine alone, plans of ?workspace=SLUG and
+    the work of all."""
     token = _token(request)
     if token is None and not _is_near(request):
         headers = {"WWW-Authenticate": "Bearer"}
@@ -34,7 +38,10 @@ def metrics(request: HttpRequest) -> HttpResponse:
     slug = request.GET.get("workspace", MAIN)
     try:
         with within(token.workspace if token else slug):
-            return HttpResponse(exposition(plans_in_force(), timezone.now()), content_type=TEXT)
+            now = timezone.now()
+            work = work_now(now, everywhere=token is None)
+            text = work_exposition(work) + exposition(plans_in_force(), now)
+            return HttpResponse(text, content_type=TEXT)
     except NotFound as problem:
         return HttpResponse(str(problem), status=404, content_type="text/plain")
 

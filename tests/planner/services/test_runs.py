@@ -384,7 +384,7 @@ def test_a_run_that_computes_without_a_word_is_left_alone(monkeypatch):
         assert not ask()
     time.sleep(0.3)
     monkeypatch.setattr(worker, "IDLE_SHARE", 10.0)
-    assert ask()
+    assert any(ask() or time.sleep(0.1) for _ in range(100))  # threads of other tests may end
 
 
 def test_a_run_that_waits_for_a_core_is_not_taken_for_one_that_hangs(tmp_path):

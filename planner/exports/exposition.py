@@ -1,0 +1,19 @@
+"""The text that Prometheus scrapes (exposition format 0.0.4), line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+
+def family(name: str, told: str) -> Iterator[str]:
+    """What stands above the lines of one name."""
+    yield f"# HELP {name} {told}"
+    yield f"# TYPE {name} gauge"
+
+
+def labels(of: Mapping[str, str]) -> str:
+    return "{" + ",".join(f'{name}="{_escaped(text)}"' for name, text in of.items()) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

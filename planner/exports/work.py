@@ -1,0 +1,49 @@
+"""How work goes, as /metrics says it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from planner.exports.exposition import family, labels
+from planner.models import Run
+from planner.selectors.work import Going, Work
+
+WAITING = "waiting"  # as people read it; the row says pending
+
+
+def exposition(work: Work) -> str:
+    return "".join(f"{line}\n" for line in _lines(work))
+
+
+def _lines(work: Work) -> Iterator[str]:
+    yield from family("headroom_runs_going", "Runs that wait for a worker, or run.")
+    for going in work.going:
+        yield f"headroom_runs_going{labels(_of(going))} {going.runs}"
+    yield from family(
+        "headroom_runs_oldest_seconds", "Since the first of them was asked for, or begun."
+    )
+    for going in work.going:
+        yield f"headroom_runs_oldest_seconds{labels(_of(going))} {going.oldest_s:.3f}"
+    yield from family(
+        "headroom_runs_ended", "Runs that ended so, of those that are kept: removed ones leave it."
+    )
+    for ended in work.ended:
+        of = {
+            "workspace": ended.workspace,
+            "kind": ended.kind,
+            "state": ended.state,
+            "reason": ended.reason,
+        }
+        yield f"headroom_runs_ended{labels(of)} {ended.runs}"
+    yield from family(
+        "headroom_run_seconds", "How long the newest completed runs took: median and longest."
+    )
+    for took in work.took:
+        for quantile, seconds in (("0.5", took.median_s), ("1", took.longest_s)):
+            of = {"workspace": took.workspace, "kind": took.kind, "quantile": quantile}
+            yield f"headroom_run_seconds{labels(of)} {seconds:.3f}"
+
+
+def _of(going: Going) -> dict[str, str]:
+    state = WAITING if going.state == Run.State.PENDING else going.state
+    return {"workspace": going.workspace, "kind": going.kind, "state": state}
