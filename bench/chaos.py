@@ -58,7 +58,7 @@ def measure(kills: int) -> dict[str, Any]:
     from planner.services import orphans
 
     enter(MAIN)
-    asker = _asker()
+    ask = asker()
     product = Product(dict(os.environ))
     killed: Counter[str] = Counter()
     asked: list[int] = []
@@ -67,7 +67,7 @@ def measure(kills: int) -> dict[str, Any]:
         while sum(killed.values()) < kills:
             going = Run.objects.filter(state__in=(Run.State.PENDING, Run.State.RUNNING)).count()
             for _ in range(going, IN_FLIGHT):
-                asked.append(asker(len(asked)))
+                asked.append(ask(len(asked)))
             time.sleep(random.uniform(*BETWEEN_S))
             kind = random.choice(VICTIMS)
             if product.kill(kind):
@@ -95,7 +95,7 @@ def _unfinished() -> int:
     return Run.objects.filter(state__in=(Run.State.PENDING, Run.State.RUNNING)).count()
 
 
-def _asker() -> Any:
+def asker() -> Any:
     """Asks for the next run: ingest, plan and compare in turn; gives its number."""
     from planner.ingest import IngestOptions
     from planner.models import Run, User

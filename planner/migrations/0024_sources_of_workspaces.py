@@ -1,5 +1,5 @@
-"""Live sources belong to a workspace. None could be made before, so there is no row to be given one:
-the key begins without a value, as the current workspace cannot be asked for here."""
+"""Live sources belong to a workspace; what there were are of the first. The key begins without a
+value, as the current workspace cannot be asked for here."""
 
 import django.db.models.deletion
 from django.db import migrations, models
@@ -16,11 +16,19 @@ def key(**more):
     )
 
 
+def fill(apps, schema_editor):
+    main = apps.get_model("planner", "Workspace").objects.filter(slug="main").first()
+    apps.get_model("planner", "Source").objects.filter(workspace=None).update(workspace=main)
+
+
 class Migration(migrations.Migration):
+    atomic = False  # rows are filled before their column is changed
+
     dependencies = [("planner", "0023_notices")]
 
     operations = [
         migrations.AddField("source", "workspace", key(null=True)),
+        migrations.RunPython(fill, migrations.RunPython.noop),
         migrations.SeparateDatabaseAndState(
             database_operations=[migrations.AlterField("source", "workspace", key())],
             state_operations=[
