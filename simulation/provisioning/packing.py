@@ -15,6 +15,7 @@ from simulation.provisioning.sojourns import Graph, longest_path, sojourn
 
 FULL = 1.0 - 1e-9  # of a device: beyond it nothing gets anywhere
 TRIES = 16  # devices with most slack on which the limit is looked at before a new one is opened
+KEPT = 16  # sojourns of an operator
 
 
 class Plan(NamedTuple):
@@ -184,6 +185,9 @@ class Standing(NamedTuple):
     was_sojourn_s: Any
     slow_here: Any  # [V]; 0: not looked at
     finish: Any  # [V]
+    known_total: Any  # [V, KEPT] totals whose sojourns are known already, the oldest goes first ...
+    known_s: Any  # [V, KEPT] ... and those sojourns
+    oldest: Any  # [V]
 
 
 @kernel
@@ -202,6 +206,7 @@ def _nowhere(plan: Plan, replicas: Replicas, where: Any) -> Standing:
         where, begins, ends, np.full(shards, -1, np.int64), np.full(shards, -1, np.int64),
         np.ones(shards), total, sojourn_s,
         np.ones(shards), np.empty(count), np.empty(count), np.empty(count), np.empty(count),
+        np.full((count, KEPT), np.nan), np.empty((count, KEPT)), np.zeros(count, np.int64),
     )  # fmt: skip
 
 
@@ -210,6 +215,20 @@ def _sojourn_of(plan: Plan, v: int, slow: float) -> float:
     """Of operator ``v``, whose replicas are ``slow`` in all; inf: unstable."""
     service = plan.latency_s[v] * (slow / plan.replicas[v])
     return sojourn(plan.rate[v] * service, plan.replicas[v], service, plan.transfer_s[v])  # type: ignore[no-any-return]
+
+
+@kernel
+def _known_sojourn(plan: Plan, on: Standing, v: int) -> float:
+    """``_sojourn_of`` operator ``v`` as slow as it is, which takes its replicas' number of steps:
+    devices that are tried one after the other often hold the same and slow it as much."""
+    total = on.total[v]
+    for k in range(KEPT):
+        if on.known_total[v, k] == total:
+            return on.known_s[v, k]  # type: ignore[no-any-return]
+    k = on.oldest[v]
+    on.oldest[v] = (k + 1) % KEPT
+    on.known_total[v, k], on.known_s[v, k] = total, _sojourn_of(plan, v, total)
+    return on.known_s[v, k]  # type: ignore[no-any-return]
 
 
 @kernel
@@ -222,9 +241,9 @@ def _slowest(on: Standing, i: int) -> float:
 
 
 @kernel
-def _join(plan: Plan, devices: Devices, on: Standing, d: int, i: int) -> float:
-    """Shard ``i`` joins device ``d``; the critical path with it. Only what stands there, and the
-    operators of it, are looked at."""
+def _join(plan: Plan, devices: Devices, on: Standing, d: int, i: int, slo: float) -> bool:
+    """Shard ``i`` joins device ``d``; whether the critical path with it keeps the limit. Only what
+    stands there, and the operators of it, are looked at."""
     put(devices, d, plan.operator[i], plan, 1.0)
     on.where[i] = d
     on.under[i] = on.top[d]
@@ -241,10 +260,19 @@ def _join(plan: Plan, devices: Devices, on: Standing, d: int, i: int) -> float:
         on.slow[i] = on.slow_here[v]
         on.total[v] += _slowest(on, i) - before
         i = on.under[i]
+    # Without waiting first: where that is too long already, nobody has to know how long they wait.
+    changed = False
     for v in range(on.total.size):
         if on.total[v] != on.was_total[v]:
-            on.sojourn_s[v] = _sojourn_of(plan, v, on.total[v])
-    return float(longest_path(on.sojourn_s, plan.graph, on.finish))
+            changed = True
+            service = plan.latency_s[v] * (on.total[v] / plan.replicas[v])
+            on.sojourn_s[v] = service + plan.transfer_s[v]
+    if changed and longest_path(on.sojourn_s, plan.graph, on.finish) > slo:
+        return False
+    for v in range(on.total.size):
+        if on.total[v] != on.was_total[v]:
+            on.sojourn_s[v] = _known_sojourn(plan, on, v)
+    return bool(longest_path(on.sojourn_s, plan.graph, on.finish) <= slo)
 
 
 @kernel
@@ -263,12 +291,14 @@ def _leave(plan: Plan, devices: Devices, on: Standing, d: int) -> None:
 
 @kernel
 def _roomiest(
-    plan: Plan, devices: Devices, on: Standing, i: int, may: Any, used: int, capacity: float
-) -> int:
-    """The device with most slack left after taking shard ``i``, of those that ``may``; -1: none."""
-    v, found, most = plan.operator[i], -1, -1.0
+    plan: Plan, devices: Devices, on: Standing, i: int, owner: Any, instance: int, used: int,
+    capacity: float, which: Any, slack: Any,
+) -> int:  # fmt: skip
+    """How many devices of ``instance`` (-1: of all there are) could take shard ``i``, up to
+    ``TRIES``, and ``which``: that with most ``slack`` left after it first, of equals the older."""
+    v, found = plan.operator[i], 0
     for e in range(used):
-        if not may[e]:
+        if instance >= 0 and owner[e] != instance:
             continue
         twice = False
         for j in range(on.begins[i], i):
@@ -280,9 +310,16 @@ def _roomiest(
             devices.bandwidth[e] + plan.busy[v] * plan.bandwidth[v],
         )
         held = devices.memory[e] + plan.memory[v]
-        slack = (1.0 - held / capacity) + (1.0 - busiest)
-        if slack > most:
-            found, most = e, slack
+        left = (1.0 - held / capacity) + (1.0 - busiest)
+        if found < TRIES:
+            found += 1
+        elif left <= slack[TRIES - 1]:
+            continue
+        k = found - 1
+        while k > 0 and slack[k - 1] < left:
+            which[k], slack[k] = which[k - 1], slack[k - 1]
+            k -= 1
+        which[k], slack[k] = e, left
     return found
 
 
@@ -298,27 +335,25 @@ def place_greedily(
     shards = where.size
     devices, on = no_devices(shards, plan), _nowhere(plan, replicas, where)
     owner = np.full(shards, -1, np.int64)
-    may = np.zeros(shards, np.bool_)
+    which, slack = np.empty(TRIES, np.int64), np.empty(TRIES)
     used = 0
     for q in replicas.sequence:
         first, instance = replicas.first[q], replicas.base[q]
         for i in range(first, first + replicas.parallel[q]):
-            for d in range(used):
-                may[d] = owner[d] == instance if instance >= 0 else shared
-            best = -1
-            for _ in range(TRIES):
-                d = _roomiest(plan, devices, on, i, may, used, capacity)
-                if d < 0:
+            found, stands = 0, False
+            if instance >= 0 or shared:
+                found = _roomiest(
+                    plan, devices, on, i, owner, instance, used, capacity, which, slack
+                )
+            for k in range(found):
+                stands = _join(plan, devices, on, which[k], i, slo)
+                if stands:
                     break
-                if _join(plan, devices, on, d, i) <= slo:
-                    best = d
-                    break
-                _leave(plan, devices, on, d)
-                may[d] = False
-            if best < 0:
+                _leave(plan, devices, on, which[k])
+            if not stands:
                 owner[used] = instance
                 if not fits(devices, used, plan.operator[i], plan, capacity):
                     return -1
-                _join(plan, devices, on, used, i)
+                _join(plan, devices, on, used, i, np.inf)
                 used += 1
     return used

@@ -22,16 +22,16 @@ from tests.once import once
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/first-plan.yml"
 BUSY = ("scale: 2", "scale: 12")  # so that operators pay
 BLOCK = "attention_prefill, output_projection"
-TWO_HOURS = "horizon: {start: 2024-05-21T14:00:00Z, duration_s: 7200, period_s: 3600}\n"
+AN_HOUR = "horizon: {start: 2024-05-21T14:00:00Z, duration_s: 3600}\n"
 
 
 def provisioned(
     owner: User, tmp_path: Path, *, busy: bool = True, short: bool = False, **options: Any
 ) -> Run:
-    """``first-plan.yml`` provisioned at every level, at six times its traffic; on its day, or on
-    two hours of it. Busy, finer levels stand by themselves, whatever whole replicas do better: the
-    page has operators and devices to show."""
-    text = EXAMPLE.read_text(encoding="utf-8") + (TWO_HOURS if short else "")
+    """``first-plan.yml`` provisioned at every level, at six times its traffic; on its day, or on an
+    hour of it. Busy, finer levels stand by themselves, whatever whole replicas do better: the page
+    has operators and devices to show."""
+    text = EXAMPLE.read_text(encoding="utf-8") + (AN_HOUR if short else "")
     path = tmp_path / "plan.yml"
     path.write_text(text.replace(*BUSY) if busy else text, encoding="utf-8")
     (tmp_path / "small-week.csv").write_bytes(EXAMPLE.with_name("small-week.csv").read_bytes())

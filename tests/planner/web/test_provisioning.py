@@ -14,6 +14,7 @@ from planner.selectors.runs import run_tables
 from planner.services import provisioning
 from planner.services.calibrations import calibration_path
 from planner.web.pages.provision import columns
+from simulation.provisioning import sampled
 from tests.planner.web.pages import signed_in, text_of
 from tests.planner.web.provision_study import provisioned, provisioned_once
 
@@ -122,8 +123,13 @@ def test_kernels_that_were_uploaded_are_used_and_named(planner: User, tmp_path: 
     assert "measured" in page(planner, run, phase="prefill", level="operator")
 
 
-def test_courses_window_by_window_are_on_the_page(planner: User, tmp_path: Path) -> None:
-    run = provisioned(planner, tmp_path, short=True, over_time="observed", level="operator")
+def test_courses_window_by_window_are_on_the_page(
+    planner: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampled, "VISITS", 100_000)  # a few windows of the hour, not two hundred
+    run = provisioned(
+        planner, tmp_path, busy=False, short=True, over_time="observed", level="operator"
+    )
     text = page(planner, run, phase="decode")
     assert "Window by window" in text and "planned on the interval before" in text
     assert "courses" in run_tables(run)
