@@ -39,6 +39,7 @@ class Replayed:
     mean_s: float
     p50_s: float
     p95_s: float
+    p99_s: float
     requests: int
     visits: int  # of requests to stations
 
@@ -67,6 +68,7 @@ class Level:
     # confined to; None: they are not.
     confined: float | None = None
     trade: Level | None = None  # fewer devices, at more of something else than a coarser level
+    in_turn: int | None = None  # devices if prompts were not taken the shortest first
 
     def seen(self, phase: PhaseProblem) -> PhaseProblem:
         """``phase`` as the plan sees it: with the KV cache of what it has in flight, in runs of

@@ -42,6 +42,7 @@ class Passes(NamedTuple):
     passes: Any  # 1, or tokens that are decoded
     decodes: bool
     aligned: bool  # a request's replica has the same number at every station
+    key: Any = np.zeros(0)  # [N] who has less goes first; empty: as they come
 
 
 class Run(NamedTuple):

@@ -3,11 +3,12 @@
 A station is an operator, a run of layers, a pipeline stage or a whole replica, with replicas on
 devices. A request makes one pass (a prompt) or one per token (a sequence that decodes); a pass
 visits every station once, after those before it in the graph, for the work of all layers that the
-station runs. A replica that is free takes what waits for it, first come first served, up to its
-batch; how long that takes is the curve of the station at the tokens, pairs and KV cache of just
-these requests. Stations that keep KV cache are sticky: a request stays on the replica it was given
-when it was admitted, the one with fewest requests. Sequences are admitted first come first served
-while every sticky station has a place and room for the whole of their KV cache.
+station runs. A replica that is free takes what waits for it, first come first served or the
+shortest prompts first, up to its batch; how long that takes is the curve of the station at the
+tokens, pairs and KV cache of just these requests. Stations that keep KV cache are sticky: a request
+stays on the replica it was given when it was admitted, the one with fewest requests. Sequences are
+admitted first come first served while every sticky station has a place and room for the whole of
+their KV cache.
 
 What runs on a device at an instant shares it: all of it takes max(1, sum of shares of arithmetic,
 sum of shares of bandwidth) times as long, or by measured slowdowns of pairs. A batch that goes on
@@ -88,16 +89,25 @@ def _queue_of(g: Graph, run: Run, v: int, r: int) -> int:
 
 
 @inlined_kernel
-def _wait(g: Graph, run: Run, v: int, r: int) -> None:
+def _wait(g: Graph, p: Passes, run: Run, v: int, r: int) -> None:
     q = _queue_of(g, run, v, r)
-    run.after[v, r] = -1
+    before, behind = -1, -1
     if run.waiting[q] == 0:
-        run.head[q] = r
         run.kicked[run.kicks[0]] = q
         run.kicks[0] += 1
+    elif p.key.size == 0 or p.key[run.tail[q]] <= p.key[r]:
+        before = run.tail[q]
     else:
-        run.after[v, run.tail[q]] = r
-    run.tail[q] = r
+        behind = run.head[q]
+        while p.key[behind] <= p.key[r]:
+            before, behind = behind, run.after[v, behind]
+    if before < 0:
+        run.head[q] = r
+    else:
+        run.after[v, before] = r
+    if behind < 0:
+        run.tail[q] = r
+    run.after[v, r] = behind
     run.waiting[q] += 1
 
 
@@ -156,13 +166,13 @@ def _look(g: Graph, p: Passes, run: Run, t: float) -> None:
 
 
 @inlined_kernel
-def _pass(g: Graph, run: Run, r: int) -> None:
+def _pass(g: Graph, p: Passes, run: Run, r: int) -> None:
     """A pass of request ``r`` begins."""
     run.left[r] = g.batch.size
     for v in range(g.batch.size):
         run.need[r, v] = g.before[v]
         if g.before[v] == 0:
-            _wait(g, run, v, r)
+            _wait(g, p, run, v, r)
 
 
 @inlined_kernel
@@ -206,7 +216,7 @@ def _leave(g: Graph, p: Passes, run: Run, r: int, t: float) -> None:
 
 
 @inlined_kernel
-def _deliver(g: Graph, run: Run, v: int, first: int) -> None:
+def _deliver(g: Graph, p: Passes, run: Run, v: int, first: int) -> None:
     """A batch of station ``v`` has come to where it goes on."""
     r = first
     while r >= 0:
@@ -215,7 +225,7 @@ def _deliver(g: Graph, run: Run, v: int, first: int) -> None:
             w = g.children[i]
             run.need[r, w] -= 1
             if run.need[r, w] == 0:
-                _wait(g, run, w, r)
+                _wait(g, p, run, w, r)
         r = following
 
 
@@ -324,7 +334,7 @@ def _replayed(g: Graph, p: Passes, run: Run) -> None:
         else:
             coming += 1
         if first >= 0:
-            _deliver(g, run, v, first)
+            _deliver(g, p, run, v, first)
         # Those that go on with another pass come before those that are let in.
         again = 0
         while True:
@@ -336,7 +346,7 @@ def _replayed(g: Graph, p: Passes, run: Run) -> None:
                 lining += 1
             else:
                 break
-            _pass(g, run, r)
+            _pass(g, p, run, r)
         run.count[3] = 0
         _look(g, p, run, t)
 

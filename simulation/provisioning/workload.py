@@ -29,6 +29,7 @@ Timing = Callable[[Operator, Iteration], FloatArray]
 EVERY = slice(None)
 NEXT_TO_NOTHING_S = 1e-9
 Phase = Literal["prefill", "decode", "chunked"]  # chunked: iterations that do both
+Order = Literal["fcfs", "shortest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class PhaseLoad:
     images: float = 1.0  # that these come in; patches attend to those of their image
     ttft_s: float = 0.0  # of iterations that do both: how long prompts are in flight, at most
     start_s: float = 0.0  # of a prompt's TTFT before its first iteration, which takes up no room
+    order: Order = "fcfs"  # of the prompts that wait for a replica
 
     @property
     def within_s(self) -> float:

@@ -66,7 +66,8 @@ def replays(answer: dict[str, Any], pool: dict[str, Any]) -> list[str]:
     """What each level promised on average, and what requests got in its replay."""
     came = [
         f"{level} {one['latency_ms']:,.0f} ms promised, {one['replayed']['mean_ms']:,.0f} came "
-        f"(p95 {one['replayed']['p95_ms']:,.0f}, {one['replayed']['attainment']:.1%} within it)"
+        f"(p95 {one['replayed']['p95_ms']:,.0f}, p99 {one['replayed']['p99_ms']:,.0f}, "
+        f"{one['replayed']['attainment']:.1%} within it)"
         for level, one in pool["levels"].items()
         if level in answer["levels"] and "replayed" in one
     ]

@@ -43,6 +43,7 @@ from planner.studies.provisioning.problems import (
     FREE,
     PARALLEL,
     BatchWait,
+    Orders,
     Rules,
     Source,
     measured_on,
@@ -112,6 +113,12 @@ class Options(RunOptions):
         description="Left out: free, as in the source. counted: the time that batches take to "
         "fill is part of the latency, and the largest batch is chosen with the plan.",
     )
+    order: Orders = Field(
+        "fcfs",
+        title="Order of prompts",
+        description="Left out: fcfs, prompts wait in the order they come. shortest: short ones go "
+        "first; best: whichever needs fewer GPUs, chosen with the plans of each pool by replay.",
+    )
     images: float = Field(
         0.0,
         title="Images per request",
@@ -143,7 +150,7 @@ class Options(RunOptions):
         "1,8,64",
         title="Batches of the block",
         max_length=60,
-        description=f"Of {', '.join(map(str, BATCHES))}, with commas; left out: 1,8,64.",
+        description=f"Whole numbers of 1 to {BATCHES[-1]}, with commas; left out: 1,8,64.",
     )
     block_gpus: str = Field(
         "1,2",
@@ -162,12 +169,11 @@ class Options(RunOptions):
     @field_validator("block_batches", "block_gpus", "block_shares")
     @classmethod
     def _numbers(cls, value: str, info: ValidationInfo) -> str:
-        able = {"block_batches": BATCHES, "block_gpus": PARALLEL}.get(
-            str(info.field_name), range(1, 101)
-        )
+        most = {"block_batches": BATCHES[-1]}.get(str(info.field_name), 100)
+        able = PARALLEL if info.field_name == "block_gpus" else range(1, most + 1)
         parts = [part.strip() for part in value.split(",")]
         if not all(part.isdecimal() and int(part) in able for part in parts):
-            some = "1 to 100" if isinstance(able, range) else ", ".join(map(str, able))
+            some = f"1 to {most}" if isinstance(able, range) else ", ".join(map(str, able))
             raise ValueError(f"give whole numbers of {some}, with commas")
         return ",".join(map(str, sorted({int(part) for part in parts})))
 
@@ -188,7 +194,7 @@ class Options(RunOptions):
     def rules(self) -> Rules:
         return Rules(
             self.levels, self.method, self.batch_wait, shared=not self.single_stream,
-            epsilon=self.epsilon,
+            epsilon=self.epsilon, order=self.order,
         )  # fmt: skip
 
 
@@ -337,6 +343,7 @@ def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Ite
         "not by a percentile: with the wait for batches plans are not replayed."
     )
     yield from figures.short(case for case in cases if case.chosen)
+    yield from figures.ordered(case for case in cases if case.chosen)
     yield (
         "In the levels prefill and decode stand on devices of their own; what they need together "
         "is beside them."

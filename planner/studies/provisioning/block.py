@@ -33,6 +33,11 @@ class Asked:
     operators: tuple[str, ...]
     choices: Choices
 
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """With that of one, by which the block's part of a pass is told."""
+        return tuple(sorted({1, *self.choices.batches}))
+
 
 @dataclass(frozen=True, slots=True)
 class BlockChoice:

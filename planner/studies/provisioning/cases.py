@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from planner.errors import ScenarioError
 from planner.scenario.build import Hardware
@@ -136,13 +137,14 @@ def solved(
                 bare = problem_of(service, variant.weights, measured=known)
                 known = replace(known, times=times_of(bare, variant.profiles))
             problem, levels = solve(service, variant.weights, rules, known, judge)
+            own = partial(problem_of, problem.service, variant.weights, measured=known)
             cases.append(
                 Case(
                     model=model.name,
                     region=hardware.regions[variant.r].name,
                     gpu=gpu.name,
                     phase=phase,
-                    service=service,
+                    service=problem.service,
                     limit=limit,
                     weights=variant.weights,
                     problem=problem,
@@ -156,7 +158,7 @@ def solved(
                     else (),
                     block=None
                     if block is None
-                    else block_figures(problem, block, judge, rules.epsilon),
+                    else block_figures(own(batches=block.batches), block, judge, rules.epsilon),
                 )
             )
     checked(block, [case.problem for case in cases])

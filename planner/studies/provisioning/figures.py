@@ -62,6 +62,7 @@ class Came:
     mean_ms: float
     p50_ms: float
     p95_ms: float
+    p99_ms: float
     requests: int
 
 
@@ -161,8 +162,9 @@ def _came(level: Level) -> Came | None:
     if came is None:
         return None
     return Came(
-        came.attainment, came.mean_s * 1e3, came.p50_s * 1e3, came.p95_s * 1e3, came.requests
-    )
+        came.attainment, came.mean_s * 1e3, came.p50_s * 1e3, came.p95_s * 1e3, came.p99_s * 1e3,
+        came.requests,
+    )  # fmt: skip
 
 
 def _trade(level: Level) -> Trade | None:
@@ -212,6 +214,12 @@ POOLS = Columns(
             MS,
             "of TTFT before a prompt's first iteration, part of latency and limit",
             lambda case: 1e3 * case.service.start_s,
+        ),
+        Column(
+            "order",
+            TEXT,
+            "of prompts that wait: fcfs as they come, shortest short ones first",
+            attrgetter("service.order"),
         ),
         Column("images", NUMBER, "of a request, for an encoder", _images),
         Column("image_tokens", COUNT, "that the encoder reads of one", _image_tokens),
@@ -308,6 +316,22 @@ def in_shares(cases: Sequence[Case]) -> Iterator[str]:
             f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu}: operators "
             "are confined to shares of the multiprocessors (equation 6, MPS), which a replay finds "
             "better than sharing all of them."
+        )
+
+
+def ordered(cases: Iterable[Case]) -> Iterator[str]:
+    """Where short prompts go first: what that saves, and what long ones get."""
+    for case in cases:
+        came = case.least.replayed if case.levels else None
+        if case.service.order == "fcfs" or came is None:
+            continue
+        needs = so_many_gpus(case.least.devices)
+        if case.least.in_turn is not None:
+            needs += f" instead of {case.least.in_turn} as prompts come"
+        yield (
+            f"Prefill of {case.model} in {case.region} on {case.gpu} takes short prompts first, "
+            f"which an engine has to be told (as a priority): {needs}. Long ones wait for them: "
+            f"p99 is {came.p99_s * 1e3:,.0f} ms, of a limit of {case.service.slo_s * 1e3:,.0f}."
         )
 
 

@@ -29,7 +29,7 @@ from simulation.provisioning.levels import LEVELS, at_level, model_level
 from simulation.provisioning.replay import Replay, Requests, replayable, requests_of
 from simulation.provisioning.sharing import filled
 from simulation.provisioning.timing import OperatorTiming
-from simulation.provisioning.workload import PhaseLoad, PhaseProblem, phase_problem
+from simulation.provisioning.workload import Order, PhaseLoad, PhaseProblem, phase_problem
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PARALLEL = (1, 2, 4, 8)
@@ -38,6 +38,7 @@ DRAWS = 1_000_003  # between the seeds of two draws of requests
 PLENTY = 1.5  # times the replicas that it keeps busy on one GPU each
 FREE, COUNTED = "free", "counted"  # the time that batches take to fill
 BatchWait = Literal["free", "counted"]
+Orders = Literal["fcfs", "shortest", "best"]
 AUTO, MODELLED = "auto", "modelled"
 Source = Literal["auto", "modelled"]
 SOURCES: tuple[Source, ...] = get_args(Source)
@@ -128,7 +129,8 @@ class Rules:
     """How levels are worked out.
 
     ``batch_wait`` counted: the largest batch is chosen together with each plan, for the time that
-    batches take to fill (``sharing.filled``). ``shared`` False: a GPU runs one stream.
+    batches take to fill (``sharing.filled``). ``shared`` False: a GPU runs one stream. ``order``:
+    that prompts are taken in, best: the one that needs fewer devices in the replay.
     """
 
     levels: tuple[str, ...]
@@ -137,6 +139,7 @@ class Rules:
     shared: bool = True
     proofs: bool = True
     epsilon: float = 0.0  # share of the limit within which Algorithm 1 stops
+    order: Orders = "fcfs"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,10 +164,9 @@ def solve(
     room = MEMORY_SHARE * service.gpu.memory_bytes
     phase = with_plenty(problem_of(service, weights, measured=measured))
     if rules.batch_wait == FREE:
-        judged_by = None
         if judge is not None and replayable(phase):
-            judged_by = Replay(phase, draws_of(phase, judge), room), judge.attainment
-        levels = _chain(phase, room, rules, judged_by)
+            return _judged(phase, room, rules, judge)
+        levels = _chain(phase, room, rules)
     else:
         levels = {}
         for name in dict.fromkeys((*rules.levels, "model")):
@@ -175,6 +177,39 @@ def solve(
                 method = f"{level.method}, batches of at most {batch}"
                 levels[name] = replace(level, method=method)
     return phase, {name: levels[name] for name in LEVELS if name in levels}
+
+
+def _judged(
+    phase: PhaseProblem, room: float, rules: Rules, judge: Judge
+) -> tuple[PhaseProblem, dict[str, Level]]:
+    """The levels in the order of prompts that needs fewest devices; as they come where another
+    saves nothing, or nothing waits because sequences decode side by side."""
+    draws = draws_of(phase, judge)
+    orders: tuple[Order, ...] = ("fcfs", "shortest") if rules.order == "best" else (rules.order,)
+    found: dict[Order, tuple[PhaseProblem, dict[str, Level]]] = {}
+    for order in orders if phase.queues else ("fcfs",):
+        ordered = replace(phase, service=replace(phase.service, order=order))
+        replay = Replay(ordered, draws, room)
+        levels = _chain(ordered, room, rules, (replay, judge.attainment))
+        found[order] = ordered, {name: levels[name] for name in LEVELS if name in levels}
+
+    def needs(order: Order) -> float:
+        """Devices of the level that needs fewest of those that requests confirm."""
+        kept = [
+            level.devices for level in found[order][1].values()
+            if level.replayed is not None and level.replayed.attainment >= judge.attainment
+        ]  # fmt: skip
+        return min(kept, default=np.inf)
+
+    best = min(found, key=needs)
+    chosen, levels = found[best]
+    if best != "fcfs" and "fcfs" in found:
+        came = found["fcfs"][1]
+        levels = {
+            name: replace(level, in_turn=came[name].devices if name in came else None)
+            for name, level in levels.items()
+        }
+    return chosen, levels
 
 
 def draws_of(phase: PhaseProblem, judge: Judge) -> list[Requests]:
@@ -226,6 +261,7 @@ def problem_of(
     *,
     max_replicas: int = REPLICAS[0],
     measured: Measurements = NO_MEASUREMENTS,
+    batches: Sequence[int] = BATCHES,
 ) -> PhaseProblem:
     """The arrays of a service, with the catalogue's efficiency factors and power by load."""
     gpu = service.gpu
@@ -234,7 +270,7 @@ def problem_of(
         return phase_problem(
             service,
             timing_of(gpu, measured),
-            batches=BATCHES,
+            batches=batches,
             parallel=spread,
             weights=weights,
             max_replicas=max_replicas,

@@ -98,11 +98,12 @@ def stations(edges, seconds, replicas, device, compute, *, batch=1, sticky=False
     )
 
 
-def ends(graph, arrival, devices, passes=1):
+def ends(graph, arrival, devices, passes=1, key=()):
     arrival = np.asarray(arrival, float)
     finish = np.empty(arrival.size)
     ones = np.ones(arrival.size, np.int64)
-    visits = replay(graph, Passes(arrival, ones, passes * ones, False, False), devices, finish)
+    given = Passes(arrival, ones, passes * ones, False, False, np.asarray(key, float))
+    visits = replay(graph, given, devices, finish)
     assert visits == arrival.size * passes * (graph.batch.size)
     return finish
 
@@ -121,6 +122,31 @@ def test_what_shares_a_device_is_slower_by_hand():
     # Those that come while the first is at work are a batch.
     pair = stations(((0, 1),), [1.0, 2.0], [1, 1], [0, 1], [1.0, 1.0], batch=2)
     assert ends(pair, [0.0, 0.1, 0.2], 2) == pytest.approx([3.0, 5.0, 5.0])
+
+
+def test_the_shortest_go_first_by_hand():
+    """One replica, a second each: who waits goes by length, of the same length as they came."""
+    line = stations((), [1.0], [1], [0], [1.0])
+    assert ends(line, [0.0, 0.1, 0.2, 0.3, 0.4], 1, key=[9, 4, 2, 4, 7]) == pytest.approx(
+        [1.0, 3.0, 2.0, 4.0, 5.0]
+    )
+    pair = stations((), [1.0], [1], [0], [1.0], batch=2)
+    assert ends(pair, [0.0, 0.1, 0.2, 0.3], 1, key=[9, 4, 2, 3]) == pytest.approx([1, 3, 2, 2])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_the_order_as_many_are_done_by_then(seed: int) -> None:
+    """Where each takes as long the order says who, not when: the same ends, of others; and of two
+    that wait together the one with less is never behind."""
+    rng = np.random.default_rng(seed)
+    arrival, key = np.cumsum(rng.exponential(0.25, 300)), rng.permutation(300)
+    servers = stations((), [0.9], [4], [0, 1, 2, 3], [1.0])
+    in_turn, shortest = ends(servers, arrival, 4), ends(servers, arrival, 4, key=key)
+    assert np.sort(shortest) == pytest.approx(np.sort(in_turn))
+    begin = shortest - 0.9
+    for i in range(300):
+        behind = (arrival < begin[i] - 1e-9) & (key < key[i]) & (begin > begin[i] + 1e-9)
+        assert not behind.any()
 
 
 def test_a_lone_station_waits_as_in_m_d_1():
