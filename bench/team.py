@@ -1,16 +1,34 @@
-"""What a team that plans together has beside scenarios and runs: a proposal that was talked about,
-a live source, a schedule, a sweep. Needs Django set up."""
+"""What a team that plans together has beside scenarios and runs: proposals that were talked about,
+plans in force and what came of them, a live source, a schedule with its history, a sweep, an audit
+log and notifications. Needs Django set up."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
 import numpy as np
+from django.db.models import Model
 from django.urls import reverse
 from django.utils import timezone
 
+from planner.exports.options import ExportOptions
 from planner.ingest.live.sent import of_rows
-from planner.models import Run, Scenario, User
+from planner.models import (
+    Channel,
+    Delivery,
+    Firing,
+    Outcome,
+    PlanInForce,
+    Run,
+    Scenario,
+    Schedule,
+    User,
+)
+from planner.services.audit import record
+from planner.services.in_force import put_in_force
+from planner.services.outcomes import outcomes_tick
 from planner.services.proposals import comment, propose
 from planner.services.schedules import schedule_create
 from planner.services.sources import samples_take, source_create
@@ -18,6 +36,9 @@ from planner.services.sweeps import Axis, sweep_create
 
 BIN_MIN, DAYS = 15, 28  # of the source's samples
 COMMENTS = 20
+WEEKS = 150  # of firings, plans in force and outcomes
+RECORDS = 2_000  # of the audit log
+Row = TypeVar("Row", bound=Model)
 
 
 def team_made(
@@ -28,6 +49,12 @@ def team_made(
     proposal = propose(by=user, title="Before the holidays", run=run, message="As every week.")
     for number in range(COMMENTS):
         comment(proposal=proposal, by=user, text=f"Note {number}: what of the second region?")
+    first = put_in_force(
+        run=run, options=ExportOptions(repeat="once"), user=user, now=now - timedelta(days=7)
+    )
+    judged = outcomes_tick(now=now)
+    for number in range(RECORDS):
+        record("run.asked", str(number), by=user, kind="compare")
     source = source_create(
         owner=user, name="chat-live", kind="samples", settings={}, bin_s=60 * BIN_MIN
     )
@@ -35,6 +62,7 @@ def team_made(
     schedule = schedule_create(
         owner=user, name="Mondays", scenario=scenario, cron="0 6 * * 1", now=now
     )
+    _years(now, schedule, first, judged[0])
     axes = (Axis("tiers[chat].ttft_ms", (500, 1000, 2000)), Axis("forecast.quantile", (0.8, 0.9)))
     sweep = sweep_create(owner=user, document=document, axes=axes, enqueue=False)
     sweep.runs.update(state=Run.State.COMPLETED, result=plan.result, store=plan.store)
@@ -43,11 +71,43 @@ def team_made(
         f"{reverse('web:proposal-new')}?run={run.pk}",
         reverse("web:source", args=[source.name]),
         reverse("web:schedule", args=[schedule.pk]),
+        reverse("web:schedule-edit", args=[schedule.pk]),
+        reverse("web:outcome", args=[judged[0].pk]),
+        reverse("web:plan-in-force", args=[first.pk]),
+        f"{reverse('web:plans-in-force')}?from={first.pk}&to={first.pk + 1}",
+        f"{reverse('web:proposals')}?show=all",
+        f"{reverse('web:audit')}?verify=1",
         reverse("web:sweep", args=[sweep.pk]),
         reverse("web:scenario-versions", args=[scenario.pk]),
+        f"{reverse('web:scenario-versions', args=[scenario.pk])}?part=policies",
         reverse("web:run-export", args=[run.pk]),
         f"{reverse('web:runs-compare')}?run={run.pk}&run={plan.pk}",
     )
+
+
+def _years(now: datetime, schedule: Schedule, plan: PlanInForce, outcome: Outcome) -> None:
+    """The same week after week, as those have it who plan each Monday."""
+    weeks = [now - timedelta(days=7 * n) for n in range(2, WEEKS)]
+    plans = _like(plan, ({"since": week, "until": week + timedelta(days=7)} for week in weeks))
+    _like(outcome, ({"plan_id": one.pk, "begins": one.since} for one in plans))
+    Firing.objects.bulk_create(
+        Firing(
+            schedule=schedule, due_at=week, as_of=week, fired_at=week, settled_at=week,
+            state=Firing.State.REVIEW, run_id=plan.run_id, words="16.2% of replica-hours differ.",
+        )
+        for week in weeks
+    )  # fmt: skip
+    channel = Channel.objects.create(kind="webhook", address="https://chat.example/x", salt="x")
+    Delivery.objects.bulk_create(
+        Delivery(channel=channel, event="digest", text="A week.", due_at=week) for week in weeks
+    )
+
+
+def _like(row: Row, changes: Iterable[dict[str, Any]]) -> list[Row]:
+    fields = [field.attname for field in row._meta.concrete_fields if not field.primary_key]
+    same = {name: getattr(row, name) for name in fields}
+    kind = type(row)
+    return list(kind._default_manager.bulk_create(kind(**same | one) for one in changes))
 
 
 def _samples(now: datetime) -> list[dict[str, object]]:

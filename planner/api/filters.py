@@ -15,7 +15,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from planner.ingest import FORMATS
-from planner.models import Proposal, Run, Scenario, Trace
+from planner.models import PlanInForce, Proposal, Run, Scenario, Trace
+from planner.selectors.in_force import plans_kept
 from planner.selectors.lookup import id_of
 
 
@@ -157,6 +158,19 @@ class ProposalFilter(filters.FilterSet):  # type: ignore[misc]
     class Meta:
         model = Proposal
         fields = ["state", "scenario", "author", "run"]
+
+
+class KeptPlanFilter(filters.FilterSet):  # type: ignore[misc]
+    scenario = filters.CharFilter(
+        method="by_scenario", max_length=120, label="Its name, as it is now or was then"
+    )
+
+    def by_scenario(self, rows: QuerySet[PlanInForce], _: str, value: str) -> Any:
+        return plans_kept(value)
+
+    class Meta:
+        model = PlanInForce
+        fields = ["scenario"]
 
 
 class TraceFilter(filters.FilterSet):  # type: ignore[misc]

@@ -197,6 +197,23 @@ urlpatterns = [
     path("sweeps/<int:number>/cancel/", sweeps.SweepCancelView.as_view(), name="sweep-cancel"),
     path("deployment-names/", deployments.DeploymentNamesView.as_view(), name="deployment-names"),
     path("plan-in-force/", in_force.InForceView.as_view(), name="in-force"),
+    path("plans-in-force/", in_force.KeptPlanListView.as_view(), name="kept-plans"),
+    path(
+        "plans-in-force/difference/",
+        in_force.PlansBetweenView.as_view(),
+        name="kept-plans-between",
+    ),
+    path("plans-in-force/<int:number>/", in_force.KeptPlanView.as_view(), name="kept-plan"),
+    path(
+        "plans-in-force/<int:number>/restore/",
+        in_force.PlanRestoreView.as_view(),
+        name="kept-plan-restore",
+    ),
+    path(
+        "plans-in-force/<int:number>/branch/",
+        in_force.PlanBranchView.as_view(),
+        name="kept-plan-branch",
+    ),
     path("runs/", runs.RunListView.as_view(), name="runs"),
     path("runs/compare/", beside.RunsBesideView.as_view(), name="runs-beside"),
     path("runs/<int:run_id>/", runs.RunView.as_view(), name="run"),

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Literal
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -54,6 +55,16 @@ def folded(steps: Sequence[Step], repeat: Repeat) -> IntArray:
         where = np.arange(begins, ends) % cycle
         counts[where] = np.maximum(counts[where], step.replicas)
     return counts
+
+
+def in_utc(steps: Sequence[Step], zone: str) -> tuple[Step, ...]:
+    """Steps on the clock of ``zone`` on that of UTC."""
+    here = ZoneInfo(zone)
+
+    def utc(wall: datetime) -> datetime:
+        return wall.replace(tzinfo=here).astimezone(UTC).replace(tzinfo=None)
+
+    return tuple(Step(utc(one.begins), utc(one.ends), one.replicas) for one in steps)
 
 
 def minute_of(moment: datetime) -> int:

@@ -29,9 +29,16 @@ class PlanInForce(InWorkspace):
     )  # None: somebody at the command line
     since = models.DateTimeField()
     until = models.DateTimeField(null=True)
+    message = models.CharField(max_length=500, blank=True)  # why, where no proposal says it
+    # The earlier plan that was put in force again.
+    origin = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="+")
 
     class Meta:
         ordering = ["-since", "-pk"]
 
     def __str__(self) -> str:
         return f"Run {self.number}, {self.label or self.policy}"
+
+    @property
+    def why(self) -> str:
+        return self.message or (self.proposal.title if self.proposal else "")

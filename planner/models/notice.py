@@ -13,7 +13,7 @@ class Event(models.TextChoices):
     REVIEW = "review.requested", "A review is asked of me, or of anybody"
     MENTION = "mention", "I am mentioned"
     DECIDED = "proposal.decided", "A proposal is approved, rejected or to be changed"
-    IN_FORCE = "plan.in-force", "Another plan is in force"
+    IN_FORCE = "plan.in-force", "Another plan is in force, or none any more"
     FAILED = "schedule.failed", "A scheduled plan failed or was missed"
     SOURCE = "source.problem", "A live source has a problem"
     DRIFT = "plan.drift", "What comes drifts from what was planned"

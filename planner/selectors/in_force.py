@@ -1,9 +1,10 @@
-"""Plans in force: of each scenario one at most."""
+"""Plans in force: of each scenario one at most; and those that were."""
 
 from __future__ import annotations
 
 from django.db.models import Q, QuerySet
 
+from planner.errors import NotFound
 from planner.models import PlanInForce, Run
 
 
@@ -17,6 +18,20 @@ def plan_in_force(scenario: str) -> PlanInForce | None:
     plans = plans_in_force()
     now, then = Q(run__scenario__name=scenario), Q(scenario=scenario)
     return plans.filter(now).first() or plans.filter(then).first()
+
+
+def plans_kept(scenario: str = "") -> QuerySet[PlanInForce]:
+    """All that are or were in force, the newest first; of the scenario of that name, as it is
+    called now or was then."""
+    rows = PlanInForce.objects.select_related("by", "run", "proposal", "origin")
+    return rows.filter(Q(run__scenario__name=scenario) | Q(scenario=scenario)) if scenario else rows
+
+
+def plan_kept_get(number: int) -> PlanInForce:
+    found = plans_kept().filter(pk=number).first()
+    if found is None:
+        raise NotFound(f"There is no plan {number} that is or was in force.")
+    return found
 
 
 def in_force_of(run: Run) -> PlanInForce | None:

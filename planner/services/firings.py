@@ -10,16 +10,15 @@ once do nothing twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
 
 from django.db import IntegrityError, transaction
 
 from planner.errors import EXPECTED, NotAllowed, NotFound, NotReady
+from planner.exports.in_force import steps_of
 from planner.exports.options import ExportOptions
-from planner.exports.patterns import Step
+from planner.exports.patterns import in_utc
 from planner.exports.plans import Plan, tiers_missed
 from planner.models import Firing, PlanInForce, Proposal, Run, Schedule, User
 from planner.models.notice import Event
@@ -285,7 +284,7 @@ def difference_of(plan: Plan, in_force: PlanInForce | None) -> Difference | None
     new = [
         PoolPlan(
             (pool.name, pool.region),
-            _in_utc(pool.steps, plan.zone),
+            in_utc(pool.steps, plan.zone),
             prices.get((pool.region, pool.model, pool.gpu, pool.role)),
         )
         for pool in plan.pools
@@ -293,7 +292,7 @@ def difference_of(plan: Plan, in_force: PlanInForce | None) -> Difference | None
     old = [
         PoolPlan(
             (pool["name"], pool["region"]),
-            _in_utc([_step(one) for one in pool["steps"]], in_force.zone),
+            in_utc(steps_of(pool), in_force.zone),
             prices.get((pool["region"], pool["model"], pool["gpu"], pool["role"])),
         )
         for pool in in_force.pools
@@ -314,20 +313,3 @@ def _prices(run: Run | None) -> Price:
         for row in run_table(run, "plan").to_dicts()
         if row["target"]
     }
-
-
-def _step(one: Sequence[str | int]) -> Step:
-    begins, ends, replicas = one
-    return Step(
-        datetime.fromisoformat(str(begins)), datetime.fromisoformat(str(ends)), int(replicas)
-    )
-
-
-def _in_utc(steps: Sequence[Step], zone: str) -> tuple[Step, ...]:
-    """Steps on the clock of ``zone`` on that of UTC."""
-    here = ZoneInfo(zone)
-
-    def utc(wall: datetime) -> datetime:
-        return wall.replace(tzinfo=here).astimezone(UTC).replace(tzinfo=None)
-
-    return tuple(Step(utc(one.begins), utc(one.ends), one.replicas) for one in steps)

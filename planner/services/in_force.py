@@ -1,5 +1,5 @@
-"""Which plans clusters follow: put in force, withdrawn. Of each scenario one, and no deployment is
-asked for by two."""
+"""Which plans clusters follow: put in force, restored, withdrawn. Of each scenario one, and no
+deployment is asked for by two."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from datetime import datetime
 
 from django.db import transaction
 
-from planner.errors import NotAllowed, NotReady
+from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.exports.options import ExportOptions
 from planner.exports.plans import Plan, plan_of
-from planner.models import PlanInForce, Proposal, Run, User
-from planner.selectors.in_force import in_force_of, plans_in_force
+from planner.models import Event, PlanInForce, Proposal, Run, User
+from planner.selectors.in_force import in_force_of, plan_in_force, plans_in_force
 from planner.selectors.review import review_rules
 from planner.services.access import check_may_approve
 from planner.services.audit import record
+from planner.services.notices import notify
+
+MESSAGE = 500  # characters of why
 
 
 def put_in_force(
@@ -25,20 +28,17 @@ def put_in_force(
     now: datetime,
     proposal: Proposal | None = None,
     rule: str = "",
+    message: str = "",
 ) -> PlanInForce:
     """From now on; ends what it replaces (``replaced_by``), and nothing else. Raises NotReady for a
     policy that has no timetable, and where another scenario's plan has some of its deployments.
-    ``proposal``: one that was approved, by whom its own service has checked."""
+    ``proposal``: one that was approved, by whom its own service has checked and who tells of it.
+    ``message``: why, where there is none."""
     if proposal is None:
-        check_may_approve(user)
-        if review_rules().required:
-            raise NotAllowed(
-                "Here a plan takes effect by a proposal alone; propose it and have it approved."
-            )
+        _check_directly(user)
     plan = timetable_of(run, options, now)
     with transaction.atomic():
-        ended = [one.pk for one in replaced_by(plan, run)]
-        PlanInForce.objects.filter(pk__in=ended).update(until=now)
+        _end(replaced_by(plan, run), now)
         placed = PlanInForce.objects.create(
             run=run,
             proposal=proposal,
@@ -53,12 +53,44 @@ def put_in_force(
             pools=_frozen(plan),
             by=user,
             since=now,
+            message=_message(message),
         )
         record(
             "plan.in-force", run, by=user, rule=rule,
             proposal=proposal.pk if proposal else None, policy=plan.policy, repeat=plan.repeat,
         )  # fmt: skip
+        if proposal is None:
+            _tell(placed, "put in force")
     return placed
+
+
+@transaction.atomic
+def plan_restore(
+    *, plan: PlanInForce, user: User | None, now: datetime, message: str = ""
+) -> PlanInForce:
+    """An earlier plan in force again, as it was frozen then; what it replaces ends. Raises NotReady
+    where it is in force, or its dates are over."""
+    _check_directly(user)
+    if plan.until is None:
+        raise NotReady(f"Plan {plan.pk} is in force.")
+    if plan.repeat == "once" and plan.ends <= now:
+        raise NotReady(
+            f"The dates of plan {plan.pk} are over since {plan.ends:%Y-%m-%d %H:%M} UTC; put run "
+            f"{plan.number} in force every day or week, or propose it so."
+        )
+    own = in_force_of(plan.run) if plan.run else plan_in_force(plan.scenario)
+    _end(_replaced(own, {(pool["name"], pool["region"]) for pool in plan.pools}), now)
+    again = PlanInForce.objects.get(pk=plan.pk)
+    again.pk, again._state.adding = None, True
+    again.since, again.until, again.by = now, None, user
+    again.origin, again.message = plan, _message(message) or f"Plan {plan.pk} restored"
+    again.save()
+    record(
+        "plan.in-force", again.run or str(again.number), by=user, proposal=again.proposal_id,
+        policy=again.policy, repeat=again.repeat, restored=plan.pk,
+    )  # fmt: skip
+    _tell(again, "put in force again")
+    return again
 
 
 def timetable_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
@@ -77,8 +109,11 @@ def replaced_by(plan: Plan, run: Run) -> list[PlanInForce]:
     others all of whose deployments it has too (of what it was branched from). Raises NotReady where
     another scenario's plan has some of its deployments and others beside them: two plans for one
     deployment would contradict each other, and what only the other has would be left alone."""
-    own = in_force_of(run)
-    mine = {(pool.name, pool.region) for pool in plan.pools}
+    return _replaced(in_force_of(run), {(pool.name, pool.region) for pool in plan.pools})
+
+
+def _replaced(own: PlanInForce | None, mine: set[tuple[str, str]]) -> list[PlanInForce]:
+    """By a plan of ``mine`` deployments, each with its region."""
     found = [own] if own else []
     for other in plans_in_force():
         theirs = {(pool["name"], pool["region"]) for pool in other.pools}
@@ -104,10 +139,35 @@ def withdraw(*, user: User | None, now: datetime, plan: PlanInForce | None = Non
     if len(found) > 1:
         names = ", ".join(sorted(one.scenario for one in found))
         raise NotReady(f"{len(found)} plans are in force; say of which scenario: {names}.")
+    _end(found, now)
     for one in found:
-        PlanInForce.objects.filter(pk=one.pk).update(until=now)
         record("plan.ended", str(one.number), by=user, scenario=one.scenario)
+        _tell(one, "no longer in force, and none in its place")
     return bool(found)
+
+
+def _check_directly(user: User | None) -> None:
+    check_may_approve(user)
+    if review_rules().required:
+        raise NotAllowed(
+            "Here a plan takes effect by a proposal alone; propose it and have it approved."
+        )
+
+
+def _end(plans: list[PlanInForce], now: datetime) -> None:
+    PlanInForce.objects.filter(pk__in=[one.pk for one in plans]).update(until=now)
+
+
+def _tell(plan: PlanInForce, what: str) -> None:
+    words = f"Run {plan.number} of {plan.scenario} is {what}."
+    notify(plan.workspace, Event.IN_FORCE, words, f"/plans-in-force/{plan.pk}/")
+
+
+def _message(text: str) -> str:
+    text = text.strip().replace("\0", "")
+    if len(text) > MESSAGE:
+        raise PlannerError(f"message: at most {MESSAGE} characters, not {len(text):,}.")
+    return text
 
 
 def _frozen(plan: Plan) -> list[dict[str, object]]:

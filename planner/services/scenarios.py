@@ -7,7 +7,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from planner.errors import NotFound, NotReady, Outdated, PlannerError, ScenarioError
-from planner.models import Run, Scenario, ScenarioVersion, User
+from planner.models import PlanInForce, Run, Scenario, ScenarioVersion, User
 from planner.scenario import document as text
 from planner.scenario.sections import with_section
 from planner.services import runs
@@ -115,6 +115,22 @@ def scenario_branch(
         document=text.edit(version.document, {"name": wanted}),
         message=message or f"Branched from {version.name}, version {version.number}",
         origin=version,
+    )
+
+
+def plan_branch(*, plan: PlanInForce, user: User, name: str = "", message: str = "") -> Scenario:
+    """A scenario of its own that begins as what a plan was computed from."""
+    run = plan.run
+    if run is None:
+        raise NotFound(f"Run {plan.number} was removed, and with it what plan {plan.pk} stood on.")
+    versions = ScenarioVersion.objects.filter(scenario=run.scenario_id, document=run.document)
+    return scenario_create(
+        owner=user,
+        document=text.edit(
+            run.document, {"name": name.strip() or free_name(f"{plan.scenario} branch")}
+        ),
+        message=message or f"Branched from plan {plan.pk} (run {plan.number})",
+        origin=versions.first(),
     )
 
 

@@ -87,7 +87,7 @@ SECTIONS = (
     ("pd-ratio", "P/D ratio", "split", ("pd-ratio",)),
     ("runs", "Runs", "runs", ("run", "sweep")),
     ("proposals", "Proposals", "check", ("proposal", "review")),
-    ("schedules", "Schedules", "clock", ("schedule", "outcome")),
+    ("schedules", "Schedules", "clock", ("schedule", "outcome", "plan")),
 )
 
 

@@ -11,23 +11,31 @@ from planner.exports.in_force import desired
 from planner.exports.options import ExportOptions
 from planner.models import PlanInForce
 from planner.selectors.in_force import plans_in_force
+from planner.services.in_force import MESSAGE
 from planner.studies.options import options_in
 
+MOST_NUMBER = 2**31 - 1
 TAKEN = ("policy", "region", "model", "repeat", "timezone", "names")  # of what an export takes
 
 
-class InForceRequest(StrictSerializer):
-    """Which run's plan, and how."""
+class WhySaid(StrictSerializer):
+    message = serializers.CharField(
+        required=False, default="", allow_blank=True, max_length=MESSAGE, help_text="Why."
+    )
 
-    run = serializers.IntegerField(min_value=1, max_value=2**31 - 1)
+
+class InForceRequest(WhySaid):
+    """Which run's plan, how, and why."""
+
+    run = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
 
     def get_fields(self) -> dict[str, Any]:
         known = options_in(ExportOptions)
         return super().get_fields() | {name: field_of(known[name]) for name in TAKEN}
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        said = {name: value for name, value in attrs.items() if name != "run"}
-        return {"run": attrs["run"], "options": chosen(ExportOptions, said)}
+        own = {name: attrs.pop(name) for name in ("run", "message")}
+        return own | {"options": chosen(ExportOptions, attrs)}
 
 
 class InForceAsked(StrictSerializer):
@@ -55,22 +63,65 @@ class DesiredPool(serializers.Serializer[Any]):
     )
 
 
-class InForce(serializers.ModelSerializer[PlanInForce]):
+class KeptPlan(serializers.ModelSerializer[PlanInForce]):
+    """A plan that is or was in force, as lists show it."""
+
     run = serializers.IntegerField(source="number")
     proposal = serializers.IntegerField(
         source="proposal_id", allow_null=True, help_text="By which it was approved; null: none."
     )
     timezone = serializers.CharField(source="zone")
-    by = serializers.CharField(source="by.username", default=None, allow_null=True)
+    by = serializers.CharField(
+        source="by.username",
+        default=None,
+        allow_null=True,
+        help_text="Null: a rule, or the command line.",
+    )
+    message = serializers.CharField(source="why", help_text="Why, or its proposal's title.")
+    origin = serializers.IntegerField(
+        source="origin_id", allow_null=True, help_text="The earlier plan that it is again."
+    )
+
+    class Meta:
+        model = PlanInForce
+        fields = ["id", "run", "proposal", "scenario", "policy", "label", "repeat", "timezone",
+                  "begins", "ends", "by", "since", "until", "message", "origin"]  # fmt: skip
+
+
+class KeptPool(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    region = serializers.CharField()
+    model = serializers.CharField()
+    gpu = serializers.CharField()
+    role = serializers.CharField()
+    steps = serializers.ListField(
+        child=serializers.ListField(),
+        help_text="Begins, ends (on the clock of the plan's time zone) and replicas of each.",
+    )
+
+
+class KeptPlanDetail(KeptPlan):
+    pools = KeptPool(many=True, help_text="As they were frozen.")
+
+    class Meta(KeptPlan.Meta):
+        fields = [*KeptPlan.Meta.fields, "pools"]
+
+
+class PlansBetweenAsked(serializers.Serializer[Any]):
+    """Which two plans."""
+
+    old = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
+    new = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
+
+
+class InForce(KeptPlan):
     desired = serializers.SerializerMethodField()
     others = serializers.SerializerMethodField(
         help_text="Plans of other scenarios that are in force beside it."
     )
 
-    class Meta:
-        model = PlanInForce
-        fields = ["run", "proposal", "scenario", "policy", "label", "repeat", "timezone", "begins",
-                  "ends", "by", "since", "desired", "others"]  # fmt: skip
+    class Meta(KeptPlan.Meta):
+        fields = [*KeptPlan.Meta.fields, "desired", "others"]
 
     def get_desired(self, plan: PlanInForce) -> list[dict[str, Any]]:
         return [dict(DesiredPool(one).data) for one in desired(plan, timezone.now())]

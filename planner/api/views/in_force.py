@@ -1,19 +1,38 @@
 from __future__ import annotations
 
+from typing import Any
+
+from django.db.models import QuerySet
 from django.utils import timezone
-from rest_framework import status
+from rest_framework import generics, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
+from planner.api.filters import KeptPlanFilter, Pages, StrictFilter
+from planner.api.results import schema_of
 from planner.api.schema import operation
-from planner.api.serializers.in_force import InForce, InForceAsked, InForceRequest
+from planner.api.serializers.in_force import (
+    InForce,
+    InForceAsked,
+    InForceRequest,
+    KeptPlan,
+    KeptPlanDetail,
+    PlansBetweenAsked,
+    WhySaid,
+)
+from planner.api.serializers.scenarios import ScenarioDetail
+from planner.api.serializers.versions import BranchRequest
 from planner.errors import NotFound
 from planner.exports.options import ExportOptions
-from planner.selectors.in_force import plan_in_force, plans_in_force
+from planner.models import PlanInForce
+from planner.selectors.in_force import plan_in_force, plan_kept_get, plans_in_force, plans_kept
+from planner.selectors.plans_between import PlansBetween, plans_between
 from planner.selectors.runs import run_get
-from planner.services.in_force import put_in_force, withdraw
+from planner.services.in_force import plan_restore, put_in_force, withdraw
+from planner.services.scenarios import plan_branch
 from planner.studies.options import options_of
+from planner.studies.plain import as_json
 
 NONE = "No plan is in force; put one there with POST and the number of its run."
 
@@ -47,6 +66,7 @@ class InForceView(ApiView):
             options=options_of(ExportOptions, sent["options"]),
             user=self.user,
             now=timezone.now(),
+            message=sent["message"],
         )
         return Response(InForce(plan).data, status.HTTP_201_CREATED)
 
@@ -60,3 +80,63 @@ class InForceView(ApiView):
         ):
             raise NotFound(NONE)
         return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class KeptPlanListView(ApiView, generics.ListAPIView[PlanInForce]):
+    serializer_class = KeptPlan
+    filter_backends = [StrictFilter]
+    filterset_class = KeptPlanFilter
+    pagination_class = Pages
+
+    def get_queryset(self) -> QuerySet[PlanInForce]:
+        return plans_kept()
+
+    @operation({200: KeptPlan(many=True)}, 400)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Plans that are or were in force, of all scenarios or of one, the newest first."""
+        return self.list(request, *args, **kwargs)
+
+
+class KeptPlanView(ApiView):
+    @operation({200: KeptPlanDetail}, 404)
+    def get(self, request: Request, number: int) -> Response:
+        """One plan as it was frozen when it took effect."""
+        return Response(KeptPlanDetail(plan_kept_get(number)).data)
+
+
+class PlansBetweenView(ApiView):
+    @operation({200: schema_of(PlansBetween)}, 400, 404, parameters=[PlansBetweenAsked])
+    def get(self, request: Request) -> Response:
+        """What differs from one plan to another: replicas over a week in UTC, and settings.
+
+        Pairs are before and after; `changed` is a share of the replica-hours before.
+        """
+        asked = valid(PlansBetweenAsked(data=request.query_params))
+        old, new = (plan_kept_get(asked[name]) for name in ("old", "new"))
+        return Response(as_json(plans_between(old, new)))
+
+
+class PlanRestoreView(ApiView):
+    @operation({201: InForce}, 400, 403, 404, 409, 413, 415, request=WhySaid)
+    def post(self, request: Request, number: int) -> Response:
+        """Put an earlier plan in force again, as it was frozen; for approvers and admins.
+
+        409 where it is in force, or went once and its dates are over.
+        """
+        again = plan_restore(
+            plan=plan_kept_get(number),
+            user=self.user,
+            now=timezone.now(),
+            **valid(WhySaid(data=request.data)),
+        )
+        return Response(InForce(again).data, status.HTTP_201_CREATED)
+
+
+class PlanBranchView(ApiView):
+    @operation({201: ScenarioDetail}, 400, 403, 404, 413, 415, 422, request=BranchRequest)
+    def post(self, request: Request, number: int) -> Response:
+        """Begin a scenario of its own from what a plan was computed from."""
+        sent = valid(BranchRequest(data=request.data))
+        made = plan_branch(plan=plan_kept_get(number), user=self.user, **sent)
+        body = ScenarioDetail(made, context={"request": request}).data
+        return Response(body, status.HTTP_201_CREATED)

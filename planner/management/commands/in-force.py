@@ -14,13 +14,15 @@ from planner.exports.options import ExportOptions
 from planner.management.base import HeadroomCommand
 from planner.management.options import add_options, options_said
 from planner.models import PlanInForce
-from planner.selectors.in_force import plan_in_force, plans_in_force
+from planner.selectors.in_force import plan_in_force, plan_kept_get, plans_in_force, plans_kept
 from planner.selectors.runs import run_get
-from planner.services.in_force import put_in_force, withdraw
+from planner.services.in_force import plan_restore, put_in_force, withdraw
 from planner.studies.options import options_of
 
 LEFT_OUT = ("table", "namespace", "prometheus", "at", "form")  # of what an export takes
 COLUMNS = {"pool": "pool", "region": "region", "replicas now": "replicas"}
+KEPT = {"plan": "plan", "run": "run", "scenario": "scenario", "since": "since", "until": "until",
+        "by": "by", "why": "why"}  # fmt: skip
 
 
 class Command(HeadroomCommand):
@@ -33,25 +35,41 @@ class Command(HeadroomCommand):
         parser.add_argument(
             "--scenario", default="", help="whose plan is meant, where several are in force"
         )
+        parser.add_argument(
+            "--history", action="store_true", help="list all that are or were in force"
+        )
+        parser.add_argument(
+            "--again", type=int, metavar="PLAN", help="number of an earlier plan, by --history"
+        )
+        parser.add_argument("--message", default="", help="why")
         add_options(parser, ExportOptions, leave_out=LEFT_OUT)
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         now = timezone.now()
-        if options["none"] and options["run"] is not None:
-            raise NotReady("in-force: give the number of a run or --none, not both.")
-        if options["none"]:
+        said = [options["none"], options["run"] is not None, options["again"] is not None]
+        if sum(said) > 1:
+            raise NotReady("in-force: give the number of a run, --again or --none, one of them.")
+        if options["history"]:
+            return {"plans": [_kept(one) for one in plans_kept(options["scenario"])]}
+        if options["again"] is not None:
+            again = plan_kept_get(options["again"])
+            plan_restore(plan=again, user=None, now=now, message=options["message"])
+        elif options["none"]:
             held = plan_in_force(options["scenario"])
             if held or not options["scenario"]:
                 withdraw(user=None, now=now, plan=held)
         elif options["run"] is not None:
             chosen = options_of(ExportOptions, options_said(ExportOptions, options))
-            put_in_force(run=run_get(options["run"]), options=chosen, user=None, now=now)
+            run = run_get(options["run"])
+            put_in_force(run=run, options=chosen, user=None, now=now, message=options["message"])
         plans = list(plans_in_force())
         if options["scenario"]:
             plans = [one for one in [plan_in_force(options["scenario"])] if one]
         return _said(plans[0] if plans else None) | {"plans": [_said(one) for one in plans]}
 
     def words(self, answer: dict[str, Any]) -> str:
+        if answer["plans"] and "plan" in answer["plans"][0]:
+            return "\n".join(listed(answer["plans"], KEPT))
         lines = []
         for one in answer["plans"]:
             lines.append(
@@ -60,6 +78,22 @@ class Command(HeadroomCommand):
             )
             lines += listed(one["desired"], COLUMNS)
         return "\n".join(lines) or "No plan is in force."
+
+
+def _kept(plan: PlanInForce) -> dict[str, Any]:
+    who = plan.by.username if plan.by else plan.proposal.rule if plan.proposal else ""
+    return {
+        "plan": plan.pk,
+        "run": plan.number,
+        "scenario": plan.scenario,
+        "policy": plan.policy,
+        "repeat": plan.repeat,
+        "since": f"{plan.since:%Y-%m-%d %H:%M}",
+        "until": f"{plan.until:%Y-%m-%d %H:%M}" if plan.until else "now",
+        "by": who or "command line",
+        "proposal": plan.proposal_id,
+        "why": plan.why,
+    }
 
 
 def _said(plan: PlanInForce | None) -> dict[str, Any]:

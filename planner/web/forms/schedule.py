@@ -7,9 +7,12 @@ from typing import Any
 from django import forms
 
 from planner.models import Scenario, Schedule, User
+from planner.policies.registry import POLICIES
 from planner.selectors.scenarios import scenarios_list
 from planner.services.access import may_approve
 from planner.web.forms.widgets import dress
+
+FIELDS = ("name", "scenario", "cron", "zone", "kind", "policy")
 
 
 class ScheduleForm(forms.Form):
@@ -25,6 +28,12 @@ class ScheduleForm(forms.Form):
     )
     zone = forms.CharField(label="Time zone", max_length=64, initial="UTC")
     kind = forms.ChoiceField(label="Run", choices=Schedule.Kind.choices)
+    policy = forms.ChoiceField(
+        label="Timetable of",
+        required=False,
+        help_text="Of a comparison: the policy whose timetable is proposed, where its scenario "
+        "has it.",
+    )
     replicas = forms.FloatField(
         label="May differ unasked, % of replica-hours",
         required=False,
@@ -39,6 +48,9 @@ class ScheduleForm(forms.Form):
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["scenario"].queryset = scenarios_list()  # type: ignore[attr-defined]
+        held = self.initial.get("policy", "")  # maybe one with a label, of the API
+        names = {"": "the recommended policy"} | POLICIES
+        self.fields["policy"].choices = [*({held: held} | names).items()]  # type: ignore[attr-defined]
         if not may_approve(user):  # only approvers let plans take effect unasked
             del self.fields["replicas"], self.fields["cost"]
         dress(self)
@@ -48,5 +60,5 @@ class ScheduleForm(forms.Form):
         given = self.cleaned_data
         limits = {"most_replicas": given.get("replicas"), "most_cost": given.get("cost")}
         shares = {name: None if value is None else value / 100 for name, value in limits.items()}
-        plain = {name: given[name] for name in ("name", "scenario", "cron", "zone", "kind")}
+        plain = {name: given[name] for name in FIELDS}
         return {**plain, **shares}

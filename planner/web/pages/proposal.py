@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from planner.exports.proposed import REPLAYED, Proposed, proposed_of, replay_of
@@ -15,12 +16,13 @@ from planner.selectors.review import approvals_of, authors_of, proposal_entries,
 from planner.selectors.runs import run_result, run_tables
 from planner.services.access import may_administer, may_approve, may_plan
 from planner.services.approval import missing, stale, why_not
-from planner.services.proposals import SETTING
+from planner.services.proposals import CHART, SETTING
 from planner.templatetags.headroom import figure
 from planner.web.charts.beside import Course, course_figure
-from planner.web.charts.figure import Figure
+from planner.web.charts.figure import RED, Figure, points
 from planner.web.pages.beside import Line, course_of, figure_line, setting_line
 
+REPLICAS, COST = "replicas", "cost"  # charts that may be commented on (data-about)
 STATE_COLOURS = {
     "draft": "secondary",
     "open": "green",
@@ -73,7 +75,7 @@ def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
         "askable": _askable(proposal) if may_plan(user) and proposal.going else [],
         "amendable": _runs_like(proposal) if may_plan(user) and proposal.going else [],
         "holds": proposal.plans.filter(until=None).exists(),
-        **_charts(proposal),
+        **_charts(proposal, entries),
     }
 
 
@@ -119,8 +121,9 @@ def _runs_like(proposal: Proposal) -> list[Run]:
     return sorted(found, key=lambda run: (run.scenario_id != proposal.scenario_id, -run.pk))[:30]
 
 
-def _charts(proposal: Proposal) -> dict[str, Figure | None]:
-    """Replicas and what they cost of what is there and of what is proposed, on one clock."""
+def _charts(proposal: Proposal, entries: Sequence[ProposalEntry]) -> dict[str, Figure | None]:
+    """Replicas and what they cost of what is there and of what is proposed, on one clock, with what
+    was said of them."""
     run = proposal.run
     if run is None:
         return {}
@@ -129,15 +132,45 @@ def _charts(proposal: Proposal) -> dict[str, Figure | None]:
     if other is not None:
         courses.insert(0, _course(other, policy, label))
     drawn = [one for one in courses if one is not None]
+    said = [one for one in entries if one.revision == proposal.revision]
     result = run_result(run)
     clock = (result.get("window") or {}).get("clock", "utc")
     apart = other is not None and run_result(other).get("window", {}).get("start") != result[
         "window"
     ].get("start")
-    return {
-        "replica_figure": course_figure(drawn, "ready", "replicas", clock=clock, apart=apart),
-        "cost_figure": course_figure(drawn, "usd_per_hour", "$ an hour", clock=clock, apart=apart),
+    figures = {
+        REPLICAS: course_figure(drawn, "ready", "replicas", clock=clock, apart=apart),
+        COST: course_figure(drawn, "usd_per_hour", "$ an hour", clock=clock, apart=apart),
     }
+    return {f"{name}_figure": _with_comments(one, name, said) for name, one in figures.items()}
+
+
+def _with_comments(
+    figure: Figure | None, chart: str, entries: Sequence[ProposalEntry]
+) -> Figure | None:
+    """What was said of points of a chart, where it was said."""
+    about = [one for one in entries if one.anchor.get(CHART) == chart and "value" in one.anchor]
+    if figure is None or not about:
+        return figure
+    words = [escape(f"{one.by or one.rule}: {one.text[:80]}") for one in about]
+    marks = points(
+        [_place(one.anchor["time"]) for one in about],
+        [_place(one.anchor["value"]) for one in about],
+        "Comments",
+        RED,
+        symbol="diamond",
+        hover="%{text}",
+        text=words,
+    )
+    return {**figure, "data": [*figure["data"], marks]}
+
+
+def _place(text: str) -> float | str:
+    """A number, or a moment as the page wrote it."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _other(proposal: Proposal) -> tuple[Run | None, str, str]:

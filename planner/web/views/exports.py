@@ -74,7 +74,8 @@ def in_force(request: Request, pk: int) -> HttpResponse:
         messages.success(request, "No plan of this scenario is in force any more.")
     else:
         options = _options(request.POST)
-        plan = put_in_force(run=run, options=options, user=request.user, now=now)
+        why = request.POST.get("message", "")
+        plan = put_in_force(run=run, options=options, user=request.user, now=now, message=why)
         messages.success(request, f"Run {plan.number} is in force: /metrics says what it asks for.")
     return redirect("web:run-export", pk)
 
@@ -94,6 +95,7 @@ def names(request: Request, pk: int) -> HttpResponse:
 def _options(sent: QueryDict) -> ExportOptions:
     """``names`` come in one field, a pair each line."""
     told = sent.copy()
+    told.pop("message", None)
     told.setlist("names", sent.get("names", "").split())
     if not told.getlist("names"):
         told.pop("names", None)

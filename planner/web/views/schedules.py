@@ -30,7 +30,7 @@ from planner.services.schedules import (
 from planner.web.answers import attempt
 from planner.web.charts.aftermath import demand_figure, hours_figure, weeks_figure
 from planner.web.errors import planners_only
-from planner.web.forms.schedule import ScheduleForm
+from planner.web.forms.schedule import FIELDS, ScheduleForm
 from planner.web.paging import paged
 from planner.web.request import Request
 
@@ -71,7 +71,8 @@ def edit(request: Request, pk: int) -> HttpResponse:
     schedule = schedule_get(str(pk))
     if request.method != "POST":
         return _form(request, ScheduleForm(user=request.user, initial=_values(schedule)), schedule)
-    form = ScheduleForm(request.POST, user=request.user)
+    held = {"policy": schedule.policy}
+    form = ScheduleForm(request.POST, user=request.user, initial=held)
     changed, problem = attempt(
         form,
         lambda: schedule_change(
@@ -146,7 +147,7 @@ def _form(
 
 
 def _values(schedule: Schedule) -> dict[str, Any]:
-    plain = {name: getattr(schedule, name) for name in ("name", "scenario", "cron", "zone", "kind")}
+    plain = {name: getattr(schedule, name) for name in FIELDS}
     limits = {"replicas": schedule.most_replicas, "cost": schedule.most_cost}
     return plain | {
         name: None if share is None else round(100 * share, 6) for name, share in limits.items()

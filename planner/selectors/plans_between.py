@@ -1,0 +1,124 @@
+"""Two plans that are or were in force, held against each other on one week's clock: what was frozen
+of them, so that it can be said also once their runs are gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from planner.errors import ScenarioError
+from planner.exports.in_force import steps_of
+from planner.exports.patterns import DAYS, UNKNOWN, WEEK, folded, in_utc
+from planner.models import PlanInForce
+from planner.scenario.address import flat
+from planner.scenario.document import parse
+from planner.selectors.beside_figures import Setting
+from simulation.arrays import IntArray
+
+HOUR = 60  # minutes
+WEEK_LONG = timedelta(days=DAYS)
+PoolKey = tuple[str, str]  # the deployment's name and region
+
+
+@dataclass(frozen=True, slots=True)
+class PoolBetween:
+    """Replicas of a deployment, before and after, in the hours compared."""
+
+    pool: str
+    region: str
+    mean: tuple[float, float]
+    most: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PlansBetween:
+    """From one plan to another. ``hours`` of a week of which both say something; ``replica_hours``
+    in them, before and after; ``changed``: the sum of changes over the sum of what was, a share."""
+
+    hours: float
+    replica_hours: tuple[float, float]
+    changed: float | None
+    pools: tuple[PoolBetween, ...]
+    settings: tuple[Setting, ...]
+    same: int  # settings that are alike
+    notes: tuple[str, ...]
+
+
+def plans_between(old: PlanInForce, new: PlanInForce) -> PlansBetween:
+    """By the minute of the week in UTC, and by the settings of their runs."""
+    before, after = pools_by_minute(old), pools_by_minute(new)
+    both = _said(before) & _said(after)
+    keys = sorted({*before, *after})
+    pools = [(key, *(_counts(one, key)[both] for one in (before, after))) for key in keys]
+    was, will = (float(sum(one[n].sum() for one in pools)) / HOUR for n in (1, 2))
+    moved = float(sum(np.abs(b - a).sum() for _, a, b in pools)) / HOUR
+    notes: list[str] = []
+    if not both.any():
+        notes.append("They say nothing of the same hours of a week: replicas are not compared.")
+    notes += [
+        f"Plan {one.pk} covers more than a week: of times that share a minute of the week the most "
+        "counts."
+        for one in (old, new)
+        if one.ends - one.begins > WEEK_LONG
+    ]
+    settings, same = _settings(old, new, notes)
+    return PlansBetween(
+        hours=float(both.sum()) / HOUR,
+        replica_hours=(was, will),
+        changed=moved / was if was else None,
+        pools=tuple(
+            PoolBetween(*key, (float(a.mean()), float(b.mean())), (int(a.max()), int(b.max())))
+            for key, a, b in pools
+            if both.any()
+        ),
+        settings=settings,
+        same=same,
+        notes=tuple(notes),
+    )
+
+
+def pools_by_minute(plan: PlanInForce) -> dict[PoolKey, IntArray]:
+    """Replicas by minute of the week from Monday on, in UTC; UNKNOWN where the plan says
+    nothing."""
+    found = {}
+    for pool in plan.pools:
+        steps = in_utc(steps_of(pool), plan.zone)
+        daily = plan.repeat == "daily"
+        counts = folded(steps, "daily" if daily else "weekly")
+        found[pool["name"], pool["region"]] = np.tile(counts, DAYS) if daily else counts
+    return found
+
+
+def _said(pools: dict[PoolKey, IntArray]) -> Any:
+    """Minutes of which a plan says something of every pool it has."""
+    return np.all([counts != UNKNOWN for counts in pools.values()] or [np.zeros(WEEK, bool)], 0)
+
+
+def _counts(pools: dict[PoolKey, IntArray], key: PoolKey) -> IntArray:
+    """None at any time of a pool that the plan does not have."""
+    return pools[key] if key in pools else np.zeros(WEEK, np.int64)
+
+
+def _settings(
+    old: PlanInForce, new: PlanInForce, notes: list[str]
+) -> tuple[tuple[Setting, ...], int]:
+    """Of their runs' scenarios as they were then."""
+    found = []
+    for plan in (old, new):
+        if plan.run is None:
+            notes.append(f"Run {plan.number} was removed: its settings are not known.")
+            continue
+        try:
+            found.append(flat(parse(plan.run.document, plan.scenario)))
+        except ScenarioError:
+            notes.append(f"The settings of run {plan.number} are of another release.")
+    if len(found) < 2:
+        return (), 0
+    before, after = found
+    keys = dict.fromkeys([*before, *after])
+    rows = [Setting(key, (before.get(key), after.get(key))) for key in keys]
+    different = tuple(row for row in rows if row.values[0] != row.values[1])
+    return different, len(rows) - len(different)

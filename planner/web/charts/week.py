@@ -1,0 +1,55 @@
+"""Plans that are or were in force on the clock of one week."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from planner.exports.patterns import UNKNOWN, WEEK
+from planner.models import PlanInForce
+from planner.selectors.plans_between import pools_by_minute
+from planner.web.charts.figure import DASHES, PALETTE, Figure, figure, line
+from simulation.arrays import IntArray
+
+MONDAY = datetime(2024, 1, 1)  # some week's, of which days and hours alone are shown
+WEEKDAYS = {"tickformat": "%a", "dtick": 86_400_000, "hoverformat": "%a %H:%M UTC"}
+
+
+def week_figure(plans: Sequence[PlanInForce]) -> Figure | None:
+    """Replicas of each deployment of one plan, or of all of each of several; None where they have
+    none."""
+    if len(plans) == 1:
+        found = {name: counts for (name, _), counts in pools_by_minute(plans[0]).items()}
+    else:
+        found = {f"Plan {one.pk}": _total(one) for one in plans if one.pools}
+    drawn = [
+        line(
+            *_steps(counts),
+            name,
+            PALETTE[i % len(PALETTE)],
+            dash=DASHES[i % len(DASHES)],
+            line_shape="hv",
+            hover="%{y:,} replicas",
+        )
+        for i, (name, counts) in enumerate(found.items())
+    ]
+    if not drawn:
+        return None
+    return figure(drawn, height=300, x="UTC, by day", y="replicas", together=True, xaxis=WEEKDAYS)
+
+
+def _total(plan: PlanInForce) -> IntArray:
+    """UNKNOWN where one of its deployments is."""
+    counts = np.stack([*pools_by_minute(plan).values()])
+    return np.where((counts == UNKNOWN).any(axis=0), UNKNOWN, counts.sum(axis=0))
+
+
+def _steps(counts: IntArray) -> tuple[list[str], list[int | None]]:
+    """Where it becomes another number; None where nothing is said."""
+    edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist()]
+    values = [int(counts[edge]) for edge in edges]
+    shown = [None if value == UNKNOWN else value for value in values]
+    when = [MONDAY + timedelta(minutes=edge) for edge in (*edges, WEEK)]
+    return [one.isoformat() for one in when], [*shown, shown[-1]]

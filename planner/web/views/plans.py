@@ -1,0 +1,95 @@
+"""Plans that are or were in force: the list, one as it was frozen, any two beside each other,
+restored and branched."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.db.models import Prefetch
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from planner.exports.in_force import desired, steps_of
+from planner.models import Outcome, PlanInForce
+from planner.selectors.in_force import plan_kept_get, plans_kept
+from planner.selectors.lookup import id_of
+from planner.selectors.plans_between import plans_between
+from planner.services.access import may_approve
+from planner.services.in_force import plan_restore
+from planner.services.scenarios import plan_branch
+from planner.web.charts.week import week_figure
+from planner.web.errors import planners_only
+from planner.web.pages.beside import setting_line
+from planner.web.paging import paged
+from planner.web.request import Request
+
+SCENARIOS = 200  # to choose from
+
+
+@require_safe
+def listing(request: Request) -> HttpResponse:
+    """All, or those of a ``scenario``; the two that ``from`` and ``to`` name beside each other."""
+    scenario = request.GET.get("scenario", "")
+    rows = plans_kept(scenario).prefetch_related(Prefetch("outcomes", Outcome.objects.all()))
+    old, new = (_named(request.GET.get(name, "")) for name in ("from", "to"))
+    found = plans_between(old, new) if old and new and old != new else None
+    context = {
+        "page": paged(request, rows),
+        "scenario": scenario,
+        "scenarios": sorted({*plans_kept().values_list("scenario", flat=True)})[:SCENARIOS],
+        "old": old,
+        "new": new,
+        "found": found,
+        "settings": [setting_line(row) for row in found.settings] if found else [],
+        "week_figure": week_figure([old, new]) if found and found.hours and old and new else None,
+    }
+    return render(request, "web/plans.html", context)
+
+
+@require_safe
+def detail(request: Request, pk: int) -> HttpResponse:
+    plan = plan_kept_get(pk)
+    now = timezone.now()
+    held = [
+        (pool, one.replicas, [step.replicas for step in steps_of(pool)])
+        for pool, one in zip(plan.pools, desired(plan, now), strict=True)
+    ]
+    context = {
+        "plan": plan,
+        "pools": [
+            (pool, now_has, min(counts, default=None), max(counts, default=None))
+            for pool, now_has, counts in held
+        ],
+        "before": plans_kept(plan.scenario).filter(since__lt=plan.since).first(),
+        "outcomes": plan.outcomes.all(),
+        "week_figure": week_figure([plan]),
+        "may_approve": may_approve(request.user),
+        "over": plan.repeat == "once" and plan.ends <= now,
+    }
+    return render(request, "web/plan.html", context)
+
+
+@require_POST
+def restore(request: Request, pk: int) -> HttpResponse:
+    again = plan_restore(
+        plan=plan_kept_get(pk),
+        user=request.user,
+        now=timezone.now(),
+        message=request.POST.get("message", ""),
+    )
+    messages.success(request, f"Plan {pk} is in force again, as plan {again.pk}.")
+    return redirect("web:plan-in-force", again.pk)
+
+
+@require_POST
+@planners_only
+def branch(request: Request, pk: int) -> HttpResponse:
+    name = request.POST.get("name", "")
+    made = plan_branch(plan=plan_kept_get(pk), user=request.user, name=name)
+    messages.success(request, f"{made.name} is made.")
+    return redirect("web:scenario", made.pk)
+
+
+def _named(text: str) -> PlanInForce | None:
+    return plan_kept_get(id_of(text) or 0) if text else None
