@@ -40,5 +40,11 @@ class PlanInForce(InWorkspace):
         return f"Run {self.number}, {self.label or self.policy}"
 
     @property
+    def who(self) -> str:
+        """Put it in force: somebody, the rule that proposed it, or who is at the machine."""
+        by_rule = self.proposal.rule if self.proposal else ""
+        return self.by.username if self.by else by_rule or "the command line"
+
+    @property
     def why(self) -> str:
         return self.message or (self.proposal.title if self.proposal else "")

@@ -81,7 +81,6 @@ class Command(HeadroomCommand):
 
 
 def _kept(plan: PlanInForce) -> dict[str, Any]:
-    who = plan.by.username if plan.by else plan.proposal.rule if plan.proposal else ""
     return {
         "plan": plan.pk,
         "run": plan.number,
@@ -90,7 +89,7 @@ def _kept(plan: PlanInForce) -> dict[str, Any]:
         "repeat": plan.repeat,
         "since": f"{plan.since:%Y-%m-%d %H:%M}",
         "until": f"{plan.until:%Y-%m-%d %H:%M}" if plan.until else "now",
-        "by": who or "command line",
+        "by": plan.who,
         "proposal": plan.proposal_id,
         "why": plan.why,
     }

@@ -64,6 +64,11 @@ def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     act = f"{url}act/"
     anna.post(act, {"action": "comment", "text": "Why?", "setting": "horizon.period_s"})
     assert "on horizon.period_s" in text_of(pia.get(url))
+    point = {"chart": "replicas", "series": "Proposed", "time": "2024-05-18 09:00", "value": "4"}
+    anna.post(act, {"action": "comment", "text": "Only <b>4</b>?", **point})
+    mark = json_in(pia.get(url), "replica-data")["data"][-1]
+    assert (mark["x"], mark["y"]) == (["2024-05-18 09:00"], [4.0])
+    assert mark["text"] == ["anna: Only &lt;b&gt;4&lt;/b&gt;?"]
     assert vera.post(act, {"action": "comment", "text": "x"}).status_code == 403
     assert pia.post(act, {"action": "approve"}).status_code == 403
     assert anna.post(act, {"action": "changes"}).status_code == 400

@@ -56,8 +56,15 @@ def test_a_schedule_is_made_changed_and_read(approver, planner, viewer, scenario
     assert page.post("/schedules/new/", asked).status_code == 302
     kept = Schedule.objects.get()
     deciding = signed_in(approver)
-    changed = {**asked, "replicas": "10", "cost": "5"}
+    changed = {**asked, "replicas": "10", "cost": "5", "policy": "lt-i"}
     deciding.post(f"/schedules/{kept.pk}/change/", changed)
+    kept.refresh_from_db()
+    assert kept.policy == "lt-i"
+    form = deciding.get(f"/schedules/{kept.pk}/change/").content.decode()
+    assert '<option value="lt-i" selected>' in form
+    assert (
+        deciding.post(f"/schedules/{kept.pk}/change/", changed | {"policy": "x"}).status_code == 400
+    )
     assert "Up to 10.0% of replica-hours and 5.0% of cost" in text_of(
         deciding.get(f"/schedules/{kept.pk}/")
     )
