@@ -52,7 +52,7 @@ def plans_between(old: PlanInForce, new: PlanInForce) -> PlansBetween:
     before, after = pools_by_minute(old), pools_by_minute(new)
     both = _said(before) & _said(after)
     keys = sorted({*before, *after})
-    pools = [(key, *(_counts(one, key)[both] for one in (before, after))) for key in keys]
+    pools = [(key, _counts(before, key)[both], _counts(after, key)[both]) for key in keys]
     was, will = (float(sum(one[n].sum() for one in pools)) / HOUR for n in (1, 2))
     moved = float(sum(np.abs(b - a).sum() for _, a, b in pools)) / HOUR
     notes: list[str] = []
@@ -70,8 +70,13 @@ def plans_between(old: PlanInForce, new: PlanInForce) -> PlansBetween:
         replica_hours=(was, will),
         changed=moved / was if was else None,
         pools=tuple(
-            PoolBetween(*key, (float(a.mean()), float(b.mean())), (int(a.max()), int(b.max())))
-            for key, a, b in pools
+            PoolBetween(
+                pool=name,
+                region=region,
+                mean=(float(a.mean()), float(b.mean())),
+                most=(int(a.max()), int(b.max())),
+            )
+            for (name, region), a, b in pools
             if both.any()
         ),
         settings=settings,
