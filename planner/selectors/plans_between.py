@@ -53,7 +53,8 @@ def plans_between(old: PlanInForce, new: PlanInForce) -> PlansBetween:
     both = _said(before) & _said(after)
     keys = sorted({*before, *after})
     pools = [(key, _counts(before, key)[both], _counts(after, key)[both]) for key in keys]
-    was, will = (float(sum(one[n].sum() for one in pools)) / HOUR for n in (1, 2))
+    was = float(sum(a.sum() for _, a, _ in pools)) / HOUR
+    will = float(sum(b.sum() for _, _, b in pools)) / HOUR
     moved = float(sum(np.abs(b - a).sum() for _, a, b in pools)) / HOUR
     notes: list[str] = []
     if not both.any():
