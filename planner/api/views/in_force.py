@@ -25,9 +25,9 @@ from planner.api.serializers.scenarios import ScenarioDetail
 from planner.api.serializers.versions import BranchRequest
 from planner.errors import NotFound
 from planner.exports.options import ExportOptions
+from planner.exports.plans_between import PlansBetween, plans_between
 from planner.models import PlanInForce
 from planner.selectors.in_force import plan_in_force, plan_kept_get, plans_in_force, plans_kept
-from planner.selectors.plans_between import PlansBetween, plans_between
 from planner.selectors.runs import run_get
 from planner.services.in_force import plan_restore, put_in_force, withdraw
 from planner.services.scenarios import plan_branch

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from planner.exports.patterns import UNKNOWN, WEEK
+from planner.exports.plans_between import pools_by_minute
 from planner.models import PlanInForce
-from planner.selectors.plans_between import pools_by_minute
 from planner.web.charts.figure import DASHES, PALETTE, Figure, figure, line
 from simulation.arrays import IntArray
 

@@ -11,10 +11,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from planner.exports.in_force import desired, steps_of
+from planner.exports.plans_between import plans_between
 from planner.models import Outcome, PlanInForce
 from planner.selectors.in_force import plan_kept_get, plans_kept
 from planner.selectors.lookup import id_of
-from planner.selectors.plans_between import plans_between
 from planner.services.access import may_approve
 from planner.services.in_force import plan_restore
 from planner.services.scenarios import plan_branch

@@ -10,9 +10,9 @@ import pytest
 from planner.errors import NotAllowed, NotFound, NotReady
 from planner.exports.in_force import desired
 from planner.exports.options import ExportOptions
+from planner.exports.plans_between import plans_between
 from planner.models import Channel, Delivery, PlanInForce, ReviewRules, User
 from planner.selectors.in_force import plans_in_force
-from planner.selectors.plans_between import plans_between
 from planner.services.in_force import plan_restore, put_in_force
 from planner.services.runs import run_remove
 from planner.services.scenarios import plan_branch, scenario_create, scenario_edit
