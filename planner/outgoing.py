@@ -129,8 +129,9 @@ def _address(host: str, port: int, allowed: Allowed) -> str:
         address = getattr(address, "ipv4_mapped", None) or address
         listed = any(address in network for network in allowed.networks)
         if not listed and (not address.is_global or address.is_multicast):
+            where = host if host == str(address) else f"{host} ({address})"
             raise NotListed(
-                f"{host} is {address}, which is not public; an operator adds its network to "
+                f"{where} is not a public address; an operator adds its network to "
                 f"{allowed.setting} if it is meant."
             )
     return sorted(found, key=lambda text: ":" in text)[0]

@@ -328,7 +328,7 @@ def _assumptions(result: dict[str, Any]) -> Iterator[Section]:
         return
     heads = (
         Head("What", wide=2), Head("Value", wide=2), Head("Kind"), Head("From", wide=3),
-        Head("How much it matters", wide=2), Head("Key in the scenario"),
+        Head("How much it matters", wide=2), Head("Key in the scenario", wide=2),
     )  # fmt: skip
     told = [
         [row["what"], row["value"], row["provenance"], row["source"], row.get("matters", ""),

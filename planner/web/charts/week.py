@@ -10,7 +10,7 @@ import numpy as np
 from planner.exports.patterns import UNKNOWN, WEEK
 from planner.exports.plans_between import pools_by_minute
 from planner.models import PlanInForce
-from planner.web.charts.figure import DASHES, PALETTE, Figure, figure, line
+from planner.web.charts.figure import DASHES, FEW_REPLICAS, PALETTE, Figure, figure, line
 from simulation.arrays import IntArray
 
 MONDAY = datetime(2024, 1, 1)  # some week's, of which days and hours alone are shown
@@ -37,7 +37,11 @@ def week_figure(plans: Sequence[PlanInForce]) -> Figure | None:
     ]
     if not drawn:
         return None
-    return figure(drawn, height=300, x="UTC, by day", y="replicas", together=True, xaxis=WEEKDAYS)
+    most = max(int(counts.max()) for counts in found.values())
+    whole = {"dtick": 1} if most <= FEW_REPLICAS else {}
+    return figure(
+        drawn, height=300, x="UTC, by day", y="replicas", together=True, xaxis=WEEKDAYS, yaxis=whole
+    )
 
 
 def _total(plan: PlanInForce) -> IntArray:

@@ -4,7 +4,7 @@ from django.db.models import deletion
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("planner", "0031_in_force_label"),
+        ("planner", "0032_run_reason"),
     ]
 
     operations = [
