@@ -131,7 +131,7 @@ def _address(host: str, port: int, allowed: Allowed) -> str:
         if not listed and (not address.is_global or address.is_multicast):
             where = host if host == str(address) else f"{host} ({address})"
             raise NotListed(
-                f"{where} is not a public address; an operator adds its network to "
+                f"{where} is not public; an operator adds its network to "
                 f"{allowed.setting} if it is meant."
             )
     return sorted(found, key=lambda text: ":" in text)[0]
