@@ -166,7 +166,7 @@ class KeptPlanFilter(filters.FilterSet):  # type: ignore[misc]
     )
 
     def by_scenario(self, rows: QuerySet[PlanInForce], _: str, value: str) -> Any:
-        return plans_kept(value)
+        return plans_kept(value).defer("pools")
 
     class Meta:
         model = PlanInForce

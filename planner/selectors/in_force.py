@@ -9,8 +9,8 @@ from planner.models import PlanInForce, Run
 
 
 def plans_in_force() -> QuerySet[PlanInForce]:
-    """All of them, the newest first."""
-    return PlanInForce.objects.select_related("by", "run").filter(until=None)
+    """All of them, the newest first; their runs, which are large, only where asked for."""
+    return PlanInForce.objects.select_related("by").filter(until=None)
 
 
 def plan_in_force(scenario: str) -> PlanInForce | None:
@@ -23,7 +23,7 @@ def plan_in_force(scenario: str) -> PlanInForce | None:
 def plans_kept(scenario: str = "") -> QuerySet[PlanInForce]:
     """All that are or were in force, the newest first; of the scenario of that name, as it is
     called now or was then."""
-    rows = PlanInForce.objects.select_related("by", "run", "proposal", "origin")
+    rows = PlanInForce.objects.select_related("by", "proposal")
     return rows.filter(Q(run__scenario__name=scenario) | Q(scenario=scenario)) if scenario else rows
 
 

@@ -27,7 +27,7 @@ def schedule_get(name: str) -> Schedule:
 
 def firings_list(schedule: Schedule | None = None) -> QuerySet[Firing]:
     """Newest first; of all schedules where none is given."""
-    rows = Firing.objects.select_related("schedule", "run", "proposal", "by")
+    rows = Firing.objects.select_related("schedule", "proposal", "by")
     return rows.filter(schedule=schedule) if schedule else rows
 
 
@@ -40,7 +40,7 @@ def firing_get(number: int) -> Firing:
 
 def outcomes_list(schedule: Schedule | None = None) -> QuerySet[Outcome]:
     """What came of plans, the newest first; of one schedule's alone."""
-    rows = Outcome.objects.select_related("plan", "plan__run", "plan__proposal")
+    rows = Outcome.objects.select_related("plan").defer("plan__pools")
     if schedule is None:
         return rows
     mine = PlanInForce.objects.filter(proposal__firings__schedule=schedule)

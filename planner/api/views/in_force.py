@@ -89,7 +89,7 @@ class KeptPlanListView(ApiView, generics.ListAPIView[PlanInForce]):
     pagination_class = Pages
 
     def get_queryset(self) -> QuerySet[PlanInForce]:
-        return plans_kept()
+        return plans_kept().defer("pools")
 
     @operation({200: KeptPlan(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:

@@ -158,7 +158,7 @@ class OutcomeListView(ApiView, generics.ListAPIView[Outcome]):
     filter_backends: list[Any] = []
 
     def get_queryset(self) -> QuerySet[Outcome]:
-        return outcomes_list()
+        return outcomes_list().defer("figures")
 
     @operation({200: OutcomeItem(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:

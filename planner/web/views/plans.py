@@ -31,7 +31,8 @@ SCENARIOS = 200  # to choose from
 def listing(request: Request) -> HttpResponse:
     """All, or those of a ``scenario``; the two that ``from`` and ``to`` name beside each other."""
     scenario = request.GET.get("scenario", "")
-    rows = plans_kept(scenario).prefetch_related(Prefetch("outcomes", Outcome.objects.all()))
+    said = Prefetch("outcomes", Outcome.objects.defer("figures"))
+    rows = plans_kept(scenario).defer("pools").prefetch_related(said)
     old, new = (_named(request.GET.get(name, "")) for name in ("from", "to"))
     found = plans_between(old, new) if old and new and old != new else None
     context = {
