@@ -255,6 +255,12 @@ def unlocalised(value: float) -> str:
 
 
 @register.filter
+def bound(by: str) -> str:
+    """What bounds a size, limits as they are written elsewhere."""
+    return by.upper() if by in ("ttft", "tbt", "e2e") else by
+
+
+@register.filter
 def spaced(name: str) -> str:
     """``input_tokens`` as "Input tokens"."""
     return name.replace("_", " ").capitalize()

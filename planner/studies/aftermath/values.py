@@ -89,7 +89,7 @@ class SpeedDrift:
     def sentence(self) -> str:
         way = "longer" if self.times > 1 else "shorter"
         here = f" in {self.region}" if self.region else ""
-        since = f" since {self.since:%Y-%m-%d %H:%M} UTC" if self.since else ""
+        since = f" since {self.since.day} {self.since:%b %Y, %H:%M} UTC" if self.since else ""
         return (
             f"the speed of {self.model} on {self.gpu}{here} has drifted: iterations take "
             f"{abs(self.times - 1):.0%} {way} than its profile says{since}"

@@ -253,7 +253,8 @@ def _choose(
         second, other = min(((v, r) for v, r in valued if r is not one), key=lambda pair: pair[0])
         if value and second > value * (1 + TIE):
             bound = "at least " if other.at_least else ""
-            why += f"; next is {other.label}, {bound}{second / value - 1:.0%} more"
+            after = "next" if len(valued) == len(every) else "next of what is worth taking"
+            why += f"; {after} is {other.label}, {bound}{second / value - 1:.0%} more"
     return one, f"{why}; {unproven}" if unproven else why, unproven
 
 

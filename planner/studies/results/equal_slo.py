@@ -112,7 +112,7 @@ def _unequal(unequal: EqualSlo | None, base: PolicyRun) -> Iterator[str]:
         f"{unequal.attainment:.1%}"
     )
     if unequal.saving is None:
-        yield "no flat fleet tells what that is worth"
+        yield "no flat fleet serves alike, to tell what that is worth"
     elif abs(unequal.saving) < NOTHING:
         yield "at equal service as much"
     else:

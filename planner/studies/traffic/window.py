@@ -172,4 +172,5 @@ def words_of(epoch_s: float, clock: str) -> str:
     """A moment for a sentence; a relative one in seconds from the start of the trace."""
     if clock != UTC_CLOCK:
         return f"{epoch_s:,.0f} s"
-    return f"{datetime.fromtimestamp(epoch_s, UTC):%Y-%m-%d %H:%M} UTC"
+    when = datetime.fromtimestamp(epoch_s, UTC)
+    return f"{when.day} {when:%b %Y, %H:%M} UTC"

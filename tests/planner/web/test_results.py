@@ -70,6 +70,15 @@ def test_a_signal_that_never_moved_is_told_below_the_label() -> None:
     assert row["note"] in page("_figures.html", table=table, first="Policy")
 
 
+def test_the_policy_that_is_taken_is_marked_among_all() -> None:
+    row: dict[str, object] = {"slo_attainment": {}}
+    table = policy_table([("lt-i", "Planned (LT-I)", row), ("today", "Today's fleet", row)], [])
+    shown = page("_figures.html", table=table, first="Policy", marked="today", taken="lt-i")
+    assert "Planned (LT-I) <span class=\"badge bg-blue-lt\">recommended</span>" in shown
+    assert "Today&#x27;s fleet <span class=\"badge bg-secondary-lt\">baseline</span>" in shown
+    assert shown.count("badge") == 2
+
+
 def test_what_looked_ahead_carries_the_word() -> None:
     kept = {"label": "Flat at peak", "hindsight": True}
     assert labelled(kept) == "Flat at peak, in hindsight"

@@ -127,7 +127,7 @@ def test_only_deferrable_traffic_is_planned_without_a_forecast(tmp_path: Path) -
 
 def test_a_plan_that_cannot_be_names_the_period(tmp_path: Path) -> None:
     tps = np.repeat([1000.0, 1000.0, 1500.0, 90_000.0], 5)
-    with pytest.raises(Infeasible, match=r"the period from 2024-05-13 00:15 UTC\. .*east"):
+    with pytest.raises(Infeasible, match=r"the period from 13 May 2024, 00:15 UTC\. .*east"):
         planned(tmp_path, tps, method="perfect")
 
 

@@ -94,6 +94,15 @@ def rehearsed(*parts, notes=()):
     )  # fmt: skip
 
 
+def test_what_is_next_is_said_to_be_of_what_is_worth_taking():
+    """Another may be between the two that saves too little to tell."""
+    runs = [run("lt-i", 9), run("lt-g", 9), run("flat-before", 10)]
+    parts = ("lt-i", 7, True, 1.0), ("lt-g", 8.8, True, 1.0), ("flat-before", 9, True, None)
+    (found, energy) = compare(runs, rehearsal=rehearsed(*parts)).recommendations[:2]
+    assert "; next of what is worth taking is flat-before, 29% more" in found.reason
+    assert "; next is lt-g, 26% more" in energy.reason
+
+
 def test_what_did_on_the_days_before_is_taken_whatever_the_window_brings():
     runs = [run("lt-i", 9, fast=0.93), run("flat-before", 10), run("flat-min", 3)]
     before = rehearsed(("lt-i", 7, True, 1.25), ("flat-before", 9, True, None))

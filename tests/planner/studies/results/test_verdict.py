@@ -330,7 +330,7 @@ def test_within_two_tenths_of_a_point_savings_are_what_they_are() -> None:
 
 def test_where_no_flat_fleet_tells_the_headline_says_that() -> None:
     found = compare([run("lt-i", 75, fast=0.971), run("flat-peak", 100, fast=0.994)])
-    assert "; no flat fleet tells what that is worth" in found.headline
+    assert "; no flat fleet serves alike, to tell what that is worth" in found.headline
     assert found.recommended is not None and found.recommended.equal_slo_saving is None
 
 
