@@ -35,7 +35,7 @@ from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.replay import run_policy
 from planner.studies.results import tables
 from planner.studies.results.accounts import plan_beside_replay
-from planner.studies.results.answer import answer_of, timetable_table, timetables_table
+from planner.studies.results.answer import answer_of, timetable_tables, timetables_table
 from planner.studies.results.curation import leading
 from planner.studies.results.frame import Forecasts, Frame, frame_of, quiet
 from planner.studies.results.verdict import PolicyComparison, compare
@@ -164,9 +164,7 @@ def _timetables(study: Study, comparison: PolicyComparison) -> dict[str, pl.Data
     """What is recommended as people read it, and that of every policy to be exported."""
     take, every = comparison.recommended, timetables_table(study, comparison.runs)
     found = {} if every.is_empty() else {"timetables": every}
-    if take is None or take.timetable is None or not take.timetable.pools:
-        return found
-    return {"timetable": timetable_table(take.timetable), **found}
+    return timetable_tables(None if take is None else take.timetable) | found
 
 
 def _followed(planned: Planned, comparison: PolicyComparison) -> Planned:

@@ -23,6 +23,7 @@ from planner.studies.planning.worth import worth_of
 from planner.studies.preparing import planned_of, study_of
 from planner.studies.progress import Progress, part
 from planner.studies.results import tables
+from planner.studies.results.answer import timetable_tables
 from planner.studies.results.frame import Forecasts, Frame, frame_of
 from planner.studies.results.recommended import RecommendedPlan, recommended_plan
 from planner.studies.whatif.basis import basis_of
@@ -90,13 +91,14 @@ def run(
     worth = worth_of(study.plan_input, planned, scenario.seed, part(progress, 0.85, 0.95))
     spare = spare_of(study.plan_input, planned, part(progress, 0.95, 1.0))
     figures = plan_figures(study.plan_input, planned.plan, worth, spare)
+    take = recommended_plan(
+        study, planned.plan, figures.totals.usd, figures.totals.gpu_hours, replayed
+    )
     return Outcome(
         PlanResult(
             frame=frame_of(study),
             figures=figures,
-            recommended=recommended_plan(
-                planned.plan, figures.totals.usd, figures.totals.gpu_hours, replayed
-            ),
+            recommended=take,
             verification=verification,
             pd_ratios=stated_ratios(study.hardware, study.traffic.lengths, scenario.seed),
             plan=figures,
@@ -104,7 +106,7 @@ def run(
             forecast=Forecasts(planned.forecasts, planned.quantiles),
             seconds=time.perf_counter() - begun,
         ),
-        tables.planned_tables(study, planned),
+        tables.planned_tables(study, planned) | timetable_tables(take.timetable),
         basis_of(study, planned),
     )
 

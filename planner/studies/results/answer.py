@@ -9,6 +9,9 @@ from datetime import datetime
 import numpy as np
 import polars as pl
 
+from planner.optimizer.problem import ScalingPlan
+from planner.policies.base import Traits
+from planner.policies.registry import traits_of
 from planner.scenario.build import Hardware
 from planner.studies.plain import moment
 from planner.studies.replicas import REPLICA, Replica, replica_of
@@ -57,7 +60,7 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     counts, by_itself = _counts(study, run)
     timetable = _timetable(study, counts, by_itself)
     parts = [
-        _what(study, run, counts, by_itself),
+        _what(study, counts, run.label, run.traits, by_itself),
         ""
         if run.traits.flat
         else f"{run.series.ready.sum(axis=0).mean():,.1f} replicas on average",
@@ -68,6 +71,13 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     ]
     told = "; ".join(part for part in parts if part) + "."
     return Answer(" ".join(part for part in (missed(run), told) if part), timetable)
+
+
+def plan_answer(study: Study, plan: ScalingPlan, policy: str) -> Answer:
+    """A plan by itself as what to do; what it costs and attains is for others to say."""
+    counts, traits = study.pools(plan.target), traits_of(policy)
+    told = _what(study, counts, traits.label, traits)
+    return Answer(told, _timetable(study, counts, by_itself=False))
 
 
 def timetables_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
@@ -90,13 +100,17 @@ def timetables_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
-def timetable_table(timetable: Timetable) -> pl.DataFrame:
-    """A row where something changes, a column of replicas by pool."""
+def timetable_tables(timetable: Timetable | None) -> dict[str, pl.DataFrame]:
+    """Table ``timetable``: a row where something changes, a column of replicas by pool; none where
+    there is nothing in it."""
+    if timetable is None or not timetable.pools:
+        return {}
     heads = [f"{pool.replica.model} {pool.region} {pool.replica.arrangement}" for pool in
              timetable.pools]  # fmt: skip
     columns = zip(*(row.replicas for row in timetable.rows), strict=True)
     begins = pl.Series("begins", [row.begins for row in timetable.rows])
-    return pl.DataFrame({"begins": begins, **dict(zip(heads, columns, strict=False))})
+    table = pl.DataFrame({"begins": begins, **dict(zip(heads, columns, strict=False))})
+    return {"timetable": table}
 
 
 def _counts(study: Study, run: PolicyRun) -> tuple[IntArray, bool]:
@@ -133,7 +147,9 @@ def _pool(hardware: Hardware, p: int) -> Pool:
     return Pool(hardware.regions[r].name, replica_of(hardware, m, g))
 
 
-def _what(study: Study, run: PolicyRun, counts: IntArray, by_itself: bool) -> str:
+def _what(
+    study: Study, counts: IntArray, label: str, traits: Traits, by_itself: bool = False
+) -> str:
     hardware, start_s, clock = study.hardware, study.window.start_s, study.traffic.clock
     models: dict[str, list[str]] = {}
     columns = {m: {g for n, _, g in hardware.pool_index if n == m} for m, _, _ in
@@ -148,10 +164,10 @@ def _what(study: Study, run: PolicyRun, counts: IntArray, by_itself: bool) -> st
     when = moment_words(start_s, clock).rsplit(", ", 1)[1]
     begins = f"from {when}{' UTC' if clock == 'utc' else ''} on {day_words(start_s, clock)}"
     if by_itself:
-        return f"Run {what or 'nothing'} {begins}, and let {run.label} scale from there"
+        return f"Run {what or 'nothing'} {begins}, and let {label} scale from there"
     totals = counts.sum(axis=1)
-    more = ", and more where load asks for it" if run.traits.beyond else ""
-    if run.traits.flat:
+    more = ", and more where load asks for it" if traits.beyond else ""
+    if traits.flat:
         return f"Run a flat fleet, {what or 'of nothing'}, {begins}, all the time"
     if len(counts) > 1 and (counts != counts[0]).any():
         least, most = int(totals.min()), int(totals.max())

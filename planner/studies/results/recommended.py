@@ -9,9 +9,9 @@ from planner.optimizer.problem import ScalingPlan
 from planner.policies.registry import traits_of
 from planner.studies.checks.confidence import Sure
 from planner.studies.rehearsal.rehearsal import Part, Rehearsal, RehearsalWindow, Tried
-from planner.studies.results.answer import Timetable
+from planner.studies.results.answer import Timetable, plan_answer
 from planner.studies.results.curation import DAYS_BEFORE
-from planner.studies.values import PolicyRun
+from planner.studies.values import PolicyRun, Study
 
 NOTHING = 0.005  # of a cost rounds to 0%
 HINDSIGHT, TOLD = "sized in hindsight", "told what came"
@@ -80,20 +80,20 @@ class RecommendedPlan:
     attainment: dict[str, float | None] | None
     meets_slo: bool | None
     equal_slo_saving: float | None
+    timetable: Timetable
 
 
 def recommended_plan(
-    plan: ScalingPlan, cost_usd: float, gpu_hours: float, verified: PolicyRun | None
+    study: Study,
+    plan: ScalingPlan,
+    cost_usd: float,
+    gpu_hours: float,
+    verified: PolicyRun | None,
 ) -> RecommendedPlan:
     """``cost_usd`` and ``gpu_hours`` are the plan's; ``verified`` is its replay."""
     policy = "lt-h" if plan.together else "lt-i"
-    counts = plan.target.sum(axis=(1, 2, 3))
-    least, most = int(counts.min()), int(counts.max())
-    between = f"{least:,} to {most:,}" if least < most else f"{most:,}"
-    told = (
-        f"Carry out the plan: {between} instance{'s' * (most != 1)} over {len(counts):,} "
-        f"period{'s' * (len(counts) != 1)}, {gpu_hours:,.1f} GPU-hours for ${cost_usd:,.2f}."
-    )
+    answer = plan_answer(study, plan, policy)
+    told = f"{answer.sentence}; {gpu_hours:,.1f} GPU-hours for ${cost_usd:,.2f}."
     attained = None if verified is None else verified.summary.slo_attainment
     if attained is None:
         told += (
@@ -113,6 +113,7 @@ def recommended_plan(
         attainment=attained,
         meets_slo=None if verified is None else verified.meets_slo,
         equal_slo_saving=None,
+        timetable=answer.timetable,
     )
 
 

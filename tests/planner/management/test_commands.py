@@ -265,6 +265,15 @@ def test_plan(folder: Path, solver: str) -> None:
     for decision in found["decisions"]:
         assert decision.keys() == DECISION
         assert decision["current"] + decision["delta"] == decision["target"]
+    # What to run when, a row where something changes, and the first of it in words.
+    take = found["recommended"]
+    (pool,) = take["timetable"]["pools"]
+    targets = [(one["period"], one["target"]) for one in found["decisions"]]
+    changed = [one for i, one in enumerate(targets) if i == 0 or one[1] != targets[i - 1][1]]
+    rows = take["timetable"]["rows"]
+    assert [(row["begins"], row["replicas"][0]) for row in rows] == changed
+    first = f"Run {pool['replica']['model']}: {targets[0][1]} in {pool['region']} from "
+    assert take["sentence"].startswith(first) and "GPU-hours for $" in take["sentence"]
 
 
 def test_a_plan_that_cannot_be_exits_3_with_the_conflict_in_words(folder: Path) -> None:

@@ -74,8 +74,8 @@ def test_the_policy_that_is_taken_is_marked_among_all() -> None:
     row: dict[str, object] = {"slo_attainment": {}}
     table = policy_table([("lt-i", "Planned (LT-I)", row), ("today", "Today's fleet", row)], [])
     shown = page("_figures.html", table=table, first="Policy", marked="today", taken="lt-i")
-    assert "Planned (LT-I) <span class=\"badge bg-blue-lt\">recommended</span>" in shown
-    assert "Today&#x27;s fleet <span class=\"badge bg-secondary-lt\">baseline</span>" in shown
+    assert 'Planned (LT-I) <span class="badge bg-blue-lt">recommended</span>' in shown
+    assert 'Today&#x27;s fleet <span class="badge bg-secondary-lt">baseline</span>' in shown
     assert shown.count("badge") == 2
 
 
