@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -127,9 +127,15 @@ def _number(label: str, text: str) -> float | None:
     return value
 
 
-def form_context(run: Run) -> dict[str, Any]:
-    kept = kept_of(run)
-    return {"run": run, "knobs": knobs_of(kept)}
+def form_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+    """Sliders where ``params`` have them: an address that is sent shows what was asked, and what is
+    replayed from it is that."""
+    knobs = [
+        knob if (value := _number(knob.label, params.get(knob.name, ""))) is None
+        else replace(knob, value=value)
+        for knob in knobs_of(kept_of(run))
+    ]  # fmt: skip
+    return {"run": run, "knobs": knobs}
 
 
 def answer_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:

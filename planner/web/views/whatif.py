@@ -22,7 +22,7 @@ def panel(request: Request, pk: int) -> HttpResponse:
     if request.htmx and request.htmx.target == "what-if-answer":
         return render(request, "web/_what_if_answer.html", context | {"oob": True})
     page = "web/_what_if.html" if request.htmx else "web/what_if.html"
-    return render(request, page, context | form_context(run))
+    return render(request, page, context | form_context(run, request.GET))
 
 
 @require_POST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,11 @@ def _pages(run: Run, planner: User, viewer: User) -> None:
     assert reader.get(address, {"growth": "much"}).status_code == 400
     assert reader.post(f"{address}replay/", moved).status_code == 403
     assert "Replay this" in text_of(signed_in(planner).get(address))
+    # An address that is sent shows what was asked: its sliders are what a replay takes.
+    moved = reader.get(address, {"growth": "1.5"}).content.decode()
+    assert 'name="growth" min="0.25" max="4.0" step="0.05" value="1.5"' in re.sub(
+        r"\s+", " ", moved
+    )
 
 
 def _replay(run: Run, planner: User) -> None:
