@@ -8,6 +8,7 @@ import pytest
 from django.urls import reverse
 
 from planner.models import Run, User
+from tests.planner.coarse import coarse_sizes
 from tests.planner.management.test_commands import answer, command
 from tests.planner.management.test_commands import folder as folder  # a fixture
 from tests.planner.web.pages import signed_in, text_of
@@ -32,7 +33,8 @@ def test_a_plan_is_replayed_and_says_whether_it_holds(planner: User, folder: Pat
 
 
 def test_a_plan_of_prefill_and_decode_pools_states_the_best_ratio(planner: User) -> None:
-    found = answer("plan", EXAMPLE)
+    with coarse_sizes():
+        found = answer("plan", EXAMPLE)
     (row,) = found["pd_ratios"]
     assert row["prefill"] + row["decode"] == row["instances"]
     assert row["max_tps"] > 0

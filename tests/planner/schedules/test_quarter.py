@@ -11,6 +11,7 @@ import pytest
 
 from planner.models import Outcome, PlanInForce
 from planner.services.outcomes import due, stretches
+from tests.planner.coarse import coarse_sizes
 
 SCRIPT = Path(__file__).parents[3] / "docs" / "examples" / "quarter.py"
 MONDAY = datetime(2024, 1, 15, tzinfo=UTC)
@@ -28,7 +29,8 @@ def script():
 def test_two_thin_weeks(db, script, shared_data, tmp_path):
     settings = {"scale": 2e-4, "burst": 0.2, "method": "seasonal-naive-week", "period_s": 86_400}
     scenario = script.write(tmp_path, shared_data / "traces", 4, **settings)
-    done = script.quarter(scenario, 2, most_replicas=0.5, most_cost=0.5)
+    with coarse_sizes():
+        done = script.quarter(scenario, 2, most_replicas=0.5, most_cost=0.5)
     first, second = done["firings"]
     assert (first["state"], second["state"]) == ("review", "approved")
     assert [one["as_of"] for one in done["firings"]] == [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from planner.scenario.schema import Scenario
 from planner.studies.commands import compare
 from planner.studies.progress import silent
 from planner.studies.traffic.sources import StoredTrace
+from tests.planner.coarse import coarse_sizes
 from tests.planner.studies.builders import ROOT
 from tests.shared import shared
 
@@ -43,9 +44,11 @@ def example(path: Path, folder: Path) -> tuple[Scenario, dict[str, StoredTrace]]
 
 
 @pytest.fixture(scope="module")
-def carried_out(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], dict[str, Any]]:
+def carried_out(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[Path], dict[str, Any]]]:
     """The comparison that an example makes of its own traffic, made once; of a day a quarter.
-    Rehearsals have tests of their own, and take as long again."""
+    Rehearsals have tests of their own, and take as long again; so have sizes."""
 
     @cache
     def made(path: Path) -> dict[str, Any]:
@@ -57,7 +60,8 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], di
         scenario = scenario.model_copy(update={"horizon": horizon})
         return compare.run(scenario, traces, options, progress=silent).document
 
-    return made
+    with coarse_sizes():
+        yield made
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
