@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.arrays import Array
+from simulation.engine.filling import fill_records
 from simulation.engine.heaps import REQUEST_BITS
 from simulation.engine.prefix import allocate_caches
 from simulation.engine.ranking import NEVER
@@ -18,12 +19,7 @@ from simulation.faults import failing_starts
 from simulation.fleet import BATCHING, ROUTERS, SCHEDULERS, WHEN_FULL, Fleet, Pool, Tier
 from simulation.performance.profile import iteration_s
 from simulation.results import (
-    BEYOND_CONTEXT,
-    NO_POOL,
-    NO_TIER,
-    REASONS,
     REJECTED,
-    TOO_LONG,
     UNFINISHED,
 )
 from simulation.starting import StartUp
@@ -232,22 +228,11 @@ def check_count(n: int) -> None:
 def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int, ...]]) -> Array:
     """``[requests]``, before they arrive; those that nothing can serve are rejected."""
     check_count(len(trace))
-    requests = np.empty(len(trace), REQUEST)
-    # Whole records, as words: each field by itself is a pass over all, a record as such is slower.
-    requests.view(np.uint64).reshape(len(trace), REQUEST.itemsize // 8)[:] = _blank().view(
-        np.uint64
-    )
-    requests["arrival"] = trace.arrival_s
-    requests["isl"], requests["osl"] = trace.input_tokens, trace.output_tokens
     first = np.full((len(trace.models), len(trace.tiers)), -1, np.int16)
     for i, service in enumerate(takers):
         if not service.takes_over:
             tiers = [name in service.tiers for name in trace.tiers]
             first[np.ix_([name == service.model for name in trace.models], tiers)] = i
-    requests["model"] = first[trace.model, trace.tier]
-    requests["home"] = _codes(trace.regions, [r.name for r in fleet.regions])[trace.region]
-    requests["tier"] = _codes(trace.tiers, [t.name for t in fleet.tiers])[trace.tier]
-
     longest, context = np.zeros((2, len(takers) + 1), np.int64)
     for i, found in enumerate(takers.values()):
         longest[i] = max(_longest(fleet.pools[p]) for p in found)
@@ -256,20 +241,25 @@ def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int,
         if any(fleet.pools[p].role == "prefill" for p in found):
             longest[i] = min(longest[i], longest[then])
             context[i] = min(context[i], context[then])
-    unserved = requests["model"] < 0
-    served = [any(pool.model == name for pool in fleet.pools) for name in trace.models]
-    known = np.array(served or [False])[trace.model]
-    need = trace.input_tokens.astype(np.int64) + trace.output_tokens
-    beyond = ~unserved & (need > context[requests["model"]])
-    too_long = ~unserved & ~beyond & (need > longest[requests["model"]])
-    for reason, which in (
-        (NO_POOL, unserved & ~known),
-        (NO_TIER, unserved & known),
-        (BEYOND_CONTEXT, beyond),
-        (TOO_LONG, too_long),
-    ):
-        if which.any():
-            requests["outcome"][which], requests["reason"][which] = REJECTED, REASONS.index(reason)
+    known = [any(pool.model == name for pool in fleet.pools) for name in trace.models]
+    requests, blank = np.empty(len(trace), REQUEST), _blank().view(np.uint64)
+    fill_records(
+        requests,
+        requests.view(np.uint64).reshape(len(trace), blank.size),
+        blank,
+        trace.arrival_s,
+        trace.input_tokens,
+        trace.output_tokens,
+        trace.model,
+        trace.region,
+        trace.tier,
+        first,
+        _codes(trace.regions, [region.name for region in fleet.regions]),
+        _codes(trace.tiers, [tier.name for tier in fleet.tiers]),
+        np.array(known, np.bool_),
+        context,
+        longest,
+    )
     return requests
 
 

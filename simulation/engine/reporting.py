@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.arrays import Array
+from simulation.engine.filling import fill_log
 from simulation.engine.state import (
     S_ARRIVED,
     S_BATCH,
@@ -25,9 +26,7 @@ from simulation.engine.state import (
     State,
 )
 from simulation.results import (
-    NOT_DUE,
     REASONS,
-    UNFINISHED,
     AfterWindow,
     PoolSeries,
     PoolTotals,
@@ -37,28 +36,21 @@ from simulation.results import (
 
 def request_log(s: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
     """One row per request; what is left and ``not_due`` yet is told apart."""
-    requests = s.requests
-    outcome = requests["outcome"].copy()
-    outcome[(outcome == UNFINISHED) & not_due] = NOT_DUE
-    pool = requests["pool"].copy()
-    first, last = requests["first"].copy(), requests["last"].copy()
-    arrival = requests["arrival"].copy()
-    nowhere = len(s.pools)  # the column of requests that no pool has: place -1
+    n, nowhere = len(s.requests), len(s.pools)  # the column of requests that no pool has: place -1
     away = np.zeros((len(s.latency), nowhere + 1))
     away[:, :nowhere] = s.latency[:, s.pools["region"]] + s.pools["start_s"]
-    back = away[requests["home"], pool]  # seconds that a request was on its way
-    osl = requests["osl"].copy()
-    gaps = np.where(osl > 1, osl - 1.0, np.nan)
-    return RequestLog(
-        outcome=outcome,
-        reason=requests["reason"].copy(),
-        pool=pool,
-        first_token_s=first,
-        last_token_s=last,
-        ttft_s=first + back - arrival,
-        tbt_s=(last - first) / gaps,
-        e2e_s=last + back - arrival,
+    log = RequestLog(
+        outcome=np.empty(n, np.int8),
+        reason=np.empty(n, np.int8),
+        pool=np.empty(n, np.int16),
+        first_token_s=np.empty(n),
+        last_token_s=np.empty(n),
+        ttft_s=np.empty(n),
+        tbt_s=np.empty(n),
+        e2e_s=np.empty(n),
     )
+    fill_log(s.requests, not_due, away, *(getattr(log, column.name) for column in fields(log)))
+    return log
 
 
 def rows(log: RequestLog, which: npt.NDArray[np.bool_]) -> RequestLog:

@@ -1,0 +1,71 @@
+"""Records of requests before they arrive, and columns of them when all is over, compiled: each in
+one pass over all requests, where every field by itself would be a pass over whole records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simulation.compiled import cached_kernel
+from simulation.results import (
+    BEYOND_CONTEXT,
+    NO_POOL,
+    NO_TIER,
+    NOT_DUE,
+    REASONS,
+    REJECTED,
+    TOO_LONG,
+    UNFINISHED,
+)
+
+NO_SUCH_POOL, NO_SUCH_TIER = REASONS.index(NO_POOL), REASONS.index(NO_TIER)
+TOO_LONG_FOR_MODEL, TOO_LONG_FOR_MEMORY = REASONS.index(BEYOND_CONTEXT), REASONS.index(TOO_LONG)
+
+
+@cached_kernel
+def fill_records(
+    requests: Any, words: Any, blank: Any, arrival: Any, isl: Any, osl: Any, model: Any,
+    region: Any, tier: Any, first: Any, homes: Any, tiers: Any, known: Any, context: Any,
+    longest: Any,
+) -> None:  # fmt: skip
+    """``words``: the records' memory; ``blank``: that of one of which nothing has become yet.
+
+    ``first[model, tier]`` is the service that takes it, -1: none; ``homes`` and ``tiers`` are the
+    fleet's numbers of the trace's, ``known`` says which models any pool serves; a service takes
+    requests of up to ``context`` tokens, and has room for ``longest``.
+    """
+    for i in range(requests.size):
+        for w in range(blank.size):
+            words[i, w] = blank[w]
+        record, service = requests[i], first[model[i], tier[i]]
+        record.arrival, record.isl, record.osl = arrival[i], isl[i], osl[i]
+        record.model, record.home, record.tier = service, homes[region[i]], tiers[tier[i]]
+        need, reason = np.int64(isl[i]) + osl[i], -1
+        if service < 0:
+            reason = NO_SUCH_TIER if known[model[i]] else NO_SUCH_POOL
+        elif need > context[service]:
+            reason = TOO_LONG_FOR_MODEL
+        elif need > longest[service]:
+            reason = TOO_LONG_FOR_MEMORY
+        if reason >= 0:
+            record.outcome, record.reason = REJECTED, reason
+
+
+@cached_kernel
+def fill_log(
+    requests: Any, not_due: Any, away: Any, outcome: Any, reason: Any, pool: Any, first: Any,
+    last: Any, ttft: Any, tbt: Any, e2e: Any,
+) -> None:  # fmt: skip
+    """``away[home, pool]``: seconds that a request was on its way, the last column where no pool
+    has it (-1)."""
+    for i in range(requests.size):
+        record = requests[i]
+        late = record.outcome == UNFINISHED and not_due[i]
+        outcome[i] = NOT_DUE if late else record.outcome
+        reason[i], pool[i] = record.reason, record.pool
+        first[i], last[i] = record.first, record.last
+        back = away[record.home, record.pool]
+        ttft[i] = record.first + back - record.arrival
+        tbt[i] = (record.last - record.first) / (record.osl - 1.0 if record.osl > 1 else np.nan)
+        e2e[i] = record.last + back - record.arrival
