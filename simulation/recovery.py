@@ -3,6 +3,7 @@ be played to its end by whoever asks for nothing else."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -32,6 +33,9 @@ class Recovery:
     _next_s: float = field(default=0.0, init=False)
     _read: int = field(default=0, init=False)
     _late: IntArray = field(init=False)
+    _all: IntArray | None = field(
+        default=None, init=False
+    )  # by tier, counted when it first matters
 
     def __post_init__(self) -> None:
         self._late = np.zeros(len(self.tiers), np.int64)
@@ -47,7 +51,7 @@ class Recovery:
             for tier in self.tiers
         ]
         patience = SLACK_S + max((limit for its in limits for limit in its), default=0.0)
-        end = int(np.searchsorted(requests["arrival"], now - patience))
+        end = bisect_left(requests["arrival"], now - patience)  # numpy's would copy the column
         seen, self._read = requests[self._read : end], max(end, self._read)
         for code, tier in enumerate(self.tiers):
             its = seen[seen["tier"] == code]
@@ -57,7 +61,9 @@ class Recovery:
                     late |= ~(its[token] - its["arrival"] <= limit)  # not there yet: NaN
             self._late[code] += np.count_nonzero(late)
         if self._late.any():
-            self._judge(np.bincount(requests["tier"], minlength=len(self.tiers)))
+            if self._all is None:
+                self._all = np.bincount(requests["tier"], minlength=len(self.tiers))
+            self._judge(self._all)
 
     def _judge(self, count: IntArray) -> None:
         for tier, late, of in zip(self.tiers, self._late, count, strict=True):

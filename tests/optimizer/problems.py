@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -179,6 +181,25 @@ def left_without_a_region(problem: PlanningProblem, served: np.ndarray) -> np.nd
         return served.sum(axis=2)
     regions = range(served.shape[2])
     return np.min([np.delete(served, lost, axis=2).sum(axis=2) for lost in regions], axis=0)
+
+
+@cache
+def counted(seed: int) -> float | None:
+    """Of ``random_problem``, for all files that ask."""
+    return best_by_counting(random_problem(seed))
+
+
+class Counted(dict[Any, float | None]):
+    """What counting finds of problems by name, counted when it is first looked at: whoever only
+    collects tests does not wait for it."""
+
+    def __init__(self, make: Callable[..., PlanningProblem]) -> None:
+        self._make = make
+
+    def __missing__(self, name: Any) -> float | None:
+        names = name if isinstance(name, tuple) else (name,)
+        self[name] = best_by_counting(self._make(*names))
+        return self[name]
 
 
 def best_by_counting(problem: PlanningProblem) -> float | None:

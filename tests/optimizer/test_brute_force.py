@@ -6,10 +6,10 @@ import pytest
 from planner.optimizer import greedy_target, solve_window
 from planner.optimizer.figures import is_feasible
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL
-from tests.optimizer.problems import best_by_counting, random_problem
+from tests.optimizer.problems import counted, random_problem
 
 SEEDS = range(60)
-COUNTED = {seed: best_by_counting(random_problem(seed)) for seed in SEEDS}
+COUNTED = {seed: counted(seed) for seed in SEEDS}
 
 
 def test_the_instances_cover_both_outcomes_and_every_family():

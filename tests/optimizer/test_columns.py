@@ -12,10 +12,16 @@ from planner.optimizer.figures import is_feasible
 from planner.optimizer.limited import GREEDY
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL, PlanningProblem
 from planner.optimizer.sides import sides
-from tests.optimizer.problems import best_by_counting, problem, random_columns, serve_exactly
+from tests.optimizer.problems import (
+    Counted,
+    best_by_counting,
+    problem,
+    random_columns,
+    serve_exactly,
+)
 
 SEEDS = range(60)
-COUNTED = {seed: best_by_counting(random_columns(seed)) for seed in SEEDS}
+COUNTED = Counted(random_columns)
 
 
 def test_the_instances_cover_both_outcomes_and_every_kind_of_column():

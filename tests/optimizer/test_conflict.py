@@ -9,7 +9,7 @@ from planner.optimizer import solve_window
 from planner.optimizer.conflict import _subsets, uncovered
 from planner.optimizer.problem import INFEASIBLE, TIMEOUT, alone
 from planner.optimizer.program.conflict import conflicting_set, minimal
-from tests.optimizer.problems import best_by_counting, problem, random_problem
+from tests.optimizer.problems import counted, problem, random_problem
 
 ONLY_ONE_GPU_TYPE = np.array([[1000.0, 0.0], [0.0, 1500.0]])
 
@@ -137,9 +137,7 @@ def test_limits_that_clash_only_for_whole_instances():
     )
 
 
-@pytest.mark.parametrize(
-    "seed", [s for s in range(60) if best_by_counting(random_problem(s)) is None]
-)
+@pytest.mark.parametrize("seed", [s for s in range(60) if counted(s) is None])
 def test_every_infeasible_instance_has_a_minimal_conflicting_set(seed):
     assert conflicting_set(alone(random_problem(seed))).startswith("These cannot all hold")
 
@@ -166,7 +164,7 @@ def test_without_time_the_filter_keeps_what_it_could_not_test():
 def test_a_timeout_offers_the_greedy_target_and_says_what_it_leaves(solver):
     plan = solve_window(random_problem(3), solver=solver, time_limit_s=1e-9)
     assert plan.status == TIMEOUT
-    assert plan.bound_usd <= best_by_counting(random_problem(3)) <= plan.objective_usd
+    assert plan.bound_usd <= counted(3) <= plan.objective_usd
     assert plan.conflict == ""  # greedy covers all demand here
     nothing = np.zeros((2, 2, 2), dtype=np.int64)
     assert uncovered(problem(), nothing).startswith(

@@ -17,6 +17,7 @@ from planner.optimizer.sides import sides
 from tests.optimizer.horizon.toys import best_by_counting as best_of_periods
 from tests.optimizer.horizon.toys import random_horizon
 from tests.optimizer.problems import (
+    Counted,
     best_by_counting,
     every_fleet,
     pools_by_hand,
@@ -50,9 +51,7 @@ def columns(seed):
 
 
 KINDS = {"plain": one_region, "limits": limited, "columns": columns}
-COUNTED = {
-    (kind, seed): best_by_counting(make(seed)) for kind, make in KINDS.items() for seed in SEEDS
-}
+COUNTED = Counted(lambda kind, seed: KINDS[kind](seed))
 
 
 def horizon(seed):

@@ -15,6 +15,7 @@ from planner.optimizer.window import can_decompose
 from tests.optimizer.horizon.toys import best_by_counting as best_of_periods
 from tests.optimizer.horizon.toys import random_horizon
 from tests.optimizer.problems import (
+    Counted,
     best_by_counting,
     problem,
     random_columns,
@@ -39,9 +40,7 @@ def columns(seed):
 
 
 KINDS = {"plain": plain, "pooled": pooled, "columns": columns}
-COUNTED = {
-    (kind, seed): best_by_counting(make(seed)) for kind, make in KINDS.items() for seed in SEEDS
-}
+COUNTED = Counted(lambda kind, seed: KINDS[kind](seed))
 
 
 def test_the_instances_cover_every_kind_of_spare():
