@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.planner.coarse import coarse_sizes
 from tests.planner.management.test_commands import SCENARIO, answer
 from tests.planner.management.test_commands import folder as folder  # a fixture
 
@@ -47,7 +48,8 @@ def test_sizes_and_plans_call_a_speed_measured_within_the_measurements_alone(
     folder: Path, limits: str, kind: str
 ) -> None:
     path = written(folder, limits)
-    size, plan = answer("size", path), answer("plan", path)
+    with coarse_sizes():
+        size, plan = answer("size", path), answer("plan", path)
     assert kinds(size) == kinds(plan) == {kind}
     (pool,) = size["pools"]
     if kind == "modelled":
