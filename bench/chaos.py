@@ -69,6 +69,7 @@ def measure(kills: int) -> dict[str, Any]:
             for _ in range(going, IN_FLIGHT):
                 asked.append(ask(len(asked)))
             time.sleep(random.uniform(*BETWEEN_S))
+            product.keep()
             kind = random.choice(VICTIMS)
             if product.kill(kind):
                 killed[kind] += 1
@@ -76,6 +77,7 @@ def measure(kills: int) -> dict[str, Any]:
         deadline = time.monotonic() + ENDS_WITHIN_S
         while _unfinished() and time.monotonic() < deadline:
             time.sleep(1.0)
+            product.keep()
     finally:
         product.stop()
     orphans.orphans_sweep(untouched_s=0.0)
