@@ -22,16 +22,26 @@ REMEMBERED = 40  # runs of a kind, the last to be completed, that tell how long 
 
 
 class Wait(NamedTuple):
-    """What comes before a run that waits."""
+    """What comes before a run that waits, and what it may use itself."""
 
     runs: int
     seconds: float | None  # roughly, by how long such runs took; None: none of a kind was completed
+    takes_seconds: float | None  # itself, by how long runs of its kind took; None: as above
+    most_seconds: int
+    most_mb: int
 
     def sentence(self) -> str:
         if not self.runs:
             return "Waiting for a worker"
         ahead = "1 run comes" if self.runs == 1 else f"{self.runs:,} runs come"
         return f"Waiting: {ahead} before it{_about(self.seconds)}"
+
+    def size(self) -> str:
+        """How large such runs are, and what stops one, before it begins."""
+        about = _about(self.takes_seconds).removeprefix(", ")
+        takes = f"Runs of its kind took {about} here. " if about else ""
+        most = _about(self.most_seconds).removeprefix(", ").removeprefix("about ")
+        return f"{takes}It is stopped after {most}, or at {self.most_mb / 1000:,.1f} GB of memory."
 
 
 def waiting() -> list[int]:
@@ -63,11 +73,13 @@ def wait_of(run: Run) -> Wait:
     ahead = order[: order.index(run.pk)] if run.pk in order else []
     kinds = Counter(Run.everywhere.filter(pk__in=ahead).values_list("kind", flat=True))
     kinds.update(Run.everywhere.filter(state=Run.State.RUNNING).values_list("kind", flat=True))
-    took = {kind: _took(kind) for kind in kinds}
-    if any(seconds is None for seconds in took.values()):
-        return Wait(len(ahead), None)
-    work = sum(count * (took[kind] or 0.0) for kind, count in kinds.items())
-    return Wait(len(ahead), work / settings.HEADROOM_WORKER_CONCURRENCY)
+    took = {kind: _took(kind) for kind in {*kinds, run.kind}}
+    seconds = None
+    if all(took[kind] is not None for kind in kinds):
+        work = sum(count * (took[kind] or 0.0) for kind, count in kinds.items())
+        seconds = work / settings.HEADROOM_WORKER_CONCURRENCY
+    most = settings.HEADROOM_MAX_RUN_SECONDS, settings.HEADROOM_MAX_RUN_MB
+    return Wait(len(ahead), seconds, took[run.kind], *most)
 
 
 def check_room(owner: User | None) -> None:

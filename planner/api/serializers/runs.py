@@ -65,6 +65,12 @@ class RunWait(serializers.Serializer[Any]):
     seconds = serializers.FloatField(
         allow_null=True, help_text="About how long they take, by those before; null: not known."
     )
+    takes_seconds = serializers.FloatField(
+        allow_null=True,
+        help_text="How long runs of its kind took here, the median; null: none yet.",
+    )
+    most_seconds = serializers.IntegerField(help_text="A run that takes longer is stopped.")
+    most_mb = serializers.IntegerField(help_text="And one that holds more memory.")
 
 
 class RunDetail(RunItem):

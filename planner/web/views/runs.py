@@ -43,9 +43,9 @@ def detail(request: Request, pk: int) -> HttpResponse:
     if request.htmx and request.htmx.target == "progress":
         if run.finished:
             return HttpResponse(headers={"HX-Refresh": "true"})
-        return render(request, "web/_run_progress.html", {"run": run, "waits": _waits(run)})
+        return render(request, "web/_run_progress.html", {"run": run, **_waits(run)})
     if run.state != Run.State.COMPLETED or run.kind == Run.Kind.INGEST:
-        told = {"run": run, "again": _again(run), "waits": _waits(run)}
+        told = {"run": run, "again": _again(run), **_waits(run)}
         return render(request, "web/run.html", told)
     page = PAGES[run.kind]
     part = request.GET.get("part", "")
@@ -57,10 +57,12 @@ def detail(request: Request, pk: int) -> HttpResponse:
     return render(request, template, {**shown, "exports": formats_of(run)})
 
 
-def _waits(run: Run) -> str:
-    """What comes before a run that waits for its first worker."""
-    first = run.state == Run.State.PENDING and not run.attempts
-    return wait_of(run).sentence() if first else ""
+def _waits(run: Run) -> dict[str, str]:
+    """What comes before a run that waits for its first worker, and how large such runs are."""
+    if run.state != Run.State.PENDING or run.attempts:
+        return {}
+    wait = wait_of(run)
+    return {"waits": wait.sentence(), "size": wait.size()}
 
 
 def _again(run: Run) -> list[tuple[str, Any]]:
