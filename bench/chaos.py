@@ -1,11 +1,12 @@
 """Real processes of the product, really killed, with runs in flight: is anything lost or stuck?
 
-    python -m bench.chaos [--json] [--kills 100] [--seed 0]
+    python -m bench.chaos [--json] [--kills 100] [--seed 0] [--bucket]
 
 A product of its own in a temporary folder (SQLite, queue in a folder). Three kinds of run (ingest,
 plan, compare) are kept going while one process after the other is killed outright: a worker, the
 web master, a web worker, the scheduler, now and then the supervisor, which is then started again as
-systemd would.
+systemd would. With ``--bucket`` arrays are kept in an S3-compatible server beside it (moto), and
+what rows name must be whole there, and nothing beyond.
 
 - ``kills``: processes killed.
 - ``lost``: runs that were asked for and are not there, or completed without what they were for.
@@ -20,11 +21,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from bench.product import ROOT, Product, fresh_folder
@@ -42,11 +46,34 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--bucket", action="store_true", help="keep arrays in a bucket")
     args = parser.parse_args()
     random.seed(args.seed)
-    with fresh_folder("chaos"):
+    with bucket() if args.bucket else nullcontext(), fresh_folder("chaos"):
         figures = measure(args.kills)
     print(json.dumps(figures) if args.json else json.dumps(figures, indent=2))
+
+
+@contextmanager
+def bucket() -> Iterator[None]:
+    """One of a server in this process, named to those that are started from it."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    os.environ |= {
+        "HEADROOM_ARRAYS": "s3://chaos/arrays",
+        "HEADROOM_ARRAYS_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+    }
+    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1")
+    client.create_bucket(Bucket="chaos")
+    yield
+    server.stop()
 
 
 def measure(kills: int) -> dict[str, Any]:
@@ -154,10 +181,16 @@ def _verdict(asked: list[int]) -> dict[str, int]:
             doubled += trace is not None and trace.requests != ROWS
         else:
             lost += not storage.tables_list(run.store)
+    kept = storage.bucket()
     for name, rows in (("traces", Trace.objects), ("runs", Run.objects)):
         stores = set(rows.exclude(store="").values_list("store", flat=True))
         there = {f"{name}/{path.name}" for path in (storage.data_dir() / name).glob("*")}
-        doubled += len(there - stores)
+        doubled += len((there | set(storage.listed(name))) - stores)
+    if kept is not None:
+        completed = Run.objects.filter(state=Run.State.COMPLETED).exclude(store="")
+        ready = Trace.objects.filter(state=Trace.State.READY)
+        for row in (*completed, *ready):
+            lost += not kept.holds(row.store)
     return {"lost": lost, "doubled": doubled, "stuck": stuck, "given_up": given_up}
 
 
