@@ -45,7 +45,7 @@ from simulation.sizing.latencies import (
     transfer,
     with_first,
 )
-from simulation.sizing.prompt_queue import NEVER, QUARTERS, prompt_queue, prompt_s
+from simulation.sizing.prompt_queue import NEVER, QUARTERS, PromptTimes, prompt_queue, prompt_s
 from simulation.sizing.spread import (
     Spread,
     added,
@@ -203,7 +203,12 @@ def evaluate(
         tbt = with_first(tbt, first, workload)
         e2e = end_to_end(AT_ONCE, tbt, workload)
         return Evaluation(workload.rate, True, used, batch, law.mean_queue, line, NOTHING, tbt, e2e)
-    wait, ttft = _prompts(profile, one, occupied, speed)
+    prompts = _prompts(profile, one, occupied, speed)
+    if np.isfinite(prompts.found.values[-1]):  # a sequence begins amid prompts that it left behind
+        full = _longest_s(profile, workload, batch)
+        tbt = with_first(tbt, prompts.found, workload)
+        tbt = Spread(np.minimum(tbt.values, full), tbt.weights)
+    wait, ttft = prompts.wait, prompts.first
     wait, ttft = added(line, wait), later(added(line, ttft), profile.start_s)
     if not np.isfinite(ttft.values[-1]):  # prompts come faster than they can be prefilled
         return _unstable(workload.rate, used, batch)
@@ -303,22 +308,32 @@ def _gaps(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spread:
 # --- prompts -------------------------------------------------------------------------------------
 
 
-def _prompts(
-    profile: Profile, one: Workload, occupied: FloatArray, speed: Speeds
-) -> tuple[Spread, Spread]:
-    """The wait for the running iteration and for earlier prompts, and the TTFT with it, of one
-    instance whose decodes follow ``occupied``."""
-    waits, whole = [], []
+def _prompts(profile: Profile, one: Workload, occupied: FloatArray, speed: Speeds) -> PromptTimes:
+    """Of one instance whose decodes follow ``occupied``; ``found`` in seconds by which who has just
+    begun to decode waits longer for his tokens."""
+    waits, whole, behind = [], [], []
     for beside, weight in zip(*_groups(occupied), strict=True):
         queue = prompt_queue(profile, one, 1, beside)
         at = max(round(beside) - 1, 0)
         running = float(speed.decode_s[at]) if beside > 0 else 0.0
         extra = float(speed.extra_s[at])
         variance = float(speed.noise[at]) / max(one.rate, 1e-12)
-        wait = queue.wait(running, extra, variance)
-        waits.append((weight, wait))
-        whole.append((weight, added(wait, queue.alone)))
-    return mixture(waits), mixture(whole)
+        times = queue.times(running, extra, variance)
+        waits.append((weight, times.wait))
+        whole.append((weight, times.first))
+        # What of the work takes longer than decodes would, and those who come meanwhile.
+        slower = extra / queue.alone.mean / max(1.0 - one.rate * extra, NEVER)
+        behind.append((weight, Spread(times.found.values * slower, times.found.weights)))
+    return PromptTimes(mixture(waits), mixture(whole), mixture(behind))
+
+
+def _longest_s(profile: Profile, workload: Workload, beside: float) -> float:
+    """An iteration full of the longest prompt, beside so many decodes."""
+    room = max(profile.max_batch_tokens - beside, 1.0)
+    keys = float(workload.facts.isl_points[-1])
+    return float(
+        iteration_s(profile, beside, beside * workload.facts.decode_context, room, room * keys)
+    )
 
 
 def _groups(occupied: FloatArray) -> tuple[list[float], list[float]]:
@@ -337,8 +352,8 @@ def _prefill(profile: Profile, workload: Workload, instances: int) -> Evaluation
     used = min(1.0, workload.rate / queue.largest)
     if not queue.law.stable:
         return _unstable(workload.rate, used, 1.0)
-    wait = queue.wait(0.0)
-    ttft = later(added(wait, queue.alone), profile.start_s)
+    times = queue.times(0.0)
+    wait, ttft = times.wait, later(times.first, profile.start_s)
     law = queue.law
     line = max(0.0, law.mean - float(np.minimum(np.arange(len(law.inside)), instances) @ law.inside)
                - instances * law.beyond)  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 from simulation.fleet import KvLink
 from simulation.sizing.birth_death import Occupancy
 from simulation.sizing.prompt_queue import NEVER
-from simulation.sizing.spread import Spread, added, spread, thinned, unit_exponential
+from simulation.sizing.spread import Spread, added, spread, thinned, unit_gamma
 from simulation.sizing.workload import Workload
 
 NOTHING = Spread(np.zeros(0), np.zeros(0))
@@ -20,7 +20,7 @@ def line_wait(law: Occupancy, rate: float) -> Spread:
     waits = law.at_least(len(law.inside) - 1)
     if waits <= NEVER or rate <= 0:
         return AT_ONCE
-    x, share = unit_exponential()
+    x, share = unit_gamma()
     mean = law.mean_queue / rate / waits
     return spread(np.append(0.0, mean * x), np.append(1.0 - waits, waits * share))
 
@@ -41,7 +41,7 @@ def transfer(link: KvLink | None, workload: Workload, senders: int) -> Spread:
         if load >= 1.0:
             return Spread(np.array([np.inf]), np.ones(1))
         scv = float(taken.var()) / mean**2
-        x, share = unit_exponential()
+        x, share = unit_gamma()
         late = (1.0 + scv) / 2.0 * mean / (1.0 - load)
         total = added(total, spread(np.append(0.0, late * x), np.append(1.0 - load, load * share)))
     return added(total, spread(size / slower))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 
 from simulation.arrays import FloatArray
 
@@ -49,15 +50,13 @@ def spread(values: npt.ArrayLike, weights: npt.ArrayLike = 1.0) -> Spread:
     return Spread(v[order], w[order] / total if total > 0 else w[order])
 
 
-def unit_exponential() -> tuple[FloatArray, FloatArray]:
-    """Points and weights of an exponential of mean 1, its tail cut finely; the mean is exact."""
+def unit_gamma(scv: float = 1.0) -> tuple[FloatArray, FloatArray]:
+    """Points and weights of a gamma law of mean 1 and that squared coefficient of variation (1:
+    exponential), its tail cut finely; the mean is exact."""
     edges = np.append(1.0 - np.logspace(0.0, -DECADES, TAIL), 1.0)
-    low, high = -np.log1p(-edges[:-1]), np.full(TAIL, np.inf)
-    high[:-1] = low[1:]
-    # Mean within a slice: of (x + 1) e^-x between its ends, over the slice's weight.
-    ends = np.append((low + 1.0) * np.exp(-low), 0.0)
-    weights = np.diff(edges)
-    return -np.diff(ends) / weights, weights
+    weights, shape = np.diff(edges), 1.0 / scv
+    below = scipy.special.gammainc(shape + 1.0, scipy.special.gammaincinv(shape, edges))
+    return np.diff(below) / weights, weights
 
 
 def thinned(whole: Spread, points: int) -> Spread:

@@ -9,7 +9,7 @@ import numpy as np
 from simulation.arrays import FloatArray, Int32Array
 from simulation.errors import SimulationError
 
-POINTS = 48  # lengths that stand for the whole sample in the closed forms
+POINTS = 144  # lengths that stand for the whole sample in the closed forms
 
 
 @dataclass(frozen=True, slots=True, eq=False)

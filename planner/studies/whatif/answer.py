@@ -29,7 +29,7 @@ from simulation.arrays import FloatArray
 SOLVE_S = 2.0  # of a period, at most: this answers while one looks
 CLOSED_FORMS = (
     "Limits moved: sizes are the simulated ones times what closed forms say that the move changes, "
-    "which are off by 5 to 9% at the mean against simulation; replay to have them simulated."
+    "which are off by 2 to 5% (median) against simulation; replay to have them simulated."
 )
 WAITING = "Work that may wait is planned for as it was, beside what the other quantile leaves."
 NEVER = "What is served in time, latencies and the energy really drawn are known only by a replay."
