@@ -31,7 +31,7 @@ def course_figure(
         return None
     lines = []
     for i, course in enumerate(drawn):
-        rows = steps(course.table, "time", value)
+        rows = steps(course.table, "time", value, every="1h")
         after = (rows["time"].dt.epoch("ms") - rows["time"].dt.epoch("ms").min()) / HOUR_MS
         lines.append(
             line(

@@ -50,15 +50,18 @@ def whole_ticks(most: float) -> dict[str, int]:
     return {"dtick": 1} if most <= FEW_REPLICAS else {}
 
 
-def steps(table: pl.DataFrame, time: str, value: str) -> pl.DataFrame:
+def steps(table: pl.DataFrame, time: str, value: str, every: str = "") -> pl.DataFrame:
     """The rows where a step line changes, with its first and last: the same picture, fewer points.
 
-    A line that still has too many is averaged over equal spans.
+    ``every``: also the first of each such span, so that there is a point to choose where nothing
+    changes. A line that still has too many is averaged over equal spans.
     """
     table = table.sort(time)
     changed = (pl.col(value) != pl.col(value).shift(1)).fill_null(value=True)
     last = pl.int_range(pl.len()) == pl.len() - 1
-    kept = table.filter(changed | last)
+    span = pl.col(time).dt.truncate(every) if every else pl.lit(0)
+    begins = (span != span.shift(1)).fill_null(value=False)
+    kept = table.filter(changed | last | begins)
     return thin(kept, time, value) if kept.height > MAX_POINTS else kept
 
 

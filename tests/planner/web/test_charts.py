@@ -41,6 +41,11 @@ def test_a_step_line_can_be_drawn_from_its_changes(values: list[int]) -> None:
     filled = table.select("time").join_asof(kept, on="time", strategy="backward")
     assert filled["ready"].to_list() == table["ready"].to_list()
     assert kept["time"][-1] == table["time"][-1]
+    hourly = steps(table, "time", "ready", every="1h")  # a point to choose in each hour
+    refilled = table.select("time").join_asof(hourly, on="time", strategy="backward")
+    assert refilled["ready"].to_list() == table["ready"].to_list()
+    hours = table["time"].dt.truncate("1h").unique()
+    assert hourly["time"].dt.truncate("1h").unique().sort().to_list() == hours.sort().to_list()
 
 
 def test_a_line_with_too_many_points_keeps_its_mean() -> None:
