@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import messages
@@ -10,6 +11,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from planner.errors import PlannerError
 from planner.models import Schedule
 from planner.selectors.in_force import plans_in_force
 from planner.selectors.schedules import (
@@ -34,6 +36,7 @@ from planner.web.forms.schedule import FIELDS, ScheduleForm
 from planner.web.paging import paged
 from planner.web.request import Request
 
+FIRST, LAST = 1970, 2261  # years of moments that are kept
 SHOWN = 26  # outcomes: half a year of weeks
 
 
@@ -125,7 +128,8 @@ def resume(request: Request, pk: int) -> HttpResponse:
 @require_POST
 @planners_only
 def fire(request: Request, pk: int) -> HttpResponse:
-    schedule_fire(schedule=schedule_get(str(pk)), user=request.user, now=timezone.now())
+    schedule, as_of = schedule_get(str(pk)), _moment(request.POST.get("as_of", "").strip())
+    schedule_fire(schedule=schedule, user=request.user, now=timezone.now(), as_of=as_of)
     messages.info(request, "It plans now; its line below says what came of it.")
     return redirect("web:schedule", pk)
 
@@ -144,6 +148,21 @@ def _form(
     context = {"form": form, "schedule": schedule, "problem": problem}
     status = 400 if form.is_bound else 200
     return render(request, "web/schedule_form.html", context, status=status)
+
+
+def _moment(text: str) -> datetime | None:
+    """In UTC, as the page's field writes it; None where nothing is said."""
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = datetime.min
+    if not FIRST <= found.year <= LAST:
+        raise PlannerError(
+            f"as_of: {text[:40]!r} is no moment from {FIRST} to {LAST}; write 2026-05-04T06:00."
+        )
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _values(schedule: Schedule) -> dict[str, Any]:
