@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 
-def family(name: str, told: str) -> Iterator[str]:
-    """What stands above the lines of one name."""
+def family(name: str, told: str, kind: str = "gauge") -> Iterator[str]:
+    """What stands above the lines of one name; ``kind`` summary: of quantiles."""
     yield f"# HELP {name} {told}"
-    yield f"# TYPE {name} gauge"
+    yield f"# TYPE {name} {kind}"
 
 
 def labels(of: Mapping[str, str]) -> str:

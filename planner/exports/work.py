@@ -36,7 +36,9 @@ def _lines(work: Work) -> Iterator[str]:
         }
         yield f"headroom_runs_ended{labels(of)} {ended.runs}"
     yield from family(
-        "headroom_run_seconds", "How long the newest completed runs took: median and longest."
+        "headroom_run_seconds",
+        "How long the newest completed runs took: median and longest.",
+        kind="summary",
     )
     for took in work.took:
         for quantile, seconds in (("0.5", took.median_s), ("1", took.longest_s)):

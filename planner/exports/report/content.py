@@ -182,7 +182,7 @@ def _timetable(take: dict[str, Any], clock: str, charts: Any) -> Iterator[Sectio
         Head(
             f"{pool['replica']['model']}, {pool['region']}",
             Form.COUNT,
-            pool["replica"]["arrangement"],
+            f"replicas of {pool['replica']['arrangement']}",
         )
         for pool in timetable["pools"]
     ]

@@ -58,6 +58,7 @@ def test_prometheus_reads_it_and_a_token_only_its_own(runs, reader):
     assert 'headroom_runs_going{workspace="main",kind="compare",state="waiting"} 2\n' in near
     assert f'headroom_runs_ended{{{of},state="failed",reason="No plan is feasible"}} 1\n' in near
     assert f'headroom_run_seconds{{{of},quantile="0.5"}} 2.000\n' in near
+    assert "# TYPE headroom_run_seconds summary\n" in near  # quantiles are of summaries alone
     assert 'workspace="other"' in near
     key = reader._credentials["HTTP_AUTHORIZATION"].split()[1]
     far = {"REMOTE_ADDR": "10.0.0.7", "headers": {"Authorization": f"Bearer {key}"}}
