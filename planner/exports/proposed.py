@@ -94,6 +94,11 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
             if name
             else "Nothing: no plan is in force, and the run replayed no other policy."
         )
+    if proposal.policy not in (result.get("policies") or {}):
+        notes.append(
+            f"Run {run.pk} planned and replayed nothing, so what it attains is not known: propose "
+            "a comparison (Plan and compare) to see both outcomes on the same traffic."
+        )
     rows = [row for group in groups if group.title == REPLAYS for row in group.rows]
     fair = not any(group.note for group in groups if group.title == REPLAYS)
     return Proposed(

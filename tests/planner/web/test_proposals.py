@@ -90,6 +90,16 @@ def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     assert {json.loads(one.details)["to"] for one in exported} == {"keda", "html"}
 
 
+def test_a_plan_that_was_not_replayed_says_so(planner: User, approver: User) -> None:
+    in_force(planner, approver)
+    run = planned_run(planner, (1, 4))
+    run.result["policies"] = {}
+    run.save()
+    made = propose(by=planner, title="Planned alone", run=run)
+    said = text_of(signed_in(planner).get(f"/proposals/{made.pk}/"))
+    assert f"Run {run.pk} planned and replayed nothing" in said and "not known" in said
+
+
 def test_rules_are_for_admins(planner: User, admin: User) -> None:
     sent = {"approvals": 2, "self_approval": "on", "admin_above_usd_30d": "1e6"}
     assert signed_in(planner).post("/proposals/rules/", sent).status_code == 403

@@ -79,6 +79,7 @@ def test_a_schedule_is_made_changed_and_read(approver, planner, viewer, scenario
     firing.delete()
     page.post(f"/schedules/{kept.pk}/fire/", {"as_of": "2024-05-13T06:00"})
     assert Firing.objects.get().as_of == MONDAY + timedelta(hours=6)
+    assert "known at 13 May 2024, 06:00 UTC" in text_of(page.get(f"/schedules/{kept.pk}/"))
     assert page.post(f"/schedules/{kept.pk}/nonsense/").status_code == 404
     reading = signed_in(viewer)
     assert "Plan now" not in text_of(reading.get(f"/schedules/{kept.pk}/"))
