@@ -7,7 +7,8 @@ estimates nor how alike their errors are had seen the model: both are fitted wit
 fewer rows than are drawn are left out. ``five_rows_*`` are medians over all predictions,
 ``*_before`` of the same rows without any measurement, ``five_rows_coverage`` the shares within the
 stated median and 9-of-10; ``five_rows_worse`` is the share of groups that came out worse than
-before.
+before, and ``five_rows_clearly_worse`` of those that did so in more draws than chance would have it
+(a sign test of draws, at 5%).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from typing import Any
 
 import numpy as np
+from scipy.stats import binomtest
 
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.own import Traits
@@ -25,8 +27,9 @@ from tools.catalogue.served import Served
 
 COUNTS = {"five": 5, "ten": 10}
 TIMES = {"tpot": "tbt", "ttft": "ttft"}
-DRAWS = 6
+DRAWS = 12
 GAIN = 0.01  # median errors closer than this are the same
+CHANCE = 0.05
 
 
 def figures(rows: Served, unseen: Predicted) -> dict[str, Any]:
@@ -44,7 +47,7 @@ def _by_time(rows: Served, unseen: Predicted) -> list[tuple[Traits, FloatArray]]
 
 
 def _figures(name: str, figure: str, traits: Traits, off: FloatArray, few: int) -> dict[str, Any]:
-    before, after, inside, worse = [], [], [], []
+    before, after, inside, worse, clearly = [], [], [], [], []
     models = traits.labels["model"]
     for model in np.unique(models):
         seen, mine = np.flatnonzero(models != model), np.flatnonzero(models == model)
@@ -62,6 +65,7 @@ def _figures(name: str, figure: str, traits: Traits, off: FloatArray, few: int) 
             before.append(was)
             after.append(is_now)
             worse.append(np.median(is_now) > np.median(was) + GAIN)
+            clearly.append(worse[-1] and _beyond_chance(drawn))
             print(
                 f"{name} {figure} {name_of:<60} {np.median(was):8.1%}{np.median(is_now):8.1%}",
                 file=sys.stderr,
@@ -73,8 +77,16 @@ def _figures(name: str, figure: str, traits: Traits, off: FloatArray, few: int) 
         f"{name}_{figure}_coverage": float(shares[0]),
         f"{name}_{figure}_coverage_90": float(shares[1]),
         f"{name}_{figure}_worse": float(np.mean(worse)),
+        f"{name}_{figure}_clearly_worse": float(np.mean(clearly)),
         f"{name}_{figure}_groups": len(worse),
     }
+
+
+def _beyond_chance(drawn: list[tuple[FloatArray, FloatArray]]) -> bool:
+    """Whether more draws made a group worse than would if both ways were as likely."""
+    more = np.array([np.median(now) - np.median(was) for was, now in drawn])
+    worse, moved = int((more > GAIN).sum()), int((np.abs(more) > GAIN).sum())
+    return moved > 0 and float(binomtest(worse, moved, alternative="greater").pvalue) < CHANCE
 
 
 def _errors(one: Few, off: FloatArray) -> tuple[FloatArray, FloatArray]:
