@@ -154,10 +154,10 @@ def _refused(one: Refused) -> Answer:
 def _answer(
     given: Deployment, before: Estimate, fit: EstimateFit, change: Change | None = None
 ) -> Answer:
-    mode = "agg" if given.prefill is None else "disagg"
+    split = before.arranged.split  # also where that is taken for what was given
     basis = fit.basis(given.shape.name, given.gpu.name)
     one = moved(before, change, given.osl) if change else before
-    key, cell = fit.errors[basis].of(where_of(given))
+    key, cell = fit.errors[basis].of(replace(where_of(given), split=split))
     known = {name: value for name, value in asdict(cell).items() if name != "rows"}
     error: dict[str, float] = dict(known)
     if change:  # rows of others may say less than what is known of all
@@ -169,7 +169,7 @@ def _answer(
     return {
         "model": given.shape.name,
         "gpu": given.gpu.name,
-        "mode": mode,
+        "mode": "disagg" if split else "agg",
         "ttft_ms": one.ttft_s * 1e3,
         "tbt_ms": one.tbt_s * 1e3,
         "tokens_per_s": one.tokens_per_s,

@@ -45,7 +45,7 @@ FARTHEST = 0.7  # logarithm of an error beyond which it pulls no further
 # the rest by factors; a mean of the two would be right for neither.
 TTFT_FARTHEST = 0.4
 ACCEPTED = 1.9  # tokens per iteration where decoding is speculative, before the fit
-TTFT_ONLY = ("start_s", "start", "eager_s", "order", "gather", "polls", "train",
+TTFT_ONLY = ("start_s", "start", "order", "gather", "polls", "train",
              "split_order", "split_start")  # fmt: skip
 # How far, in logarithms, a value may leave what was assumed before it costs as much as one row.
 FREEDOM = 0.5

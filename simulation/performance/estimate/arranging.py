@@ -24,7 +24,10 @@ MOST_DRAFTED = 64
 # benchmarks of engines give all requests one length unless told otherwise.
 DRAWN = frozenset({(1024.0, 1024.0), (1024.0, 8192.0), (8192.0, 1024.0)})
 STEADY = 100.0  # rounds above which it is no benchmark
-TENSOR_PARALLEL_MOST = 16  # beyond, a "tp" is the GPUs of several workers
+# GPUs between which engines split attention or an expert at most. A larger "tp" is the GPUs of all
+# workers of a deployment whose prefill and decode are apart; experts are then parallel by expert.
+TENSOR_PARALLEL_MOST = 16
+WORKER = 8  # GPUs of one worker of those
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,8 @@ def _cannot_be_as_said(given: Deployment, found: Arranged) -> tuple[str, ...]:
             f"{gpu.name} does not compute in {weights}: weights are kept in {weights}, "
             f"computed in {unit}"
         )
+    if shape.encoder:
+        notes.append(f"text alone: images for {shape.name} and the encoder of them are not counted")
     return tuple(notes)
 
 
@@ -141,6 +146,8 @@ def _filled(given: Deployment) -> Arranged:
     notes = list(given.notes)
     if given.prefill is None:
         where, workers = _together(given, notes)
+        if where.tp > TENSOR_PARALLEL_MOST and given.decode_workers is None:
+            return _counted_in_all(given, notes)
         return Arranged(where, where, workers, 1.0, False, tuple(notes))
     decode, prefill = given.decode, given.prefill
     known = given.decode_workers is not None
@@ -166,7 +173,36 @@ def _filled(given: Deployment) -> Arranged:
             if prefill.attention_dp == 1:
                 prefill = _grouped(prefill, 1, prefill.gpus)
                 notes.append("attention of prefill taken as data parallel")
+    decode, prefill = (_whole_experts(where, notes) for where in (decode, prefill))
     return Arranged(decode, prefill, workers, prefills, True, tuple(notes))
+
+
+def _counted_in_all(given: Deployment, notes: list[str]) -> Arranged:
+    """The GPUs of all workers, of which what makes no whole worker, or one, computes prompts."""
+    total = given.decode.tp
+    prefill = total % WORKER or WORKER
+    spread = given.concurrency > SPREAD_ABOVE[given.engine] and given.shape.experts > 0
+    workers = 1.0 if spread else float((total - prefill) // WORKER)
+    notes.append(
+        f"tp {total} taken as the GPUs of all workers of a deployment whose prefill ({prefill} "
+        f"GPUs a worker) and decode ({total - prefill} GPUs) are apart"
+    )
+    decode = (1, total - prefill) if spread else (WORKER, 1)
+    return Arranged(
+        _grouped(given.decode, *decode),
+        _grouped(given.decode, *((1, prefill) if given.shape.experts else (prefill, 1))),
+        workers,
+        math.nan,
+        True,
+        tuple(notes),
+    )
+
+
+def _whole_experts(where: Arrangement, notes: list[str]) -> Arrangement:
+    if where.moe_tp <= TENSOR_PARALLEL_MOST:
+        return where
+    notes.append(f"experts on {where.moe_tp} GPUs taken as parallel by expert")
+    return _grouped(where, where.tp, where.attention_dp, experts=True)
 
 
 def _together(given: Deployment, notes: list[str]) -> tuple[Arrangement, float]:
@@ -178,12 +214,6 @@ def _together(given: Deployment, notes: list[str]) -> tuple[Arrangement, float]:
         notes.append(f"{group} GPUs taken as {side}: tensor times expert parallelism of the same")
         spread = where.attention_dp > 1
         return _grouped(where, 1 if spread else side, side if spread else 1, experts=True), workers
-    if where.tp > TENSOR_PARALLEL_MOST:
-        if given.concurrency > SPREAD_ABOVE["trtllm"]:
-            notes.append(f"attention on {where.tp} GPUs taken as data parallel")
-            return _grouped(where, 1, group), workers
-        notes.append(f"tensor parallelism of {where.tp} taken as {where.tp // 8} workers of 8 GPUs")
-        return _grouped(where, 8, 1), float(where.tp // 8)
     return where, workers
 
 

@@ -24,13 +24,16 @@ class Calibration:
     """
 
     unpacked: float = 1.0  # factor on 16-bit kernels where 4-bit integer weights are unpacked
-    far_s: float = 20e-6  # more for a collective between nodes
+    # More for a collective between nodes: what an all-reduce of 8 to 256 KB on two servers took
+    # more than on one of half as many GPUs (Vidur's A100 servers, median).
+    far_s: float = 95e-6
     iteration_s: float = 0.3e-3  # scheduling, sampling
     # Of vLLM's host for each sequence that one rank decodes; the others' work while the GPU does.
     sequence_s: float = 10e-6
     mix: float = 0.9  # of the prompts of others, what falls between a request's tokens
     start_s: float = 0.03  # from arrival to the first iteration
-    eager_s: float = 100e-6  # of the host for an operator of a prompt, which may be many kernels
+    # Of the host for an operator of an iteration with prompts, which may be many kernels.
+    eager_s: float = 100e-6
     # Of the other users, whose prompts one's own waits for where all start together and ask ROUNDS
     # times; by the first round alone it is half of 1 / ROUNDS, and the order lasts a little.
     order: float = 0.07

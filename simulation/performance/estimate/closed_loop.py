@@ -90,12 +90,14 @@ class Loop:
     decode_workers: FloatArray
     prefill_workers: FloatArray  # nan: as many as keep up with decode
     prefill_ranks: FloatArray  # prompts that one prefill worker computes side by side
+    abreast: FloatArray  # prompts of one iteration of a rank where many wait
     decode_ranks: FloatArray  # among which a decode worker's sequences are shared out
     rounds: FloatArray  # requests of each user, all starting together; inf: steady traffic
     accepted: FloatArray  # drafted tokens of an iteration that stand, per sequence
     equal: BoolArray  # all requests have the same lengths
     decode: Demands  # an iteration of ``batch`` decodes, drafted tokens with them
     prefill: Demands  # an iteration of ``prefill_ranks`` prompts
+    crowd: Demands  # an iteration of ``abreast`` times as many
     mixed: Demands  # an iteration of both
 
     def take(self, rows: IntArray) -> Loop:
@@ -153,13 +155,18 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     # come before one's own first token, and the rest between it and the second.
     in_step = loop.equal & ~loop.split & (loop.engine == SGLANG)
     mix = np.where(in_step, 1.0 - BEFORE, mix)
-    riding = np.where(in_step, marginal, riding)
-    tbt = decode / (1.0 + loop.accepted) + np.where(
-        loop.split, 0.0, mix * loop.batch / loop.osl * riding
-    )
     # Prompts run without captured graphs: the host launches every kernel, and may be the slower.
+    # Those that wait are computed together, as many as an iteration takes.
     eager = c.eager_s * loop.prefill["kernels"]
-    each = np.maximum(marginal, eager / loop.prefill_ranks)
+    crowd = np.maximum(iteration_s(loop.crowd, c) - c.iteration_s, eager)
+    each = crowd / (loop.abreast * loop.prefill_ranks)
+    riding = np.where(in_step, each, riding)
+    # So run decodes that a prompt goes along with, but vLLM captures pieces of those as well.
+    launched = np.where((loop.engine == VLLM) | in_step, 0.0, eager)
+    prompts = mix * loop.batch / loop.osl
+    carrying = decode + np.maximum(prompts, 1.0) * riding
+    late = np.minimum(prompts, 1.0) * (overlapped(carrying, launched) - decode)
+    tbt = decode / (1.0 + loop.accepted) + np.where(loop.split, 0.0, late)
     # Each user who holds a place asks for a prompt every osl tokens.
     held = np.minimum(loop.users, loop.batch * loop.decode_workers)
     enough = np.maximum(held * each / (loop.osl * tbt), 1.0)
@@ -177,7 +184,8 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     others = np.maximum(queued, 1.0) - 1.0
     ttft = ttft + before * others * each
     train = loop.equal & ~loop.split & ~in_step
-    ttft = ttft + np.where(train, np.minimum(c.train, others), 0.0) * each
+    lone = np.maximum(marginal, eager / loop.prefill_ranks)
+    ttft = ttft + np.where(train, np.minimum(c.train, others), 0.0) * lone
     # Prefill workers that cannot keep up hold back all who are not decoding.
     ttft = np.maximum(ttft, np.where(loop.split, queued * each - (loop.osl - 1.0) * tbt, 0.0))
     # Users beyond what the batch can hold wait for a place.

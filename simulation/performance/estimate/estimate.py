@@ -20,6 +20,7 @@ from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import DEMANDS, Loop, demands, steady_state
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import (
+    MAX_BATCH_TOKENS,
     MEMORY_SHARE,
     OVERHEAD_BYTES,
     gpu_kv_bytes,
@@ -165,9 +166,12 @@ def loop_of(placed: Sequence[Placed], efficiencies: Efficiencies) -> Loop:
     decode = iteration(batch, context, drafted, none)
     prefill = iteration(none, none, ranks * isl, ranks * isl * isl / 2.0)
     mixed = iteration(batch, context, drafted + ranks * isl, ranks * isl * isl / 2.0)
+    abreast = np.clip(MAX_BATCH_TOKENS / isl, 1.0, np.maximum(batch / ranks - 1.0, 1.0))
+    many = abreast * ranks
+    crowd = iteration(none, none, many * isl, many * isl * isl / 2.0)
     return Loop(
         engine=np.array([ENGINES.index(p.deployment.engine) for p in placed]),
-        split=np.array([p.deployment.prefill is not None for p in placed]),
+        split=np.array([p.arranged.split for p in placed]),
         isl=isl,
         osl=osl,
         users=np.array([p.deployment.concurrency for p in placed], np.float64),
@@ -175,12 +179,14 @@ def loop_of(placed: Sequence[Placed], efficiencies: Efficiencies) -> Loop:
         decode_workers=np.array([p.arranged.decode_workers for p in placed]),
         prefill_workers=np.array([p.arranged.prefill_workers for p in placed]),
         prefill_ranks=ranks,
+        abreast=abreast,
         decode_ranks=np.array([float(p.arranged.decode.attention_dp) for p in placed]),
         rounds=np.array([p.deployment.rounds for p in placed]),
         accepted=np.array([p.deployment.accepted for p in placed]),
         equal=np.array([p.arranged.equal for p in placed]),
         decode=demands_of([p.arranged.decode for p in placed], placed, efficiencies, decode),
         prefill=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, prefill),
+        crowd=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, crowd),
         mixed=demands_of([p.arranged.decode for p in placed], placed, efficiencies, mixed),
     )
 

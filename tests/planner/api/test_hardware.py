@@ -240,7 +240,7 @@ def test_measured_rows_of_ones_own_move_estimates_when_sent_along_and_when_kept(
     body = DEPLOYMENT | {"measured": sent}
     one = api.post("/api/v1/estimates/", body, format="json").json()
     assert one["own"]["rows"] == 5 and one["own"]["tbt_ms_before"] == plain["tbt_ms"]
-    assert 1.5 < one["tbt_ms"] / plain["tbt_ms"] < 2.0
+    assert 1.5 * plain["tbt_ms"] < one["tbt_ms"] <= max(row["tbt_ms"] for row in sent)
     assert one["expected_error"]["tbt"] < plain["expected_error"]["tbt"]
     rows = [
         f"llama-3.1-8b,H100-SXM,1,1024,256,{r['concurrency']},{r['ttft_ms']},{r['tbt_ms']}"

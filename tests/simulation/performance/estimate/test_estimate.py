@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from planner import catalogue
@@ -28,6 +29,7 @@ from simulation.performance.estimate.estimate import (
 )
 from simulation.performance.estimate.start import starts_s
 from simulation.performance.graph import operator_graph
+from simulation.performance.memory import MAX_BATCH_TOKENS
 from simulation.performance.specs import Arrangement
 from simulation.performance.work import iteration
 from tests.shared import DATA, shared
@@ -203,7 +205,9 @@ def test_prefill_that_cannot_keep_up_bounds_what_is_served() -> None:
     rows = [one(replace(apart, concurrency=float(n))) for n in (16, 64, 256, 1024, 4096, 16384)]
     for few, many in itertools.pairwise(rows):
         assert many.tokens_per_s >= few.tokens_per_s * (1 - 1e-9)
-    most = apart.osl / (rows[-1].prompt_s - CALIBRATION.iteration_s)
+    loop = loop_of([place(replace(apart, concurrency=16384.0))], KERNELS)
+    assert loop.abreast[0] == MAX_BATCH_TOKENS / apart.isl == 8.0
+    most = apart.osl * 8.0 / float(loop.crowd["busy"][0])  # eight prompts an iteration
     assert rows[-1].tokens_per_s <= most * (1 + 1e-9)
 
 
@@ -213,6 +217,26 @@ def test_gpus_counted_twice_are_counted_once() -> None:
     assert "64 GPUs taken as 8" in arrange(twice).assumptions[0]
     across = replace(twice, gpu=catalogue.gpu("GB200"))  # a rack of NVLink has that many
     assert "64 GPUs taken as 8" not in " ".join(arrange(across).assumptions)
+
+
+def test_a_group_wider_than_engines_make_is_the_gpus_of_all_workers() -> None:
+    total = replace(DEEPSEEK, gpu=catalogue.gpu("GB200"), engine="trtllm", equal=False)
+    total = replace(total, decode=Arrangement(tp=36, moe_tp=36, weights="fp4"))
+    few, many = arrange(total), arrange(replace(total, concurrency=4096.0))
+    assert few.split and many.split
+    assert (few.decode.gpus, few.decode_workers, few.prefill.gpus) == (8, 4.0, 4)
+    assert (many.decode.attention_dp, many.decode.moe_ep, many.decode_workers) == (32, 32, 1.0)
+    assert "tp 36 taken as the GPUs of all workers" in few.assumptions[0]
+    said = arrange(replace(total, decode_workers=2.0))
+    assert not said.split and said.decode.gpus == 36  # what is given is kept
+
+
+def test_experts_are_not_split_further_than_engines_do() -> None:
+    wide = Arrangement(tp=1, attention_dp=32, moe_tp=32, weights="fp8")
+    apart = replace(DEEPSEEK, decode=wide, prefill=DEEPSEEK.decode, decode_workers=1.0)
+    found = arrange(replace(apart, prefill_workers=1.0))
+    assert (found.decode.moe_tp, found.decode.moe_ep) == (1, 32)
+    assert "experts on 32 GPUs taken as parallel by expert" in found.assumptions
 
 
 def test_more_collectives_between_nodes_take_longer() -> None:
@@ -321,6 +345,52 @@ def test_prompts_of_others_ride_on_iterations_that_read_the_weights_anyway() -> 
     loop = loop_of([place(replace(LLAMA, isl=64.0, concurrency=64.0))], KERNELS)
     alone, decode, both = (loop.prefill["busy"], loop.decode["busy"], loop.mixed["busy"])
     assert decode < both < decode + 0.7 * alone
+
+
+def test_prompts_that_wait_are_computed_together() -> None:
+    """Eight of 1,024 tokens read the experts once: less than eight alone, no less than one."""
+    loop = loop_of([place(replace(DEEPSEEK, concurrency=64.0))], KERNELS)
+    alone, crowd = float(loop.prefill["busy"][0]), float(loop.crowd["busy"][0])
+    assert loop.abreast[0] == 8.0
+    assert alone < crowd < 8.0 * alone
+    two = loop_of([place(replace(DEEPSEEK, concurrency=2.0))], KERNELS)
+    assert two.abreast[0] == 1.0  # nobody else waits
+    assert float(two.crowd["busy"][0]) == float(two.prefill["busy"][0])
+
+
+@pytest.mark.parametrize(
+    ("engine", "slowed"), [("trtllm", True), ("sglang", True), ("vllm", False)]
+)
+def test_decodes_wait_for_the_launches_of_prompts_beside_them_but_not_vllms(
+    engine: str, slowed: bool
+) -> None:
+    given = replace(LLAMA, engine=engine, equal=False)
+    slow = replace(CALIBRATION, eager_s=10.0 * CALIBRATION.eager_s)
+    none = replace(CALIBRATION, eager_s=1e-12)
+    assert (one(given, slow).tbt_s > one(given, none).tbt_s) is slowed
+    many = replace(given, concurrency=1024.0, osl=64.0)  # a prompt in every iteration: once for all
+    loop = loop_of([place(many)], KERNELS)
+    host = slow.eager_s * float(loop.prefill["kernels"][0])
+    assert one(many, slow).tbt_s - one(many, none).tbt_s < host * (1.0 if slowed else 1e-9)
+
+
+def test_a_collective_between_servers_was_measured() -> None:
+    """What is assumed before the fit: Vidur's all-reduces of 8 to 256 KB on A100."""
+    rows = pl.read_csv(shared(DATA / "profiles/vidur_network.csv.gz")).filter(
+        (pl.col("collective") == "all_reduce")
+        & (pl.col("node_sku") == "a100_dgx")
+        & pl.col("size_bytes").is_between(8 << 10, 256 << 10)
+    )
+    took = rows.group_by("num_workers", "devices_per_node", "size_bytes").agg(
+        pl.col("median_ms").median()
+    )
+    near = took.filter(pl.col("num_workers") == pl.col("devices_per_node"))
+    far = took.filter(pl.col("num_workers") == 2 * pl.col("devices_per_node"))
+    both = far.filter(pl.col("devices_per_node") >= 4).join(
+        near, on=["devices_per_node", "size_bytes"]
+    )
+    more = (both["median_ms"] - both["median_ms_right"]).median()
+    assert Calibration().far_s * 1e3 == pytest.approx(more, rel=0.05)
 
 
 def test_experts_on_several_gpus_without_tensor_parallelism_are_data_parallel() -> None:

@@ -12,8 +12,12 @@ from planner.catalogue.estimating import estimate_fit
 from planner.errors import PlannerError
 from planner.estimates.estimating import deployment
 from simulation.performance.estimate.arranging import Deployment
+from simulation.performance.estimate.closed_loop import demands
 from simulation.performance.estimate.estimate import Estimate, estimate
+from simulation.performance.graph import operator_graph
+from simulation.performance.memory import MAX_BATCH_TOKENS
 from simulation.performance.specs import Arrangement
+from simulation.performance.work import iteration
 
 USERS, OSL = 64.0, 256.0
 SAME = Deployment(
@@ -32,11 +36,18 @@ def one(given: Deployment) -> Estimate:
 
 
 def test_sglang_keeps_users_in_step_who_wait_for_half_of_the_prompts() -> None:
-    """By hand: every prompt is computed once in a cycle, half of them before one's first token."""
-    many = one(SAME)
-    prompt = many.prompt_s - estimate_fit().calibration.iteration_s
+    """By hand: every prompt is computed once in a cycle, with as many others as an iteration takes,
+    half of them before one's first token."""
+    many, calibration = one(SAME), estimate_fit().calibration
+    four = demands(
+        operator_graph(SAME.shape, SAME.decode),
+        SAME.gpu,
+        efficiencies(),
+        iteration(0.0, 0.0, MAX_BATCH_TOKENS, MAX_BATCH_TOKENS * SAME.isl / 2.0),
+    )
+    prompt = float(max(four["busy"], calibration.eager_s * four["kernels"])) / 4.0
     lone = one(replace(SAME, concurrency=1.0))
-    polls = 1.0 + estimate_fit().calibration.polls
+    polls = 1.0 + calibration.polls
     waits = many.ttft_s - lone.ttft_s - polls * (many.decode_s - lone.decode_s)
     assert waits == pytest.approx((USERS - 1.0) * prompt / 2.0)
     assert (many.tbt_s - many.decode_s) * OSL == pytest.approx(USERS * prompt / 2.0)
