@@ -249,10 +249,9 @@ def run(
     decodes = not phase.queues
     passes = np.maximum(requests.osl - 1, 1) if decodes else np.ones_like(requests.osl)
     finish = np.empty(requests.arrival_s.size)
-    key = np.zeros(0)
-    if phase.service.order == "shortest" and not decodes:
-        key = requests.isl.astype(np.float64)
-    given = Passes(requests.arrival_s, requests.isl, passes, decodes, aligned, key)
+    shortest = phase.service.order == "shortest" and not decodes
+    key = requests.isl.astype(np.float64)
+    given = Passes(requests.arrival_s, requests.isl, passes, decodes, aligned, shortest, key)
     visits = int(replay(graph, given, devices, finish))
     took = (finish - requests.arrival_s) / passes + phase.service.start_s
     counted = requests.counted or slice(int(WARM_UP * took.size), None)

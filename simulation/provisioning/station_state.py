@@ -42,7 +42,8 @@ class Passes(NamedTuple):
     passes: Any  # 1, or tokens that are decoded
     decodes: bool
     aligned: bool  # a request's replica has the same number at every station
-    key: Any = np.zeros(0)  # [N] who has less goes first; empty: as they come
+    ordered: bool = False  # else they wait as they come
+    key: Any = np.zeros(1)  # [N] who has less goes first
 
 
 class Run(NamedTuple):

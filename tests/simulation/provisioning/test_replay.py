@@ -102,7 +102,7 @@ def ends(graph, arrival, devices, passes=1, key=()):
     arrival = np.asarray(arrival, float)
     finish = np.empty(arrival.size)
     ones = np.ones(arrival.size, np.int64)
-    given = Passes(arrival, ones, passes * ones, False, False, np.asarray(key, float))
+    given = Passes(arrival, ones, passes * ones, False, False, len(key) > 0, np.array([*key, 0.0]))
     visits = replay(graph, given, devices, finish)
     assert visits == arrival.size * passes * (graph.batch.size)
     return finish
