@@ -242,7 +242,8 @@ def _headline(
     if last.growth != first.growth:
         span += f" in {first.month}, {last.mean_replicas:,.1f} in {last.month}"
     whose = f"the {horizon}" if not lacking else f"the {totals.days:,.0f} days that have a plan"
-    parts.append(f"{_usd(totals.cost_usd)} for {whose} ({span}), on demand and spot.")
+    spot = " and spot" if any(row.spot_usd for row in told) else ""
+    parts.append(f"{_usd(totals.cost_usd)} for {whose} ({span}), on demand{spot}.")
     for one in take:
         share = one.saving_usd / one.cost_on_demand_usd if one.cost_on_demand_usd else 0.0
         parts.append(

@@ -16,7 +16,8 @@ from planner.web.charts.traffic import days_figure, lengths_figure, rate_figure,
 Character = Mapping[str, Any]
 AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
 ROWS = 12  # of a table that could have hundreds; the API has them all
-PERIODIC = 0.5  # an autocorrelation from which on a day repeats the one before
+# Autocorrelations from which on a day repeats the one before.
+REPEATS = ((0.5, "repeat"), (0.2, "only partly repeat"), (float("-inf"), "do not repeat"))
 BURSTY = 2.0  # times the variance of Poisson arrivals
 
 
@@ -127,12 +128,16 @@ def _stands_out(said: Character) -> Iterator[str]:
     yield from said["notes"]
 
 
+def repeats(correlation: float) -> str:
+    """How a day stands to the one before, by the autocorrelation at a day."""
+    return next(words for least, words in REPEATS if correlation >= least)
+
+
 def _rhythm(said: Character) -> Iterator[str]:
     rhythm = said["rhythm"]
     day, week = rhythm["autocorrelation_day"], rhythm["autocorrelation_week"]
     if day is not None:
-        repeats = "repeat" if day >= PERIODIC else "do not repeat"
-        words = f"Days {repeats} each other (autocorrelation {day:.2f} at a day"
+        words = f"Days {repeats(day)} each other (autocorrelation {day:.2f} at a day"
         words += f", {week:.2f} at a week)" if week is not None else ")"
         if rhythm["peak_to_trough"]:
             words += (

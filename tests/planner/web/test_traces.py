@@ -20,6 +20,7 @@ from planner.selectors.traces import trace_get
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
 from planner.web.charts.figure import GREY
+from planner.web.pages.trace import repeats
 from tests.planner.web.pages import json_in, signed_in, text_of
 
 UPLOAD = "/traces/upload/"
@@ -40,6 +41,14 @@ def send(client: Client, data: bytes | str, name: str = "hour.csv", **fields: st
         {"file": SimpleUploadedFile(name, content), **fields},
         headers={"Accept": "application/json"},
     )
+
+
+@pytest.mark.parametrize(
+    ("correlation", "words"),
+    [(0.79, "repeat"), (0.4, "only partly repeat"), (0.1, "do not repeat"), (-1, "do not repeat")],
+)
+def test_days_repeat_each_other_wholly_in_part_or_not(correlation: float, words: str) -> None:
+    assert repeats(correlation) == words
 
 
 def test_an_upload_is_kept_and_then_read(client: Client) -> None:

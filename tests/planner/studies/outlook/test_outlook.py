@@ -111,6 +111,7 @@ def test_an_outlook_grows_by_month_and_says_what_to_commit_to() -> None:
     saved = answer["totals"]["cost_usd"] - answer["totals"]["cost_committed_usd"]
     assert saved == pytest.approx(take["saving_usd"])
     assert f"Commit to {take['gpus']} G in east for a year" in answer["headline"]
+    assert ", on demand. Commit" in answer["headline"]  # nothing here is spot
 
 
 def test_months_that_do_not_fit_are_said_and_the_others_told(tmp_path: Path) -> None:
