@@ -114,16 +114,17 @@ def compare(
         warnings=(
             *([] if still else flat_wins),
             *(_would_have(runs, take) if on == DAYS_BEFORE else ()),
-            *([] if still else _still(plan)),
-            *_misses([run for run in asked if run is not take]),  # that, the headline says
-            *_lost(asked),
-            *_left(asked),
-            *_beyond_measurements(runs),
+            # What is to be taken comes before what others do.
             *(
                 _on_harder_days(recommended, rehearsal)
                 if recommended is not None and recommended.rehearsed and rehearsal is not None
                 else ()
             ),
+            *([] if still else _still(plan)),
+            *_misses([run for run in asked if run is not take]),  # that, the headline says
+            *_lost(asked),
+            *_left(asked),
+            *_beyond_measurements(runs),
             *other,
             *left_out,
             *(rehearsal.notes if rehearsal is not None else ()),

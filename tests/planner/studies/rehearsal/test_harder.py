@@ -89,6 +89,10 @@ def test_what_the_one_to_take_does_not_survive_is_said_with_what_does() -> None:
         "take Autoscaler, which does then: 40% more on the days before."
     ]
     assert said(flat)[0].endswith("on the days before nothing would have done.")
+    # Before what others miss: it is about what is taken.
+    runs.append(figures("reactive", 10, fast=0.5))
+    warnings = compare(runs, rehearsal=replace(before, longer=(flat, hpa))).warnings
+    assert "as they grow" in warnings[0] and warnings[1].startswith("Unified reactive misses fast")
     assert said(replace(flat, meets=True)) == [] == said()
 
 
