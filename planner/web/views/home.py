@@ -59,5 +59,6 @@ def activity(request: Request) -> HttpResponse:
 
 
 def _activity() -> dict[str, Any]:
-    recent = list(runs_list().filter(sweep=None)[:RECENT])
+    # Traces stand with their state beside: uploads must not push studies out.
+    recent = list(runs_list().filter(sweep=None).exclude(kind=Run.Kind.INGEST)[:RECENT])
     return {"runs": recent, "active": Run.objects.filter(state__in=ACTIVE).exists()}

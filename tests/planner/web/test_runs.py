@@ -389,6 +389,15 @@ def test_home_names_the_demo_run_for_scripts(client: Client, planner: User) -> N
     assert f'data-demo-run="pending" data-demo-results="{url(run)}"' in html
 
 
+def test_uploads_do_not_push_studies_out_of_what_is_recent(client: Client) -> None:
+    Run.objects.create(kind=Run.Kind.PLAN, name="A plan of chat")
+    for i in range(9):
+        Run.objects.create(kind=Run.Kind.INGEST, name=f"file-{i}.csv")
+    page = text_of(client.get("/activity/"))
+    assert "A plan of chat" in page and "file-" not in page
+    assert "file-8.csv" in text_of(client.get(reverse("web:runs")))  # where all are
+
+
 def test_home_hints_at_a_missing_worker(client: Client) -> None:
     run = Run.objects.create(kind=Run.Kind.COMPARE, name="Chat")
     assert "is the worker running" not in text_of(client.get("/activity/"))
