@@ -64,6 +64,7 @@ TITLES = {
     415: "This kind of body is not understood",
     429: "Too many requests",
     500: "An error of the program",
+    503: "Where arrays are kept does not answer",
 }
 
 

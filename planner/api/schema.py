@@ -148,7 +148,7 @@ def operation(
     """
 
     def describe(method: F) -> F:
-        shared, answered, faults = [*parameters], success, {*problems}
+        shared, answered, faults = [*parameters], success, {*problems, 503}
         if more.get("auth") != []:
             shared += [WORKSPACE]
         if method.__name__ == "get":
