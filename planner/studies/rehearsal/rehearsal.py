@@ -179,16 +179,16 @@ class _Stage:
 
     @cached_property
     def doubt(self) -> float:
-        """The forecast's 90% quantile over what of it is planned for, at least 1: what a plan has
-        room for already is not asked of it twice. With too little history for it, the most that
-        any policy is tried with."""
+        """The forecast's 90% quantile over its mean, at least 1, whatever is planned for: a plan
+        for a quantile has the room that this takes, unless what it is turned by took it away. With
+        too little history for it, the most that any policy is tried with."""
         try:
             made = self.planned.forecasts
         except EXPECTED:
             return STRAYS[-1]
         high = sum(float(np.nansum(one.high)) for one in made)
-        planned = sum(float(np.nansum(one.planned)) for one in made)
-        return float(np.clip(high / planned, 1.0, STRAYS[-1])) if planned > 0 else 1.0
+        mean = sum(float(np.nansum(one.mean)) for one in made)
+        return float(np.clip(high / mean, 1.0, STRAYS[-1])) if mean > 0 else 1.0
 
     def lengthened(self, policy: Policy, alive: Progress) -> PolicyRun:
         """With longer answers from half of the window on."""

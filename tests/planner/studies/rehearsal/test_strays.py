@@ -114,12 +114,14 @@ def test_a_plan_of_few_decisions_has_to_do_with_its_forecast_s_doubt(tmp_path: P
     assert _shares(PLAN, several) == ()
 
 
-def test_what_a_plan_has_room_for_already_is_not_asked_of_it_twice(tmp_path: Path) -> None:
-    """A quantile at or above the doubt, chosen or assumed, is the doubt provided for."""
-    study = days(tmp_path, forecast={"quantile": 0.95})
-    stage = WindowOf(study, Earlier(study), 0)
-    assert stage.doubt == 1.0
-    assert _shares(PLAN, [stage]) == ()
+def test_a_plan_for_a_quantile_is_held_to_the_doubt_as_well(tmp_path: Path) -> None:
+    """Its knob may take away what the quantile gave: two decisions do not show where that ends."""
+    of_the_mean, of_a_quantile = (
+        WindowOf(study, Earlier(study), 0)
+        for study in (days(tmp_path, forecast={"quantile": one}) for one in ("mean", 0.95))
+    )
+    assert 1.0 < of_the_mean.doubt == of_a_quantile.doubt
+    assert _shares(PLAN, [of_a_quantile]) == (of_the_mean.doubt,)
 
 
 def test_what_other_days_show_is_not_played_again() -> None:
