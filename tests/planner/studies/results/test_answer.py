@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from planner.studies.results.answer import Row, Timetable, _share, answer_of, timetable_table
+from planner.studies.results.answer import Row, Timetable, _share, answer_of, timetable_tables
 from tests.planner.studies.results.test_verdict import run
 
 START = 1_716_210_000.0  # 20 May 2024, 13:00
@@ -61,7 +61,7 @@ def test_it_says_what_to_run_from_when_at_what_cost_and_how_well() -> None:
     )
     assert [row.replicas for row in told.timetable.rows] == [(2, 2), (3, 2), (2, 2)]
     assert [f"{row.begins:%d %H}" for row in told.timetable.rows] == ["20 13", "20 19", "21 07"]
-    table = timetable_table(told.timetable)
+    table = timetable_tables(told.timetable)["timetable"]
     assert table.columns == ["begins", "8b east 2 x G", "8b west 2 x G"]
     assert table["8b east 2 x G"].to_list() == [2, 3, 2]
 
@@ -134,6 +134,6 @@ def test_a_relative_clock_has_days_and_no_utc() -> None:
     assert "UTC" not in told.sentence and "on Day " in told.sentence
 
 
-def test_a_timetable_of_nothing_is_a_table() -> None:
-    table = timetable_table(Timetable((), (Row(cast(Any, None), ()),), by_itself=False))
-    assert table.columns == ["begins"]
+def test_a_timetable_of_nothing_is_no_table() -> None:
+    nothing = Timetable((), (Row(cast(Any, None), ()),), by_itself=False)
+    assert timetable_tables(nothing) == timetable_tables(None) == {}
