@@ -228,6 +228,15 @@ def _end_abandoned(now: datetime) -> None:
         )
 
 
+MEMORY = "this run, most likely for lack of memory; try a shorter window or a smaller scale."
+# What most likely ended a worker each time, and what to do, where it is not the run's size.
+LIKELY = {
+    Run.Kind.INGEST: "this file, which is most likely damaged in a way that ends whatever reads "
+    "it, or expands to more than the memory holds; write it anew, as CSV if that can be had, or "
+    "split it.",
+}
+
+
 def run_take_up(*, run: Run, reason: str) -> bool:
     """Give a run whose worker ``reason`` (died, say) to another; whether it is waiting again now.
 
@@ -246,8 +255,7 @@ def run_take_up(*, run: Run, reason: str) -> bool:
             finished_at=now,
             stage="Error",
             reason="Its worker died",
-            problem=f"The worker {reason} {run.attempts} times on this run, most likely for lack "
-            "of memory; try a shorter window or a smaller scale.",
+            problem=f"The worker {reason} {run.attempts} times on {LIKELY.get(run.kind, MEMORY)}",
         )
     elif row.update(state=Run.State.PENDING, stage=f"Waiting: its worker {reason}"):
         run_enqueue(run_id=run.pk)

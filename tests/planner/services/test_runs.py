@@ -184,8 +184,16 @@ def test_a_run_that_kills_its_workers_is_given_up(run):
     assert runs.runs_sweep() == 0
     run.refresh_from_db()
     assert run.state == State.ERRORED
-    assert "memory" in run.problem
+    assert "memory" in run.problem and "smaller scale" in run.problem
     assert run.finished_at is not None
+
+
+def test_a_file_that_kills_its_readers_is_given_up_as_most_likely_damaged(run):
+    dead(run, kind=Run.Kind.INGEST, attempts=runs.MAX_ATTEMPTS)
+    assert runs.runs_sweep() == 0
+    run.refresh_from_db()
+    assert run.state == State.ERRORED
+    assert "on this file" in run.problem and "damaged" in run.problem
 
 
 def test_a_cancelled_run_whose_worker_died_is_cancelled(run):
