@@ -68,37 +68,37 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
     run, base = proposal.run, proposal.base_run
     if run is None:
         return None
-    result = run_result(run)
+    its, policy = outcome_of(proposal, run)
+    result = run_result(its)
     beside = None
     if base is not None and base.state == Run.State.COMPLETED:
         beside = runs_beside([base, run], each=[_base_policy(proposal), proposal.policy])
     replay = replay_of(proposal)
     notes = list(beside.notes if beside else ())
     if replay is not None:
-        pair, names = [run_result(replay), result], [REPLAYED, proposal.policy]
+        pair, names = [run_result(replay), result], [REPLAYED, policy]
         groups: tuple[Group, ...] = tuple(replayed(pair, names, "", ()))
         number = proposal.base.number if proposal.base else ""
         against = f"What is in force (run {number}), replayed on the traffic of what is proposed."
     elif beside is not None and base is not None:
-        pair, names = [run_result(base), result], [_base_policy(proposal), proposal.policy]
-        groups = beside.groups
+        pair, names = [run_result(base), result], [_base_policy(proposal), policy]
+        groups = (beside if its == run else runs_beside([base, its], each=names)).groups
         notes += [group.note for group in groups if group.title == REPLAYS and group.note]
         against = f"Run {base.pk}, {_label(pair[0], names[0])}."
         notes += _waiting(proposal)
     else:
-        name = _baseline(result, proposal.policy)
-        pair, names = [result, result], [name, proposal.policy]
+        name = _baseline(result, policy)
+        pair, names = [result, result], [name, policy]
         groups = tuple(replayed(pair, names, "", ())) if name else ()
         against = (
             f"{_label(result, name)}, on the same traffic, as no plan is in force."
             if name
             else "Nothing: no plan is in force, and the run replayed no other policy."
         )
-    if proposal.policy not in (result.get("policies") or {}):
-        notes.append(
-            f"Run {run.pk} planned and replayed nothing, so what it attains is not known: propose "
-            "a comparison (Plan and compare) to see both outcomes on the same traffic."
-        )
+    if its != run:
+        notes.append(_by_itself(its, result["policies"][policy]))
+    elif policy not in (result.get("policies") or {}):
+        notes.append(_not_replayed(run, proposal.outcome))
     rows = [row for group in groups if group.title == REPLAYS for row in group.rows]
     fair = not any(group.note for group in groups if group.title == REPLAYS)
     return Proposed(
@@ -119,6 +119,37 @@ def replay_of(proposal: Proposal) -> Run | None:
     """The replay of what is in force on the traffic of what is proposed, once it is done."""
     one = proposal.replay
     return one if one is not None and one.state == Run.State.COMPLETED else None
+
+
+def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
+    """The run that replayed what is proposed, and the policy by which it did: its own, or one that
+    followed its timetable, once that is done."""
+    one = proposal.outcome
+    if one is not None and one.state == Run.State.COMPLETED:
+        return one, REPLAYED
+    return run, proposal.policy
+
+
+def _by_itself(its: Run, figures: dict[str, Any]) -> str:
+    shares = [
+        f"{share:.1%} of {tier}" for tier, share in figures["slo_attainment"].items() if share
+    ]
+    return (
+        f"What is proposed was planned without a replay; its timetable was replayed as run {its.pk}"
+        f": {', '.join(shares) or 'nothing'} in time for ${figures['cost_usd']:,.2f}."
+    )
+
+
+def _not_replayed(run: Run, its: Run | None) -> str:
+    known = f"Run {run.pk} planned and replayed nothing"
+    if its is None:
+        return (
+            f"{known}, so what it attains is not known: propose a comparison (Plan and compare) to "
+            "see both outcomes on the same traffic."
+        )
+    if its.finished:
+        return f"{known}, and its timetable could not be: {its.problem or its.state} (run {its.pk})"
+    return f"{known}; its timetable is being replayed as run {its.pk}, which says what it attains."
 
 
 def _waiting(proposal: Proposal) -> Iterator[str]:

@@ -48,6 +48,10 @@ class Proposal(InWorkspace):
     replay = models.ForeignKey(
         "planner.Run", null=True, on_delete=models.SET_NULL, related_name="+"
     )
+    # Of what is proposed, where its run planned and replayed nothing.
+    outcome = models.ForeignKey(
+        "planner.Run", null=True, on_delete=models.SET_NULL, related_name="+"
+    )
     reviewers = models.ManyToManyField(settings.AUTH_USER_MODEL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)

@@ -29,7 +29,7 @@ def proposals_for(user: User) -> QuerySet[Proposal]:
 
 
 def proposal_get(number: int) -> Proposal:
-    rows = proposals_list().select_related("base", "base_run", "replay")
+    rows = proposals_list().select_related("base", "base_run", "replay", "outcome")
     found = rows.filter(pk=number).first()
     if found is None:
         raise NotFound(f"There is no proposal {number}.")

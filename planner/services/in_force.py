@@ -39,22 +39,10 @@ def put_in_force(
     plan = timetable_of(run, options, now)
     with transaction.atomic():
         _end(replaced_by(plan, run), now)
-        placed = PlanInForce.objects.create(
-            run=run,
-            proposal=proposal,
-            number=run.pk,
-            scenario=plan.scenario[:120],
-            policy=plan.policy,
-            label=plan.label[:161],
-            repeat=plan.repeat,
-            zone=plan.zone,
-            begins=plan.begins,
-            ends=plan.ends,
-            pools=_frozen(plan),
-            by=user,
-            since=now,
-            message=_message(message),
-        )
+        placed = frozen(plan, run)
+        placed.proposal, placed.by, placed.since = proposal, user, now
+        placed.message = _message(message)
+        placed.save()
         record(
             "plan.in-force", run, by=user, rule=rule,
             proposal=proposal.pk if proposal else None, policy=plan.policy, repeat=plan.repeat,
@@ -62,6 +50,22 @@ def put_in_force(
         if proposal is None:
             _tell(placed, "put in force")
     return placed
+
+
+def frozen(plan: Plan, run: Run) -> PlanInForce:
+    """The plan as it would be in force; not saved."""
+    return PlanInForce(
+        run=run,
+        number=run.pk,
+        scenario=plan.scenario[:120],
+        policy=plan.policy,
+        label=plan.label[:161],
+        repeat=plan.repeat,
+        zone=plan.zone,
+        begins=plan.begins,
+        ends=plan.ends,
+        pools=_frozen(plan),
+    )
 
 
 @transaction.atomic

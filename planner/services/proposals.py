@@ -39,9 +39,9 @@ from planner.services.approval import (
     usd_30d,
 )
 from planner.services.audit import record
-from planner.services.in_force import put_in_force, replaced_by, timetable_of
+from planner.services.in_force import frozen, put_in_force, replaced_by, timetable_of
 from planner.services.notices import notify
-from planner.services.replaying import replay_start
+from planner.services.replaying import outcome_start, replay_start
 from planner.studies.options import options_of
 
 Kind, State = ProposalEntry.Kind, Proposal.State
@@ -239,6 +239,7 @@ def _about(proposal: Proposal, run: Run, base_run: Run | None, by: User | None) 
     proposal.base_run = base_run or (current.run if current else None)
     if proposal.base_run == run:
         proposal.base_run = None
+    proposal.outcome = outcome_start(frozen(plan, run), run, by)
     proposal.replay = None
     if current is not None and base_run is None and current.run_id != run.pk:
         proposal.replay = replay_start(current, run, proposal.base_run, by)

@@ -1,5 +1,6 @@
-"""What is in force, replayed on the traffic of what is proposed: its counts by the time of day or
-week are those of the policy ``periodic``, in a simulation of the proposed run's scenario."""
+"""What is in force and what is proposed, replayed on the traffic of what is proposed: their counts
+by the time of day or week are those of the policy ``periodic``, in a simulation of the proposed
+run's scenario."""
 
 from __future__ import annotations
 
@@ -35,6 +36,18 @@ def replay_start(plan: PlanInForce, run: Run, base: Run | None, by: User | None)
     the same requests already, or where it cannot be replayed exactly."""
     if base is not None and _alike(base, run, plan.policy):
         return None
+    return _replay(plan, run, f"In force (run {plan.number}) on run {run.pk}", by)
+
+
+def outcome_start(plan: PlanInForce, run: Run, by: User | None) -> Run | None:
+    """A run that replays what ``run`` planned, ``plan`` as it would be in force, on what it was
+    planned for; None where ``run`` replayed it itself, or where it cannot be replayed exactly."""
+    if plan.policy in (run_result(run).get("policies") or {}):
+        return None
+    return _replay(plan, run, f"Proposed by run {run.pk}", by)
+
+
+def _replay(plan: PlanInForce, run: Run, name: str, by: User | None) -> Run | None:
     try:
         scenario = text.parse(run.document, run.name)
         begins, ends = (
@@ -52,7 +65,7 @@ def replay_start(plan: PlanInForce, run: Run, base: Run | None, by: User | None)
     return run_create(
         owner=by,
         kind=Run.Kind.SIMULATE,
-        name=f"In force (run {plan.number}) on run {run.pk}"[:120],
+        name=name[:120],
         document=document,
         options={"policy": REPLAYED, "seed": run.seed},
         seed=run.seed,

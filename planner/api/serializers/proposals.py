@@ -60,6 +60,11 @@ class ProposalDetail(ProposalItem):
         allow_null=True,
         help_text="The run that replays what is in force on the same traffic.",
     )
+    outcome = serializers.IntegerField(
+        source="outcome_id",
+        allow_null=True,
+        help_text="The run that replays what is proposed, where its own planned without a replay.",
+    )
     options = serializers.DictField(help_text="How the timetable is put in force.")
     missing = serializers.SerializerMethodField(
         help_text="What it still takes before it is in force; empty where nothing, or it is over."
@@ -68,8 +73,8 @@ class ProposalDetail(ProposalItem):
     entries = serializers.SerializerMethodField()
 
     class Meta(ProposalItem.Meta):
-        fields = [*ProposalItem.Meta.fields, "message", "options", "base_run", "replay", "missing",
-                  "reviewers", "entries"]  # fmt: skip
+        fields = [*ProposalItem.Meta.fields, "message", "options", "base_run", "replay", "outcome",
+                  "missing", "reviewers", "entries"]  # fmt: skip
 
     def get_missing(self, proposal: Proposal) -> str:
         return missing(proposal) if proposal.going else ""

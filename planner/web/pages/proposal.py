@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from planner.exports.proposed import REPLAYED, Proposed, proposed_of, replay_of
+from planner.exports.proposed import REPLAYED, Proposed, outcome_of, proposed_of, replay_of
 from planner.models import Proposal, ProposalEntry, Run, User
 from planner.selectors.beside import Held
 from planner.selectors.beside_figures import Compared
@@ -128,7 +128,7 @@ def _charts(proposal: Proposal, entries: Sequence[ProposalEntry]) -> dict[str, F
     if run is None:
         return {}
     other, policy, label = _other(proposal)
-    courses = [_course(run, proposal.policy, "Proposed")]
+    courses = [_course(*outcome_of(proposal, run), "Proposed")]
     if other is not None:
         courses.insert(0, _course(other, policy, label))
     drawn = [one for one in courses if one is not None]

@@ -13,10 +13,26 @@ from planner.scenario.document import parse
 from planner.services.in_force import put_in_force
 from planner.services.proposals import propose
 from planner.services.replaying import timetable
+from planner.services.scenarios import document_run
+from planner.services.worker import run_execute
 from tests.planner.proposed import planned_run
 from tests.planner.samples import client_of
+from tests.planner.toy import FLEET
 
 V1 = "/api/v1"
+PLANNED = f"""\
+version: 1
+name: Chat
+{FLEET}
+traffic:
+  sources:
+    - launch: {{requests_per_day: 20000, day: office, begins: 2027-01-04}}
+      model: m
+      input_tokens: {{mean: 400}}
+      output_tokens: {{mean: 100}}
+horizon: {{duration_s: 21600, period_s: 3600}}
+fleet: {{startup_s: 60}}
+"""
 
 
 @pytest.fixture
@@ -127,3 +143,43 @@ def test_what_is_in_force_is_replayed_on_the_new_traffic(planner) -> None:
     assert not list(
         timetable(plan, datetime(2024, 5, 1, tzinfo=UTC), datetime(2024, 5, 27, tzinfo=UTC))
     )
+
+
+def _planned(planner: User, usd: int) -> Run:
+    """A plan by itself, at so much an hour of a GPU."""
+    document = PLANNED.replace("usd_per_gpu_hour: {G: 2}", f"usd_per_gpu_hour: {{G: {usd}}}")
+    run = document_run(document=document, owner=planner, kind=Run.Kind.PLAN)
+    assert _done(run)
+    run.refresh_from_db()
+    return run
+
+
+def _done(run: Run | None) -> bool:
+    """Carried out here, as a worker would."""
+    if run is None:
+        return False
+    ended = run_execute(run_id=run.pk)
+    run.refresh_from_db()
+    assert ended.state == Run.State.COMPLETED, ended.problem
+    return True
+
+
+def test_a_plan_by_itself_is_replayed_to_be_held_against_what_is_in_force(planner) -> None:
+    """Planned and replayed for real: both sides attain, cost and are compared."""
+    first, second = (_planned(planner, price) for price in (2, 3))
+    alone = propose(by=planner, title="Alone", run=first)
+    assert alone.replay is None and _done(alone.outcome)
+    (note,) = (one for one in proposed_of(alone).notes if "without a replay" in one)
+    assert f"run {alone.outcome.pk}: " in note and "% of chat in time for $" in note
+    put_in_force(
+        run=first, options=ExportOptions(repeat="daily"), user=None,
+        now=datetime(2024, 6, 1, tzinfo=UTC),
+    )  # fmt: skip
+    proposal = propose(by=planner, title="Dearer", run=second, options={"repeat": "daily"})
+    assert any("its timetable is being replayed" in one for one in proposed_of(proposal).notes)
+    assert _done(proposal.outcome) and _done(proposal.replay)
+    pair = [one.result["policies"]["periodic"] for one in (proposal.replay, proposal.outcome)]
+    assert pair[0]["arrived"] == pair[1]["arrived"] > 0  # the same requests
+    found = proposed_of(proposal)
+    costs = next(row for group in found.groups for row in group.rows if row.label == "Cost")
+    assert list(costs.values) == [one["cost_usd"] for one in pair]
