@@ -255,7 +255,7 @@ def run_take_up(*, run: Run, reason: str) -> bool:
             finished_at=now,
             stage="Error",
             reason="Its worker died",
-            problem=f"The worker {reason} {run.attempts} times on {LIKELY.get(run.kind, MEMORY)}",
+            problem=f"The worker {reason} {run.attempts} times on {LIKELY.get(Run.Kind(run.kind), MEMORY)}",
         )
     elif row.update(state=Run.State.PENDING, stage=f"Waiting: its worker {reason}"):
         run_enqueue(run_id=run.pk)
