@@ -1,3 +1,5 @@
+"""Plans that were in force are versions: said why, and of which earlier one."""
+
 from django.db import migrations, models
 from django.db.models import deletion
 
@@ -11,7 +13,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="planinforce",
             name="message",
-            field=models.CharField(blank=True, max_length=500),
+            field=models.CharField(blank=True, db_default="", default="", max_length=500),
         ),
         migrations.AddField(
             model_name="planinforce",

@@ -29,7 +29,8 @@ class PlanInForce(InWorkspace):
     )  # None: somebody at the command line
     since = models.DateTimeField()
     until = models.DateTimeField(null=True)
-    message = models.CharField(max_length=500, blank=True)  # why, where no proposal says it
+    # Why, where no proposal says it.
+    message = models.CharField(max_length=500, blank=True, default="", db_default="")
     # The earlier plan that was put in force again.
     origin = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="+")
 
