@@ -174,7 +174,7 @@ def test_without_today_the_plan_says_how_many(stored: StoredTrace) -> None:
     document = place.run(
         scenario, {"t": stored}, place.Options(method="blind", grow=0), progress=silent
     ).document
-    assert document["counts_from"].startswith("the plan's largest period, from 2024-05-13")
+    assert document["counts_from"].startswith("the plan's largest period, from 13 May 2024")
     assert document["methods"]["blind"]["units"] > 0
     with pytest.raises(ScenarioError, match=r"fleet\.today: the scenario does not say"):
         place.run(scenario, {"t": stored}, place.Options(counts="today"), progress=silent)
