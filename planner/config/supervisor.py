@@ -58,6 +58,7 @@ class Children:
 
     def __init__(self) -> None:
         self._kept: list[_Kept] = []
+        self._asked = False  # to stop
 
     def start(
         self,
@@ -74,8 +75,17 @@ class Children:
         self._kept.append(kept)
         _run(kept)
 
+    def stop(self) -> None:
+        """For a signal: the next check raises KeyboardInterrupt; asked again, this does at once.
+        Raised wherever the signal comes, it may leave a lock of ``subprocess`` taken for good."""
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+
     def check(self) -> None:
         """Starts again what has ended; raises Stopped when it keeps ending."""
+        if self._asked:
+            raise KeyboardInterrupt
         now = time.monotonic()
         for kept in list(self._kept):
             if kept.process is None:

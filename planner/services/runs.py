@@ -237,6 +237,10 @@ LIKELY = {
 }
 
 
+def _likely(run: Run) -> str:
+    return LIKELY.get(Run.Kind(run.kind), MEMORY)
+
+
 def run_take_up(*, run: Run, reason: str) -> bool:
     """Give a run whose worker ``reason`` (died, say) to another; whether it is waiting again now.
 
@@ -255,7 +259,7 @@ def run_take_up(*, run: Run, reason: str) -> bool:
             finished_at=now,
             stage="Error",
             reason="Its worker died",
-            problem=f"The worker {reason} {run.attempts} times on {LIKELY.get(Run.Kind(run.kind), MEMORY)}",
+            problem=f"The worker {reason} {run.attempts} times on {_likely(run)}",
         )
     elif row.update(state=Run.State.PENDING, stage=f"Waiting: its worker {reason}"):
         run_enqueue(run_id=run.pk)

@@ -72,9 +72,10 @@ class Command(BaseCommand):
             held.close()
             self._refuse(str(problem))
 
-        stop_on_signals()
+        children = Children()
+        stop_on_signals(children)
         try:
-            with held, Children() as children:
+            with held, children:
                 start_compiler(children)  # before the worker, whose runs wait for it
                 start_web(children, listener)
                 password = self._demo() if demo else ""
@@ -137,10 +138,14 @@ class Command(BaseCommand):
         sys.exit(2)
 
 
-def stop_on_signals() -> None:
+def stop_on_signals(children: Children) -> None:
     """Ctrl-C, `kill` and a closed terminal all end in the KeyboardInterrupt that stops the rest."""
+
+    def asked(*_: Any) -> None:
+        children.stop()
+
     # SIGINT too: a shell starts its background jobs with it ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, asked)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means to be spared it
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, asked)

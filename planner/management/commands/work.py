@@ -16,9 +16,10 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def handle(self, *_: Any, **options: Any) -> None:
-        stop_on_signals()
+        children = Children()
+        stop_on_signals(children)
         try:
-            with Children() as children:
+            with children:
                 start_workers(children)
                 children.watch()
         except KeyboardInterrupt:
