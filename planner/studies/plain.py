@@ -89,3 +89,9 @@ def moments(start_s: float, after_s: FloatArray) -> pl.Series:
     fraction would round it."""
     epoch_us = np.round(start_s * 1e6).astype(np.int64) + np.round(after_s * 1e6).astype(np.int64)
     return pl.Series("time", epoch_us).cast(pl.Datetime("us", "UTC"))
+
+
+def per_cent(share: float) -> str:
+    """In per cent; what is not all is never rounded to all."""
+    told = f"{share:.1%}"
+    return "over 99.9%" if told == "100.0%" and share < 1 else told

@@ -13,7 +13,7 @@ from planner.optimizer.problem import ScalingPlan
 from planner.policies.base import Traits
 from planner.policies.registry import traits_of
 from planner.scenario.build import Hardware
-from planner.studies.plain import moment
+from planner.studies.plain import moment, per_cent
 from planner.studies.replicas import REPLICA, Replica, replica_of
 from planner.studies.results.equal_slo import beside
 from planner.studies.traffic.ranking import day_words, moment_words
@@ -202,18 +202,12 @@ def _growth(study: Study) -> str:
 def _in_time(run: PolicyRun, ahead: bool) -> str:
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     told = [
-        f"{_share(share)} of {tier} ({100 * targets[tier]:.4g}% asked)"
+        f"{per_cent(share)} of {tier} ({100 * targets[tier]:.4g}% asked)"
         for tier, share in run.summary.slo_attainment.items()
         if share is not None
     ]
     supposed = " if demand is as forecast" if ahead else ""  # requests are drawn around its mean
     return f"in time {', '.join(told)}{supposed}" if told else ""
-
-
-def _share(share: float) -> str:
-    """In per cent; what is not all is never rounded to all."""
-    told = f"{share:.1%}"
-    return "over 99.9%" if told == "100.0%" and share < 1 else told
 
 
 def missed(run: PolicyRun) -> str:

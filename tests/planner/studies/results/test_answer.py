@@ -9,7 +9,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from planner.studies.results.answer import Row, Timetable, _share, answer_of, timetable_tables
+from planner.studies.plain import per_cent
+from planner.studies.results.answer import Row, Timetable, answer_of, timetable_tables
 from tests.planner.studies.results.test_verdict import run
 
 START = 1_716_210_000.0  # 20 May 2024, 13:00
@@ -117,7 +118,7 @@ def test_a_tier_that_is_missed_comes_before_what_to_run_and_what_it_costs() -> N
 
 @pytest.mark.parametrize(("share", "words"), [(0.9998, "over 99.9%"), (1.0, "100.0%")])
 def test_what_is_not_all_is_not_rounded_to_all(share: float, words: str) -> None:
-    assert _share(share) == words
+    assert per_cent(share) == words
 
 
 def test_what_is_in_time_ahead_supposes_the_forecast() -> None:
