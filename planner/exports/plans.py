@@ -15,12 +15,11 @@ from planner.exports.facts import Facts, Key, facts_of
 from planner.exports.guard import Guard, guards_of
 from planner.exports.names import told_apart
 from planner.exports.options import ExportOptions
-from planner.exports.patterns import DAY, UNKNOWN, WEEK, Repeat, Step, folded
+from planner.exports.patterns import DAY, UNKNOWN, Repeat, Step, folded
 from planner.models import Run
 from planner.policies.registry import traits_of
 from planner.selectors.review import proposal_approved
 from planner.selectors.runs import run_result, run_table, run_tables
-from planner.templatetags.headroom import duration
 from simulation.arrays import IntArray
 
 KINDS = (Run.Kind.PLAN, Run.Kind.COMPARE)
@@ -382,24 +381,3 @@ def _figures(result: dict[str, Any], policy: str) -> dict[str, Any]:
         met = take.get("meets_slo")
         found = {"slo_met": {} if met is None else {"a tier": met}}
     return dict(found)
-
-
-def cycle_words(plan: Plan) -> str:
-    """How it repeats, and what that takes for granted."""
-    if plan.repeat == "once":
-        return "Its dates, once."
-    every = "day" if plan.repeat == "daily" else "week"
-    cycle = timedelta(minutes=DAY if every == "day" else WEEK)
-    long = plan.ends - plan.begins
-    most = " (where several of its days fall together, the most of them)" if long > cycle else ""
-    rest = cycle - long
-    least = (
-        f" It says nothing of {duration(rest.total_seconds())} of each {every}: there the least of "
-        "it holds, which nobody has checked."
-        if rest > timedelta(0)
-        else ""
-    )
-    return (
-        f"Repeats every {every} as if each were like the one planned{most}; it was made for these "
-        f"dates alone, so plan again as traffic changes.{least}"
-    )

@@ -151,7 +151,9 @@ def _not_replayed(run: Run, its: Run | None) -> str:
             "see both outcomes on the same traffic."
         )
     if its.finished:
-        return f"{known}, and its timetable could not be: {its.problem or its.state} (run {its.pk})"
+        return (
+            f"{known}, and its timetable could not be: {its.problem or its.state} (run {its.pk})."
+        )
     return f"{known}; its timetable is being replayed as run {its.pk}, which says what it attains."
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from planner.exports.names import label_of
 from planner.exports.options import ExportOptions
-from planner.exports.plans import Plan, Pool, cycle_words
+from planner.exports.patterns import DAY, WEEK
+from planner.exports.plans import Plan, Pool
+from planner.templatetags.headroom import duration
 
 OURS = "headroom"
 METRIC = "headroom_desired_replicas"  # of our own /metrics, by label ``pool``
@@ -95,7 +97,7 @@ def heading(asked: Asked, *more: str) -> tuple[str, ...]:
         f"Headroom, run {plan.run}: {plan.scenario}"
         + (f" (approved: proposal {plan.proposal})" if plan.proposal else ""),
         f"Policy: {plan.label}{computed}; written {_utc(asked.now)}.",
-        f"Covers {_utc(plan.begins)} to {_utc(plan.ends)}{clock}. {cycle_words(plan)}"
+        f"Covers {_utc(plan.begins)} to {_utc(plan.ends)}{clock}. {_cycle(plan)}"
         if plan.rule is None
         else "A rule and its limits, as tuned on the days before; no timetable.",
         *(() if plan.rule else (
@@ -137,3 +139,24 @@ def with_head(documents: Sequence[Document], head: Sequence[str]) -> list[Docume
     first, *rest = documents
     lines = tuple(line for line in head if line)
     return [Document(first.body, first.schema, (*lines, "", *first.head)), *rest]
+
+
+def _cycle(plan: Plan) -> str:
+    """How it repeats, and what that takes for granted."""
+    if plan.repeat == "once":
+        return "Its dates, once."
+    every = "day" if plan.repeat == "daily" else "week"
+    cycle = timedelta(minutes=DAY if every == "day" else WEEK)
+    long = plan.ends - plan.begins
+    most = " (where several of its days fall together, the most of them)" if long > cycle else ""
+    rest = cycle - long
+    least = (
+        f" It says nothing of {duration(rest.total_seconds())} of each {every}: there the least of "
+        "it holds, which nobody has checked."
+        if rest > timedelta(0)
+        else ""
+    )
+    return (
+        f"Repeats every {every} as if each were like the one planned{most}; it was made for these "
+        f"dates alone, so plan again as traffic changes.{least}"
+    )
