@@ -92,6 +92,30 @@ def base_name(name: str) -> str:
     return stem
 
 
+class Expansion:
+    """How far a file of ``size`` bytes has been unpacked; refuses what no trace comes to."""
+
+    def __init__(self, name: str, size: int, limit: int) -> None:
+        self._name, self._size, self._limit = name, size, limit
+        self._credible = max(CREDIBLE_BYTES, CREDIBLE_RATIO * size)
+        self._bytes = 0
+
+    def add(self, more: int) -> None:
+        """So many bytes have come out of it."""
+        self._bytes += more
+        if self._bytes > self._limit:
+            raise IngestError(
+                f"{self._name} expands to more than {self._limit / GB:g} GB "
+                f"(from {self._size / GB:.3g} GB); split it if it is a real trace."
+            )
+        if self._bytes > self._credible:
+            raise IngestError(
+                f"{self._name} expands more than {CREDIBLE_RATIO} times, to over "
+                f"{self._credible / GB:.1f} GB, which no trace does; give it unpacked, or as "
+                "CSV, if it is one."
+            )
+
+
 class Source:
     """One file to be read once, front to back, in pieces of at most about 1 MiB.
 
@@ -144,24 +168,11 @@ class Source:
     def pieces(self) -> Iterator[bytes]:
         """The decompressed content, none of the pieces empty."""
         unpack = {GZIP: _gunzip, ZSTD: _unzstd, PLAIN: _plain}[self.compression]
-        limit = self._options.max_expanded_bytes
-        credible = max(CREDIBLE_BYTES, CREDIBLE_RATIO * self.bytes)
-        expanded = 0
+        expansion = Expansion(self.name, self.bytes, self._options.max_expanded_bytes)
         with self.path.open("rb") as file:
             try:
                 for piece in unpack(self._raw(file), self._piece):
-                    expanded += len(piece)
-                    if expanded > limit:
-                        raise IngestError(
-                            f"{self.name} expands to more than {limit / GB:g} GB "
-                            f"(from {self.bytes / GB:.3g} GB); split it if it is a real trace."
-                        )
-                    if expanded > credible:
-                        raise IngestError(
-                            f"{self.name} expands more than {CREDIBLE_RATIO} times, to over "
-                            f"{credible / GB:.1f} GB, which no trace does; unpack it yourself if "
-                            "it is one."
-                        )
+                    expansion.add(len(piece))
                     yield piece
             except EOFError:
                 raise IngestError(

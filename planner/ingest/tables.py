@@ -29,10 +29,11 @@ from planner.ingest.blocks import (
     records,
     whole_records,
 )
+from planner.ingest.decoding import Decoder
 from planner.ingest.names import check_names
 from planner.ingest.options import IngestOptions
 from planner.ingest.rows import BAD_IDS, Batch, Fault, holes
-from planner.ingest.source import PARQUET_MAGIC, PLAIN, Source, foreign, sha256_file
+from planner.ingest.source import PARQUET_MAGIC, PLAIN, Expansion, Source, foreign, sha256_file
 
 logger = logging.getLogger(__name__)
 
@@ -217,21 +218,14 @@ class ParquetTable:
     def __init__(
         self, source: Source, options: IngestOptions, path: Path, digest: str | None
     ) -> None:
-        self._source, self._options, self._path, self._digest = source, options, path, digest
-        try:
-            scan = pl.scan_parquet(path)
-            schema = scan.collect_schema()
-            self.left_out: Mapping[str, str] = {
-                c: str(kind) for c, kind in schema.items() if not _readable(kind)
-            }
-            self._scan = scan.drop(list(self.left_out))
-            self.columns = tuple(c for c in schema.names() if c not in self.left_out)
-            self.probe = self._scan.head(PROBE_ROWS).collect()
-            rows = int(scan.select(pl.len()).collect().item())
-        except (*LIBRARY, OSError) as error:
-            raise self._damaged(error) from None
+        self._source, self._options, self._digest = source, options, digest
+        self._bytes = path.stat().st_size
+        self._decoder = Decoder(path, source.name)
+        self.columns, self.left_out = self._decoder.columns, self._decoder.left_out
+        self._decoder.ask(self.columns, 0, PROBE_ROWS)
+        self.probe = self._decoder.take()
         check_names(self.columns, source.name)
-        self._progress = _Progress(rows)
+        self._progress = _Progress(self._decoder.rows)
 
     @property
     def fraction(self) -> float:
@@ -242,28 +236,24 @@ class ParquetTable:
 
     def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
         wanted = list(dict.fromkeys([*columns, *([ids] if ids else [])]))
-        limit = self._options.max_expanded_bytes
-        expanded, offset, step = 0.0, 0, FIRST_ROWS
-        while offset < self._progress.rows:
-            try:
-                frame = self._scan.select(wanted).slice(offset, step).collect()
-                if ids:
-                    frame = frame.with_columns(pl.col(ids).cast(pl.List(pl.Int64), strict=False))
-            except LIBRARY as error:
-                raise self._damaged(error) from None
-            size = frame.estimated_size()
-            expanded += size
-            if expanded > limit:
-                raise IngestError(
-                    f"{self._source.name} expands to more than {limit / 1e9:g} GB; split it if it "
-                    "is a real trace."
-                )
+        expansion = Expansion(self._source.name, self._bytes, self._options.max_expanded_bytes)
+        offset, step, rows = 0, FIRST_ROWS, self._progress.rows
+        if rows:
+            self._decoder.ask(wanted, offset, step)
+        while offset < rows:
+            frame = self._decoder.take()
+            size = int(frame.estimated_size())
+            expansion.add(size)
             lines = np.arange(offset + 1, offset + 1 + frame.height, dtype=np.int64)
             offset += max(1, frame.height)
             self._progress.done = offset
             # As many rows as fit; never many more than before, as the next ones may be larger.
             each = max(_ROW_BYTES, size / max(1, frame.height))
             step = max(1, min(4 * step, int(self._options.chunk_bytes / each)))
+            if offset < rows:  # decoded while these are read
+                self._decoder.ask(wanted, offset, step)
+            if ids:
+                frame = frame.with_columns(pl.col(ids).cast(pl.List(pl.Int64), strict=False))
             text = _row_text(frame)
             if ids and (bad := holes(frame[ids])).any():
                 fault = Fault(BAD_IDS, lines, text).only(bad.tolist())
@@ -271,21 +261,6 @@ class ParquetTable:
                 yield Batch(kept, lines[~bad], _row_text(kept), (fault,))
                 continue
             yield Batch(frame, lines, text)
-
-    def _damaged(self, error: Exception) -> IngestError:
-        cause = str(error).split("\n", 1)[0].rstrip(".")
-        return IngestError(
-            f"{self._source.name} is not a readable Parquet file ({cause}); write it again."
-        )
-
-
-def _readable(kind: pl.DataType) -> bool:
-    """Whether a column of this type can hold a number, a word, a moment, or ids of blocks."""
-    if isinstance(kind, pl.List):
-        inner = kind.inner
-        return isinstance(inner, pl.DataType) and (inner.is_numeric() or inner == pl.Null)
-    words = isinstance(kind, pl.String | pl.Categorical | pl.Enum | pl.Boolean | pl.Null)
-    return words or kind.is_numeric() or isinstance(kind, pl.Date | pl.Datetime)
 
 
 def plain(frame: pl.DataFrame) -> pl.DataFrame:

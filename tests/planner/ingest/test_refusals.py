@@ -12,6 +12,8 @@ import zstandard
 from planner.errors import IngestError
 from planner.ingest import IngestOptions, ingest_file
 from planner.ingest.blocks import MAX_RECORD_BYTES
+from planner.ingest.decoding import Decoder
+from planner.ingest.preview import preview
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 ROW = "2023-11-16 18:15:46.6805900,374,44\n"
@@ -145,6 +147,51 @@ def test_not_parquet_or_half_of_one(ingest, tmp_path):
     pl.DataFrame({"time": [1]}).write_parquet(buffer)
     with pytest.raises(IngestError, match="is not a readable Parquet file"):
         ingest(buffer.getvalue()[:-9], "t.parquet")
+
+
+def spoilt_parquet():
+    """A good file, and one whose first page says that it holds -1 values instead of 3."""
+    buffer = io.BytesIO()
+    columns = {"time": [0.0, 1.0, 2.5], "input_tokens": [1, 2, 3], "output_tokens": [4, 5, 6]}
+    pl.DataFrame(columns).write_parquet(buffer, compression="uncompressed")
+    good = buffer.getvalue()
+    at = 4 + good[4:].index(b"\x15\x06") + 1  # in the page's header: a field, 3 as zigzag
+    return good, good[:at] + b"\x01" + good[at + 1 :]
+
+
+def test_parquet_that_would_end_the_process_is_a_sentence(tmp_path, store):
+    """The allocator aborts: no exception is raised where it is decoded."""
+    good, spoilt = spoilt_parquet()
+    path = tmp_path / "t.parquet"
+    path.write_bytes(spoilt)
+    sentence = r"t.parquet is not a readable Parquet file \(it asks for more than 4 GB of memory at"
+    with pytest.raises(IngestError, match=sentence):
+        ingest_file(path, store)
+    assert not store.exists()
+    with pytest.raises(IngestError, match=sentence):
+        preview(path, "t.parquet")
+    path.write_bytes(good)
+    assert ingest_file(path, store).rows == 3
+
+
+def test_a_small_parquet_that_grows_without_end_is_refused_early(tmp_path, store):
+    path = tmp_path / "t.parquet"
+    row = {"time": [1], "input_tokens": [1], "output_tokens": [1], "hash_ids": [[7] * 1000]}
+    pl.concat([pl.DataFrame(row)] * 20_000).write_parquet(path)
+    assert path.stat().st_size < 200_000
+    with pytest.raises(IngestError, match=r"t.parquet expands more than 200 times, to over 0.1 GB"):
+        ingest_file(path, store)
+
+
+def test_what_was_asked_of_a_decoder_and_not_taken_is_dropped(tmp_path):
+    """As by a reader that stops in the middle and another that begins anew."""
+    path = tmp_path / "t.parquet"
+    pl.DataFrame({"a": range(9), "b": [[[1]]] * 9}).write_parquet(path)
+    made = Decoder(path, "t.parquet")
+    assert (made.columns, dict(made.left_out), made.rows) == (("a",), {"b": "List(List(Int64))"}, 9)
+    made.ask(["a"], 0, 4)
+    made.ask(["a"], 4, 9)
+    assert made.take()["a"].to_list() == [4, 5, 6, 7, 8]
 
 
 def test_strict_refuses_at_the_first_rejected_row(ingest, store):

@@ -1,0 +1,76 @@
+"""Decodes one Parquet file in a process of its own: ``python -I decoder.py FILE``.
+
+Polars takes the sizes that a file tells for granted: a few bytes turned round in a page make it ask
+for 2^61 bytes, upon which the allocator ends the process; a small file can also decode to more than
+the machine has. Here that is a limit of memory and of computing time, and only this process ends
+(``decoding.py`` says so in a sentence). It imports nothing of the product, to start quickly.
+
+Each line of stdin is a question in JSON: ``{}`` asks what there is, ``{"columns": [...], "offset":
+n, "rows": n}`` for rows. Each answer is a line of JSON; ``bytes`` of Arrow's stream follow it where
+it says so.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import resource
+import sys
+from typing import Any, BinaryIO
+
+import polars as pl
+
+MEMORY_BYTES = 4 << 30  # of what it writes to: pages of the file itself do not count
+ANSWER_CPU_S = 60  # of one answer
+
+
+def main(path: str) -> None:
+    _limit(resource.RLIMIT_DATA, MEMORY_BYTES)
+    _limit(resource.RLIMIT_CORE, 0)
+    for line in sys.stdin.buffer:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + ANSWER_CPU_S)
+        _answer(path, json.loads(line), sys.stdout.buffer)
+
+
+def _limit(what: int, most: int) -> None:
+    """No more than ``most``, nor than was allowed before; the hard limit stays."""
+    hard = resource.getrlimit(what)[1]
+    resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def _answer(path: str, ask: dict[str, Any], out: BinaryIO) -> None:
+    content = b""
+    try:
+        scan = pl.scan_parquet(path)
+        if "columns" in ask:
+            frame = scan.select(ask["columns"]).slice(ask["offset"], ask["rows"]).collect()
+            stream = io.BytesIO()
+            frame.write_ipc_stream(stream)
+            content = stream.getvalue()
+            head: dict[str, Any] = {"bytes": len(content)}
+        else:
+            schema = scan.collect_schema()
+            head = {
+                "columns": [name for name, kind in schema.items() if readable(kind)],
+                "left_out": {n: str(kind) for n, kind in schema.items() if not readable(kind)},
+                "rows": int(scan.select(pl.len()).collect().item()),
+            }
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        content, head = b"", {"error": str(error)}
+    out.write(json.dumps(head).encode() + b"\n")
+    out.write(content)
+    out.flush()
+
+
+def readable(kind: pl.DataType) -> bool:
+    """Whether a column of this type can hold a number, a word, a moment, or ids of blocks."""
+    if isinstance(kind, pl.List):
+        inner = kind.inner
+        return isinstance(inner, pl.DataType) and (inner.is_numeric() or inner == pl.Null)
+    words = isinstance(kind, pl.String | pl.Categorical | pl.Enum | pl.Boolean | pl.Null)
+    return words or kind.is_numeric() or isinstance(kind, pl.Date | pl.Datetime)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

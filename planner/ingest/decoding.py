@@ -1,0 +1,110 @@
+"""Rows of a Parquet file that nobody vouches for, decoded by a process that may die of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import signal
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+
+from planner.errors import IngestError
+from planner.ingest import decoder
+
+logger = logging.getLogger(__name__)
+
+
+class Decoder:
+    """``columns`` that a field can be read from, ``left_out`` the others by type, and rows."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._name = name
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
+        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, a file of its own
+            [sys.executable, "-I", decoder.__file__, str(path.resolve())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+        )
+        self._waiting = False  # an answer that nobody has read
+        weakref.finalize(self, _end, self._process, self._said)
+        self._ask({})
+        found = self._answer()
+        self.columns: tuple[str, ...] = tuple(found["columns"])
+        self.left_out: Mapping[str, str] = found["left_out"]
+        self.rows: int = found["rows"]
+
+    def ask(self, columns: Sequence[str], offset: int, rows: int) -> None:
+        """Have rows decoded; what was asked for before and not taken is dropped."""
+        if self._waiting:
+            self._content(self._answer())
+        self._ask({"columns": list(columns), "offset": offset, "rows": rows})
+
+    def take(self) -> pl.DataFrame:
+        """What was asked for."""
+        return pl.read_ipc_stream(io.BytesIO(self._content(self._answer())))
+
+    def _ask(self, question: dict[str, Any]) -> None:
+        out = cast(io.BufferedWriter, self._process.stdin)
+        try:
+            out.write(json.dumps(question).encode() + b"\n")
+            out.flush()
+        except BrokenPipeError:
+            raise self._died() from None
+        self._waiting = True
+
+    def _answer(self) -> dict[str, Any]:
+        line = cast(io.BufferedReader, self._process.stdout).readline()
+        self._waiting = False
+        if not line.endswith(b"\n"):
+            raise self._died()
+        found: dict[str, Any] = json.loads(line)
+        if "error" in found:
+            logger.warning("%s: %s", self._name, found["error"])
+            raise self._refused(found["error"].split("\n", 1)[0].strip().rstrip(".")[:200])
+        return found
+
+    def _content(self, answer: dict[str, Any]) -> bytes:
+        content = cast(io.BufferedReader, self._process.stdout).read(answer["bytes"])
+        if len(content) < answer["bytes"]:
+            raise self._died()
+        return content
+
+    def _died(self) -> IngestError:
+        """Of a limit, or of what the file holds."""
+        status = self._process.wait()
+        self._said.seek(0)
+        said = self._said.read(100_000).decode("utf-8", "replace")
+        first = said.split("\n", 1)[0]
+        logger.warning("%s: its decoder ended with %d: %s", self._name, status, first)
+        if status == -signal.SIGXCPU:
+            cause = f"a part of it took more than {decoder.ANSWER_CPU_S} s to decode"
+        elif "memory allocation" in said or status == -signal.SIGKILL:
+            cause = f"it asks for more than {decoder.MEMORY_BYTES >> 30} GB of memory at once"
+        else:
+            cause = "what it holds ended its decoder"
+        return self._refused(cause)
+
+    def _refused(self, cause: str) -> IngestError:
+        return IngestError(
+            f"{self._name} is not a readable Parquet file ({cause}); write it again."
+        )
+
+
+def _end(process: subprocess.Popen[bytes], said: Any) -> None:
+    process.kill()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with suppress(BrokenPipeError):  # a question that it did not live to read
+                stream.close()
+    process.wait()
+    said.close()
