@@ -54,7 +54,12 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
             Column(
                 "peak_wape", SHARE, "of each period's peak", lambda row: row.errors["peak_wape"]
             ),
-            Column("mase", NUMBER, "errors over the last season's", lambda row: row.errors["mase"]),
+            Column(
+                "mase",
+                NUMBER,
+                "errors over those of repeating the bin before",
+                lambda row: row.errors["mase"],
+            ),
             Column(
                 "coverage80", SHARE, "of bins in the band", lambda row: row.errors["coverage80"]
             ),

@@ -75,8 +75,9 @@ TERMS: tuple[Term, ...] = (
     Term(PLAN, "Two objectives", "What one costs of the other, such as carbon of cost.",
          "Pareto front"),
     Term(PLAN, "Gap", "How far a plan may be from the best there is; 0% is proven best."),
-    Term(PLAN, "MASE", "A forecast's error over that of repeating the day before; below 1 it is "
-         "better than that."),
+    Term(PLAN, "MASE", "A forecast's error over that of repeating the bin before, one step ahead; "
+         "hours ahead it may well pass 1. Whether repeating the day before would have been better "
+         "stands in words beside the forecast."),
     Term(PROVENANCE, "Measured", "Somebody ran it and wrote down what came out; the source is "
          "named."),
     Term(PROVENANCE, "Published", "A data sheet, price list or paper says so."),
