@@ -50,34 +50,50 @@ class Timetable:
 
 
 @dataclass(frozen=True, slots=True)
+class Fact:
+    """What comes of doing it: ``of`` names it in a list, ``before`` in a sentence."""
+
+    of: str
+    words: str
+    before: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
+    """``sentence`` is all of it: ``what`` to do, and the ``facts`` that come of it."""
+
     sentence: str
     timetable: Timetable
+    what: str
+    facts: tuple[Fact, ...] = ()
 
 
 def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     """``run`` as what to do, its savings against ``base``."""
     counts, by_itself = _counts(study, run)
+    what = _what(study, counts, run.label, run.traits, by_itself)
+    ready = run.series.ready.sum(axis=0).mean()
+    told = (
+        Fact("Fleet", "" if run.traits.flat else f"{ready:,.1f} replicas on average"),
+        Fact("Cost", _money(study, run) + beside(run, base, usd=False)),
+        Fact("Growth", _growth(study)),
+        Fact("In time", _in_time(run, study.window.ahead), "in time "),
+        Fact(
+            "Survives the loss of one instance", _lost(run), "survives the loss of one instance: "
+        ),
+    )
+    facts = tuple(fact for fact in told if fact.words)
+    whole = "; ".join([what, *(f"{fact.before}{fact.words}" for fact in facts)])
+    first = f"{missed(run)} " if missed(run) else ""
     timetable = _timetable(study, counts, by_itself)
-    parts = [
-        _what(study, counts, run.label, run.traits, by_itself),
-        ""
-        if run.traits.flat
-        else f"{run.series.ready.sum(axis=0).mean():,.1f} replicas on average",
-        _money(study, run) + beside(run, base, usd=False),
-        _growth(study),
-        _in_time(run, study.window.ahead),
-        _lost(run),
-    ]
-    told = "; ".join(part for part in parts if part) + "."
-    return Answer(" ".join(part for part in (missed(run), told) if part), timetable)
+    return Answer(f"{first}{whole}.", timetable, f"{first}{what}.", facts)
 
 
 def plan_answer(study: Study, plan: ScalingPlan, policy: str) -> Answer:
     """A plan by itself as what to do; what it costs and attains is for others to say."""
     counts, traits = study.pools(plan.target), traits_of(policy)
     told = _what(study, counts, traits.label, traits)
-    return Answer(told, _timetable(study, counts, by_itself=False))
+    return Answer(told, _timetable(study, counts, by_itself=False), f"{told}.")
 
 
 def timetables_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
@@ -207,7 +223,7 @@ def _in_time(run: PolicyRun, ahead: bool) -> str:
         if share is not None
     ]
     supposed = " if demand is as forecast" if ahead else ""  # requests are drawn around its mean
-    return f"in time {', '.join(told)}{supposed}" if told else ""
+    return f"{', '.join(told)}{supposed}" if told else ""
 
 
 def missed(run: PolicyRun) -> str:
@@ -225,5 +241,4 @@ def _lost(run: PolicyRun) -> str:
     share = run.survives
     if share is None:
         return ""
-    word = "yes" if share >= 1 else "no" if share <= 0 else f"no, only {share:.0%} of the time"
-    return f"survives the loss of one instance: {word}"
+    return "yes" if share >= 1 else "no" if share <= 0 else f"no, only {share:.0%} of the time"

@@ -9,7 +9,7 @@ from planner.optimizer.problem import ScalingPlan
 from planner.policies.registry import traits_of
 from planner.studies.checks.confidence import Sure
 from planner.studies.rehearsal.rehearsal import Part, Rehearsal, RehearsalWindow, Tried
-from planner.studies.results.answer import Timetable, plan_answer
+from planner.studies.results.answer import Fact, Timetable, plan_answer
 from planner.studies.results.curation import DAYS_BEFORE
 from planner.studies.values import PolicyRun, Study
 
@@ -64,6 +64,8 @@ class Recommended:
     sure: tuple[Sure, ...] = ()
     why: str = ""  # what it was chosen by
     timetable: Timetable | None = None
+    what: str = ""  # to do, without what comes of it
+    facts: tuple[Fact, ...] = ()  # that come of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +195,14 @@ def _sentence(
     if its is not None and its.meets:
         met = f"on {where} it met every tier"
         cost = f" at the least cost of {tried}" if not unproven else ""
-        more = f"{_room(its, rehearsal)}{_lasts(run.name, rehearsal)}"
-        return f"Take {what}{told}: {met}{cost}{more}{f'; {unproven}' if unproven else ''}."
+        more = (_room(its, rehearsal), _lasts(run.name, rehearsal), unproven)
+        return " ".join([f"Take {what}{told}: {met}{cost}.", *(f"{one}." for one in more if one)])
     return f"Take {what}{told}: on {where} none of {tried} met every tier, and it came nearest."
 
 
 def _lasts(policy: str, rehearsal: Rehearsal) -> str:
     own = next((one for one in rehearsal.longer if one.policy == policy and one.meets), None)
-    return "" if own is None else f"; with answers {own.times:g} times as long it does too"
+    return "" if own is None else f"With answers {own.times:g} times as long it would have too"
 
 
 def _room(its: Part, rehearsal: Rehearsal) -> str:
@@ -212,15 +214,15 @@ def _room(its: Part, rehearsal: Rehearsal) -> str:
     if len(room.models) > 1:
         grown = f"up to {room.times:.2f} times what a model had on the busiest of them for it"
     if not room.had:
-        return f"; with {grown}, as {room.days} days before had, none would have"
+        return f"With {grown}, as {room.days} days before had, none would have"
     if its.chosen.room is None:  # nothing about to be taken had to be left out when it was chosen
-        return f"; whether it has room for {grown} was not tried"
+        return f"Whether it has room for {grown} was not tried"
     more = its.chosen.cost_usd / room.cost_usd - 1 if room.cost_usd else 0.0
-    what = f", with room for {grown}, as much as {room.days} days before tell a day may have"
+    what = f"It has room for {grown}, as much as {room.days} days before tell a day may have"
     if more <= NOTHING:
         return f"{what}, which costs nothing more"
-    without = "the same, set lower" if room.label == its.label else room.label
+    without = "the same, set lower," if room.label == its.label else room.label
     return (
-        f"{what}; the room costs {more:.0%} (without it {without}, "
-        f"${room.cost_usd:,.2f} there instead of ${its.chosen.cost_usd:,.2f})"
+        f"{what}. That room costs {more:.0%}: without it {without} would do, for "
+        f"${room.cost_usd:,.2f} there instead of ${its.chosen.cost_usd:,.2f}"
     )

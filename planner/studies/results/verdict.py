@@ -60,7 +60,12 @@ class PolicyComparison:
         take = self.recommended
         assert take is not None
         told = replace(
-            take, sentence=answer.sentence, why=take.sentence, timetable=answer.timetable
+            take,
+            sentence=answer.sentence,
+            why=take.sentence,
+            timetable=answer.timetable,
+            what=answer.what,
+            facts=answer.facts,
         )
         by_name = {run.name: run for run in self.runs}
         headline = _headline(by_name, take, self.baseline, answered=True)
@@ -124,7 +129,7 @@ def compare(
             *_misses([run for run in asked if run is not take]),  # that, the headline says
             *_lost(asked),
             *_left(asked),
-            *_beyond_measurements(runs),
+            *_beyond_measurements(runs, take),
             *other,
             *left_out,
             *(rehearsal.notes if rehearsal is not None else ()),
@@ -377,13 +382,16 @@ def _on_harder_days(recommended: Recommended, rehearsal: Rehearsal) -> Iterator[
     )
 
 
-def _beyond_measurements(runs: Sequence[PolicyRun]) -> list[str]:
-    """Where profiles had to guess: said once, of the run that leans on it most."""
+def _beyond_measurements(runs: Sequence[PolicyRun], take: PolicyRun | None) -> list[str]:
+    """Where profiles had to guess: said once, of what is to be taken if that leans on it, else of
+    the run that does most."""
 
     def share(run: PolicyRun) -> float:
         return run.summary.outside_iterations / max(run.summary.iterations, 1)
 
     worst = max(runs, key=share)
+    if take is not None and share(take) >= BEYOND:
+        worst = take
     if share(worst) < BEYOND:
         return []
     return [

@@ -30,6 +30,7 @@ TITLES = {
 
 
 MAX_ROWS = 60  # about what Django takes in one form (DATA_UPLOAD_MAX_NUMBER_FIELDS)
+MAX_COLUMNS = 9  # of a row that stands on one line at 1280 px, its delete box among them
 
 
 class Fault(NamedTuple):
@@ -108,7 +109,13 @@ class Editor:
     def context(self) -> list[dict[str, Any]]:
         """The sections in the order of the page."""
         return [
-            {"name": name, "title": title, "hint": hint, "rows": self.sections[name]}
+            {
+                "name": name,
+                "title": title,
+                "hint": hint,
+                "rows": self.sections[name],
+                "wraps": len(self.sections[name].empty_form.visible_fields()) > MAX_COLUMNS,
+            }
             for name, (title, hint) in TITLES.items()
         ]
 

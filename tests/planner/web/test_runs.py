@@ -72,6 +72,12 @@ def test_results_begin_with_the_answer_and_warnings_come_after_it(
     assert [page.index(words) for words in order] == sorted(page.index(words) for words in order)
     home = text_of(client.get("/"))
     assert home.index(sentence) < home.index(warning)
+    # What comes of it stands beside what to do, each by itself.
+    what, facts = "Run 8b: 4 in us-east.", [{"of": "Cost", "words": "$9 a day", "before": ""}]
+    study.result["recommended"] |= {"what": what, "facts": facts}
+    study.save()
+    for told in (text_of(client.get(url(study))), text_of(client.get("/"))):
+        assert f"{what} Cost $9 a day" in told and sentence not in told
     # Where it misses a tier its card is no blue one.
     study.result["recommended"]["meets_slo"] = False
     study.save()

@@ -60,6 +60,11 @@ def test_it_says_what_to_run_from_when_at_what_cost_and_how_well() -> None:
         "today's fleet, as well served; in time 99.0% of fast (95% asked), 99.0% of slow (90% "
         "asked); survives the loss of one instance: no."
     )
+    assert told.what == told.sentence.split("; 4.5")[0] + "."
+    assert [fact.of for fact in told.facts] == [
+        "Fleet", "Cost", "In time", "Survives the loss of one instance"
+    ]  # fmt: skip
+    assert all(f"{fact.before}{fact.words}" in told.sentence for fact in told.facts)
     assert [row.replicas for row in told.timetable.rows] == [(2, 2), (3, 2), (2, 2)]
     assert [f"{row.begins:%d %H}" for row in told.timetable.rows] == ["20 13", "20 19", "21 07"]
     table = timetable_tables(told.timetable)["timetable"]

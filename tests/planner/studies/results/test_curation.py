@@ -145,18 +145,18 @@ def test_what_has_no_room_for_growth_is_not_taken_and_what_the_room_costs_is_sai
     take = compare(runs, rehearsal=roomy(before, room, flat_before=False, hpa=True)).recommended
     assert take.policy == "hpa"
     assert take.sentence.endswith(
-        "met every tier at the least cost of 2 policies that can be run, with room for 1.29 times "
-        "the requests of the busiest of them, as much as 5 days before tell a day may have; the "
-        "room costs 25% (without it Flat, $80.00 there instead of $100.00)."
+        "met every tier at the least cost of 2 policies that can be run. It has room for 1.29 "
+        "times the requests of the busiest of them, as much as 5 days before tell a day may have. "
+        "That room costs 25%: without it Flat would do, for $80.00 there instead of $100.00."
     )
     same = compare(
         runs, rehearsal=roomy(before, replace(room, label="hpa"), flat_before=False, hpa=True)
     ).recommended
-    assert "(without it the same, set lower, $80.00 there" in same.sentence
+    assert "without it the same, set lower, would do, for $80.00 there" in same.sentence
     two = (Growth("a", 1.29, 5), Growth("b", 1.0, 5))
     each = roomy(before, replace(room, models=two), flat_before=False, hpa=True)
     assert (
-        "with room for up to 1.29 times what a model had on the busiest of them for it, as much as"
+        "has room for up to 1.29 times what a model had on the busiest of them for it, as much as"
         in compare(runs, rehearsal=each).recommended.sentence
     )
     free = compare(runs, rehearsal=roomy(before, room, flat_before=True, hpa=True)).recommended
@@ -172,7 +172,7 @@ def test_where_nothing_has_room_for_growth_what_meets_the_tiers_is_taken_and_it_
     rehearsal = roomy(before, room, flat_before=False, hpa=False, lt_i=None)
     take = compare(runs, rehearsal=rehearsal).recommended
     assert take.policy == "flat-before" and take.sentence.endswith(
-        "; with 1.29 times the requests of the busiest of them, as 5 days before had, none would "
+        ". With 1.29 times the requests of the busiest of them, as 5 days before had, none would "
         "have."
     )
 

@@ -125,7 +125,7 @@ def test_where_a_flat_fleet_is_the_one_to_take_the_headline_says_so_and_no_warni
 
 def test_beside_the_answer_the_headline_repeats_neither_savings_nor_what_is_missed() -> None:
     found = compare([run("lt-i", 20), run("flat-peak", 40)])
-    told = found.saying(Answer("Run 5.", cast(Any, None)))
+    told = found.saying(Answer("Run 5.", cast(Any, None), "Run 5."))
     assert told.recommended is not None and told.recommended.sentence == "Run 5."
     assert told.headline == (
         "Planned (LT-I) meets every tier at the least cost: 10.0 GPU-hours for $20.00."
@@ -137,13 +137,14 @@ def test_what_holds_here_and_not_with_slower_profiles_says_so_in_the_headline() 
     found = compare([run("lt-i", 20), run("flat-peak", 40)])
     slower = Sure("profiles slower by their error", {"chat": 0.709}, 5.0, False)
     again = Sure("seed 1, requests drawn again", {"chat": 0.96}, 5.0, True)
-    told = found.surely((again, slower)).saying(Answer("Run 5.", cast(Any, None)))
+    told = found.surely((again, slower)).saying(Answer("Run 5.", cast(Any, None), "Run 5."))
     assert told.headline.endswith(
         "It is not sure: it misses a tier with profiles slower by their error (70.9% of chat in "
         "time)."
     )
     assert (
-        "not sure" not in found.surely((again,)).saying(Answer("Run 5.", cast(Any, None))).headline
+        "not sure"
+        not in found.surely((again,)).saying(Answer("Run 5.", cast(Any, None), "Run 5.")).headline
     )
 
 
