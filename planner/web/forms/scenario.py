@@ -130,17 +130,17 @@ class SourceRow(Row):
         "traffic.sources.input_tokens.mean", "Input tokens, mean", empty="of the file",
         required=False,
     )  # fmt: skip
-    input_cv = schema_field("traffic.sources.input_tokens.cv", "spread (CV)")
+    input_cv = schema_field("traffic.sources.input_tokens.cv", "Input tokens, CV")
     output_mean = schema_field(
         "traffic.sources.output_tokens.mean", "Output tokens, mean", empty="of the file",
         required=False,
     )  # fmt: skip
-    output_cv = schema_field("traffic.sources.output_tokens.cv", "spread (CV)")
+    output_cv = schema_field("traffic.sources.output_tokens.cv", "Output tokens, CV")
     launch_rps = schema_field(
         "traffic.sources.launch.rps", "Without a trace: requests/s", empty="of the trace",
         required=False,
     )  # fmt: skip
-    launch_day = schema_field("traffic.sources.launch.day", "day", required=False)
+    launch_day = schema_field("traffic.sources.launch.day", "Without a trace: day", required=False)
 
 
 class TodayRow(Row):
