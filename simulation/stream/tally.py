@@ -89,7 +89,7 @@ class Tally:
         group = np.ravel_multi_index((trace.model, trace.region, trace.tier), shape)
         both = trace.input_tokens.astype(np.int64) + trace.output_tokens
         done = log.outcome == COMPLETED
-        np.add.at(self.outcomes, (group, log.outcome), 1)
+        _count(self.outcomes, group, log.outcome)
         np.add.at(self.met, group[ok], 1)
         np.add.at(self.in_time, group[ok], both[ok])
         for i, column in enumerate((trace.input_tokens, trace.output_tokens)):
@@ -97,8 +97,9 @@ class Tally:
         for i, name in enumerate(LATENCIES):
             self._latency(i, group, getattr(log, name))
         hour, due = (trace.arrival_s // HOUR_S).astype(np.int64), log.outcome != NOT_DUE
+        tier_hour = hour * len(trace.tiers) + trace.tier
         for i, rows in enumerate((due, due & ok)):
-            np.add.at(self.hours[..., i], (hour[rows], trace.tier[rows]), 1)
+            _count(self.hours, tier_hour[rows], i)
         np.add.at(self.reasons, log.reason[log.reason >= 0], 1)
         self._attention(trace, group, log.pool)
         self.last_s[0] = np.nanmax(log.last_token_s, initial=self.last_s[0])
@@ -109,7 +110,7 @@ class Tally:
         np.add.at(self.known[:, which], its, 1)
         np.add.at(self.micros[:, which], its, np.rint(value * 1e6).astype(np.int64))
         bucket = np.clip(_bits(value) - _FIRST, 0, BUCKETS - 1)
-        np.add.at(self.buckets[:, which], (its, bucket), 1)
+        _count(self.buckets, its * len(LATENCIES) + which, bucket)
 
     def _attention(self, trace: Trace, group: Array, pool: Array) -> None:
         terms = attention_terms(trace.input_tokens, trace.output_tokens)
@@ -133,6 +134,12 @@ class Tally:
         ends = np.cumsum(self.buckets[groups, which].sum(axis=0))
         mean = int(self.micros[groups, which].sum()) / count / 1e3
         return Percentiles(mean, *(_at_share(ends, share) for share in (0.5, 0.95, 0.99)))
+
+
+def _count(table: IntArray, row: Array, column: Array | int) -> None:
+    """One more at each place of a table's last axis and of the others as one: by a single index,
+    which numpy adds by four times as fast as by two."""
+    np.add.at(table.reshape(-1), row * table.shape[-1] + column, 1)
 
 
 def _at_share(ends: IntArray, share: float) -> float:
