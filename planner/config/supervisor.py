@@ -22,6 +22,7 @@ from django.conf import settings
 
 from planner.config.leash import die_with_parent
 from planner.services import compiling
+from planner.services.limits import ENDED_WITH_RUN
 
 CELERY = ("-m", "celery", "--quiet", "--app=planner.config.celery")
 STARTS_WITHIN_S = 120.0
@@ -146,6 +147,9 @@ def _again(kept: _Kept, status: int, now: float) -> None:
     assert kept.process is not None
     _end_group(kept.process)  # what the one that ended had started itself
     kept.process = None
+    if status == ENDED_WITH_RUN:  # as it should: however often, nothing is wrong with it
+        kept.ends, kept.due = 0, now
+        return
     kept.ends = 1 if now - kept.started >= STEADY_S else kept.ends + 1
     if kept.ends >= GIVES_UP:
         raise Stopped(

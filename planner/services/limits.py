@@ -8,6 +8,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+ENDED_WITH_RUN = os.EX_TEMPFAIL  # status of a worker that ends with a run that does not hear it
 GRACE_S = 30.0  # a run is asked to end, and ended with its worker when it has not by then
 MB = 1_000_000
 REMEDY = "choose a shorter window, a smaller scale or wider bins"

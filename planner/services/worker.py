@@ -28,7 +28,7 @@ from planner.models import Run
 from planner.models.workspace import within
 from planner.services import compiling, runs
 from planner.services.execution import run_body
-from planner.services.limits import Limits
+from planner.services.limits import ENDED_WITH_RUN, Limits
 from planner.services.turns import waiting
 from planner.studies.progress import Progress
 
@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 LOG_LIMIT = 100_000  # characters kept of a run's log
 STUCK_S = 120.0  # a run that reports nothing and computes nothing for as long waits for ever
+UNHEARD_S = 2.5  # a cancelled run that has not noticed for as long ends with its worker
 IDLE_SHARE = 0.05  # of the time, computing or waiting for a core: less is no work
 
 
@@ -153,12 +154,12 @@ def _give_up(run: Run) -> None:
     faulthandler.dump_traceback(file=sys.__stderr__ or sys.stderr)
     run.refresh_from_db()
     runs.run_take_up(run=run, reason="did nothing for two minutes")
-    _end_worker()
+    _end_worker(os.EX_SOFTWARE)
 
 
-def _end_worker() -> None:
+def _end_worker(status: int) -> None:
     connection.close()
-    os._exit(os.EX_SOFTWARE)
+    os._exit(status)
 
 
 def demand_s(tasks: Path = Path("/proc/self/task"), but: int | None = None) -> float:
@@ -220,6 +221,8 @@ class _Watch:
         self._log: list[str] = []
         self._stop = threading.Event()
         self._cancel = threading.Event()
+        self._cancelled_at: float | None = None
+        self._heard = False
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
     def __enter__(self) -> _Watch:
@@ -237,6 +240,7 @@ class _Watch:
 
     def progress(self, fraction: float, stage: str) -> None:
         if self._cancel.is_set():
+            self._heard = True
             raise RunCancelled
         if self._limits.passed:
             raise PastLimit(self._limits.passed)
@@ -254,21 +258,38 @@ class _Watch:
         wait = 0.5  # soon after the start, then once a second: a page that polls sees it move
         while not self._stop.wait(wait):
             wait = 1.0
-            if self._give_up and self._headway.none():
-                self._give_up(self._run)
-            try:
-                if self._give_up and self._limits.look():
-                    self._end()
-                self._write()
-            except DatabaseError:  # busy or restarting: the next beat may get through
-                logger.warning("run %s: progress could not be written", self._run.pk)
-                connection.close()
+            self.beat()
         connection.close()
+
+    def beat(self) -> None:
+        """Look after the run, and say how far it is."""
+        if self._give_up and self._headway.none():
+            self._give_up(self._run)
+        try:
+            if self._give_up and self._limits.look():
+                self._end()
+            self._write()
+            if self._give_up and self._unheard():
+                self._leave()
+        except DatabaseError:  # busy or restarting: the next beat may get through
+            logger.warning("run %s: progress could not be written", self._run.pk)
+            connection.close()
 
     def _end(self) -> None:
         """The run is past a limit and does not hear of it: it ends with its worker."""
         _fail(self._run, PastLimit(self._limits.passed))
-        _end_worker()
+        _end_worker(ENDED_WITH_RUN)
+
+    def _unheard(self) -> bool:
+        """Whether the run was cancelled and goes on: some steps, such as a fit or the solver's,
+        tell nothing for many seconds on a busy machine."""
+        at = self._cancelled_at
+        return at is not None and not self._heard and time.monotonic() - at > UNHEARD_S
+
+    def _leave(self) -> None:
+        """The run is cancelled with its worker; what it has written is swept."""
+        _finish(self._run, Run.State.CANCELLED, stage="Cancelled")
+        _end_worker(ENDED_WITH_RUN)
 
     def _write(self, *, final: bool = False) -> None:
         fields: dict[str, Any] = {"log": "\n".join(self._log)[-LOG_LIMIT:]}
@@ -284,5 +305,6 @@ class _Watch:
         if final:
             return
         cancel = Run.everywhere.filter(pk=self._run.pk, cancel_requested=True).exists()
-        if cancel or not written:
+        if (cancel or not written) and self._cancelled_at is None:
+            self._cancelled_at = time.monotonic()
             self._cancel.set()

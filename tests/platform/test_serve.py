@@ -16,7 +16,8 @@ import psutil
 import pytest
 from django.core.management import call_command
 
-from planner.config.supervisor import Children, Stopped, answers
+from planner.config.supervisor import GIVES_UP, Children, Stopped, answers
+from planner.services.limits import ENDED_WITH_RUN
 from tests.platform.conftest import ROOT, manage
 
 NAMES = ("gunicorn", "worker", "beat")
@@ -196,6 +197,22 @@ def test_what_keeps_dying_ends_everything(capfd: pytest.CaptureFixture[str]) -> 
             children.watch()
     told = capfd.readouterr().err
     assert told.count("ended with status 3 and is started again in") == 2
+
+
+def test_what_ends_with_a_run_is_started_again_however_often(tmp_path: Path) -> None:
+    """Three cancelled runs in a row are no reason to stop a site."""
+    said = tmp_path / "starts"
+    with Children() as children:
+        children.start(
+            "worker",
+            "-c",
+            f"print('started', file=open({str(said)!r}, 'a')); raise SystemExit({ENDED_WITH_RUN})",
+        )
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while not said.exists() or said.read_text().count("started") <= GIVES_UP:
+            assert time.monotonic() < deadline
+            children.check()
+            time.sleep(0.02)
 
 
 def test_a_taken_port_is_told_before_anything_starts(embedded: dict[str, str]) -> None:

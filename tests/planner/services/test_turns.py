@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from planner.errors import NotReady
+from planner.errors import NotReady, RunCancelled
 from planner.models import Run, Sweep, User
 from planner.models.workspace import Workspace, within
 from planner.services import limits, runs, turns, worker
@@ -130,3 +130,33 @@ def test_a_run_past_its_time_or_memory_says_so(planner, settings, monkeypatch):
     over = worker.run_execute(run_id=asked(planner).pk)
     assert (over.state, over.problem) == (State.FAILED, late.passed)
     assert runs.runs_sweep() == 0
+
+
+def test_a_cancelled_run_that_does_not_hear_it_ends_with_its_worker(planner, monkeypatch):
+    """Some steps say nothing for many seconds on a busy machine: cancelling took 9 s."""
+    ended = []
+    monkeypatch.setattr(worker, "_end_worker", ended.append)
+    monkeypatch.setattr(worker, "UNHEARD_S", -1.0)
+
+    def deaf(*, run, progress):
+        watch = progress.__self__
+        Run.objects.filter(pk=run.pk).update(cancel_requested=True)
+        watch.beat()
+        return {}
+
+    monkeypatch.setattr(worker, "run_body", deaf)
+    run = worker.run_execute(run_id=asked(planner).pk)
+    assert (run.state, run.stage, ended) == (State.CANCELLED, "Cancelled", [limits.ENDED_WITH_RUN])
+
+    def hearing(*, run, progress):
+        watch = progress.__self__
+        Run.objects.filter(pk=run.pk).update(cancel_requested=True)
+        watch._write()
+        with pytest.raises(RunCancelled):
+            progress(0.5, "On and on")
+        watch.beat()
+        raise RunCancelled
+
+    monkeypatch.setattr(worker, "run_body", hearing)
+    run = worker.run_execute(run_id=asked(planner).pk)
+    assert run.state == State.CANCELLED and len(ended) == 1
