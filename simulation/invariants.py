@@ -102,19 +102,19 @@ def _conservation(log: RequestLog, arrived: int) -> None:
     )
     done = log.outcome == COMPLETED
     _law(np.isfinite(log.last_token_s) == done, "a last token without completion, or the reverse")
-    _law(np.isfinite(log.first_token_s[done]), "a completed request has no first token")
-    _law(log.pool[done] >= 0, "a completed request was served nowhere")
-    _law(log.pool[log.outcome == REJECTED] < 0, "a rejected request was served")
+    _law(np.isfinite(log.first_token_s) | ~done, "a completed request has no first token")
+    _law((log.pool >= 0) | ~done, "a completed request was served nowhere")
+    _law((log.pool < 0) | (log.outcome != REJECTED), "a rejected request was served")
 
 
 def _causality(log: RequestLog, duration_s: float) -> None:
     started = np.isfinite(log.first_token_s)
     # One ulp of slack: iteration boundaries are products, arrivals are given.
     slack = 1e-9 * (1.0 + duration_s)
-    _law(log.ttft_s[started] >= -slack, "a first token came before its arrival")
+    _law((log.ttft_s >= -slack) | ~started, "a first token came before its arrival")
     done = log.outcome == COMPLETED
-    _law(log.last_token_s[done] >= log.first_token_s[done], "a last token came before the first")
-    _law(log.e2e_s[done] >= log.ttft_s[done], "end to end is shorter than the first token")
+    _law((log.last_token_s >= log.first_token_s) | ~done, "a last token came before the first")
+    _law((log.e2e_s >= log.ttft_s) | ~done, "end to end is shorter than the first token")
 
 
 def _hours(result: Replay, last_s: float) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from simulation.arrays import Array, BoolArray, FloatArray, IntArray
 from simulation.energy import pool_energy
 from simulation.fleet import Tier
+from simulation.percentiles import percentiles
 from simulation.results import (
     COMPLETED,
     NOT_DUE,
@@ -171,10 +172,11 @@ def worst_hour(result: SimulationResult) -> dict[str, float | None]:
 def _worst_hour(result: SimulationResult, ok: BoolArray) -> dict[str, float | None]:
     trace, tiers = result.trace, len(result.trace.tiers)
     due = np.not_equal(result.requests.outcome, NOT_DUE)
-    hour = (trace.arrival_s // HOUR_S).astype(np.int64)
-    place = hour * tiers + trace.tier
+    hours = int(trace.arrival_s[-1] // HOUR_S) + 1 if len(trace) else 1
+    edges = np.searchsorted(trace.arrival_s, np.arange(hours + 1) * HOUR_S)
+    place = np.repeat(np.arange(hours) * tiers, np.diff(edges)) + trace.tier
     arrived, met = (
-        np.bincount(place[rows], minlength=tiers * (hour.max(initial=0) + 1)).reshape(-1, tiers)
+        np.bincount(place, rows, hours * tiers).reshape(hours, tiers).astype(np.int64)
         for rows in (due, due & ok)
     )
     return least_hour(arrived, met, trace.tiers)
@@ -297,30 +299,26 @@ class _Requests:
         spans = spans or [SPANS] * groups
         if groups == 1:
             return [self.summary(spans[0])]
-        order = np.argsort(group.astype(np.min_scalar_type(groups)), kind="stable")
-        edges = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=groups))])
-        grouped = self._at(order)
-        return [grouped._at(slice(*edges[i : i + 2])).summary(spans[i]) for i in range(groups)]
+        return [self.summary(spans[i], np.flatnonzero(group == i)) for i in range(groups)]
 
-    def _at(self, rows: Array | slice) -> _Requests:
-        arrays = (getattr(self, one.name)[rows] for one in fields(self)[1:])
-        return _Requests(self.cells, *arrays)
-
-    def summary(self, spans: Sequence[str] = SPANS) -> GroupSummary:
-        counts = self.cells * np.bincount(self.outcome, minlength=4)
-        done = self.outcome == COMPLETED
+    def summary(
+        self, spans: Sequence[str] = SPANS, rows: IntArray | slice = slice(None)
+    ) -> GroupSummary:
+        outcome = self.outcome[rows]
+        counts = self.cells * np.bincount(outcome, minlength=4)
+        done = outcome == COMPLETED
         due = int(counts.sum() - counts[NOT_DUE])  # and what is not is not in time either
         return GroupSummary(
             arrived=int(counts.sum()),
             completed=int(counts[COMPLETED]),
             rejected=int(counts[REJECTED]),
             unfinished=int(counts[UNFINISHED]),
-            attainment=self.cells * int(self.ok.sum()) / due if due else None,
-            input_tokens=self.cells * int(self.input_tokens[done].sum(dtype=np.int64)),
-            output_tokens=self.cells * int(self.output_tokens[done].sum(dtype=np.int64)),
-            ttft_ms=_percentiles(self.ttft_s if "ttft" in spans else NOTHING),
-            tbt_ms=_percentiles(self.tbt_s if "tbt" in spans else NOTHING),
-            e2e_ms=_percentiles(self.e2e_s if "e2e" in spans else NOTHING),
+            attainment=self.cells * int(self.ok[rows].sum()) / due if due else None,
+            input_tokens=self.cells * int(self.input_tokens[rows][done].sum(dtype=np.int64)),
+            output_tokens=self.cells * int(self.output_tokens[rows][done].sum(dtype=np.int64)),
+            ttft_ms=_percentiles(self.ttft_s[rows] if "ttft" in spans else NOTHING),
+            tbt_ms=_percentiles(self.tbt_s[rows] if "tbt" in spans else NOTHING),
+            e2e_ms=_percentiles(self.e2e_s[rows] if "e2e" in spans else NOTHING),
             not_due=int(counts[NOT_DUE]),
         )
 
@@ -329,8 +327,7 @@ def _percentiles(seconds: FloatArray) -> Percentiles:
     known = seconds[np.isfinite(seconds)] * 1000.0
     if not len(known):
         return Percentiles(None, None, None, None)
-    p50, p95, p99 = np.percentile(known, [50, 95, 99])
-    return Percentiles(float(known.mean()), float(p50), float(p95), float(p99))
+    return Percentiles(float(known.mean()), *percentiles(known, (50, 95, 99)))
 
 
 def pool_summary(result: Replay, p: int) -> PoolSummary:

@@ -47,19 +47,23 @@ class Recovery:
         step = self.duration_s / LOOKS
         self._next_s = now + step
         limits = [
-            [limit for limit in (tier.ttft_s, tier.e2e_s) if limit is not None and limit <= step]
+            {
+                token: limit
+                for token, limit in (("first", tier.ttft_s), ("last", tier.e2e_s))
+                if limit is not None and limit <= step
+            }
             for tier in self.tiers
         ]
-        patience = SLACK_S + max((limit for its in limits for limit in its), default=0.0)
+        patience = SLACK_S + max((max(its.values(), default=0.0) for its in limits), default=0.0)
         end = bisect_left(requests["arrival"], now - patience)  # numpy's would copy the column
         seen, self._read = requests[self._read : end], max(end, self._read)
-        for code, tier in enumerate(self.tiers):
-            its = seen[seen["tier"] == code]
-            late = np.zeros(len(its), np.bool_)
-            for limit, token in ((tier.ttft_s, "first"), (tier.e2e_s, "last")):
-                if limit in limits[code]:
-                    late |= ~(its[token] - its["arrival"] <= limit)  # not there yet: NaN
-            self._late[code] += np.count_nonzero(late)
+        tiers, arrival = seen["tier"].astype(np.int64), seen["arrival"].copy()
+        late = np.zeros(len(seen), np.bool_)
+        for token in ("first", "last"):
+            within = np.array([its.get(token, np.inf) for its in limits])[tiers]
+            if np.isfinite(within).any():  # not there yet: NaN
+                late |= ~(seen[token] - arrival <= within) & (within < np.inf)
+        self._late += np.bincount(tiers, late, len(self.tiers)).astype(np.int64)
         if self._late.any():
             if self._all is None:
                 self._all = np.bincount(requests["tier"], minlength=len(self.tiers))

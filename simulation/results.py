@@ -145,9 +145,10 @@ class SimulationResult(Replay):
 
     def attention(self, p: int) -> FloatArray:
         trace = self.trace
-        served = self.requests.pool == p
-        if not served.any():
-            served = trace.model == trace.models.index(self.fleet.pools[p].model)
+        served = np.flatnonzero(self.requests.pool == p)
+        if not len(served):
+            model = trace.models.index(self.fleet.pools[p].model)
+            served = np.flatnonzero(trace.model == model)
         terms = attention_terms(trace.input_tokens[served], trace.output_tokens[served])
         return np.asarray(terms.sum(axis=1))
 

@@ -31,6 +31,7 @@ class Actor:
         self._firm = np.zeros(pools)
         self._off = np.zeros(pools, np.bool_)
         self._keep = np.full(pools, ALL)
+        self._shares: FloatArray | None = None  # as they were asked for last
 
     def act(self, asked: Actions, now: float) -> None:
         """At ``now``: limits and speeds first, so that new runs have them."""
@@ -43,7 +44,9 @@ class Actor:
             _limit(s, fleet, asked, now)
         if asked.link_share is not None:
             _slow_links(s, fleet, asked.link_share)
-        _share_out(s, fleet, asked.shares)
+        s.clock["planned"] = asked.shares is not None
+        if asked.shares is not None:
+            self._share_out(asked.shares)
         lend, keep = self._off, self._keep
         if asked.lend is not None:
             lend = _of_pools(asked.lend, np.bool_, fleet, "lend")
@@ -62,6 +65,21 @@ class Actor:
         if asked.firm is not None:
             soft[_of_pools(asked.firm, np.bool_, self._fleet, "firm")] = 0.0
         return soft
+
+    def _share_out(self, shares: FloatArray) -> None:
+        """From now on home regions' tokens go where ``shares`` ``[models, regions, regions]`` say;
+        most policies say the same as before at most instants."""
+        s, fleet = self._s, self._fleet
+        if self._shares is not None and np.array_equal(shares, self._shares):
+            return
+        if shares.shape != (len(fleet.models), *fleet.latency_s.shape):
+            raise SimulationError("A policy's shares must be models by home by serving regions.")
+        if not np.all((shares >= 0) & np.isfinite(shares)):
+            raise SimulationError("A policy's shares of regions must be numbers >= 0.")
+        starts = s.service_model >= 0
+        total = shares.sum(axis=2, keepdims=True)
+        s.shares[starts] = (shares / np.where(total > 0, total, 1.0))[s.service_model[starts]]
+        self._shares = shares.copy()
 
 
 def _slow_links(s: State, fleet: Fleet, given: FloatArray) -> None:
@@ -84,20 +102,6 @@ def _limit(s: State, fleet: Fleet, asked: Actions, now: float) -> None:
         raise SimulationError("A policy's kv_share must be a share between 0 and 1.")
     limits = _of_pools(batch, np.int64, fleet, "max_batch")
     entry.limit(s.handle, limits, _of_pools(share, np.float64, fleet, "kv_share"), now)
-
-
-def _share_out(s: State, fleet: Fleet, shares: npt.NDArray[np.float64] | None) -> None:
-    """From now on home regions' tokens go where ``shares`` ``[models, regions, regions]`` say."""
-    s.clock["planned"] = shares is not None
-    if shares is None:
-        return
-    if shares.shape != (len(fleet.models), *fleet.latency_s.shape):
-        raise SimulationError("A policy's shares must be models by home by serving regions.")
-    if not np.all((shares >= 0) & np.isfinite(shares)):
-        raise SimulationError("A policy's shares of regions must be numbers >= 0.")
-    starts = s.service_model >= 0
-    total = shares.sum(axis=2, keepdims=True)
-    s.shares[starts] = (shares / np.where(total > 0, total, 1.0))[s.service_model[starts]]
 
 
 def _of_pools(

@@ -132,7 +132,7 @@ def after_window(s: State, until_s: float) -> AfterWindow:
     )
 
 
-def reject_reasons(s: State) -> dict[str, int]:
+def reject_reasons(log: RequestLog) -> dict[str, int]:
     """Requests rejected, by reason."""
-    counts = np.bincount(s.requests["reason"] + 1, minlength=len(REASONS) + 1)[1:]
+    counts = np.bincount(log.reason[np.flatnonzero(log.reason >= 0)], minlength=len(REASONS))
     return {reason: int(n) for reason, n in zip(REASONS, counts, strict=True) if n}

@@ -71,17 +71,18 @@ def simulate(
     due = due_s(trace, fleet.tiers)
     last_due_s = float(due[np.isfinite(due)].max(initial=0.0))
     until_s = drain(s, duration_s, last_due_s, policy.interval_s, clockwork)
+    log = reporting.request_log(s, due > until_s)
     result = SimulationResult(
         policy=policy.name,
         seed=seed,
         fleet=fleet,
         trace=trace,
         duration_s=duration_s,
-        requests=reporting.request_log(s, due > until_s),
+        requests=log,
         series=reporting.pool_series(s, duration_s, interval_s, waiting, held),
         totals=reporting.pool_totals(s),
         after=reporting.after_window(s, until_s),
-        reject_reasons=reporting.reject_reasons(s),
+        reject_reasons=reporting.reject_reasons(log),
         wall_seconds=time.perf_counter() - began,
     )
     invariants.check_state(s.pools, s.instances, int(s.clock[0]["open"]))

@@ -164,9 +164,9 @@ class Guarded(ScalingPolicy):
         now, ready, signals = observation.time_s, observation.ready, observation.signals
         served = np.zeros(len(ready))
         if signals is not None:
-            tps = np.nan_to_num([signals.prefill_tps, signals.decode_tps])
+            tps = _known([signals.prefill_tps, signals.decode_tps])
             served = (tps / self._tps).max(axis=0)
-        each = np.nan_to_num(per_instance("concurrency", observation, self._kv))
+        each = _known(per_instance("concurrency", observation, self._kv))
         flight = np.where(ready > 0, each * ready, observation.waiting)
         late = np.zeros(len(ready), np.bool_)
         if signals is not None:  # NaN, where nothing came, is not late
@@ -195,3 +195,9 @@ class Guarded(ScalingPolicy):
         there = observation.ready + observation.starting
         out = np.where(piled, np.where(lasts, np.maximum(holding, there), there), 0)
         return out.astype(np.int64)
+
+
+def _known(seen: FloatArray | Sequence[FloatArray]) -> FloatArray:
+    """0 where nothing was seen."""
+    seen = np.asarray(seen)
+    return np.where(np.isnan(seen), 0.0, seen)

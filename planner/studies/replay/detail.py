@@ -17,6 +17,7 @@ from simulation.arrays import FloatArray
 from simulation.energy import pool_energy
 from simulation.fleet import Pool
 from simulation.metrics import meets_slo
+from simulation.percentiles import percentiles
 from simulation.results import (
     COMPLETED,
     NOT_DUE,
@@ -164,8 +165,9 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
             row[name] = count[name] / count["arrived"]
         for name, parts in known.items():
             values = np.concatenate([parts[i] for i in places[where].ravel()])
-            tails = np.percentile(values, PERCENTILES, overwrite_input=True) if len(values) else ()
-            row |= dict(zip((f"{name}_p{share}" for share in PERCENTILES), tails, strict=False))
+            if len(values):
+                ranked = zip(PERCENTILES, percentiles(values, PERCENTILES), strict=True)
+                row |= {f"{name}_p{share}": value for share, value in ranked}
         rows.append(row)
     whole = dict.fromkeys(("arrived", *OUTCOMES.values()), pl.Int64())
     shares = ("attainment", "mean_isl", "mean_osl")
