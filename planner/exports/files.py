@@ -16,8 +16,6 @@ from planner.exports.plans import KINDS as PLANS
 from planner.exports.report.content import KINDS as REPORTED
 from planner.exports.report.content import report_of
 from planner.exports.report.html import html_of
-from planner.exports.report.pdf import pdf_of
-from planner.exports.report.xlsx import xlsx_of
 from planner.models import Run
 
 Write = Callable[[Run, ExportOptions, datetime], bytes]
@@ -58,10 +56,14 @@ def _html(run: Run, options: ExportOptions, now: datetime) -> bytes:
 
 
 def _pdf(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    from planner.exports.report.pdf import pdf_of  # slow to import, and few ask for one
+
     return pdf_of(report_of(run, now))
 
 
 def _xlsx(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    from planner.exports.report.xlsx import xlsx_of  # as above
+
     return xlsx_of(report_of(run, now))
 
 

@@ -46,6 +46,7 @@ def test_health_needs_no_login(client: Client) -> None:
 def test_pages_load_without_what_only_runs_need(embedded: dict[str, str]) -> None:
     """Half of a start went into scipy's parts before anybody had asked for a forecast."""
     heavy = ["scipy.stats", "scipy.signal", "scipy.optimize", "scipy.special", "statsmodels"]
+    heavy += ["reportlab", "xlsxwriter", "jsonschema"]
     script = f"import planner.config.wsgi, sys; print([n for n in {heavy} if n in sys.modules])"
     done = manage(embedded, "shell", "--no-imports", "--command", script)
     assert done.stdout.strip() == "[]", done.stderr

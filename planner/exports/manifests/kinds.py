@@ -11,7 +11,6 @@ from planner.exports.manifests import aibrix, dynamo, hpa, keda, kserve, llmd, l
 from planner.exports.manifests.common import Asked, Document
 from planner.exports.options import ExportOptions
 from planner.exports.plans import plan_of
-from planner.exports.validation import check
 from planner.exports.yaml_text import yaml_text
 from planner.models import Run
 
@@ -42,6 +41,8 @@ MANIFESTS: dict[str, Manifest] = {
 
 def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) -> str:
     """Checked, object by object, before any of it leaves."""
+    from planner.exports.validation import check  # slow to import, and no page needs it
+
     documents = MANIFESTS[kind].documents(Asked(plan_of(run, options, now), options, now))
     for one in documents:
         named = one.body.get("metadata", {}).get("name", kind)
