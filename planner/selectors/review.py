@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from django.db.models import Q, QuerySet
 
 from planner.errors import NotFound
-from planner.models import Proposal, ProposalEntry, ReviewRules, Run, User
+from planner.models import Proposal, ProposalEntry, ReviewRules, User
 
 GOING = (Proposal.State.DRAFT, Proposal.State.OPEN, Proposal.State.CHANGES)
-EVIDENCE = (*GOING, Proposal.State.APPROVED)  # states whose runs stay
 
 
 def review_rules() -> ReviewRules:
@@ -34,12 +33,6 @@ def proposal_get(number: int) -> Proposal:
     if found is None:
         raise NotFound(f"There is no proposal {number}.")
     return found
-
-
-def proposals_of(run: Run) -> QuerySet[Proposal]:
-    """That are or were about a run, the newest first."""
-    about = Q(run=run) | Q(entries__run=run)
-    return proposals_list().filter(about).distinct()
 
 
 def proposal_approved(run_id: int, policy: str) -> Proposal | None:

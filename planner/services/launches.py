@@ -25,7 +25,6 @@ from planner.services.serving import best_tp
 from simulation.sizing.queueing import largest_rate
 
 DAY_S = 86_400
-YEAR_MONTHS = 12
 
 
 @dataclass(frozen=True, slots=True)

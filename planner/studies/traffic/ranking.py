@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
 
-from forecasting.demand import REQUESTS, DemandSeries, SeriesKey
-from forecasting.outages import lost_bins, without_outages
-from planner.ingest.store import DemandColumns
+from forecasting.demand import DemandSeries, SeriesKey
+from forecasting.outages import without_outages
 from planner.studies.traffic.window import DAY_S, UTC_CLOCK
 from simulation.arrays import FloatArray, IntArray
 
@@ -43,27 +41,6 @@ class WindowRank:
     busiest_ratio: float | None  # what the busiest has over what this one has
     busiest: Stretch | None
     sentence: str
-
-
-def total_demand(columns: Sequence[DemandColumns], unit: str = REQUESTS) -> DemandSeries:
-    """The sum of a trace's series on one grid, ``unit`` being an amount that they count.
-
-    A bin in which one of them has a gap is a gap, and so is an outage; before the first and after
-    the last bin of a series there is nothing of it.
-    """
-    bin_s = columns[0].bin_s
-    start_s = min(series.start_s for series in columns)
-    places = [round((series.start_s - start_s) / bin_s) for series in columns]
-    bins = max(place + len(s.requests) for place, s in zip(places, columns, strict=True))
-    rows, seen = np.zeros((len(columns), bins)), np.zeros(bins, bool)
-    for row, (place, series) in enumerate(zip(places, columns, strict=True)):
-        values = getattr(series, unit)
-        if values is not None:
-            rows[row, place : place + len(values)] = values
-            seen[place : place + len(values)] = True
-    seen &= ~lost_bins(rows, bin_s)
-    total = rows.sum(axis=0)
-    return DemandSeries(ALL, start_s, bin_s, np.where(seen, total, np.nan), unit)
 
 
 def stretches(

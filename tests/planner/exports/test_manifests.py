@@ -20,15 +20,15 @@ from planner.exports.manifests.kinds import MANIFESTS
 from planner.exports.names import LONGEST, checked_name, name_of, told_apart
 from planner.exports.patterns import DAY, WEEK, Slot, Step, folded, slots
 from planner.exports.plans import Rule
-from planner.exports.reading import (
+from planner.exports.validation import NAMES, SCHEMAS, check, faults
+from planner.exports.yaml_text import yaml_text
+from tests.planner.exports.reading import (
     objects_of,
     steps_of_cron,
     steps_of_variables,
     week_of_cron,
     week_of_schedules,
 )
-from planner.exports.validation import NAMES, SCHEMAS, check, faults
-from planner.exports.yaml_text import yaml_text
 from tests.planner.exports.samples import MONDAY, asked, plan_of, pool_of, steps_of
 from tests.shared import SHARED, shared
 from tools.export_schemas import pruned, text_of

@@ -16,9 +16,9 @@ import pytest
 from django.core.management import call_command
 
 from planner.exports.manifests.kinds import MANIFESTS
-from planner.exports.reading import objects_of
 from planner.management.commands.plan import gap_words
 from planner.models import Run, Trace
+from tests.planner.exports.reading import objects_of
 from tests.planner.studies.builders import ROOT
 from tests.planner.toy import FLEET
 from tests.shared import TRACES, shared

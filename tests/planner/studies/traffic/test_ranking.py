@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from forecasting.demand import REQUESTS, DemandSeries
-from planner.ingest.store import DemandColumns
 from planner.studies.traffic.ranking import (
     ALL,
     WEEK_S,
@@ -17,7 +16,6 @@ from planner.studies.traffic.ranking import (
     ordinal,
     span_words,
     stretches,
-    total_demand,
     window_rank,
 )
 from planner.studies.traffic.window import DAY_S, HOUR_S
@@ -125,18 +123,6 @@ def test_ranks_are_a_permutation_and_ratios_agree_with_them(seed: int) -> None:
     for one, amount in zip(ranks, per_day, strict=True):
         assert one.busiest_ratio == pytest.approx(max(per_day) / amount)
         assert (one.rank == 1) == (amount == max(per_day))
-
-
-def columns(start_s: float, requests: list[float]) -> DemandColumns:
-    return DemandColumns(
-        "s", None, None, None, start_s, HOUR_S, np.array(requests), None, None, None
-    )
-
-
-def test_the_total_of_series_that_begin_at_other_times() -> None:
-    total = total_demand([columns(MAY, [1, 2, np.nan]), columns(MAY + HOUR_S, [10, 10, 10])])
-    assert total.start_s == MAY
-    np.testing.assert_array_equal(total.values, [1, 12, np.nan, 10])
 
 
 def test_ordinals() -> None:
