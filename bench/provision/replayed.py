@@ -17,7 +17,8 @@ from bench.provision.savings import MEASURES, SEED
 from bench.provision.services import DATA, GPUS, LIMITS, MODELS, PHASES, trace
 from planner.catalogue import hardware
 from planner.studies.provisioning.problems import Judge, Measurements, Rules, solve
-from simulation.provisioning.levels import LEVELS, savings
+from simulation.provisioning.levels import LEVELS
+from simulation.provisioning.savings import savings
 from simulation.provisioning.workload import PhaseLoad
 from tools.catalogue.operator_checks import aic_kernels
 

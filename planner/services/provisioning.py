@@ -23,7 +23,7 @@ from planner.studies.options import options_of
 from planner.studies.plain import as_json
 from planner.studies.provisioning.problems import Measurements, measured_on, problem_of, solve
 from planner.version import code_version
-from simulation.provisioning.levels import savings
+from simulation.provisioning.savings import savings
 from simulation.provisioning.sensitivity import sensitivity
 from simulation.provisioning.workload import PhaseLoad
 

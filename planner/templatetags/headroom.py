@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -50,45 +49,6 @@ PROVENANCE_COLOURS = {
     "modelled": "purple",
     "assumed": "orange",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """An entry of the menu, and whether the page at hand belongs to it."""
-
-    page: str
-    label: str
-    icon: str
-    active: bool
-
-
-# Page, label, icon; how the names of the section's pages begin.
-SECTIONS = (
-    ("home", "Home", "home", ("home",)),
-    ("traces", "Traces", "trace", ("trace", "source")),
-    (
-        "profiles",
-        "Hardware & profiles",
-        "gpu",
-        (
-            "profile",
-            "gpu",
-            "model",
-            "hardware",
-            "prices",
-            "carbon",
-            "estimate",
-            "configure",
-            "calibration",
-        ),
-    ),
-    ("scenarios", "Scenarios", "scenario", ("scenario",)),
-    ("size", "Sizing", "gauge", ("size",)),
-    ("pd-ratio", "P/D ratio", "split", ("pd-ratio",)),
-    ("runs", "Runs", "runs", ("run", "sweep")),
-    ("proposals", "Proposals", "check", ("proposal", "review")),
-    ("schedules", "Schedules", "clock", ("schedule", "outcome", "plan")),
-)
 
 
 def digits(value: float) -> str:
@@ -389,14 +349,3 @@ def query(context: dict[str, Any], **changes: Any) -> str:
     for key, value in changes.items():
         params[key] = value
     return f"?{params.urlencode()}"
-
-
-@register.simple_tag(takes_context=True)
-def navigation(context: dict[str, Any]) -> list[Section]:
-    """The menu's sections."""
-    match = context["request"].resolver_match
-    here = (match.url_name if match else None) or ""
-    return [
-        Section(f"web:{page}", label, icon, here.startswith(beginnings))
-        for page, label, icon, beginnings in SECTIONS
-    ]

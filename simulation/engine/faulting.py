@@ -11,12 +11,13 @@ from typing import Any
 
 from simulation.compiled import kernel
 from simulation.engine.accounting import count_tokens, settle
-from simulation.engine.batching import lose
 from simulation.engine.heaps import batch_at
 from simulation.engine.loop import append, flush_router
+from simulation.engine.membership import lose
 from simulation.engine.progress import iteration_end, iterations_done
 from simulation.engine.ranking import rank
 from simulation.engine.starts import FROM_LOCAL, FROM_SPOT, register, switch_off
+from simulation.engine.state import AGAIN, HEAD, TAIL
 from simulation.engine.waiting import interrupt, take_head
 from simulation.faults import CRASH, MEND, OUTAGE, RESTORE, SLOW
 from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING
@@ -30,7 +31,7 @@ def _begin_again(s: Any, r: int) -> None:
     """Its KV cache is lost: the prompt is computed again, where prompts are."""
     request = s.requests[r]
     request.carried = 0
-    request.model = s.handover[request.model, 1]
+    request.model = s.handover[request.model, AGAIN]
 
 
 @kernel
@@ -91,7 +92,7 @@ def lose_instance(s: Any, slot: int, t: float) -> None:
         _displace(s, oldest, p)
         oldest = following
     for q in range(s.queues.shape[1]):
-        while s.queues[slot, q, 0] >= 0:
+        while s.queues[slot, q, HEAD] >= 0:
             _displace(s, take_head(s, slot, q), p)
     for i in range(s.clock[0].deliveries):  # what is on its way arrives
         request = s.requests[s.delivery_request[i]]
@@ -157,8 +158,8 @@ def _lose_region(s: Any, region: int, t: float) -> None:
         if s.requests[r].carried and s.requests[r].serving == region:
             _begin_again(s, r)
     for service in range(s.router_queue.shape[0]):
-        r = s.router_queue[service, 0]
-        s.router_queue[service, 0] = s.router_queue[service, 1] = -1
+        r = s.router_queue[service, HEAD]
+        s.router_queue[service, HEAD] = s.router_queue[service, TAIL] = -1
         while r >= 0:
             request = s.requests[r]
             following = request.next
@@ -195,7 +196,7 @@ def strike(
     for group in range(s.clock[0].groups):
         register(s, group, t)
     for service in range(s.router_queue.shape[0]):
-        if s.router_queue[service, 0] >= 0:
+        if s.router_queue[service, HEAD] >= 0:
             flush_router(s, service, t)
     for p in range(s.pools.shape[0]):
         s.pools[p].opened = 0

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from simulation.compiled import kernel
-from simulation.engine.batching import begin_run, finish_run, sent
+from simulation.engine.batching import begin_run, finish_run
 from simulation.engine.heaps import delivery_pop, delivery_push
+from simulation.engine.membership import sent
 from simulation.engine.routing import choose_instance, choose_region, releases, takes
 from simulation.engine.starts import retire, started
+from simulation.engine.state import HEAD, TAIL
 from simulation.engine.waiting import enqueue, has_low, promote_aged
 from simulation.lifecycle import DRAINING, STARTING
 from simulation.results import REJECTED
@@ -89,8 +91,8 @@ def _deliver(s: Any, r: int, t: float) -> None:
 @kernel
 def flush_router(s: Any, model: int, t: float) -> None:
     """Route the requests that waited for a ready instance of ``model`` anywhere, oldest first."""
-    r = s.router_queue[model, 0]
-    s.router_queue[model, 0] = s.router_queue[model, 1] = -1
+    r = s.router_queue[model, HEAD]
+    s.router_queue[model, HEAD] = s.router_queue[model, TAIL] = -1
     while r >= 0:
         following = s.requests[r].next
         s.router_waiting[model, s.requests[r].home] -= 1
@@ -106,14 +108,14 @@ def flush_opened(s: Any, t: float) -> None:
         if pool.opened:
             pool.opened = 0
             for i in range(pool.services, pool.services + pool.service_count):
-                if s.router_queue[s.pool_services[i], 0] >= 0:
+                if s.router_queue[s.pool_services[i], HEAD] >= 0:
                     flush_router(s, s.pool_services[i], t)
 
 
 @kernel
 def _pop_deferred(s: Any, model: int, tier: int) -> int:
-    r = s.deferred[model, tier, 0]
-    s.deferred[model, tier, 0] = s.requests[r].next
+    r = s.deferred[model, tier, HEAD]
+    s.deferred[model, tier, HEAD] = s.requests[r].next
     s.deferred_count[model] -= 1
     s.deferred_home[model, s.requests[r].home] -= 1
     return int(r)
@@ -128,7 +130,7 @@ def _release(s: Any, model: int, region: int, t: float) -> None:
     for _ in range(releases(s, model, region, t)):
         first, tier, least = -1, -1, np.inf
         for i in range(s.deferrable.shape[0]):
-            head = s.deferred[model, i, 0]
+            head = s.deferred[model, i, HEAD]
             if head < 0:
                 continue
             urgent = s.requests[head].arrival + s.priority_after[i]
@@ -147,8 +149,8 @@ def tend_deferred(s: Any, t: float) -> None:
     """At a control instant: aged deferred requests go at once, and every endpoint signals."""
     for model in range(s.deferred.shape[0]):
         for tier in range(s.deferrable.shape[0]):
-            while s.deferred[model, tier, 0] >= 0:
-                r = s.deferred[model, tier, 0]
+            while s.deferred[model, tier, HEAD] >= 0:
+                r = s.deferred[model, tier, HEAD]
                 if t - s.requests[r].arrival < s.priority_after[tier]:
                     break
                 _route(s, _pop_deferred(s, model, tier), t)

@@ -7,7 +7,7 @@ import numpy as np
 from simulation.arrays import Array, FloatArray, IntArray
 from simulation.engine import entry, signals
 from simulation.engine.reading import AMOUNTS, COUNTS
-from simulation.engine.state import State
+from simulation.engine.state import AGAIN, State
 from simulation.policy import Observation, ScalingPolicy, Signals
 
 
@@ -94,7 +94,7 @@ def _asked_of(s: State) -> IntArray:
     requests come to it after their first token, of where they began; -1: it serves nobody."""
     serves = s.pools["service_count"] > 0
     first = s.pool_services[np.where(serves, s.pools["services"], 0)]
-    began = np.where(s.handover[first, 1] >= 0, s.handover[first, 1], first)
+    began = np.where(s.handover[first, AGAIN] >= 0, s.handover[first, AGAIN], first)
     return np.where(serves, s.service_model[began], -1)
 
 

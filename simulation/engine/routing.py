@@ -24,6 +24,7 @@ from simulation.engine.ranking import (
     least_used,
     pool_used,
 )
+from simulation.engine.state import THEN
 
 
 @kernel
@@ -129,7 +130,7 @@ def takes(s: Any, model: int, region: int, slot: int, r: int, t: float) -> bool:
     over, at the instance that would take it from there."""
     if not _has_room(s, slot, r, t):
         return False
-    then = s.handover[model, 0]
+    then = s.handover[model, THEN]
     if then < 0:
         return True
     other = _best(s, then * s.latency.shape[0] + region, t, r)
@@ -140,7 +141,7 @@ def takes(s: Any, model: int, region: int, slot: int, r: int, t: float) -> bool:
 def _below(s: Any, model: int, region: int, t: float, threshold: float) -> bool:
     """Whether the memory of an endpoint is below, and where prompts are handed over that of the
     endpoint which takes them."""
-    regions, then = s.latency.shape[0], s.handover[model, 0]
+    regions, then = s.latency.shape[0], s.handover[model, THEN]
     return bool(
         is_below(s, model * regions + region, t, threshold)
         and (then < 0 or is_below(s, then * regions + region, t, threshold))

@@ -27,6 +27,8 @@ from simulation.engine.tables import Layout, Tables, handle, opener
     S_LOOKED_UP,  # ... the prompt tokens admitted where there is one
     ROWS,
 ) = range(14)
+HEAD, TAIL = range(2)  # of a queue of requests
+THEN, AGAIN = range(2)  # of State.handover
 
 REQUEST = np.dtype(
     [
@@ -292,7 +294,7 @@ class State:
     shares: Annotated[Array, "f8", "M, R, R"]  # of home regions' tokens, by where they are served
     owed: Annotated[Array, "f8", "M, R, R"]  # of these, tokens not sent there yet
     asked_tokens: Annotated[Array, "i8", "M, R"]  # not deferrable, since the last control instant
-    handover: Annotated[Array, "i8", "M, 2"]  # service after the first token, where it starts again
+    handover: Annotated[Array, "i8", "M, 2"]  # services: after the first token, to start again
     router_queue: Annotated[Array, "i8", "M, 2"]  # head, tail of requests without an instance
     router_waiting: Annotated[Array, "i8", "M, R"]  # how many of them, by home
     deferred: Annotated[Array, "i8", "M, T, 2"]  # head, tail of the NIW queues

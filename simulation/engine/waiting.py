@@ -17,6 +17,7 @@ from simulation.engine.heaps import schedule
 from simulation.engine.progress import iteration_end, iterations_done
 from simulation.engine.ranking import rank
 from simulation.engine.scheduling import DPA, FCFS, next_change, standing
+from simulation.engine.state import HEAD, TAIL
 
 
 @kernel
@@ -48,28 +49,28 @@ def _queue_of(s: Any, slot: int, r: int, t: float) -> int:
 def append(s: Any, slot: int, r: int, q: int) -> None:
     """A request goes to the end of queue ``q``."""
     s.requests[r].next = -1
-    if s.queues[slot, q, 0] < 0:
-        s.queues[slot, q, 0] = r
+    if s.queues[slot, q, HEAD] < 0:
+        s.queues[slot, q, HEAD] = r
     else:
-        s.requests[s.queues[slot, q, 1]].next = r
-    s.queues[slot, q, 1] = r
+        s.requests[s.queues[slot, q, TAIL]].next = r
+    s.queues[slot, q, TAIL] = r
 
 
 @kernel
 def prepend(s: Any, slot: int, r: int, t: float) -> None:
     """A preempted request comes back to the head of its queue."""
     q = _queue_of(s, slot, r, t)
-    s.requests[r].next = s.queues[slot, q, 0]
-    if s.queues[slot, q, 0] < 0:
-        s.queues[slot, q, 1] = r
-    s.queues[slot, q, 0] = r
+    s.requests[r].next = s.queues[slot, q, HEAD]
+    if s.queues[slot, q, HEAD] < 0:
+        s.queues[slot, q, TAIL] = r
+    s.queues[slot, q, HEAD] = r
 
 
 @kernel
 def take_head(s: Any, slot: int, q: int) -> int:
     """The first request of queue ``q``, taken out of it."""
-    r = s.queues[slot, q, 0]
-    s.queues[slot, q, 0] = s.requests[r].next
+    r = s.queues[slot, q, HEAD]
+    s.queues[slot, q, HEAD] = s.requests[r].next
     return int(r)
 
 
@@ -77,7 +78,7 @@ def take_head(s: Any, slot: int, q: int) -> int:
 def next_queue(s: Any, slot: int, t: float) -> int:
     """The queue whose head is next; some request waits."""
     if s.pools[s.instances[slot].pool].scheduler == FCFS:
-        return 0 if s.queues[slot, 0, 0] >= 0 else int(s.queues.shape[1] - 1)
+        return 0 if s.queues[slot, 0, HEAD] >= 0 else int(s.queues.shape[1] - 1)
     return int(_next_queue(s, slot, t))
 
 
@@ -86,14 +87,14 @@ def _next_queue(s: Any, slot: int, t: float) -> int:
     pool = s.pools[s.instances[slot].pool]
     best, best_class, best_value = s.queues.shape[1] - 1, 9, 0.0
     for q in range(s.queues.shape[1] - 1):
-        r = s.queues[slot, q, 0]
+        r = s.queues[slot, q, HEAD]
         if pool.scheduler == DPA and q & 1:
             while r >= 0 and _left(s, r, t) < 0.0 and not s.requests[r].preempted:
-                s.queues[slot, q, 0] = s.requests[r].next
+                s.queues[slot, q, HEAD] = s.requests[r].next
                 append(s, slot, r, q - 1)
-                r = s.queues[slot, q, 0]
+                r = s.queues[slot, q, HEAD]
     for q in range(s.queues.shape[1] - 1):
-        r = s.queues[slot, q, 0]
+        r = s.queues[slot, q, HEAD]
         if r < 0:
             continue
         if s.requests[r].preempted:
@@ -110,7 +111,7 @@ def _order_changes(s: Any, slot: int, t: float) -> float:
     pool = s.pools[s.instances[slot].pool]
     least = np.inf
     for q in range(s.queues.shape[1] - 1):
-        r = s.queues[slot, q, 0]
+        r = s.queues[slot, q, HEAD]
         if r >= 0:
             if s.requests[r].preempted:
                 return np.inf
@@ -147,7 +148,7 @@ def enqueue(s: Any, slot: int, r: int, t: float) -> None:
     q = _queue_of(s, slot, r, t)
     append(s, slot, r, q)
     # Under DPA what it makes of the order may show later in the run.
-    first = pool.scheduler == DPA or (s.queues[slot, q, 0] == r and next_queue(s, slot, t) == q)
+    first = pool.scheduler == DPA or (s.queues[slot, q, HEAD] == r and next_queue(s, slot, t) == q)
     instance.waiting += 1
     pool.waiting += 1
     s.clock[0].routed += 1
@@ -173,7 +174,7 @@ def enqueue(s: Any, slot: int, r: int, t: float) -> None:
 @kernel
 def has_low(s: Any, slot: int) -> bool:
     """Whether deferrable requests wait that have not aged."""
-    return bool(s.queues[slot, s.queues.shape[1] - 1, 0] >= 0)
+    return bool(s.queues[slot, s.queues.shape[1] - 1, HEAD] >= 0)
 
 
 @kernel
@@ -181,7 +182,7 @@ def promote_aged(s: Any, slot: int, t: float) -> None:
     """Waiting deferrable requests past their age go to the end of the others' queue."""
     last = s.queues.shape[1] - 1
     moved = False
-    while has_low(s, slot) and not is_low(s, s.queues[slot, last, 0], t):
+    while has_low(s, slot) and not is_low(s, s.queues[slot, last, HEAD], t):
         r = take_head(s, slot, last)
         append(s, slot, r, _queue_of(s, slot, r, t))
         moved = True

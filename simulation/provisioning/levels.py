@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -380,23 +380,3 @@ def at_level(
         phase, device_bytes, method=method, shared=shared, coarser=coarser, proofs=proofs,
         epsilon=epsilon,
     )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Savings:
-    """Shares saved against whole replicas; negative: it costs. None against nothing."""
-
-    gpus: float | None
-    energy: float | None
-    memory: float | None
-
-
-def saved(whole: Sequence[float], fine: Sequence[float]) -> Savings:
-    """``fine`` against ``whole``, each GPUs, energy and memory in whatever unit."""
-    return Savings(*(1.0 - f / w if w else None for w, f in zip(whole, fine, strict=True)))
-
-
-def savings(model: Level, fine: Level) -> Savings:
-    """Devices, power and memory of ``fine`` against ``model``."""
-    whole, own = ((level.devices, level.power_w, level.memory_bytes) for level in (model, fine))
-    return saved(whole, own)

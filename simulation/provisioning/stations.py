@@ -25,6 +25,9 @@ from simulation.performance.curves import iteration_seconds
 from simulation.provisioning.station_state import Graph, Passes, Run, at_rest
 
 NEVER = np.inf
+FLYING, FREE, VISITS, AGAIN = range(4)  # of Run.count
+LANDS, SLOT = range(2)  # columns of Run.flights, a heap, ...
+STATION, FIRST = range(2)  # ... and of Run.flight
 
 
 @inlined_kernel
@@ -156,7 +159,7 @@ def _begin(g: Graph, p: Passes, run: Run, q: int, k: int, t: float) -> None:
         seconds = iteration_seconds(curve, float(n), tokens, 0.0, 0.0)
     else:
         seconds = iteration_seconds(curve, 0.0, 0.0, tokens, pairs)
-    run.count[2] += n
+    run.count[VISITS] += n
     run.busy[k] = first
     run.work[k], run.since[k] = seconds, t
     _share(g, run, k, 1.0, t)
@@ -248,40 +251,40 @@ def _deliver(g: Graph, run: Run, v: int, first: int) -> None:
 
 @inlined_kernel
 def _fly(run: Run, v: int, first: int, at: float) -> None:
-    run.count[1] -= 1
-    slot = run.free[run.count[1]]
-    run.flight[slot, 0], run.flight[slot, 1] = v, first
-    i = run.count[0]
-    run.count[0] += 1
+    run.count[FREE] -= 1
+    slot = run.free[run.count[FREE]]
+    run.flight[slot, STATION], run.flight[slot, FIRST] = v, first
+    i = run.count[FLYING]
+    run.count[FLYING] += 1
     heap = run.flights
-    while i > 0 and heap[(i - 1) // 2, 0] > at:
-        heap[i, 0], heap[i, 1] = heap[(i - 1) // 2, 0], heap[(i - 1) // 2, 1]
+    while i > 0 and heap[(i - 1) // 2, LANDS] > at:
+        heap[i, LANDS], heap[i, SLOT] = heap[(i - 1) // 2, LANDS], heap[(i - 1) // 2, SLOT]
         i = (i - 1) // 2
-    heap[i, 0], heap[i, 1] = at, slot
+    heap[i, LANDS], heap[i, SLOT] = at, slot
 
 
 @inlined_kernel
 def _land(run: Run) -> int:
     """The slot of the flight that lands first."""
     heap = run.flights
-    slot = int(heap[0, 1])
-    run.count[0] -= 1
-    n = run.count[0]
-    at, last = heap[n, 0], heap[n, 1]
+    slot = int(heap[0, SLOT])
+    run.count[FLYING] -= 1
+    n = run.count[FLYING]
+    at, last = heap[n, LANDS], heap[n, SLOT]
     i = 0
     while True:
         c = 2 * i + 1
         if c >= n:
             break
-        if c + 1 < n and heap[c + 1, 0] < heap[c, 0]:
+        if c + 1 < n and heap[c + 1, LANDS] < heap[c, LANDS]:
             c += 1
-        if heap[c, 0] >= at:
+        if heap[c, LANDS] >= at:
             break
-        heap[i, 0], heap[i, 1] = heap[c, 0], heap[c, 1]
+        heap[i, LANDS], heap[i, SLOT] = heap[c, LANDS], heap[c, SLOT]
         i = c
-    heap[i, 0], heap[i, 1] = at, last
-    run.free[run.count[1]] = slot
-    run.count[1] += 1
+    heap[i, LANDS], heap[i, SLOT] = at, last
+    run.free[run.count[FREE]] = slot
+    run.count[FREE] += 1
     return slot
 
 
@@ -309,8 +312,8 @@ def _end(g: Graph, p: Passes, run: Run, k: int, t: float) -> int:
         if run.left[r] == 0:
             run.done[r] += 1
             if run.done[r] < p.passes[r]:
-                run.again[run.count[3]] = r
-                run.count[3] += 1
+                run.again[run.count[AGAIN]] = r
+                run.count[AGAIN] += 1
             else:
                 _leave(g, p, run, r, t)
         r = following
@@ -336,7 +339,7 @@ def _replayed(g: Graph, p: Passes, run: Run) -> None:
     while True:
         arrives = p.arrival_s[coming] if coming < n else NEVER
         ends = run.tree[1]
-        lands = run.flights[0, 0] if run.count[0] > 0 else NEVER
+        lands = run.flights[0, LANDS] if run.count[FLYING] > 0 else NEVER
         t = min(arrives, ends, lands)
         if t == NEVER:
             break
@@ -347,7 +350,7 @@ def _replayed(g: Graph, p: Passes, run: Run) -> None:
             first = _end(g, p, run, k, t)
         elif lands == t:
             slot = _land(run)
-            v, first = run.flight[slot, 0], run.flight[slot, 1]
+            v, first = run.flight[slot, STATION], run.flight[slot, FIRST]
         else:
             coming += 1
         if first >= 0:
@@ -355,7 +358,7 @@ def _replayed(g: Graph, p: Passes, run: Run) -> None:
         # Those that go on with another pass come before those that are let in.
         again = 0
         while True:
-            if again < run.count[3]:
+            if again < run.count[AGAIN]:
                 r = run.again[again]
                 again += 1
             elif lining < coming and _admit(g, p, run, lining):
@@ -364,7 +367,7 @@ def _replayed(g: Graph, p: Passes, run: Run) -> None:
             else:
                 break
             _pass(g, run, r)
-        run.count[3] = 0
+        run.count[AGAIN] = 0
         _look(g, p, run, t)
 
 
@@ -373,4 +376,4 @@ def replay(g: Graph, p: Passes, devices: int, finish: FloatArray) -> int:
     stations. NaN: it never fitted."""
     run = at_rest(g, p, devices, finish)
     _replayed(g, p, run)
-    return int(run.count[2])
+    return int(run.count[VISITS])

@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.studies.provisioning.over_time import OBSERVED
+from planner.studies.provisioning.following import OBSERVED
 
 WAYS = {
     "apart": "apart",

@@ -20,12 +20,14 @@ from simulation.compiled import cached_kernel
 # A cell that needs very many nodes is proven ever more loosely: to TOLERANCE after NODES, then
 # LOOSER times that after every NODES more.
 NODES, TOLERANCE, LOOSER = 300, 1e-6, 4.0
+RATIO, CARRIES, PRICE, TYPE, COUNT = range(5)  # columns of ``item``
+MISSING, PAID, TAKEN = range(3)  # columns of ``state``: need left, cost so far, count taken
 VISITS = 20  # nodes per column that may be spent on listing the columns of a cell
 
 
 @cached_kernel
 def _items(cell: Any, item: Any, rank: Any) -> int:
-    """Fill ``item[n] = (ratio, theta, price, count, type)`` by rising price per token.
+    """Fill ``item``, its columns as above, by rising price per token.
 
     Types get their ``rank`` by their cheapest item; a type that cannot run gets none (-1).
     """
@@ -42,18 +44,18 @@ def _items(cell: Any, item: Any, rank: Any) -> int:
             price = first[g] if side == 0 else further[g]
             ratio = price / theta[g]
             at = n
-            while at > 0 and item[at - 1, 0] > ratio:
+            while at > 0 and item[at - 1, RATIO] > ratio:
                 item[at] = item[at - 1]
                 at -= 1
-            item[at, 0] = ratio
-            item[at, 1] = theta[g]
-            item[at, 2] = price
-            item[at, 3] = count
-            item[at, 4] = g
+            item[at, RATIO] = ratio
+            item[at, CARRIES] = theta[g]
+            item[at, PRICE] = price
+            item[at, COUNT] = count
+            item[at, TYPE] = g
             n += 1
     ranks = 0
     for i in range(n):
-        g = int(item[i, 4])
+        g = int(item[i, TYPE])
         if rank[g] < 0:
             rank[g] = ranks
             ranks += 1
@@ -71,7 +73,7 @@ def _cheapest(
     """
     best, lower, nodes, tolerance = np.inf, np.inf, 0, 0.0
     i, forward = begin, True
-    state[begin, 0], state[begin, 1] = need, 0.0  # columns: need left, cost so far, count taken
+    state[begin, MISSING], state[begin, PAID] = need, 0.0
     while i >= begin:
         if forward:
             if i == n:
@@ -80,32 +82,32 @@ def _cheapest(
             nodes += 1
             if nodes % NODES == 0:
                 tolerance = min(0.5, max(TOLERANCE, LOOSER * tolerance))
-            enough = math.ceil(state[i, 0] / item[i, 1])
-            if enough <= item[i, 3]:
-                cost = state[i, 1] + enough * item[i, 2]
+            enough = math.ceil(state[i, MISSING] / item[i, CARRIES])
+            if enough <= item[i, COUNT]:
+                cost = state[i, PAID] + enough * item[i, PRICE]
                 if cost < best:
                     best = cost
                     for j in range(begin, n):
-                        chosen[j] = state[j, 2] if j < i else 0
+                        chosen[j] = state[j, TAKEN] if j < i else 0
                     chosen[i] = enough
-                state[i, 2] = enough - 1
+                state[i, TAKEN] = enough - 1
             else:
-                state[i, 2] = item[i, 3]
+                state[i, TAKEN] = item[i, COUNT]
         else:
-            state[i, 2] -= 1
-        if state[i, 2] < 0:
+            state[i, TAKEN] -= 1
+        if state[i, TAKEN] < 0:
             i, forward = i - 1, False
             continue
-        left = state[i, 0] - state[i, 2] * item[i, 1]
-        cost = state[i, 1] + state[i, 2] * item[i, 2]
+        left = state[i, MISSING] - state[i, TAKEN] * item[i, CARRIES]
+        cost = state[i, PAID] + state[i, TAKEN] * item[i, PRICE]
         bound, missing = cost, left
         for j in range(i + 1, n):
-            if item[j, 3] * item[j, 1] >= missing:
-                bound += missing * item[j, 0]
+            if item[j, COUNT] * item[j, CARRIES] >= missing:
+                bound += missing * item[j, RATIO]
                 missing = 0.0
                 break
-            bound += item[j, 3] * item[j, 2]
-            missing -= item[j, 3] * item[j, 1]
+            bound += item[j, COUNT] * item[j, PRICE]
+            missing -= item[j, COUNT] * item[j, CARRIES]
         # Fewer of the item with the best ratio only raise the bound, so a cut ends this level.
         if missing > 0.0:
             i, forward = i - 1, False
@@ -113,7 +115,7 @@ def _cheapest(
             lower = min(lower, bound)
             i, forward = i - 1, False
         else:
-            state[i + 1, 0], state[i + 1, 1] = left, cost
+            state[i + 1, MISSING], state[i + 1, PAID] = left, cost
             i, forward = i + 1, True
     return best, min(best, lower)
 
@@ -173,18 +175,18 @@ def cheapest_cells(
                 continue
             n = _items(cell, item, rank)
             cost, left, begin = 0.0, need[model, region], 0
-            while begin < n and item[begin, 2] < 0.0:  # what pays is taken whole
-                count = int(item[begin, 3])
-                x[model, region, int(item[begin, 4])] += count
-                cost += count * item[begin, 2]
-                left -= count * item[begin, 1]
+            while begin < n and item[begin, PRICE] < 0.0:  # what pays is taken whole
+                count = int(item[begin, COUNT])
+                x[model, region, int(item[begin, TYPE])] += count
+                cost += count * item[begin, PRICE]
+                left -= count * item[begin, CARRIES]
                 begin += 1
             if left > 0.0:
                 _, lower = _cheapest(item, begin, n, left, chosen, state)
                 cost += lower
                 if lower < np.inf:
                     for j in range(begin, n):
-                        x[model, region, int(item[j, 4])] += chosen[j]
+                        x[model, region, int(item[j, TYPE])] += chosen[j]
             low[model, region] = cost
 
 
@@ -194,20 +196,20 @@ def _rest(item: Any, n: int, rank: Any, after: int, but: int, need: float) -> An
     ``but``; infinite where they do not suffice. What pays is taken whole."""
     cost, missing = 0.0, need
     for j in range(n):
-        g = int(item[j, 4])
+        g = int(item[j, TYPE])
         if rank[g] <= after or g == but:
             continue
-        if item[j, 2] < 0.0:
-            cost += item[j, 3] * item[j, 2]
-            missing -= item[j, 3] * item[j, 1]
+        if item[j, PRICE] < 0.0:
+            cost += item[j, COUNT] * item[j, PRICE]
+            missing -= item[j, COUNT] * item[j, CARRIES]
         elif missing <= 0.0:
             break
-        elif item[j, 3] * item[j, 1] >= missing:
-            cost += missing * item[j, 0]
+        elif item[j, COUNT] * item[j, CARRIES] >= missing:
+            cost += missing * item[j, RATIO]
             missing = 0.0
         else:
-            cost += item[j, 3] * item[j, 2]
-            missing -= item[j, 3] * item[j, 1]
+            cost += item[j, COUNT] * item[j, PRICE]
+            missing -= item[j, COUNT] * item[j, CARRIES]
     return cost if missing <= 0.0 else np.inf
 
 
@@ -280,28 +282,29 @@ def _within(
         x[at] = 0
         return at + 1
     i = 0
-    state[0, 0], state[0, 1], state[0, 2] = need, 0.0, low[order[0]] - 1
+    state[0, MISSING], state[0, PAID], state[0, TAKEN] = need, 0.0, low[order[0]] - 1
     while i >= 0:
-        state[i, 2] += 1
-        g, count = order[i], int(state[i, 2])
+        state[i, TAKEN] += 1
+        g, count = order[i], int(state[i, TAKEN])
         if count > high[g]:
             i -= 1
             continue
         visits -= 1
         if visits < 0:
             return -1
-        cost, left = state[i, 1] + _paid(cell, g, count), state[i, 0] - count * cell[0][g]
+        cost = state[i, PAID] + _paid(cell, g, count)
+        left = state[i, MISSING] - count * cell[0][g]
         if cost + _rest(item, n, rank, i, -1, left) > limit:
             continue
         if i < types - 1:
             i += 1
-            state[i, 0], state[i, 1], state[i, 2] = left, cost, low[order[i]] - 1
+            state[i, MISSING], state[i, PAID], state[i, TAKEN] = left, cost, low[order[i]] - 1
             continue
         if at == end:
             return -1
         x[at] = 0
         for j in range(types):
-            x[at, order[j]] = int(state[j, 2])
+            x[at, order[j]] = int(state[j, TAKEN])
         at += 1
     return at
 

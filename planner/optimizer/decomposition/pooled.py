@@ -14,8 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from planner.optimizer.decomposition.covering import LOOSER, NODES, TOLERANCE, VISITS
+from planner.optimizer.decomposition.covering import (
+    CARRIES,
+    LOOSER,
+    MISSING,
+    NODES,
+    PAID,
+    PRICE,
+    RATIO,
+    TAKEN,
+    TOLERANCE,
+    TYPE,
+    VISITS,
+)
 from simulation.compiled import cached_kernel
+
+LEAST, MOST = range(2)  # columns of ``box``, counts of a type
 
 
 @cached_kernel
@@ -101,7 +115,7 @@ def _tabled(
 
 @cached_kernel
 def _hulls(top: Any, gain: Any, cost: Any, origin: Any, item: Any, rank: Any, hull: Any) -> int:
-    """Fill ``item[n] = (ratio, gain, cost, type)`` with the stretches of every type's lower hull
+    """Fill ``item``, its columns but COUNT, with the stretches of every type's lower hull
     by rising cost per token; types get their ``rank`` by their first, those without any (-1)."""
     n = 0
     for g in range(top.size):
@@ -125,14 +139,15 @@ def _hulls(top: Any, gain: Any, cost: Any, origin: Any, item: Any, rank: Any, hu
             more = gain[g, hull[i + 1]] - gain[g, hull[i]]
             paid = cost[g, hull[i + 1]] - cost[g, hull[i]]
             at = n
-            while at > 0 and item[at - 1, 0] > paid / more:
+            while at > 0 and item[at - 1, RATIO] > paid / more:
                 item[at] = item[at - 1]
                 at -= 1
-            item[at, 0], item[at, 1], item[at, 2], item[at, 3] = paid / more, more, paid, g
+            item[at, RATIO], item[at, CARRIES] = paid / more, more
+            item[at, PRICE], item[at, TYPE] = paid, g
             n += 1
     ranks = 0
     for i in range(n):
-        g = int(item[i, 3])
+        g = int(item[i, TYPE])
         if rank[g] < 0:
             rank[g] = ranks
             ranks += 1
@@ -147,13 +162,13 @@ def _rest(item: Any, n: int, rank: Any, after: int, but: int, missing: float) ->
     for j in range(n):
         if missing <= 0.0:
             break
-        g = int(item[j, 3])
+        g = int(item[j, TYPE])
         if rank[g] <= after or g == but:
             continue
-        if item[j, 1] >= missing:
-            return paid + missing * item[j, 0]
-        paid += item[j, 2]
-        missing -= item[j, 1]
+        if item[j, CARRIES] >= missing:
+            return paid + missing * item[j, RATIO]
+        paid += item[j, PRICE]
+        missing -= item[j, CARRIES]
     return paid if missing <= 0.0 else np.inf
 
 
@@ -177,14 +192,14 @@ def _least(
     gain, cost, origin, top = tables
     best, lower, nodes, tolerance = np.inf, np.inf, 0, 0.0
     i = 0
-    state[0, 0], state[0, 1], state[0, 2] = need, 0.0, -1.0  # missing, cost so far, count taken
+    state[0, MISSING], state[0, PAID], state[0, TAKEN] = need, 0.0, -1.0
     while i >= 0:
-        g, missing, paid = order[i], state[i, 0], state[i, 1]
-        if state[i, 2] < 0:  # as many as suffice, the cheapest such count
+        g, missing, paid = order[i], state[i, MISSING], state[i, PAID]
+        if state[i, TAKEN] < 0:  # as many as suffice, the cheapest such count
             enough = origin[g]
             while enough <= top[g] and gain[g, enough] < missing:
                 enough += 1
-            state[i, 2] = enough
+            state[i, TAKEN] = enough
             if enough <= top[g]:
                 at = enough
                 for x in range(enough + 1, top[g] + 1):
@@ -193,10 +208,10 @@ def _least(
                 if paid + cost[g, at] < best:
                     best = paid + cost[g, at]
                     for j in range(types):
-                        chosen[order[j]] = int(state[j, 2]) if j < i else origin[order[j]]
+                        chosen[order[j]] = int(state[j, TAKEN]) if j < i else origin[order[j]]
                     chosen[g] = at
-        state[i, 2] -= 1
-        x = int(state[i, 2])
+        state[i, TAKEN] -= 1
+        x = int(state[i, TAKEN])
         if x < origin[g] or i == types - 1:
             i -= 1
             continue
@@ -208,7 +223,8 @@ def _least(
             lower = min(lower, bound)
             continue
         i += 1
-        state[i, 0], state[i, 1], state[i, 2] = missing - gain[g, x], paid + cost[g, x], -1.0
+        state[i, MISSING], state[i, PAID] = missing - gain[g, x], paid + cost[g, x]
+        state[i, TAKEN] = -1.0
     return best, min(best, lower)
 
 
@@ -287,35 +303,37 @@ def _listed(
     gain, cost, _, top = tables
     gpus, visits = rank.size, VISITS * (end - at)
     for g in range(gpus):  # a count is in no column where some fractional rest is too dear with it
-        box[g, 0], box[g, 1] = top[g] + 1, -1
+        box[g, LEAST], box[g, MOST] = top[g] + 1, -1
         for count in range(top[g] + 1):
             if cost[g, count] > may:
                 continue
             if cost[g, count] + _rest(item, n, rank, -1, g, missing - gain[g, count]) <= may:
-                box[g, 0] = min(box[g, 0], count)
-                box[g, 1] = count
+                box[g, LEAST] = min(box[g, LEAST], count)
+                box[g, MOST] = count
     i = 0
-    state[0, 0], state[0, 1], state[0, 2] = missing, 0.0, box[order[0], 0] - 1
+    state[0, MISSING], state[0, PAID] = missing, 0.0
+    state[0, TAKEN] = box[order[0], LEAST] - 1
     while i >= 0:
-        state[i, 2] += 1
-        g, count = order[i], int(state[i, 2])
-        if count > box[g, 1]:
+        state[i, TAKEN] += 1
+        g, count = order[i], int(state[i, TAKEN])
+        if count > box[g, MOST]:
             i -= 1
             continue
         visits -= 1
         if visits < 0:
             return -1
-        paid, left = state[i, 1] + cost[g, count], state[i, 0] - gain[g, count]
+        paid, left = state[i, PAID] + cost[g, count], state[i, MISSING] - gain[g, count]
         if paid + _rest(item, n, rank, i, -1, left) > may:
             continue
         if i < gpus - 1:
             i += 1
-            state[i, 0], state[i, 1], state[i, 2] = left, paid, box[order[i], 0] - 1
+            state[i, MISSING], state[i, PAID] = left, paid
+            state[i, TAKEN] = box[order[i], LEAST] - 1
             continue
         if at == end:
             return -1
         for j in range(gpus):
-            x[at, order[j]] = int(state[j, 2])
+            x[at, order[j]] = int(state[j, TAKEN])
         at += 1
     return at
 

@@ -35,8 +35,9 @@ from planner.studies.provisioning.cases import (
     unknown_models,
     variants,
 )
+from planner.studies.provisioning.following import METHOD, OFF, Following, PlannedOn
+from planner.studies.provisioning.following import journeys as journeys_of
 from planner.studies.provisioning.load import lengths_of, limit_of, peak_hours
-from planner.studies.provisioning.over_time import OFF, Following, PlannedOn
 from planner.studies.provisioning.problems import (
     BATCHES,
     COUNTED,
@@ -53,7 +54,8 @@ from planner.studies.provisioning.values import MODEL, OPERATOR, Case, Sentences
 from planner.studies.results.frame import WindowFacts, window_facts
 from planner.studies.traffic.traffic import build_traffic
 from planner.studies.traffic.window import UNGROWN, resolve_window
-from simulation.provisioning.levels import LEVELS, LevelName, Method, Savings
+from simulation.provisioning.levels import LEVELS, LevelName, Method
+from simulation.provisioning.savings import Savings
 from simulation.provisioning.small import Choices
 
 IMAGE_TOKENS = 1024.0
@@ -288,11 +290,11 @@ def run(
             end_s=end_s,
             levels=(*[level for level in options.levels if level != MODEL], MODEL),
             known=options.over_time,
-            method=over_time.METHOD if method == "auto" else method,
+            method=METHOD if method == "auto" else method,
             startup_s=scenario.fleet.startup_s,
             seed=scenario.seed,
         )
-        journeys = over_time.journeys(chosen, following, part(progress, 0.45, 0.95))
+        journeys = journeys_of(chosen, following, part(progress, 0.45, 0.95))
         courses = over_time.figures(journeys, following.startup_s)
         course_words = over_time.sentences(courses)
         tables["courses"] = over_time.table(journeys, start_s)

@@ -11,7 +11,7 @@ from planner.studies.plain import MERGED, OPTIONAL, so_many_gpus
 from planner.studies.provisioning import basis
 from planner.studies.provisioning.values import MODEL, OPERATOR, WORDS, Case, groups
 from simulation.provisioning.level import FALLEN_BACK, Level
-from simulation.provisioning.levels import Savings, saved, savings
+from simulation.provisioning.savings import Savings, saved, savings
 
 WHAT = (("memory", "memory"), ("energy", "power"))
 

@@ -1,88 +1,20 @@
-"""The levels window by window along a scenario's traffic, each at its own speed of acting (A8).
-
-Operators are planned anew every 10 s and serve within the second; runs of layers every minute, by
-what table 2 of CoCoServe says; whole replicas every minute, after the scenario's start-up. A plan
-is made from the interval before it, or from a forecast by the minute; each level is given the least
-headroom with which it meets the same share of the requests, found in hindsight: by a replay of some
-windows' requests, where there are images by the mean latency of windows. Beside them stands the
-plan of the busiest hour, held all the time.
-"""
+"""What the levels need window by window, in figures, as a table and in sentences; the courses are
+made in ``following``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from forecasting.backtest import rolling_forecasts
-from forecasting.demand import REQUESTS, DemandSeries, SeriesKey
-from forecasting.errors import ForecastError
-from forecasting.selection import forecaster
-from planner.errors import ScenarioError
-from planner.scenario.build import Hardware
 from planner.studies.plain import OPTIONAL, so_many_gpus
-from planner.studies.progress import Progress
-from planner.studies.provisioning.load import of_place
-from planner.studies.provisioning.problems import problem_of
-from planner.studies.provisioning.values import MODEL, MODULE, OPERATOR, WORDS, Case, Sentences
-from planner.studies.traffic.groups import interactive
-from planner.studies.traffic.traffic import Traffic
-from simulation.arrays import FloatArray
-from simulation.performance.memory import MEMORY_SHARE
-from simulation.provisioning.levels import Savings, saved
-from simulation.provisioning.over_time import Course, acts_s, over_time
-from simulation.provisioning.replay import Requests, replayable
-from simulation.provisioning.sampled import Sampled
-from simulation.provisioning.windows import Windows, seen_before, windows_of
-
-OFF, OBSERVED, FORECAST = "off", "observed", "forecast"
-PlannedOn = Literal["off", "observed", "forecast"]
-WINDOW_S, MINUTE_S = 10.0, 60.0
-EVERY = {OPERATOR: 1, MODULE: 6, MODEL: 6}  # windows that a plan stands for
-ATTAINMENT = 0.95
-HISTORY_S = 2 * 86_400.0  # that a forecast is fitted to
-METHOD = "arima"  # by the minute; a scenario's own method where it names one
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Following:
-    """What courses follow, ``[start_s, end_s)`` of the traffic, and what their plans are told."""
-
-    hardware: Hardware
-    traffic: Traffic
-    start_s: float
-    end_s: float
-    levels: tuple[str, ...]
-    known: str  # OBSERVED or FORECAST
-    method: str  # of the forecast
-    startup_s: float
-    seed: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ModelDemand:
-    """A model's windows in a region and their requests, and what plans of each level are told of
-    them (None: the interval before), also in words."""
-
-    windows: Windows
-    requests: Requests
-    seen: dict[str, Windows] | None
-    known: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Journey:
-    """One phase of one model over the window: its courses by level."""
-
-    case: Case
-    load: ModelDemand
-    courses: dict[str, Course]
-    replayed: int = 0  # windows; none: limits are kept by means
-    held: Mapping[str, float] = field(default_factory=dict)  # attainment of the case's own levels
+from planner.studies.provisioning.following import ATTAINMENT, EVERY, Journey
+from planner.studies.provisioning.values import MODEL, MODULE, OPERATOR, WORDS, Sentences
+from simulation.provisioning.over_time import Course, acts_s
+from simulation.provisioning.savings import Savings, saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,113 +84,6 @@ class OverTime:
     pools: tuple[CoursePool, ...]
 
 
-def journeys(cases: list[Case], following: Following, progress: Progress) -> list[Journey]:
-    """Courses of the chosen cases."""
-    journeys = []
-    loads: dict[tuple[str, str], ModelDemand] = {}
-    for done, case in enumerate(cases):
-        progress(done / len(cases), f"{case.phase.capitalize()} of {case.model} window by window")
-        place = case.model, case.region
-        if place not in loads:
-            loads[place] = _load(following, place)
-        load = loads[place]
-        room = MEMORY_SHARE * case.service.gpu.memory_bytes
-        judge = None
-        if replayable(case.problem):
-            stations = 1 if following.levels == (MODEL,) else len(case.problem.names)
-            judge = Sampled(load.windows, load.requests, case.service, stations, room)
-        courses = over_time(
-            load.windows,
-            case.service,
-            partial(problem_of, weights=case.weights, measured=case.measured, max_replicas=512),
-            room,
-            startup_s=following.startup_s,
-            attainment=ATTAINMENT,
-            known=load.seen,
-            levels=following.levels,
-            every=EVERY,
-            judge=judge,
-        )
-        held = {}
-        if judge is not None:
-            count = load.windows.requests_s.size
-            held = {
-                name: judge.attainment([(level, case.problem)] * count)
-                for name, level in case.levels.items()
-            }
-        replayed = 0 if judge is None else judge.picked.size
-        journeys.append(Journey(case, load, courses, replayed, held))
-    return journeys
-
-
-def _load(following: Following, place: tuple[str, str]) -> ModelDemand:
-    traffic, start_s, end_s = following.traffic, following.start_s, following.end_s
-    back = start_s
-    if following.known == FORECAST:
-        back = max(traffic.demand.start_s, start_s - HISTORY_S)
-    trace = traffic.requests(back, end_s, following.seed)
-    own = of_place(trace, place, interactive(following.hardware))
-    arrival = trace.arrival_s[own] + trace.start_s - start_s
-    inside = arrival >= 0
-    count = round((end_s - start_s) / WINDOW_S)
-    requests = Requests(
-        np.minimum(arrival[inside], (count - 0.5) * WINDOW_S),
-        trace.input_tokens[own][inside].astype(np.int64),
-        trace.output_tokens[own][inside].astype(np.int64),
-    )
-    windows = windows_of(requests.arrival_s, requests.isl, requests.osl, WINDOW_S)
-    windows = _whole(windows, count)
-    if following.known != FORECAST:
-        return ModelDemand(windows, requests, None, "the interval before")
-    minutes = round((end_s - back) / MINUTE_S)
-    counts = np.bincount(((arrival + start_s - back) // MINUTE_S).astype(int), minlength=minutes)
-    series = DemandSeries(
-        SeriesKey(*place, "interactive"), back, MINUTE_S, counts[:minutes].astype(float), REQUESTS
-    )
-    lengths = seen_before(windows, EVERY[MODULE])
-    seen = {}
-    for level, by_minute in _forecast(following, series).items():
-        rate = np.repeat(by_minute, round(MINUTE_S / WINDOW_S))[:count]
-        seen[level] = Windows(WINDOW_S, rate, lengths.isl, lengths.osl)
-    return ModelDemand(windows, requests, seen, f"a forecast by the minute ({following.method})")
-
-
-def _forecast(following: Following, series: DemandSeries) -> dict[str, FloatArray]:
-    """Requests/s that plans of each minute are made for: the most until the plan that follows it
-    could serve. Fitted to what came before the window, then followed minute by minute."""
-    origins = np.arange(following.start_s, series.end_s - 1e-6, MINUTE_S)
-    ahead = {
-        level: 1 + int(acts_s(level, following.startup_s) // MINUTE_S) for level in following.levels
-    }
-    steps = max(ahead.values())
-    try:
-        model = forecaster(following.method, horizon_bins=steps, truth=series)
-        forecasts = rolling_forecasts(series, model, origins.tolist(), steps)
-    except ForecastError as problem:
-        raise ScenarioError(
-            f"horizon: no forecast by the minute ({problem}) Start the window later, or plan on "
-            "what was observed."
-        ) from None
-    mean = np.stack([forecast.mean for forecast in forecasts])  # [minutes, steps]
-    return {
-        level: np.maximum(mean[:, :count].max(axis=1), 0.0) / MINUTE_S
-        for level, count in ahead.items()
-    }
-
-
-def _whole(windows: Windows, count: int) -> Windows:
-    """With empty windows at the end, where the last requests came before it."""
-    lack = count - windows.requests_s.size
-    if lack <= 0:
-        return windows
-    return Windows(
-        windows.seconds,
-        np.pad(windows.requests_s, (0, lack)),
-        np.pad(windows.isl, (0, lack), mode="edge"),
-        np.pad(windows.osl, (0, lack), mode="edge"),
-    )
-
-
 def figures(journeys: list[Journey], startup_s: float) -> OverTime:
     """Of every level and phase, and of all together."""
     pools = tuple(_pool(journey, startup_s) for journey in journeys)
@@ -273,7 +98,7 @@ def figures(journeys: list[Journey], startup_s: float) -> OverTime:
     }
     return OverTime(
         known=journeys[0].load.known,
-        window_s=WINDOW_S,
+        window_s=journeys[0].load.windows.seconds,
         windows=int(journeys[0].load.windows.requests_s.size),
         attainment=ATTAINMENT,
         replayed_windows=min(pool.replayed_windows for pool in pools),
@@ -284,14 +109,14 @@ def figures(journeys: list[Journey], startup_s: float) -> OverTime:
 
 
 def _pool(journey: Journey, startup_s: float) -> CoursePool:
-    case = journey.case
+    case, window_s = journey.case, journey.load.windows.seconds
     levels = {
         name: CourseFigures(
-            every_s=EVERY[course.level] * WINDOW_S,
+            every_s=EVERY[course.level] * window_s,
             acts_s=acts_s(course.level, startup_s),
-            gpu_hours=course.gpu_hours(WINDOW_S),
+            gpu_hours=course.gpu_hours(window_s),
             gpus_most=int(course.devices.max()),
-            kwh=course.kwh(WINDOW_S),
+            kwh=course.kwh(window_s),
             memory_gb=float(course.memory_bytes.mean() / 1e9),
             attainment=course.attainment,
             by_means=course.by_means,
@@ -323,7 +148,8 @@ def _held(journey: Journey, name: str) -> Held | None:
     if name not in journey.held:
         return None
     gpus = journey.case.levels[name].devices
-    hours = journey.load.windows.requests_s.size * WINDOW_S / 3600
+    windows = journey.load.windows
+    hours = windows.requests_s.size * windows.seconds / 3600
     return Held(gpus, gpus * hours, journey.held[name])
 
 
@@ -337,7 +163,7 @@ def table(journeys: list[Journey], start_s: float) -> pl.DataFrame:
     """One row per window, phase and level."""
     frames = []
     for journey in journeys:
-        case, requests_s = journey.case, journey.load.windows.requests_s
+        case, windows = journey.case, journey.load.windows
         for level, course in journey.courses.items():
             keys: dict[str, Any] = {
                 "model": case.model,
@@ -348,8 +174,8 @@ def table(journeys: list[Journey], start_s: float) -> pl.DataFrame:
             }
             frame = pl.DataFrame(
                 {
-                    "time_s": start_s + WINDOW_S * np.arange(requests_s.size),
-                    "requests_s": requests_s,
+                    "time_s": start_s + windows.seconds * np.arange(windows.requests_s.size),
+                    "requests_s": windows.requests_s,
                     "gpus": course.devices,
                     "power_w": course.power_w,
                     "memory_gb": course.memory_bytes / 1e9,

@@ -13,7 +13,7 @@ from planner.models import Run, Scenario, User
 from planner.selectors.runs import run_tables
 from planner.services import provisioning
 from planner.services.calibrations import calibration_path
-from planner.studies.provisioning import over_time
+from planner.studies.provisioning import following
 from planner.web.pages.provision import columns
 from simulation.provisioning import sampled
 from tests.planner.web.pages import signed_in, text_of
@@ -128,7 +128,7 @@ def test_courses_window_by_window_are_on_the_page(
     planner: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampled, "VISITS", 100_000)  # a few windows are replayed, not two hundred
-    monkeypatch.setattr(over_time, "WINDOW_S", 60.0)  # and 60 are planned, not 360
+    monkeypatch.setattr(following, "WINDOW_S", 60.0)  # and 60 are planned, not 360
     run = provisioned(
         planner, tmp_path, busy=False, short=True, over_time="observed", level="operator"
     )

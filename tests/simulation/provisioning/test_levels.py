@@ -13,10 +13,11 @@ from simulation.provisioning.energy import PhasePower, fleet_watts
 from simulation.provisioning.frontier import frontiers, priced
 from simulation.provisioning.greedy import improved
 from simulation.provisioning.interference import Demand
-from simulation.provisioning.levels import at_level, model_level, operator_level, savings
+from simulation.provisioning.levels import at_level, model_level, operator_level
 from simulation.provisioning.placement import algorithm2
 from simulation.provisioning.problem import sojourns
 from simulation.provisioning.replicas import latency_of, watts_of, whole_replicas
+from simulation.provisioning.savings import savings
 from simulation.provisioning.workload import phase_problem
 from tests.simulation.provisioning.cases import by_hand, random_demand, random_problem
 from tests.simulation.provisioning.test_workload import SHAPE, service, timing

@@ -1,0 +1,189 @@
+"""The levels window by window along a scenario's traffic, each at its own speed of acting (A8).
+
+Operators are planned anew every 10 s and serve within the second; runs of layers every minute, by
+what table 2 of CoCoServe says; whole replicas every minute, after the scenario's start-up. A plan
+is made from the interval before it, or from a forecast by the minute; each level is given the least
+headroom with which it meets the same share of the requests, found in hindsight: by a replay of some
+windows' requests, where there are images by the mean latency of windows. Beside them stands the
+plan of the busiest hour, held all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from forecasting.backtest import rolling_forecasts
+from forecasting.demand import REQUESTS, DemandSeries, SeriesKey
+from forecasting.errors import ForecastError
+from forecasting.selection import forecaster
+from planner.errors import ScenarioError
+from planner.scenario.build import Hardware
+from planner.studies.progress import Progress
+from planner.studies.provisioning.load import of_place
+from planner.studies.provisioning.problems import problem_of
+from planner.studies.provisioning.values import MODEL, MODULE, OPERATOR, Case
+from planner.studies.traffic.groups import interactive
+from planner.studies.traffic.traffic import Traffic
+from simulation.arrays import FloatArray
+from simulation.performance.memory import MEMORY_SHARE
+from simulation.provisioning.over_time import Course, acts_s, over_time
+from simulation.provisioning.replay import Requests, replayable
+from simulation.provisioning.sampled import Sampled
+from simulation.provisioning.windows import Windows, seen_before, windows_of
+
+OFF, OBSERVED, FORECAST = "off", "observed", "forecast"
+PlannedOn = Literal["off", "observed", "forecast"]
+WINDOW_S, MINUTE_S = 10.0, 60.0
+EVERY = {OPERATOR: 1, MODULE: 6, MODEL: 6}  # windows that a plan stands for
+ATTAINMENT = 0.95
+HISTORY_S = 2 * 86_400.0  # that a forecast is fitted to
+METHOD = "arima"  # by the minute; a scenario's own method where it names one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Following:
+    """What courses follow, ``[start_s, end_s)`` of the traffic, and what their plans are told."""
+
+    hardware: Hardware
+    traffic: Traffic
+    start_s: float
+    end_s: float
+    levels: tuple[str, ...]
+    known: str  # OBSERVED or FORECAST
+    method: str  # of the forecast
+    startup_s: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelDemand:
+    """A model's windows in a region and their requests, and what plans of each level are told of
+    them (None: the interval before), also in words."""
+
+    windows: Windows
+    requests: Requests
+    seen: dict[str, Windows] | None
+    known: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Journey:
+    """One phase of one model over the window: its courses by level."""
+
+    case: Case
+    load: ModelDemand
+    courses: dict[str, Course]
+    replayed: int = 0  # windows; none: limits are kept by means
+    held: Mapping[str, float] = field(default_factory=dict)  # attainment of the case's own levels
+
+
+def journeys(cases: list[Case], following: Following, progress: Progress) -> list[Journey]:
+    """Courses of the chosen cases."""
+    journeys = []
+    loads: dict[tuple[str, str], ModelDemand] = {}
+    for done, case in enumerate(cases):
+        progress(done / len(cases), f"{case.phase.capitalize()} of {case.model} window by window")
+        place = case.model, case.region
+        if place not in loads:
+            loads[place] = _load(following, place)
+        load = loads[place]
+        room = MEMORY_SHARE * case.service.gpu.memory_bytes
+        judge = None
+        if replayable(case.problem):
+            stations = 1 if following.levels == (MODEL,) else len(case.problem.names)
+            judge = Sampled(load.windows, load.requests, case.service, stations, room)
+        courses = over_time(
+            load.windows,
+            case.service,
+            partial(problem_of, weights=case.weights, measured=case.measured, max_replicas=512),
+            room,
+            startup_s=following.startup_s,
+            attainment=ATTAINMENT,
+            known=load.seen,
+            levels=following.levels,
+            every=EVERY,
+            judge=judge,
+        )
+        held = {}
+        if judge is not None:
+            count = load.windows.requests_s.size
+            held = {
+                name: judge.attainment([(level, case.problem)] * count)
+                for name, level in case.levels.items()
+            }
+        replayed = 0 if judge is None else judge.picked.size
+        journeys.append(Journey(case, load, courses, replayed, held))
+    return journeys
+
+
+def _load(following: Following, place: tuple[str, str]) -> ModelDemand:
+    traffic, start_s, end_s = following.traffic, following.start_s, following.end_s
+    back = start_s
+    if following.known == FORECAST:
+        back = max(traffic.demand.start_s, start_s - HISTORY_S)
+    trace = traffic.requests(back, end_s, following.seed)
+    own = of_place(trace, place, interactive(following.hardware))
+    arrival = trace.arrival_s[own] + trace.start_s - start_s
+    inside = arrival >= 0
+    count = round((end_s - start_s) / WINDOW_S)
+    requests = Requests(
+        np.minimum(arrival[inside], (count - 0.5) * WINDOW_S),
+        trace.input_tokens[own][inside].astype(np.int64),
+        trace.output_tokens[own][inside].astype(np.int64),
+    )
+    windows = windows_of(requests.arrival_s, requests.isl, requests.osl, WINDOW_S)
+    windows = _whole(windows, count)
+    if following.known != FORECAST:
+        return ModelDemand(windows, requests, None, "the interval before")
+    minutes = round((end_s - back) / MINUTE_S)
+    counts = np.bincount(((arrival + start_s - back) // MINUTE_S).astype(int), minlength=minutes)
+    series = DemandSeries(
+        SeriesKey(*place, "interactive"), back, MINUTE_S, counts[:minutes].astype(float), REQUESTS
+    )
+    lengths = seen_before(windows, EVERY[MODULE])
+    seen = {}
+    for level, by_minute in _forecast(following, series).items():
+        rate = np.repeat(by_minute, round(MINUTE_S / WINDOW_S))[:count]
+        seen[level] = Windows(WINDOW_S, rate, lengths.isl, lengths.osl)
+    return ModelDemand(windows, requests, seen, f"a forecast by the minute ({following.method})")
+
+
+def _forecast(following: Following, series: DemandSeries) -> dict[str, FloatArray]:
+    """Requests/s that plans of each minute are made for: the most until the plan that follows it
+    could serve. Fitted to what came before the window, then followed minute by minute."""
+    origins = np.arange(following.start_s, series.end_s - 1e-6, MINUTE_S)
+    ahead = {
+        level: 1 + int(acts_s(level, following.startup_s) // MINUTE_S) for level in following.levels
+    }
+    steps = max(ahead.values())
+    try:
+        model = forecaster(following.method, horizon_bins=steps, truth=series)
+        forecasts = rolling_forecasts(series, model, origins.tolist(), steps)
+    except ForecastError as problem:
+        raise ScenarioError(
+            f"horizon: no forecast by the minute ({problem}) Start the window later, or plan on "
+            "what was observed."
+        ) from None
+    mean = np.stack([forecast.mean for forecast in forecasts])  # [minutes, steps]
+    return {
+        level: np.maximum(mean[:, :count].max(axis=1), 0.0) / MINUTE_S
+        for level, count in ahead.items()
+    }
+
+
+def _whole(windows: Windows, count: int) -> Windows:
+    """With empty windows at the end, where the last requests came before it."""
+    lack = count - windows.requests_s.size
+    if lack <= 0:
+        return windows
+    return Windows(
+        windows.seconds,
+        np.pad(windows.requests_s, (0, lack)),
+        np.pad(windows.isl, (0, lack), mode="edge"),
+        np.pad(windows.osl, (0, lack), mode="edge"),
+    )

@@ -1,0 +1,244 @@
+"""How requests join the batch of an instance and leave it, and what memory they hold meanwhile.
+
+Memory is reserved at admission (prompt and the first token) and grows by a token per decode at the
+beginning of each iteration; when it runs short the most recently admitted request is preempted: its
+memory is freed and it waits at the head of its queue to have prompt and generated tokens computed
+again, as in vLLM; or it fails (``fleet.WHEN_FULL``). Blocks of prompts that are cached
+(``simulation.engine.prefix``) are neither computed nor counted twice.
+
+An instance of a prefill pool lets its requests go after their first token; their KV cache travels,
+one after another, and keeps its memory there until it is through, to a decode instance, which is
+chosen when it arrives and holds its memory from admission on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simulation.compiled import kernel
+from simulation.engine.accounting import add_tokens, settle
+from simulation.engine.heaps import (
+    batch_finish,
+    batch_push,
+    batch_remove,
+    delivery_push,
+    schedule,
+)
+from simulation.engine.prefix import hold, keep, release, trim
+from simulation.engine.ranking import rank
+from simulation.engine.starts import retire
+from simulation.engine.state import HEAD, S_HIT, S_LOOKED_UP, THEN
+from simulation.engine.waiting import prepend, take_head
+from simulation.fleet import WHEN_FULL
+from simulation.lifecycle import DRAINING
+from simulation.results import COMPLETED, OUT_OF_MEMORY, REASONS, REJECTED
+
+FAIL = WHEN_FULL.index("fail")
+MEMORY = REASONS.index(OUT_OF_MEMORY)
+
+
+@kernel
+def _leave_batch(s: Any, slot: int, r: int) -> None:
+    instance, request = s.instances[slot], s.requests[r]
+    if request.newer >= 0:
+        s.requests[request.newer].older = request.older
+    else:
+        instance.newest = request.older
+    if request.older >= 0:
+        s.requests[request.older].newer = request.newer
+    instance.running -= 1
+
+
+@kernel
+def complete(s: Any, slot: int, r: int, t: float) -> None:
+    request = s.requests[r]
+    _leave_batch(s, slot, r)
+    release(s, slot, r, request.isl + request.osl)
+    s.instances[slot].pending -= 1
+    request.last = t
+    pool = s.pools[s.instances[slot].pool]
+    gap = 0.0
+    if request.osl > 1:
+        gap = (t - request.first) / (request.osl - 1)
+        pool.tbt_sum += gap
+        pool.tbt_n += 1
+    end = t + s.latency[request.home, pool.region] + pool.start_s - request.arrival
+    pool.done += 1
+    if gap > s.tier_gap[request.tier] or end > s.tier_end[request.tier]:
+        pool.late_done += 1
+    request.outcome = COMPLETED
+    s.clock[0].open -= 1
+
+
+@kernel
+def _preempt_newest(s: Any, slot: int, t: float) -> None:
+    """What the request admitted last had is freed, and it waits at the head of its queue."""
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    r = instance.newest
+    request = s.requests[r]
+    _leave_batch(s, slot, r)
+    if r == instance.partial:
+        done = request.isl + request.generated - instance.partial_left
+        if pool.blocks > 0:
+            keep(s, slot, r, done)
+        release(s, slot, r, request.isl + request.generated + 1)
+        instance.work += done
+        instance.pending += request.cached
+        instance.partial = -1
+    else:
+        request.generated = request.osl - (batch_finish(s, slot, r) - instance.counter)
+        request.carried = 0
+        instance.pending += request.isl + request.generated
+        batch_remove(s, slot, r)
+        release(s, slot, r, request.isl + request.generated)
+        instance.context -= request.isl + request.generated
+        instance.work += request.isl + request.generated
+    request.cached, request.preempted = 0, 1
+    instance.queued += request.isl + request.generated
+    prepend(s, slot, r, t)
+    instance.waiting += 1
+    pool.waiting += 1
+    pool.preemptions += 1
+
+
+@kernel
+def take_back(s: Any, slot: int, q: int) -> int:
+    """The first request of queue ``q`` leaves the instance without having been admitted."""
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    r = take_head(s, slot, q)
+    request = s.requests[r]
+    prompt = request.isl + request.generated
+    instance.waiting -= 1
+    pool.waiting -= 1
+    instance.queued -= prompt
+    instance.pending -= 1
+    instance.work -= 1 if pool.hands else request.osl - request.generated
+    if not request.carried:
+        instance.pending -= prompt
+        instance.work -= prompt
+    return int(r)
+
+
+@kernel
+def lose(s: Any, r: int, reason: int) -> None:
+    """A request is given up, for a reason of ``results.REASONS``."""
+    request = s.requests[r]
+    request.outcome, request.reason = REJECTED, reason
+    request.pool, request.first = -1, np.nan
+    s.clock[0].open -= 1
+
+
+@kernel
+def make_room(s: Any, slot: int, t: float) -> None:
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    newest = instance.newest
+    _preempt_newest(s, slot, t)
+    if pool.when_full == FAIL:
+        pool.preemptions -= 1
+        for q in range(s.queues.shape[1]):
+            if s.queues[slot, q, HEAD] == newest:
+                lose(s, take_back(s, slot, q), MEMORY)
+                return
+
+
+@kernel
+def add_fresh(s: Any, slot: int, r: int) -> None:
+    instance = s.instances[slot]
+    s.requests[r].next = -1
+    if instance.fresh < 0:
+        instance.fresh = r
+    else:
+        s.requests[instance.fresh_tail].next = r
+    instance.fresh_tail = r
+
+
+@kernel
+def hand_over(s: Any, slot: int, r: int, t: float) -> None:
+    """The KV cache leaves once those before it are through, at the pace of the slower link."""
+    instance, request = s.instances[slot], s.requests[r]
+    pool = s.pools[instance.pool]
+    _leave_batch(s, slot, r)
+    tokens = request.isl + request.generated
+    instance.kv -= 1
+    instance.pending -= 1
+    instance.sending += 1
+    request.sender = slot
+    request.generated += 1
+    request.carried = 1
+    request.cached = 0
+    request.model = s.handover[request.model, THEN]
+    size = tokens * pool.kv_bytes
+    start = max(t, instance.link_free, pool.shared_free)
+    instance.link_free = start + size / pool.link
+    pool.shared_free = start + size / pool.shared_link
+    delivery_push(s, max(instance.link_free, pool.shared_free), r)
+
+
+@kernel
+def sent(s: Any, r: int, t: float) -> None:
+    """A KV cache is through: its prefill instance has the memory back."""
+    request = s.requests[r]
+    slot = request.sender
+    request.sender = -1
+    instance = s.instances[slot]
+    settle(s, slot, t)
+    release(s, slot, r, request.isl + request.generated - 1)
+    instance.sending -= 1
+    if instance.k == 0 and instance.waiting > 0:
+        schedule(s, slot, t)
+    elif instance.status == DRAINING and instance.running == 0 and instance.sending == 0:
+        retire(s, slot, t)
+    rank(s, slot)
+
+
+@kernel
+def admit(s: Any, slot: int, q: int, found: int, t: float) -> None:
+    """The first request of queue ``q`` joins the batch, ``found`` blocks of its prompt cached."""
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    r = take_head(s, slot, q)
+    request = s.requests[r]
+    prompt = request.isl + request.generated
+    instance.waiting -= 1
+    pool.waiting -= 1
+    instance.queued -= prompt
+    instance.kv += prompt + 1
+    request.preempted = 0
+    request.older, request.newer = instance.newest, -1
+    if instance.newest >= 0:
+        s.requests[instance.newest].newer = r
+    instance.newest = r
+    instance.running += 1
+    if request.carried:
+        batch_push(s, slot, instance.counter + request.osl - request.generated, r)
+        instance.context += prompt
+        return
+    if pool.blocks > 0:
+        request.cached = found * pool.block_tokens
+        instance.kv -= request.cached
+        hold(s, slot, r, found)
+        trim(s, slot, instance.kv)
+        instance.work -= request.cached
+        instance.pending -= request.cached
+        pool.hit_tokens += request.cached
+        pool.looked_up_tokens += prompt
+        pool.hits += request.cached
+        pool.lookups += prompt
+        add_tokens(s, S_HIT, instance.pool, t, request.cached)
+        add_tokens(s, S_LOOKED_UP, instance.pool, t, prompt)
+    instance.partial, instance.partial_left = r, prompt - request.cached
+
+
+@kernel
+def note_peak(s: Any, slot: int) -> None:
+    instance = s.instances[slot]
+    pool = s.pools[instance.pool]
+    used = instance.kv
+    if pool.blocks > 0:
+        used += s.caches[slot].idle * pool.block_tokens
+    pool.kv_peak = max(pool.kv_peak, used)
