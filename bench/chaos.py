@@ -1,12 +1,14 @@
 """Real processes of the product, really killed, with runs in flight: is anything lost or stuck?
 
-    python -m bench.chaos [--json] [--kills 100] [--seed 0] [--bucket]
+    python -m bench.chaos [--json] [--kills 100] [--seed 0] [--bucket] [--team]
 
 A product of its own in a temporary folder (SQLite, queue in a folder). Three kinds of run (ingest,
 plan, compare) are kept going while one process after the other is killed outright: a worker, the
 web master, a web worker, the scheduler, now and then the supervisor, which is then started again as
 systemd would. With ``--bucket`` arrays are kept in an S3-compatible server beside it (moto), and
-what rows name must be whole there, and nothing beyond.
+what rows name must be whole there, and nothing beyond. With ``--team`` it runs on PostgreSQL and
+Redis of its own, which are killed too, with all their processes, and started again on what they
+left a few seconds later.
 
 - ``kills``: processes killed.
 - ``lost``: runs that were asked for and are not there, or completed without what they were for.
@@ -27,15 +29,17 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from bench.product import ROOT, Product, fresh_folder
+from bench.servers import Server, servers
 
 EXAMPLE = ROOT / "docs" / "examples"
 IN_FLIGHT = 3
 BETWEEN_S = (2.0, 8.0)  # kills
+DOWN_S = (0.5, 6.0)  # database or broker
 ENDS_WITHIN_S = 180.0
 VICTIMS = ("worker", "worker", "worker", "web", "web worker", "scheduler", "supervisor")
 HORIZON = "horizon: {start: 2024-05-21T08:00:00Z, duration_s: 7200, period_s: 3600}\n"
@@ -47,10 +51,15 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bucket", action="store_true", help="keep arrays in a bucket")
+    parser.add_argument("--team", action="store_true", help="on PostgreSQL and Redis, killed too")
     args = parser.parse_args()
     random.seed(args.seed)
-    with bucket() if args.bucket else nullcontext(), fresh_folder("chaos"):
-        figures = measure(args.kills)
+    with (
+        bucket() if args.bucket else nullcontext(),
+        servers() if args.team else nullcontext({}) as beside,
+        fresh_folder("chaos", embedded=not args.team),
+    ):
+        figures = measure(args.kills, beside)
     print(json.dumps(figures) if args.json else json.dumps(figures, indent=2))
 
 
@@ -76,11 +85,10 @@ def bucket() -> Iterator[None]:
     server.stop()
 
 
-def measure(kills: int) -> dict[str, Any]:
+def measure(kills: int, beside: Mapping[str, Server]) -> dict[str, Any]:
     import django
 
     django.setup()
-    from planner.models import Run
     from planner.models.workspace import MAIN, enter
     from planner.services import orphans
 
@@ -92,17 +100,22 @@ def measure(kills: int) -> dict[str, Any]:
     began = time.monotonic()
     try:
         while sum(killed.values()) < kills:
-            going = Run.objects.filter(state__in=(Run.State.PENDING, Run.State.RUNNING)).count()
-            for _ in range(going, IN_FLIGHT):
-                asked.append(ask(len(asked)))
+            for _ in range(patiently(_unfinished), IN_FLIGHT):
+                if (number := patiently(lambda: ask(len(asked)), several=False)) is not None:
+                    asked.append(number)
             time.sleep(random.uniform(*BETWEEN_S))
             product.keep()
-            kind = random.choice(VICTIMS)
-            if product.kill(kind):
-                killed[kind] += 1
-                print(f"{sum(killed.values())}: {kind}", file=sys.stderr, flush=True)
+            kind = random.choice((*VICTIMS, *beside, *beside))
+            if kind in beside:
+                beside[kind].kill()
+                time.sleep(random.uniform(*DOWN_S))
+                beside[kind].start()
+            elif not product.kill(kind):
+                continue
+            killed[kind] += 1
+            print(f"{sum(killed.values())}: {kind}", file=sys.stderr, flush=True)
         deadline = time.monotonic() + ENDS_WITHIN_S
-        while _unfinished() and time.monotonic() < deadline:
+        while patiently(_unfinished) and time.monotonic() < deadline:
             time.sleep(1.0)
             product.keep()
     finally:
@@ -116,6 +129,20 @@ def measure(kills: int) -> dict[str, Any]:
         "by_process": dict(killed),
         "seconds": round(time.monotonic() - began, 1),
     }
+
+
+def patiently(ask: Callable[[], Any], *, several: bool = True) -> Any:
+    """What is asked of a database that may have been killed; asked once it is None then."""
+    from django.db import Error, connection
+
+    while True:
+        try:
+            return ask()
+        except Error:
+            connection.close()
+            if not several:
+                return None
+            time.sleep(0.5)
 
 
 def _unfinished() -> int:

@@ -22,8 +22,9 @@ ROOT = Path(__file__).parents[1]
 
 
 @contextmanager
-def fresh_folder(name: str) -> Iterator[None]:
-    """This process and those it starts work in a new data folder, on SQLite and a queue in it."""
+def fresh_folder(name: str, *, embedded: bool = True) -> Iterator[None]:
+    """This process and those it starts work in a new data folder, on SQLite and a queue in it, or
+    on the database and broker that the environment names."""
     with tempfile.TemporaryDirectory(prefix=f"headroom-{name}-") as folder:
         os.environ |= {
             "HEADROOM_DATA_DIR": folder,
@@ -31,7 +32,8 @@ def fresh_folder(name: str) -> Iterator[None]:
             "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", str(ROOT / "var" / "numba")),
             "HEADROOM_LOG_LEVEL": "WARNING",
         }
-        for variable in ("DATABASE_URL", "REDIS_URL", "SECRET_KEY"):
+        servers = ("DATABASE_URL", "REDIS_URL") if embedded else ()
+        for variable in (*servers, "SECRET_KEY"):
             os.environ.pop(variable, None)
         for command in (["migrate"], ["collectstatic", "--no-input"]):
             subprocess.run(

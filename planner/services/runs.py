@@ -10,6 +10,7 @@ second delivery of a message or a late cancel can never both win.
 
 from __future__ import annotations
 
+import logging
 import time
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,6 +20,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max, Q
 from django.db.models.functions import Coalesce, Greatest
 from django.utils import timezone
+from kombu.exceptions import OperationalError as BrokerAway
 
 from planner import storage
 from planner.errors import (
@@ -34,9 +36,12 @@ from planner.services.resolution import resolve_scenario
 from planner.services.turns import check_room
 from planner.version import code_version
 
+logger = logging.getLogger(__name__)
+
 STALE_AFTER_S = 40.0  # many missed heartbeats: the worker is gone, not merely busy
 CONFIRM_S = 3.0  # three heartbeats
 ENQUEUE_AGAIN_S = 300.0  # a message that was lost on the way
+IDLE_S = 20.0  # the same, when no run goes on: sweeps come after it in the queue
 ABANDONED_S = 600.0  # between two runs of a command, amply
 GONE = {
     "reason": "Its command ended",
@@ -141,9 +146,19 @@ def _request(run: Run) -> tuple[Any, ...]:
 
 
 def run_enqueue(*, run_id: int) -> None:
-    """Tell the workers, after commit; safe to repeat, since only one claim succeeds."""
-    Run.everywhere.filter(pk=run_id).update(enqueued_at=timezone.now())
-    transaction.on_commit(lambda: current_app.send_task(EXECUTE, args=[run_id]))
+    """Tell the workers, after commit; safe to repeat, since only one claim succeeds. Where the
+    broker does not answer the run waits for the sweep, which comes by the broker."""
+    row = Run.everywhere.filter(pk=run_id)
+    row.update(enqueued_at=timezone.now())
+
+    def tell() -> None:
+        try:
+            current_app.send_task(EXECUTE, args=[run_id])
+        except BrokerAway as problem:
+            logger.warning("run %s waits for the broker: %s", run_id, problem)
+            row.update(enqueued_at=timezone.now() - timedelta(seconds=2 * ENQUEUE_AGAIN_S))
+
+    transaction.on_commit(tell)
 
 
 def run_cancel(*, run: Run, user: User) -> Run:
@@ -204,7 +219,8 @@ def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) 
         time.sleep(confirm_s)
     for run in stale:
         taken += run_take_up(run=run, reason="died")
-    lost = _not_near(now, "enqueued_at", ENQUEUE_AGAIN_S)
+    idle = not Run.everywhere.filter(state=Run.State.RUNNING).exists()  # while somebody waits
+    lost = _not_near(now, "enqueued_at", IDLE_S if idle else ENQUEUE_AGAIN_S)
     for run in Run.everywhere.filter(lost, state=Run.State.PENDING):
         run_enqueue(run_id=run.pk)
         taken += 1

@@ -16,9 +16,9 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from django.db import DatabaseError, connection
+from django.db import Error, InterfaceError, OperationalError, connection
 from django.db.models import F
 from django.utils import timezone
 
@@ -34,9 +34,11 @@ from planner.studies.progress import Progress
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 LOG_LIMIT = 100_000  # characters kept of a run's log
 STUCK_S = 120.0  # a run that reports nothing and computes nothing for as long waits for ever
 UNHEARD_S = 2.5  # a cancelled run that has not noticed for as long ends with its worker
+DATABASE_BACK_S = 30.0  # so long the end of a run waits for a database that is being started
 IDLE_SHARE = 0.05  # of the time, computing or waiting for a core: less is no work
 
 
@@ -71,10 +73,13 @@ def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool 
 def run_next() -> Run | None:
     """Carry out the run whose turn it is; None where none waits: another worker was first, or it
     was cancelled."""
-    for run_id in waiting():
-        if (run := run_claim(run_id=run_id)) is not None:
-            return _carried_out(run)
-    return None
+    run = _patiently(_claim_next)  # or the turn would be lost, and its run wait for the sweep
+    return _carried_out(run) if run is not None else None
+
+
+def _claim_next() -> Run | None:
+    claims = (run_claim(run_id=run_id) for run_id in waiting())
+    return next((run for run in claims if run is not None), None)
 
 
 def _carried_out(run: Run, observer: Progress | None = None, *, surface: bool = False) -> Run:
@@ -111,6 +116,10 @@ def _carried_out(run: Run, observer: Progress | None = None, *, surface: bool = 
                 return Run.everywhere.get(pk=run.pk)
             if not isinstance(bug, Exception):
                 raise
+            if isinstance(bug, (OperationalError, InterfaceError)) and not surface:
+                logger.warning("run %s: the database was away: %s", run.pk, bug)
+                _patiently(lambda: _hand_back(run))
+                return Run.everywhere.get(pk=run.pk)
             if not surface:
                 logger.exception("run %s", run.pk)
             _finish(
@@ -136,9 +145,31 @@ def _fail(run: Run, problem: BaseException) -> None:
 
 def _finish(run: Run, state: str, **fields: Any) -> None:
     """Only the worker that still holds the run may end it."""
-    Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts).update(
-        state=state, finished_at=timezone.now(), heartbeat_at=timezone.now(), **fields
-    )
+    held = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
+    fields |= {"state": state, "finished_at": timezone.now()}
+    _patiently(lambda: held.update(heartbeat_at=timezone.now(), **fields))
+
+
+def _hand_back(run: Run) -> None:
+    """A run whose database went away begins anew, wherever there is a worker first."""
+    while True:
+        found = Run.everywhere.get(pk=run.pk)
+        held = found.state == Run.State.RUNNING and found.attempts == run.attempts
+        if not held or runs.run_take_up(run=found, reason="lost its database"):
+            return  # else its heart has beaten meanwhile
+
+
+def _patiently(act: Callable[[], T]) -> T:
+    """Once the database answers, which may have been started again; what fails at last is swept."""
+    until = time.monotonic() + DATABASE_BACK_S
+    while True:
+        try:
+            return act()
+        except (OperationalError, InterfaceError):
+            if connection.in_atomic_block or time.monotonic() > until:
+                raise
+            connection.close()
+            time.sleep(0.5)
 
 
 def _give_up(run: Run) -> None:
@@ -271,7 +302,7 @@ class _Watch:
             self._write()
             if self._give_up and self._unheard():
                 self._leave()
-        except DatabaseError:  # busy or restarting: the next beat may get through
+        except Error:  # busy or restarting: the next beat may get through
             logger.warning("run %s: progress could not be written", self._run.pk)
             connection.close()
 

@@ -6,8 +6,9 @@ from contextvars import copy_context
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import InterfaceError, OperationalError, connection
 from django.utils import timezone
+from kombu.exceptions import OperationalError as BrokerAway
 
 from planner.errors import KeyReused, NotAllowed, NotReady, PlannerError, RunCancelled
 from planner.models import Run, User
@@ -262,6 +263,59 @@ def test_a_message_that_got_lost_is_sent_again(run, django_capture_on_commit_cal
         assert runs.runs_sweep() == 1
         assert runs.runs_sweep() == 0  # it has just been sent
     assert len(messages) == 1
+
+
+def test_a_message_that_got_lost_while_nobody_works_is_sent_again_soon(
+    run, planner, django_capture_on_commit_callbacks
+):
+    """A broker that was killed may have lost it: the sweep comes after it in the same queue."""
+    long = timezone.now() - timedelta(seconds=runs.IDLE_S + 1)
+    other = document_run(document=DOCUMENT, owner=planner, kind=Run.Kind.PLAN)
+    for each in (run, other):
+        now_is(each, enqueued_at=long)
+    now_is(other, state=State.RUNNING, heartbeat_at=timezone.now(), attempts=1)
+    assert runs.runs_sweep() == 0  # it waits for its turn
+    now_is(other, state=State.COMPLETED)
+    with django_capture_on_commit_callbacks() as sent:
+        assert runs.runs_sweep() == 1
+    assert len(sent) == 1
+
+
+def test_a_run_waits_for_a_broker_that_is_away(
+    scenario, planner, monkeypatch, django_capture_on_commit_callbacks
+):
+    """It was asked for and is kept; who asked was told of an error of the program."""
+
+    def away(*_, **__):
+        raise BrokerAway("Connection refused")
+
+    monkeypatch.setattr(runs.current_app, "send_task", away)
+    with django_capture_on_commit_callbacks(execute=True):
+        run = scenario_run(scenario=scenario, owner=planner, kind=Run.Kind.PLAN)
+    monkeypatch.undo()
+    run.refresh_from_db()
+    assert run.state == State.PENDING
+    other = document_run(document=DOCUMENT, owner=planner, kind=Run.Kind.PLAN)
+    now_is(other, state=State.RUNNING, heartbeat_at=timezone.now(), attempts=1)
+    with django_capture_on_commit_callbacks() as sent:
+        assert runs.runs_sweep() == 1  # at the next sweep
+    assert len(sent) == 1
+
+
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError])
+def test_a_run_whose_database_was_killed_begins_anew(run, monkeypatch, error):
+    """It ended as an error of the program."""
+
+    def loses(run, progress):
+        raise error("the connection is closed")
+
+    body(monkeypatch, loses)
+    for attempt in range(1, runs.MAX_ATTEMPTS):
+        run = worker.run_execute(run_id=run.pk)
+        assert (run.state, run.attempts) == (State.PENDING, attempt)
+        assert run.stage == "Waiting: its worker lost its database"
+    run = worker.run_execute(run_id=run.pk)
+    assert run.state == State.ERRORED and "The worker lost its database 3 times" in run.problem
 
 
 def test_the_same_key_gives_the_first_run(planner, scenario, colleague):
