@@ -15,10 +15,10 @@ wait in line. Sequences of a mean gap T(n) are seen in proportion to n P(n). Ove
 sequence sees n move: of a process whose correlation time is a life, the mean over x lives has the
 share 2 (e^-x - 1 + x) / x^2 of the variance. Iterations that happen to prefill add the rest.
 
-**Prompts** stay for a few iterations. A new one waits for the end of the running iteration and
-for those before it; several that wait are prefilled in one iteration, up to the token budget, so
-the rate of prompts grows with their number. A pool of prefill instances is the same without
-decodes, with as many servers as instances.
+**Prompts** stay for a few iterations, by which they are looked at (``prompt_chain``): a new one
+waits for the end of the running iteration and for those before it, several that wait are prefilled
+in one, up to the token budget. A pool of prefill instances is the same without decodes, with as
+many servers as instances.
 
 A decode pool takes sequences whose KV cache had to travel first: the way counts to the first gap.
 What this leaves out: preemption, and that requests are not spread perfectly over a pool. How far it
@@ -60,7 +60,6 @@ KNOTS = 20  # numbers of sequences at which speeds are looked up
 NUMBERS = 14  # of sequences, and lengths of answers, that stand for all in the law of gaps
 SHARES = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 0.92, 0.97, 0.99, 0.997])  # shares, of a gamma law
 SHARE_WEIGHTS = np.array([0.125, 0.175, 0.2, 0.2, 0.16, 0.085, 0.035, 0.0135, 0.0065])
-GROUPS = 6  # numbers of decodes beside which prompts are looked at
 STEPS = 12  # towards the rate at which all places are taken
 
 
@@ -317,8 +316,7 @@ def _prompts(profile: Profile, one: Workload, occupied: FloatArray, speed: Speed
         at = max(round(beside) - 1, 0)
         running = float(speed.decode_s[at]) if beside > 0 else 0.0
         extra = float(speed.extra_s[at])
-        variance = float(speed.noise[at]) / max(one.rate, 1e-12)
-        times = queue.times(running, extra, variance)
+        times = queue.times(running)
         waits.append((weight, times.wait))
         whole.append((weight, times.first))
         # What of the work takes longer than decodes would, and those who come meanwhile.
@@ -336,15 +334,12 @@ def _longest_s(profile: Profile, workload: Workload, beside: float) -> float:
     )
 
 
-def _groups(occupied: FloatArray) -> tuple[list[float], list[float]]:
-    """A few numbers of decodes with their weights, for the law of all."""
-    n = np.arange(len(occupied))
-    edges = np.cumsum(occupied) - occupied / 2
-    group = np.where(n == 0, 0, 1 + np.minimum((edges * GROUPS).astype(np.int64), GROUPS - 1))
-    weights = np.bincount(group, occupied, GROUPS + 1)
-    sums = np.bincount(group, occupied * n, GROUPS + 1)
-    used = weights > 1e-9
-    return list(sums[used] / weights[used]), list(weights[used])
+def _groups(occupied: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """No decodes, and as many as there are on average where there are any; with their weights."""
+    some = 1.0 - float(occupied[0])
+    numbers = np.array([0.0, float(occupied @ np.arange(len(occupied))) / max(some, NEVER)])
+    weights = np.array([1.0 - some, some])
+    return numbers[weights > NEVER], weights[weights > NEVER]
 
 
 def _prefill(profile: Profile, workload: Workload, instances: int) -> Evaluation:
@@ -352,7 +347,7 @@ def _prefill(profile: Profile, workload: Workload, instances: int) -> Evaluation
     used = min(1.0, workload.rate / queue.largest)
     if not queue.law.stable:
         return _unstable(workload.rate, used, 1.0)
-    times = queue.times(0.0)
+    times = queue.times()
     wait, ttft = times.wait, later(times.first, profile.start_s)
     law = queue.law
     line = max(0.0, law.mean - float(np.minimum(np.arange(len(law.inside)), instances) @ law.inside)

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from simulation.arrays import FloatArray
 from simulation.performance.profile import Profile, iteration_s
 from simulation.sizing.birth_death import Occupancy, occupancy
-from simulation.sizing.spread import Spread, added, spread, unit_gamma
+from simulation.sizing.prompt_chain import delays
+from simulation.sizing.spread import Spread, added, mixture, spread
 from simulation.sizing.workload import Workload
 
 CROWD = 64  # prompts together that are looked at one by one
@@ -45,67 +46,59 @@ class PromptTimes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptQueue:
-    """Prompts on ``servers`` instances: how many, what one takes alone, the most there can be."""
+    """Prompts on ``servers`` instances with ``beside`` decodes each."""
 
-    law: Occupancy
+    profile: Profile
+    workload: Workload
     servers: int
-    rate: float
-    alone: Spread
-    largest: float
-    gate: float  # room beside a prompt, as a share of an iteration's
-    slack_s: float  # by which prompts behind it lengthen the iteration that a prompt ends in
+    beside: float
+    law: Occupancy  # of how many prompts there are
+    one: Occupancy  # the same of one instance that has its part of them, Poisson's
+    alone: Spread  # what one takes by itself
+    largest: float  # the most there can be
 
-    @property
-    def late_scv(self) -> float:
-        """Of the wait of those that wait, in M/G/1 (Takacs): at little load it is the rest of one
-        prompt, whose lengths make it uneven, at full load exponential."""
-        if self.servers > 1:
-            return 1.0
-        v, w = self.alone.values, self.alone.weights
-        first, second, third = float(w @ v), float(w @ v**2), float(w @ v**3)
-        rest, rest2 = second / (2 * first), third / (3 * first)
-        rho = min(self.rate * first, 1.0)
-        return 2.0 * rho + (1.0 - rho) * rest2 / rest**2 - 1.0
+    def times(self, running_s: float = 0.0) -> PromptTimes:
+        """Until the iteration that begins a prompt and until its first token; an iteration without
+        prompts takes ``running_s`` (0: there is none).
 
-    def times(self, running_s: float, extra_s: float = 0.0, extra_s2: float = 0.0) -> PromptTimes:
-        """Until the iteration that begins a prompt (the rest of the running one, and earlier
-        prompts) and until its first token.
-
-        Of prompts that fill iterations the wait is that of M/G/1 with vacations, the decodes of
-        ``running_s`` (Fuhrmann and Cooper 1985): the sojourn less the service by Little's law, and
-        a residual vacation. Short ones are let in together and end together, as behind a gate:
-        iterations have mean C = running_s / (1 - rho) and variance rate extra_s2 C / (1 - rho^2),
-        rho = rate extra_s, of which a prompt sees (1/2 + rho) E[C^2] / E[C]. What there is between
-        the two is in proportion to the room an iteration leaves beside a prompt.
-
-        A prompt is done when the iteration ends that computes its last tokens, and so do those of
-        prompts behind it that have room there, whose work it waits for as well: of those that it
-        leaves behind, as many as it found (a queue looks the same to who comes and who goes), as
-        much as there is room for. Behind a gate that is in C.
+        One instance that Poisson's prompts come to follows ``prompt_chain``. In a pool, or where
+        they come in bursts, as many more or fewer wait, and those as much longer or shorter, as by
+        the laws of birth and death (Lee and Longton 1959): what is known of one server in full,
+        times what several make of it where service is taken as exponential.
         """
-        if not self.law.stable:
+        rate = self.workload.rate / self.servers
+        found = None
+        if self.law.stable:
+            found = delays(self.profile, self.workload.at(rate), self.beside, running_s)
+        if found is None:
             never = Spread(np.array([np.inf]), np.ones(1))
             return PromptTimes(never, never, never)
-        ends, line = spread(QUARTERS * running_s), self._line(running_s, extra_s, extra_s2)
-        beside = (1.0 - self.gate) * np.minimum(line.values, self.slack_s)
-        first = added(added(ends, Spread(line.values + beside, line.weights)), self.alone)
-        return PromptTimes(added(ends, line), first, line)
+        share, stretch, behind_s = found.share, 1.0, found.behind_s
+        if self.law is not self.one:
+            many, few = self.law.at_least(self.servers), max(self.one.at_least(1), NEVER)
+            late = _late(self.one, rate, self.alone.mean) / few
+            if min(many, late) > NEVER:
+                stretch = _late(self.law, self.workload.rate, self.alone.mean) / many / late
+            share = min(many if self.servers > 1 else share * many / few, 1.0)
+            if self.servers > 1:  # while one is free nobody comes behind a prompt
+                behind_s *= many
 
-    def _line(self, running_s: float, extra_s: float, extra_s2: float) -> Spread:
-        """Of the work of earlier prompts."""
-        waits = min(self.law.at_least(self.servers), 1.0)  # a sum, and rounded
-        if waits <= NEVER or self.rate <= 0:
-            return Spread(np.zeros(1), np.ones(1))
-        late = max(self.law.mean / self.rate - self.alone.mean, 0.0)
-        rho = self.rate * extra_s
-        if 0.0 < rho < 1.0 and running_s > 0:
-            cycle = running_s / (1.0 - rho)
-            seen = cycle + self.rate * extra_s2 / (1.0 - rho * rho)
-            gated = max((0.5 + rho) * seen - running_s / 2.0, 0.0)
-            late = self.gate * max(gated, late) + (1.0 - self.gate) * late
-            waits = max(waits, rho)
-        x, share = unit_gamma(self.late_scv)
-        return spread(np.append(0.0, late / waits * x), np.append(1.0 - waits, waits * share))
+        def of(late: Spread, otherwise_s: float) -> Spread:
+            """Of those that find an iteration running, and of the others."""
+            return mixture(
+                [
+                    (share, Spread(late.values * stretch, late.weights)),
+                    (1.0 - share, Spread(np.array([otherwise_s]), np.ones(1))),
+                ]
+            )
+
+        first = added(of(found.late, behind_s), self.alone)
+        return PromptTimes(of(found.begin, 0.0), first, of(found.found, 0.0))
+
+
+def _late(law: Occupancy, rate: float, alone_s: float) -> float:
+    """Mean seconds that prompts take longer than by themselves, by Little's law."""
+    return max(law.mean / rate - alone_s, 0.0)
 
 
 def prompt_queue(profile: Profile, workload: Workload, servers: int, beside: float) -> PromptQueue:
@@ -123,16 +116,11 @@ def prompt_queue(profile: Profile, workload: Workload, servers: int, beside: flo
     if most == 1.0:  # a rest of a budget's iteration goes to the next prompt
         served = np.append(served, max(float(room / isl / seconds[-1]), served[0]))
     death = np.append(np.arange(1, servers) / alone.mean, np.repeat(served, servers) * servers)
-    points = workload.facts.isl_points
-    rest = points - (np.ceil(points / room) - 1.0) * room  # tokens of a prompt's last iteration
-    held, keys = beside * context, workload.facts.keys
-    ends = iteration_s(profile, beside, held, rest, rest * keys)
-    slack = float(
-        np.maximum(iteration_s(profile, beside, held, room, room * keys) - ends, 0).mean()
-    )
     scv = float(alone.weights @ (alone.values - alone.mean) ** 2) / alone.mean**2
     law = occupancy(
         workload.rate, death, servers=servers, burstiness=workload.burstiness, service_scv=scv
     )
-    gate = 1.0 - 1.0 / most
-    return PromptQueue(law, servers, workload.rate, alone, float(death[-1]), gate, slack)
+    one = law
+    if servers > 1 or workload.burstiness != 1.0:
+        one = occupancy(workload.rate / servers, served, servers=1, service_scv=scv)
+    return PromptQueue(profile, workload, servers, beside, law, one, alone, float(death[-1]))

@@ -125,7 +125,7 @@ def test_the_first_look_is_near_the_closed_forms(alpha_ms: float, ttft_s: float 
     one = instance(alpha_ms=alpha_ms)
     first = float(together(speeds_of([one], wanted), wanted).best(wanted)[0])
     judged = by_closed_forms(Candidate(one), wanted)
-    assert judged is not None and first == pytest.approx(judged.rate, rel=0.25)
+    assert judged is not None and first == pytest.approx(judged.rate, rel=0.3)
 
 
 def test_the_best_is_the_best_of_all_that_are_simulated() -> None:

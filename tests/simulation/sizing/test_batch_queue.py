@@ -1,7 +1,5 @@
 """The batch-service queue: closed forms, both ends of the load, and the simulator between them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -10,11 +8,8 @@ from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import iteration_s
 from simulation.sizing.batch_queue import evaluate, places, saturated
 from simulation.sizing.batch_sizing import size_pool
-from simulation.sizing.birth_death import occupancy
 from simulation.sizing.capacity import capacity
-from simulation.sizing.prompt_queue import PromptQueue
 from simulation.sizing.queueing import largest_rate
-from simulation.sizing.spread import spread, unit_gamma
 from simulation.sizing.trial import Trial, pool_of
 from simulation.sizing.workload import Workload, burstiness_of, unit_arrivals
 from tests.simulation.builders import profile
@@ -25,7 +20,6 @@ OSL = np.clip(RNG.lognormal(5, 0.6, 4000), 2, 1000).astype(int)
 LARGE = profile(
     alpha=0.03, beta=1.5e-4, gamma=0.03, delta=1.2e-4, max_batch=256, budget=2048, kv=400_000, tp=8
 )
-QS = (np.arange(20_000) + 0.5) / 20_000
 ONE = profile(alpha=0.01, beta=0.0, gamma=0.01, delta=0.0, max_batch=1, budget=2048, kv=100_000)
 TIER = Tier("t", ttft_s=1.0, tbt_s=0.06)
 
@@ -99,23 +93,6 @@ def test_short_answers_wait_for_the_prompts_they_leave_behind():
     assert found.ttft.mean == pytest.approx(log.ttft_s.mean(), rel=0.1)
     full = float(iteration_s(LARGE, 0, 0, 2048, 2048 * 3000))
     assert found.tbt.values[-1] <= full * 1.5
-
-
-def test_who_waits_in_m_g_1_waits_as_takacs_says():
-    """Exponential service: exponential. Equal service: a third of that at no load, all at full."""
-    even = PromptQueue(occupancy(1e-9, np.ones(1)), 1, 0.0, spread([1.0]), 1.0, 0.0, 0.0)
-    assert even.late_scv == pytest.approx(1 / 3)
-    assert replace(even, rate=0.5).late_scv == pytest.approx(2 / 3)
-    assert replace(even, rate=1.0).late_scv == pytest.approx(1.0)
-    x, share = unit_gamma()
-    assert x @ share == pytest.approx(1.0)
-    uneven = replace(even, alone=spread(np.quantile(RNG.exponential(size=10**6), QS)))
-    for rate in (0.0, 0.3, 0.8):
-        assert replace(uneven, rate=rate).late_scv == pytest.approx(1.0, rel=0.02)
-    for scv in (0.4, 3.0):
-        x, share = unit_gamma(scv)
-        assert x @ share == pytest.approx(1.0)
-        assert x**2 @ share - 1.0 == pytest.approx(scv, rel=0.1)  # slices lose a little
 
 
 def test_a_prefill_pool_agrees_with_simulation():

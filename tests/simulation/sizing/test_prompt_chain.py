@@ -1,0 +1,75 @@
+"""Prompts by iterations: systems with closed forms, and the simulator."""
+
+import numpy as np
+import pytest
+
+from simulation.fleet import Tier
+from simulation.sizing.batch_queue import evaluate, saturated
+from simulation.sizing.prompt_chain import delays
+from simulation.sizing.trial import Trial, pool_of
+from simulation.sizing.workload import Workload
+from tests.simulation.builders import profile
+
+RNG = np.random.default_rng(5)
+ISL = np.clip(RNG.lognormal(6, 0.7, 4000), 1, 8000).astype(int)
+FIXED_S, TOKEN_S = 0.03, 1.2e-4
+ROOMY = 10**6
+
+
+def instance(room: int):
+    return profile(alpha=0.02, beta=0.0, gamma=FIXED_S, delta=TOKEN_S, budget=room, kv=10**7)
+
+
+def of(isl, rate: float = 0.0) -> Workload:
+    return Workload(np.asarray(isl), np.ones(len(isl), np.int64), rate=rate)
+
+
+@pytest.mark.parametrize("load", [0.2, 0.5, 0.8])
+def test_prompts_that_each_fill_an_iteration_are_md1(load: float) -> None:
+    service = FIXED_S + 1000 * TOKEN_S
+    found = delays(instance(1000), of(np.full(10, 1000), load / service), 0.0, 0.0)
+    assert found is not None
+    assert found.share == pytest.approx(load, rel=0.01)
+    late = found.share * found.late.mean
+    assert late == pytest.approx(service * load / 2 / (1 - load), rel=0.02)
+
+
+def test_beside_decodes_prompts_wait_as_behind_a_gate() -> None:
+    """All that came during an iteration is let in by the next: C' = running + work that came in C,
+    of mean running / (1 - rho) and variance rate E[work^2] E[C] / (1 - rho^2)."""
+    running, rate = 0.02, 25.0
+    even = profile(alpha=running, beta=0.0, gamma=running, delta=TOKEN_S, budget=ROOMY, kv=10**7)
+    work = of(np.full(10, 200), rate)
+    found = delays(even, work, 8.0, running)
+    rho, each = rate * 200 * TOKEN_S, 200 * TOKEN_S
+    cycle = running / (1 - rho)
+    rest = (cycle + rate * each**2 / (1 - rho**2)) / 2
+    assert found is not None
+    assert found.share == pytest.approx(1.0)
+    assert found.begin.mean == pytest.approx(rest, rel=0.03)
+    # What came before it in the cycle, and what comes behind it until it begins, end with it.
+    assert found.late.mean == pytest.approx(rest * (1 + 2 * rho), rel=0.03)
+
+
+def test_prompts_that_come_faster_than_they_are_computed_have_no_law() -> None:
+    fastest = 1000 / (FIXED_S + 1000 * TOKEN_S) / 500
+    assert delays(instance(1000), of(np.full(10, 500), 0.95 * fastest), 0.0, 0.0) is not None
+    assert delays(instance(1000), of(np.full(10, 500), 1.01 * fastest), 0.0, 0.0) is None
+
+
+def test_nobody_waits_where_nobody_comes() -> None:
+    found = delays(instance(1000), of(np.full(10, 500)), 0.0, 0.0)
+    assert found is not None
+    assert found.share == pytest.approx(0.0, abs=1e-9)
+    assert found.behind_s == 0.0
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.85])
+def test_a_prefill_instance_agrees_with_simulation(load: float) -> None:
+    speed, work = instance(2048), of(ISL)
+    rate = load * saturated(speed, work, role="prefill")
+    trial = Trial((pool_of(speed),), (ISL, work.osl), Tier("t"), seed=3, requests=60_000)
+    came = trial.at(rate).requests.ttft_s
+    found = evaluate(speed, work.at(rate), role="prefill")
+    assert found.ttft.mean == pytest.approx(came.mean(), rel=0.07)
+    assert found.ttft.quantile(0.95) == pytest.approx(np.quantile(came, 0.95), rel=0.1)
