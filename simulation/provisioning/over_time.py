@@ -163,27 +163,53 @@ def over_time(
     forecast that plans see, of all levels or by level; by default each plan sees the mean of as
     many windows before it as it stands for. ``judge``: requests of which the share has to be met. A
     level that does not reach the attainment at a headroom of 400% comes with what it reaches there.
+    Where requests are judged a finer level is whole replicas at its own speed of acting, unless its
+    own plans meet the attainment with fewer GPUs, or as many at less power.
     """
     book = _Book(service, problem_of, device_bytes)
     courses = {}
     for level in levels:
         seen = _seen(windows, known, level, every or {})
         course = partial(_course, level, book, windows, seen, startup_s, judge)
-        courses[level] = _least(
-            course, headroom, attainment, ROUNDS if judge is None else REPLAYED_ROUNDS
-        )
+        if judge is None:
+            courses[level] = _least(partial(course, level), headroom, attainment, ROUNDS)
+            continue
+        # Whole replicas as soon as the level acts; its own plans where requests bear fewer GPUs.
+        best = _least(partial(course, "model"), headroom, attainment, REPLAYED_ROUNDS)
+        if level != "model":
+            most = int(best.devices.sum()) if best.attainment >= attainment else None
+            finer = partial(course, level)
+            own = _least(finer, headroom, attainment, REPLAYED_ROUNDS, most)
+            best = own if _better(own, best, attainment) else best
+        courses[level] = best
     return courses
 
 
-def _least(course: Callable[[float], Course], low: float, attainment: float, rounds: int) -> Course:
+def _better(own: Course, whole: Course, attainment: float) -> bool:
+    """Whether requests bear the plans of a level itself, and these need less."""
+    if own.attainment < attainment or whole.attainment < attainment:
+        return own.attainment > whole.attainment
+    drawn = [(int(one.devices.sum()), float(one.power_w.sum())) for one in (own, whole)]
+    return drawn[0] < drawn[1]
+
+
+def _least(
+    course: Callable[[float], Course],
+    low: float,
+    attainment: float,
+    rounds: int,
+    most: int | None = None,
+) -> Course:
     """The course of the least headroom from ``low`` on that meets ``attainment``, else of the
-    most."""
+    most, or of the first that holds more than ``most`` GPUs over its windows."""
     best = course(low)
     if best.attainment >= attainment:
         return best
     high = low + 0.25
     best = course(high)
     while best.attainment < attainment and high < MOST_HEADROOM:
+        if most is not None and int(best.devices.sum()) > most:
+            return best
         low, high = high, min(2 * high, MOST_HEADROOM)
         best = course(high)
     if best.attainment < attainment:
@@ -223,10 +249,11 @@ def _course(
     known: Windows,
     startup_s: float,
     judge: Sampled | None,
+    stands: str,
     headroom: float,
 ) -> Course:
-    """What ``level`` holds by window. Capacity that is asked for serves after as many windows as it
-    takes to start; below one window, none."""
+    """What ``level`` holds by window, of plans of the level ``stands``. Capacity that is asked for
+    serves after as many windows as it takes to start; below one window, none."""
     phase = book.service.phase
     real = _keys(keys_of(windows, phase))
     seen = _keys(keys_of(known, phase, headroom))
@@ -237,7 +264,7 @@ def _course(
     made_for: list[Key | None] = []
     refused = 0
     for key in seen:
-        able = book.plan(level, key) is not None
+        able = book.plan(stands, key) is not None
         refused += not able
         made_for.append(key if able else made_for[-1] if made_for else None)
     size = np.zeros(count, np.int64)
@@ -246,7 +273,7 @@ def _course(
     for w, asked in enumerate(made_for):
         if asked is None:
             continue
-        plan = book.plan(level, asked)
+        plan = book.plan(stands, asked)
         assert plan is not None
         size[w] = plan.devices
         memory[w] = plan.memory_bytes
@@ -254,8 +281,8 @@ def _course(
         if delay:  # the least that was asked for since then
             ready = [k for k in range(max(0, w - delay), w + 1) if made_for[k] is not None]
             serving = made_for[min(ready, key=lambda k: (size[k], k))] or asked
-        met[w], drawn = book.outcome(level, serving, real[w])
-        held = book.plan(level, serving)
+        met[w], drawn = book.outcome(stands, serving, real[w])
+        held = book.plan(stands, serving)
         assert held is not None
         plans[w] = held, book.problem(serving)
         power[w] = drawn + (plan.devices - held.devices) * book.service.gpu.idle_w

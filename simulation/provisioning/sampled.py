@@ -18,7 +18,7 @@ from simulation.provisioning.windows import Windows
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem
 
 VISITS = 4_000_000  # of requests to stations that one pass through all windows takes at most
-FEWEST, MOST = 6, 200  # windows
+FEWEST, MOST = 12, 200  # windows
 LIVES = 4.0  # of a prompt at its limit that come before a window and after it
 SEQUENCE_LIVES = 1.0  # of a sequence that decodes at its limit
 

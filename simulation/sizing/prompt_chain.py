@@ -117,6 +117,7 @@ def delays(profile: Profile, workload: Workload, beside: float, running_s: float
     idle = law[0] / max(rate, 1e-12) if running_s == 0 else 0.0
     lines /= idle + lines.sum()
     busy = float(lines.sum())
+    lines /= max(busy, 1e-300)  # of those who find one
     seen = lines.sum(axis=1) > SEEN
     behind = each.all_s(isl, rate * mean * each.full_s * each.before_last(isl)) - each.all_s(isl)
     late = NOTHING, NOTHING, NOTHING
@@ -144,7 +145,7 @@ def _late(
     for moment in MOMENTS:
         before = turned * np.exp(rate * moment * took[:, None] * lengths)
         ahead = np.fft.irfft(before, lines.shape[1])
-        row, column = np.nonzero(ahead > SEEN)
+        row, column = np.nonzero(ahead >= min(SEEN, float(ahead.max())))
         rest, tokens = (1.0 - moment) * took[row], column * cell
         wait = rest + np.floor(tokens / each.room + 1e-9) * each.full_s
         full = each.before_last(tokens + length) * each.full_s

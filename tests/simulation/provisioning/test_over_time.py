@@ -180,3 +180,21 @@ def test_windows_are_judged_by_the_requests_that_came_in_them():
     calm = judge.attainment([(level, phase) if w != 10 else None for w in range(14)])
     assert calm <= 1 - (judge.picked == 10).mean() + 1e-9
     assert judge.attainment([None] * 14) == 0.0
+
+
+def test_by_requests_a_finer_level_never_holds_more_than_whole_replicas_that_act_as_soon():
+    """At no start-up what whole replicas hold is open to every level."""
+    phase = problem_of(service(slo_s=0.5))
+    can = 4 / phase.replica_s[1, 0]
+    requests = came(*[0.5 * can, 1.5 * can, 2.5 * can] * 4)
+    windows = windows_of(requests.arrival_s, requests.isl, requests.osl, 10.0)
+    judge = Sampled(windows, requests, phase.service, 12, 72e9)
+    found = over_time(
+        windows, phase.service, problem_of, 72e9, startup_s=0.0, attainment=0.8, judge=judge,
+        levels=("model", "module", "operator"), known=windows,
+    )  # fmt: skip
+    whole = found["model"]
+    assert whole.attainment >= 0.8
+    for level in ("module", "operator"):
+        assert found[level].attainment >= 0.8
+        assert found[level].devices.sum() <= whole.devices.sum()

@@ -57,11 +57,15 @@ def test_prompts_that_come_faster_than_they_are_computed_have_no_law() -> None:
     assert delays(instance(1000), of(np.full(10, 500), 1.01 * fastest), 0.0, 0.0) is None
 
 
-def test_nobody_waits_where_nobody_comes() -> None:
-    found = delays(instance(1000), of(np.full(10, 500)), 0.0, 0.0)
+@pytest.mark.parametrize("rate", [0.0, 1e-9, 1e-4])
+def test_hardly_anybody_waits_where_hardly_anybody_comes(rate: float) -> None:
+    service = FIXED_S + 500 * TOKEN_S
+    found = delays(instance(1000), of(np.full(10, 500), rate), 0.0, 0.0)
     assert found is not None
-    assert found.share == pytest.approx(0.0, abs=1e-9)
+    assert found.share == pytest.approx(rate * service, abs=1e-9)
     assert found.behind_s == 0.0
+    if rate > 0:  # the rest of one prompt, then an iteration of one's own
+        assert found.late.mean == pytest.approx(service / 2, rel=0.01)
 
 
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.85])
