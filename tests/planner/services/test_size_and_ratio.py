@@ -97,7 +97,7 @@ def test_sizes_on_their_page(planner: User, folder: Path) -> None:
     (pool,) = run.result["pools"]
     assert abs(pool["prediction_error"]) < 0.5 and pool["predicted_rps"] > 0
     assert pool["latency_error"]["p95"] > pool["latency_error"]["median"] > 0
-    assert pool["latency_bias"]["tbt"] < 0 and "40 random cases" in pool["latency_bias"]["basis"]
+    assert pool["latency_bias"]["tbt"] < 0 and "46 random cases" in pool["latency_bias"]["basis"]
     shown = page(planner, run)
     text = text_of(shown)
     assert "Most requests" in text and pool["arrangement"] in text and "Closed forms" in text
