@@ -331,7 +331,9 @@ def ordered(cases: Iterable[Case]) -> Iterator[str]:
         yield (
             f"Prefill of {case.model} in {case.region} on {case.gpu} takes short prompts first, "
             f"which an engine has to be told (as a priority): {needs}. Long ones wait for them: "
-            f"p99 is {came.p99_s * 1e3:,.0f} ms, of a limit of {case.service.slo_s * 1e3:,.0f}."
+            f"p99 is {came.p99_s * 1e3:,.0f} ms, of a limit of {case.service.slo_s * 1e3:,.0f}. "
+            "Plans and comparisons have no scheduler that goes by length: only the replay here "
+            "confirms it."
         )
 
 
