@@ -26,7 +26,7 @@ from planner.optimizer.decomposition.covering import (
     TOLERANCE,
     TYPE,
     VISITS,
-)
+)  # fmt: skip
 from simulation.compiled import cached_kernel
 
 LEAST, MOST = range(2)  # columns of ``box``, counts of a type
@@ -174,16 +174,9 @@ def _rest(item: Any, n: int, rank: Any, after: int, but: int, missing: float) ->
 
 @cached_kernel
 def _least(
-    item: Any,
-    n: int,
-    rank: Any,
-    order: Any,
-    types: int,
-    tables: Any,
-    need: float,
-    chosen: Any,
+    item: Any, n: int, rank: Any, order: Any, types: int, tables: Any, need: float, chosen: Any,
     state: Any,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any]:  # fmt: skip
     """Least cost of carrying ``need`` > 0 more than at the origins, depth first over types.
 
     Returns the cost of ``chosen`` and a proven lower bound, equal up to ``NODES`` nodes; infinite
@@ -229,20 +222,19 @@ def _least(
 
 
 @cached_kernel
+def _scratch(gpus: int, width: int) -> Any:
+    """Room for the search of one cell, counts of each type below ``width``."""
+    gain, cost = np.empty((gpus, width)), np.empty((gpus, width))
+    item, hull = np.empty((gpus * width, 4)), np.empty(width + 1, np.int64)
+    state, base = np.empty((gpus + 1, 3)), np.empty(2)
+    return gain, cost, item, hull, state, base, np.empty((5, gpus), np.int64)
+
+
+@cached_kernel
 def cheapest_pools(
-    pool: Any,
-    theta: Any,
-    minimum: Any,
-    first: Any,
-    further: Any,
-    running: Any,
-    most: Any,
-    need: Any,
-    worth: Any,
-    steepest: Any,
-    x: Any,
-    low: Any,
-) -> None:
+    pool: Any, theta: Any, minimum: Any, first: Any, further: Any, running: Any, most: Any,
+    need: Any, worth: Any, steepest: Any, x: Any, low: Any,
+) -> None:  # fmt: skip
     """Solve every cell: ``x[l,r,g]`` its instances beyond the minimums, ``low[l,r]`` its proven
     least cost, infinite where it cannot be covered at all.
 
@@ -250,13 +242,8 @@ def cheapest_pools(
     ``steepest[l,g]`` the most that one instance adds, the others ``[l,r,g]``.
     """
     models, regions, gpus = first.shape
-    width = most.max() + 1
-    gain, cost = np.empty((gpus, width)), np.empty((gpus, width))
-    item, hull = np.empty((gpus * width, 4)), np.empty(width + 1, np.int64)
-    state, base = np.empty((gpus + 1, 3)), np.empty(2)
-    rank, order = np.empty(gpus, np.int64), np.empty(gpus, np.int64)
-    origin, chosen = np.empty(gpus, np.int64), np.empty(gpus, np.int64)
-    top = np.empty(gpus, np.int64)
+    gain, cost, item, hull, state, base, whole = _scratch(gpus, most.max() + 1)
+    rank, order, origin, top, chosen = whole[0], whole[1], whole[2], whole[3], whole[4]
     for model in range(models):
         for region in range(regions):
             cell = _cell(
@@ -285,19 +272,9 @@ def cheapest_pools(
 
 @cached_kernel
 def _listed(
-    item: Any,
-    n: int,
-    rank: Any,
-    order: Any,
-    tables: Any,
-    missing: float,
-    may: float,
-    state: Any,
-    box: Any,
-    x: Any,
-    at: int,
-    end: int,
-) -> int:
+    item: Any, n: int, rank: Any, order: Any, tables: Any, missing: float, may: float, state: Any,
+    box: Any, x: Any, at: int, end: int,
+) -> int:  # fmt: skip
     """Append every x of one cell with cost <= ``may`` above the origins, depth first over types;
     the rows used, or -1 when they would pass ``end`` or take too many visits."""
     gain, cost, _, top = tables
@@ -340,31 +317,16 @@ def _listed(
 
 @cached_kernel
 def pools_within(
-    pool: Any,
-    theta: Any,
-    minimum: Any,
-    first: Any,
-    further: Any,
-    running: Any,
-    most: Any,
-    need: Any,
-    worth: Any,
-    steepest: Any,
-    limit: Any,
-    each: int,
-    x: Any,
-    begins: Any,
-) -> bool:
+    pool: Any, theta: Any, minimum: Any, first: Any, further: Any, running: Any, most: Any,
+    need: Any, worth: Any, steepest: Any, limit: Any, each: int, x: Any, begins: Any,
+) -> bool:  # fmt: skip
     """Every x of every cell whose cost is at most ``limit[l,r]``, in the rows of ``x``: those of
     cell ``l * R + r`` from ``begins[l * R + r]``. False where ``x`` has too few rows, or a cell
     more than ``each``."""
     models, regions, gpus = first.shape
-    width = most.max() + 1
-    gain, cost = np.empty((gpus, width)), np.empty((gpus, width))
-    item, hull = np.empty((gpus * width, 4)), np.empty(width + 1, np.int64)
-    state, base, box = np.empty((gpus + 1, 3)), np.empty(2), np.empty((gpus, 2), np.int64)
-    rank, order = np.empty(gpus, np.int64), np.empty(gpus, np.int64)
-    origin, top = np.empty(gpus, np.int64), np.empty(gpus, np.int64)
+    gain, cost, item, hull, state, base, whole = _scratch(gpus, most.max() + 1)
+    rank, order, origin, top = whole[0], whole[1], whole[2], whole[3]
+    box = np.empty((gpus, 2), np.int64)
     at = 0
     begins[0] = 0
     for model in range(models):
