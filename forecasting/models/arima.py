@@ -232,7 +232,9 @@ class Arima:
         options = harmonics.candidates(bin_s, bins, self.max_daily, self.max_weekly)
         if self.always:
             day, week = min(1, options[-1].daily), min(1, options[-1].weekly)
-            options = tuple(one for one in options if one.daily >= day and one.weekly >= week)
+            options = tuple(
+                option for option in options if option.daily >= day and option.weekly >= week
+            )
         richest = options[-1].design(start_s, bin_s, bins)
         left = root - richest @ harmonics.regress(root, 0, richest)
         d = 0 if _spread(left, 0) <= STILL else differences(left)

@@ -154,7 +154,7 @@ def _measured(own: Own | None) -> tuple[Assumption, ...]:
     """Rows of one's own that moved speeds, and what became of the others."""
     if own is None:
         return ()
-    files = ", ".join(dict.fromkeys(one.source for one in own.rows))
+    files = ", ".join(dict.fromkeys(row.source for row in own.rows))
     used = Assumption(
         "Your measured rows",
         f"{len(own.rows):,} move speeds and errors, by as much as they share with a deployment",

@@ -147,7 +147,7 @@ def _moved(one: Instance, move: Move, engines: tuple[str, ...], mode: Mode) -> I
 
 def precisions(published: str) -> tuple[str, ...]:
     """As released, and what weights can be brought to from there."""
-    fewer = tuple(one for one in PRECISIONS if BYTES[one] < BYTES[published])
+    fewer = tuple(precision for precision in PRECISIONS if BYTES[precision] < BYTES[published])
     return (published, *fewer)
 
 

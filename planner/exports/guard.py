@@ -43,8 +43,8 @@ def guards_of(settings: Sequence[dict[str, Any]]) -> dict[str, Guard]:
     """By place, from what a result says a policy goes by; none of a policy that its timetable says
     all of, nor of an earlier release's."""
     told: dict[str, dict[str, Any]] = {}
-    for one in settings:
-        told.setdefault(one["where"], {})[one["what"]] = one["value"]
+    for setting in settings:
+        told.setdefault(setting["where"], {})[setting["what"]] = setting["value"]
     given = told.pop("", {})
     return {
         place: Guard(

@@ -49,7 +49,7 @@ def desired(plan: PlanInForce, now: datetime) -> list[Desired]:
 
 def steps_of(pool: Mapping[str, Any]) -> list[Step]:
     """Of a pool of a plan as it was frozen."""
-    return [_step(one) for one in pool["steps"]]
+    return [_step(step) for step in pool["steps"]]
 
 
 def _step(one: Sequence[str | int]) -> Step:

@@ -38,7 +38,7 @@ def _hash(text: str) -> str:
 def told_apart(parts: Sequence[Sequence[str]], more: Sequence[Sequence[str]]) -> list[str]:
     """A name of each, with what ``more`` says of it where its ``parts`` alone are another's too,
     and with a hash of its place where even those are."""
-    short = [name_of(one) for one in parts]
+    short = [name_of(part) for part in parts]
     names = [
         name if short.count(name) == 1 else name_of([*one, *other])
         for name, one, other in zip(short, parts, more, strict=True)

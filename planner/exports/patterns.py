@@ -64,7 +64,7 @@ def in_utc(steps: Sequence[Step], zone: str) -> tuple[Step, ...]:
     def utc(wall: datetime) -> datetime:
         return wall.replace(tzinfo=here).astimezone(UTC).replace(tzinfo=None)
 
-    return tuple(Step(utc(one.begins), utc(one.ends), one.replicas) for one in steps)
+    return tuple(Step(utc(step.begins), utc(step.ends), step.replicas) for step in steps)
 
 
 def minute_of(moment: datetime) -> int:

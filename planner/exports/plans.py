@@ -113,7 +113,9 @@ class Plan:
     def by_region(self) -> list[tuple[str, list[Pool]]]:
         """Each region is a cluster of its own."""
         regions = dict.fromkeys(pool.region for pool in self.pools)
-        return [(one, [pool for pool in self.pools if pool.region == one]) for one in regions]
+        return [
+            (region, [pool for pool in self.pools if pool.region == region]) for region in regions
+        ]
 
 
 def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
@@ -207,7 +209,7 @@ def _of_timetable(timetable: dict[str, Any]) -> list[Row]:
 
 def _of_decisions(decisions: Sequence[dict[str, Any]]) -> list[Row]:
     """Without pools that are never used."""
-    rows = [_row(one, one["period"], one["target"]) for one in decisions]
+    rows = [_row(decision, decision["period"], decision["target"]) for decision in decisions]
     used = {key for key, _, count in rows if count}
     return [row for row in rows if row[0] in used]
 
@@ -219,7 +221,7 @@ def _row(given: dict[str, Any], begins: str | datetime, replicas: int) -> Row:
 
 
 def _rule(settings: Sequence[dict[str, Any]]) -> Rule | None:
-    of = {one["what"]: one["value"] for one in settings if not one["where"]}
+    of = {setting["what"]: setting["value"] for setting in settings if not setting["where"]}
     if not {"metric", "target", "tolerance"} <= of.keys() or isinstance(of["target"], str):
         return None
     return Rule(
@@ -234,7 +236,7 @@ def _rule(settings: Sequence[dict[str, Any]]) -> Rule | None:
 def _limits(settings: Sequence[dict[str, Any]], result: dict[str, Any]) -> Iterable[Row]:
     """Of a policy with a rule what it may have least and most of each pool, as two rows."""
     start = datetime.fromisoformat(result["window"]["start"])
-    decisions = {_place(one): one for one in result["plan"]["decisions"]}
+    decisions = {_place(decision): decision for decision in result["plan"]["decisions"]}
     for place, one in decisions.items():
         limits = {s["what"]: s["value"] for s in settings if s["where"] == place}
         if "replicas at most" in limits:

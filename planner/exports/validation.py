@@ -139,7 +139,7 @@ def _wva(body: Mapping[str, Any]) -> Iterator[str]:
 
 def _dynamo(body: Mapping[str, Any]) -> Iterator[str]:
     components = body["spec"]["components"]
-    names = [one["name"].lower() for one in components]
+    names = [component["name"].lower() for component in components]
     if len(set(names)) < len(names):
         yield f"components of one name in {names}"
     if len(names) > 25:
@@ -165,7 +165,7 @@ def _aibrix(body: Mapping[str, Any]) -> Iterator[str]:
         times.sort()
         if any(left[1] > right[0] for left, right in pairwise(times)):
             yield f"schedules of {day} overlap"
-    names = [one["name"] for one in spec.get("schedules", ())]
+    names = [schedule["name"] for schedule in spec.get("schedules", ())]
     if len(set(names)) < len(names):
         yield "schedules of one name"
 

@@ -46,7 +46,7 @@ class Channel(InWorkspace):
     @property
     def told_of(self) -> list[str]:
         """In words; [] is everything."""
-        return [str(Event(one).label) for one in self.events]
+        return [str(Event(event).label) for event in self.events]
 
     def __str__(self) -> str:
         return self.address

@@ -134,7 +134,7 @@ class Policy(Section):
     def told_apart(self, others: Iterable[Policy]) -> Self:
         """The same, its title with the policy's own where one of ``others`` has its label too."""
         same = self.label and any(
-            one.label == self.label and one.name != self.name for one in others
+            other.label == self.label and other.name != self.name for other in others
         )
         if not same:
             return self

@@ -37,7 +37,7 @@ def with_section(document: str, name: str, other: str) -> str:
     if here is None or there is None:
         return text.edit(document, {name: text.outline(other).get(name)})
     parts = ["".join(each) for each in (lines[: here[0]], theirs[there[0] : there[1]])]
-    ended = (one if one.endswith("\n") else f"{one}\n" for one in parts if one)
+    ended = (part if part.endswith("\n") else f"{part}\n" for part in parts if part)
     return "".join([*ended, *lines[here[1] :]])
 
 

@@ -51,5 +51,5 @@ def audit_actions() -> list[str]:
 def audit_rows(rows: Iterable[AuditRecord]) -> Iterator[dict[str, Any]]:
     """All that a record's hash is made from, as it was hashed, so that who has the file can check
     it: ``details`` is text."""
-    for one in rows:
-        yield {name: getattr(one, name) for name in FIELDS} | {"at": one.at.isoformat()}
+    for row in rows:
+        yield {name: getattr(row, name) for name in FIELDS} | {"at": row.at.isoformat()}

@@ -68,8 +68,8 @@ def runs_beside(runs: Sequence[Run], policy: str = "", each: Sequence[str] = ())
     asked = each or [policy] * len(runs)
     chosen = [_policy(result, one) for result, one in zip(results, asked, strict=True)]
     settings, unread = _settings(runs)
-    keys = list(dict.fromkeys(key for one in settings for key in one))
-    rows = [Setting(key, tuple(one.get(key) for one in settings)) for key in keys]
+    keys = list(dict.fromkeys(key for setting in settings for key in setting))
+    rows = [Setting(key, tuple(setting.get(key) for setting in settings)) for key in keys]
     differences = tuple(row for row in rows if any(v != row.values[0] for v in row.values))
     notes = [*unread, *_notes(runs, results)]
     other = _otherwise(runs, results, differences)

@@ -35,7 +35,7 @@ def kept_files() -> tuple[Kept, ...]:
 def kept_rows() -> list[Row]:
     """Name and rows of each kept file that holds any that estimates can be compared with."""
     files = Calibration.objects.in_bulk([number for number, _, _ in kept_files()])
-    found = [{"name": one.name, "rows": served_rows(one)} for one in files.values()]
+    found = [{"name": file.name, "rows": served_rows(file)} for file in files.values()]
     return [one for one in found if one["rows"]]
 
 

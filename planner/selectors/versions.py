@@ -91,6 +91,6 @@ def _of(part: str, key: str) -> bool:
 
 def _lines(old: ScenarioVersion, new: ScenarioVersion, part: str) -> Iterator[str]:
     texts = (one.document for one in (old, new))
-    before, after = ((section_of(one, part) if part else one).splitlines() for one in texts)
+    before, after = ((section_of(text, part) if part else text).splitlines() for text in texts)
     names = [f"{one.name}, version {one.number}" for one in (old, new)]
     return unified_diff(before, after, names[0], names[1], lineterm="", n=2)

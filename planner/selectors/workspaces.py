@@ -26,11 +26,11 @@ def workspace_for(user: User, slug: str = "") -> Workspace:
     for one in user.workspaces:
         if one.slug == slug:
             return one
-    have = ", ".join(one.slug for one in user.workspaces[:10])
+    have = ", ".join(workspace.slug for workspace in user.workspaces[:10])
     raise NotFound(f"You belong to no workspace {slug[:40]!r}; you belong to: {have}.")
 
 
 def workspace_last(user: User, slug: str) -> Workspace:
     """The one that was entered last, or, when that is no more, the first."""
-    found = next((one for one in user.workspaces if one.slug == slug), None)
+    found = next((workspace for workspace in user.workspaces if workspace.slug == slug), None)
     return found or workspace_for(user)

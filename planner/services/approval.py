@@ -102,7 +102,7 @@ def check_fresh(proposal: Proposal) -> None:
 def check_may_approve_it(proposal: Proposal, by: User) -> None:
     if not review_rules().self_approval and by.pk in authors_of(proposal):
         raise NotAllowed("Nobody approves what they proposed or amended; ask somebody else.")
-    if any(one.by_id == by.pk for one in approvals_of(proposal)):
+    if any(approval.by_id == by.pk for approval in approvals_of(proposal)):
         raise NotReady(f"You approved it already; it takes {missing(proposal)}.")
 
 

@@ -85,12 +85,12 @@ def scenario_with(
     others = [row for row in data["profiles"] if not in_place and row.get("model") != model]
     changes: dict[str, Any] = {"profiles": [*others, *(dict(row) for row in profiles)]}
     if in_place:
-        sources = [{**one, "model": model} for one in data["traffic"]["sources"]]
+        sources = [{**source, "model": model} for source in data["traffic"]["sources"]]
         strictest = min(range(len(before.tiers)), key=lambda i: before.tiers[i].ttft_ms or math.inf)
-        tiers = [dict(one) for one in data["tiers"]]
+        tiers = [dict(tier) for tier in data["tiers"]]
         tiers[strictest] |= {name: value for name, value in limits.items() if value is not None}
         changes |= {"models": [model], "traffic.sources": sources, "tiers": tiers}
-    elif model not in {one.name for one in before.models}:
+    elif model not in {model.name for model in before.models}:
         changes["models"] = [*data["models"], model]
     needed = dict.fromkeys(str(row.get("gpu", "")) for row in profiles)
     changes["regions"] = [

@@ -159,7 +159,7 @@ def _check_directly(user: User | None) -> None:
 
 
 def _end(plans: list[PlanInForce], now: datetime) -> None:
-    PlanInForce.objects.filter(pk__in=[one.pk for one in plans]).update(until=now)
+    PlanInForce.objects.filter(pk__in=[plan.pk for plan in plans]).update(until=now)
 
 
 def _tell(plan: PlanInForce, what: str) -> None:

@@ -118,7 +118,9 @@ def outcome_judge(
         )
     outcome.save()
     drifts = [*outcome.figures.get("lengths", ()), *outcome.figures.get("speed", ())]
-    if any(one["flagged"] for one in drifts) or not all(outcome.figures.get("met", {}).values()):
+    if any(drift["flagged"] for drift in drifts) or not all(
+        outcome.figures.get("met", {}).values()
+    ):
         notify(current_workspace(), Event.DRIFT, outcome.words, f"/outcomes/{outcome.pk}/")
     return outcome
 

@@ -85,7 +85,7 @@ def _alike(base: Run, run: Run, policy: str) -> bool:
 def _clear(plan: PlanInForce, scenario: Scenario) -> bool:
     """Whether model, region, GPU type and role tell its pools, and those there are, apart."""
     pools = Counter((p["model"], p["region"], p["gpu"], p["role"]) for p in plan.pools)
-    speeds = Counter((one.model, one.gpu, one.role) for one in scenario.profiles)
+    speeds = Counter((profile.model, profile.gpu, profile.role) for profile in scenario.profiles)
     return max([*pools.values(), *speeds.values()], default=0) == 1 and not any(
         region.spot for region in scenario.regions
     )

@@ -98,7 +98,7 @@ def factor_confirm(*, user: User, code: str) -> list[str]:
         guessed("factor", str(user.pk))
         raise PlannerError("code: this is not the code of now; see that the clocks are right.")
     codes = [secrets.token_hex(RECOVERY_BYTES) for _ in range(RECOVERY_CODES)]
-    begun.recovery = [_hash(one) for one in codes]
+    begun.recovery = [_hash(code) for code in codes]
     begun.confirmed_at = timezone.now()
     begun.save()
     record("user.second-factor", user, by=user, on=True)

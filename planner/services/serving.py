@@ -31,7 +31,7 @@ class Serving:
     @property
     def all(self) -> tuple[Serving, ...]:
         """Each model's once."""
-        found = {one.profile.model: one for one in self.labels.values()}
+        found = {serving.profile.model: serving for serving in self.labels.values()}
         return tuple(found.values()) or (self,)
 
 

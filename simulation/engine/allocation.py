@@ -118,7 +118,8 @@ def allocate(
         endpoint_pools=np.array([p for found in endpoints for p in found], np.int64),
         pool_services=np.array([i for found in of_pool for i in found], np.int64),
         service_model=np.array(
-            [-1 if one.takes_over else fleet.models.index(one.model) for one in takers], np.int64
+            [-1 if taker.takes_over else fleet.models.index(taker.model) for taker in takers],
+            np.int64,
         ),
         shares=np.zeros((m, r, r)),
         owed=np.zeros((m, r, r)),

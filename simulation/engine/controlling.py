@@ -21,13 +21,13 @@ class Controller:
         self._s, self._fleet, self._policy = s, fleet, policy
         self._actor = Actor(s, fleet)
         self._observe = Observer(s, policy)
-        self._outages = [one for one in fleet.faults if isinstance(one, ControllerOutage)]
+        self._outages = [fault for fault in fleet.faults if isinstance(fault, ControllerOutage)]
         self._forgets = False
 
     def look(self, now: float) -> None:
         """One control instant. Readings are of the time since the last instant, whoever looked."""
         observation = self._observe(now)
-        down = [one for one in self._outages if one.from_s <= now < one.to_s]
+        down = [outage for outage in self._outages if outage.from_s <= now < outage.to_s]
         if down:
             self._forgets |= any(not one.state_kept for one in down)
             return

@@ -136,7 +136,7 @@ class Guarded(ScalingPolicy):
     def _above(self, observation: Observation, planned: IntArray) -> IntArray:
         """Instances that the guard asks for, ``[pools]``; 0 where it leaves all to the plan."""
         look = self._look(observation)
-        serving = np.min([one.served for one in self._looks], axis=0)
+        serving = np.min([look.served for look in self._looks], axis=0)
         room = self._staffing.carried(planned) * (1 + self.tolerance) + ROUNDING
         more = (serving > room) & (self._together(serving) > self._together(room))
         asked = np.where(more, self._staffing.fewest(serving), 0.0)
@@ -182,12 +182,12 @@ class Guarded(ScalingPolicy):
     def _learn(self, observation: Observation, piled: BoolArray) -> None:
         self._piled_s[piled] = observation.time_s
         calm = observation.time_s - self._piled_s > self.fall_s
-        self._learned.see([one.strain for one in self._looks], calm & (observation.starting == 0))
+        self._learned.see([look.strain for look in self._looks], calm & (observation.starting == 0))
 
     def _piled(self, observation: Observation, look: _Look) -> IntArray:
         """Instances that hold what piles up, those that there are while it stays so, else 0."""
         held = self._holds * self._staffing.carried(np.maximum(observation.ready, 1))
-        least = np.min([one.flight for one in self._looks], axis=0)
+        least = np.min([look.flight for look in self._looks], axis=0)
         piled: BoolArray = least > PILED_UP * held
         before, waits = self._looks[0].flight, observation.starting > 0
         lasts = look.flight > (1 + np.where(waits, self.tolerance, -self.tolerance)) * before

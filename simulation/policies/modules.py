@@ -127,7 +127,7 @@ class ModuleScaling(ScalingPolicy):
         now = observation.time_s
         for p in self._pools:
             self._act(p, observation, now)
-        busy = any(one.until_s > now for one in self._pools.values())
+        busy = any(pool.until_s > now for pool in self._pools.values())
         pools = len(self._fleet.pools)
         speed, share = np.ones(pools), np.ones(pools)
         batch = np.array([pool.profile.max_batch for pool in self._fleet.pools], np.int64)

@@ -101,7 +101,7 @@ def speeds_of(instances: Sequence[Instance], wanted: Wanted) -> Speeds:
     weights = np.maximum(1.0 - np.abs(fine[None, :] - share[:, None]) * (KNOTS - 1), 0.0)
     most = limit[:, :1]
     n = np.where(most >= 1.0, np.maximum(most, 1.0) ** fine, np.nan)
-    start = np.array([one.profile.start_s for one in instances])
+    start = np.array([instance.profile.start_s for instance in instances])
     return Speeds(n, limit[:, 0], decode @ weights, prompt @ weights, longer @ weights, start)
 
 
@@ -134,7 +134,7 @@ def decoding(speeds: Speeds, instances: Sequence[Instance], wanted: Wanted) -> L
     """Of instances whose prompts are prefilled elsewhere."""
     n, gaps = speeds.n, max(wanted.osl - 1.0, NEVER)
     more = np.minimum(n + _tail(wanted) * np.sqrt(SMOOTHED * n), speeds.limit[:, None])
-    sent = np.array([[_sending(one.link, wanted)] for one in instances])
+    sent = np.array([[_sending(instance.link, wanted)] for instance in instances])
     rate = n / (gaps * speeds.decode)
     tbt = _at(speeds.n, speeds.decode, more) + sent / gaps
     return Loads(rate, np.zeros_like(rate), tbt)
@@ -152,7 +152,7 @@ def prefilling(instances: Sequence[Instance], wanted: Wanted) -> Loads:
         full = float(iteration_s(profile, 0.0, 0.0, tokens, tokens * isl / 2.0))
         each[k] = min(full * isl / tokens, alone[k, 0])
     waits = share / (1.0 - share) * alone / 2.0
-    start = np.array([[one.profile.start_s] for one in instances])
+    start = np.array([[instance.profile.start_s] for instance in instances])
     ttft = start + alone + _line(wanted) * waits
     return Loads(share / each, ttft, np.zeros_like(ttft))
 

@@ -130,7 +130,7 @@ def _chosen(
         found.setdefault(kind_of(one), one)
         if len(found) >= most:
             break
-    types = np.array([one.gpu.name for one in instances])[table.decode[order]]
+    types = np.array([instance.gpu.name for instance in instances])[table.decode[order]]
     for at in np.unique(types, return_index=True)[1].tolist():
         one = table.row(int(order[at]), instances)
         found.setdefault(kind_of(one), one)

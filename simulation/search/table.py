@@ -50,13 +50,13 @@ def table_of(
     """Those that keep the limits at some rate, why how many others do not, and how many there are
     of both; engines that are as fast count as one each."""
     ruled_out: Counter[str] = Counter()
-    whole_too = np.array([one.mode != "disagg" for one in instances])
+    whole_too = np.array([instance.mode != "disagg" for instance in instances])
     rates = np.where(whole_too, whole.best(wanted), 0.0)
     for k, one in enumerate(instances):
         if whole_too[k] and rates[k] <= 0.0:
             ruled_out[_why(whole, k, wanted)] += len(one.engines)
-    gpus = np.array([one.gpus for one in instances], np.int64)
-    price = np.array([one.usd_per_gpu_hour for one in instances])
+    gpus = np.array([instance.gpus for instance in instances], np.int64)
+    price = np.array([instance.usd_per_gpu_hour for instance in instances])
     alone = np.flatnonzero(rates > 0.0)
     ones = np.ones(len(alone), np.int64)
     parts = [(np.full(len(alone), NONE), alone, ones, ones, rates[alone], gpus[alone])]
@@ -90,7 +90,7 @@ def table_of(
 
 def counted(instances: Sequence[Instance]) -> int:
     """Candidates that serve by themselves, one for each engine."""
-    return sum(len(one.engines) for one in instances if one.mode != "disagg")
+    return sum(len(instance.engines) for instance in instances if instance.mode != "disagg")
 
 
 def _alike(instances: Sequence[Instance]) -> list[IntArray]:

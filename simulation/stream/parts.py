@@ -48,7 +48,9 @@ def parts_of(fleet: Fleet, most: int) -> list[Part]:
 
 def _apart(fleet: Fleet) -> bool:
     starts = [pool.start_up for pool in fleet.pools if pool.start_up is not None]
-    others = any((one.other_model_s, one.same_architecture_s) != (None, None) for one in starts)
+    others = any(
+        (start.other_model_s, start.same_architecture_s) != (None, None) for start in starts
+    )
     return not (fleet.faults or others or any(pool.lends for pool in fleet.pools))
 
 
@@ -93,6 +95,6 @@ def together(fleet: Fleet, parts: Sequence[Part], results: Sequence[StreamResult
 
 def _joined(tables: Sequence[T], order: Any, same: dict[str, float]) -> T:
     """Columns by pool, in the order of the whole fleet's."""
-    names = [one.name for one in fields(tables[0]) if one.name not in same]  # type: ignore[arg-type]
+    names = [field.name for field in fields(tables[0]) if field.name not in same]  # type: ignore[arg-type]
     columns = {name: np.concatenate([getattr(t, name) for t in tables])[order] for name in names}
     return replace(tables[0], **columns, **same)  # type: ignore[type-var]

@@ -122,7 +122,8 @@ class Tally:
     def plus(self, other: Tally) -> Tally:
         """Of the requests of both."""
         both = {
-            one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)
+            field.name: getattr(self, field.name) + getattr(other, field.name)
+            for field in fields(self)
         }
         return Tally(**both | {"last_s": np.maximum(self.last_s, other.last_s)})
 

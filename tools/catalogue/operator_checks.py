@@ -178,16 +178,16 @@ def _predict(tables: Kernels, rows: KernelRows) -> Array | None:
 def attention_held_out(rows: list[KernelRows]) -> tuple[Array, Array]:
     """Measured and predicted seconds of decodes at batches and contexts left out in turn."""
     measured, predicted = [], []
-    for one in rows:
-        if one.op != "attention_decode":
+    for row in rows:
+        if row.op != "attention_decode":
             continue
-        c = one.columns
+        c = row.columns
         places = [np.searchsorted(np.unique(c[name]), c[name]) for name in ("batch", "context")]
         for offset in (0, 1):  # one diagonal in two, so that neighbours on both sides remain
             out = (places[0] + places[1]) % 4 == 1 + 2 * offset
-            table = kernels("", "", [_only(one, ~out)]).decode
+            table = kernels("", "", [_only(row, ~out)]).decode
             seconds, inside = next(iter(table.values())).at(c["batch"][out], c["context"][out])
-            measured.append(one.seconds[out][inside])
+            measured.append(row.seconds[out][inside])
             predicted.append(seconds[inside])
     return np.concatenate(measured), np.concatenate(predicted)
 
@@ -207,9 +207,9 @@ def iteration_error(data: Path) -> float:
         )
         (rows,) = v1_layers(chosen, shapes()).values()
         totals: dict[float, tuple[float, float]] = {}
-        for one in rows:
-            found = held_out([one])
-            sizes = _sizes(one)[_out(one)]
+        for row in rows:
+            found = held_out([row])
+            sizes = _sizes(row)[_out(row)]
             for size, measured, predicted in zip(sizes, *found, strict=True):
                 before = totals.get(size, (0.0, 0.0))
                 totals[size] = (before[0] + measured, before[1] + predicted)

@@ -80,7 +80,7 @@ class ProposalDetail(ProposalItem):
         return missing(proposal) if proposal.going else ""
 
     def get_reviewers(self, proposal: Proposal) -> list[str]:
-        return [one.username for one in proposal.reviewers.all()]
+        return [reviewer.username for reviewer in proposal.reviewers.all()]
 
     def get_entries(self, proposal: Proposal) -> list[dict[str, Any]]:
         return [dict(ProposalEntryItem(one).data) for one in proposal_entries(proposal)]

@@ -49,4 +49,6 @@ def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) ->
         check(one.schema, one.body, f"{named} to {kind}")
     if kind == "terraform":
         return json.dumps(documents[0].body, indent=2) + "\n"
-    return yaml_text([one.body for one in documents], [one.head for one in documents])
+    return yaml_text(
+        [document.body for document in documents], [document.head for document in documents]
+    )

@@ -131,7 +131,10 @@ def _facts(
 
 def _approval(proposal: Proposal) -> str:
     """By whom, or by which rule, and when."""
-    by = [one.by.username if one.by else one.rule for one in approvals_of(proposal)]
+    by = [
+        approval.by.username if approval.by else approval.rule
+        for approval in approvals_of(proposal)
+    ]
     return f"by {' and '.join(by)}, {when(proposal.decided_at)}"
 
 
@@ -245,7 +248,10 @@ def _alternatives(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Sect
     yield Section("The alternatives", "Alternatives", told, charts=charts, table=table)
     if recommendations := result.get("recommendations"):
         heads = (Head("By"), Head("Take", wide=2), Head("Why", wide=4))
-        by = [[one["objective"], one["label"], one["reason"]] for one in recommendations]
+        by = [
+            [recommendation["objective"], recommendation["label"], recommendation["reason"]]
+            for recommendation in recommendations
+        ]
         table = Table(heads, rows_of(by))
         yield Section("Which to take, by objective", "By objective", table=table)
 

@@ -185,7 +185,10 @@ def _facts(report: Report) -> Flowable:
 
 
 def _section(section: Section, clock: str) -> list[Flowable]:
-    top: list[Flowable] = [_text(section.title, H2), *(_text(one, SMALL) for one in section.words)]
+    top: list[Flowable] = [
+        _text(section.title, H2),
+        *(_text(word, SMALL) for word in section.words),
+    ]
     story: list[Flowable] = [CondPageBreak(45 * mm), *top]
     story += [_text(item, ITEM, bulletText="•") for item in section.items]
     story += [KeepTogether(_chart(chart, clock)) for chart in section.charts]
@@ -252,8 +255,11 @@ def _signs(report: Report) -> Flowable:
     rows: list[list[Any]] = [
         heads,
         *(
-            [_text(word, CELL) for word in (one.role, one.name, one.decision, one.date)]
-            for one in report.sign_offs
+            [
+                _text(word, CELL)
+                for word in (sign_off.role, sign_off.name, sign_off.decision, sign_off.date)
+            ]
+            for sign_off in report.sign_offs
         ),
     ]
     line = colors.HexColor(GRID)

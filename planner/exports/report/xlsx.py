@@ -58,8 +58,12 @@ def _answer(book: Any, report: Report, bold: Any, text: Any) -> None:
         ("Computed", report.computed, f"version {report.version}; written {report.written}"),
         *report.facts,
         *(
-            (one.role, one.name, ", ".join(filter(None, (one.decision, one.date))) or SIGNED)
-            for one in report.sign_offs
+            (
+                sign_off.role,
+                sign_off.name,
+                ", ".join(filter(None, (sign_off.decision, sign_off.date))) or SIGNED,
+            )
+            for sign_off in report.sign_offs
         ),
     ]
     for i, head in enumerate(("What", "Value", "Note")):

@@ -50,7 +50,7 @@ class Command(HeadroomCommand):
         if sum(said) > 1:
             raise NotReady("in-force: give the number of a run, --again or --none, one of them.")
         if options["history"]:
-            return {"plans": [_kept(one) for one in plans_kept(options["scenario"])]}
+            return {"plans": [_kept(plan) for plan in plans_kept(options["scenario"])]}
         if options["again"] is not None:
             again = plan_kept_get(options["again"])
             plan_restore(plan=again, user=None, now=now, message=options["message"])
@@ -65,18 +65,18 @@ class Command(HeadroomCommand):
         plans = list(plans_in_force())
         if options["scenario"]:
             plans = [one for one in [plan_in_force(options["scenario"])] if one]
-        return _said(plans[0] if plans else None) | {"plans": [_said(one) for one in plans]}
+        return _said(plans[0] if plans else None) | {"plans": [_said(plan) for plan in plans]}
 
     def words(self, answer: dict[str, Any]) -> str:
         if answer["plans"] and "plan" in answer["plans"][0]:
             return "\n".join(listed(answer["plans"], KEPT))
         lines = []
-        for one in answer["plans"]:
+        for plan in answer["plans"]:
             lines.append(
-                f"Run {one['run']} of {one['scenario']} is in force: {one['policy']}, "
-                f"{one['repeat']}."
+                f"Run {plan['run']} of {plan['scenario']} is in force: {plan['policy']}, "
+                f"{plan['repeat']}."
             )
-            lines += listed(one["desired"], COLUMNS)
+            lines += listed(plan["desired"], COLUMNS)
         return "\n".join(lines) or "No plan is in force."
 
 

@@ -98,8 +98,8 @@ class Command(HeadroomCommand):
             calibration_path(user=None, path=path, reading=reading, source=options["source"])
             for path in options["file"]
         ]
-        kernels = [one for one in files if one.kind == Calibration.Kind.KERNELS]
-        rows = [one for one in files if one.kind == Calibration.Kind.BENCHMARK]
+        kernels = [file for file in files if file.kind == Calibration.Kind.KERNELS]
+        rows = [file for file in files if file.kind == Calibration.Kind.BENCHMARK]
         if len(rows) > 1:
             raise PlannerError(
                 "Give one file of benchmark rows at a time; join JSON files before (cat run-*.json "
@@ -110,7 +110,7 @@ class Command(HeadroomCommand):
             raise PlannerError(
                 f"A {options['kind']} profile is fitted to benchmark rows; name a file{held}."
             )
-        spec = _spec(options, rows[0] if rows else None, tuple(one.pk for one in kernels))
+        spec = _spec(options, rows[0] if rows else None, tuple(kernel.pk for kernel in kernels))
         if rows:
             version = profile_fit(user=None, calibration=rows[0], spec=spec)
         else:
@@ -161,11 +161,15 @@ def _spec(
     given = {key: options[key] for key in ("model", "gpu", "tp") if options[key]}
     found: dict[str, Any] = {}
     if rows is not None:
-        fitting = [one for one in rows.report["arrangements"] if _agrees(one, given)]
+        fitting = [
+            arrangement
+            for arrangement in rows.report["arrangements"]
+            if _agrees(arrangement, given)
+        ]
         if len(fitting) != 1:
             have = "; ".join(
-                f"{one['model'] or 'no model'} on {one['tp'] or '?'} x {one['gpu'] or 'no GPU'}"
-                for one in rows.report["arrangements"][:10]
+                f"{its['model'] or 'no model'} on {its['tp'] or '?'} x {its['gpu'] or 'no GPU'}"
+                for its in rows.report["arrangements"][:10]
             )
             raise PlannerError(
                 f"{rows.name} has {len(rows.report['arrangements'])} arrangements, {len(fitting)} "

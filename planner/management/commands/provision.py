@@ -85,22 +85,23 @@ def block(pool: dict[str, Any]) -> list[str]:
         f"  block of {', '.join(found['operators'])}: {found['plans']:,.0f} plans of up to "
         f"{found['replicas']} replicas, within {found['slo_ms']:,.1f} ms on average"
     ]
-    for one in found["methods"]:
-        if one["gpus"] is None:
-            rows.append(f"    {one['method']}: no plan")
+    for method in found["methods"]:
+        if method["gpus"] is None:
+            rows.append(f"    {method['method']}: no plan")
             continue
         parts = "; ".join(
             f"{part['operator']} {part['replicas']} x {part['gpus']} at {part['sm_share']:.0%}, "
             f"batch {part['batch']}"
-            for part in one["operators"]
+            for part in method["operators"]
         )
         came = ""
-        if one["p95_ms"] is not None:
-            came = f", {one['mean_ms']:,.1f} came (p95 {one['p95_ms']:,.1f})"
-        unit = "GPU" if one["gpus"] == 1 else "GPUs"
+        if method["p95_ms"] is not None:
+            came = f", {method['mean_ms']:,.1f} came (p95 {method['p95_ms']:,.1f})"
+        unit = "GPU" if method["gpus"] == 1 else "GPUs"
         rows.append(
-            f"    {one['method']}: {one['gpus']:g} {unit} ({one['above']:.1%} above the least), "
-            f"{one['latency_ms']:,.1f} ms promised{came}; {parts}"
+            f"    {method['method']}: {method['gpus']:g} {unit} "
+            f"({method['above']:.1%} above the least), "
+            f"{method['latency_ms']:,.1f} ms promised{came}; {parts}"
         )
     return rows
 

@@ -106,7 +106,7 @@ def _moment(text: str) -> datetime:
 
 
 def _list(command: Command, options: dict[str, Any]) -> dict[str, Any]:
-    return {"schedules": [_row(one) for one in schedules_list()]}
+    return {"schedules": [_row(schedule) for schedule in schedules_list()]}
 
 
 def _fields(command: Command, options: dict[str, Any]) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _history(command: Command, options: dict[str, Any]) -> dict[str, Any]:
     schedule = schedule_get(options["name"])
     return {
         "schedules": [_row(schedule)],
-        "firings": [_fired(one) for one in firings_list(schedule)[:MOST]],
+        "firings": [_fired(firing) for firing in firings_list(schedule)[:MOST]],
     }
 
 
@@ -192,7 +192,7 @@ def _outcomes(command: Command, options: dict[str, Any]) -> dict[str, Any]:
     """Those due are judged here and now; of one schedule, or of all plans that were in force."""
     schedule = schedule_get(options["name"]) if options["name"] else None
     outcomes_tick(now=options["now"], most=MOST, progress=command.progress)
-    return {"outcomes": [_outcome(one) for one in outcomes_list(schedule)[:MOST]]}
+    return {"outcomes": [_outcome(outcome) for outcome in outcomes_list(schedule)[:MOST]]}
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:

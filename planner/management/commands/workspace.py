@@ -40,7 +40,7 @@ class Command(HeadroomCommand):
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         action, which = options["action"], options["which"]
         if action == "list":
-            return {"workspaces": [_said(one) for one in workspaces_list()]}
+            return {"workspaces": [_said(workspace) for workspace in workspaces_list()]}
         if not which:
             raise PlannerError(f"workspace {action}: the name is missing; give it after {action}.")
         if action == "remove":

@@ -120,4 +120,4 @@ def knee(points: list[tuple[float, float]]) -> int | None:
 
 
 def _total(plan: HorizonPlan, measure: str) -> float:
-    return float(sum(getattr(one, measure) for one in plan.totals))
+    return float(sum(getattr(total, measure) for total in plan.totals))

@@ -95,7 +95,7 @@ def facets(
     shape ``[f, g + 1]``, a >= 0, scaled to b = 1; those with b = 0 are left out. C is that of
     ``bends``, C(1) to the first that is enough by itself, or theta n without them."""
     if bends:
-        curves = [np.append(0.0, one) for one in bends]
+        curves = [np.append(0.0, bend) for bend in bends]
     else:
         counts = np.ceil(need / np.array(theta) - EDGE).astype(int)
         curves = [each * np.arange(n + 1) for each, n in zip(theta, counts, strict=True)]

@@ -61,7 +61,9 @@ def solve_program(
         return _here(program, gap, time_limit_s, check, start, outside)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        given: dict[str, Any] = {one.name: getattr(program, one.name) for one in fields(program)}
+        given: dict[str, Any] = {
+            field.name: getattr(program, field.name) for field in fields(program)
+        }
         given |= {"gap": gap, "time_limit_s": max(0.01, time_limit_s), "outside": outside}
         given["start"] = np.empty(0) if start is None else start
         np.savez(folder / "problem.npz", **given)

@@ -161,7 +161,7 @@ def _beside(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """What came, the mean and what was planned for, tokens/s ``[series, bins]``; NaN where it was
     not observed or nothing was told."""
-    came = np.array([one.actual / one.bin_s for one in forecasts])
+    came = np.array([forecast.actual / forecast.bin_s for forecast in forecasts])
     mean, planned = np.full(came.shape, np.nan), np.full(came.shape, np.nan)
     for s, one in enumerate(forecasts):
         for b in range(came.shape[1]):

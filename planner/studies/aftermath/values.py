@@ -137,7 +137,7 @@ class CameTrue:
                 f"{self.replica_hours:,.0f} replica-hours were held for ${self.planned_usd:,.2f}; "
                 f"knowing what came {self.needed_replica_hours:,.0f} for ${self.needed_usd:,.2f}"
             )
-        drifted = [one.model for one in self.lengths if one.flagged]
+        drifted = [length.model for length in self.lengths if length.flagged]
         if drifted:
             said.append(f"lengths of {', '.join(drifted)} drifted")
         slow = [one.sentence for one in self.speed if one.flagged]

@@ -136,10 +136,10 @@ BESIDE = Columns(
 
 def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str, float | None]:
     """Of all series together; None where nothing was observed."""
-    actual = np.concatenate([one.actual.reshape(-1, per_period) for one in forecasts])
-    mean = np.concatenate([one.mean.reshape(-1, per_period) for one in forecasts])
-    low = np.concatenate([one.low.reshape(-1, per_period) for one in forecasts])
-    high = np.concatenate([one.high.reshape(-1, per_period) for one in forecasts])
+    actual = np.concatenate([forecast.actual.reshape(-1, per_period) for forecast in forecasts])
+    mean = np.concatenate([forecast.mean.reshape(-1, per_period) for forecast in forecasts])
+    low = np.concatenate([forecast.low.reshape(-1, per_period) for forecast in forecasts])
+    high = np.concatenate([forecast.high.reshape(-1, per_period) for forecast in forecasts])
     seen = ~np.isnan(actual)
     came = float(actual[seen].sum())
     found = {

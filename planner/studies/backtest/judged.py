@@ -23,20 +23,20 @@ def judged(driver: Driver, *, by_replay: bool, progress: Progress) -> Forecaster
     as_run = None
     if not driver.perfect:
         quantiles = driver.chosen(part(progress, 0.0, 0.15))
-        heights = tuple(one.height for one in quantiles)
+        heights = tuple(quantile.height for quantile in quantiles)
         as_run = _figures(driver, heights, by_replay, part(progress, 0.15, 0.35))
     equal = _equal(driver, quantiles, as_run, by_replay, part(progress, 0.35, 0.95))
     forecasts = driver.forecasts(driver.heights(0.5))
     return Forecaster(
         method=driver.method,
-        order="; ".join(dict.fromkeys(one.order for one in forecasts if one.order)),
+        order="; ".join(dict.fromkeys(forecast.order for forecast in forecasts if forecast.order)),
         **errors_of(forecasts, driver.study.window.bins_per_period),
         quantile=quantiles,
         as_run=as_run,
         equal=equal,
         confirmed=None,
         hindsight=_least(driver, equal, part(progress, 0.95, 1.0)),
-        fit_seconds=sum(one.fit_seconds for one in forecasts),
+        fit_seconds=sum(forecast.fit_seconds for forecast in forecasts),
     )
 
 

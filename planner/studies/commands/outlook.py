@@ -305,7 +305,7 @@ def _basis(
         )
         if horizon != "year":
             said.append(f"This {horizon} stands for the whole term of a commitment.")
-        if any(one.term == "three_years" for one in offers):
+        if any(offer.term == "three_years" for offer in offers):
             said.append("A term of three years pays as told if all three are as this one.")
     return said
 

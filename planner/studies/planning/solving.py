@@ -186,7 +186,7 @@ def plan_of(periods: Periods, answers: Sequence[Answer]) -> ScalingPlan:
     if all(answer.unserved_tps is None for answer in answers):
         return plan
     nothing = np.zeros((max(1, len(periods.load.tiers)), len(plan.models)))
-    left = [nothing if one.unserved_tps is None else one.unserved_tps for one in answers]
+    left = [nothing if answer.unserved_tps is None else answer.unserved_tps for answer in answers]
     return replace(
         plan,
         tiers=periods.load.tiers or ALL_TIERS,
@@ -282,7 +282,7 @@ def _together(periods: Periods, progress: Progress) -> ScalingPlan:
         period_start_s=periods.given.window.period_starts_s,
         period_s=whole.period_s,
         initial=whole.first.current,
-        demand_tps=np.stack([one.demand_tps.max(axis=2) for one in whole.windows]),
+        demand_tps=np.stack([window.demand_tps.max(axis=2) for window in whole.windows]),
         windows=(replace(first, conflict=why or plan.conflict), *others),
         together=True,
         lent=plan.lent if whole.lend_usd is not None else None,

@@ -162,13 +162,15 @@ def _quantile(given: PlanInput, planned: Planned, at: _At) -> Worth | None:
     quantiles."""
     traffic = given.traffic
     more = np.zeros_like(at.problem.demand_tps)
-    for one in planned.forecasts:
-        level = 0.5 if one.height.level is None else one.height.level
+    for forecast in planned.forecasts:
+        level = 0.5 if forecast.height.level is None else forecast.height.level
         if level + POINT >= 1:
             return None
-        spread = one.height.times * np.maximum(0.0, one.high - one.low) / TEN_TO_NINETY
+        spread = (
+            forecast.height.times * np.maximum(0.0, forecast.high - forecast.low) / TEN_TO_NINETY
+        )
         rise = (scipy.special.ndtri(level + POINT) - scipy.special.ndtri(level)) * spread
-        place = traffic.models.index(one.key.model), traffic.regions.index(one.key.region)
+        place = traffic.models.index(forecast.key.model), traffic.regions.index(forecast.key.region)
         by_period = rise.reshape(len(planned.load.tps), -1) / given.window.bin_s
         more[place] += by_period[at.period]
     if not more.any():

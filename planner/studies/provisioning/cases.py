@@ -178,7 +178,7 @@ def choose(cases: list[Case]) -> list[Case]:
 
     def chosen(case: Case) -> bool:
         on = cost[case.model, case.region]
-        capacity = {(one.gpu, one.weights): one.capacity for one in cases}
+        capacity = {(case.gpu, case.weights): case.capacity for case in cases}
         best = min(on, key=lambda variant: (on[variant][0] > capacity[variant], on[variant][1]))
         return best == (case.gpu, case.weights) and math.isfinite(on[best][1])
 

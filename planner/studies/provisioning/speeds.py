@@ -44,7 +44,9 @@ def compared(phase: PhaseProblem, profiles: Sequence[Profile]) -> Iterator[Compa
 def start_of(phase: Phase, profiles: Sequence[Profile]) -> float:
     """Seconds of TTFT before a prompt's first iteration (``Profile.start_s``), the longest of
     several; sequences that decode have begun."""
-    return max((one.start_s for one in profiles), default=0.0) if phase == "prefill" else 0.0
+    return (
+        max((profile.start_s for profile in profiles), default=0.0) if phase == "prefill" else 0.0
+    )
 
 
 def times_of(phase: PhaseProblem, profiles: Sequence[Profile]) -> float:

@@ -52,7 +52,9 @@ class BinnedSource:
             (columns.total_tokens, (self.input_lengths, self.output_lengths)),
         ):
             if tokens is not None and all(lengths):
-                return np.asarray(tokens / sum(one.mean for one in lengths if one), np.float64)
+                return np.asarray(
+                    tokens / sum(length.mean for length in lengths if length), np.float64
+                )
         return columns.requests
 
     def tokens(self) -> tuple[FloatArray, FloatArray]:

@@ -111,7 +111,7 @@ class Rolled:
         return np.asarray(told * self.window.grown, np.float64)
 
     def _told(self, level: float | None) -> FloatArray:
-        values = [one.mean if level is None else one.quantile(level) for one in self.pieces]
+        values = [piece.mean if level is None else piece.quantile(level) for piece in self.pieces]
         return np.concatenate([value[self.first :] for value in values])
 
     def at(self, height: Height) -> SeriesForecast:

@@ -33,11 +33,11 @@ def groups_of(hardware: Hardware, *, apart: bool) -> tuple[Group, ...]:
     """Every interactive tier by itself, or all of them together; none where there is none."""
     tiers = [tier for tier in hardware.tiers if not tier.deferrable]
     if apart:
-        return tuple(Group(one.name, frozenset((one.name,)), one.attainment) for one in tiers)
+        return tuple(Group(tier.name, frozenset((tier.name,)), tier.attainment) for tier in tiers)
     if not tiers:
         return ()
-    names = frozenset(one.name for one in tiers)
-    return (Group(INTERACTIVE, names, max(one.attainment for one in tiers)),)
+    names = frozenset(tier.name for tier in tiers)
+    return (Group(INTERACTIVE, names, max(tier.attainment for tier in tiers)),)
 
 
 def series_of(traffic: Traffic, group: Group, unit: str = INPUT_TOKENS) -> list[Placed]:

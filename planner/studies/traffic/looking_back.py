@@ -125,7 +125,7 @@ def against_naive(
     """In a sentence how far off the forecast was in the window beside repeating what was there, all
     series together; the worse one first. ``asked`` is the method that the scenario names. "" of a
     window that is yet to come."""
-    own = error([(one.actual, one.mean) for one in forecasts])
+    own = error([(forecast.actual, forecast.mean) for forecast in forecasts])
     if own is None:
         return ""
     series = [one for group in groups for _, one in series_of(traffic, group)]
@@ -138,7 +138,7 @@ def against_naive(
         found = error([(one.actual, one.mean) for one in told])
         if found is not None:
             beside[method] = found
-    methods = ", ".join(dict.fromkeys(one.method for one in forecasts))
+    methods = ", ".join(dict.fromkeys(forecast.method for forecast in forecasts))
     if not beside:
         return f"{methods} is off by {own:.1%} of demand; nothing naive can be held against it."
     best = min(beside, key=lambda method: beside[method])

@@ -91,15 +91,17 @@ class Past:
 
 def share_covered(pasts: Sequence[Past]) -> FloatArray:
     """Of all that came, by height ``[k]``; never falls with the height."""
-    came = sum(float(np.nansum(one.came)) for one in pasts)
-    late = np.sum([one.late for one in pasts], axis=0)
+    came = sum(float(np.nansum(past.came)) for past in pasts)
+    late = np.sum([past.late for past in pasts], axis=0)
     return np.asarray(1.0 - late / came if came > 0 else np.ones_like(late), np.float64)
 
 
 def cost(pasts: Sequence[Past], late_usd: float) -> FloatArray:
     """Of the room and of late requests at ``late_usd`` each, by height ``[k]``: the newsvendor's,
     summed over what came."""
-    each = [one.usd * one.room.sum(axis=1) + late_usd * one.requests * one.late for one in pasts]
+    each = [
+        past.usd * past.room.sum(axis=1) + late_usd * past.requests * past.late for past in pasts
+    ]
     return np.asarray(np.sum(each, axis=0), np.float64)
 
 
@@ -241,7 +243,7 @@ def _chosen(group: Group, pasts: Sequence[Past], late_usd: float | None, decisio
     else:
         enough = np.flatnonzero(covered >= least - 1e-12)
         at = int(enough[0]) if enough.size else len(HEIGHTS) - 1
-    periods = max(one.came.shape[0] for one in pasts)
+    periods = max(past.came.shape[0] for past in pasts)
     return _Choice(group, HEIGHTS[at], least, float(covered[at]), periods, late_usd)
 
 

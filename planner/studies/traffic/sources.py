@@ -174,5 +174,5 @@ def code_of(names: tuple[str, ...], name: str, where: str, what: str) -> int:
     """Where ``name`` stands in ``names``; raises ScenarioError listing them."""
     if name in names:
         return names.index(name)
-    have = ", ".join(one for one in names[:12] if one) or "none"
+    have = ", ".join(name for name in names[:12] if name) or "none"
     raise ScenarioError(f"{where}: {what} {name!r} is not known here; there are: {have}.")

@@ -76,7 +76,7 @@ class Traffic:
     @property
     def all_launched(self) -> bool:
         """Whether nothing of it was ever observed."""
-        return not len(self.measured) and all(one.launch is not None for one in self.binned)
+        return not len(self.measured) and all(source.launch is not None for source in self.binned)
 
     def described(
         self, model: str, region: str, tiers: Set[str], unit: str, window: Window
@@ -88,7 +88,9 @@ class Traffic:
         m, r = self.models.index(model), self.regions.index(region)
         ours = [t for t, tier in enumerate(self.tiers) if tier in tiers]
         seen = (self.measured.model == m) & (self.measured.region == r)
-        parts = [one for one in self.binned if one.model == m and one.cells[r, ours].any()]
+        parts = [
+            source for source in self.binned if source.model == m and source.cells[r, ours].any()
+        ]
         if (seen & np.isin(self.measured.tier, ours)).any():
             return None
         bins = round(window.duration_s / window.bin_s)
@@ -146,7 +148,9 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         if source.scale != 1:
             name = f"{source.series} of {stored.name}" if source.series else stored.name
             notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
-    clocks = {traces[one.trace or ""].clock for one in settings.sources if one.launch is None}
+    clocks = {
+        traces[source.trace or ""].clock for source in settings.sources if source.launch is None
+    }
     if len(clocks) > 1:
         raise ScenarioError(
             "traffic.sources: some traces have calendar times and others only seconds from their "
@@ -205,10 +209,13 @@ def _launched(
     if not wanted:
         return []
     span, bin_s = None, settings.bin_s
-    begins = [one.columns.start_s for one in binned] + [one.start_s for one in measured]
+    begins = [source.columns.start_s for source in binned] + [one.start_s for one in measured]
     if begins:
-        span = min(begins), min([one.end_s for one in binned] + [one.end_s for one in measured])
-        widths = [one.columns.bin_s for one in binned]
+        span = (
+            min(begins),
+            min([source.end_s for source in binned] + [one.end_s for one in measured]),
+        )
+        widths = [source.columns.bin_s for source in binned]
         bin_s = _bin_width(settings.bin_s, span[1] - span[0], widths)
     found = []
     for index, source in wanted:
@@ -252,13 +259,13 @@ def _demand(
     where the scenario says that knowledge ends."""
     if not binned and not any(len(one.trace) for one in measured):
         raise ScenarioError("traffic.sources: no request is left; check series and scale.")
-    starts = [one.columns.start_s for one in binned] + [one.start_s for one in measured]
-    ends = [one.end_s for one in binned] + [one.end_s for one in measured]
+    starts = [source.columns.start_s for source in binned] + [one.start_s for one in measured]
+    ends = [source.end_s for source in binned] + [one.end_s for one in measured]
     start_s, end_s = min(starts), min(ends)
     if settings.until_s is not None:
         check_until(settings.until_s, end_s)
         end_s = settings.until_s
-    widths = [one.columns.bin_s for one in binned]
+    widths = [source.columns.bin_s for source in binned]
     bin_s = _bin_width(settings.bin_s, end_s - start_s, widths)
     edge_s = float(np.floor(start_s / bin_s) * bin_s)
     bins = int((end_s - edge_s) / bin_s + 1e-9)
@@ -337,9 +344,9 @@ def _lengths(
     """A sample of one model's requests, sources in proportion to their volume."""
     rows = np.flatnonzero(trace.model == model)
     given = [
-        (float(np.nansum(one.requests()) * one.cells.sum()), one.lengths())
-        for one in binned
-        if one.model == model
+        (float(np.nansum(source.requests()) * source.cells.sum()), source.lengths())
+        for source in binned
+        if source.model == model
     ]
     sample, _ = mixed(trace, rows, given, rng)
     return sample

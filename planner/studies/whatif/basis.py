@@ -130,13 +130,15 @@ def basis_of(study: Study, planned: Planned, load_factor: float = 1.0) -> Basis:
     alone = np.full((4, shape[0], shape[2]), np.nan)
     for (m, g), (_, carried) in sizes.capacity.items():
         alone[:, m, g] = carried.max_rps, carried.input_tps, carried.ttft_s, carried.tbt_s
-    lengths = tuple(_sample(one) for one in traffic.lengths)
+    lengths = tuple(_sample(length) for length in traffic.lengths)
     closed = np.full(alone.shape[1:], np.nan)
     for m, g in sizes.capacity:
         closed[m, g] = closed_rps(study.hardware, m, g, lengths[m])
     periods = len(window.period_starts_s)
     interactive = planned.load.tps.copy()
-    series = tuple(Series.of(one, traffic.models, traffic.regions) for one in planned.forecasts)
+    series = tuple(
+        Series.of(forecast, traffic.models, traffic.regions) for forecast in planned.forecasts
+    )
     for one in series:
         interactive[:, one.model, one.region] -= one.planned.reshape(periods, -1)
     return Basis(
@@ -149,7 +151,7 @@ def basis_of(study: Study, planned: Planned, load_factor: float = 1.0) -> Basis:
         closed_rps=closed,
         lengths=lengths,
         mean_lengths=np.array(
-            [[np.asarray(part, float).mean() for part in one] for one in traffic.lengths]
+            [[np.asarray(part, float).mean() for part in length] for length in traffic.lengths]
         ),
         series=series,
         waiting_tps=np.where(np.abs(interactive) > 1e-9, interactive, 0.0),

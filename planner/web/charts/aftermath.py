@@ -14,7 +14,7 @@ PERCENT = "%{y:.1%}"
 def weeks_figure(outcomes: Sequence[Outcome]) -> Figure | None:
     """Forecast error, and what was held beyond what would have done, of each plan; None where
     fewer than two are known."""
-    done = [one for one in reversed(outcomes) if one.figures]
+    done = [outcome for outcome in reversed(outcomes) if outcome.figures]
     if len(done) < 2:
         return None
     when = [one.begins.isoformat() for one in done]

@@ -134,18 +134,18 @@ def week_figure(rhythm: Json, *, unit: str, clock: str) -> Figure:
 def lengths_figure(lengths: Sequence[Json], levels: Sequence[float], places: Json) -> Figure:
     """Share of requests (y) of at most so many tokens (x, logarithmic), a line per label."""
     lines = []
-    for one in lengths:
+    for length in lengths:
         reached = [
             (most, level)
-            for most, level in zip(one["quantiles"], levels, strict=True)
+            for most, level in zip(length["quantiles"], levels, strict=True)
             if level <= MOST_LENGTHS
         ]
-        place = places.get(one["label"], 0)
+        place = places.get(length["label"], 0)
         lines.append(
             {
-                "type": "scatter", "mode": "lines", "name": one["label"],
+                "type": "scatter", "mode": "lines", "name": length["label"],
                 "x": [max(most, 1) for most, _ in reached], "y": [level for _, level in reached],
-                "line": {"width": 1.6, "color": colour_of(one["label"], place), "shape": "hv"},
+                "line": {"width": 1.6, "color": colour_of(length["label"], place), "shape": "hv"},
                 "hovertemplate": "%{y:.0%} have at most %{x:,.0f}",
             }
         )  # fmt: skip

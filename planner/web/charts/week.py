@@ -23,7 +23,7 @@ def week_figure(plans: Sequence[PlanInForce]) -> Figure | None:
     if len(plans) == 1:
         found = {name: counts for (name, _), counts in pools_by_minute(plans[0]).items()}
     else:
-        found = {f"Plan {one.pk}": _total(one) for one in plans if one.pools}
+        found = {f"Plan {plan.pk}": _total(plan) for plan in plans if plan.pools}
     drawn = [
         line(
             *_steps(counts),

@@ -83,7 +83,9 @@ class LaunchForm(forms.Form):
     tbt_ms = _number("Then a token every, ms", 100, 1, 1e8)
     horizon = forms.ChoiceField(
         label="How far ahead",
-        choices=[(one.key, f"{one.label}: {one.words}") for one in HORIZONS.values()],
+        choices=[
+            (horizon.key, f"{horizon.label}: {horizon.words}") for horizon in HORIZONS.values()
+        ],
         initial="week",
     )
 

@@ -56,13 +56,13 @@ def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
     return {
         "proposal": proposal,
         "colour": STATE_COLOURS[proposal.state],
-        "entries": [(one, ENTRY_ICONS.get(one.kind, "info")) for one in entries],
+        "entries": [(entry, ENTRY_ICONS.get(entry.kind, "info")) for entry in entries],
         "found": found,
         "settings": _threads(found, entries),
         "groups": _groups(found),
         "worse": _lines(found.worse) if found else [],
         "better": _lines(found.better) if found else [],
-        "pools": [_pool(one) for one in found.pools] if found else [],
+        "pools": [_pool(pool) for pool in found.pools] if found else [],
         "rules": review_rules(),
         "missing": missing(proposal) if proposal.going else "",
         "approvals": approvals_of(proposal),
@@ -86,7 +86,7 @@ def _threads(found: Proposed | None, entries: Sequence[ProposalEntry]) -> list[T
         Threaded(
             row.key,
             setting_line(row),
-            tuple(one for one in entries if one.anchor.get(SETTING) == row.key),
+            tuple(entry for entry in entries if entry.anchor.get(SETTING) == row.key),
         )
         for row in found.settings
     ]
@@ -94,7 +94,7 @@ def _threads(found: Proposed | None, entries: Sequence[ProposalEntry]) -> list[T
 
 def _groups(found: Proposed | None) -> list[tuple[str, str, list[Line]]]:
     groups = found.groups if found else ()
-    return [(one.title, one.note, _lines(one.rows)) for one in groups]
+    return [(group.title, group.note, _lines(group.rows)) for group in groups]
 
 
 def _lines(rows: Iterable[Compared]) -> list[Line]:
@@ -108,9 +108,9 @@ def _pool(one: Any) -> tuple[str, str, str, str, str]:
 
 
 def _askable(proposal: Proposal) -> list[User]:
-    asked = {one.pk for one in proposal.reviewers.all()}
+    asked = {reviewer.pk for reviewer in proposal.reviewers.all()}
     people = User.objects.filter(is_active=True).order_by("username")
-    return [one for one in people if may_approve(one) and one.pk not in asked]
+    return [person for person in people if may_approve(person) and person.pk not in asked]
 
 
 def _runs_like(proposal: Proposal) -> list[Run]:
@@ -131,8 +131,8 @@ def _charts(proposal: Proposal, entries: Sequence[ProposalEntry]) -> dict[str, F
     courses = [_course(*outcome_of(proposal, run), "Proposed")]
     if other is not None:
         courses.insert(0, _course(other, policy, label))
-    drawn = [one for one in courses if one is not None]
-    said = [one for one in entries if one.revision == proposal.revision]
+    drawn = [course for course in courses if course is not None]
+    said = [entry for entry in entries if entry.revision == proposal.revision]
     result = run_result(run)
     clock = (result.get("window") or {}).get("clock", "utc")
     apart = other is not None and run_result(other).get("window", {}).get("start") != result[
@@ -149,7 +149,9 @@ def _with_comments(
     figure: Figure | None, chart: str, entries: Sequence[ProposalEntry]
 ) -> Figure | None:
     """What was said of points of a chart, where it was said."""
-    about = [one for one in entries if one.anchor.get(CHART) == chart and "value" in one.anchor]
+    about = [
+        entry for entry in entries if entry.anchor.get(CHART) == chart and "value" in entry.anchor
+    ]
     if figure is None or not about:
         return figure
     words = [escape(f"{one.by or one.rule}: {one.text[:80]}") for one in about]

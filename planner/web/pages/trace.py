@@ -24,12 +24,14 @@ BURSTY = 2.0  # times the variance of Poisson arrivals
 def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
     """``by`` of the query says what traffic is told apart by: model, region, tier or series."""
     said = trace_character(trace)
-    kinds = list(dict.fromkeys(one["by"] for one in said["volumes"]))
-    several = [kind for kind in kinds if sum(one["by"] == kind for one in said["volumes"]) > 1]
+    kinds = list(dict.fromkeys(volume["by"] for volume in said["volumes"]))
+    several = [
+        kind for kind in kinds if sum(volume["by"] == kind for volume in said["volumes"]) > 1
+    ]
     asked = params.get("by", "")
     by = asked if asked in kinds else next(iter([*several, *kinds]), "all")
-    volumes = [one for one in said["volumes"] if one["by"] == by]
-    lengths = [one for one in said["lengths"] if one["by"] in ("all", by)]
+    volumes = [volume for volume in said["volumes"] if volume["by"] == by]
+    lengths = [length for length in said["lengths"] if length["by"] in ("all", by)]
     return {
         "said": said,
         "kinds": kinds,
@@ -48,8 +50,9 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
         "cells": said["cells"][:ROWS],
         "more_cells": max(0, len(said["cells"]) - ROWS),
         "outages": [
-            one | {"from": moment(one["start_s"]), "lasts": one["end_s"] - one["start_s"]}
-            for one in said["outages"][:ROWS]
+            outage
+            | {"from": moment(outage["start_s"]), "lasts": outage["end_s"] - outage["start_s"]}
+            for outage in said["outages"][:ROWS]
         ],
         "more_outages": max(0, said["outages_found"] - ROWS),
         "utility": said["total"]["utility"] is not None,
@@ -92,12 +95,12 @@ def _lengths(said: Character, by: str, volumes: list[Any]) -> dict[str, Figure]:
     figures = {}
     for field in ("input_tokens", "output_tokens"):
         lines = [
-            one
-            for one in said["lengths"]
-            if one["field"] == field
-            and one["by"] == by
-            and one["quantiles"]
-            and places.get(one["label"], 0) < few + (by == "all")
+            length
+            for length in said["lengths"]
+            if length["field"] == field
+            and length["by"] == by
+            and length["quantiles"]
+            and places.get(length["label"], 0) < few + (by == "all")
         ]
         lines.sort(key=lambda one: places.get(one["label"], 0))
         if lines:

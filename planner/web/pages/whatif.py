@@ -90,7 +90,9 @@ def knobs_of(kept: Kept) -> list[Knob]:
 
 def gpus_of(kept: Kept) -> list[str]:
     regions = kept.scenario.regions
-    return list(dict.fromkeys(name for one in regions for name in (*one.capacity, *one.spot)))
+    return list(
+        dict.fromkeys(name for region in regions for name in (*region.capacity, *region.spot))
+    )
 
 
 def changes_of(kept: Kept, params: Mapping[str, str]) -> Changes:
@@ -152,12 +154,12 @@ def answer_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "rows": rows_of(before, now),
         "sizes": [
             (
-                f"{one.model} on {one.replica}",
-                one,
-                signed_percent(one.input_tps / one.before_tps - 1),
+                f"{size.model} on {size.replica}",
+                size,
+                signed_percent(size.input_tps / size.before_tps - 1),
             )
-            for one in now.sizes
-            if one.input_tps != one.before_tps and one.before_tps
+            for size in now.sizes
+            if size.input_tps != size.before_tps and size.before_tps
         ],
         "periods": list(zip(before.periods, now.periods, strict=False)),
         "clock": (run.result.get("window") or {}).get("clock", "utc"),

@@ -80,7 +80,7 @@ def _shown(
         "form": form,
         "mailbox": mailbox if notices.mail_configured() else None,
         "problem": problem,
-        "channels": [(one, notices.signing_key(one)) for one in channels],
+        "channels": [(channel, notices.signing_key(channel)) for channel in channels],
         "deliveries": deliveries_of(request.user, shared=shared)[:20],
     }
     return render(request, "web/notices.html", context, status=status)

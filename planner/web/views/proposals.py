@@ -100,7 +100,9 @@ def new(request: Request) -> HttpResponse:
         "repeats": REPEATS,
         "policies": {k: v["label"] for k, v in (run.result.get("policies") or {}).items()},
         "recommended": (run.result.get("recommended") or {}).get("policy", ""),
-        "reviewers": [one for one in people if may_approve(one) and one != request.user],
+        "reviewers": [
+            person for person in people if may_approve(person) and person != request.user
+        ],
         "replaced": replaced,
     }
     status = status_of(problem) if problem else 200

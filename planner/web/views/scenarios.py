@@ -41,7 +41,7 @@ from planner.web.paging import paged
 from planner.web.request import Request
 
 PAST = "past"
-OUTLOOKS = frozenset(one.outlook for one in HORIZONS.values() if one.outlook)
+OUTLOOKS = frozenset(horizon.outlook for horizon in HORIZONS.values() if horizon.outlook)
 FORM, YAML, DISCARD, CHECK = "form", "yaml", "discard", "check"
 MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: UTF-8 has at most four per character
 
@@ -88,7 +88,7 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
     choices = window_choices(trace) if trace.state == Trace.State.READY else ()
     past = request.GET.get("door") == PAST or "window" in request.GET
     wanted = request.GET.get("window", USUAL)
-    chosen = next((one for one in choices if one.key == wanted), next(iter(choices), None))
+    chosen = next((choice for choice in choices if choice.key == wanted), next(iter(choices), None))
     horizon = HORIZONS.get(request.GET.get("horizon", ""), HORIZONS["day"])
     serving = serving_of(trace, request.GET.get("model", ""), request.GET.get("gpu", ""))
     window, ahead = (chosen, None) if past else (None, horizon)
