@@ -15,6 +15,7 @@ from planner.studies.replay.smallest import fewest
 from planner.studies.values import PolicyRun, Study
 from simulation.arrays import IntArray
 from simulation.cells import per_cell, simulate_cell
+from simulation.fleet import Fleet
 from simulation.metrics import Summary, summarise
 from simulation.policies.flat import Flat
 from simulation.policies.wrappers.released import Released
@@ -60,13 +61,24 @@ class FlatFleets:
             self._known[key] = self._replayed(counts)
         return self._known[key]
 
-    def _replayed(self, counts: IntArray) -> Summary:
+    def see(self, run: PolicyRun) -> None:
+        """A flat fleet that was replayed already need not be again."""
+        counts = np.array([pool.initial for pool in run.fleet.pools], np.int64)
+        alike = len(counts) == len(self.base) and self._begun(counts)[0].pools == run.fleet.pools
+        if run.traits.flat and alike:
+            self._known[per_cell(counts, self.study.cells).tobytes()] = run.summary
+
+    def _begun(self, counts: IntArray) -> tuple[Fleet, Released]:
         study, lend = self.study, self.study.settings.scale_in.lend
-        self.progress(0.5, "Comparing at equal attainment")
         fleet = study.fleet(counts)
         fleet = replace(fleet, faults=faults_of(study.hardware.faults, fleet.pools))
         policy = Released(Flat(counts), lend=lend)
-        fleet = beginning(study, fleet, range(len(counts)), policy, lend=lend)
+        return beginning(study, fleet, range(len(counts)), policy, lend=lend), policy
+
+    def _replayed(self, counts: IntArray) -> Summary:
+        study = self.study
+        self.progress(0.5, "Comparing at equal attainment")
+        fleet, policy = self._begun(counts)
         result = simulate_cell(
             study.trace,
             fleet,
@@ -101,6 +113,8 @@ def with_flat_costs(
     if not counts.any():
         return list(runs)
     fleets, out = FlatFleets(study, counts, seed), []
+    for run in runs:
+        fleets.see(run)
     for i, run in enumerate(runs):
         fleets.progress = part(progress, i / len(runs), (i + 1) / len(runs))
         found = None if _hopeless(run) else fleets.as_good_as(run.summary)

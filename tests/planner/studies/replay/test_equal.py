@@ -47,6 +47,21 @@ def test_it_is_paid_for_as_the_policy_is(one: Study, fleets: FlatFleets) -> None
     assert fleets.replay(one.pools(one.peak)).cost_usd == pytest.approx(run.summary.cost_usd)
 
 
+def test_what_was_replayed_flat_is_not_replayed_again(one: Study) -> None:
+    run = played(one, "flat-peak")
+    again = FlatFleets(one, one.pools(one.peak), seed=1)
+    replayed = again.replay(one.pools(one.peak))
+    again.see(run)
+    told = again.replay(one.pools(one.peak))
+    assert told is run.summary
+    for name in ("slo_attainment", "worst_hour", "cost_usd", "gpu_hours", "energy_kwh", "arrived"):
+        assert getattr(told, name) == getattr(replayed, name), name
+    moving = played(one, "lt-i")  # begins as some flat fleet does, and is none
+    began = np.array([pool.initial for pool in moving.fleet.pools])
+    again.see(moving)
+    assert again.replay(began) is not moving.summary
+
+
 def test_nothing_is_searched_where_all_serve_equally_well(one: Study) -> None:
     run = played(one, "flat-peak")
     same = replace(run, name="flat-min")
