@@ -4,41 +4,24 @@ one parameter is chosen there, and so is the policy to take."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property, partial
-
-import numpy as np
+from functools import partial
+from threading import RLock
 
 from planner.errors import EXPECTED
 from planner.policies.base import Policy
-from planner.policies.making import Plan
 from planner.studies.plain import moment
-from planner.studies.planning.inputs import Planned
-from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part, silent
-from planner.studies.random_streams import Stream, generator
-from planner.studies.rehearsal.harder import Harder, lengthened, outlasting
-from planner.studies.rehearsal.strays import (
-    FEW,
-    STRAYS,
-    by_what_it_sees,
-    lives_by_sight,
-    repeats,
-    unlike,
-    unseen,
-)
+from planner.studies.rehearsal.harder import Harder, outlasting
+from planner.studies.rehearsal.stage import Stage, shares_of
 from planner.studies.rehearsal.tuning import Trial, Tuning
 from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.equal import FlatFleets
-from planner.studies.replay.making import Loads
-from planner.studies.replay.pressure import PressureTests
-from planner.studies.replay.replay import run_policy
-from planner.studies.traffic.busier import Growth, times
-from planner.studies.values import PolicyRun, Study
+from planner.studies.side_by_side import replays_at_once, side_by_side
+from planner.studies.traffic.busier import Growth
 
 UNREHEARSED = " was not rehearsed on the days before"
-SETTLED = 24  # start-ups after which a fleet no longer shows what it began with (assumed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,105 +125,6 @@ class Rehearsal:
 
 
 @dataclass(eq=False)
-class _Stage:
-    """An earlier window with what its policies share."""
-
-    study: Study
-    whole: Earlier  # of the study that is rehearsed for
-    seed: int
-    _strayed: dict[float, Study] = field(default_factory=dict, init=False)  # by share
-
-    @cached_property
-    def tests(self) -> PressureTests:
-        return PressureTests(self.study)
-
-    @cached_property
-    def loads(self) -> Loads:
-        return Loads(self.study)
-
-    @cached_property
-    def planned(self) -> Planned:
-        return plan_window(self.study.plan_input, silent)
-
-    def replay(self, policy: Policy, alive: Progress) -> PolicyRun:
-        """Where the window is short beside the time that a start takes, a policy that goes by what
-        it sees is played a second time, from the fleet that the first left it with: the first may
-        have lived off what it began with."""
-        run = self._played(self.study, policy, alive)
-        short = self.study.window.duration_s < SETTLED * self.study.hardware.startup_s
-        same = len(run.fleet.pools) == len(self.study.hardware.pool_index)
-        if short and same and by_what_it_sees(policy):
-            return self._played(_left(self.study, run), policy, alive)
-        return run
-
-    def stray(self, policy: Policy, alive: Progress, share: float) -> PolicyRun:
-        """With ``share`` times the requests."""
-        return self._played(self.strayed(share), policy, alive)
-
-    @cached_property
-    def doubt(self) -> float:
-        """The forecast's 90% quantile over its mean, at least 1, whatever is planned for: a plan
-        for a quantile has the room that this takes, unless what it is turned by took it away. With
-        too little history for it, the most that any policy is tried with."""
-        try:
-            made = self.planned.forecasts
-        except EXPECTED:
-            return STRAYS[-1]
-        high = sum(float(np.nansum(one.high)) for one in made)
-        mean = sum(float(np.nansum(one.mean)) for one in made)
-        return float(np.clip(high / mean, 1.0, STRAYS[-1])) if mean > 0 else 1.0
-
-    def lengthened(self, policy: Policy, alive: Progress) -> PolicyRun:
-        """With longer answers from half of the window on."""
-        one = self.study
-        trace = lengthened(one.trace, one.window.duration_s / 2)
-        return self._played(replace(one, trace=trace), policy, alive)
-
-    def strayed(self, share: float) -> Study:
-        if share not in self._strayed:
-            one, rng = self.study, generator(self.seed, Stream.STRAYS)
-            trace = times(one.trace, share, one.window.bin_s, rng)
-            self._strayed[share] = replace(one, trace=trace)
-        return self._strayed[share]
-
-    def _played(self, study: Study, policy: Policy, alive: Progress) -> PolicyRun:
-        return run_policy(
-            study,
-            policy,
-            seed=self.seed,
-            progress=alive,
-            planned=self.planned if policy.traits.plan == Plan() else None,
-            tests=self.tests,
-            earlier=self.whole,
-            loads=self.loads,
-            detailed=False,
-        )
-
-
-def _shares(policy: Policy, stages: Sequence[_Stage]) -> tuple[float, ...]:
-    """How many times the requests of the first window ``policy`` has to do with as well, beyond
-    what the other windows show already."""
-    nearest, *others = (len(one.study.trace) / one.study.window.duration_s for one in stages)
-    if repeats(policy):
-        return unlike([other / nearest for other in others])
-    if by_what_it_sees(policy) or lives_by_sight(policy):  # further off than a forecast's doubt
-        return unseen([other / nearest for other in others])
-    decisions = sum(len(one.study.window.period_starts_s) for one in stages)
-    if policy.traits.plan is None or decisions >= FEW or stages[0].doubt <= 1.0:
-        return ()
-    return (stages[0].doubt,)
-
-
-def _left(study: Study, run: PolicyRun) -> Study:
-    """The study with what ``run`` ended with as today's fleet."""
-    today = np.zeros_like(study.today)
-    up = np.rint(run.series.ready[:, -1] + run.series.starting[:, -1])
-    for place, count in zip(study.hardware.pool_index, up, strict=True):
-        today[place] = int(count)
-    return replace(study, hardware=replace(study.hardware, today=today))
-
-
-@dataclass(eq=False)
 class _Teller:
     """How far a search is nobody knows; that it goes on is told, or the user may not cancel it."""
 
@@ -267,29 +151,37 @@ def rehearse(
     those that lead then, until all that lead have been tried: room costs no less than none, so what
     is dearer without it would not lead with it either.
     """
-    stages = [_Stage(one, earlier, seed) for one in earlier.studies]
+    making = RLock()
+    stages = [Stage(one, earlier, seed, making) for one in earlier.studies]
     goals = earlier.goals(seed)
-    busy = None if earlier.busier is None else _Stage(earlier.busier.study, earlier, seed)
-    tunings: dict[str, Tuning] = {}
-    tellers: dict[str, _Teller] = {}
-    notes: list[str] = []
-    first = part(progress, 0.0, 0.7)
-    for i, policy in enumerate(policies):
-        if policy.traits.knows_what_came or not stages:
-            continue
-        step = part(first, i / len(policies), (i + 1) / len(policies))
-        step(0.0, f"Rehearsing: {policy.title}")
-        alive = tellers[policy.key] = _Teller(step, policy.title)
+    busy = None
+    if earlier.busier is not None:
+        busy = Stage(earlier.busier.study, earlier, seed, making)
+    able = [one for one in policies if stages and not one.traits.knows_what_came]
+    tellers = {one.key: _Teller(silent, one.title) for one in able}
+
+    def tuned(policy: Policy, told: Progress) -> Tuning | str:
+        alive = tellers[policy.key]
+        alive.step = told
+        alive(0.0, "")
         try:
-            tunings[policy.key] = Tuning(
+            return Tuning(
                 policy,
                 [partial(stage.replay, alive=alive) for stage in stages],
                 goals.wanted,
-                [partial(stages[0].stray, alive=alive, share=s) for s in _shares(policy, stages)],
+                [partial(stages[0].stray, alive=alive, share=s) for s in shares_of(policy, stages)],
                 None if busy is None else partial(busy.replay, alive=alive),
             )
         except EXPECTED as problem:
-            notes.append(f"{policy.title}{UNREHEARSED}: {problem}")
+            return f"{policy.title}{UNREHEARSED}: {problem}"
+
+    found = side_by_side(
+        [partial(tuned, one) for one in able],
+        part(progress, 0.0, 0.7),
+        at_once=replays_at_once(max((len(one.study.trace) for one in stages), default=0)),
+    )
+    tunings = {one.policy.key: one for one in found if isinstance(one, Tuning)}
+    notes = [one for one in found if isinstance(one, str)]
 
     def make_room(one: Tuning) -> None:
         tellers[one.policy.key].step = part(progress, 0.85, 0.85)
@@ -297,9 +189,9 @@ def rehearse(
 
     with_room(tunings, goals.can, leading, make_room)
     last = _Teller(part(progress, 1.0, 1.0), "harder days")
-    able = list(tunings.values()) if goals.can else []
+    did = list(tunings.values()) if goals.can else []
     longer = outlasting(
-        able, make_room, lambda its: stages[0].lengthened(its, last), days=earlier.days
+        did, make_room, lambda its: stages[0].lengthened(its, last), days=earlier.days
     )
     windows_told = tuple(
         RehearsalWindow(

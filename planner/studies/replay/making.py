@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import RLock
 
 import numpy as np
 
@@ -25,20 +26,23 @@ from planner.studies.values import Study
 
 
 class Loads:
-    """What the plans of one study are made for, each method's forecast made once."""
+    """What the plans of one study are made for, each method's forecast made once, while ``making``
+    is held."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, making: RLock | None = None) -> None:
         self._study = study
         self._known: dict[Plan, Load] = {}
+        self._making = making or RLock()
 
     def of(self, plan: Plan, progress: Progress) -> Load:
         """Times its load factor."""
         key = replace(plan, load_factor=1.0)
-        if key not in self._known:
-            given = self._study.plan_input
-            given = given.at_once() if plan.periods == ALL else given
-            self._known[key] = forecast_load(given, progress, method=plan.method).load
-        return self._known[key].times(plan.load_factor)
+        with self._making:
+            if key not in self._known:
+                given = self._study.plan_input
+                given = given.at_once() if plan.periods == ALL else given
+                self._known[key] = forecast_load(given, progress, method=plan.method).load
+            return self._known[key].times(plan.load_factor)
 
 
 def making_of(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import log
+from threading import RLock
 
 import numpy as np
 
@@ -34,17 +35,19 @@ READ = ("prefill_tps", "decode_tps", "busy", "sm_activity", "ttft_s", "tbt_s")
 
 
 class PressureTests:
-    """The tests of one study, each made when it is first asked for."""
+    """The tests of one study, each made when it is first asked for, while ``making`` is held."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, making: RLock | None = None) -> None:
         self._study = study
+        self._making = making or RLock()
         self._made: dict[tuple[str | float, bool], Pressure] = {}
 
     def at(self, ratio: str | float = FIXED, *, many: bool = False) -> Pressure:
         asked = BEST if ratio == OBSERVED else ratio, many  # one test
-        if asked not in self._made:
-            self._made[asked] = pressure_test(self._study, *asked)
-        return self._made[asked]
+        with self._making:
+            if asked not in self._made:
+                self._made[asked] = pressure_test(self._study, *asked)
+            return self._made[asked]
 
     def among_many(self) -> Pressure:
         return self.at(BEST, many=True)

@@ -53,7 +53,7 @@ class WithinCapacity(Wrapper):
     def reset(self, fleet: Fleet) -> IntArray:
         self.refused = 0
         self._maximum = np.array([pool.maximum for pool in fleet.pools], np.int64)
-        self._lacking = np.zeros(len(fleet.pools), np.int64)
+        self._lacking = self._nothing = np.zeros(len(fleet.pools), np.int64)
         self._gpus_each = np.array([pool.gpus_per_instance for pool in fleet.pools], np.int64)
         self._minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
         self._may_take = _may_take(fleet)
@@ -71,7 +71,7 @@ class WithinCapacity(Wrapper):
         asked = actions_of(self._policy.decide(observation))
         present = observation.ready + observation.starting
         if not (asked.targets > present).any():  # what does not grow needs no GPUs, and lacks none
-            self._lacking = np.zeros_like(present)
+            self._lacking = self._nothing
             return asked
         draining = observation.draining  # what goes now may drain first
         lent = np.zeros_like(present) if observation.spare is None else observation.spare.copy()

@@ -53,7 +53,7 @@ class Metered(Wrapper):
         values = gauge.values.tolist()
         above, below = _each(gauge.out_above, values), _each(gauge.in_below, values)
         read = [row for row in zip(values, above, below, strict=True) if isfinite(row[0])]
-        if not read:
+        if not read or (self.swing is not None and _within(self.swing, gauge.words, read)):
             return
         seen = [value for value, _, _ in read]
         found = Swing(
@@ -66,6 +66,18 @@ class Metered(Wrapper):
         self.swing = found if self.swing is None else _wider(self.swing, found)
 
 
+def _within(swing: Swing, words: str, read: list[tuple[float, float, float]]) -> bool:
+    """Whether ``read`` says nothing that ``swing`` does not, as most of a day does."""
+    return words == swing.words and all(
+        swing.low <= value <= swing.high
+        and above >= swing.out_above
+        and below <= swing.in_below
+        and (swing.asked_more or not value > above)
+        and (swing.asked_fewer or not value < below)
+        for value, above, below in read
+    )
+
+
 def _most(limits: list[float]) -> float:
     """NaN where a pool has none."""
     return float("nan") if any(limit != limit for limit in limits) else float(max(limits))
@@ -75,7 +87,8 @@ def _each(limit: FloatArray | float, values: list[float]) -> list[float]:
     """One limit for all, or those of the values."""
     if isinstance(limit, int | float):
         return [limit] * len(values)
-    found: list[float] = np.broadcast_to(limit, len(values)).tolist()
+    whole = limit if limit.shape == (len(values),) else np.broadcast_to(limit, len(values))
+    found: list[float] = whole.tolist()
     return found
 
 

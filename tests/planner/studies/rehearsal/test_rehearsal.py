@@ -12,6 +12,7 @@ from planner.errors import Infeasible
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
 from planner.policies.registry import POLICIES, TRAITS
+from planner.studies import side_by_side
 from planner.studies.progress import silent
 from planner.studies.rehearsal.rehearsal import Rehearsal, rehearse
 from planner.studies.rehearsal.tuning import tuned
@@ -130,12 +131,16 @@ def rehearsed(folder: Path, after: float = 1.0) -> tuple[list[Policy], Rehearsal
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Rehearsed for a day like the one before, and for one of three times the load."""
+    """Rehearsed for a day like the one before, two policies at a time, and for one of three times
+    the load, one after the other."""
     folder = tmp_path_factory.mktemp("days")
-    return rehearsed(folder / "same"), rehearsed(folder / "more", 3.0)
+    same = rehearsed(folder / "same")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(side_by_side, "MOST", 0)
+        return same, rehearsed(folder / "more", 3.0)
 
 
-def test_what_comes_changes_nothing_of_what_is_chosen(both: Any) -> None:
+def test_neither_what_comes_nor_who_is_tried_first_changes_what_is_chosen(both: Any) -> None:
     (same, found, _), (more, other, _) = both
     assert [one.arguments for one in same] == [one.arguments for one in more]
     assert found.policies == other.policies and found.windows == other.windows

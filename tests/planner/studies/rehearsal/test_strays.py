@@ -8,8 +8,8 @@ import pytest
 
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
-from planner.studies.rehearsal.rehearsal import _shares
-from planner.studies.rehearsal.rehearsal import _Stage as WindowOf
+from planner.studies.rehearsal.stage import Stage as WindowOf
+from planner.studies.rehearsal.stage import shares_of
 from planner.studies.rehearsal.strays import (
     FEW,
     FULLEST,
@@ -97,7 +97,7 @@ def test_a_plan_of_few_decisions_has_to_do_with_its_forecast_s_doubt(tmp_path: P
     study = days(tmp_path, forecast={"quantile": "mean"})
     assert len(study.window.period_starts_s) < FEW
     stage = WindowOf(study, Earlier(study), 0)
-    (share,) = _shares(PLAN, [stage])
+    (share,) = shares_of(PLAN, [stage])
     made = stage.planned.forecasts
     high, mean = (
         sum(float(part.sum()) for part in parts)
@@ -105,13 +105,13 @@ def test_a_plan_of_few_decisions_has_to_do_with_its_forecast_s_doubt(tmp_path: P
     )
     assert share == pytest.approx(min(max(high / mean, 1.0), STRAYS[-1]))
     assert len(stage.strayed(share).trace) == pytest.approx(share * len(study.trace), rel=0.05)
-    assert _shares(policy_of("hpa"), [stage]) == STRAYS
-    assert _shares(policy_of("lt-ua"), [stage]) == STRAYS  # set low it lives by what it sees
-    assert _shares(policy_of("lt-g"), [stage]) == (share,)  # never set low
-    assert _shares(policy_of("periodic"), [stage]) == STRAYS  # it never sees that days differ
-    assert _shares(policy_of("flat-before"), [stage]) == ()
+    assert shares_of(policy_of("hpa"), [stage]) == STRAYS
+    assert shares_of(policy_of("lt-ua"), [stage]) == STRAYS  # set low it lives by what it sees
+    assert shares_of(policy_of("lt-g"), [stage]) == (share,)  # never set low
+    assert shares_of(policy_of("periodic"), [stage]) == STRAYS  # it never sees that days differ
+    assert shares_of(policy_of("flat-before"), [stage]) == ()
     several = [stage] * FEW  # windows enough show it by themselves
-    assert _shares(PLAN, several) == ()
+    assert shares_of(PLAN, several) == ()
 
 
 def test_a_plan_for_a_quantile_is_held_to_the_doubt_as_well(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_plan_for_a_quantile_is_held_to_the_doubt_as_well(tmp_path: Path) -> N
         for study in (days(tmp_path, forecast={"quantile": one}) for one in ("mean", 0.95))
     )
     assert 1.0 < of_the_mean.doubt == of_a_quantile.doubt
-    assert _shares(PLAN, [of_a_quantile]) == (of_the_mean.doubt,)
+    assert shares_of(PLAN, [of_a_quantile]) == (of_the_mean.doubt,)
 
 
 def test_what_other_days_show_is_not_played_again() -> None:

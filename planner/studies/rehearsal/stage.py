@@ -1,0 +1,140 @@
+"""An earlier window to rehearse on, and how many times its requests a policy has to do with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from threading import RLock
+
+import numpy as np
+
+from planner.errors import EXPECTED
+from planner.policies.base import Policy
+from planner.policies.making import Plan
+from planner.studies.planning.inputs import Planned
+from planner.studies.planning.planning import plan_window
+from planner.studies.progress import Progress, silent
+from planner.studies.random_streams import Stream, generator
+from planner.studies.rehearsal.harder import lengthened
+from planner.studies.rehearsal.strays import (
+    FEW,
+    STRAYS,
+    by_what_it_sees,
+    lives_by_sight,
+    repeats,
+    unlike,
+    unseen,
+)
+from planner.studies.replay.earlier import Earlier
+from planner.studies.replay.making import Loads
+from planner.studies.replay.pressure import PressureTests
+from planner.studies.replay.replay import run_policy
+from planner.studies.traffic.busier import times
+from planner.studies.values import PolicyRun, Study
+
+SETTLED = 24  # start-ups after which a fleet no longer shows what it began with (assumed)
+
+
+@dataclass(eq=False)
+class Stage:
+    """An earlier window with what its policies share."""
+
+    study: Study
+    whole: Earlier  # of the study that is rehearsed for
+    seed: int
+    # Held while any of what is shared is made: once, whoever asks first
+    making: RLock = field(default_factory=RLock)
+    tests: PressureTests = field(init=False)
+    loads: Loads = field(init=False)
+    _planned: Planned | None = field(default=None, init=False)
+    _strayed: dict[float, Study] = field(default_factory=dict, init=False)  # by share
+
+    def __post_init__(self) -> None:
+        self.tests = PressureTests(self.study, self.making)
+        self.loads = Loads(self.study, self.making)
+
+    @property
+    def planned(self) -> Planned:
+        with self.making:
+            if self._planned is None:
+                self._planned = plan_window(self.study.plan_input, silent)
+            return self._planned
+
+    def replay(self, policy: Policy, alive: Progress) -> PolicyRun:
+        """Where the window is short beside the time that a start takes, a policy that goes by what
+        it sees is played a second time, from the fleet that the first left it with: the first may
+        have lived off what it began with."""
+        run = self._played(self.study, policy, alive)
+        short = self.study.window.duration_s < SETTLED * self.study.hardware.startup_s
+        same = len(run.fleet.pools) == len(self.study.hardware.pool_index)
+        if short and same and by_what_it_sees(policy):
+            return self._played(_left(self.study, run), policy, alive)
+        return run
+
+    def stray(self, policy: Policy, alive: Progress, share: float) -> PolicyRun:
+        """With ``share`` times the requests."""
+        return self._played(self.strayed(share), policy, alive)
+
+    @cached_property
+    def doubt(self) -> float:
+        """The forecast's 90% quantile over its mean, at least 1, whatever is planned for: a plan
+        for a quantile has the room that this takes, unless what it is turned by took it away. With
+        too little history for it, the most that any policy is tried with."""
+        try:
+            made = self.planned.forecasts
+        except EXPECTED:
+            return STRAYS[-1]
+        high = sum(float(np.nansum(one.high)) for one in made)
+        mean = sum(float(np.nansum(one.mean)) for one in made)
+        return float(np.clip(high / mean, 1.0, STRAYS[-1])) if mean > 0 else 1.0
+
+    def lengthened(self, policy: Policy, alive: Progress) -> PolicyRun:
+        """With longer answers from half of the window on."""
+        one = self.study
+        trace = lengthened(one.trace, one.window.duration_s / 2)
+        return self._played(replace(one, trace=trace), policy, alive)
+
+    def strayed(self, share: float) -> Study:
+        with self.making:
+            if share not in self._strayed:
+                one, rng = self.study, generator(self.seed, Stream.STRAYS)
+                trace = times(one.trace, share, one.window.bin_s, rng)
+                self._strayed[share] = replace(one, trace=trace)
+            return self._strayed[share]
+
+    def _played(self, study: Study, policy: Policy, alive: Progress) -> PolicyRun:
+        return run_policy(
+            study,
+            policy,
+            seed=self.seed,
+            progress=alive,
+            planned=self.planned if policy.traits.plan == Plan() else None,
+            tests=self.tests,
+            earlier=self.whole,
+            loads=self.loads,
+            detailed=False,
+        )
+
+
+def shares_of(policy: Policy, stages: Sequence[Stage]) -> tuple[float, ...]:
+    """How many times the requests of the first window ``policy`` has to do with as well, beyond
+    what the other windows show already."""
+    nearest, *others = (len(one.study.trace) / one.study.window.duration_s for one in stages)
+    if repeats(policy):
+        return unlike([other / nearest for other in others])
+    if by_what_it_sees(policy) or lives_by_sight(policy):  # further off than a forecast's doubt
+        return unseen([other / nearest for other in others])
+    decisions = sum(len(one.study.window.period_starts_s) for one in stages)
+    if policy.traits.plan is None or decisions >= FEW or stages[0].doubt <= 1.0:
+        return ()
+    return (stages[0].doubt,)
+
+
+def _left(study: Study, run: PolicyRun) -> Study:
+    """The study with what ``run`` ended with as today's fleet."""
+    today = np.zeros_like(study.today)
+    up = np.rint(run.series.ready[:, -1] + run.series.starting[:, -1])
+    for place, count in zip(study.hardware.pool_index, up, strict=True):
+        today[place] = int(count)
+    return replace(study, hardware=replace(study.hardware, today=today))
