@@ -23,6 +23,7 @@ from planner.studies.pd.stated import StatedRatio, stated_ratios
 from planner.studies.plain import MERGED, OPTIONAL
 from planner.studies.planning.figures import PlanFigures, plan_figures
 from planner.studies.planning.inputs import Planned
+from planner.studies.planning.planning import forecast_load
 from planner.studies.preparing import planned_of, seeded, study_of
 from planner.studies.progress import Progress, part, silent
 from planner.studies.rehearsal.rehearsal import Rehearsal, rehearse
@@ -156,7 +157,7 @@ def run(
         tables.planned_tables(study, planned)
         | tables.replayed_tables(comparison)
         | _timetables(study, comparison),
-        basis_of(study, own, max((one.load_factor for one in planned.quantiles), default=1.0)),
+        basis_of(study, *_changeable(study, own, comparison)),
     )
 
 
@@ -170,18 +171,40 @@ def _timetables(study: Study, comparison: PolicyComparison) -> dict[str, pl.Data
 def _followed(planned: Planned, comparison: PolicyComparison) -> Planned:
     """With the plan that the recommended policy follows, where it follows one, else that of the
     policy that is called the plan: what a page shows to carry out is what was replayed."""
+    run = _planner(comparison)
+    if run is None or run.plan is None or run.traits.plan is None:
+        return planned
+    # One on another forecast is planned for its mean.
+    factor = _load_factor(run) if run.traits.plan.method is None else 1.0
+    quantiles = tuple(replace(one, load_factor=factor) for one in planned.quantiles)
+    return replace(planned, plan=run.plan, quantiles=quantiles)
+
+
+def _planner(comparison: PolicyComparison) -> PolicyRun | None:
+    """Whose plan a page shows; one of all periods together has figures of its own."""
     take = comparison.recommended
     recommended = [] if take is None else [take.policy]
     for name in (*recommended, the_plan(comparison.ranking)):
         run = None if name is None else comparison.run(name)
         if run is None or run.plan is None or run.traits.plan is None:
             continue
-        if run.traits.plan.periods is None:  # one of all periods together has its own figures
-            factor = 1.0
-            if run.traits.plan.method is None:  # found in rehearsal, or as the scenario says
-                factor = next(
-                    (float(one.value) for one in run.settings if one.what == "load_factor"), 1.0
-                )
-            quantiles = tuple(replace(one, load_factor=factor) for one in planned.quantiles)
-            return replace(planned, plan=run.plan, quantiles=quantiles)
-    return planned
+        if run.traits.plan.periods is None:
+            return run
+    return None
+
+
+def _load_factor(run: PolicyRun) -> float:
+    """Found in rehearsal, or as the scenario says."""
+    return next((float(one.value) for one in run.settings if one.what == "load_factor"), 1.0)
+
+
+def _changeable(study: Study, own: Planned, comparison: PolicyComparison) -> tuple[Planned, float]:
+    """What the plan on the page was made from, to be changed: its policy's forecast, and how many
+    times that it plans for."""
+    run = _planner(comparison)
+    if run is None or run.traits.plan is None:
+        return own, 1.0
+    if run.traits.plan.method is None:
+        return own, _load_factor(run)
+    made = forecast_load(study.plan_input, silent, method=run.traits.plan.method)
+    return Planned(own.plan, made.forecasts, made.load), _load_factor(run)
