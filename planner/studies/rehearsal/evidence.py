@@ -47,9 +47,9 @@ def worth_taking(paid: Mapping[str, Paid], *, days: bool = False) -> set[str]:
 
 
 def tells(one: Paid, flat: Paid) -> bool:
-    """Whether what ``one`` saved is more than chance: it is dearer than the flat fleet on no
-    window, and saves ``least`` on all together."""
-    if any(its > flats + CENT for its, flats in _pairs(one, flat)):
+    """Whether what ``one`` saved is more than chance: on no window is it dearer than the flat fleet
+    by more than what counts as the same, and on all together it saves ``least``."""
+    if any(its > flats + _alike(flats) for its, flats in _pairs(one, flat)):
         return False
     return saved(one, flat) >= least(flat)
 
@@ -70,7 +70,12 @@ def saved(one: Paid, flat: Paid) -> float:
 
 
 def same(one: Paid, flat: Paid) -> bool:
-    return all(abs(its - flats) <= max(CENT, TIE * flats) for its, flats in _pairs(one, flat))
+    return all(abs(its - flats) <= _alike(flats) for its, flats in _pairs(one, flat))
+
+
+def _alike(usd: float) -> float:
+    """Dollars that make no difference to so many."""
+    return max(CENT, TIE * usd)
 
 
 def _pairs(one: Paid, flat: Paid) -> list[tuple[float, float]]:

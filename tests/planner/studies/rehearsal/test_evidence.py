@@ -46,6 +46,10 @@ def test_two_instances_for_twenty_minutes_say_little_and_for_three_days_more() -
     assert tells(Paid((17.65,) * 3), days)
     # As much in all, but dearer on one day.
     assert not tells(Paid((15.0, 15.0, 21.0)), days)
+    # What is dearer by no more than what counts as the same (1%) is not: pd.yml's three days.
+    flat = Paid((636.85, 636.84, 636.83), 238.78)
+    assert tells(Paid((638.36, 419.71, 432.96)), flat)
+    assert not tells(Paid((643.36, 419.71, 432.96)), flat)
     # Of a large fleet an instance is little.
     assert tells(Paid((97.0,)), Paid((100.0,), 2.0)) and not tells(Paid((97.0,)), Paid((100.0,), 8))
 
