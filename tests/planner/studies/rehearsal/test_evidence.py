@@ -86,7 +86,7 @@ def test_the_flat_fleet_is_taken_unless_what_moves_saves_enough_and_it_is_said()
     assert policy == "flat-before"
     assert sentence == (
         "Take a flat fleet of 5 instances (flat as the days before would have it): on the window "
-        "before it met every tier; lt-g was $0.40 cheaper, too little to tell: on a window unlike "
+        "before it met every tier. lt-g was $0.40 cheaper, too little to tell: on a window unlike "
         "it, a chance of 1 in 2, an instance too many outweighs what is less than $0.50."
     )
     policy, sentence = taken(9.4)
