@@ -11,6 +11,8 @@ where all GPUs have to be one tensor parallel group: on L40S, whose GPUs reduce 
 built-in profiles, how far ``estimate`` at the rate that a size finds (TTFT 1 s, TBT 100 ms, or what
 the profile can) and another draw of the same rate through the simulator are apart, TTFT and TBT,
 the worst of them;
+``one_speed_*`` of all profiles by rule, for each engine: how far an iteration that decodes,
+a prompt alone and a lone request's TTFT of what sizes and plans read are from those of estimates;
 ``closed_loop_*`` of computed profiles, how far the closed loop of estimates at IN_FLIGHT and the
 closed forms of sizes at the rate that it gives are: there the one has as many in flight at any
 time, the other requests that come by chance, which wait for each other.
@@ -19,6 +21,7 @@ time, the other requests that come by chance, which wait for each other.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +40,9 @@ from planner.scenario.known import NOTHING
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.estimate.arranging import Deployment
-from simulation.performance.estimate.estimate import estimate
+from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.estimate.estimate import Refused, estimate, estimate_rows
+from simulation.performance.profile import iteration_s
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement
 from simulation.sizing.batch_queue import evaluate
@@ -54,13 +59,15 @@ STEADY = 1e6  # rounds, of which the first counts for nothing
 ALIKE = 1e-9
 TRICKLE = 1e-3  # requests/s
 SIZED, REPLAYED = 32_000, 32_000  # requests of a replay, as for sizes
-MODELLED = 24
+MODELLED = 24  # of the profiles by rule, each that-th is sized
+AT_ONCE = (1.0, 16.0, 64.0)  # decodes of an iteration
 
 
 def figures(_: Path) -> dict[str, Any]:
     return {
         **_estimates(),
         "monotone_in_gpus_built_in": _built_in(),
+        **_one_speed(),
         **_agreement(),
         **_sizes(),
     }
@@ -92,6 +99,34 @@ def _built_in() -> int:
         few[:2] == many[:2] and few[2] < many[2] and carries(known[many]) < carries(known[few])
         for few, many in itertools.permutations(known, 2)
     )
+
+
+def _one_speed() -> dict[str, Any]:
+    """The worst of every profile by rule on every engine, and which."""
+    apart: dict[str, dict[str, float]] = {"decode": {}, "prompt": {}, "lone_ttft": {}}
+    for one, engine in itertools.product(modelled(), ENGINES):
+        row = {"model": one.model, "gpu": one.gpu, "tp": one.tp, "precision": one.precision}
+        row |= {"isl": ISL, "osl": OSL, "engine": engine, "rounds": STEADY, "kv_cache": "bf16"}
+        asked = [deployment(row | {"concurrency": users}) for users in AT_ONCE]
+        shape, name = replace(asked[0].shape, encoder=None), f"{engine} {one.model} {one.gpu}"
+        limits = serving_limits(shape, asked[0].gpu, asked[0].decode, engine=engine)
+        read = roofline_profile(shape, asked[0].gpu, asked[0].decode, efficiencies(), **limits)
+        found = estimate_rows(asked, estimate_fit().calibration, efficiencies())
+        prompt = float(iteration_s(read, 0.0, 0.0, ISL, ISL * ISL / 2.0))
+        for users, answer in zip(AT_ONCE, found, strict=True):
+            if isinstance(answer, Refused) or answer.batch < users:
+                continue
+            decode = float(iteration_s(read, users, users * (ISL + OSL / 2.0), 0.0, 0.0))
+            apart["decode"][f"{name} {users:g}"] = abs(decode / answer.decode_s - 1.0)
+            if users == 1.0:
+                apart["prompt"][name] = abs(prompt / answer.prompt_s - 1.0)
+                apart["lone_ttft"][name] = abs((read.start_s + prompt) / answer.ttft_s - 1.0)
+    worst = {what: max(values, key=lambda name: values[name]) for what, values in apart.items()}
+    return {
+        "one_speed_compared": sum(map(len, apart.values())),
+        **{f"one_speed_{what}": values[worst[what]] for what, values in apart.items()},
+        **{f"one_speed_{what}_worst": name for what, name in worst.items()},
+    }
 
 
 def _agreement() -> dict[str, float]:

@@ -104,6 +104,7 @@ class Efficiencies:
     entries: tuple[Efficiency, ...]
     across: Mapping[str, float]  # by kind: spread of ln(predicted / measured) on other families
     checks: tuple[Check, ...] = ()  # of whole iterations by these factors, on served deployments
+    unpacked: float = 1.0  # on kernels of 16 bits, where experts' weights are 4-bit integers
 
     def find(self, kind: str, family: str, precision: str) -> Efficiency:
         """The factors of the nearest family and precision that were measured."""
@@ -114,6 +115,10 @@ class Efficiencies:
                     if (entry.kind, entry.family, entry.precision) == (kind, name, similar):
                         return entry
         raise SimulationError(f"No efficiency factors for {kind}; they are part of the catalogue.")
+
+    def slower(self, operator: Operator) -> float:
+        """What a kernel that was not measured takes, of the one whose factors stand in for it."""
+        return self.unpacked if unpacks(operator) else 1.0
 
     def spread(self, entry: Efficiency, family: str) -> float:
         """Its spread on a GPU of ``family``, wider where it was fitted to another one."""
@@ -136,6 +141,11 @@ def kind_of(operator: Operator) -> str:
     if isinstance(operator, Recurrence):  # not measured: reads its state like attention its cache
         return "attention_decode" if operator.axis == "decodes" else "attention_prefill"
     raise SimulationError(f"Operator {operator.name} has no kind.")
+
+
+def unpacks(operator: Operator) -> bool:
+    """Experts whose 4-bit integers become 16 bits on the way: no such kernel was measured."""
+    return isinstance(operator, Experts) and operator.precision == "int4"
 
 
 def precision_of(operator: Operator) -> str:

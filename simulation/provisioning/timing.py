@@ -34,7 +34,8 @@ class OperatorTiming:
         """Shares of the GPU's published FLOP/s and bytes/s that kernels of this kind reach: fewer
         where all is slower, so that the time leaves no room for others."""
         entry = self.efficiencies.find(kind_of(operator), self.gpu.family, precision_of(operator))
-        return min(entry.compute / self.times, 1.0), min(entry.bandwidth / self.times, 1.0)
+        times = self.times * self.efficiencies.slower(operator)
+        return min(entry.compute / times, 1.0), min(entry.bandwidth / times, 1.0)
 
     def measured(self, operator: Operator, it: Iteration) -> FloatArray:
         """1 where a call lies among measured ones, 0.5 beyond them, 0 where it is modelled."""

@@ -21,7 +21,12 @@ ROW = {"isl": 1024, "osl": 128, "concurrency": 1, "rounds": 1e9}
 
 @pytest.mark.parametrize(
     ("model", "gpu", "tp"),
-    [("llama-3.1-8b", "H100-SXM", 1), ("gpt-oss-120b", "H200", 2), ("qwen3-32b", "MI300X", 1)],
+    [
+        ("llama-3.1-8b", "H100-SXM", 1),
+        ("gpt-oss-120b", "H200", 2),
+        ("qwen3-32b", "MI300X", 1),
+        ("kimi-k2.5", "B200", 4),  # 4-bit integers, which kernels unpack
+    ],
 )
 def test_a_lone_request_takes_what_its_estimate_says(model: str, gpu: str, tp: int) -> None:
     for engine in ENGINES:
