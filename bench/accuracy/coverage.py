@@ -4,7 +4,8 @@ Part of ``python -m bench.accuracy silicon``. Every row is predicted once with i
 the fit and once with its GPU type; its error is stated from what the other models, or GPU types,
 were off by. ``stated_coverage`` is the share of rows within the stated median (what is promised:
 one half), ``stated_coverage_90`` within the stated 9-of-10, both over TPOT and TTFT; by mode and
-load beside them. ``stated_coverage_shipped`` is of the statements as they ship, which have seen the
+load beside them, and ``_version`` and ``_source``: the same with those left out instead.
+``stated_coverage_shipped`` is of the statements as they ship, which have seen the
 rows' errors.
 """
 
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from planner.catalogue.estimating import estimate_fit
-from simulation.arrays import BoolArray, FloatArray
+from simulation.arrays import BoolArray, FloatArray, TextArray
 from simulation.performance.estimate.errors import ErrorTable, Where, wheres_of
 from tools.catalogue.fit_estimate import Predicted, table_of
 from tools.catalogue.served import Served
@@ -25,39 +26,45 @@ QUANTITIES = ("tbt", "ttft")
 
 
 def figures(rows: Served, predicted: Mapping[str, Predicted]) -> dict[str, Any]:
-    """``predicted``: by "model" and "gpu", each with that left out."""
+    """``predicted``: by what was left out."""
+    part = rows.take(np.flatnonzero(rows.silicon))
+    labels = {"model": part.shape, "gpu": part.gpu, "version": part.version, "source": part.source}
+    shares = {basis: _shares(rows, predicted[basis], basis, of) for basis, of in labels.items()}
+    inside, tail, known = (shares["model"] + shares["gpu"]) / 2.0
+    found: dict[str, Any] = {
+        "stated_coverage": float(inside.mean()),
+        "stated_coverage_90": float(tail.mean()),
+        "stated_coverage_shipped": float(known.mean()),
+    }
+    for name, which in _parts(part).items():
+        found[f"stated_coverage_{name}"] = float(inside[which].mean())
+        found[f"stated_coverage_90_{name}"] = float(tail[which].mean())
+    for basis in ("version", "source"):
+        found[f"stated_coverage_{basis}"] = float(shares[basis][0].mean())
+        found[f"stated_coverage_90_{basis}"] = float(shares[basis][1].mean())
+    return found
+
+
+def _shares(rows: Served, predicted: Predicted, basis: str, labels: TextArray) -> FloatArray:
+    """Of both times of each row, those within the stated median, the stated 9-of-10 and the median
+    as it ships; ``[3, n]``."""
     kept = np.flatnonzero(rows.silicon)
     part = rows.take(kept)
     wheres = wheres_of(part.loop.split, part.users, part.engine, part.drafts)
-    half, nine, shipped = [], [], []
-    for basis in ("model", "gpu"):
-        labels = {"model": part.shape, "gpu": part.gpu}[basis]
-        away = {
-            name: np.abs(
-                getattr(predicted[basis], f"{name}_s")[kept] / getattr(part, f"{name}_s") - 1.0
-            )
-            for name in QUANTITIES
-        }
-        ours = estimate_fit().errors[basis]
+    ours = estimate_fit().errors[basis]
+    found = np.zeros((3, kept.size))
+    for name in QUANTITIES:
+        measured = getattr(part, f"{name}_s")
+        away = np.abs(getattr(predicted, f"{name}_s")[kept] / measured - 1.0)
         for label in np.unique(labels):
             mine = np.flatnonzero(labels == label)
-            table = table_of(rows, predicted[basis], kept[labels != label])
-            for name in QUANTITIES:
-                stated = _stated(table, wheres, mine, name)
-                half.append(_inside(away[name], mine, stated[0]))
-                nine.append(_inside(away[name], mine, stated[1]))
-                shipped.append(_inside(away[name], mine, _stated(ours, wheres, mine, name)[0]))
-    inside, tail, known = (np.array(side).sum(axis=0) for side in (half, nine, shipped))
-    times = 2.0 * len(QUANTITIES)  # that each row was looked at
-    found: dict[str, Any] = {
-        "stated_coverage": float(inside.mean() / times),
-        "stated_coverage_90": float(tail.mean() / times),
-        "stated_coverage_shipped": float(known.mean() / times),
-    }
-    for name, which in _parts(part).items():
-        found[f"stated_coverage_{name}"] = float(inside[which].mean() / times)
-        found[f"stated_coverage_90_{name}"] = float(tail[which].mean() / times)
-    return found
+            half, nine = _stated(
+                table_of(rows, predicted, kept[labels != label]), wheres, mine, name
+            )
+            shipped, _ = _stated(ours, wheres, mine, name)
+            for share, limit in enumerate((half, nine, shipped)):
+                found[share, mine] += away[mine] <= limit
+    return found / len(QUANTITIES)
 
 
 def _stated(
@@ -66,13 +73,6 @@ def _stated(
     cells = [table.of(wheres[i])[1] for i in mine]
     half = np.array([getattr(cell, name) for cell in cells])
     return half, np.array([getattr(cell, f"{name}_90") for cell in cells])
-
-
-def _inside(away: FloatArray, mine: Any, limit: FloatArray) -> FloatArray:
-    """1 for each of all rows that is within the limit, as zeros elsewhere."""
-    found = np.zeros(away.size)
-    found[mine] = away[mine] <= limit
-    return found
 
 
 def _parts(rows: Served) -> dict[str, BoolArray]:

@@ -4,9 +4,10 @@
 
 ``silicon_tpot_error`` and ``silicon_ttft_error`` are medians of absolute relative errors over the
 predictions of two cross-validations put together: every row once with its model left out of the
-fit (releases of one shape are one model), and once with its GPU type. Leaving out both at once is
-beside them, and so is what kernels give before any fit. ``mlenergy_tpot_error`` is the same for
-ML.ENERGY's rows, each with its model left out. Many rows of DeepSeek-R1 were measured with
+fit (releases of one shape are one model), and once with its GPU type. Beside them are both at once,
+the engine version (a sixth of the versions at a time), who measured (``source``: InferenceMAX, or
+aiconfigurator's own sweeps), and what kernels give before any fit. ``mlenergy_tpot_error`` is the
+same for ML.ENERGY's rows, each with its model left out. Many rows of DeepSeek-R1 were measured with
 speculative decoding, which they do not say and which makes TPOT 1.5 to 2 times shorter: the figure
 without the rows that may be is apart.
 """
@@ -20,18 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from bench.accuracy import coverage, few
+from bench.accuracy import coverage, few, versions
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.calibration import Calibration
 from simulation.performance.estimate.closed_loop import steady_state
-from tools.catalogue.fit_estimate import (
-    Predicted,
-    fit,
-    held_out,
-    without_both,
-    without_gpu,
-    without_model,
-)
+from tools.catalogue.fit_estimate import BASES, Predicted, fit, held_out
 from tools.catalogue.served import ENERGY, SILICON, Served, served
 
 BANDS = (0, 8, 32, 128, 512, np.inf)  # of concurrency
@@ -48,7 +42,7 @@ def figures(data: Path) -> dict[str, Any]:
     every = {
         "before": _steady(rows, Calibration()),
         "seen": _steady(rows, fit(rows)),
-        **{name: _held_out(rows, name) for name in ("model", "gpu", "both")},
+        **{name: held_out(rows, split(rows), fit) for name, split in BASES.items() if split},
     }
     scored = {n: Predicted(p.tbt_s[kept], p.ttft_s[kept]) for n, p in every.items()}
     for name, predicted in scored.items():
@@ -63,6 +57,7 @@ def figures(data: Path) -> dict[str, Any]:
     found["silicon_tpot_error_without_speculation"] = _median(np.concatenate(both))
     found |= _mlenergy(rows, every["model"])
     found |= coverage.figures(rows, every)
+    found |= versions.figures(rows, every["model"])
     found |= few.figures(rows, every["model"])
     _tables(alone, scored)
     return found
@@ -87,11 +82,6 @@ def _steady(rows: Served, calibration: Calibration) -> Predicted:
     return Predicted(steady.tbt_s, steady.ttft_s)
 
 
-def _held_out(rows: Served, name: str) -> Predicted:
-    groups = {"model": without_model, "gpu": without_gpu, "both": without_both}[name]
-    return held_out(rows, groups(rows), fit)
-
-
 def _errors(predicted: FloatArray, measured: FloatArray) -> FloatArray:
     return np.abs(predicted / measured - 1.0)
 
@@ -107,6 +97,7 @@ def _tables(rows: Served, scored: dict[str, Predicted]) -> None:
         "model": rows.shape,
         "GPU": rows.gpu,
         "engine": rows.engine,
+        "source": rows.source,
         "mode": np.where(rows.loop.split, "disagg", "agg"),
         "precision": rows.precision,
         "concurrency": bands[np.digitize(rows.users, BANDS[1:-1], right=True)],

@@ -23,20 +23,24 @@ class Alike:
 @dataclass(frozen=True, slots=True)
 class EstimateFit:
     """``estimate.yaml``: errors by what the fit that was scored had seen: "seen" (all of it), or
-    without the "model", the "gpu" or "both"."""
+    without the engine's "version", the "source" that measured, the "model", the "gpu" or "both" of
+    the last."""
 
     calibration: Calibration
     source: str
     models: frozenset[str]  # names of the catalogue that were measured
     gpus: frozenset[str]
+    versions: frozenset[str]  # of engines, "vllm 0.19.0"
     errors: Mapping[str, ErrorTable]
     ranges: Mapping[str, tuple[float, float]]  # of isl, osl and concurrency that were measured
     alike: Mapping[str, Alike]  # by "tbt" and "ttft"
 
-    def basis(self, model: str, gpu: str) -> str:
-        """Which of the errors holds for a model on a GPU."""
+    def basis(self, model: str, gpu: str, version: str = "") -> str:
+        """Which of the errors holds for a model on a GPU; ``version`` with its engine, as above."""
         missing = (model not in self.models, gpu not in self.gpus)
-        return {(0, 0): "seen", (1, 0): "model", (0, 1): "gpu", (1, 1): "both"}[missing]
+        found = {(0, 0): "seen", (1, 0): "model", (0, 1): "gpu", (1, 1): "both"}[missing]
+        new = version and version not in self.versions
+        return "version" if new and found == "seen" else found
 
     def outside(self, values: Mapping[str, float]) -> list[str]:
         """What of ``values`` lies outside the measured ranges, in words."""
@@ -56,6 +60,7 @@ def estimate_fit() -> EstimateFit:
         source=document["source"],
         models=frozenset(document["models"]),
         gpus=frozenset(document["gpus"]),
+        versions=frozenset(document["versions"]),
         errors={
             basis: ErrorTable({key: Cell(**cell) for key, cell in cells.items()})
             for basis, cells in document["errors"].items()

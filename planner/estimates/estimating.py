@@ -42,7 +42,7 @@ ALIASES = {
     "backend_version": "engine_version", "version": "engine_version",
     "kv_cache_quant_mode": "kv_cache", "kv_precision": "kv_cache",
     "gemm_quant_mode": "quant", "moe_quant_mode": "moe_quant",
-    "prefill_num_workers": "prefill_workers",
+    "scheduler_recv_interval": "recv_interval", "prefill_num_workers": "prefill_workers",
     "decode_num_workers": "decode_workers", "batch_size": "batch",
     "decode_batch_size": "decode_batch", "num_workers": "workers",
     "rate_rps": "rate",
@@ -98,6 +98,9 @@ def _further(given: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
         "version": str(given.get("engine_version", "")).strip()[:VERSION],
         "rounds": number(given.get("rounds", ROUNDS), "rounds"),
         "equal": _choice(given, "equal_lengths", ANSWERS, "", ("yes", "no")),
+        "recv_interval": number(given["recv_interval"], "recv_interval")
+        if "recv_interval" in given
+        else None,
         "drafted": drafted,
         "accepted": number(given.get("accepted_tokens", 0), "accepted_tokens"),
         "notes": (f"without speculative decoding: {shape.name} has layers that draft tokens (MTP); "

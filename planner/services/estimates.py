@@ -30,9 +30,20 @@ Answer = dict[str, Any]
 
 BASIS = {
     "seen": "measured rows of this model on this GPU type; the fit had seen them",
+    "version": "measured rows of this model on this GPU type, by a fit that had not seen the "
+    "engine's version, as this one's was not measured",
     "model": "models that the fit had not seen, as this one",
     "gpu": "GPU types that the fit had not seen, as this one",
     "both": "models on GPU types, neither of which the fit had seen, as here",
+}
+# What a fit had not seen whose errors are shown beside each other.
+LEFT_OUT = {
+    "seen": "nothing",
+    "version": "the engine's version",
+    "source": "who measured",
+    "model": "the model",
+    "gpu": "the GPU type",
+    "both": "model and GPU type",
 }
 
 
@@ -69,10 +80,20 @@ def estimate_one(row: Row, measured: Measured = KEPT) -> Answer:
     fit, known = estimate_fit(), own_hardware()
     own, model = measured.own(known), str(named_fields(row)["model"])
     asked = dict(row) | {"concurrency": answer["concurrency"]}
-    further = next_measurement(own, deployment(asked, known), model, fit)
-    notes = list(own.notes) if own else []
-    said = [*answer["assumptions"], *wider_than_pays(deployment(asked, known))]
-    return answer | {"next_measurement": asdict(further), "notes": notes, "assumptions": said}
+    given = deployment(asked, known)
+    where = replace(where_of(given), split=answer["mode"] == "disagg")
+    return answer | {
+        "next_measurement": asdict(next_measurement(own, given, model, fit)),
+        "notes": list(own.notes) if own else [],
+        "assumptions": [*answer["assumptions"], *wider_than_pays(given)],
+        "left_out": _left_out(fit, where),
+    }
+
+
+def _left_out(fit: EstimateFit, where: Where) -> list[dict[str, Any]]:
+    """Errors of measured deployments as this one, by what the fit that was scored had not seen."""
+    cells = {basis: fit.errors[basis].of(where)[1] for basis in LEFT_OUT}
+    return [{"what": LEFT_OUT[basis], **asdict(cell)} for basis, cell in cells.items()]
 
 
 def estimate_sweep(
@@ -155,7 +176,8 @@ def _answer(
     given: Deployment, before: Estimate, fit: EstimateFit, change: Change | None = None
 ) -> Answer:
     split = before.arranged.split  # also where that is taken for what was given
-    basis = fit.basis(given.shape.name, given.gpu.name)
+    version = given.version and f"{given.engine} {given.version}"
+    basis = fit.basis(given.shape.name, given.gpu.name, version)
     one = moved(before, change, given.osl) if change else before
     key, cell = fit.errors[basis].of(replace(where_of(given), split=split))
     known = {name: value for name, value in asdict(cell).items() if name != "rows"}

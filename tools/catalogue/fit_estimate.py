@@ -8,7 +8,7 @@ cross-validation by model and by GPU type gets worse with them, since five model
 factors apart. Rows that repeat a
 measurement count once, and a group of rows (model, GPU, mode, engine, precision) by the square root
 of its size, so that the model measured most does not decide alone. Rows that may hide speculative
-decoding are taken for whichever of the two, with and without, lies nearer. ML.ENERGY's rows add 20
+decoding say nothing of what an iteration takes: TBT is fitted without them. ML.ENERGY's rows add 20
 models to what TBT is fitted to, and say what vLLM's host takes; errors are of aiconfigurator's.
 """
 
@@ -39,12 +39,12 @@ TARGET = ROOT / "planner/catalogue/estimate.yaml"
 
 Rows = npt.NDArray[np.int64]
 
+FOLDS = 6  # of engine versions
 WIDTH = 0.2  # of the loss: below it errors count by their square, above by their size
 FARTHEST = 0.7  # logarithm of an error beyond which it pulls no further
 # Likewise of TTFT. Runs that count loading, and those that keep all users in step, lie apart from
 # the rest by factors; a mean of the two would be right for neither.
 TTFT_FARTHEST = 0.4
-ACCEPTED = 1.9  # tokens per iteration where decoding is speculative, before the fit
 TTFT_ONLY = ("start_s", "start", "order", "gather", "polls", "train",
              "split_order", "split_start")  # fmt: skip
 # How far, in logarithms, a value may leave what was assumed before it costs as much as one row.
@@ -77,7 +77,7 @@ def fit(rows: Served, assumed: Calibration | None = None) -> Calibration:
     """
     once = rows.take(first(rows))
     base = assumed or Calibration()
-    return _fit_ttft(once, _fit_tbt(once, base))
+    return _fit_ttft(once, _fit_tbt(once.take(np.flatnonzero(~once.unsure)), base))
 
 
 def first(rows: Served) -> Rows:
@@ -88,19 +88,13 @@ def first(rows: Served) -> Rows:
 
 def _fit_tbt(rows: Served, base: Calibration) -> Calibration:
     names = [name for name in base.values() if not _of_ttft(name)]
-    start = np.log([*(base.values()[name] for name in names), ACCEPTED])
-    freedom = np.array([FREEDOMS.get(name, FREEDOM) for name in names] + [0.3])
+    start = np.log([base.values()[name] for name in names])
+    freedom = np.array([FREEDOMS.get(name, FREEDOM) for name in names])
     scale = np.sqrt(weights(rows))
-    unsure = np.flatnonzero(rows.unsure)
-    drafting = rows.take(unsure).drafting
 
     def residuals(x: FloatArray) -> FloatArray:
         calibration = calibrated(base, names, x)
         off = np.log(steady_state(rows.loop, calibration).tbt_s / rows.tbt_s)
-        if unsure.size:
-            per_step = steady_state(drafting, calibration).tbt_s / np.exp(x[-1])
-            other, plain = np.log(per_step / rows.tbt_s[unsure]), off[unsure]
-            off[unsure] = np.where(np.abs(other) + WIDTH / 2 < np.abs(plain), other, plain)
         return np.concatenate([scale * bounded(off, FARTHEST), (x - start) / freedom])
 
     found = least_squares(residuals, start, loss="soft_l1", f_scale=WIDTH, max_nfev=40)
@@ -179,6 +173,22 @@ def without_both(rows: Served) -> dict[str, tuple[Rows, Rows]]:
     return found
 
 
+def without_version(rows: Served) -> dict[str, tuple[Rows, Rows]]:
+    """Engine versions left out, a FOLDS-th of them at a time."""
+    known = np.unique(rows.version[rows.silicon])
+    fold = {name: str(i % FOLDS) for i, name in enumerate(known)}
+    return _of_silicon(rows, np.array([fold.get(name, "") for name in rows.version]))
+
+
+def without_source(rows: Served) -> dict[str, tuple[Rows, Rows]]:
+    return _of_silicon(rows, rows.source)
+
+
+def _of_silicon(rows: Served, labels: npt.NDArray[np.str_]) -> dict[str, tuple[Rows, Rows]]:
+    groups = _leave_out(np.where(rows.silicon, labels, ""))
+    return {name: group for name, group in groups.items() if name}
+
+
 def _leave_out(labels: npt.NDArray[np.str_]) -> dict[str, tuple[Rows, Rows]]:
     return {
         str(label): (np.flatnonzero(labels != label), np.flatnonzero(labels == label))
@@ -186,7 +196,14 @@ def _leave_out(labels: npt.NDArray[np.str_]) -> dict[str, tuple[Rows, Rows]]:
     }
 
 
-BASES = {"seen": None, "model": without_model, "gpu": without_gpu, "both": without_both}
+BASES = {
+    "seen": None,
+    "version": without_version,
+    "source": without_source,
+    "model": without_model,
+    "gpu": without_gpu,
+    "both": without_both,
+}
 
 
 def predictions(rows: Served, fitter: Fitter) -> dict[str, Predicted]:
@@ -259,6 +276,8 @@ def document(rows: Served) -> str:
         f"  (Apache-2.0); TBT also to {(~silicon).sum()} runs of ML.ENERGY's leaderboard @ 0cd52da",
         f"models: [{', '.join(sorted(set(rows.known[silicon])))}]",
         f"gpus: [{', '.join(sorted(set(rows.gpu[silicon])))}]",
+        "versions:",
+        *(f"  - {name}" for name in sorted(set(rows.version[silicon])) if "?" not in name),
         "ranges:",
         *(
             f"  {name}: [{values.min():g}, {values.max():g}]"

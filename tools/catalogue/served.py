@@ -9,7 +9,7 @@ and compute the same.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,10 @@ from planner.errors import EXPECTED
 from planner.estimates.estimating import DRAFTING, deployment
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.efficiency import Efficiencies
+from simulation.performance.estimate.arranging import DRAWN
 from simulation.performance.estimate.closed_loop import Loop
-from simulation.performance.estimate.estimate import demands_of, loop_of, place
+from simulation.performance.estimate.estimate import loop_of, place
 from simulation.performance.estimate.own import Traits, traits_of
-from simulation.performance.work import iteration
 
 Rows = npt.NDArray[np.int64]
 
@@ -34,7 +34,6 @@ ENERGY = "power/mlenergy_llm_inference.csv"
 # Input tokens of ML.ENERGY's tasks, which it does not give: typical of LMArena prompts and of GPQA
 # questions with their instructions. Text only: images and videos add unknown numbers of tokens.
 TASK_INPUT = {"lm-arena-chat": 300.0, "gpqa": 300.0}
-DRAFTED = 1.5  # tokens verified beside each sequence's own when decoding is speculative, assumed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +41,6 @@ class Served:
     """Measured deployments as arrays of one length; ``ttft_s`` is nan where not measured."""
 
     loop: Loop
-    drafting: Loop  # the same, were decoding speculative
     tbt_s: FloatArray
     ttft_s: FloatArray
     shape: npt.NDArray[np.str_]
@@ -56,6 +54,8 @@ class Served:
     copies: FloatArray  # rows with the same measured figures
     traits: Traits
     drafts: BoolArray  # the model has layers that draft tokens
+    version: npt.NDArray[np.str_]  # engine with its version; "?" where that is not known
+    source: npt.NDArray[np.str_]  # who measured it
     refused: tuple[str, ...]
 
     @property
@@ -85,10 +85,6 @@ def served(data: Path, energy: bool = True, factors: Efficiencies | None = None)
         except EXPECTED as problem:
             refused.append(str(problem))
     loop = loop_of(placed, factors)
-    extra = iteration(
-        loop.batch, loop.batch * (loop.isl + loop.osl / 2.0), DRAFTED * loop.batch, 0.0
-    )
-    drafting = demands_of([p.arranged.decode for p in placed], placed, factors, extra)
     tbt = np.array([row["tbt_s"] for row in kept])
     ttft = np.array([row["ttft_s"] for row in kept])
     shape = np.array([_shape(p.deployment.shape.name) for p in placed])
@@ -97,22 +93,26 @@ def served(data: Path, energy: bool = True, factors: Efficiencies | None = None)
     ]
     count = Counter(map(str, figures))
     silicon = np.array([row["silicon"] for row in kept])
+    traits = traits_of([p.deployment for p in placed])
+    engine = np.array([p.deployment.engine for p in placed])
+    version = traits.labels["version"]
     return Served(
         loop=loop,
-        drafting=replace(loop, decode=drafting),
         tbt_s=tbt,
         ttft_s=ttft,
         shape=shape,
         known=np.array([p.deployment.shape.name for p in placed]),
         gpu=np.array([p.deployment.gpu.name for p in placed]),
-        engine=np.array([p.deployment.engine for p in placed]),
+        engine=engine,
         precision=np.array([p.arranged.decode.weights for p in placed]),
         users=loop.users,
         silicon=silicon,
         unsure=_unsure(shape, silicon, figures, kept),
         copies=np.array([count[str(f)] for f in figures], np.float64),
-        traits=traits_of([p.deployment for p in placed]),
+        traits=traits,
         drafts=np.array([p.deployment.shape.name.startswith(DRAFTING) for p in placed]),
+        version=np.where(version == "", np.char.add(engine, " ?"), version),
+        source=np.array([_source(row) for row in kept]),
         refused=tuple(refused),
     )
 
@@ -171,6 +171,15 @@ def _shape(name: str) -> str:
         if name.startswith(stem):
             return "llama-3-70b"
     return name.replace("-thinking", "").replace("-instruct", "")
+
+
+def _source(row: dict[str, Any]) -> str:
+    """aiconfigurator's file has InferenceMAX's runs, known by their lengths, and sweeps of its
+    own."""
+    if not row["silicon"]:
+        return "ML.ENERGY"
+    given = row["given"]
+    return "InferenceMAX" if (given["isl"], given["osl"]) in DRAWN else "aiconfigurator"
 
 
 def _unsure(

@@ -8,6 +8,7 @@ from planner.api.serializers.hardware import ProvenanceField
 from planner.api.serializers.strict import FiniteField, StrictSerializer
 from planner.estimates.estimating import WIDTHS
 from planner.estimates.own import MOST_ROWS
+from simulation.performance.estimate.arranging import MOST_RECV
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES
 
@@ -49,6 +50,12 @@ class EstimateRequest(StrictSerializer):
         ("yes", "no"), required=False,
         help_text="Whether all requests have the same lengths, so that users stay in order. Where "
         "left out: in a benchmark (rounds up to 100), but for InferenceMAX's lengths.",
+    )  # fmt: skip
+    recv_interval = FiniteField(
+        min_value=1, max_value=MOST_RECV, required=False,
+        help_text="Decode iterations between two of SGLang's looks for new requests "
+        "(--scheduler-recv-interval). Where left out: 1, its default, but at InferenceMAX's "
+        "lengths in a benchmark 10, from 16 in flight 30, as in its recipes.",
     )  # fmt: skip
     mode = serializers.ChoiceField(("agg", "disagg"), required=False)
     prefill_workers = FiniteField(min_value=1, max_value=1e5, required=False)
@@ -122,6 +129,17 @@ class NextMeasurement(serializers.Serializer[Any]):
     )
 
 
+class LeftOut(serializers.Serializer[Any]):
+    """What measured deployments as this one were off by, where the fit had not seen something."""
+
+    what = serializers.CharField(help_text="That the fit had not seen.")
+    ttft = serializers.FloatField()
+    tbt = serializers.FloatField()
+    ttft_90 = serializers.FloatField()
+    tbt_90 = serializers.FloatField()
+    rows = serializers.IntegerField()
+
+
 class ExpectedError(serializers.Serializer[Any]):
     """Absolute relative errors, fractions: half of all measurements lie within the first two, nine
     of ten within the others."""
@@ -177,6 +195,7 @@ class EstimateAnswer(serializers.Serializer[Any]):
     assumptions = serializers.ListField(child=serializers.CharField())
     own = OwnRows(allow_null=True)
     at_rate = RateAnswer(required=False, help_text="Where a rate was asked for.")
+    left_out = LeftOut(many=True, help_text="Errors by what the fit that was scored had not seen.")
     next_measurement = NextMeasurement()
     notes = serializers.ListField(
         child=serializers.CharField(), help_text="Measured rows that were not used, and why."

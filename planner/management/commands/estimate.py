@@ -45,6 +45,12 @@ class Command(HeadroomCommand):
             help="whether all requests have the same lengths, so that users stay in order (yes in "
             "a benchmark, but for InferenceMAX's lengths)",
         )
+        parser.add_argument(
+            "--recv-interval",
+            type=float,
+            help="iterations between two of SGLang's looks for requests (1, its default; in a "
+            "benchmark of InferenceMAX's lengths 10, from 16 in flight 30, as its recipes have it)",
+        )
         parser.add_argument("--mode", help="agg (default), or disagg: prefill and decode apart")
         parser.add_argument("--isl", type=float, help="input tokens of a request")
         parser.add_argument("--osl", type=float, help="output tokens of a request")
@@ -148,6 +154,6 @@ def within(error: dict[str, Any], name: str) -> str:
 FIELDS = (
     *(f"{s}{w}".replace("-", "_") for s in ("", "prefill-", "decode-") for w in WIDTHS),
     "model", "gpu", "prefill_workers", "decode_workers", "precision", "kv_cache", "engine",
-    "engine_version", "draft_tokens", "accepted_tokens", "rounds", "equal_lengths", "mode",
-    "isl", "osl", "concurrency", "rate",
+    "engine_version", "draft_tokens", "accepted_tokens", "rounds", "equal_lengths",
+    "recv_interval", "mode", "isl", "osl", "concurrency", "rate",
 )  # fmt: skip

@@ -24,6 +24,11 @@ MOST_DRAFTED = 64
 # benchmarks of engines give all requests one length unless told otherwise.
 DRAWN = frozenset({(1024.0, 1024.0), (1024.0, 8192.0), (8192.0, 1024.0)})
 STEADY = 100.0  # rounds above which it is no benchmark
+# Decode iterations that SGLang lets pass between two looks for new requests
+# (--scheduler-recv-interval): InferenceMAX's recipes set it by the number of users, its own default
+# is 1.
+RECV_FEW, RECV_MANY, MANY = 10.0, 30.0, 16.0
+MOST_RECV = 10_000.0
 # GPUs between which engines split attention or an expert at most. A larger "tp" is the GPUs of all
 # workers of a deployment whose prefill and decode are apart; experts are then parallel by expert.
 TENSOR_PARALLEL_MOST = 16
@@ -52,6 +57,7 @@ class Deployment:
     drafted: float = 0.0  # tokens drafted and verified per sequence and iteration (speculation)
     accepted: float = 0.0  # of them, those that stand, on average
     equal: bool | None = None  # all requests have the same lengths; None: not known
+    recv_interval: float | None = None  # decode iterations between SGLang's looks for requests
 
     def __post_init__(self) -> None:
         for name, least in (("isl", 1), ("osl", 1), ("concurrency", 1)):
@@ -75,6 +81,11 @@ class Deployment:
                 f"{self.accepted:g} of {self.drafted:g} drafted tokens cannot be accepted; give "
                 f"draft_tokens from 0 to {MOST_DRAFTED} and at most as many accepted."
             )
+        if self.recv_interval is not None and not 1 <= self.recv_interval <= MOST_RECV:
+            raise SimulationError(
+                f"recv_interval is {self.recv_interval:g}; give iterations from 1 to "
+                f"{MOST_RECV:,.0f}."
+            )
         for name in ("prefill_workers", "decode_workers"):
             value = getattr(self, name)
             if value is not None and not 1 <= value < math.inf:
@@ -92,6 +103,7 @@ class Arranged:
     split: bool
     assumptions: tuple[str, ...]
     equal: bool = False  # all requests have the same lengths
+    recv_interval: float = 0.0  # decode iterations between two looks for requests
 
     @property
     def gpus(self) -> float:
@@ -107,7 +119,13 @@ def arrange(given: Deployment) -> Arranged:
     equal = _equal(given)
     if equal and given.equal is None and given.prefill is None and given.concurrency > 1:
         notes += (EQUAL + (IN_STEP if given.engine == "sglang" else TRAIN) + NOT_EQUAL,)
-    return replace(found, assumptions=notes, equal=equal)
+    interval = _recv_interval(given)
+    if interval > 1.0 and given.recv_interval is None:
+        notes += (
+            f"SGLang taken to look for requests every {interval:g} iterations, as InferenceMAX's "
+            "recipes for these lengths have it; give recv_interval 1 for its default",
+        )
+    return replace(found, assumptions=notes, equal=equal, recv_interval=interval)
 
 
 EQUAL = "all requests taken to have the same lengths, as benchmarks give them, so that "
@@ -120,6 +138,16 @@ def _equal(given: Deployment) -> bool:
     if given.equal is not None:
         return given.equal
     return given.rounds <= STEADY and (given.isl, given.osl) not in DRAWN
+
+
+def _recv_interval(given: Deployment) -> float:
+    if given.engine != "sglang" or given.prefill is not None:
+        return 0.0
+    if given.recv_interval is not None:
+        return given.recv_interval
+    if given.rounds > STEADY or (given.isl, given.osl) not in DRAWN:
+        return 1.0
+    return RECV_MANY if given.concurrency >= MANY else RECV_FEW
 
 
 def _cannot_be_as_said(given: Deployment, found: Arranged) -> tuple[str, ...]:
@@ -136,6 +164,11 @@ def _cannot_be_as_said(given: Deployment, found: Arranged) -> tuple[str, ...]:
         notes.append(
             f"{gpu.name} does not compute in {weights}: weights are kept in {weights}, "
             f"computed in {unit}"
+        )
+    if given.osl == 1:
+        notes.append(
+            "answers of one token: a request is its prompt alone, as where a model embeds or "
+            "classifies; TBT then says nothing"
         )
     if shape.encoder:
         notes.append(f"text alone: images for {shape.name} and the encoder of them are not counted")

@@ -40,9 +40,8 @@ class Calibration:
     # Decode iterations that TensorRT-LLM lets a prompt wait for those of the other copies of
     # attention, to compute them together (the default of its attention_dp_config.timeout_iters).
     gather: float = 50.0
-    # Decode iterations that SGLang lets pass before it looks for requests
-    # (--scheduler-recv-interval, 10 or 30 in InferenceMAX's recipes).
-    polls: float = 20.0
+    # Of the decode iterations between two of SGLang's looks for requests, those before one is seen.
+    polls: float = 1.0
     # Prompts of others that one's own waits for where all requests have the same lengths: users who
     # started one after the other finish so, and find the prompt of the one before being computed.
     train: float = 1.0

@@ -32,11 +32,12 @@ from simulation.performance.efficiency import (
     link_bytes_s,
     modelled_s,
     precision_of,
+    unpacks,
 )
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS, Calibration
 from simulation.performance.graph import OperatorGraph
 from simulation.performance.specs import GpuSpec
-from simulation.performance.work import Collective, Experts, Iteration
+from simulation.performance.work import Collective, Iteration
 
 Demands = Mapping[str, FloatArray]
 
@@ -66,8 +67,7 @@ def demands(
             out["far"] += running * (link_bytes_s(op, gpu) != gpu.link_bytes_s)
         else:
             out["kernels"] += running
-        apart = isinstance(op, Experts) and op.precision == "int4"
-        out["unpacked" if apart else "busy"] += seconds
+        out["unpacked" if unpacks(op) else "busy"] += seconds
     return out
 
 
@@ -95,6 +95,7 @@ class Loop:
     rounds: FloatArray  # requests of each user, all starting together; inf: steady traffic
     accepted: FloatArray  # drafted tokens of an iteration that stand, per sequence
     equal: BoolArray  # all requests have the same lengths
+    recv_interval: FloatArray  # decode iterations between two looks for requests
     decode: Demands  # an iteration of ``batch`` decodes, drafted tokens with them
     prefill: Demands  # an iteration of ``prefill_ranks`` prompts
     crowd: Demands  # an iteration of ``abreast`` times as many
@@ -120,11 +121,6 @@ def iteration_s(work: Demands, c: Calibration) -> FloatArray:
 def gathered(engine: IntArray, ranks: FloatArray, c: Calibration) -> FloatArray:
     """Decode iterations that a prompt waits for those of other copies of attention."""
     return np.where((engine == TRTLLM) & (ranks > 1.0), c.gather, 0.0)
-
-
-def polled(engine: IntArray, c: Calibration) -> FloatArray:
-    """Decode iterations that pass before a request is seen."""
-    return np.where(engine == SGLANG, c.polls, 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,7 +173,7 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     order = order * np.where(loop.split, c.split_order, 1.0)
     start = start * np.where(loop.split, c.split_start, 1.0)
     ttft = start + overlapped(prompt, eager) + np.where(loop.split, 0.0, decode)
-    passing = gathered(loop.engine, loop.decode_ranks, c) + polled(loop.engine, c)
+    passing = gathered(loop.engine, loop.decode_ranks, c) + c.polls * loop.recv_interval
     ttft = ttft + np.where(loop.split, 0.0, passing * decode)
     # The more rounds, the less the first one counts, in which all come at once.
     before = np.where(in_step, BEFORE, order * ROUNDS / loop.rounds)
@@ -186,8 +182,8 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     train = loop.equal & ~loop.split & ~in_step
     lone = np.maximum(marginal, eager / loop.prefill_ranks)
     ttft = ttft + np.where(train, np.minimum(c.train, others), 0.0) * lone
-    # Prefill workers that cannot keep up hold back all who are not decoding.
-    ttft = np.maximum(ttft, np.where(loop.split, queued * each - (loop.osl - 1.0) * tbt, 0.0))
+    # Nobody asks more often than prompts are computed: who is not decoding waits for those before.
+    ttft = np.maximum(ttft, queued * each - (loop.osl - 1.0) * tbt)
     # Users beyond what the batch can hold wait for a place.
     stay = ttft + (loop.osl - 1.0) * tbt
     wait = stay * (loop.users / held - 1.0)

@@ -184,6 +184,7 @@ def loop_of(placed: Sequence[Placed], efficiencies: Efficiencies) -> Loop:
         rounds=np.array([p.deployment.rounds for p in placed]),
         accepted=np.array([p.deployment.accepted for p in placed]),
         equal=np.array([p.arranged.equal for p in placed]),
+        recv_interval=np.array([p.arranged.recv_interval for p in placed]),
         decode=demands_of([p.arranged.decode for p in placed], placed, efficiencies, decode),
         prefill=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, prefill),
         crowd=demands_of([p.arranged.prefill for p in placed], placed, efficiencies, crowd),

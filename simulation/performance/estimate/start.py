@@ -10,12 +10,12 @@ import numpy as np
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import (
+    SGLANG,
     VLLM,
     demands,
     gathered,
     iteration_s,
     overlapped,
-    polled,
 )
 from simulation.performance.graph import operator_graph
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
@@ -47,7 +47,8 @@ def starts_s(
     eager = c.eager_s * work["kernels"][1]
     which = np.array([ENGINES.index(engine) for engine in engines])
     ranks = np.full(which.size, float(where.attention_dp))
-    passing = gathered(which, ranks, c) + polled(which, c)
+    looks = np.where(which == SGLANG, c.polls, 0.0)  # at every iteration, its default
+    passing = gathered(which, ranks, c) + looks
     launches = float(overlapped(alone, eager) - alone)
     return [
         c.of("start", engine)

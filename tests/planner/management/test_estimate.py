@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from django.core.management import call_command
 
-from planner.services.estimates import estimate_many, estimate_one
+from planner.services.estimates import BASIS, LEFT_OUT, estimate_many, estimate_one
 
 pytestmark = pytest.mark.django_db
 
@@ -30,7 +30,7 @@ KEYS = {
     "expected_error",
 }  # fmt: skip
 
-ALONE = ("next_measurement", "notes")  # of a deployment asked by itself
+ALONE = ("next_measurement", "notes", "left_out")  # of a deployment asked by itself
 
 
 def words(row: dict[str, Any]) -> list[str]:
@@ -65,6 +65,20 @@ def test_one_deployment_is_answered_with_the_keys_of_the_contract() -> None:
     assert not found["expected_error"]["model_checked"]
     assert found["expected_error"]["outside"] == ["isl 1000 is outside the measured 1024 to 15000"]
     assert found["provenance"]["kind"] == "modelled"
+    by = {row["what"]: row for row in found["left_out"]}
+    assert by.keys() == set(LEFT_OUT.values()) and all(row["rows"] > 0 for row in by.values())
+    shown = found["expected_error"]
+    here = by["model and GPU type"]  # neither was measured
+    assert all(here[name] == shown[name] for name in ("ttft", "tbt", "ttft_90", "tbt_90"))
+
+
+def test_a_version_that_was_not_measured_states_the_error_of_versions_left_out() -> None:
+    row = ROW | {"model": "qwen3-32b", "gpu": "h100_sxm"}
+    for version, basis in (("0.12.0", "seen"), ("0.99", "version"), ("", "seen")):
+        said = estimate_one(row | {"engine_version": version})["expected_error"]["basis"]
+        assert said.startswith(BASIS[basis])
+    other = estimate_one(ROW | {"engine_version": "0.99"})["expected_error"]["basis"]
+    assert other.startswith(BASIS["both"])  # Llama-3.1-70B on H200
 
 
 def test_people_read_units_and_the_expected_error() -> None:

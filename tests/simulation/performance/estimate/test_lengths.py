@@ -11,6 +11,7 @@ from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import estimate_fit
 from planner.errors import PlannerError
 from planner.estimates.estimating import deployment
+from simulation.errors import SimulationError
 from simulation.performance.estimate.arranging import Deployment
 from simulation.performance.estimate.closed_loop import demands
 from simulation.performance.estimate.estimate import Estimate, estimate
@@ -47,7 +48,7 @@ def test_sglang_keeps_users_in_step_who_wait_for_half_of_the_prompts() -> None:
     )
     prompt = float(max(four["busy"], calibration.eager_s * four["kernels"])) / 4.0
     lone = one(replace(SAME, concurrency=1.0))
-    polls = 1.0 + calibration.polls
+    polls = 1.0 + calibration.polls  # SGLang looks at every iteration by default
     waits = many.ttft_s - lone.ttft_s - polls * (many.decode_s - lone.decode_s)
     assert waits == pytest.approx((USERS - 1.0) * prompt / 2.0)
     assert (many.tbt_s - many.decode_s) * OSL == pytest.approx(USERS * prompt / 2.0)
@@ -82,3 +83,24 @@ def test_what_is_taken_for_lengths_is_said_and_can_be_given() -> None:
         assert not any("equal_lengths" in note for note in one(given).assumptions)
     with pytest.raises(PlannerError, match="equal_lengths 'some' is unknown; use one of yes, no"):
         deployment(row | {"equal_lengths": "some"})
+
+
+def test_sglang_looks_for_requests_as_often_as_is_said_or_recipes_have_it() -> None:
+    """By hand: a part of the interval's decode iterations pass before a prompt begins."""
+    polls = estimate_fit().calibration.polls
+    drawn = replace(SAME, isl=8192.0, osl=1024.0)
+    for users, interval in ((8.0, 10.0), (16.0, 30.0)):
+        recipe = one(replace(drawn, concurrency=users))
+        often = one(replace(drawn, concurrency=users, recv_interval=1.0))
+        waits = polls * (interval - 1.0) * often.decode_s
+        assert recipe.ttft_s - often.ttft_s == pytest.approx(waits)
+        assert recipe.tbt_s == often.tbt_s
+        assert any("recv_interval 1" in note for note in recipe.assumptions)
+    for default in (SAME, replace(drawn, rounds=1e6)):
+        assert one(default).ttft_s == one(replace(default, recv_interval=1.0)).ttft_s
+    other = replace(drawn, engine="vllm")
+    assert one(other).ttft_s == one(replace(other, recv_interval=30.0)).ttft_s
+    row = {"model": "qwen3-32b", "gpu": "H100-SXM", "isl": 512, "osl": 64, "concurrency": 8}
+    assert deployment(row | {"scheduler_recv_interval": 4}).recv_interval == 4.0
+    with pytest.raises(SimulationError, match="recv_interval is 0; give iterations from 1"):
+        deployment(row | {"recv_interval": 0})

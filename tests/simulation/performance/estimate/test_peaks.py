@@ -1,0 +1,57 @@
+"""No estimate beats what its GPUs can compute, however short the answers are."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from planner import catalogue
+from planner.catalogue.efficiency import efficiencies
+from planner.catalogue.estimating import estimate_fit
+from simulation.performance.estimate.arranging import Deployment
+from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.estimate.estimate import Estimate, estimate_rows
+from simulation.performance.graph import operator_graph
+from simulation.performance.specs import Arrangement
+from simulation.performance.work import iteration
+
+ISL, LOADS, STEADY = 1024.0, (1.0, 16.0, 256.0), 1e6
+ANSWERS = (1.0, 2.0, 8.0, 64.0)
+
+
+@pytest.mark.parametrize(("model", "gpu", "tp"), [("llama-3.1-8b", "H100-SXM", 1),
+                                                  ("gpt-oss-120b", "B200", 2)])  # fmt: skip
+def test_prompts_are_computed_no_faster_than_the_peak(model: str, gpu: str, tp: int) -> None:
+    shape, kind, where = catalogue.shape(model), catalogue.gpu(gpu), Arrangement(tp=tp, moe_tp=tp)
+    prompt = iteration(0.0, 0.0, ISL, ISL * ISL / 2.0)
+    flops = float(operator_graph(shape, where).total("flops", prompt))  # on each GPU
+    asked = [
+        Deployment(shape, kind, where, ISL, osl, users, engine, rounds=rounds)
+        for engine, osl, users, rounds in itertools.product(ENGINES, ANSWERS, LOADS, (10, STEADY))
+    ]
+    for given, found in zip(
+        asked, estimate_rows(asked, estimate_fit().calibration, efficiencies()), strict=True
+    ):
+        assert isinstance(found, Estimate)
+        rate = found.tokens_per_s / given.osl
+        assert rate * flops < kind.peak_flops["bf16"], given
+        # Little's law: as many as there are users are under way.
+        stay = found.ttft_s + (given.osl - 1.0) * found.tbt_s
+        assert rate * stay == pytest.approx(given.concurrency)
+
+
+def test_answers_of_one_token_are_limited_by_prompts_alone() -> None:
+    """More users of a model that embeds or classifies wait longer, and get no more done."""
+    given = [
+        Deployment(
+            catalogue.shape("qwen3-8b"), catalogue.gpu("H100-SXM"), Arrangement(), ISL, 1.0, users,
+            rounds=STEADY,
+        )
+        for users in (64.0, 128.0, 256.0)
+    ]  # fmt: skip
+    found = estimate_rows(given, estimate_fit().calibration, efficiencies())
+    rates = [one.tokens_per_s for one in found if isinstance(one, Estimate)]
+    assert rates[0] == pytest.approx(rates[1]) and rates[1] == pytest.approx(rates[2])
+    assert all(any("one token" in said for said in one.assumptions) for one in found
+               if isinstance(one, Estimate))  # fmt: skip
