@@ -57,8 +57,12 @@ class AtRate:
 def at_rate(given: Deployment, rate: float, known: Known, *, any_engine: bool) -> AtRate:
     """Raises PlannerError where it cannot be answered. With ``any_engine`` a built-in profile
     counts whatever it was measured on, as in a scenario that names none."""
-    if given.prefill is not None or given.drafted:
-        what = "prefill and decode apart" if given.prefill is not None else "speculative decoding"
+    without = {
+        "prefill and decode apart": given.prefill is not None,
+        "speculative decoding": given.drafted > 0,
+        "LoRA adapters": given.shape.adapters is not None,
+    }
+    if what := next((name for name, there in without.items() if there), None):
         raise PlannerError(
             f"rate with {what} is not estimated; give concurrency, or size a scenario with its "
             "profiles."
@@ -194,7 +198,7 @@ def built_in_section(given: Deployment, any_engine: bool = False) -> Section | N
     plain = Arrangement(tp=where.tp, moe_tp=where.moe_tp, moe_ep=where.moe_ep)
     key = (given.shape.name, given.gpu.name, where.tp)
     found = catalogue.profiles().get(key)
-    if found is None or given.prefill is not None or where != plain:
+    if found is None or given.prefill is not None or where != plain or given.shape.adapters:
         return None
     engine = catalogue.engine_of(found.provenance)
     if not any_engine and engine not in ("", given.engine):

@@ -19,7 +19,7 @@ from simulation.errors import SimulationError
 from simulation.performance.estimate.arranging import Deployment
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS
 from simulation.performance.estimate.estimate import place
-from simulation.performance.specs import BYTES, Arrangement, ModelShape
+from simulation.performance.specs import BYTES, Adapters, Arrangement, ModelShape
 
 PRECISIONS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16",
@@ -58,7 +58,7 @@ def deployment(row: Mapping[str, Any], known: Known = NOTHING) -> Deployment:
     Raises PlannerError naming the field and the remedy.
     """
     given = named_fields(row)
-    shape = _shape(_text(given, "model"), known)
+    shape = _adapted(_shape(_text(given, "model"), known), given)
     weights, said = _precision(given, known)
     found = _deployment(given, shape, weights, known)
     return found if said or weights != "bf16" else _fitting(found)
@@ -118,6 +118,26 @@ def _shape(name: str, known: Known) -> ModelShape:
             f"model {name} is known by its memory alone; add it from its config.json for estimates."
         )
     return shape
+
+
+def _adapted(shape: ModelShape, given: Mapping[str, Any]) -> ModelShape:
+    """With the LoRA adapters that are asked for."""
+    if not {"lora_rank", "lora_active"} & given.keys():
+        return shape
+    rank, active = (_whole(given, name) for name in ("lora_rank", "lora_active"))
+    return replace(shape, adapters=Adapters(rank, active))
+
+
+def _whole(given: Mapping[str, Any], field: str) -> int:
+    if field not in given:
+        raise PlannerError(
+            f"{field} is missing; LoRA adapters have a rank (lora_rank) and a number that is in "
+            "use at once (lora_active)."
+        )
+    found = number(given[field], field)
+    if found != round(found):
+        raise PlannerError(f"{field} is {found:g}; give a whole number.")
+    return round(found)
 
 
 def named_fields(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -271,12 +271,14 @@ def prefill_busy(given: Deployment, one: Estimate) -> float:
 
 def _strange(given: Deployment) -> list[str]:
     """Errors are of GPU types whose family has measured kernels."""
+    said = ["no deployment with LoRA adapters was measured"] if given.shape.adapters else []
     family = given.gpu.family
     if family in {entry.family for entry in efficiencies().entries}:
-        return []
+        return said
     return [
+        *said,
         f"no kernel was measured on {given.gpu.name} or its family ({family or 'not named'}); "
-        "those of another stand in, so expect more than this error"
+        "those of another stand in, so expect more than this error",
     ]
 
 

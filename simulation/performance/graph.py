@@ -18,6 +18,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
+from simulation.performance.graph_adapters import with_adapters
 from simulation.performance.graph_attention import AttentionParts
 from simulation.performance.graph_parts import split
 from simulation.performance.specs import BYTES, Arrangement, ModelShape
@@ -75,7 +76,7 @@ def operator_graph(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph
     operators += builder.attention()
     operators += builder.feed_forward()
     operators += builder.end()
-    kept = [o for o in operators if o.count]
+    kept = with_adapters([o for o in operators if o.count], shape)
     names = {o.name for o in kept}
     kept = [replace(o, after=tuple(a for a in o.after if a in names)) for o in kept]
     return OperatorGraph(shape, where, tuple(kept))

@@ -11,8 +11,10 @@ from __future__ import annotations
 import math
 
 from simulation.errors import SimulationError
+from simulation.performance.graph import operator_graph
 from simulation.performance.parameters import parameters
 from simulation.performance.specs import BYTES, Arrangement, GpuSpec, ModelShape, ModelSpec
+from simulation.performance.work import LowRank
 
 MEMORY_SHARE = 0.9  # of GPU memory given to weights and KV cache; vLLM's gpu_memory_utilization
 # Bytes of scale per weight. fp8: one 32-bit scale per block of 128 x 128 (DeepSeek-V3, arXiv
@@ -129,7 +131,17 @@ def gpu_weight_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
     ends = (parts.embedding, parts.head)
     outside = sum(ends) if arrangement.pp == 1 else max(ends)
     share = math.ceil(shape.layers / arrangement.pp) / shape.layers
-    return share * layers + plain * (outside + parts.encoder) / tp
+    kept = share * layers + plain * (outside + parts.encoder) / tp
+    return kept + adapter_bytes(shape, arrangement)
+
+
+def adapter_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
+    """Adapters on one GPU, 16 bits, as many as may be used at once."""
+    if shape.adapters is None:
+        return 0.0
+    operators = operator_graph(shape, arrangement).operators
+    kept = sum(o.count * o.memory_bytes for o in operators if isinstance(o, LowRank))
+    return kept / arrangement.pp
 
 
 def _expert_gpus(shape: ModelShape, arrangement: Arrangement) -> int:

@@ -44,6 +44,21 @@ class GpuSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Adapters:
+    """Low-rank adapters (LoRA; Hu et al., arXiv 2106.09685) beside a model's linear layers."""
+
+    rank: int
+    active: int  # different ones among the requests under way; all of them in memory
+
+    def __post_init__(self) -> None:
+        for name, most in (("rank", 1024), ("active", 4096)):
+            if not 1 <= getattr(self, name) <= most:
+                raise SimulationError(
+                    f"LoRA adapters: {name} is {getattr(self, name)}; give 1 to {most:,}."
+                )
+
+
+@dataclass(frozen=True, slots=True)
 class ModelShape:
     """What a model computes, from its Hugging Face ``config.json``; counts, no bytes.
 
@@ -89,6 +104,7 @@ class ModelShape:
     window_head_dim: int = 0
     kv_compression: float = 1.0  # tokens per cached entry, mean over full attention layers
     index_head_dim: int = 0  # of the keys a sparse attention layer caches to choose by
+    adapters: Adapters | None = None
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "vocab", "heads", "kv_heads", "head_dim", "max_context"):

@@ -165,6 +165,30 @@ class Absorbed(Gemm):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LowRank(Gemm):
+    """One side of the adapters beside a linear layer, all of them in one call (Chen et al., Punica,
+    arXiv 2310.18547): every row is multiplied by its own adapter, and those that some row has are
+    read. Rows spread evenly over ``adapters``; tokens of one prompt count as if each could have
+    another, which reads a little more."""
+
+    adapters: int
+
+    @property
+    def memory_bytes(self) -> float:
+        return self.adapters * self.n * self.k * BYTES[self.precision]
+
+    def work(self, it: Iteration) -> Work:
+        rows = self.rows(it)
+        missed = np.power(1.0 - 1.0 / self.adapters, rows)
+        return _work(
+            rows,
+            flops=2.0 * rows * self.n * self.k,
+            weight_bytes=(1.0 - missed) * self.memory_bytes,
+            activation_bytes=rows * (self.n + self.k) * ACTIVATION,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attention(Operator):
     """Softmax attention of prefill chunks or of decodes over their KV cache.
 

@@ -57,6 +57,11 @@ class EstimateRequest(StrictSerializer):
         "(--scheduler-recv-interval). Where left out: 1, its default, but at InferenceMAX's "
         "lengths in a benchmark 10, from 16 in flight 30, as in its recipes.",
     )  # fmt: skip
+    lora_rank = serializers.IntegerField(min_value=1, max_value=1024, required=False)
+    lora_active = serializers.IntegerField(
+        min_value=1, max_value=4096, required=False,
+        help_text="Different LoRA adapters among the requests under way, all of them in memory.",
+    )  # fmt: skip
     mode = serializers.ChoiceField(("agg", "disagg"), required=False)
     prefill_workers = FiniteField(min_value=1, max_value=1e5, required=False)
     decode_workers = FiniteField(min_value=1, max_value=1e5, required=False)

@@ -51,6 +51,8 @@ class Command(HeadroomCommand):
             help="iterations between two of SGLang's looks for requests (1, its default; in a "
             "benchmark of InferenceMAX's lengths 10, from 16 in flight 30, as its recipes have it)",
         )
+        parser.add_argument("--lora-rank", type=float, help="of LoRA adapters, all in memory")
+        parser.add_argument("--lora-active", type=float, help="different adapters in use at once")
         parser.add_argument("--mode", help="agg (default), or disagg: prefill and decode apart")
         parser.add_argument("--isl", type=float, help="input tokens of a request")
         parser.add_argument("--osl", type=float, help="output tokens of a request")
@@ -155,5 +157,5 @@ FIELDS = (
     *(f"{s}{w}".replace("-", "_") for s in ("", "prefill-", "decode-") for w in WIDTHS),
     "model", "gpu", "prefill_workers", "decode_workers", "precision", "kv_cache", "engine",
     "engine_version", "draft_tokens", "accepted_tokens", "rounds", "equal_lengths",
-    "recv_interval", "mode", "isl", "osl", "concurrency", "rate",
+    "recv_interval", "lora_rank", "lora_active", "mode", "isl", "osl", "concurrency", "rate",
 )  # fmt: skip

@@ -165,6 +165,12 @@ def _cannot_be_as_said(given: Deployment, found: Arranged) -> tuple[str, ...]:
             f"{gpu.name} does not compute in {weights}: weights are kept in {weights}, "
             f"computed in {unit}"
         )
+    if shape.adapters:
+        notes.append(
+            f"{shape.adapters.active} LoRA adapters of rank {shape.adapters.rank} in use at once, "
+            "on all linear layers but those of experts, router and output head: modelled, no "
+            "served deployment with adapters was among those measured"
+        )
     if given.osl == 1:
         notes.append(
             "answers of one token: a request is its prompt alone, as where a model embeds or "

@@ -199,9 +199,9 @@ def demands_of(
     it: Iteration,
 ) -> dict[str, FloatArray]:
     """Demands of row i's iteration on ``wheres[i]``, computed together where all else agrees."""
-    groups: dict[tuple[str, str, Arrangement], list[int]] = defaultdict(list)
+    groups: dict[tuple[ModelShape, str, Arrangement], list[int]] = defaultdict(list)
     for index, (where, one) in enumerate(zip(wheres, placed, strict=True)):
-        groups[one.deployment.shape.name, one.deployment.gpu.name, where].append(index)
+        groups[one.deployment.shape, one.deployment.gpu.name, where].append(index)
     out = {name: np.zeros(len(placed)) for name in DEMANDS}
     for (_, _, where), rows in groups.items():
         given = placed[rows[0]].deployment
