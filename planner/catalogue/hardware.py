@@ -23,7 +23,7 @@ GPU_FACTS = (
 # Tokens of a sequence over which its KV cache is averaged, where bytes per token depend on it
 # (sliding windows, fixed states): prompt and output of a chat with some history.
 TYPICAL_CONTEXT = 4096
-SHAPE_FIELDS = {field.name for field in fields(ModelShape)} - {"name", "encoder"}
+SHAPE_FIELDS = {field.name for field in fields(ModelShape)} - {"name", "encoder", "adapters"}
 
 
 def gpus() -> dict[str, GpuSpec]:
