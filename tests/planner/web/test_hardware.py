@@ -251,6 +251,8 @@ def test_an_estimate_says_its_error_and_where_it_comes_from(client: Client) -> N
         "half within",
         "nine of ten",
         "Expected error",
+        "By what the fit had not seen",
+        "Who measured",
         "Modelled",
     ):
         assert part in page
