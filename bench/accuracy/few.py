@@ -14,13 +14,14 @@ before, and ``five_rows_clearly_worse`` of those that did so in more draws than 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest
 
-from simulation.arrays import FloatArray
-from simulation.performance.estimate.own import Traits
+from simulation.arrays import FloatArray, IntArray
+from simulation.performance.estimate.own import Likeness, Stated, Traits
 from tools.catalogue.fit_estimate import Predicted, alike
 from tools.catalogue.fit_likeness import Few, fit_likeness, from_few, stated
 from tools.catalogue.served import Served
@@ -35,30 +36,46 @@ CHANCE = 0.05
 def figures(rows: Served, unseen: Predicted) -> dict[str, Any]:
     """``unseen``: predictions of ``rows``, each with its model left out of the fit."""
     found: dict[str, Any] = {}
-    for figure, (traits, off) in zip(TIMES, _by_time(rows, unseen), strict=True):
+    both = alike(rows, unseen)
+    for figure, name in TIMES.items():
+        traits, off = both[name]
+        fits = _without_model(traits, off)
         for count, few in COUNTS.items():
-            found |= _figures(f"{count}_rows", figure, traits, off, few)
+            found |= _figures(f"{count}_rows", figure, fits, off, few)
     return found
 
 
-def _by_time(rows: Served, unseen: Predicted) -> list[tuple[Traits, FloatArray]]:
-    both = alike(rows, unseen)
-    return [both[name] for name in TIMES.values()]
+@dataclass(frozen=True, slots=True, eq=False)
+class Fitted:
+    """How alike errors are and what is stated, by a fit that had not seen the model of ``part``."""
+
+    part: Traits
+    mine: IntArray  # rows of it
+    likeness: Likeness
+    told: Stated
 
 
-def _figures(name: str, figure: str, traits: Traits, off: FloatArray, few: int) -> dict[str, Any]:
-    before, after, inside, worse, clearly = [], [], [], [], []
-    models = traits.labels["model"]
+def _without_model(traits: Traits, off: FloatArray) -> list[Fitted]:
+    models, found = traits.labels["model"], []
     for model in np.unique(models):
         seen, mine = np.flatnonzero(models != model), np.flatnonzero(models == model)
         likeness = fit_likeness(traits.take(seen), off[seen])
         told = stated(likeness, traits.take(seen), off[seen])
-        part, own = traits.take(mine), off[mine]
+        found.append(Fitted(traits.take(mine), mine, likeness, told))
+    return found
+
+
+def _figures(
+    name: str, figure: str, fits: list[Fitted], off: FloatArray, few: int
+) -> dict[str, Any]:
+    before, after, inside, worse, clearly = [], [], [], [], []
+    for fit in fits:
+        part, own = fit.part, off[fit.mine]
         groups: dict[str, list[tuple[FloatArray, FloatArray]]] = {}
-        for one in from_few(likeness, part, own, few, DRAWS):
+        for one in from_few(fit.likeness, part, own, few, DRAWS):
             errors = _errors(one, own)
             groups.setdefault(str(part.labels["deployment"][one.row[0]]), []).append(errors)
-            half, nine = told.of(part.split[one.row], one.spread)
+            half, nine = fit.told.of(part.split[one.row], one.spread)
             inside.append(np.column_stack([errors[1] <= half, errors[1] <= nine]))
         for name_of, drawn in groups.items():
             was, is_now = (np.concatenate(side) for side in zip(*drawn, strict=True))
