@@ -15,9 +15,11 @@ import hashlib
 import json
 import logging
 import os
+import shutil
+import time
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -47,8 +49,16 @@ class File:
 class BucketStore:
     """Raises Unreached where the bucket does not answer, Damaged where it lacks something."""
 
-    def __init__(self, said: ArraysBucket, base: Path, ca_file: str = "") -> None:
+    def __init__(
+        self,
+        said: ArraysBucket,
+        base: Path,
+        ca_file: str = "",
+        most_bytes: int | None = None,  # of local copies; None: no limit
+        unused_s: float = 0.0,  # so long nobody has asked for one that is dropped
+    ) -> None:
         self._base, self._prefix, self.name = base, said.prefix, said.name
+        self._most_bytes, self._unused_s = most_bytes, unused_s
         with self._told():
             self._bucket = Bucket(
                 said.url, said.bucket, said.prefix, signing_region=said.region,
@@ -67,6 +77,7 @@ class BucketStore:
             self._stamp(relative, text)
             for part in before - {part for one in files for part in one.parts}:
                 self._bucket.delete(self._key(relative, part))
+        self.make_room(but=relative)
 
     def send(self, relative: str) -> None:
         """The objects alone, also those that are there, which may have been changed: readers see
@@ -79,8 +90,13 @@ class BucketStore:
         """Have the local files be what the bucket holds."""
         with self._told():
             text = self._read(relative)
-        if text and text == self._stamped(relative) and (self._base / relative).exists():
+        here = (self._base / relative).exists()
+        if text and text == self._stamped(relative) and here and self._used(relative):
             return
+        self._bring_anew(relative)
+        self.make_room(but=relative)
+
+    def _bring_anew(self, relative: str) -> None:
         with self._alone(relative), self._told():
             for left in reversed(range(TRIES)):
                 text = self._read(relative)
@@ -94,6 +110,39 @@ class BucketStore:
                 else:
                     self._stamp(relative, text)
                     return
+
+    def make_room(self, but: str = "") -> int:
+        """Drop local copies that nobody has asked for longest, until the cache is within its limit;
+        how many. One that was asked for in the time that a run may take may be read yet."""
+        if self._most_bytes is None:
+            return 0
+        stamps = []
+        for path in (self._base / STAMPS).rglob("*.json"):
+            with suppress(FileNotFoundError, Damaged):
+                size = sum(file.bytes for file in _files_of(path.read_bytes()))
+                stamps.append((path.stat().st_mtime, size, path))
+        held = sum(size for _, size, _ in stamps)
+        before, dropped = time.time() - self._unused_s, 0
+        for used, size, path in sorted(stamps):
+            relative = path.relative_to(self._base / STAMPS).with_suffix("").as_posix()
+            if held <= self._most_bytes or used > before:
+                break
+            if relative != but and self._drop(relative, path, before):
+                held, dropped = held - size, dropped + 1
+        return dropped
+
+    def _drop(self, relative: str, stamp: Path, before: float) -> bool:
+        with self._alone(relative):
+            if not stamp.exists() or stamp.stat().st_mtime > before:  # asked for meanwhile
+                return False
+            stamp.unlink()
+            copy = self._base / relative
+            if copy.is_dir():
+                shutil.rmtree(copy, ignore_errors=True)
+            else:
+                copy.unlink(missing_ok=True)
+        logger.info("%s is no longer cached here", relative)
+        return True
 
     def remove(self, relative: str) -> None:
         """What cannot be removed now is swept later, since no row speaks of it."""
@@ -129,6 +178,16 @@ class BucketStore:
         with self._told():
             found = self._bucket.objects(f"{relative}/")
         return [(one.key.removeprefix(prefix), one.written_s) for one in found]
+
+    def bytes_of(self, stores: Collection[str]) -> int:
+        """What the objects of stores take, by one list for each folder that they lie in."""
+        with self._told():
+            return sum(
+                one.bytes
+                for name in {store.partition("/")[0] for store in stores}
+                for one in self._bucket.listed(f"{name}/")
+                if one.key.removeprefix(self._key("", "")).rpartition("/")[0] in stores
+            )
 
     def _read(self, relative: str) -> bytes | None:
         return self._bucket.get(self._key(relative, MANIFEST))
@@ -199,6 +258,14 @@ class BucketStore:
 
     def _stamp_path(self, relative: str) -> Path:
         return self._base / STAMPS / f"{relative}.json"
+
+    def _used(self, relative: str) -> bool:
+        """Whether it is still here, and was asked for last now."""
+        try:
+            os.utime(self._stamp_path(relative))
+        except FileNotFoundError:  # dropped at this moment
+            return False
+        return True
 
     def _stamped(self, relative: str) -> bytes | None:
         try:

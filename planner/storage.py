@@ -12,7 +12,7 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,14 +60,19 @@ def folder(relative: str) -> Path:
 def bucket() -> BucketStore | None:
     """Where arrays are kept; None where the data directory is that itself."""
     said = settings.HEADROOM_ARRAYS
-    return None if said is None else _bucket_store(said, data_dir(), settings.HEADROOM_SOURCES_CA)
+    if said is None:
+        return None
+    limits = settings.HEADROOM_CACHE_BYTES, settings.HEADROOM_MAX_RUN_SECONDS
+    return _bucket_store(said, data_dir(), settings.HEADROOM_SOURCES_CA, *limits)
 
 
 @lru_cache(maxsize=4)
-def _bucket_store(said: ArraysBucket, base: Path, ca_file: str) -> BucketStore:
+def _bucket_store(
+    said: ArraysBucket, base: Path, ca_file: str, most_bytes: int | None, unused_s: float
+) -> BucketStore:
     from planner.bucket_store import BucketStore  # which imports 31 MB
 
-    return BucketStore(said, base, ca_file)
+    return BucketStore(said, base, ca_file, most_bytes, unused_s)
 
 
 def held(relative: str) -> Path:
@@ -90,6 +95,22 @@ def listed(name: str) -> list[str]:
     if kept is not None:
         return kept.stores(name)
     return [f"{name}/{one.name}" for one in path.iterdir()] if path.is_dir() else []
+
+
+def bytes_of(stores: Iterable[str]) -> int:
+    """What folders and files take where they are kept; nothing of those that are not there."""
+    wanted, kept = set(stores), bucket()
+    if kept is not None:
+        return kept.bytes_of(wanted)
+    return sum(_size(folder(relative)) for relative in wanted)
+
+
+def _size(path: Path) -> int:
+    sizes = 0
+    for one in (path, *path.rglob("*")):  # a file has none below it
+        with suppress(OSError):  # gone meanwhile
+            sizes += one.stat().st_size if one.is_file() else 0
+    return sizes
 
 
 def send(stores: Iterable[str]) -> None:

@@ -29,7 +29,9 @@ BASE_DIR = Path(__file__).resolve().parents[2]
 HEADROOM_DATA_DIR = (BASE_DIR / os.environ.get("HEADROOM_DATA_DIR", "var")).resolve()
 HEADROOM_DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
 HEADROOM_ARRAYS = arrays_bucket()  # where arrays and uploads are kept; None: in this folder alone
+HEADROOM_CACHE_BYTES = env_int("HEADROOM_CACHE_BYTES", 0) or None  # of it here; None: no limit
 HEADROOM_MAX_UPLOAD_BYTES = env_int("HEADROOM_MAX_UPLOAD_BYTES", 10 * 1000**3)
+HEADROOM_MAX_WORKSPACE_BYTES = env_int("HEADROOM_MAX_WORKSPACE_BYTES", 100 * 1000**3)
 HEADROOM_WORKSPACE = os.environ.get("HEADROOM_WORKSPACE") or "main"  # of commands, by its slug
 
 # What live sources may read: addresses of servers (scheme, host, port and path), and folders.

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -115,17 +116,20 @@ class Bucket:
 
     def objects(self, below: str = "") -> list[StoredObject]:
         """All below the prefix, by key; of these those that go on with ``below``."""
-        found: list[StoredObject] = []
+        found = list(islice(self.listed(below), MOST_LISTED + 1))
+        if len(found) > MOST_LISTED:
+            raise SourceError(
+                f"prefix: {self._bucket} holds more than {MOST_LISTED:,} objects there; "
+                "name a narrower prefix."
+            )
+        return found
+
+    def listed(self, below: str = "") -> Iterator[StoredObject]:
+        """The same one after the other, however many."""
         with self._told():
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + below):
-                found += [_stored(one) for one in page.get("Contents", ())]
-                if len(found) > MOST_LISTED:
-                    raise SourceError(
-                        f"prefix: {self._bucket} holds more than {MOST_LISTED:,} objects there; "
-                        "name a narrower prefix."
-                    )
-        return found
+                yield from map(_stored, page.get("Contents", ()))
 
     def folders(self, below: str) -> list[str]:
         """The next part of the keys that go on with ``below`` and have a slash after it."""

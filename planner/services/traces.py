@@ -28,7 +28,7 @@ from planner.ingest import (
 from planner.ingest.source import base_name, check_regular
 from planner.models import Run, Scenario, Source, Trace, User
 from planner.scenario import document as text
-from planner.services import runs
+from planner.services import quota, runs
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from planner.studies.character.kept import character_written
@@ -54,6 +54,7 @@ def trace_upload(
     read again.
     """
     check_may_plan(owner, "not upload")
+    room = quota.room()
     kept = storage.folder(f"{UPLOADS}/{uuid.uuid4().hex}")
     kept.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
@@ -67,6 +68,7 @@ def trace_upload(
                         f"{file_name} is larger than the {limit_gb:g} GB that may be uploaded; "
                         "compress it, split it, or upload counts per bin."
                     )
+                room.check(file_name, size)
                 digest.update(chunk)
                 out.write(chunk)
         storage.keep(f"{UPLOADS}/{kept.name}")
@@ -204,12 +206,13 @@ def trace_ingest_path(
     """Read a file of this machine now (command line); a known one is not read again."""
     if not path.exists():
         raise IngestError(f"{path}: there is no such file; check the path.")
-    check_regular(path)
+    size = check_regular(path)
+    quota.room().check(path.name, size)
     trace, _ = _trace_register(
         owner=owner,
         file_name=path.name,
         sha256=sha256_file(path),
-        size=path.stat().st_size,
+        size=size,
         options=options,
     )
     if trace.state != Trace.State.READY:

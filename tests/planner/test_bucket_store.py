@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -76,6 +77,50 @@ def keys(client, below="prod/"):
 def digests(folder):
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(f.relative_to(folder)): sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+def test_a_cache_drops_what_nobody_asked_for_longest(machine, bucket, tmp_path, settings):
+    """What is dropped comes again from the bucket; what a run may be reading stays."""
+    names = ["runs/1", "runs/2", "uploads/3"]
+    for name in names[:2]:
+        storage.tables_write(name, {"replicas": demand_table(400)})
+    storage.folder("uploads").mkdir()
+    storage.folder(names[2]).write_bytes(b"x" * 5000)
+    for name in names:
+        storage.keep(name)
+    taken = storage.bytes_of(names)
+    there = lambda where: [(tmp_path / where / name).exists() for name in names]  # noqa: E731
+    settings.HEADROOM_MAX_RUN_SECONDS = 3600
+    settings.HEADROOM_CACHE_BYTES = 1
+    machine("b")
+    for name in names:
+        storage.held(name)
+    assert there("b") == [True, True, True]  # all asked for just now
+    ago = time.time() - 4000
+    stamps = {name: tmp_path / "b" / bucket_store.STAMPS / f"{name}.json" for name in names}
+    for name, path in stamps.items():
+        os.utime(path, (ago + names.index(name), ago + names.index(name)))
+    storage.held(names[0])  # used again
+    assert storage.bucket().make_room() == 2
+    assert there("b") == [True, False, False] and not stamps[names[1]].exists()
+    assert storage.table_read("runs/2", "replicas").equals(demand_table(400))
+    assert storage.held(names[2]).read_bytes() == b"x" * 5000
+    settings.HEADROOM_CACHE_BYTES = taken
+    for path in stamps.values():
+        os.utime(path, (ago, ago))
+    assert storage.bucket().make_room() == 0  # within its limit
+    assert there("a") == [True, True, True]  # another machine's has none
+
+
+def test_what_stores_take_is_what_their_objects_take(machine):
+    storage.tables_write("runs/1", {"replicas": demand_table(400)})
+    storage.tables_write("runs/12", {"replicas": demand_table(40)})
+    written = (storage.folder("runs/1") / "replicas.parquet").stat().st_size
+    assert storage.bytes_of(["runs/1"]) == 0  # not kept yet
+    storage.keep("runs/1")
+    storage.keep("runs/12")
+    manifest = len((storage.folder("arrays/runs/1.json")).read_bytes())
+    assert storage.bytes_of(["runs/1", "runs/99"]) == written + manifest
 
 
 def test_a_store_comes_whole_and_follows_its_bucket(machine, bucket, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from planner.models import Run, Trace
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import traces
 from planner.services.access import may_plan
+from planner.services.quota import room
 from planner.web.answers import attempt, go
 from planner.web.answers import refused as form_refused
 from planner.web.errors import planners_only
@@ -35,7 +36,7 @@ def upload(request: Request) -> HttpResponse:
     """The form, and the file it sends. Scripts that ask for JSON get the next address or the
     sentence that says what is wrong."""
     if request.method != "POST":
-        return render(request, "web/trace_upload.html", {"form": UploadForm()})
+        return render(request, "web/trace_upload.html", {"form": UploadForm(), "room": room()})
     form = UploadForm(request.POST, request.FILES)
     kept, problem = attempt(form, lambda: _keep(request, form))
     if kept is None:

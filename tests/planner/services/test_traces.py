@@ -6,10 +6,11 @@ from contextvars import copy_context
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from planner.errors import IngestError, KeyReused, NotAllowed, NotReady, RunCancelled
+from planner.errors import IngestError, KeyReused, NoRoom, NotAllowed, NotReady, RunCancelled
 from planner.ingest import IngestOptions
 from planner.models import Run, Trace
-from planner.services import traces
+from planner.models.workspace import Workspace, within
+from planner.services import quota, traces
 from planner.services.runs import run_cancel
 from planner.services.worker import run_execute
 
@@ -153,6 +154,35 @@ def test_a_file_above_the_quota_leaves_nothing(planner, data_dir, before, settin
         upload(planner)
     assert kept(data_dir) == before
     assert not Trace.objects.exists()
+
+
+def test_a_workspace_takes_no_more_of_the_disk_than_it_may(
+    planner, data_dir, before, settings, tmp_path
+):
+    """What it takes is what its own rows name, arrays and files that wait alike."""
+    assert quota.room().used == 0
+    trace, run, _ = upload(planner)
+    assert quota.room().used == len(ROWS)
+    run_execute(run_id=run.pk)
+    trace.refresh_from_db()
+    folder = data_dir / trace.store
+    used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert quota.room().used == used > 0
+    with within(Workspace.objects.create(name="Other", slug="other")):
+        assert quota.room().used == 0
+    settings.HEADROOM_MAX_WORKSPACE_BYTES = used + 20  # the first piece fits
+    held = kept(data_dir)
+    other = ROWS.replace(b",10\n", b",11\n")
+    with pytest.raises(NoRoom, match=r"conv.csv does not fit: .*MAX_WORKSPACE_BYTES\); remove"):
+        upload(planner, other)
+    assert kept(data_dir) == held
+    path = tmp_path / "log.csv"
+    path.write_bytes(other)
+    with pytest.raises(NoRoom, match=r"log.csv does not fit"):
+        traces.trace_ingest_path(path=path, options=IngestOptions())
+    assert Trace.objects.count() == 1
+    traces.trace_delete(trace=trace, user=planner)
+    upload(planner, other)
 
 
 @pytest.mark.parametrize(
