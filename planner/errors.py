@@ -165,6 +165,35 @@ class Unreached(PlannerError):
     title = "Kept arrays cannot be reached"
 
 
+class Away(PlannerError):
+    """A server that this one rests on does not answer; in a moment it may."""
+
+    title = "Not now"
+
+
+# What django and psycopg say of a connection that is not there, or is there no more.
+AWAY = ("connection", "database system is", "administrator command", "could not translate host")
+
+
+def of_servers(error: BaseException) -> Away | None:
+    """The sentence where the database or the queue does not answer; None for any other error."""
+    module, name = type(error).__module__.partition(".")[0], type(error).__name__
+    if module in ("redis", "kombu") and name.endswith(("ConnectionError", "OperationalError")):
+        what = "queue (Redis)"
+    elif (
+        module == "django"
+        and name in ("OperationalError", "InterfaceError")
+        and any(words in str(error) for words in AWAY)
+    ):
+        what = "database"
+    else:
+        return None
+    return Away(
+        f"The {what} of this installation does not answer. Nothing that was saved is lost: try "
+        "again in a minute, and tell whoever runs it if it lasts."
+    )
+
+
 def of_input(error: BaseException) -> PlannerError | None:
     """The sentence for an error that only what was sent, or the disk, can have caused; None for a
     bug of the program."""

@@ -14,6 +14,7 @@ from rest_framework.views import set_rollback
 
 from forecasting.errors import ForecastError
 from planner.errors import (
+    Away,
     CatalogueError,
     Infeasible,
     IngestError,
@@ -28,6 +29,7 @@ from planner.errors import (
     SourceError,
     Unreached,
     of_input,
+    of_servers,
 )
 from simulation.errors import SimulationError
 
@@ -47,6 +49,7 @@ STATUS: tuple[tuple[type[Exception], int], ...] = (
     (CatalogueError, 422),
     (SourceError, 422),
     (KeyReused, 422),
+    (Away, 503),
     (Unreached, 503),
     (NoRoom, 507),
     (ForecastError, 422),
@@ -73,7 +76,7 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
     set_rollback()
     request = context.get("request")
     path = request.path if request is not None else ""
-    if (sent := of_input(error)) is not None:
+    if (sent := of_input(error) or of_servers(error)) is not None:
         logger.warning("%s %s: %s", getattr(request, "method", ""), path, error, exc_info=error)
         error = sent
     for kind, status in STATUS:

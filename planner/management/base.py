@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError, ProgrammingError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from planner.errors import EXPECTED, Infeasible, NotFound, PlannerError, of_input
+from planner.errors import EXPECTED, Infeasible, NotFound, PlannerError, of_input, of_servers
 from planner.ingest import IngestOptions
 from planner.ingest.source import check_regular
 from planner.management.options import add_options, options_said
@@ -75,7 +75,8 @@ class HeadroomCommand(BaseCommand):
             self.stderr.write(str(problem))
             sys.exit(getattr(problem, "exit_code", 2))
         except BaseException as error:
-            if (given := _of_input(error) or _of_database(error)) is None:
+            given = _of_input(error) or of_servers(error) or _of_database(error)
+            if given is None:
                 raise
             self._clear_line()
             self.stderr.write(str(given))

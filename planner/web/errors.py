@@ -13,16 +13,19 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.template.loader import get_template
 from django.views.defaults import server_error as default_error
 
 from planner.errors import (
     EXPECTED,
+    Away,
     NoRoom,
     NotAllowed,
     NotFound,
     NotReady,
     Unreached,
     of_input,
+    of_servers,
 )
 from planner.models import User
 from planner.models.workspace import current_workspace
@@ -35,7 +38,14 @@ logger = logging.getLogger(__name__)
 View = Callable[..., HttpResponseBase]
 
 
-STATUS = ((NotAllowed, 403), (NotFound, 404), (NotReady, 409), (Unreached, 503), (NoRoom, 507))
+STATUS = (
+    (NotAllowed, 403),
+    (NotFound, 404),
+    (NotReady, 409),
+    (Away, 503),
+    (Unreached, 503),
+    (NoRoom, 507),
+)
 
 
 def status_of(problem: Exception) -> int:
@@ -94,9 +104,10 @@ def page(view: View, *, everywhere: bool = False) -> View:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """handler500: a full disk, which also stops what stands before a view, is said as such."""
+    """handler500: a full disk or a server that is away, which also stop what stands before a view,
+    are said as such."""
     error = sys.exc_info()[1]
-    sent = of_input(error) if error is not None else None
+    sent = (of_input(error) or of_servers(error)) if error is not None else None
     if sent is None:
         return default_error(request)
     if request.path.startswith("/api/"):
@@ -105,6 +116,9 @@ def server_error(request: HttpRequest) -> HttpResponse:
         return JsonResponse(
             {**problem, "status": status}, status=status, content_type="application/problem+json"
         )
+    if isinstance(sent, Away):  # so that nothing that a page asks the database for can be shown
+        page = get_template("503.html").render({"sentence": str(sent)})
+        return HttpResponse(page, status=503, headers={"Retry-After": "30"})
     return problem_response(request, sent, status_of(sent))
 
 

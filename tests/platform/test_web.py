@@ -97,14 +97,35 @@ def test_a_full_disk_is_told_wherever_it_is_met(
     assert "makes room" in answer.content.decode()
 
 
-def test_health_without_a_database_is_503(embedded: dict[str, str]) -> None:
-    nobody_there = embedded | {"DATABASE_URL": "postgresql://127.0.0.1:1/none?connect_timeout=2"}
-    script = (
-        "from django.test import Client; "
-        "print(Client(SERVER_NAME='localhost').get('/health/').status_code)"
-    )
-    done = manage(nobody_there, "shell", "--no-imports", "--command", script)
-    assert done.stdout.strip() == "503", done.stderr
+NOBODY_THERE = """
+from django.conf import settings
+from django.test import Client
+plain = "django.contrib.staticfiles.storage.StaticFilesStorage"  # collectstatic was not called
+settings.STORAGES["staticfiles"]["BACKEND"] = plain
+client = Client(SERVER_NAME="localhost", raise_request_exception=False)
+print(client.get("/health/").status_code)
+client.cookies[settings.SESSION_COOKIE_NAME] = "a" * 32
+page = client.get("/")
+said = "The database of this installation does not answer" in page.content.decode()
+print(page.status_code, said)
+api = client.get("/api/v1/runs/", headers={"Authorization": "Bearer abc"})
+print(api.status_code, api.json()["detail"])
+asked = client.post("/api/v1/token/", {"username": "a", "password": "b"}, "application/json")
+print(asked.status_code, asked.json()["detail"])
+"""
+
+
+def test_without_its_servers_everything_is_503_and_a_sentence(embedded: dict[str, str]) -> None:
+    nobody_there = embedded | {
+        "DATABASE_URL": "postgresql://127.0.0.1:1/none?connect_timeout=2",
+        "REDIS_URL": "redis://127.0.0.1:1/0",
+    }
+    done = manage(nobody_there, "shell", "--no-imports", "--command", NOBODY_THERE)
+    health, page, api, token = done.stdout.strip().splitlines()
+    assert (health, page) == ("503", "503 True"), done.stderr
+    sentence = "of this installation does not answer. Nothing that was saved is lost"
+    assert api.startswith("503 The ") and sentence in api
+    assert token.startswith("503 The queue (Redis) ") and sentence in token
 
 
 @pytest.mark.parametrize("length", ["1001", "9" * 20])
