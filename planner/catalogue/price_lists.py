@@ -89,6 +89,10 @@ def _yaml(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     except YAMLError as problem:
         said = str(problem).splitlines()[0]
         raise CatalogueError(f"{file_name}: not valid YAML: {said}.") from None
+    except (ValueError, TypeError):  # a date such as 2024-13-01, a key that is a list
+        raise CatalogueError(
+            f"{file_name}: not valid YAML: a date, number or key in it is none."
+        ) from None
     rows = document.get("prices") if isinstance(document, Mapping) else None
     if not isinstance(rows, list):
         raise CatalogueError(f"{file_name}: give a list of prices under 'prices'.")

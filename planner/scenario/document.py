@@ -80,6 +80,10 @@ def _load(text: str, name: str) -> CommentedMap:
                 f"{name}: a whole number of thousands of digits in it; no quantity has as many."
             ) from None
         raise ScenarioError(f"{name}: not valid YAML: a date or number in it: {error}.") from None
+    except TypeError:  # "? [{a: 1}]": what has a mapping in it cannot be looked up
+        raise ScenarioError(
+            f"{name}: not valid YAML: a key in it is a list or a mapping; keys are words."
+        ) from None
     if not isinstance(data, CommentedMap):
         raise ScenarioError(
             f"{name}, line 1: a scenario is a mapping that begins with 'version: 1'; "

@@ -137,7 +137,7 @@ def read_description(data: bytes, file_name: str) -> Mapping[str, Any]:
         raise CatalogueError(
             f"{file_name}{line}: not valid YAML: {getattr(error, 'problem', error)}."
         ) from None
-    except (RecursionError, ValueError):
+    except (RecursionError, ValueError, TypeError):  # TypeError: a key that is a list
         raise CatalogueError(f"{file_name} is not valid YAML or JSON.") from None
     if fault := fault_of_extent(document):
         raise CatalogueError(f"{file_name}: {fault}.")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from planner.catalogue.price_lists import OwnPrice, read_price_list
-from planner.errors import CatalogueError
+from planner.errors import CatalogueError, ScenarioError
 from planner.scenario.build import build_hardware
+from planner.scenario.document import parse
 from planner.scenario.known import Known
+from planner.services.imports import read_description
 from tests.planner.studies import builders as make
 
 HEAD = "region,gpu,on_demand_usd,spot_usd,one_year_usd,three_years_usd\n"
@@ -44,6 +46,17 @@ def test_csv_and_yaml_say_the_same() -> None:
 def test_a_file_that_is_wrong_says_where(text: str, said: str) -> None:
     with pytest.raises(CatalogueError, match=said):
         read_price_list(text.encode(), "a.csv")
+
+
+@pytest.mark.parametrize("text", ["? [{a: 1}]\n: 1\n", "prices: 2024-13-01\n", "a: !!int x\n"])
+def test_yaml_that_its_reader_cannot_build_is_a_sentence(text: str) -> None:
+    """Found by the fuzzer: a key that is a list of mappings came to a traceback, everywhere."""
+    with pytest.raises(CatalogueError, match=r"a\.yml: not valid YAML"):
+        read_price_list(text.encode(), "a.yml")
+    with pytest.raises(CatalogueError, match=r"a\.yml is not valid YAML"):
+        read_description(text.encode(), "a.yml")
+    with pytest.raises(ScenarioError, match="not valid YAML"):
+        parse(text)
 
 
 def test_a_region_takes_the_lists_prices_before_built_in_and_after_its_own() -> None:
