@@ -70,7 +70,7 @@ def _to_its_end(table: pl.DataFrame, end: datetime) -> pl.DataFrame:
 
 
 def _figure(table: pl.DataFrame, policy: str, row: dict[str, Any], clock: str) -> Figure | None:
-    if table.is_empty():
+    if table.is_empty() or not row["operations"]:
         return None
     mine = table.filter(
         (pl.col("policy") == policy)
