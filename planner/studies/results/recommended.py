@@ -213,12 +213,15 @@ def _room(its: Part, rehearsal: Rehearsal) -> str:
     grown = f"{room.times:.2f} times the requests of the busiest of them"
     if len(room.models) > 1:
         grown = f"up to {room.times:.2f} times what a model had on the busiest of them for it"
+    told, had = f"{room.days} days before tell a day may have", f"{room.days} days before had"
+    if not room.days:
+        told = had = "the hours to come may have, no day before being known (office hours assumed)"
     if not room.had:
-        return f"With {grown}, as {room.days} days before had, none would have"
+        return f"With {grown}, as {had}, none would have"
     if its.chosen.room is None:  # nothing about to be taken had to be left out when it was chosen
         return f"Whether it has room for {grown} was not tried"
     more = its.chosen.cost_usd / room.cost_usd - 1 if room.cost_usd else 0.0
-    what = f"It has room for {grown}, as much as {room.days} days before tell a day may have"
+    what = f"It has room for {grown}, as much as {told}"
     if more <= NOTHING:
         return f"{what}, which costs nothing more"
     without = "the same, set lower," if room.label == its.label else room.label

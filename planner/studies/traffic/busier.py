@@ -9,10 +9,11 @@ from functools import partial
 import numpy as np
 
 from forecasting.demand import REQUESTS, DemandSeries, SeriesKey
+from planner.catalogue.shapes import shapes
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.ranking import ALL, stretches
 from planner.studies.traffic.traffic import AMOUNTS, merge
-from planner.studies.traffic.window import DAY_S, Window
+from planner.studies.traffic.window import DAY_S, HOUR_S, Window
 from simulation.arrays import FloatArray
 from simulation.trace import Trace
 
@@ -20,12 +21,15 @@ ONE_IN = 10  # days has more than there is room for, where so many are known (as
 DAYS = 3  # below which none says how much another may have
 MOST = 1.9  # times the requests: beyond it the days before tell nothing
 NOTICED = 1.01
+UNSEEN = "office"  # the day that is supposed where none was seen (assumed)
+STEPS = 288  # of a day, of 5 minutes
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
     """``times`` the requests that a model had on the busiest of the days that a day is rehearsed
-    on, as seen on so many ``days``; 1 where none had more, or too few tell."""
+    on, as seen on so many ``days``; 1 where none had more, or too few tell. 0 days: none was seen,
+    and as many as the hours to come may have in the day that is supposed then."""
 
     model: str
     times: float
@@ -67,7 +71,11 @@ def risen(
     """What a day may have over the busiest of those that it would have been rehearsed on, which lie
     as many days back as ``before`` do from ``window``: of the days before its first decision and at
     its time of day, exceeded by one in ONE_IN were the one to come and they in any order, at least
-    by the most of them. None where too few are known, or none had more."""
+    by the most of them. None where too few are known, or none had more. Where no day lies before,
+    what ``unseen`` says."""
+    if len(before) == 1 and window.start_s - before[0].start_s < DAY_S - 1e-6:
+        most = unseen(window, before[0])
+        return Growth(model, min(most, MOST), 0) if most > NOTICED else None
     known = float(window.origins_s[0])
     back = [round((window.start_s - one.start_s) / DAY_S) for one in before]
     apart = [abs(window.start_s - one.start_s - DAY_S * days) for one, days in
@@ -89,6 +97,29 @@ def risen(
         return None
     times = float(np.quantile(ratios, 1 - 1 / ONE_IN, method="weibull"))
     return Growth(model, min(times, MOST), len(ratios)) if times > NOTICED else None
+
+
+def unseen(window: Window, before: Window) -> float:
+    """Requests/s of ``window`` over those of the stretch before it where no whole day was seen: by
+    the day UNSEEN, of whose times to begin at one in ONE_IN has more. A night says nothing of the
+    noon after it. 1 within an hour, of which shapes by the hour say nothing."""
+    if window.duration_s <= HOUR_S:
+        return 1.0
+    clock = np.arange(STEPS) * DAY_S / STEPS
+    hours = (np.arange(24) + 0.5) * HOUR_S
+    rate = np.interp(clock, hours, shapes()[UNSEEN].by_hour, period=DAY_S)
+    days = 2 + int((window.end_s - before.start_s) // DAY_S)
+    step_s = DAY_S / STEPS
+    passed = np.concatenate([[0.0], np.cumsum(np.tile(rate, days))]) * step_s
+
+    def mean(begins: float, ends: float) -> FloatArray:
+        until = [np.interp(clock + at, np.arange(len(passed)) * step_s, passed)
+                 for at in (begins, ends)]  # fmt: skip
+        return np.asarray((until[1] - until[0]) / (ends - begins))
+
+    origin = before.start_s
+    own = mean(window.start_s - origin, window.end_s - origin)
+    return float(np.quantile(own / mean(0.0, before.end_s - origin), 1 - 1 / ONE_IN))
 
 
 def times(trace: Trace, share: float, within_s: float, rng: np.random.Generator) -> Trace:

@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 
 from forecasting.demand import DemandSeries, SeriesKey
-from planner.studies.traffic.busier import MOST, grown, risen, rises, times, times_by_model
+from planner.catalogue.shapes import shapes
+from planner.studies.traffic.busier import (
+    MOST,
+    Growth,
+    grown,
+    risen,
+    rises,
+    times,
+    times_by_model,
+    unseen,
+)
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.ranking import ALL
 from planner.studies.traffic.window import DAY_S, Window
@@ -63,8 +73,28 @@ def test_few_days_or_windows_that_are_none_tell_nothing() -> None:
     window, *before = windows(8, 1, 7)
     assert risen(demand(levels), window, before) is None  # one day has a week before it
     assert risen(demand(levels), window, []) is None
-    hour = replace(window, start_s=window.start_s - 3600, end_s=window.end_s - 3600)
-    assert risen(demand(levels), window, [hour]) is None
+
+
+def test_where_no_day_lies_before_hours_may_have_what_office_hours_have() -> None:
+    """Eight hours of night stood for the eight of the day after them: a flat fleet of theirs
+    served 27%."""
+
+    def stretch(begins: float, ends: float) -> Window:
+        return Window(3600 * begins, 3600 * ends, 600.0, 600.0, 600.0, ahead=False)
+
+    levels = demand([1.0])
+    rise = risen(levels, stretch(8, 16), [stretch(0, 8)], "m")
+    assert rise == Growth("m", MOST, 0)  # office hours have more, beyond which nothing is told
+    assert risen(levels, stretch(1, 2), [stretch(0, 1)]) is None  # of an hour they say nothing
+    # A whole day has what the day before had, whenever it begins, and longer has no more.
+    assert unseen(stretch(24, 48), stretch(0, 24)) == pytest.approx(1.0)
+    # By hand: of an office day in two halves that begins at any of 288 times, one in ten has more.
+    rate = np.interp(
+        np.arange(288) / 12, np.arange(24) + 0.5, shapes()["office"].by_hour, period=24
+    )
+    halves = [np.roll(rate, -at).reshape(2, 144).mean(axis=1) for at in range(288)]
+    expected = np.quantile([two[1] / two[0] for two in halves], 0.9)
+    assert unseen(stretch(12, 24), stretch(0, 12)) == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.parametrize("share", [0.8, 1.25, 3.5])
