@@ -29,7 +29,7 @@ from planner.selectors.runs import run_result
 from planner.selectors.savings import saving_at_equal
 from planner.studies.columns import SHARE
 from planner.studies.options import options_of
-from planner.studies.plain import per_cent
+from planner.studies.plain import shares_in_time
 from planner.studies.replay.equal import EQUAL_SLO
 
 REPLAYS = "As replayed"  # the group of figures that proposals are judged by
@@ -132,14 +132,9 @@ def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
 
 
 def _by_itself(its: Run, figures: dict[str, Any]) -> str:
-    shares = [
-        f"{per_cent(share)} of {tier}"
-        for tier, share in figures["slo_attainment"].items()
-        if share is not None
-    ]
     return (
         f"What is proposed was planned without a replay; its timetable was replayed as run {its.pk}"
-        f": {', '.join(shares) or 'nothing'} in time for ${figures['cost_usd']:,.2f}."
+        f": {shares_in_time(figures['slo_attainment'])} for ${figures['cost_usd']:,.2f}."
     )
 
 

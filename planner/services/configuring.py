@@ -90,7 +90,7 @@ def scenario_with(
         tiers = [dict(tier) for tier in data["tiers"]]
         tiers[strictest] |= {name: value for name, value in limits.items() if value is not None}
         changes |= {"models": [model], "traffic.sources": sources, "tiers": tiers}
-    elif model not in {model.name for model in before.models}:
+    elif model not in {known.name for known in before.models}:
         changes["models"] = [*data["models"], model]
     needed = dict.fromkeys(str(row.get("gpu", "")) for row in profiles)
     changes["regions"] = [

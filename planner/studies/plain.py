@@ -95,3 +95,10 @@ def per_cent(share: float) -> str:
     """In per cent; what is not all is never rounded to all."""
     told = f"{share:.1%}"
     return "over 99.9%" if told == "100.0%" and share < 1 else told
+
+
+def shares_in_time(attainment: Mapping[str, float | None]) -> str:
+    """Of each tier that had requests; "nothing" where none had."""
+    told = [f"{per_cent(share)} of {tier}" for tier, share in attainment.items()
+            if share is not None]  # fmt: skip
+    return f"{', '.join(told) or 'nothing'} in time"

@@ -134,18 +134,7 @@ class NextMeasurement(serializers.Serializer[Any]):
     )
 
 
-class LeftOut(serializers.Serializer[Any]):
-    """What measured deployments as this one were off by, where the fit had not seen something."""
-
-    what = serializers.CharField(help_text="That the fit had not seen.")
-    ttft = serializers.FloatField()
-    tbt = serializers.FloatField()
-    ttft_90 = serializers.FloatField()
-    tbt_90 = serializers.FloatField()
-    rows = serializers.IntegerField()
-
-
-class ExpectedError(serializers.Serializer[Any]):
+class Errors(serializers.Serializer[Any]):
     """Absolute relative errors, fractions: half of all measurements lie within the first two, nine
     of ten within the others."""
 
@@ -153,6 +142,18 @@ class ExpectedError(serializers.Serializer[Any]):
     tbt = serializers.FloatField()
     ttft_90 = serializers.FloatField()
     tbt_90 = serializers.FloatField()
+
+
+class LeftOut(Errors):
+    """What measured deployments as this one were off by, where the fit had not seen something."""
+
+    what = serializers.CharField(help_text="That the fit had not seen.")
+    rows = serializers.IntegerField()
+
+
+class ExpectedError(Errors):
+    """What this estimate may be off by."""
+
     basis = serializers.CharField(help_text="What they were measured on.")
     model_checked = serializers.BooleanField()
     gpu_checked = serializers.BooleanField()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.registry import traits_of
 from planner.studies.checks.confidence import Sure
+from planner.studies.plain import shares_in_time
 from planner.studies.rehearsal.rehearsal import Part, Rehearsal, RehearsalWindow, Tried
 from planner.studies.results.answer import Fact, Timetable, plan_answer
 from planner.studies.results.curation import DAYS_BEFORE
@@ -103,8 +104,7 @@ def recommended_plan(
             "tries on the days before how much of this is needed, and may take less or more."
         )
     else:
-        shares = ", ".join(f"{share:.1%} of {t}" for t, share in attained.items() if share)
-        told += f" Replayed on the window's requests: {shares or 'nothing'} in time."
+        told += f" Replayed on the window's requests: {shares_in_time(attained)}."
     return RecommendedPlan(
         policy=policy,
         label=traits_of(policy).label,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from planner.policies.registry import the_plan
 from planner.studies.checks.confidence import Sure
-from planner.studies.plain import COLUMNS, KEY
+from planner.studies.plain import COLUMNS, KEY, shares_in_time
 from planner.studies.rehearsal.rehearsal import Rehearsal
 from planner.studies.rehearsal.tuning import below, targets_of
 from planner.studies.results import cautions
@@ -196,9 +196,7 @@ def _unsure(recommended: Recommended) -> str:
     if not recommended.meets_slo:
         return ""
     told = [
-        f"{one.what} ("
-        + ", ".join(f"{share:.1%} of {t}" for t, share in one.attainment.items() if share)
-        + " in time)"
+        f"{one.what} ({shares_in_time(one.attainment)})"
         for one in recommended.sure
         if not one.meets_slo
     ]
