@@ -26,6 +26,7 @@ from pathlib import Path
 from planner.arrays_bucket import ArraysBucket
 from planner.errors import Damaged, SourceError, Unreached
 from planner.ingest.bucket import Bucket, Keys
+from planner.whole import is_draft, whole_file
 
 logger = logging.getLogger(__name__)
 
@@ -199,7 +200,7 @@ class BucketStore:
         path = self._base / relative
         if path.is_file():
             return [path]
-        found = (one for one in path.rglob("*") if one.is_file() and not _draft(one.name))
+        found = (one for one in path.rglob("*") if one.is_file() and not is_draft(one.name))
         return sorted(found)
 
     def _sent(self, relative: str, path: Path, there: set[str]) -> File:
@@ -233,21 +234,14 @@ class BucketStore:
 
     def _copy(self, relative: str, one: File, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        try:
-            with draft.open("wb") as out:
-                for part in one.parts:
-                    content = self._bucket.get(self._key(relative, part))
-                    if content is None:
-                        raise self._lost(relative, f"lacks {one.path or 'its file'}")
-                    if hashlib.sha256(content).hexdigest() != part:
-                        raise self._lost(
-                            relative, f"has another {one.path or 'file'} than was kept"
-                        )
-                    out.write(content)
-            draft.rename(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        with whole_file(path) as draft, draft.open("wb") as out:
+            for part in one.parts:
+                content = self._bucket.get(self._key(relative, part))
+                if content is None:
+                    raise self._lost(relative, f"lacks {one.path or 'its file'}")
+                if hashlib.sha256(content).hexdigest() != part:
+                    raise self._lost(relative, f"has another {one.path or 'file'} than was kept")
+                out.write(content)
 
     def _lost(self, relative: str, how: str) -> Damaged:
         logger.error("%s in %s %s", relative, self.name, how)
@@ -276,9 +270,8 @@ class BucketStore:
     def _stamp(self, relative: str, text: bytes) -> None:
         path = self._stamp_path(relative)
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        draft.write_bytes(text)
-        draft.rename(path)
+        with whole_file(path) as draft:
+            draft.write_bytes(text)
 
     @contextmanager
     def _alone(self, relative: str) -> Iterator[None]:
@@ -297,10 +290,6 @@ class BucketStore:
             raise Unreached(
                 f"Traces and results lie in {self.name}, which cannot be used now: {problem}"
             ) from None
-
-
-def _draft(name: str) -> bool:
-    return name.startswith(".") or name.endswith(".partial")
 
 
 def _files_of(manifest: bytes | None) -> list[File]:

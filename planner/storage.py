@@ -6,12 +6,15 @@ written a store calls ``keep``, whoever reads one asks for it by ``held``.
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import re
 import shutil
+import time
 import zipfile
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LOCKS = "locks"
+LOOK_S = 0.2  # between two looks whether a lock is free
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -127,6 +132,29 @@ def renew(stores: Collection[str], before: Iterable[str]) -> None:
             kept.keep(relative)
         for relative in set(before) - set(stores):
             kept.remove(relative)
+
+
+@contextmanager
+def alone(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
+    """What is made there, one process of this machine at a time makes. ``waiting`` is called while
+    another does, and may raise to stop; the lock ends with the process that holds it."""
+    path = folder(f"{LOCKS}/{relative.replace('/', '-')}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with path.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waiting()
+                time.sleep(LOOK_S)
+                continue
+            if not os.fstat(lock.fileno()).st_nlink:  # removed by who had it before
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
 
 
 @contextmanager

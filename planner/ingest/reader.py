@@ -17,6 +17,7 @@ from planner.ingest.report import IngestReport, moment
 from planner.ingest.source import Source
 from planner.ingest.store import META, write_report
 from planner.ingest.tables import Table, open_table, refusals_of_libraries
+from planner.whole import whole_folder
 
 
 def ingest_file(
@@ -40,18 +41,10 @@ def ingest_file(
     store = Path(store_dir)
     if store.exists() and any(store.iterdir()) and not (store / META).is_file():
         raise IngestError(f"The folder {store.name} for the trace holds other files; use another.")
-    work = store.with_name(f"{store.name}.partial")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    try:
+    with whole_folder(store) as work:
         with refusals_of_libraries(source.name):
             report = _read(source, work, options, progress or _ignore, began)
         write_report(work, report)
-        shutil.rmtree(store, ignore_errors=True)
-        work.rename(store)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
     return report
 
 

@@ -15,7 +15,8 @@ from planner import storage
 from planner.models import Run, Source, Trace
 from planner.services.backups import KEPT, STORED
 from planner.services.execution import RUNS
-from planner.services.traces import GOING, TRACES, UPLOADS
+from planner.services.traces import GOING, TRACES, UPLOADS, store_of
+from planner.whole import meant_for
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,8 @@ def orphans_sweep(*, untouched_s: float = UNTOUCHED_S) -> int:
     spoken_of = _spoken_of()
     removed = 0
     for path in found:
-        if str(path.relative_to(storage.data_dir())) in spoken_of:
+        meant = path.with_name(meant_for(path.name))
+        if not spoken_of.isdisjoint(_relative(one) for one in (path, meant)):
             continue
         logger.info("%s belongs to nothing any more and is removed", path.name)
         if path.is_dir():
@@ -66,6 +68,10 @@ def _candidates(base: Path) -> Iterator[Path]:
     yield from (base / "queue").glob("*/*.part")
 
 
+def _relative(path: Path) -> str:
+    return str(path.relative_to(storage.data_dir()))
+
+
 def _touched(path: Path) -> float:
     """When anything in it was last written, s since the epoch."""
     moments = [0.0]
@@ -88,5 +94,5 @@ def _spoken_of() -> set[str]:
     for options, trace_id, sha256 in waiting.values_list("options", "trace_id", "trace__sha256"):
         names.add(options.get("upload", ""))
         if trace_id is not None:
-            names.add(f"{TRACES}/{trace_id}-{sha256[:12]}.partial")
+            names.add(store_of(trace_id, sha256))
     return names

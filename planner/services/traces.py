@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.db import IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, transaction
 from django.utils.text import slugify
 
 from planner import storage
@@ -84,7 +84,7 @@ def trace_upload(
             first = runs.run_of_key(asked)
             going = trace.runs.filter(kind=Run.Kind.INGEST, state__in=GOING).first()
             # Known but never read, since its run was cancelled or met a bug: read it now.
-            read = new or (trace.state == Trace.State.UPLOADED and not first and not going)
+            read = new or (_unread(trace) and not first and not going)
             if read:
                 _uploads_remove(trace)
                 first = runs.run_create(
@@ -215,7 +215,7 @@ def trace_ingest_path(
         size=size,
         options=options,
     )
-    if trace.state != Trace.State.READY:
+    if _unread(trace):
         trace_read(trace=trace, path=path, progress=progress)
     return trace
 
@@ -232,16 +232,19 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
         report = trace_read(
             trace=trace, path=path, progress=lambda done: progress(done, "Reading the file")
         )
-    except Unreached:  # nothing is wrong with the file
+    except (Unreached, DatabaseError):  # nothing is wrong with the file, which is read again
         raise
     except PlannerError as problem:
-        Trace.objects.filter(pk=trace.pk).update(state=Trace.State.REFUSED, problem=str(problem))
+        unread = Trace.objects.filter(pk=trace.pk).exclude(state=Trace.State.READY)
+        unread.update(state=Trace.State.REFUSED, problem=str(problem))
         trace.refresh_from_db()
         if trace_preview(trace) is None:  # no mapping will make a table of it
             storage.remove(upload)
         raise
-    except Exception:  # cancelled or a bug; a worker told to stop must leave the file to the next
-        storage.remove(upload)
+    except Exception:  # cancelled or a bug; who lost the run leaves the file to who has it now
+        held = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
+        if held.exists():
+            storage.remove(upload)
         raise
     storage.remove(upload)
     return report.as_dict()
@@ -250,10 +253,44 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
 def trace_read(
     *, trace: Trace, path: Path, progress: Callable[[float], None] | None = None
 ) -> IngestReport:
-    """Read ``path`` into the trace's column store and fill the row from the report."""
-    store = f"{TRACES}/{trace.pk}-{trace.sha256[:12]}"
+    """Read ``path`` into the trace's column store and fill the row from the report; once, where
+    several are asked for the same bytes at the same time."""
+    tell = progress or _nobody
+    with storage.alone(store_of(trace.pk, trace.sha256), lambda: tell(0.0)):
+        _still_there(trace)
+        trace.refresh_from_db()
+        if not _unread(trace):
+            return IngestReport.from_dict(trace.report)
+        return _read(trace, path, tell)
+
+
+def _unread(trace: Trace) -> bool:
+    """Never read, or what was read of it is gone from the disk."""
+    if trace.state == Trace.State.READY:
+        return not (trace.store and storage.exists(trace.store))
+    return True
+
+
+def store_of(number: int, sha256: str) -> str:
+    """The folder of a trace that is read from a file."""
+    return f"{TRACES}/{number}-{sha256[:12]}"
+
+
+def _still_there(trace: Trace) -> None:
+    if not Trace.objects.filter(pk=trace.pk).exists():
+        raise NotReady(f"Trace {trace.name} was removed while it was read; send its file again.")
+
+
+def _nobody(fraction: float) -> None:
+    """Progress that nobody asked for."""
+
+
+def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> IngestReport:
+    store = store_of(trace.pk, trace.sha256)
     storage.remove(store)
     options = IngestOptions(**trace.options)
+    if not options.name:  # an upload lies under another, which says nothing of its format
+        options = replace(options, name=trace.file_name)
     report = ingest_file(path, storage.folder(store), options, progress=progress)
     character_written(storage.folder(store))
     storage.keep(store)
@@ -268,6 +305,7 @@ def trace_read(
     trace.end_at = datetime.fromisoformat(report.end) if calendar else None
     trace.report = report.as_dict()
     trace.store = store
+    _still_there(trace)  # else it is made anew, and what lies in its folder is swept
     trace.save()
     record("trace.read", trace, by=trace.owner, sha256=trace.sha256, rows=report.rows)
     return report

@@ -9,7 +9,6 @@ part (files that end in its middle) the amounts add up.
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from contextlib import suppress
@@ -28,6 +27,7 @@ from planner.ingest.live.samples import (
     Samples,
     no_histograms,
 )
+from planner.whole import whole_file
 
 TRIES = 3
 MOST_PARTS = 64  # from which on they are written as one
@@ -129,9 +129,8 @@ def _whole(rows: pl.DataFrame, schema: dict[str, type[pl.DataType]]) -> pl.DataF
 
 def _write(table: pl.DataFrame, path: Path) -> None:
     """Whole or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    table.write_parquet(draft, compression="zstd")
-    draft.rename(path)
+    with whole_file(path) as draft:
+        table.write_parquet(draft, compression="zstd")
 
 
 def _latest_bins(parts: pl.DataFrame) -> pl.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from planner.ingest.store import (
     write_lengths,
     write_report,
 )
+from planner.whole import whole_folder
 from simulation.arrays import FloatArray
 
 FORMAT = "live"
@@ -38,10 +38,7 @@ def publish(samples: Samples, name: str, store: Path) -> IngestReport:
     """
     began = time.perf_counter()
     grids, notes = _grids(samples, name)
-    work = store.with_name(f"{store.name}.partial")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    try:
+    with whole_folder(store) as work:
         write_demand(work, grids)
         if lengths := list(_lengths(samples, name)):
             write_lengths(work, pl.concat(lengths))
@@ -51,11 +48,6 @@ def publish(samples: Samples, name: str, store: Path) -> IngestReport:
             )
         report = _report(work, grids, samples, name, notes, time.perf_counter() - began)
         write_report(work, report)
-        shutil.rmtree(store, ignore_errors=True)
-        work.rename(store)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
     return report
 
 

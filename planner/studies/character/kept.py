@@ -13,6 +13,7 @@ from planner.studies.character.characterise import characterise
 from planner.studies.character.values import Characterisation
 from planner.studies.plain import as_json
 from planner.studies.traffic.ranking import ALL
+from planner.whole import whole_file
 
 VERSION = 2  # of what is kept: another one is computed anew
 FIGURES, RATES, TOTAL = "character.json", "character-rates.parquet", "character-total.parquet"
@@ -22,11 +23,11 @@ def character_written(store: Path) -> dict[str, Any]:
     """Compute and keep it; the figures as plain data."""
     found = characterise(store)
     figures: dict[str, Any] = as_json(found.character)
-    found.rates.write_parquet(store / RATES)
-    _total_table(found).write_parquet(store / TOTAL)
-    kept = store / f"{FIGURES}.partial"
-    kept.write_text(json.dumps({"version": VERSION, "figures": figures}), encoding="utf-8")
-    kept.rename(store / FIGURES)  # last, and at once: where it is, the tables are
+    for name, table in ((RATES, found.rates), (TOTAL, _total_table(found))):
+        with whole_file(store / name) as draft:
+            table.write_parquet(draft)
+    with whole_file(store / FIGURES) as draft:  # last: where it is, the tables are
+        draft.write_text(json.dumps({"version": VERSION, "figures": figures}), encoding="utf-8")
     return figures
 
 

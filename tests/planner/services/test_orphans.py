@@ -37,13 +37,13 @@ def test_orphans_go_and_nothing_else(db, planner):
     )
     stay = {
         f"{ready.store}/meta.json",
-        f"traces/{read.pk}-{read.sha256[:12]}.partial/columns.parquet",
+        f"traces/{read.pk}-{read.sha256[:12]}.0a1b2c.partial/columns.parquet",
         f"runs/{going.pk}/replicas.parquet",
         "uploads/going",
         "uploads/refused",
     }
     go = {
-        "traces/90002-abc.partial/columns.parquet",
+        "traces/90002-abc.0a1b2c.partial/columns.parquet",
         "traces/90003-abc/meta.json",
         "runs/90004/replicas.parquet",
         "uploads/nobody",

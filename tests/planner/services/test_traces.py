@@ -4,8 +4,9 @@ import threading
 from contextvars import copy_context
 
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 
+from planner import storage
 from planner.errors import IngestError, KeyReused, NoRoom, NotAllowed, NotReady, RunCancelled
 from planner.ingest import IngestOptions
 from planner.models import Run, Trace
@@ -137,6 +138,69 @@ def test_a_file_whose_ingest_stopped_half_way_is_read_when_it_comes_again(
     again, second, _ = upload(planner)
     assert again == trace
     assert run_execute(run_id=second.pk).state == Run.State.COMPLETED
+
+
+@pytest.mark.parametrize("stop", [RunCancelled(), OperationalError("gone")])
+def test_a_file_whose_ingest_another_worker_goes_on_with_is_left_to_it(
+    planner, data_dir, before, monkeypatch, stop
+):
+    """Its worker was taken for dead, or lost its database."""
+
+    def lost(*_, **__):
+        Run.objects.update(state=Run.State.PENDING)
+        raise stop
+
+    trace, run, _ = upload(planner)
+    with monkeypatch.context() as patched:
+        patched.setattr(traces, "ingest_file", lost)
+        run_execute(run_id=run.pk)
+    assert len(kept(data_dir) - before) == 1
+    assert run_execute(run_id=run.pk).state == Run.State.COMPLETED
+    trace.refresh_from_db()
+    assert (trace.state, kept(data_dir)) == ("ready", before)
+
+
+def test_a_file_that_a_command_has_read_meanwhile_is_not_read_again(
+    planner, data_dir, before, tmp_path, monkeypatch
+):
+    path = tmp_path / "conv.csv"
+    path.write_bytes(ROWS)
+    trace, run, _ = upload(planner)
+    assert traces.trace_ingest_path(path=path, options=IngestOptions()) == trace
+    trace.refresh_from_db()
+    monkeypatch.setattr(traces, "ingest_file", None)
+    done = run_execute(run_id=run.pk)
+    assert (done.state, done.result) == (Run.State.COMPLETED, trace.report)
+    assert kept(data_dir) == before
+
+
+def test_a_trace_whose_columns_are_gone_is_read_when_its_file_comes_again(planner, tmp_path):
+    path = tmp_path / "conv.csv"
+    path.write_bytes(ROWS)
+    trace = traces.trace_ingest_path(path=path, options=IngestOptions())
+    storage.remove(trace.store)
+    same, run, new = upload(planner)
+    assert (same, new) == (trace, False)
+    assert run_execute(run_id=run.pk).problem == ""
+    assert storage.exists(trace.store)
+    storage.remove(trace.store)
+    traces.trace_ingest_path(path=path, options=IngestOptions())
+    assert storage.exists(trace.store)
+
+
+def test_a_trace_removed_while_it_is_read_is_a_sentence(planner, tmp_path, monkeypatch):
+    path = tmp_path / "conv.csv"
+    path.write_bytes(ROWS)
+    ingested = traces.ingest_file
+
+    def removed(*args, **options):
+        Trace.objects.all().delete()
+        return ingested(*args, **options)
+
+    monkeypatch.setattr(traces, "ingest_file", removed)
+    with pytest.raises(NotReady, match="was removed while it was read; send"):
+        traces.trace_ingest_path(path=path, options=IngestOptions())
+    assert not Trace.objects.exists()
 
 
 def test_a_key_belongs_to_one_file(planner, data_dir, before):
