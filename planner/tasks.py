@@ -26,6 +26,7 @@ def run_execute_task(run_id: int) -> None:
 
 @shared_task(name="planner.tasks.runs_sweep")  # type: ignore[untyped-decorator]
 def runs_sweep_task() -> None:
+    runs.turns_sweep()
     runs.runs_sweep(confirm_s=runs.CONFIRM_S)
 
 

@@ -315,7 +315,7 @@ CELERY_BEAT_SCHEDULE = {
     "runs-sweep": {
         "task": "planner.tasks.runs_sweep",
         "schedule": 10.0,  # s
-        "options": {"expires": 10.0},  # s; sweeps must not pile up while no worker runs
+        "options": {"expires": 10.0},  # s; none piles up while no worker is free: see turns_sweep
     },
     "notices-sweep": {
         "task": "planner.tasks.notices_sweep",

@@ -40,8 +40,7 @@ logger = logging.getLogger(__name__)
 
 STALE_AFTER_S = 40.0  # many missed heartbeats: the worker is gone, not merely busy
 CONFIRM_S = 3.0  # three heartbeats
-ENQUEUE_AGAIN_S = 300.0  # a message that was lost on the way
-IDLE_S = 20.0  # the same, when no run goes on: sweeps come after it in the queue
+LOST_S = 20.0  # no message is on its way for as long, once a sweep has come by the same queue
 ABANDONED_S = 600.0  # between two runs of a command, amply
 GONE = {
     "reason": "Its command ended",
@@ -156,7 +155,7 @@ def run_enqueue(*, run_id: int) -> None:
             current_app.send_task(EXECUTE, args=[run_id])
         except BrokerAway as problem:
             logger.warning("run %s waits for the broker: %s", run_id, problem)
-            row.update(enqueued_at=timezone.now() - timedelta(seconds=2 * ENQUEUE_AGAIN_S))
+            row.update(enqueued_at=timezone.now() - timedelta(seconds=2 * LOST_S))
 
     transaction.on_commit(tell)
 
@@ -204,7 +203,8 @@ def check_not_proposed(run: Run) -> None:
 
 
 def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) -> int:
-    """Take up runs whose worker died and messages that got lost; returns how many.
+    """Take up runs whose worker died; returns how many. Workers do so while they are busy too, as a
+    sweep by the queue comes only once one of them is free.
 
     A run that has killed its worker MAX_ATTEMPTS times is given up with a sentence, and so is one
     that no worker was told of: the command that carried it out is gone. A clock that was set back
@@ -219,13 +219,24 @@ def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) 
         time.sleep(confirm_s)
     for run in stale:
         taken += run_take_up(run=run, reason="died")
-    idle = not Run.everywhere.filter(state=Run.State.RUNNING).exists()  # while somebody waits
-    lost = _not_near(now, "enqueued_at", IDLE_S if idle else ENQUEUE_AGAIN_S)
-    for run in Run.everywhere.filter(lost, state=Run.State.PENDING):
-        run_enqueue(run_id=run.pk)
-        taken += 1
     _end_abandoned(now)
     return taken
+
+
+def turns_sweep() -> int:
+    """Tell the workers again of runs whose message got lost; returns of how many.
+
+    To be called by a message of the same queue that is not older than half of LOST_S: all that were
+    sent before it have come, so that a run which was told of earlier waits for nothing any more. In
+    a long queue it comes too late to be carried out, and nothing is sent twice. A turn too many
+    costs nothing: whoever receives it finds no run.
+    """
+    lost = Run.everywhere.filter(
+        _not_near(timezone.now(), "enqueued_at", LOST_S), state=Run.State.PENDING
+    )
+    for run in lost:
+        run_enqueue(run_id=run.pk)
+    return len(lost)
 
 
 def _not_near(now: datetime, moment: str, seconds: float) -> Q:

@@ -38,6 +38,7 @@ T = TypeVar("T")
 LOG_LIMIT = 100_000  # characters kept of a run's log
 STUCK_S = 120.0  # a run that reports nothing and computes nothing for as long waits for ever
 UNHEARD_S = 2.5  # a cancelled run that has not noticed for as long ends with its worker
+SWEEP_S = 10.0  # between two looks of a busy worker after runs of others
 DATABASE_BACK_S = 30.0  # so long the end of a run waits for a database that is being started
 IDLE_SHARE = 0.05  # of the time, computing or waiting for a core: less is no work
 
@@ -254,6 +255,7 @@ class _Watch:
         self._cancel = threading.Event()
         self._cancelled_at: float | None = None
         self._heard = False
+        self._swept_at = time.monotonic()
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
     def __enter__(self) -> _Watch:
@@ -302,9 +304,18 @@ class _Watch:
             self._write()
             if self._give_up and self._unheard():
                 self._leave()
+            if self._give_up:
+                self._look_after_others()
         except Error:  # busy or restarting: the next beat may get through
             logger.warning("run %s: progress could not be written", self._run.pk)
             connection.close()
+
+    def _look_after_others(self) -> None:
+        """While all workers are busy none receives the sweep, and one that died is replaced by one
+        that takes the next run: the dead one's would wait for the end of the queue."""
+        if time.monotonic() - self._swept_at > SWEEP_S:
+            self._swept_at = time.monotonic()
+            runs.runs_sweep(confirm_s=runs.CONFIRM_S)
 
     def _end(self) -> None:
         """The run is past a limit and does not hear of it: it ends with its worker."""

@@ -257,28 +257,46 @@ def test_a_clock_that_jumps_costs_no_living_worker_its_run(run, monkeypatch, hou
     assert run.state == State.PENDING
 
 
-def test_a_message_that_got_lost_is_sent_again(run, django_capture_on_commit_callbacks):
-    now_is(run, enqueued_at=timezone.now() - timedelta(seconds=runs.ENQUEUE_AGAIN_S + 1))
-    with django_capture_on_commit_callbacks() as messages:
-        assert runs.runs_sweep() == 1
-        assert runs.runs_sweep() == 0  # it has just been sent
-    assert len(messages) == 1
-
-
-def test_a_message_that_got_lost_while_nobody_works_is_sent_again_soon(
-    run, planner, django_capture_on_commit_callbacks
+def test_a_message_that_got_lost_is_sent_again(
+    run, planner, settings, django_capture_on_commit_callbacks
 ):
-    """A broker that was killed may have lost it: the sweep comes after it in the same queue."""
-    long = timezone.now() - timedelta(seconds=runs.IDLE_S + 1)
+    """Also while another goes on: the sweep came by the same queue, after it."""
+    long = timezone.now() - timedelta(seconds=runs.LOST_S + 1)
     other = document_run(document=DOCUMENT, owner=planner, kind=Run.Kind.PLAN)
-    for each in (run, other):
-        now_is(each, enqueued_at=long)
-    now_is(other, state=State.RUNNING, heartbeat_at=timezone.now(), attempts=1)
-    assert runs.runs_sweep() == 0  # it waits for its turn
-    now_is(other, state=State.COMPLETED)
-    with django_capture_on_commit_callbacks() as sent:
-        assert runs.runs_sweep() == 1
-    assert len(sent) == 1
+    now_is(other, state=State.RUNNING, heartbeat_at=timezone.now(), enqueued_at=long, attempts=1)
+    for seconds, lost in ((1, 0), (runs.LOST_S - 2, 0), (runs.LOST_S + 1, 1)):
+        now_is(run, enqueued_at=timezone.now() - timedelta(seconds=seconds))
+        with django_capture_on_commit_callbacks() as messages:
+            assert runs.turns_sweep() == lost
+            assert runs.turns_sweep() == 0  # it has just been sent
+        assert len(messages) == lost
+    expires = settings.CELERY_BEAT_SCHEDULE["runs-sweep"]["options"]["expires"]
+    assert expires <= runs.LOST_S / 2  # else it may have been sent before what it takes for lost
+
+
+def test_a_message_too_many_finds_no_run(run, monkeypatch):
+    body(monkeypatch, lambda run, progress: {})
+    assert worker.run_next().pk == run.pk
+    assert worker.run_next() is None
+    run.refresh_from_db()
+    assert (run.state, run.attempts) == (State.COMPLETED, 1)
+
+
+def test_a_busy_worker_looks_after_the_runs_of_a_dead_one(run, planner, monkeypatch):
+    """All workers being busy, none receives the sweep."""
+    other = document_run(document=DOCUMENT, owner=planner, kind=Run.Kind.PLAN)
+    claimed = worker.run_claim(run_id=other.pk)
+    dead(run, attempts=1)
+    monkeypatch.setattr(worker, "SWEEP_S", 0.0)
+    monkeypatch.setattr(runs, "CONFIRM_S", 0.0)
+    worker._Watch(claimed, None, None).beat()  # of a command: it is no worker
+    run.refresh_from_db()
+    assert run.state == State.RUNNING
+    worker._Watch(claimed, lambda run: None, None).beat()
+    run.refresh_from_db()
+    assert run.state == State.PENDING
+    other.refresh_from_db()
+    assert other.state == State.RUNNING
 
 
 def test_a_run_waits_for_a_broker_that_is_away(
@@ -298,7 +316,7 @@ def test_a_run_waits_for_a_broker_that_is_away(
     other = document_run(document=DOCUMENT, owner=planner, kind=Run.Kind.PLAN)
     now_is(other, state=State.RUNNING, heartbeat_at=timezone.now(), attempts=1)
     with django_capture_on_commit_callbacks() as sent:
-        assert runs.runs_sweep() == 1  # at the next sweep
+        assert runs.turns_sweep() == 1  # at the next sweep
     assert len(sent) == 1
 
 
