@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner import catalogue
+from planner import catalogue, storage
+from planner.ingest.store import LENGTHS
 from planner.models import Trace
 from planner.scenario.document import parse
 from planner.scenario.schema import Scenario
 from planner.services import drafts
 from planner.services.serving import Serving, names, servings
 from planner.studies.checks.profile_error import stated_error
+from planner.studies.traffic.binned import FILE_CV
 from simulation.performance.profile import Profile
 from simulation.sizing.queueing import largest_rate
 
@@ -43,6 +45,7 @@ def assumed_of(trace: Trace, document: str, serving: Serving) -> tuple[Assumed, 
         *_region(trace, draft),
         *_limits(trace, draft),
         *_lengths(trace, draft, serving.profile),
+        *_spread(trace),
     )
 
 
@@ -151,6 +154,26 @@ def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumed]
             "your file counts none; these are of Azure's conversations of 2023",
             f"If they are {LONGER - 1:.0%} longer, about {more:.0%} more replicas and cost.",
         )
+
+
+def _spread(trace: Trace) -> Iterator[Assumed]:
+    """Of a file that counts tokens by the bin: how they fall to its requests it cannot say."""
+    counted = any(
+        series.get(what) is not None
+        for series in trace.report.get("series") or []
+        for what in ("input_tokens", "output_tokens")
+    )
+    if trace.kind != Trace.Kind.DEMAND or not counted:
+        return
+    if trace.store and storage.exists(f"{trace.store}/{LENGTHS}"):
+        return  # a live source counts requests by length
+    yield Assumed(
+        "sources",
+        "How lengths and arrivals spread within a bin",
+        f"lengths log-normal around each bin's mean (CV {FILE_CV:g}); arrivals at random times",
+        "your file has sums per bin",
+        "Longer tails and bursts need more room at the same mean; a file of requests has both.",
+    )
 
 
 def _others(trace: Trace, profile: Profile) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -36,11 +37,23 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 LOG_LIMIT = 100_000  # characters kept of a run's log
+COUNTED = re.compile(r"[\d,]+ of [\d,]+")
 STUCK_S = 120.0  # a run that reports nothing and computes nothing for as long waits for ever
 UNHEARD_S = 2.5  # a cancelled run that has not noticed for as long ends with its worker
 SWEEP_S = 10.0  # between two looks of a busy worker after runs of others
 DATABASE_BACK_S = 30.0  # so long the end of a run waits for a database that is being started
 IDLE_SHARE = 0.05  # of the time, computing or waiting for a core: less is no work
+
+
+def _tell(log: list[str], line: str) -> None:
+    """What counts (``Planning period 3 of 24``) takes one line of the log, at its last count."""
+
+    def uncounted(line: str) -> str:
+        return COUNTED.sub("", line.partition(" ")[2])
+
+    if log and COUNTED.search(line) and uncounted(log[-1]) == uncounted(line):
+        log.pop()
+    log.append(line)
 
 
 def run_claim(*, run_id: int) -> Run | None:
@@ -283,7 +296,7 @@ class _Watch:
             self._observer(self._fraction, stage or self._stage)
         if stage and stage != self._stage:
             self._stage = stage
-            self._log.append(f"{timezone.now():%H:%M:%S} {stage}")
+            _tell(self._log, f"{timezone.now():%H:%M:%S} {stage}")
             if not self._threaded:
                 self._write()
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import importlib.util
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -117,3 +118,22 @@ def test_a_step_that_was_stopped_is_done_again(set_up):
     set_up.compile_simulator()
     set_up.compile_simulator()
     assert set_up.machine.count("warm_up") == 2
+
+
+def test_files_named_to_manage_are_those_of_the_folder_it_is_called_from(tmp_path):
+    """On a toy tree, whose Python says where it was started and with what."""
+    root, elsewhere = tmp_path / "headroom", tmp_path / "elsewhere"
+    for folder in (root / "bin", root / ".venv" / "bin", elsewhere):
+        folder.mkdir(parents=True)
+    shutil.copy(ROOT / "bin" / "manage", root / "bin")
+    (root / "bin" / "_setup.sh").write_text("set_up() { echo set up in $PWD; }\n")
+    python = root / ".venv" / "bin" / "python"
+    python.write_text('#!/bin/sh\necho "$PWD" "$@"\n')
+    python.chmod(0o755)
+    told = subprocess.run(
+        ["../headroom/bin/manage", "size", "my.yml"],
+        cwd=elsewhere, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert told.stdout.splitlines() == [
+        f"set up in {root}", f"{elsewhere} {root}/manage.py size my.yml",
+    ]  # fmt: skip

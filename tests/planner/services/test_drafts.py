@@ -135,3 +135,18 @@ def test_requests_without_a_model_are_not_lost_by_telling_models_apart() -> None
     report = {"models": ["qwen3-8b", "llama-3.1-70b"], "notes": ["7 requests have no model (m)."]}
     blank = Trace(name="t", kind="requests", report=report)
     assert not serving_of(blank).labels and serving_of(blank).named
+
+
+def test_sums_per_bin_leave_the_spread_of_lengths_assumed() -> None:
+    def told(**counted: int) -> dict[str, str]:
+        one = {"name": "all", "bins": 48, "bin_s": 3600, "requests": 4800} | counted
+        report = {"bin_s": 3600, "series": [one]}
+        trace = Trace(name="t", state="ready", kind="demand", report=report)
+        serving = serving_of(trace)
+        text = scenario_draft(trace, serving=serving)
+        return {row.what: row.value for row in assumed_of(trace, text, serving)}
+
+    spread = "How lengths and arrivals spread within a bin"
+    both = told(input_tokens=4_800_000, output_tokens=480_000)
+    assert "CV 1" in both[spread] and "Prompt lengths" not in both
+    assert spread not in told() and "Prompt lengths" in told()  # the spread stands with the mean

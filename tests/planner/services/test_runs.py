@@ -93,6 +93,20 @@ def test_a_completed_run_keeps_its_result_and_log(run, monkeypatch):
     assert over.finished_at is not None and over.finished
 
 
+def test_what_counts_takes_one_line_of_the_log(run, monkeypatch):
+    def work(run, progress):
+        for stage in ("Sizing a", "Day 1 of 12", "Day 2 of 12", "Sizing b", "Day 1 of 12",
+                      "Night 1 of 12", "Night 1,200 of 1,200"):  # fmt: skip
+            progress(0.5, stage)
+        return {"kind": "plan"}
+
+    body(monkeypatch, work)
+    log = worker.run_execute(run_id=run.pk).log
+    assert [line.split(" ", 1)[1] for line in log.splitlines()] == [
+        "Sizing a", "Day 2 of 12", "Sizing b", "Day 1 of 12", "Night 1,200 of 1,200",
+    ]  # fmt: skip
+
+
 def test_an_expected_reason_fails_the_run_with_its_sentence(run):
     over = worker.run_execute(run_id=run.pk)  # the scenario names a trace that is not there
     assert over.state == State.FAILED
