@@ -87,30 +87,31 @@ def run(
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
-    """Forecast, plan, and replay every policy (the scenario's, or those named) side by side."""
+    """Forecast, plan, and replay every policy (the scenario's, or those named) side by side. How
+    far it is goes by where the time of long runs goes, which is the rehearsal."""
     begun = time.perf_counter()
     scenario = seeded(scenario, options.seed)
-    study = study_of(scenario, traces, known, part(progress, 0.0, 0.15))
+    study = study_of(scenario, traces, known, part(progress, 0.0, 0.08))
     chosen, left_out = policies_chosen(scenario, study, options.policies)
     beside, unable = standing(scenario, study, chosen)
     left_out += unable
-    planned = planned_of(study, part(progress, 0.15, 0.25))
-    errors = profile_errors(study, planned, part(progress, 0.25, 0.3))
+    planned = planned_of(study, part(progress, 0.08, 0.12))
+    errors = profile_errors(study, planned, part(progress, 0.12, 0.15))
     earlier = Earlier(study, options.rehearse)
     everyone, rehearsal = rehearse(
-        [*chosen, *beside], earlier, seed=scenario.seed, progress=part(progress, 0.3, 0.7),
+        [*chosen, *beside], earlier, seed=scenario.seed, progress=part(progress, 0.15, 0.85),
         leading=leading,
     )  # fmt: skip
     runs: list[PolicyRun] = []
     tests = PressureTests(study)
     for i, policy in enumerate(everyone):
-        step, asked = 0.2 / len(everyone), i < len(chosen)
+        step, asked = 0.1 / len(everyone), i < len(chosen)
         try:
             one = run_policy(
                 study,
                 policy,
                 seed=scenario.seed,
-                progress=part(progress, 0.7 + step * i, 0.7 + step * (i + 1)),
+                progress=part(progress, 0.85 + step * i, 0.85 + step * (i + 1)),
                 planned=planned,
                 tests=tests,
                 earlier=earlier,
@@ -125,7 +126,7 @@ def run(
     if not runs:
         raise Infeasible(" ".join(left_out))
     names = {run.name for run in runs}
-    runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.9, 0.95))
+    runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.95, 0.97))
     rehearsal = rehearsal.without_notes_on(one.title for one in everyone if one.key not in names)
     told = [*quiet(study.window, study.traffic), *plan_beside_replay(runs), *left_out]
     comparison = compare(runs, scenario.objective.baseline, told, rehearsal)
@@ -135,7 +136,7 @@ def run(
             study, seed=scenario.seed, progress=silent, planned=planned, tests=tests,
             earlier=earlier,
         )  # fmt: skip
-        sure = how_sure(study, take, making, seed=scenario.seed, progress=part(progress, 0.95, 1.0))
+        sure = how_sure(study, take, making, seed=scenario.seed, progress=part(progress, 0.97, 1.0))
         comparison = comparison.surely(sure)
     if comparison.recommended is not None:
         best = comparison.run(comparison.recommended.policy)
