@@ -27,6 +27,7 @@ from django.conf import settings
 
 from planner.arrays_bucket import ArraysBucket
 from planner.errors import Damaged, NotFound
+from planner.seals import checked, intact, names_sealed, seal
 
 if TYPE_CHECKING:
     from planner.bucket_store import BucketStore
@@ -46,6 +47,7 @@ _UNREADABLE = (
     ValueError,
     EOFError,
     KeyError,
+    pl.exceptions.PanicException,
 )
 
 
@@ -170,6 +172,17 @@ def exists(relative: str) -> bool:
     return path.exists() if kept is None else kept.holds(relative)
 
 
+def whole(relative: str) -> bool:
+    """Whether what was kept is there, and as it was written."""
+    if not exists(relative):
+        return False
+    found = intact(held(relative))
+    if not found and (kept := bucket()) is not None:
+        kept.forget(relative)  # the next reading has it from there
+        return intact(held(relative))
+    return found
+
+
 def remove(relative: str) -> None:
     if not relative:
         return
@@ -187,6 +200,7 @@ def tables_write(relative: str, tables: dict[str, pl.DataFrame]) -> None:
     where.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         table.write_parquet(where / f"{name}.parquet", compression="zstd")
+    seal(where, *(f"{name}.parquet" for name in tables))
 
 
 def arrays_write(relative: str, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -194,12 +208,14 @@ def arrays_write(relative: str, name: str, arrays: Mapping[str, npt.NDArray[Any]
     where = folder(relative)
     where.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(where / f"{name}.npz", **dict(arrays))  # type: ignore[arg-type]
+    seal(where, f"{name}.npz")
 
 
 def arrays_read(relative: str, name: str) -> dict[str, npt.NDArray[Any]]:
     """None of them where there is no such file."""
-    path = held(relative) / f"{name}.npz"
-    if not path.exists():
+    where, file = held(relative), f"{name}.npz"
+    path = where / file
+    if not path.exists() and file not in names_sealed(where):
         return {}
     with _whole(relative, path), np.load(path, allow_pickle=False) as kept:
         return dict(kept)
@@ -238,6 +254,7 @@ def table_rows(relative: str, name: str) -> int:
 def _whole(relative: str, path: Path) -> Iterator[None]:
     """A file that a disk or a hand has spoilt is a sentence, and a line in the log."""
     try:
+        checked(path.parent, path.name, "")
         yield
     except _UNREADABLE as error:
         logger.error("%s cannot be read: %s", path, error)

@@ -21,16 +21,18 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from planner.errors import IngestError
+from planner.errors import Damaged, IngestError
 from planner.ingest.grid import AMOUNTS, Grid
 from planner.ingest.options import LABELS
 from planner.ingest.report import IngestReport
+from planner.seals import checked, names_sealed
 from simulation.arrays import CodeArray, FloatArray, Int32Array, IntArray
 
 META = "meta.json"
 DEMAND = "demand.parquet"
 LENGTHS = "lengths.parquet"
 REQUESTS = "requests"
+AGAIN = "send the file of this trace again, or restore a backup"
 MAX_BINS = 20_000_000  # of all series of one trace, 24 bytes each
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens", *LABELS)
 
@@ -87,10 +89,13 @@ def write_report(folder: Path, report: IngestReport) -> None:
 
 def read_report(store_dir: Path | str) -> IngestReport:
     """What was found when the trace was read."""
-    path = Path(store_dir) / META
-    if not path.is_file():
+    if not (Path(store_dir) / META).is_file():
         raise IngestError("The stored trace is not complete (no meta.json); read its file again.")
-    return IngestReport.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    path = checked(Path(store_dir), META, AGAIN)
+    try:
+        return IngestReport.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise Damaged(f"The file {META} that was kept here is damaged; {AGAIN}.") from None
 
 
 def write_demand(folder: Path, grids: Sequence[Grid]) -> None:
@@ -116,10 +121,11 @@ def write_lengths(folder: Path, lengths: pl.DataFrame) -> None:
 
 def _lengths_of(store_dir: Path | str) -> dict[tuple[str, str], FloatArray]:
     """By series and field; nothing for a file, which has none."""
-    path = Path(store_dir) / LENGTHS
-    if not path.is_file():
+    store = Path(store_dir)
+    if LENGTHS not in names_sealed(store) and not (store / LENGTHS).is_file():
         return {}
-    groups = pl.read_parquet(path).partition_by("series", "field", as_dict=True)
+    lengths = pl.read_parquet(checked(store, LENGTHS, AGAIN))
+    groups = lengths.partition_by("series", "field", as_dict=True)
     return {
         (str(series), str(field)): _frozen(group["tokens"].to_numpy(writable=True))
         for (series, field), group in groups.items()
@@ -131,8 +137,13 @@ def _repeated(label: str | None, rows: int) -> pl.Series:
 
 
 def request_parts(store_dir: Path | str) -> list[Path]:
-    """The stored parts, in order of arrival."""
-    return sorted((Path(store_dir) / REQUESTS).glob("part-*.parquet"))
+    """The stored parts, in order of arrival; raises Damaged where one is not as it was written."""
+    store = Path(store_dir)
+    there = {path.relative_to(store).as_posix() for path in (store / REQUESTS).glob("*.parquet")}
+    there.update(name for name in names_sealed(store) if name.startswith(f"{REQUESTS}/"))
+    if not there:
+        raise Damaged(f"The requests that were kept here are not there; {AGAIN}.")
+    return [checked(store, name, AGAIN) for name in sorted(there)]
 
 
 def scan_requests(store_dir: Path | str) -> tuple[IngestReport, pl.LazyFrame]:
@@ -218,7 +229,7 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
         raise IngestError(
             f"{report.trace} holds requests, not demand per bin; bin them with bin_requests."
         )
-    frame = pl.read_parquet(Path(store_dir) / DEMAND)
+    frame = pl.read_parquet(checked(Path(store_dir), DEMAND, AGAIN))
     lengths = _lengths_of(store_dir)
     return [
         DemandColumns(

@@ -265,9 +265,9 @@ def trace_read(
 
 
 def _unread(trace: Trace) -> bool:
-    """Never read, or what was read of it is gone from the disk."""
+    """Never read, or what was read of it is gone from the disk or spoilt there."""
     if trace.state == Trace.State.READY:
-        return not (trace.store and storage.exists(trace.store))
+        return not (trace.store and storage.whole(trace.store))
     return True
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import polars as pl
 
 from forecasting.demand import DemandSeries
+from planner.errors import Damaged
+from planner.seals import checked, seal
 from planner.studies.character.characterise import characterise
 from planner.studies.character.values import Characterisation
 from planner.studies.plain import as_json
@@ -28,14 +30,15 @@ def character_written(store: Path) -> dict[str, Any]:
             table.write_parquet(draft)
     with whole_file(store / FIGURES) as draft:  # last: where it is, the tables are
         draft.write_text(json.dumps({"version": VERSION, "figures": figures}), encoding="utf-8")
+    seal(store, RATES, TOTAL, FIGURES)
     return figures
 
 
 def character_kept(store: Path) -> dict[str, Any]:
     """The figures as plain data, computed where they are not kept."""
     try:
-        kept = json.loads((store / FIGURES).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        kept = json.loads(checked(store, FIGURES, "").read_text(encoding="utf-8"))
+    except ValueError:  # Damaged, or none
         return character_written(store)
     if kept.get("version") != VERSION:
         return character_written(store)
@@ -46,17 +49,26 @@ def character_kept(store: Path) -> dict[str, Any]:
 def rates_kept(store: Path, by: str) -> pl.DataFrame:
     """Amounts of the labels of one kind over time, as charts show them."""
     character_kept(store)
-    return pl.read_parquet(store / RATES).filter(pl.col("by") == by)
+    return _table(store, RATES).filter(pl.col("by") == by)
 
 
 def total_kept(store: Path) -> DemandSeries:
     """What came in all, in the amount that days are ranked by."""
     figures = character_kept(store)
-    table = pl.read_parquet(store / TOTAL)
+    table = _table(store, TOTAL)
     unit = figures["unit"]
     return DemandSeries(
         ALL, float(table["start_s"][0]), float(figures["bin_s"]), table[unit].to_numpy(), unit
     )
+
+
+def _table(store: Path, name: str) -> pl.DataFrame:
+    """As it was written; computed anew where it is spoilt."""
+    try:
+        return pl.read_parquet(checked(store, name, ""))
+    except Damaged:
+        character_written(store)
+        return pl.read_parquet(store / name)
 
 
 def _total_table(found: Characterisation) -> pl.DataFrame:
