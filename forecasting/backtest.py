@@ -69,10 +69,10 @@ def backtest(
     have no bin before it, and whatever ``fit`` raises.
     """
     stride = horizon_bins if stride_bins is None else stride_bins
-    at = origins_of(series, horizon_bins, origins, stride)
-    origins_s = (series.start_s + series.bin_s * at).tolist()
+    origin_bins = origins_of(series, horizon_bins, origins, stride)
+    origins_s = (series.start_s + series.bin_s * origin_bins).tolist()
     forecasts = rolling_forecasts(series, make_forecaster(), origins_s, horizon_bins)
-    return judged(series, at, forecasts)
+    return judged(series, origin_bins, forecasts)
 
 
 def origins_of(series: DemandSeries, horizon_bins: int, origins: int, stride: int) -> IntArray:
@@ -91,16 +91,16 @@ def origins_of(series: DemandSeries, horizon_bins: int, origins: int, stride: in
     return np.asarray(first + stride * np.arange(origins), np.int64)
 
 
-def judged(series: DemandSeries, at: IntArray, forecasts: Sequence[Forecast]) -> Backtest:
+def judged(series: DemandSeries, origin_bins: IntArray, forecasts: Sequence[Forecast]) -> Backtest:
     """The errors of the forecasts made at the bins ``at [o]``."""
-    actual = series.values[at[:, None] + np.arange(forecasts[0].steps)]
+    actual = series.values[origin_bins[:, None] + np.arange(forecasts[0].steps)]
     mean = np.stack([forecast.mean for forecast in forecasts])
     low = np.stack([forecast.quantile(0.1) for forecast in forecasts])
     high = np.stack([forecast.quantile(0.9) for forecast in forecasts])
     return Backtest(
         method=forecasts[0].method,
         order=forecasts[0].order,
-        origins_s=np.asarray(series.start_s + series.bin_s * at, np.float64),
+        origins_s=np.asarray(series.start_s + series.bin_s * origin_bins, np.float64),
         actual=actual,
         mean=mean,
         forecasts=tuple(forecasts),
@@ -108,7 +108,7 @@ def judged(series: DemandSeries, at: IntArray, forecasts: Sequence[Forecast]) ->
         mae=mean_absolute_error(actual, mean),
         wape=wape(actual, mean),
         peak_wape=peak_wape(actual, mean),
-        mase=mase(actual, mean, series.values[: int(at[0])]),
+        mase=mase(actual, mean, series.values[: int(origin_bins[0])]),
         coverage80=coverage(actual, low, high),
         bias=bias(actual, mean),
     )

@@ -55,7 +55,7 @@ class Batch:
             nothing = np.full((len(panel.values), 1), np.nan)
             panel = replace(panel, start_s=panel.start_s - panel.bin_s, values=nothing)
         size = max(1, TOGETHER // (self.lead_bins + self.horizon_bins))
-        self._rows = [slice(at, at + size) for at in range(0, len(panel.values), size)]
+        self._rows = [slice(start, start + size) for start in range(0, len(panel.values), size)]
         with alone():
             parts = [replace(panel, values=panel.values[rows]) for rows in self._rows]
             self._groups = side_by_side(partial(_Group, self), parts)
@@ -127,12 +127,12 @@ class _Group:
         paths = self._ahead(here, max(steps, self.window))
         known = self._known(np.array([len(self.said.origins) + self._lag]))
         both = self._both(self._tops(paths), known.bias)
-        told = self._in_force(paths, both, known, self._last(here, paths))
-        mean = told.path[:, 0, :steps]
+        combined = self._in_force(paths, both, known, self._last(here, paths))
+        mean = combined.path[:, 0, :steps]
         top = running_top(mean, self.horizon)
         quantiles = np.empty((len(mean), len(QUANTILES), steps))
         peaks = np.empty_like(quantiles)
-        lift = told.lift[:, :1]
+        lift = combined.lift[:, :1]
         for age in np.unique(ages):
             rows = np.flatnonzero(ages == age)
             bands = self._bands(rows, int(age), np.hstack([mean[rows], (lift * top)[rows]]))
@@ -147,7 +147,7 @@ class _Group:
             levels=QUANTILES,
             quantiles=quantiles,
             peaks=peaks,
-            methods=tuple(names[at] for at in told.chosen[:, 0]),
+            methods=tuple(names[m] for m in combined.chosen[:, 0]),
             candidates=(*self.names, ENSEMBLE),
             errors=_better_of_both(errors, len(self.names)) / self.scale[:, 0],
             shares=self._by_method(both, known.errors)[:, :, 0],
@@ -156,14 +156,14 @@ class _Group:
 
     def _past(self) -> tuple[Past, ...]:
         """What was in force of each series, windows that do not overlap."""
-        at = np.arange(len(self.said.origins))[:: self._apart]
-        at = at[self.said.origins[at] + self.window <= self.panel.bins]
-        origins = self.said.origins[at] + self.lead
+        windows = np.arange(len(self.said.origins))[:: self._apart]
+        windows = windows[self.said.origins[windows] + self.window <= self.panel.bins]
+        origins = self.said.origins[windows] + self.lead
         came = at_origins(self.panel.values, origins, self.horizon).max(axis=2)  # a gap is one
-        told = self.said.lifts[:, at] * self._tops(self.said.paths[:, at])
+        forecast = self.said.lifts[:, windows] * self._tops(self.said.paths[:, windows])
         starts = np.asarray(self.panel.start_s + origins * self.panel.bin_s, np.float64)
         scale = self.scale[:, 0].tolist()
-        return tuple(Past(starts, *row) for row in zip(came, told, scale, strict=True))
+        return tuple(Past(starts, *row) for row in zip(came, forecast, scale, strict=True))
 
     @property
     def _apart(self) -> int:
@@ -196,14 +196,14 @@ class _Group:
         mixed_tops = np.concatenate([said.mixed_tops, mixed_top], axis=1)
         self.said = said = replace(said, mixed_tops=mixed_tops)
         self._judge()  # what was told just now, where it is of the past
-        told = self._in_force(paths, both, self._known(new), last)
+        combined = self._in_force(paths, both, self._known(new), last)
         self.said = replace(
             said,
-            paths=np.concatenate([said.paths, told.path], axis=1),
-            lifts=np.concatenate([said.lifts, told.lift], axis=1),
+            paths=np.concatenate([said.paths, combined.path], axis=1),
+            lifts=np.concatenate([said.lifts, combined.lift], axis=1),
         )
         self.bias, self.errors, self.mixed = (
-            one.latest(self._lag) for one in (self.bias, self.errors, self.mixed)
+            running.latest(self._lag) for running in (self.bias, self.errors, self.mixed)
         )
 
     def _ahead(self, here: IntArray, steps: int) -> FloatArray:
@@ -236,15 +236,15 @@ class _Group:
             self.bias = self.bias.then(ratio)
             both = self._both(tops, self.bias.upto(new - self._lag))
             self.errors = self.errors.then(np.abs(both - actual))
-        told = np.arange(self.mixed.end, min(over, said.mixed_tops.shape[1]))
-        if told.size:
-            error = np.abs(said.mixed_tops[:, told] - self._came(told))
+        windows = np.arange(self.mixed.end, min(over, said.mixed_tops.shape[1]))
+        if windows.size:
+            error = np.abs(said.mixed_tops[:, windows] - self._came(windows))
             self.mixed = self.mixed.then(error)
 
     def _known(self, origins: IntArray) -> Known:
         """How far off peaks were as far as it was known at each of ``origins``."""
         before = origins - self._lag
-        return Known(*(one.upto(before) for one in (self.bias, self.errors, self.mixed)))
+        return Known(*(running.upto(before) for running in (self.bias, self.errors, self.mixed)))
 
     def _came(self, origins: IntArray) -> FloatArray:
         """Peaks that came of the windows of ``origins``: [series, o]."""
@@ -302,18 +302,18 @@ class _Group:
         """``forecast [rows, bins and tops]``, ``age`` bins after the last observed one, at each
         level: [rows, levels, bins and tops]."""
         steps = forecast.shape[1] // 2
-        at = np.arange(len(self.said.origins))[:: self._apart][-BAND:]
-        origins, paths = self.said.origins[at], self.said.paths[rows][:, at]
+        windows = np.arange(len(self.said.origins))[:: self._apart][-BAND:]
+        origins, paths = self.said.origins[windows], self.said.paths[rows][:, windows]
         values, scale = self.panel.values[rows], self.scale[rows]
         reach = age + steps
         after = np.full((len(rows), reach), np.nan)
         came = at_origins(np.concatenate([values, after], axis=1), origins, reach)
         seen = ~np.isnan(came)
         tops = np.where(seen, running_top(np.where(seen, came, -np.inf), self.horizon), np.nan)
-        said = paths[:, :, :reach]
-        lifted = self.said.lifts[rows][:, at, None] * running_top(said, self.horizon)
+        forecasts = paths[:, :, :reach]
+        lifted = self.said.lifts[rows][:, windows, None] * running_top(forecasts, self.horizon)
         past = np.concatenate([
-            conformal.scores(came, said, scale[:, :, None])[:, :, age:],
+            conformal.scores(came, forecasts, scale[:, :, None])[:, :, age:],
             conformal.scores(tops, lifted, scale[:, :, None])[:, :, age:],
         ], axis=2)  # fmt: skip
         return conformal.quantiles(forecast, past, values, scale, QUANTILES)

@@ -46,20 +46,20 @@ class Running:
         total, weight = np.where(known, each, 0.0), known.astype(np.float64)
         total[0] += self.keep * self.total
         weight[0] += self.keep * self.weight
-        for at in range(1, len(each)):
-            total[at] += self.keep * total[at - 1]
-            weight[at] += self.keep * weight[at - 1]
+        for o in range(1, len(each)):
+            total[o] += self.keep * total[o - 1]
+            weight[o] += self.keep * weight[o - 1]
         mean = np.where(weight > 0, total / np.maximum(weight, np.finfo(float).tiny), self.none)
         means = np.concatenate([self.means, np.moveaxis(mean, 0, -1)], axis=-1)
         return replace(self, means=means, total=total[-1], weight=weight[-1])
 
     def upto(self, origins: IntArray) -> FloatArray:
         """The means up to each of ``origins``, the last one for those after it: [..., o]."""
-        at = np.minimum(origins, self.end - 1)
+        last = np.minimum(origins, self.end - 1)
         if not self.end:
-            return np.full((*self.total.shape, len(at)), self.none)
-        means = self.means[..., np.maximum(at - self.first, 0)]
-        return np.where(at < 0, self.none, means)
+            return np.full((*self.total.shape, len(last)), self.none)
+        means = self.means[..., np.maximum(last - self.first, 0)]
+        return np.where(last < 0, self.none, means)
 
     def latest(self, origins: int) -> Running:
         """With no more than the means of the last so many."""

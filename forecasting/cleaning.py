@@ -50,12 +50,12 @@ class Cleaned:
         """Of one series, in order; ``original [bins]`` is what was observed."""
         marks = ((self.outage, Reason.OUTAGE), (self.backlog, Reason.BACKLOG),
                  (self.stray, Reason.STRAY))  # fmt: skip
-        found = [
+        cleaned_bins = [
             CleanedBin(int(t), float(original[t]), reason)
             for mark, reason in marks
             for t in np.flatnonzero(mark[row])
         ]
-        return tuple(sorted(found, key=lambda one: one.bin))
+        return tuple(sorted(cleaned_bins, key=lambda cleaned_bin: cleaned_bin.bin))
 
 
 def cleaned(values: FloatArray, bin_s: float) -> Cleaned:
@@ -85,8 +85,8 @@ def no_demand(values: FloatArray, bin_s: float, since: int) -> tuple[IntArray, I
     odd |= np.fmax.reduce(late, axis=1, initial=-1.0) > STRAY * most
     rows = np.flatnonzero(odd)
     gone = np.isnan(cleaned(values[rows], bin_s).values) & ~np.isnan(values[rows])
-    at, bins = np.nonzero(gone)
-    return rows[at], np.asarray(bins, np.int64)
+    which, bins = np.nonzero(gone)
+    return rows[which], np.asarray(bins, np.int64)
 
 
 def _held_up(

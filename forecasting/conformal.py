@@ -67,11 +67,11 @@ def _followed(past: FloatArray, known: BoolArray, levels: FloatArray) -> FloatAr
     # Origins first: each step then runs along memory.
     past, known = np.ascontiguousarray(past.swapaxes(0, 1)), known.swapaxes(0, 1)
     before: IntArray = np.cumsum(known, axis=0) - known
-    told = known & (before >= FEWEST)
-    for at in np.flatnonzero(told.any(axis=(1, 2))):
-        below = np.add.reduce(past[:at] < past[at], axis=0, dtype=np.int32)
-        rank = below / np.maximum(before[at], 1)
-        now += np.where(told[at][:, None], STEP * (levels[:, None] - (rank[:, None] < now)), 0.0)
+    ranked = known & (before >= FEWEST)
+    for o in np.flatnonzero(ranked.any(axis=(1, 2))):
+        below = np.add.reduce(past[:o] < past[o], axis=0, dtype=np.int32)
+        rank = below / np.maximum(before[o], 1)
+        now += np.where(ranked[o][:, None], STEP * (levels[:, None] - (rank[:, None] < now)), 0.0)
     return np.clip(np.sort(now, axis=1), 0.0, 1.0)
 
 

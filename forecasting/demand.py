@@ -93,15 +93,15 @@ class DemandSeries:
                 f"{self.key}: {bin_s:g} s is not a whole multiple of the bin width "
                 f"{self.bin_s:g} s; choose one that is."
             )
-        whole = self.bins // factor * factor
+        covered = self.bins // factor * factor
         return replace(
-            self, bin_s=bin_s, values=self.values[:whole].reshape(-1, factor).sum(axis=1)
+            self, bin_s=bin_s, values=self.values[:covered].reshape(-1, factor).sum(axis=1)
         )
 
     def peak(self, windows: int) -> FloatArray:
         """Largest rate (per second) of each run of ``windows`` bins, ``[bins // windows]``."""
-        whole = self.bins // windows * windows
-        rates = self.rate()[:whole].reshape(-1, windows)
+        covered = self.bins // windows * windows
+        rates = self.rate()[:covered].reshape(-1, windows)
         observed = ~np.isnan(rates)
         top = np.where(observed, rates, -np.inf).max(axis=1)
         return np.where(observed.any(axis=1), top, np.nan)

@@ -42,13 +42,13 @@ class Drift:
 def drift(past: Past) -> Drift:
     """Whether the windows of late were forecast worse than those before them."""
     seen = ~np.isnan(past.came) & ~np.isnan(past.told)
-    starts, came, told = past.starts_s[seen], past.came[seen], past.told[seen]
+    starts, came, forecast = past.starts_s[seen], past.came[seen], past.told[seen]
     late = _late(starts)
     recent, before = int(late.sum()), int((~late).sum())
     if recent < FEWEST or before < 3 * FEWEST:
         return Drift(False, None, f"{len(starts)} past windows are too few to see a drift.")
-    errors = np.abs(scores(came, told, np.array(past.scale)))
-    now, then = (wape(came[None, part], told[None, part]) for part in (late, ~late))
+    errors = np.abs(scores(came, forecast, np.array(past.scale)))
+    now, then = (wape(came[None, part], forecast[None, part]) for part in (late, ~late))
     summed, began = _cusum(_normal_scores(errors[late], errors[~late]))
     what = (
         f"Peaks of the last {recent} windows were off by {now:.1%}, of the {before} before by "

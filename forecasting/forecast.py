@@ -92,11 +92,11 @@ class PanelForecast:
     past: tuple[Past, ...]  # [series] peaks as they were forecast before, and as they came
 
 
-def between(levels: FloatArray, held: FloatArray, wanted: FloatArray) -> FloatArray:
+def between(levels: FloatArray, held: FloatArray, targets: FloatArray) -> FloatArray:
     """``held [levels, steps]`` at each level ``wanted [k]``, linear between those held and on
     beyond the outermost: [k, steps]."""
-    above = np.clip(np.searchsorted(levels, wanted), 1, len(levels) - 1)
-    share = (wanted - levels[above - 1]) / (levels[above] - levels[above - 1])
+    above = np.clip(np.searchsorted(levels, targets), 1, len(levels) - 1)
+    share = (targets - levels[above - 1]) / (levels[above] - levels[above - 1])
     low, high = held[above - 1], held[above]
     return np.asarray(low + share[:, None] * (high - low), np.float64)
 

@@ -72,10 +72,10 @@ class OfUsual:
             return None
         size = max(1, round(AROUND_S / bin_s))
         mean = np.where(usual.sum(1) > 0, usual.mean(axis=1), 1.0)[:, None]
-        whole = np.where(usual.sum(1) > 0, came.sum(1) / _above(usual.sum(1)), 1.0)[:, None]
-        near = [scipy.ndimage.uniform_filter1d(one, size, axis=1, mode="nearest")
-                for one in (came, usual)]  # fmt: skip
-        ratio = (near[0] + HELD * mean * whole) / (near[1] + HELD * mean)
+        level = np.where(usual.sum(1) > 0, came.sum(1) / _above(usual.sum(1)), 1.0)[:, None]
+        near = [scipy.ndimage.uniform_filter1d(amounts, size, axis=1, mode="nearest")
+                for amounts in (came, usual)]  # fmt: skip
+        ratio = (near[0] + HELD * mean * level) / (near[1] + HELD * mean)
         return cls(holidays, np.clip(ratio, LEAST, MOST))
 
     def factor(self, start_s: float, bin_s: float, bins: int) -> FloatArray:

@@ -43,17 +43,17 @@ class Learning:
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
         """Of every method from every origin: [methods, series, o, steps]."""
         paths = np.empty((len(self.names), len(panel.values), len(origins), steps))
-        at = 0
-        while at < len(origins):
-            point, following = self._point(panel, int(origins[at]))
+        start = 0
+        while start < len(origins):
+            point, following = self._point(panel, int(origins[start]))
             until = int(np.searchsorted(origins, following))
             learned = self._learned(panel, point)
-            lost = self._lost(panel, point, int(origins[at]))
-            for later in range(at + 1, until):  # what is cleaned then is no news before
+            lost = self._lost(panel, point, int(origins[start]))
+            for later in range(start + 1, until):  # what is cleaned then is no news before
                 if not np.array_equal(lost, self._lost(panel, point, int(origins[later]))):
                     until = later
                     break
-            here, last = origins[at:until], int(origins[until - 1])
+            here, last = origins[start:until], int(origins[until - 1])
             known = np.concatenate([learned.values, panel.values[:, point:last]], axis=1)
             known[lost[0], lost[1]] = np.nan
             times = np.ones(())
@@ -62,9 +62,9 @@ class Learning:
                 known = known / factor[:, :last]
                 times = at_origins(factor, here, steps)
             usual = replace(panel, values=known)
-            for m, one in enumerate(learned.methods):
-                paths[m, :, at:until] = one.paths(usual, here, steps) * times
-            at = until
+            for m, rule in enumerate(learned.methods):
+                paths[m, :, start:until] = rule.paths(usual, here, steps) * times
+            start = until
         return paths
 
     def _point(self, panel: Panel, origin: int) -> tuple[int, int]:

@@ -48,13 +48,15 @@ def told_each(
 
     def told(part: Sequence[DemandSeries], window: int) -> list[list[Forecast]]:
         count = min(moments, part[0].bins // 2 // window)
-        at = [part[0].bins - window * back for back in range(count, 0, -1)]
+        origins = [part[0].bins - window * back for back in range(count, 0, -1)]
         try:
             steps = max(window, steps_of(part[0], ahead_s))
-            return _told(method, at, window, steps, part) if at else [[] for _ in part]
+            return _told(method, origins, window, steps, part) if origins else [[] for _ in part]
         except SeriesTooShort:
             return (
-                [[]] if len(part) == 1 else [found for one in part for found in told([one], window)]
+                [[]]
+                if len(part) == 1
+                else [forecasts for demand in part for forecasts in told([demand], window)]
             )
 
     return _by_group(series, horizon_s, told)
@@ -72,22 +74,24 @@ def _by_group(
 ) -> list[T]:
     """``of`` the series that stand on the same bins, in the order that they were given."""
     groups: dict[tuple[float, float, int, Holidays], list[int]] = {}
-    for i, one in enumerate(series):
-        groups.setdefault((one.start_s, one.bin_s, one.bins, one.holidays), []).append(i)
-    found: dict[int, T] = {}
+    for i, demand in enumerate(series):
+        groups.setdefault((demand.start_s, demand.bin_s, demand.bins, demand.holidays), []).append(
+            i
+        )
+    results: dict[int, T] = {}
     for rows in groups.values():
         steps = steps_of(series[rows[0]], horizon_s)
         size = max(1, TOGETHER // steps)
-        for at in range(0, len(rows), size):
-            part = rows[at : at + size]
-            found |= dict(zip(part, of([series[i] for i in part], steps), strict=True))
-    return [found[i] for i in range(len(series))]
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
+            results |= dict(zip(part, of([series[i] for i in part], steps), strict=True))
+    return [results[i] for i in range(len(series))]
 
 
 def _forecast(method: str, series: Sequence[DemandSeries], steps: int) -> list[Forecast]:
     if method in BATCHED:
         return Together(method, steps).fit(series).predict(steps)
-    return [forecaster(method, horizon_bins=steps).fit(one).predict(steps) for one in series]
+    return [forecaster(method, horizon_bins=steps).fit(demand).predict(steps) for demand in series]
 
 
 def _backtest(
@@ -95,35 +99,37 @@ def _backtest(
 ) -> list[Backtest]:
     if method not in BATCHED:
         make = partial(forecaster, method, horizon_bins=steps)
-        return [backtest(one, make, steps, origins) for one in series]
-    at = origins_of(series[0], steps, origins, steps)
-    told = _told(method, at.tolist(), steps, steps, series)
-    return [judged(one, at, made) for one, made in zip(series, told, strict=True)]
+        return [backtest(demand, make, steps, origins) for demand in series]
+    origin_bins = origins_of(series[0], steps, origins, steps)
+    forecasts = _told(method, origin_bins.tolist(), steps, steps, series)
+    return [
+        judged(demand, origin_bins, made) for demand, made in zip(series, forecasts, strict=True)
+    ]
 
 
 def _told(
-    method: str, at: Sequence[int], window: int, steps: int, series: Sequence[DemandSeries]
+    method: str, origins: Sequence[int], window: int, steps: int, series: Sequence[DemandSeries]
 ) -> list[list[Forecast]]:
-    """Of each series what ``method``, which is judged on ``window`` bins, said at each of ``at``,
-    ``steps`` bins ahead."""
+    """Of each series what ``method``, which is judged on ``window`` bins, said at each of
+    ``origins``, ``steps`` bins ahead."""
     if method not in BATCHED:
         return [
             rolling_forecasts(
-                one,
+                demand,
                 forecaster(method, horizon_bins=window),
-                [one.start_s + origin * one.bin_s for origin in at],
+                [demand.start_s + origin * demand.bin_s for origin in origins],
                 steps,
             )
-            for one in series
+            for demand in series
         ]
     model, seen = Together(method, window), 0
-    told: list[list[Forecast]] = []
-    for origin in at:
-        new = [_bins(one, seen, origin) for one in series]
-        model = model.update(new) if told else model.fit(new)
-        told.append(model.predict(steps))
+    forecasts: list[list[Forecast]] = []
+    for origin in origins:
+        new = [_bins(demand, seen, origin) for demand in series]
+        model = model.update(new) if forecasts else model.fit(new)
+        forecasts.append(model.predict(steps))
         seen = origin
-    return [[made[i] for made in told] for i in range(len(series))]
+    return [[made[i] for made in forecasts] for i in range(len(series))]
 
 
 def _backtest_able(
@@ -134,7 +140,11 @@ def _backtest_able(
     except SeriesTooShort:
         if len(series) == 1:
             return [None]
-        return [found for one in series for found in _backtest_able(method, origins, [one], steps)]
+        return [
+            judgement
+            for demand in series
+            for judgement in _backtest_able(method, origins, [demand], steps)
+        ]
 
 
 def _bins(series: DemandSeries, first: int, end: int) -> DemandSeries:

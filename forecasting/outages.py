@@ -49,11 +49,11 @@ def outages(values: FloatArray, bin_s: float) -> tuple[Outage, ...]:
     left = np.array(values, dtype=np.float64)
     for _ in range(PASSES):
         runs = _runs(left == 0)
-        found = np.zeros(len(runs), bool)
+        improbable = np.zeros(len(runs), bool)
         for factor in SCALES:
-            found |= _improbable(left, runs, factor)
-        found &= (runs[:, 1] - runs[:, 0]) * bin_s < DAY_S
-        odd = [i for i in np.flatnonzero(found) if not _habit(left, runs[i].tolist(), bin_s)]
+            improbable |= _improbable(left, runs, factor)
+        improbable &= (runs[:, 1] - runs[:, 0]) * bin_s < DAY_S
+        odd = [i for i in np.flatnonzero(improbable) if not _habit(left, runs[i].tolist(), bin_s)]
         if not odd:
             break
         for first, end in _with_edges(left, runs[odd]).tolist():
@@ -91,28 +91,28 @@ def busy(values: FloatArray) -> bool:
     return bool(known.size) and float((known > 0).mean()) >= BUSY
 
 
-def marked(found: Sequence[Outage], bins: int) -> BoolArray:
+def marked(outages: Sequence[Outage], bins: int) -> BoolArray:
     """Which of ``bins`` bins are in an outage."""
     lost = np.zeros(bins, bool)
-    for outage in found:
+    for outage in outages:
         lost[outage.first : outage.first + outage.bins] = True
     return lost
 
 
 def _improbable(values: FloatArray, runs: IntArray, factor: int) -> BoolArray:
     """Which runs hold an empty bin of ``factor`` bins that its own neighbours rule out."""
-    found = np.zeros(len(runs), bool)
+    improbable = np.zeros(len(runs), bool)
     if not len(runs) or (runs[:, 1] - runs[:, 0]).max() < factor:
-        return found
-    whole = len(values) // factor * factor
-    sums = values[:whole].reshape(-1, factor).sum(axis=1)
+        return improbable
+    covered = len(values) // factor * factor
+    sums = values[:covered].reshape(-1, factor).sum(axis=1)
     empty = _runs(sums == 0)
     level, spread = _neighbours(sums, empty)
     ample = level > AMPLE
     empty, level, spread = empty[ample], level[ample], spread[ample]
     odd = empty[_chance(np.zeros(len(empty)), level, spread) < CHANCE, 0] * factor
-    found[np.searchsorted(runs[:, 0], odd, side="right") - 1] = True
-    return found
+    improbable[np.searchsorted(runs[:, 0], odd, side="right") - 1] = True
+    return improbable
 
 
 def _runs(marked: BoolArray) -> IntArray:
@@ -178,8 +178,8 @@ def _described(values: FloatArray, lost: BoolArray) -> tuple[Outage, ...]:
     if not len(runs):
         return ()
     level, _ = _neighbours(np.where(lost, np.nan, values), runs)
-    found = []
+    described = []
     for (first, end), expected in zip(runs.tolist(), level.tolist(), strict=True):
         after = float(values[end]) / expected if end < len(values) and expected > 0 else np.nan
-        found.append(Outage(first, end - first, expected, None if np.isnan(after) else after))
-    return tuple(found)
+        described.append(Outage(first, end - first, expected, None if np.isnan(after) else after))
+    return tuple(described)

@@ -28,15 +28,20 @@ class Panel:
     def of(cls, series: Sequence[DemandSeries]) -> Panel:
         """The series side by side; raises ForecastError where their bins are not the same."""
         first = series[0]
-        for one in series:
-            same = (one.bin_s, one.bins, one.holidays) == (first.bin_s, first.bins, first.holidays)
-            if not same or abs(one.start_s - first.start_s) > 1e-6 * first.bin_s:
+        for demand in series:
+            same = (demand.bin_s, demand.bins, demand.holidays) == (
+                first.bin_s,
+                first.bins,
+                first.holidays,
+            )
+            if not same or abs(demand.start_s - first.start_s) > 1e-6 * first.bin_s:
                 raise ForecastError(
-                    f"{one.key}: {one.bins} bins of {one.bin_s:g} s from {one.start_s:.0f} stand "
-                    f"beside {first.bins} of {first.bin_s:g} s from {first.start_s:.0f}; series "
-                    "forecast together need the same bins, with gaps (NaN) where they lack some."
+                    f"{demand.key}: {demand.bins} bins of {demand.bin_s:g} s from "
+                    f"{demand.start_s:.0f} stand beside {first.bins} of {first.bin_s:g} s from "
+                    f"{first.start_s:.0f}; series forecast together need the same bins, with "
+                    "gaps (NaN) where they lack some."
                 )
-        values = np.stack([one.values for one in series])
+        values = np.stack([demand.values for demand in series])
         return cls(first.start_s, first.bin_s, values, first.holidays)
 
     @property

@@ -17,7 +17,7 @@ T = TypeVar("T")
 def side_by_side(do: Callable[..., T], *of: Sequence[Any]) -> list[T]:
     """``do`` of each, two at a time: arrays are worked on outside Python's lock."""
     if len(of[0]) < 2:
-        return [do(*one) for one in zip(*of, strict=True)]
+        return [do(*arguments) for arguments in zip(*of, strict=True)]
     with ThreadPoolExecutor(max_workers=2) as pool:
         return list(pool.map(do, *of))
 

@@ -11,19 +11,19 @@ from forecasting.rules.registry import ENSEMBLE, NAIVE
 SHOWN = 0.05  # least share of an ensemble that is named
 
 
-def made_of(told: PanelForecast, row: int) -> str:
+def made_of(forecast: PanelForecast, row: int) -> str:
     """What an ensemble rests on, largest share first; "" of any other method."""
-    if told.methods[row] != ENSEMBLE:
+    if forecast.methods[row] != ENSEMBLE:
         return ""
-    shares = told.shares[:, row]
+    shares = forecast.shares[:, row]
     order = [m for m in np.argsort(-shares, kind="stable") if shares[m] >= SHOWN]
-    return ", ".join(f"{told.candidates[m]} {shares[m]:.0%}" for m in order)
+    return ", ".join(f"{forecast.candidates[m]} {shares[m]:.0%}" for m in order)
 
 
-def chosen_because(told: PanelForecast, row: int) -> str:
+def chosen_because(forecast: PanelForecast, row: int) -> str:
     """One sentence with the recent errors of the chosen method and of those it was chosen over."""
-    errors = dict(zip(told.candidates, told.errors[:, row], strict=True))
-    chosen = told.methods[row]
+    errors = dict(zip(forecast.candidates, forecast.errors[:, row], strict=True))
+    chosen = forecast.methods[row]
     known = {name: error for name, error in errors.items() if np.isfinite(error)}
     if chosen not in known:
         return f"{chosen}: too little was seen to try any method."

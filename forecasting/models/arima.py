@@ -60,10 +60,10 @@ class _Fit:
 
     def peak(self, model: StateSpace, start_s: float) -> float:
         """Of the window that is judged, ``model`` being what was known at ``start_s``."""
-        said = self.said
-        path = _mean_square(*self.path(model, start_s, said.lead_bins + said.horizon_bins))
+        peaks = self.said
+        path = _mean_square(*self.path(model, start_s, peaks.lead_bins + peaks.horizon_bins))
         path *= self.factor(start_s, path.size)
-        return self.amount * float(path[said.lead_bins :].max())
+        return self.amount * float(path[peaks.lead_bins :].max())
 
     def factor(self, start_s: float, bins: int) -> FloatArray:
         """Of every bin what it has of a usual day."""
@@ -136,14 +136,14 @@ class Arima:
         first, model = (state.fitted, state.begun) if again else (known.size, state.model)
         state = replace(state, tail=state.tail.follow(series), seen=seen, lost=lost)
         values = state.standardised(_without(seen, lost))
-        said = state.said
-        for origin in range(said.next_origin, seen.bins, said.horizon_bins):
+        peaks = state.said
+        for origin in range(peaks.next_origin, seen.bins, peaks.horizon_bins):
             reached = model.advance(values[first:origin]) if origin > first else model
             first, model = max(origin, first), reached
             start_s = seen.start_s + origin * seen.bin_s
-            said = said.then(origin, state.peak(model, start_s))
+            peaks = peaks.then(origin, state.peak(model, start_s))
         model = model.advance(values[first:])
-        self._state = replace(state, model=model, said=said)
+        self._state = replace(state, model=model, said=peaks)
         return self
 
     def predict(self, steps: int) -> Forecast:
@@ -205,11 +205,11 @@ class Arima:
 
     def _said(self, fit: _Fit, best: FittedOrder) -> Peaks:
         """What would have been said of past windows, with the parameters of now."""
-        said = fit.said
-        for origin in range(said.next_origin, fit.seen.bins, said.horizon_bins):
+        peaks = fit.said
+        for origin in range(peaks.next_origin, fit.seen.bins, peaks.horizon_bins):
             start_s = fit.seen.start_s + origin * fit.seen.bin_s
-            said = said.then(origin, fit.peak(best.at(origin), start_s))
-        return said
+            peaks = peaks.then(origin, fit.peak(best.at(origin), start_s))
+        return peaks
 
     def _history(self, series: DemandSeries) -> DemandSeries:
         """The latest ``max_bins`` bins from the first observed one on."""

@@ -43,9 +43,9 @@ class Together:
     def fit(self, series: Sequence[DemandSeries]) -> Self:
         """Raises SeriesTooShort where a method asked for by name has nothing to say of one."""
         began = perf_counter()
-        self._tails = [Tail.of(one) for one in series]
-        for one in series:
-            _check(self.named, one)
+        self._tails = [Tail.of(demand) for demand in series]
+        for demand in series:
+            _check(self.named, demand)
         self._batch.fit(Panel.of(series))
         self._last = self._batch.predict(self._batch.lead_bins + self._batch.horizon_bins)
         self._seconds = (perf_counter() - began) / len(series)
@@ -54,26 +54,26 @@ class Together:
     def update(self, series: Sequence[DemandSeries]) -> Self:
         """Take in the bins that follow, of the same series in the same order."""
         tails = fitted(self._tails, self.named)
-        self._tails = [tail.follow(one) for tail, one in zip(tails, series, strict=True)]
-        self._batch.update(np.stack([one.values for one in series]))
+        self._tails = [tail.follow(demand) for tail, demand in zip(tails, series, strict=True)]
+        self._batch.update(np.stack([demand.values for demand in series]))
         return self
 
     def predict(self, steps: int) -> list[Forecast]:
         tails = fitted(self._tails, self.named)
         check_steps(steps, self.named)
-        told = self._last = self._batch.predict(steps)
+        panel = self._last = self._batch.predict(steps)
         return [
             tail.forecast(
-                mean=told.mean[row],
-                quantiles=told.quantiles[row],
-                method=told.methods[row],
-                order=made_of(told, row),
+                mean=panel.mean[row],
+                quantiles=panel.quantiles[row],
+                method=panel.methods[row],
+                order=made_of(panel, row),
                 fit_seconds=self._seconds,
-                reason=chosen_because(told, row) if self.named == AUTO else "",
+                reason=chosen_because(panel, row) if self.named == AUTO else "",
                 window_bins=self._batch.horizon_bins,
-                tops=told.top[row],
-                peaks=told.peaks[row],
-                past=told.past[row],
+                tops=panel.top[row],
+                peaks=panel.peaks[row],
+                past=panel.past[row],
             )
             for row, tail in enumerate(tails)
         ]

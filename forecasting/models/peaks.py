@@ -34,12 +34,12 @@ class Peaks:
         first = max(1, bins - windows * horizon_bins)
         return cls(horizon_bins, lead_bins, first, np.empty(0, np.int64), np.empty(0))
 
-    def then(self, origin: int, told: float) -> Self:
+    def then(self, origin: int, forecast: float) -> Self:
         return replace(
             self,
             next_origin=origin + self.horizon_bins,
             origins=np.append(self.origins, origin),
-            told=np.append(self.told, told),
+            told=np.append(self.told, forecast),
         )
 
     def past(self, seen: DemandSeries, scale: float) -> Past:

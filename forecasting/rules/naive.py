@@ -74,5 +74,5 @@ def by_phase(values: FloatArray, season: int) -> FloatArray:
     seasons = -(-bins // season)
     padded = np.full((series, seasons * season), np.nan)
     padded[:, :bins] = values
-    whole = last_observed(padded.reshape(series, seasons, season))
-    return whole.reshape(series, -1)[:, :bins]
+    seen = last_observed(padded.reshape(series, seasons, season))
+    return seen.reshape(series, -1)[:, :bins]

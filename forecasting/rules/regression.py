@@ -59,21 +59,21 @@ class Autoregressive:
 
     def _filled(self, left: FloatArray) -> FloatArray:
         """``left [series, bins]`` with what the autoregression expects in the gaps."""
-        rows, at = np.nonzero(np.isnan(left))
+        rows, bins = np.nonzero(np.isnan(left))
         filled = np.where(np.isnan(left), 0.0, left)
-        source = at[:, None] - np.array(self.lags, dtype=np.int64)
+        source = bins[:, None] - np.array(self.lags, dtype=np.int64)
         weights = np.where(source >= 0, self.weights[rows], 0.0)
         source = np.maximum(source, 0)
         for _ in range(AT_ONCE):  # gaps rarely follow on each other for long
             expected = (weights * filled[rows[:, None], source]).sum(axis=1)
-            if np.array_equal(expected, filled[rows, at]):
+            if np.array_equal(expected, filled[rows, bins]):
                 return filled
-            filled[rows, at] = expected
-        order = np.argsort(at, kind="stable")
-        ends = np.flatnonzero(np.diff(at[order], append=-1))
+            filled[rows, bins] = expected
+        order = np.argsort(bins, kind="stable")
+        ends = np.flatnonzero(np.diff(bins[order], append=-1))
         for some in np.split(order, ends + 1)[:-1]:  # one bin after the other
             lagged = filled[rows[some][:, None], source[some]]
-            filled[rows[some], at[some]] = (weights[some] * lagged).sum(axis=1)
+            filled[rows[some], bins[some]] = (weights[some] * lagged).sum(axis=1)
         return filled
 
 
@@ -143,10 +143,10 @@ def _weights(left: FloatArray, seen: FloatArray, lags: tuple[int, ...]) -> Float
     before = [left[:, first - lag : bins - lag] * seen[:, first:] for lag in lags]
     normal = np.empty((len(left), len(lags), len(lags)))
     moments = np.empty((len(left), len(lags)))
-    for i, one in enumerate(before):
-        moments[:, i] = np.einsum("st,st->s", one, target)
+    for i, lagged in enumerate(before):
+        moments[:, i] = np.einsum("st,st->s", lagged, target)
         for j in range(i + 1):
-            normal[:, i, j] = normal[:, j, i] = np.einsum("st,st->s", one, before[j])
+            normal[:, i, j] = normal[:, j, i] = np.einsum("st,st->s", lagged, before[j])
     size = np.trace(normal, axis1=1, axis2=2)[:, None, None] / len(lags)
     normal += (RIDGE * size + SMALLEST) * np.eye(len(lags))
     return np.asarray(np.linalg.solve(normal, moments[:, :, None])[:, :, 0])

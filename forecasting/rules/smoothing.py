@@ -66,9 +66,9 @@ class LevelOverProfile:
             values = panel.values[rows]
             seasons = _season_levels(values, self.season, gains[0])
             level = _ratio(values, _profile(seasons, self.season, self.floor[rows]), gains[1])
-            said = np.where(source >= 0, seasons[:, np.maximum(source, 0)], np.nan)
-            said = np.maximum(said, self.floor[rows, :, None])
-            paths[rows] = said * level[:, origins - 1, None]
+            expected = np.where(source >= 0, seasons[:, np.maximum(source, 0)], np.nan)
+            expected = np.maximum(expected, self.floor[rows, :, None])
+            paths[rows] = expected * level[:, origins - 1, None]
         return paths
 
 
@@ -90,9 +90,9 @@ class SeasonalSmoothing:
             seasons = _season_levels(values, season, profile_gain)
             profile = _profile(seasons, season, floor)
             for level_gain in LEVEL_GAINS:
-                said = profile[:, 1:] * _ratio(values, profile, level_gain)[:, :-1]
+                expected = profile[:, 1:] * _ratio(values, profile, level_gain)[:, :-1]
                 pairs.append((profile_gain, level_gain))
-                errors.append(_mean_error(values[:, season + 1 :], said[:, season:]))
+                errors.append(_mean_error(values[:, season + 1 :], expected[:, season:]))
         return LevelOverProfile(season, np.array(pairs)[np.argmin(errors, axis=0)], floor)
 
 
@@ -134,9 +134,9 @@ def _ratio(values: FloatArray, profile: FloatArray, gain: float, before: float =
     return np.where(np.logical_or.accumulate(both, axis=1), ratio, before)
 
 
-def _mean_error(actual: FloatArray, said: FloatArray) -> FloatArray:
+def _mean_error(actual: FloatArray, expected: FloatArray) -> FloatArray:
     """``mean |actual - said|`` of each series where both are known, 0 where none is."""
-    error = np.abs(actual - said)
+    error = np.abs(actual - expected)
     known = ~np.isnan(error)
     return np.asarray(np.where(known, error, 0.0).sum(1) / np.maximum(known.sum(1), 1))
 
