@@ -84,12 +84,12 @@ def _local(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
     """Serving less by the smallest instance there would miss the region's own need."""
     need, every = local_need_tps(problem), sides(problem)
     last = [_last(problem, target, side) for side in every]
-    for model, region, served, at in _weakest(problem, target, every):
-        side = every[at]
+    for model, region, served, weakest in _weakest(problem, target, every):
+        side = every[weakest]
         present = (target[model, region] > 0) & side.columns
         if need[model, region] <= 0 or not present.any():
             continue
-        if served - need[model, region] >= last[at][model, region][present].min() / side.share:
+        if served - need[model, region] >= last[weakest][model, region][present].min() / side.share:
             continue
         where = in_region(problem, model, region)
         count = instances(int(target[model, region, side.columns].sum()))
@@ -107,30 +107,30 @@ def _weakest(
     that differ by what is gone, the weakest."""
     carried = carried_tps(problem, target)
     for name in dict.fromkeys(side.name for side in every):
-        alike = [at for at, side in enumerate(every) if side.name == name]
+        alike = [place for place, side in enumerate(every) if side.name == name]
         worst = carried[alike].argmin(axis=0)
         for model, region in np.ndindex(worst.shape):
-            at = alike[worst[model, region]]
-            yield model, region, float(carried[at, model, region]), at
+            place = alike[worst[model, region]]
+            yield model, region, float(carried[place, model, region]), place
 
 
 def _global(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
     """Serving less by the smallest instance anywhere would miss the joint peak of all regions, or
     of those that are left without one."""
     need, carried = global_need_tps(problem), carried_tps(problem, target)
-    weakest, said = carried.min(axis=0), set[tuple[int, str]]()
+    weakest, reported = carried.min(axis=0), set[tuple[int, str]]()
     left = without_a_region(problem, weakest)
-    for at, side in enumerate(sides(problem)):
+    for place, side in enumerate(sides(problem)):
         last = _last(problem, target, side)
         for (model,) in np.argwhere(need > 0):
             held = (target[model] > 0) & side.columns
             # Where another side is the weakest, an instance less of this one costs nothing.
-            tight = held & (carried[at, model] <= weakest[model] * (1 + TOLERANCE))[:, None]
-            if not tight.any() or (model, side.name) in said:
+            tight = held & (carried[place, model] <= weakest[model] * (1 + TOLERANCE))[:, None]
+            if not tight.any() or (model, side.name) in reported:
                 continue
             if left[model] - need[model] >= last[model][tight].min() / side.share:
                 continue
-            said.add((model, side.name))
+            reported.add((model, side.name))
             count = instances(int(target[model][:, side.columns].sum()))
             lost = " without any one of them" if problem.lose_region else ""
             sentence = (

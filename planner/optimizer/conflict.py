@@ -89,14 +89,14 @@ def _unservable(problem: PlanningProblem) -> Iterator[str]:
 def _minimums(problem: PlanningProblem) -> Iterator[str]:
     asked = gpus_used(problem, problem.minimum)
     for region, gpu in np.argwhere(asked > problem.capacity_gpus):
-        held, wanted = int(problem.capacity_gpus[region, gpu]), int(asked[region, gpu])
+        held, least = int(problem.capacity_gpus[region, gpu]), int(asked[region, gpu])
         inside = problem.rows == gpu
         name = problem.row_names[gpu]
         parts = (problem.minimum[:, region] * problem.gpus_per_instance)[:, inside].sum(axis=1)
         yield (
             f"{problem.regions[region]} has {_count(held, name)}, but the minimums "
-            f"there ask for {wanted:,} ({_by_model(problem, parts)}): lower a minimum, or add "
-            f"{wanted - held:,} {name}."
+            f"there ask for {least:,} ({_by_model(problem, parts)}): lower a minimum, or add "
+            f"{least - held:,} {name}."
         )
 
 
@@ -110,11 +110,11 @@ def _local_shortage(problem: PlanningProblem) -> Iterator[str]:
         if shortage is None:
             continue
         types, parts, held = shortage
-        wanted, gpus = int(parts.sum()), _types(problem, types)
+        least, gpus = int(parts.sum()), _types(problem, types)
         yield (
-            f"{name} needs at least {wanted:,} {gpus} to serve {share(problem.epsilon)} of its own "
+            f"{name} needs at least {least:,} {gpus} to serve {share(problem.epsilon)} of its own "
             f"peaks{without(problem)} ({_by_model(problem, parts)}) and has {held:,}: "
-            f"add {wanted - held:,}, or let more be served elsewhere with an epsilon below "
+            f"add {least - held:,}, or let more be served elsewhere with an epsilon below "
             f"{problem.epsilon:g}."
         )
 
@@ -127,13 +127,13 @@ def _global_shortage(problem: PlanningProblem) -> Iterator[str]:
     if shortage is None:
         return
     types, parts, held = shortage
-    wanted, gpus = int(parts.sum()), _types(problem, types)
+    least, gpus = int(parts.sum()), _types(problem, types)
     here = len(problem.regions) == 1
     needs = f"{problem.regions[0]} needs" if here else "All regions together need"
     yield (
-        f"{needs} at least {wanted:,} {gpus} to serve the {'' if here else 'joint '}peaks"
+        f"{needs} at least {least:,} {gpus} to serve the {'' if here else 'joint '}peaks"
         f"{without(problem)} ({_by_model(problem, parts)}) and {'has' if here else 'have'} "
-        f"{held:,}: add {wanted - held:,}{'' if here else ' in any region'}, or plan for less "
+        f"{held:,}: add {least - held:,}{'' if here else ' in any region'}, or plan for less "
         "demand."
     )
 

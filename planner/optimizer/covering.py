@@ -45,9 +45,9 @@ class Covering:
         self._sides = sorted(sides(problem), key=lambda side: int(side.columns.sum()))
         self._shared = np.maximum(1, sum(side.columns.astype(int) for side in self._sides))
 
-    def cover(self, needs: Needs, *, one: bool = False) -> FloatArray:
-        """Add instances until every need is served, on every side, by ``one`` at most of each side
-        if so asked; what is left of each, ``[n]``. Never beyond a maximum or what is free."""
+    def cover(self, needs: Needs, *, single: bool = False) -> FloatArray:
+        """Add instances until every need is served, on every side, by ``single`` at most of each
+        side if so asked; what is left of each, ``[n]``. Never beyond a maximum or what is free."""
         gpus = len(self._problem.gpus)
         region = np.repeat(needs.regions, gpus, axis=1)
         column = np.broadcast_to(np.tile(np.arange(gpus), needs.regions.shape[1]), region.shape)
@@ -58,55 +58,55 @@ class Covering:
             pools = _Pools(model, region, column, able)
             carried = self._carried(pools, self.target[pools.at], side)
             missing = needs.tps * side.share - np.where(able, carried, 0.0).sum(axis=1)
-            left = np.maximum(left, self._add(pools, missing, side, one) / side.share)
+            left = np.maximum(left, self._add(pools, missing, side, single) / side.share)
         return left
 
-    def _add(self, pools: _Pools, need: FloatArray, side: Side, one: bool) -> FloatArray:
+    def _add(self, pools: _Pools, need: FloatArray, side: Side, single: bool) -> FloatArray:
         """Until the pools of each need serve so much more, ``[n]``; what is left of it."""
         left, slack = need.copy(), TOLERANCE * np.maximum(need, 0.0)
         going = np.flatnonzero(left > slack)
         while going.size:
-            mine = pools.of(going)
-            count, added, worth = self._step(mine, left[going], side, one)
+            candidates = pools.of(going)
+            count, added, worth = self._step(candidates, left[going], side, single)
             best = np.argmin(worth, axis=1)
             rows = np.arange(len(going))
             there = np.isfinite(worth[rows, best])
             going, rows, best = going[there], rows[there], best[there]
-            at = tuple(where[rows, best] for where in mine.at)
+            chosen = tuple(where[rows, best] for where in candidates.at)
             more = count[rows, best]
-            self.target[at] += more
-            model, region, column = at
+            self.target[chosen] += more
+            model, region, column = chosen
             taken = more * self._problem.gpus_per_instance[model, column]
             self.free[region, self._problem.rows[column]] -= taken
             left[going] -= added[rows, best]
-            if one:
+            if single:
                 break
             going = going[left[going] > slack[going]]
         return np.where(left > slack, left, 0.0)
 
     def _step(
-        self, pools: _Pools, need: FloatArray, side: Side, one: bool
+        self, pools: _Pools, need: FloatArray, side: Side, single: bool
     ) -> tuple[IntArray, FloatArray, FloatArray]:
         """Per need and pool, ``[n, p]``: as many instances as ``need[n]`` takes whole, one at
         least; what they add; and their charge per token/s of it, inf without room. One that
         finishes the job is priced whole, the others by the tokens they serve."""
-        problem, at, need = self._problem, pools.at, need[:, None]
-        model, region, column = at
-        held = self.target[at]
+        problem, cells, need = self._problem, pools.at, need[:, None]
+        model, region, column = cells
+        held = self.target[cells]
         per = problem.gpus_per_instance[model, column]
         room = np.minimum(
-            problem.maximum[at] - held, self.free[region, problem.rows[column]] // per
+            problem.maximum[cells] - held, self.free[region, problem.rows[column]] // per
         )
         room = np.where(pools.able, room, 0)
-        running = problem.current[at] - held
+        running = problem.current[cells] - held
         most = np.where(running > 0, np.minimum(room, running), room)
         before = self._carried(pools, held, side)
-        whole = self._curves.whole(model, column, before + need * (1 + ROUNDING))
-        count = whole + side.lost[column] - held
-        count = np.clip(count, 1, 1 if one else np.maximum(most, 1))
+        needed = self._curves.whole(model, column, before + need * (1 + ROUNDING))
+        count = needed + side.lost[column] - held
+        count = np.clip(count, 1, 1 if single else np.maximum(most, 1))
         added = self._carried(pools, held + count, side) - before
-        starts = np.where(running > 0, 0.0, self._start[at])
-        charge = (self._hourly[at] + starts) / self._shared[column] * count
+        starts = np.where(running > 0, 0.0, self._start[cells])
+        charge = (self._hourly[cells] + starts) / self._shared[column] * count
         worth = charge / np.maximum(np.minimum(added, need), ROUNDING * need)
         return count, added, np.where(room > 0, worth, np.inf)
 

@@ -62,24 +62,24 @@ def _trim(
     droppable = np.argwhere(_loose(problem, every, served_by, target, local, total))
     prices = hourly[tuple(droppable.T)]
     for model, region, gpu in droppable[np.argsort(-prices, kind="stable")]:
-        mine, serves = served_by[:, model, region], served_by[:, model].min(axis=0)
+        served, serves = served_by[:, model, region], served_by[:, model].min(axis=0)
         others = np.delete(serves, region)
         # What they serve, the best of them lost where one may be.
         others = others.sum() - (others.max(initial=0.0) if problem.lose_region else 0.0)
-        least = min(float(mine.min()), max(local[model, region], total[model] - others))
+        least = min(float(served.min()), max(local[model, region], total[model] - others))
         held, fewer = int(target[model, region, gpu]), int(problem.minimum[model, region, gpu])
         drops = {}  # by side: tokens/s, by how many go, from none
-        for at, side in enumerate(every):
+        for place, side in enumerate(every):
             if side.columns[gpu]:
                 pool = curve(problem, model, gpu, held, int(side.lost[gpu])) / side.share
-                drops[at] = pool[held] - pool[fewer : held + 1][::-1]
+                drops[place] = pool[held] - pool[fewer : held + 1][::-1]
         count = min(
-            int(np.searchsorted(drop, max(0.0, mine[at] - least), side="right")) - 1
-            for at, drop in drops.items()
+            int(np.searchsorted(drop, max(0.0, served[place] - least), side="right")) - 1
+            for place, drop in drops.items()
         )
         target[model, region, gpu] -= count
-        for at, drop in drops.items():
-            served_by[at, model, region] -= drop[count]
+        for place, drop in drops.items():
+            served_by[place, model, region] -= drop[count]
 
 
 def _loose(

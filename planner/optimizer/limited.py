@@ -112,21 +112,21 @@ def _greedy(
     covering, capped = Covering(problem), bool(caps(problem))
     target, free = covering.target, covering.free
 
-    def serve(work: _Workload, *, one: bool = False) -> float:
+    def serve(work: _Workload, *, single: bool = False) -> float:
         """Take capacity for ``work``; what of it is left."""
         regions = range(len(problem.regions)) if work.region < 0 else (work.region,)
         need = work.need - passed.get((work.model, work.region), 0.0)
         need = need if work.region >= 0 else _beyond(problem, target, work, need)
         needs = Needs.one(work.model, regions, need)
         if not capped:
-            return float(covering.cover(needs, one=one)[0])
+            return float(covering.cover(needs, single=single)[0])
         while True:  # an instance at a time, as far as budget and carbon cap go
             before = target.copy(), free.copy()
-            left = float(covering.cover(needs, one=True)[0])
+            left = float(covering.cover(needs, single=True)[0])
             if not _within_caps(problem, target):
                 target[:], free[:] = before
                 return max(left, TOLERANCE)
-            if one or left <= 0 or target.sum() == before[0].sum():
+            if single or left <= 0 or target.sum() == before[0].sum():
                 return left
 
     works = _workloads(problem, weight, tiers)
@@ -136,8 +136,8 @@ def _greedy(
             before = target.copy(), free.copy()
             if serve(work) > 0 and policy == NONE:
                 target[:], free[:] = before
-                at = work.model, work.region
-                passed[at] = passed.get(at, 0.0) + work.own
+                place = work.model, work.region
+                passed[place] = passed.get(place, 0.0) + work.own
         return target
     groups: list[Sequence[_Workload]] = [works]
     if policy == PRIORITY_ROUND_ROBIN:
@@ -146,7 +146,7 @@ def _greedy(
         waiting = list(group)
         while waiting:
             held = target.sum()
-            waiting = [work for work in waiting if serve(work, one=True) > 0]
+            waiting = [work for work in waiting if serve(work, single=True) > 0]
             if target.sum() == held:
                 break
     return target
@@ -163,14 +163,14 @@ def by_tier(
     from the least worthy tiers first, ``[k, l]``: in a region no more of a tier than ``epsilon`` of
     its peak there, of ``tier_tps`` ``[k, l, r, w]``; of all no more than there is of it. ``worth``
     is by tier and model, ``[k, l]``."""
-    own = epsilon * tier_tps.max(axis=3)
-    most = np.maximum(own.sum(axis=2), tier_tps.sum(axis=2).max(axis=2))
+    regional = epsilon * tier_tps.max(axis=3)
+    most = np.maximum(regional.sum(axis=2), tier_tps.sum(axis=2).max(axis=2))
     out = np.zeros(worth.shape)
     for model in range(len(joint)):
         order = np.argsort(worth[:, model], kind="stable")
         for region, lacks in enumerate(local[model]):
             for tier in order:
-                taken = min(float(lacks), float(own[tier, model, region]))
+                taken = min(float(lacks), float(regional[tier, model, region]))
                 out[tier, model] += taken
                 lacks -= taken
         left = float(joint[model])
@@ -215,10 +215,10 @@ def _by_worth(
         return
     tier_tps, worth = tiers
     of_model = tier_tps[:, model, region] if region >= 0 else tier_tps[:, model].sum(axis=1)
-    whole, before = float(of_model.sum(axis=0).max()), 0.0
+    total, before = float(of_model.sum(axis=0).max()), 0.0
     for level in np.unique(worth[:, model])[::-1]:
         so_far = float(of_model[worth[:, model] >= level].sum(axis=0).max())
-        upto = need * so_far / whole if whole > 0 else 0.0
+        upto = need * so_far / total if total > 0 else 0.0
         if upto > before:
             yield _Workload(float(level), model, region, upto, upto - before)
         before = max(before, upto)
@@ -228,5 +228,5 @@ def _beyond(problem: PlanningProblem, target: IntArray, work: _Workload, need: f
     """Tokens/s to serve for a joint ``need``: less what regions lack of their own, which counts
     there."""
     served = local_served_tps(problem, target)[work.model]
-    own = local_need_tps(problem)[work.model]
-    return need - float(np.maximum(0.0, own - served).sum())
+    regional = local_need_tps(problem)[work.model]
+    return need - float(np.maximum(0.0, regional - served).sum())

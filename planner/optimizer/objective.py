@@ -83,20 +83,20 @@ def true_bound(windows: Sequence[PlanningProblem], bound: float) -> float:
 
 def caps(problem: PlanningProblem) -> tuple[Cap, ...]:
     """The limits on the plan as a whole that the problem sets."""
-    found = []
+    limits = []
     for family, limit, measure in (
         (BUDGET, problem.budget_usd, "usd"),
         (CARBON, problem.carbon_kg, "kg"),
     ):
         if np.isfinite(limit):
             hourly, started = per_hour(problem, measure), per_start(problem, measure)
-            found.append(Cap(family, hourly, started, float(limit)))
+            limits.append(Cap(family, hourly, started, float(limit)))
     if np.isfinite(problem.churn):
         # stops = current + starts - x, so starts + stops = 2 starts - x + current
         ones = np.ones(problem.current.shape)
         limit = float(problem.churn) - float(problem.current.sum())
-        found.append(Cap(CHURN, -ones, 2 * ones, limit))
-    return tuple(found)
+        limits.append(Cap(CHURN, -ones, 2 * ones, limit))
+    return tuple(limits)
 
 
 def totals(problem: PlanningProblem, target: IntArray) -> Totals:

@@ -98,7 +98,7 @@ class PlanningProblem:
         """What each row of capacity is called, ``[t]``."""
         if self.types is None or self.type_names:
             return self.type_names or self.gpus
-        names = {int(row): self.gpus[at] for at, row in reversed(list(enumerate(self.types)))}
+        names = {int(row): self.gpus[g] for g, row in reversed(list(enumerate(self.types)))}
         rows = range(self.capacity_gpus.shape[1])
         return tuple(names.get(row, f"type {row + 1}") for row in rows)
 
@@ -218,8 +218,8 @@ class HorizonProblem:
     def own_demand(self) -> FloatArray:
         """What of a tier's own peak a region must serve itself, ``[k, p, l, r]``."""
         epsilon = np.array([window.epsilon for window in self.windows])
-        own: FloatArray = self.demand.max(axis=4) * epsilon[None, :, None, None]
-        return own
+        regional: FloatArray = self.demand.max(axis=4) * epsilon[None, :, None, None]
+        return regional
 
     @property
     def joint_demand(self) -> FloatArray:

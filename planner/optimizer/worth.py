@@ -52,7 +52,7 @@ def worth_of_capacity(
     each."""
     used = by_row(problem, np.einsum("lrg,lg->rg", plan.target, problem.gpus_per_instance))
     optimum, duals = _relaxed(problem, check)
-    found = []
+    scarce = []
     for region, row in np.argwhere(np.ones_like(used)):
         able = (problem.theta_tps > 0) & (problem.rows == row)
         if not able.any():
@@ -62,9 +62,9 @@ def worth_of_capacity(
         step = int(problem.gpus_per_instance[able].max())
         if problem.capacity_gpus[region, row] - used[region, row] < step:
             dual = float(duals[region, row]) * step
-            found.append((dual, int(region), int(row), step))
+            scarce.append((dual, int(region), int(row), step))
     out = []
-    for dual, region, row, step in sorted(found, reverse=True)[:most]:
+    for dual, region, row, step in sorted(scarce, reverse=True)[:most]:
         more = problem.capacity_gpus.copy()
         more[region, row] += step
         out.append(
@@ -108,7 +108,7 @@ def again(
     """What ``moved`` saves against ``plan``, by solving it; with ``before``, the problem of
     ``plan``, also by the linear relaxations of both, which tell where whole instances hide it."""
     if before is not None:
-        parts = [_relaxed(one, check)[0] for one in (before, moved)]
+        parts = [_relaxed(problem, check)[0] for problem in (before, moved)]
         relaxed = None if None in parts else float(parts[0] or 0.0) - float(parts[1] or 0.0)
     other = solve_window(moved, check=check, **options)  # type: ignore[arg-type]
     if other.status not in (OPTIMAL, FEASIBLE):

@@ -42,7 +42,7 @@ def hard(size=60):
     rng = np.random.default_rng(3)
     weights = rng.integers(10**5, 10**6, size).astype(float) * 2
     builder = Builder()
-    x = builder.variables(size, cost=rng.uniform(1, 2, size), upper=1.0, whole=True)
+    x = builder.variables(size, cost=rng.uniform(1, 2, size), upper=1.0, integral=True)
     builder.add("sum", [(0, x, weights)], weights.sum() // 4 * 2 + 1, weights.sum() // 4 * 2 + 1, 1)
     return builder.program()
 
@@ -59,7 +59,7 @@ def never():
 @pytest.mark.parametrize("solve", [solve_program, solve_on_cbc])
 def test_a_small_program_is_solved_in_a_process_of_its_own(solve):
     builder = Builder()
-    x = builder.variables(2, cost=[3.0, 2.0], whole=True)
+    x = builder.variables(2, cost=[3.0, 2.0], integral=True)
     builder.add("cover", [(0, x, [2.0, 1.0])], 5.0, np.inf, 1)
     solved = solve(builder.program(), gap=0.0, time_limit_s=10.0, check=never)
     assert solved.status == OPTIMAL

@@ -39,12 +39,12 @@ class Prices:
     def towards(self, other: Prices, step: float) -> Prices:
         """``self + step * other``, kept at 0 or more."""
         pairs = zip(self.parts(), other.parts(), strict=True)
-        return Prices(*(np.maximum(0.0, mine + step * theirs) for mine, theirs in pairs))
+        return Prices(*(np.maximum(0.0, ours + step * theirs) for ours, theirs in pairs))
 
     def midway(self, other: Prices) -> Prices:
         """Half of each."""
         pairs = zip(self.parts(), other.parts(), strict=True)
-        return Prices(*((mine + theirs) / 2 for mine, theirs in pairs))
+        return Prices(*((ours + theirs) / 2 for ours, theirs in pairs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -78,11 +78,11 @@ def near(cells: Cells, prices: Prices, priced: Priced, *, width: float, most: in
     """The band of ``width`` at ``prices``; None where it takes over ``most`` variables."""
     first, further = cells.charged(prices)
     beyond = np.maximum(0, priced.x - cells.running)
-    found = ((priced.x - beyond) * first + beyond * further).sum(axis=2)
+    cost = ((priced.x - beyond) * first + beyond * further).sum(axis=2)
     if cells.pool is not None:
-        found -= cells.worth(prices)[:, None] * cells.gain(priced.x).sum(axis=2)
+        cost -= cells.worth(prices)[:, None] * cells.gain(priced.x).sum(axis=2)
     # Where branch and bound of a cell was cut short its cheapest may cost more than was proven.
-    limit = np.maximum(priced.lowest + width, found) + ROUNDING * np.abs(priced.lowest)
+    limit = np.maximum(priced.lowest + width, cost) + ROUNDING * np.abs(priced.lowest)
     x = np.empty((most, cells.theta.shape[1]), np.int32)
     begins = np.empty(limit.size + 1, np.int64)
     if cells.pool is not None:  # a range would take what they carry for straight

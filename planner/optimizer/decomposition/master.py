@@ -175,9 +175,9 @@ def _drafted(cells: Cells, band: Band, penalty: float | None = None) -> Builder:
     size, types, k = cells.need.size, cells.room.shape[1], np.arange(len(cells.cap_room))
     most = 1.0 if penalty is None else INF  # that no more than one is taken is in the rows
     cost = cells.cost(columns.x, columns.cell)
-    pick = builder.variables(len(columns), cost=cost, upper=most, whole=True)
+    pick = builder.variables(len(columns), cost=cost, upper=most, integral=True)
     hold = builder.variables(
-        len(raw.cell), cost=raw.cost, lower=raw.low, upper=raw.high, whole=True
+        len(raw.cell), cost=raw.cost, lower=raw.low, upper=raw.high, integral=True
     )
 
     model, region = np.divmod(columns.cell, regions)

@@ -89,10 +89,10 @@ def _apart(
     cost, bound = np.inf, -np.inf
     while True:
         began = perf_counter()
-        found = repaired(cells, best.prices, best.priced.x)
+        mended = repaired(cells, best.prices, best.priced.x)
         again = perf_counter() - began  # what the next plan takes of the time that is left
-        if found is not None and _usd(cells, found) < cost * (1 - CLOSE):
-            plan, cost = found, _usd(cells, found)
+        if mended is not None and _usd(cells, mended) < cost * (1 - CLOSE):
+            plan, cost = mended, _usd(cells, mended)
         elif best.bound <= bound + WORTH_ANOTHER * abs(bound):
             break
         bound = best.bound
@@ -158,12 +158,12 @@ def _branch(
     if band.width < NARROW * mean:  # scarce: prices leave many columns as good as each other
         band = widest(cells, best.prices, best.priced, at_most=NARROW * mean, most=many)
     plan: IntArray | None = None
-    whole: Whole | None = None
+    master: Whole | None = None
     cost, bound = np.inf, best.bound
     while (left := until - perf_counter()) > 0:
         check()
-        if whole is None:
-            whole = combine(
+        if master is None:
+            master = combine(
                 cells,
                 band,
                 outside=best.bound + band.width,
@@ -172,12 +172,12 @@ def _branch(
                 time_limit_s=ON_TIME * left,
                 check=check,
             )
-            if whole.x is not None and _usd(cells, whole.x) < cost:
-                plan, cost = whole.x, _usd(cells, whole.x)
-        bound = max(bound, min(whole.bound, best.bound + band.width))
+            if master.x is not None and _usd(cells, master.x) < cost:
+                plan, cost = master.x, _usd(cells, master.x)
+        bound = max(bound, min(master.bound, best.bound + band.width))
         if bound >= cells.ceiling_usd:
             return Outcome(INFEASIBLE, None, 0.0)
-        if _proven(cost, bound, gap) or not whole.finished:
+        if _proven(cost, bound, gap) or not master.finished:
             break
         wider = min(cost - best.bound, 4 * max(band.width, NARROW * mean))
         grown = widest(cells, best.prices, best.priced, at_most=wider, most=many)
@@ -186,10 +186,10 @@ def _branch(
                 return None
             break
         # The wider band may hold no further column: then what was proven holds there too.
-        whole = whole if grown.size == band.size and not len(grown.boxes.cell) else None
+        master = master if grown.size == band.size and not len(grown.boxes.cell) else None
         band = grown
     if plan is None:
-        return Outcome(TIMEOUT, None, bound, "" if whole is None else whole.died)
+        return Outcome(TIMEOUT, None, bound, "" if master is None else master.died)
     status = OPTIMAL if _proven(cost, bound, gap) else FEASIBLE
     return Outcome(status, cells.minimum + plan, bound)
 

@@ -45,12 +45,12 @@ def costs(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[fl
     """What the objective charges in all, and of it for the instances that are up."""
     taken = totals(problem, target, lent)
     weights = problem.first.weights
-    whole = sum(getattr(weights, m) * getattr(period, m) for period in taken for m in MEASURES)
+    total = sum(getattr(weights, m) * getattr(period, m) for period in taken for m in MEASURES)
     fleet = sum(
         float((price(window) * target[period]).sum()) * problem.hours
         for period, window in enumerate(problem.windows)
     )
-    return whole, fleet
+    return total, fleet
 
 
 def by_window(problem: HorizonProblem, plan: HorizonPlan) -> tuple[WindowPlan, ...]:
@@ -59,7 +59,7 @@ def by_window(problem: HorizonProblem, plan: HorizonPlan) -> tuple[WindowPlan, .
     share = plan.bound / plan.objective if plan.objective > 0 else 0.0
     weights, windows = problem.first.weights, []
     for period, (window, taken) in enumerate(zip(problem.windows, plan.totals, strict=True)):
-        target, told = plan.target[period], period == 0
+        target, is_first = plan.target[period], period == 0
         fleet = fleet_usd(window, target)
         objective = sum(getattr(weights, m) * getattr(taken, m) for m in MEASURES) / problem.hours
         bound = min(objective, objective * share)
@@ -72,10 +72,10 @@ def by_window(problem: HorizonProblem, plan: HorizonPlan) -> tuple[WindowPlan, .
                 bound_usd=bound,
                 gap=(objective - bound) / fleet if fleet > 0 else 0.0,
                 solver=plan.solver,
-                build_seconds=plan.build_seconds if told else 0.0,
-                solve_seconds=plan.solve_seconds if told else 0.0,
-                binding=plan.binding if told else (),
-                conflict=plan.conflict if told else "",
+                build_seconds=plan.build_seconds if is_first else 0.0,
+                solve_seconds=plan.solve_seconds if is_first else 0.0,
+                binding=plan.binding if is_first else (),
+                conflict=plan.conflict if is_first else "",
                 totals=replace(
                     taken,
                     **{m: getattr(taken, m) / problem.hours for m in MEASURES},

@@ -84,20 +84,20 @@ def horizon_front(
         return plan if plan.status in (OPTIMAL, FEASIBLE) else None
 
     def point(plan: HorizonPlan) -> FrontPoint:
-        mine, other = _total(plan, first), _total(plan, second)
-        bound = plan.bound - TIE * scale[first] / scale[second] * other
-        return FrontPoint(mine, other, min(mine, max(0.0, bound)), plan)
+        of_first, of_second = _total(plan, first), _total(plan, second)
+        bound = plan.bound - TIE * scale[first] / scale[second] * of_second
+        return FrontPoint(of_first, of_second, min(of_first, max(0.0, bound)), plan)
 
     lean, cheap = least(second, first, math.inf), least(first, second, math.inf)
     if lean is None or cheap is None:
         return ()
     levels = np.linspace(_total(lean, second), _total(cheap, second), points)
     plans = [cheap, *(least(first, second, float(level)) for level in levels[:-1])]
-    found = sorted(
+    candidates = sorted(
         (point(plan) for plan in plans if plan is not None), key=lambda p: (p.second, p.first)
     )
     front: list[FrontPoint] = []
-    for candidate in found:
+    for candidate in candidates:
         if not front or candidate.first < front[-1].first - SLACK * abs(front[-1].first):
             front.append(candidate)
     return tuple(front)

@@ -23,11 +23,11 @@ def shares_planned(problem: HorizonProblem, serving: IntArray) -> FloatArray:
     """Where each model's tokens of each home region (row) are to be served, as shares of them,
     ``[p, l, r, r]``: as at the joint peak; 0 for those of which none are sent elsewhere."""
     sent = _sent(problem, serving)
-    wanted = np.stack([_at_peak(window) for window in problem.windows])[..., None]
-    away = np.divide(sent, wanted, out=np.zeros_like(sent), where=wanted > 0)
+    peaks = np.stack([_at_peak(window) for window in problem.windows])[..., None]
+    away = np.divide(sent, peaks, out=np.zeros_like(sent), where=peaks > 0)
     share = away.sum(axis=3, keepdims=True)
-    own = np.eye(sent.shape[-1]) * np.where(share > 0, np.maximum(1.0 - share, 0.0), 0.0)
-    shares: FloatArray = away + own
+    at_home = np.eye(sent.shape[-1]) * np.where(share > 0, np.maximum(1.0 - share, 0.0), 0.0)
+    shares: FloatArray = away + at_home
     return shares
 
 
@@ -45,16 +45,16 @@ def _sent(problem: HorizonProblem, serving: IntArray) -> FloatArray:
     out = np.zeros((len(serving), len(first.models), regions, regions))
     for period, window in enumerate(problem.windows):
         served = carried_tps(replace(window, spare=0), serving[period]).min(axis=0)
-        for model, wanted in enumerate(_at_peak(window)):
-            lacks = np.maximum(0.0, wanted - served[model])
-            room = np.maximum(0.0, served[model] - wanted)
+        for model, peak in enumerate(_at_peak(window)):
+            lacks = np.maximum(0.0, peak - served[model])
+            room = np.maximum(0.0, served[model] - peak)
             if not lacks.any():
                 continue
             if problem.reroute is None:
                 out[period, model] = _in_order(lacks, room)
             else:
-                most = np.minimum(1.0, problem.reroute) * wanted[:, None]
-                out[period, model] = _within(wanted, served[model], most)
+                most = np.minimum(1.0, problem.reroute) * peak[:, None]
+                out[period, model] = _within(peak, served[model], most)
     return out
 
 
@@ -69,19 +69,19 @@ def _in_order(lacks: FloatArray, room: FloatArray) -> FloatArray:
     return sent
 
 
-def _within(wanted: FloatArray, served: FloatArray, most: FloatArray) -> FloatArray:
-    """As much of ``wanted`` ``[r]`` as what regions serve allows, the least of it away from home
+def _within(demand: FloatArray, served: FloatArray, most: FloatArray) -> FloatArray:
+    """As much of ``demand`` ``[r]`` as what regions serve allows, the least of it away from home
     and at most ``most`` ``[r, r]`` on each way; what is away, ``[r, r]``."""
-    regions = len(wanted)
+    regions = len(demand)
     home, away = np.eye(regions, dtype=bool), ~np.eye(regions, dtype=bool)
-    upper = np.where(home, wanted[:, None], np.where(away, most, 0.0))
+    upper = np.where(home, demand[:, None], np.where(away, most, 0.0))
     rows = np.kron(np.eye(regions), np.ones(regions))  # of each home
     into = np.kron(np.ones(regions), np.eye(regions))  # of each that serves
-    found = scipy.optimize.linprog(
+    flow = scipy.optimize.linprog(
         np.where(home, -2.0, -1.0).ravel(),
         A_ub=np.concatenate([rows, into]),
-        b_ub=np.concatenate([wanted, served]),
+        b_ub=np.concatenate([demand, served]),
         bounds=np.stack([np.zeros(regions * regions), upper.ravel()], axis=1),
     )
-    sent: FloatArray = np.asarray(found.x).reshape(regions, regions)
-    return np.where(away & (sent > 1e-6 * wanted.max()), sent, 0.0)
+    sent: FloatArray = np.asarray(flow.x).reshape(regions, regions)
+    return np.where(away & (sent > 1e-6 * demand.max()), sent, 0.0)

@@ -124,8 +124,8 @@ def _unserved(draft: Draft, values: FloatArray) -> FloatArray:
     demand, models = draft.problem.demand, len(draft.problem.first.models)
     if draft.short is None or draft.beyond is None:
         return np.zeros((len(draft.x), len(demand), models))
-    own = values[draft.short].reshape(len(demand), len(draft.x), models, -1).sum(axis=3)
-    total: FloatArray = (own + values[draft.beyond]).transpose(1, 0, 2)
+    regional = values[draft.short].reshape(len(demand), len(draft.x), models, -1).sum(axis=3)
+    total: FloatArray = (regional + values[draft.beyond]).transpose(1, 0, 2)
     return np.where(total > 1e-6 * max(1.0, float(demand.max())), total, 0.0)
 
 
@@ -140,12 +140,12 @@ def _missing(problem: HorizonProblem, target: IntArray) -> FloatArray:
 
 def _binding(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[Binding, ...]:
     """What binds in each period, each once, with in how many periods; and the limits on all."""
-    found: dict[tuple[str, str], list[Binding]] = {}
+    by_place: dict[tuple[str, str], list[Binding]] = {}
     before = np.concatenate([problem.first.current[None], target[:-1]])
     for period, window in enumerate(problem.windows):
         serving = replace(window, current=before[period])
         for bound in binding_constraints(serving, target[period] - lent[period]):
-            found.setdefault((bound.family, bound.where), []).append(bound)
+            by_place.setdefault((bound.family, bound.where), []).append(bound)
     several = len(problem.windows) > 1
     out = [
         replace(
@@ -153,18 +153,23 @@ def _binding(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple
             sentence=same[0].sentence
             + (f" ({len(same)} of {len(problem.windows)} periods)" if several else ""),
         )
-        for same in found.values()
+        for same in by_place.values()
     ]
     taken = totals(problem, target, lent)
-    for family, limit, used, said in (
-        ("budget", problem.budget_usd, sum(one.usd for one in taken), "${:,.2f}"),
-        ("carbon", problem.carbon_kg, sum(one.kg for one in taken), "{:,.2f} kg CO2"),
-        ("churn", problem.churn, sum(one.starts + one.stops for one in taken), "{:,.0f} changes"),
+    for family, limit, used, form in (
+        ("budget", problem.budget_usd, sum(taking.usd for taking in taken), "${:,.2f}"),
+        ("carbon", problem.carbon_kg, sum(taking.kg for taking in taken), "{:,.2f} kg CO2"),
+        (
+            "churn",
+            problem.churn,
+            sum(taking.starts + taking.stops for taking in taken),
+            "{:,.0f} changes",
+        ),
     ):
         step = min((o.usd for o in taken), default=0.0) * 0.02 if family == "budget" else 1.0
         if np.isfinite(limit) and used > limit - max(step, 0.02 * limit):
             sentence = (
-                f"The plan takes {said.format(used)} of {said.format(limit)} allowed over all "
+                f"The plan takes {form.format(used)} of {form.format(limit)} allowed over all "
                 "periods."
             )
             out.append(Binding(family, "all periods", sentence))

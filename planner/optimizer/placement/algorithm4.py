@@ -58,17 +58,17 @@ def _scaled_out(
     problem: PlacementProblem, ledger: Ledger, placed: Placement, s: int, more: tuple[int, ...]
 ) -> tuple[list[Row], list[Unplaced]]:
     service = problem.services[s]
-    own = placed.rows(placed.service == s)
+    present = placed.rows(placed.service == s)
     if len(service.roles) > 1 and not all(more):
-        return _widened(problem, ledger, own, s, more)
+        return _widened(problem, ledger, present, s, more)
     rows: list[Row] = []
     gaps: list[Unplaced] = []
-    unit = int(own.unit.max(initial=-1)) + 1
+    unit = int(present.unit.max(initial=-1)) + 1
     for shape, number in units(more, service.ratio):
         left = number
         for narrow, alternative in _tries(service):
             parts = blocks(service, shape, alternative)
-            for domain in candidates(problem, ledger, own, s, narrow, parts):
+            for domain in candidates(problem, ledger, present, s, narrow, parts):
                 while left and (taken := ledger.place_unit(s, unit, parts, domain)):
                     rows += taken
                     unit, left = unit + 1, left - 1
@@ -94,7 +94,7 @@ def _tries(service: Service) -> list[tuple[bool, tuple[tuple[int, ...], ...]]]:
 def candidates(
     problem: PlacementProblem,
     ledger: Ledger,
-    own: Placement,
+    present: Placement,
     s: int,
     narrow: bool,
     parts: Sequence[Block],
@@ -105,7 +105,7 @@ def candidates(
     s1s = np.flatnonzero(problem.centre_of_s1 == centre)
     key = s1s if narrow else problem.subgroup[s1s]
     domains = [tuple(s1s[key == k].tolist()) for k in np.unique(key)]
-    there = set(problem.topology.s1[own.node].tolist())
+    there = set(problem.topology.s1[present.node].tolist())
     types = sorted({gpu for block in parts for _, gpu, _ in block.instances})
 
     def rank(domain: Domain) -> tuple[int, bool, int, int]:
@@ -116,7 +116,7 @@ def candidates(
 
 
 def _widened(
-    problem: PlacementProblem, ledger: Ledger, own: Placement, s: int, more: tuple[int, ...]
+    problem: PlacementProblem, ledger: Ledger, present: Placement, s: int, more: tuple[int, ...]
 ) -> tuple[list[Row], list[Unplaced]]:
     """More of one role only: each replica joins the group that has least of it and has room."""
     service = problem.services[s]
@@ -125,14 +125,14 @@ def _widened(
     narrow = service.affinity == "s1"
     have_by_unit = {
         int(u): [
-            len(np.unique(own.replica[(own.unit == u) & (own.role == r)]))
+            len(np.unique(present.replica[(present.unit == u) & (present.role == r)]))
             for r in range(len(service.roles))
         ]
-        for u in np.unique(own.unit)
+        for u in np.unique(present.unit)
     }
     domain_of: dict[int, Domain] = {}
     for u in have_by_unit:
-        s1 = int(problem.topology.s1[own.node[own.unit == u][0]])
+        s1 = int(problem.topology.s1[present.node[present.unit == u][0]])
         together = problem.subgroup == problem.subgroup[s1]
         domain_of[u] = (s1,) if narrow else tuple(np.flatnonzero(together).tolist())
     for r, count in enumerate(more):

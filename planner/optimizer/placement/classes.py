@@ -52,11 +52,11 @@ class Classes:
         """The reverse of ``columns``."""
         switch = [members[0] for members in self.switches]
         pool = [int(subgroup[copies[0][0]]) for copies in self.pools]
-        found: Where = {}
+        where: Where = {}
         for (what, s, k, a, c, p), n in counts.items():
             place = 0 if what == "none" else pool[c] if what == "wide" else switch[c]
-            found[what, s, k, a, place, pool[p] if what == "part" else 0] = n
-        return found
+            where[what, s, k, a, place, pool[p] if what == "part" else 0] = n
+        return where
 
 
 def classes(problem: PlacementProblem, *, together: bool) -> Classes:

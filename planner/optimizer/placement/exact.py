@@ -110,9 +110,9 @@ def _points(scored: tuple[float, Placement]) -> float:
 
 def _named(unplaced: tuple[Unplaced, ...]) -> tuple[Unplaced, ...]:
     """The gaps of one service and shape together."""
-    found: dict[tuple[int, tuple[int, ...]], Unplaced] = {}
+    by_shape: dict[tuple[int, tuple[int, ...]], Unplaced] = {}
     for gap in unplaced:
-        at = (gap.service, gap.shape)
-        number = gap.number + (found[at].number if at in found else 0)
-        found[at] = replace(gap, number=number)
-    return tuple(found.values())
+        key = (gap.service, gap.shape)
+        number = gap.number + (by_shape[key].number if key in by_shape else 0)
+        by_shape[key] = replace(gap, number=number)
+    return tuple(by_shape.values())

@@ -76,17 +76,17 @@ def _anew(
         tuple((tuple(groups[number]),) for number in numbers),
     )
     begin, rest = kinds.columns(problem.subgroup, counts)
-    wanted: dict[tuple[int, int], int] = {}
+    units: dict[tuple[int, int], int] = {}
     for (what, s, k, *_), n in begin.items():
         if what != "part":
-            wanted[s, k] = wanted.get((s, k), 0) + n
-    made = build(problem, kinds, room, shares, wanted)
+            units[s, k] = units.get((s, k), 0) + n
+    made = build(problem, kinds, room, shares, units)
     answer = solve(made, gap=GAP, time_limit_s=limit_s, check=check, begin=begin)
     if answer.counts is None:
         return None
     costs = dict(zip(made.keys, made.cost, strict=True))
     before, after = (
-        sum(costs[key] * n for key, n in one.items()) for one in (begin, answer.counts)
+        sum(costs[key] * n for key, n in counted.items()) for counted in (begin, answer.counts)
     )
     if after >= before - 1e-6 * abs(before):
         return None

@@ -64,8 +64,8 @@ class Ledger:
         self._nodes, self._starts = order, starts
 
     def nodes(self, s1: int, gpu: int) -> IntArray:
-        at = s1 * self.free_s1.shape[1] + gpu
-        return self._nodes[self._starts[at] : self._starts[at + 1]]
+        row = s1 * self.free_s1.shape[1] + gpu
+        return self._nodes[self._starts[row] : self._starts[row + 1]]
 
     def take(self, nodes: IntArray, size: int) -> list[tuple[int, int]]:
         """(node, GPUs) of one instance on the fullest node it fits on, or on whole free nodes where
@@ -75,12 +75,12 @@ class Ledger:
             fits = np.where(free >= size, free, largest + 1)
             best = int(np.argmin(fits))
             return self._deduct([(int(nodes[best]), size)]) if fits[best] <= largest else []
-        whole = nodes[(free == self.size[nodes]) & (free == largest)]
+        empty = nodes[(free == self.size[nodes]) & (free == largest)]
         count = -(-size // largest) if largest else 1
-        if len(whole) < count:
+        if len(empty) < count:
             return []
         sizes = [largest] * (count - 1) + [size - largest * (count - 1)]
-        return self._deduct([(int(n), s) for n, s in zip(whole[:count], sizes, strict=True)])
+        return self._deduct([(int(n), s) for n, s in zip(empty[:count], sizes, strict=True)])
 
     def give_back(self, taken: Sequence[tuple[int, int]]) -> None:
         self._deduct([(node, -gpus) for node, gpus in taken])
@@ -95,11 +95,11 @@ class Ledger:
         """(block, part, instance, node, GPUs) under one S1 switch; empty where it does not fit."""
         rows: list[tuple[Block, int, int, int, int]] = []
         for number, (part, gpu, size) in enumerate(block.instances):
-            found = self.take(self.nodes(s1, gpu), size)
-            if not found:
+            taken = self.take(self.nodes(s1, gpu), size)
+            if not taken:
                 self.give_back([(node, gpus) for *_, node, gpus in rows])
                 return []
-            rows += [(block, part, number, node, gpus) for node, gpus in found]
+            rows += [(block, part, number, node, gpus) for node, gpus in taken]
         return rows
 
     def place_unit(
@@ -116,9 +116,9 @@ class Ledger:
         used: list[int] = []
         for block in parts:
             for s1 in self._order(block, s1s, used):
-                found = self.place_block(block, s1)
-                if found:
-                    done += found
+                rows = self.place_block(block, s1)
+                if rows:
+                    done += rows
                     if s1 not in used:
                         used.append(s1)
                     break
@@ -148,8 +148,8 @@ class Ledger:
     ) -> Iterator[Row]:
         ids: dict[tuple[int, int, int], int] = {}
         for block, part, number, node, gpus in done:
-            at = (block.role, block.replica, number)
-            if at not in ids:
-                ids[at] = self.instance
+            key = (block.role, block.replica, number)
+            if key not in ids:
+                ids[key] = self.instance
                 self.instance += 1
-            yield service, unit, block.role, block.replica, part, ids[at], node, gpus
+            yield service, unit, block.role, block.replica, part, ids[key], node, gpus

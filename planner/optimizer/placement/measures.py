@@ -81,13 +81,13 @@ def measure(
         for gap in placement.unplaced
     ]
     points = POINTS.unplaced * sum(weight[s] * gpus for s, gpus in lost)
-    whole = ~units.split
+    unsplit = ~units.split
     each = POINTS.unplaced * weight[units.service] + POINTS.fragment
     points += float((each * units.gpus)[units.split].sum())  # what it fills is no merit
-    points += POINTS.missed * float(units.gpus[whole & ~units.honoured].sum())
-    points += POINTS.bandwidth * float((units.gpus * (1 - units.share))[whole].sum())
-    points += POINTS.fallback * float(units.fallback_gpus[whole].sum())
-    points += POINTS.tier * float(units.dear_gpus[whole].sum())
+    points += POINTS.missed * float(units.gpus[unsplit & ~units.honoured].sum())
+    points += POINTS.bandwidth * float((units.gpus * (1 - units.share))[unsplit].sum())
+    points += POINTS.fallback * float(units.fallback_gpus[unsplit].sum())
+    points += POINTS.tier * float(units.dear_gpus[unsplit].sum())
     used = problem.taken + placement.used(len(problem.topology))
     free = problem.topology.gpus - used
     fragments = int(free[(used > 0) & (free > 0)].sum())
@@ -158,10 +158,10 @@ def measure_units(
 def service_share(units: Units, s: int) -> tuple[float, float] | None:
     """Share of the network bandwidth that hand-overs of a service see: the harmonic mean over its
     units by GPUs, so that the mean transfer takes as long, and the worst. None without units."""
-    own = units.service == s
-    if not own.any():
+    of_service = units.service == s
+    if not of_service.any():
         return None
-    gpus, share = units.gpus[own], np.maximum(units.share[own], 1e-9)
+    gpus, share = units.gpus[of_service], np.maximum(units.share[of_service], 1e-9)
     return float(gpus.sum() / (gpus / share).sum()), float(share.min())
 
 

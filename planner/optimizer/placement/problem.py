@@ -114,21 +114,21 @@ class Service:
 
 
 def units(
-    wanted: tuple[int, ...], ratio: tuple[int, ...] = ()
+    replicas: tuple[int, ...], ratio: tuple[int, ...] = ()
 ) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """``wanted`` replicas by role as units as equal as can be, none without a role.
+    """``replicas`` replicas by role as units as equal as can be, none without a role.
 
     As many as the ratio allows for the role that there is least of; 31 and 20 at 3:2 are nine
     units of (3, 2) and one of (4, 2). Without a ratio, as many as the smallest role has replicas.
     A role that is wanted alone (an existing group is to grow in it) is one unit of its own.
     """
-    if not any(wanted):
+    if not any(replicas):
         return ()
-    per = ratio or (1,) * len(wanted)
-    number = max(1, min(n // k for n, k in zip(wanted, per, strict=True)))
-    if len(wanted) > 1 and not all(wanted):
+    per = ratio or (1,) * len(replicas)
+    number = max(1, min(n // k for n, k in zip(replicas, per, strict=True)))
+    if len(replicas) > 1 and not all(replicas):
         number = 1
-    shares = [[n // number + (i < n % number) for i in range(number)] for n in wanted]
+    shares = [[n // number + (i < n % number) for i in range(number)] for n in replicas]
     listed = list(zip(*shares, strict=True))
     return tuple((shape, listed.count(shape)) for shape in dict.fromkeys(listed))
 

@@ -20,8 +20,8 @@ class Realiser:
 
     def near(self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]) -> bool:
         """Under the fullest switch of ``members`` that has room."""
-        need, at = self.room.of_unit(parts), np.array(members)
-        fits = at[(self.slots[at] >= need).all(axis=1)]
+        need, switches = self.room.of_unit(parts), np.array(members)
+        fits = switches[(self.slots[switches] >= need).all(axis=1)]
         if not len(fits):
             return False
         s1 = int(fits[np.argmin(self.slots[fits].sum(axis=1))])
@@ -31,29 +31,29 @@ class Realiser:
 
     def across(self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]) -> bool:
         """Replica by replica under switches of one subgroup."""
-        before, at, found = self.slots.copy(), np.array(members), []
+        before, switches, chosen = self.slots.copy(), np.array(members), []
         for block in parts:
             need = self.room.of_block(block)
-            fits = at[(self.slots[at] >= need).all(axis=1)]
+            fits = switches[(self.slots[switches] >= need).all(axis=1)]
             if not len(fits):
                 self.slots = before
                 return False
             s1 = int(fits[np.argmin(self.slots[fits].sum(axis=1))])
             self.slots[s1] -= need
-            found.append((block, s1))
-        self._wide(s, k, a, found)
+            chosen.append((block, s1))
+        self._wide(s, k, a, chosen)
         return True
 
-    def given(self, s: int, k: int, a: int, found: list[tuple[Block, int]]) -> None:
+    def given(self, s: int, k: int, a: int, chosen: list[tuple[Block, int]]) -> None:
         """On the switches that the program chose."""
-        for block, s1 in found:
+        for block, s1 in chosen:
             self.slots[s1] -= self.room.of_block(block)
-        self._wide(s, k, a, found)
+        self._wide(s, k, a, chosen)
 
-    def _wide(self, s: int, k: int, a: int, found: list[tuple[Block, int]]) -> None:
-        pool = int(self.problem.subgroup[found[0][1]])
+    def _wide(self, s: int, k: int, a: int, chosen: list[tuple[Block, int]]) -> None:
+        pool = int(self.problem.subgroup[chosen[0][1]])
         self.count(("wide", s, k, a, pool, 0))
-        for block, s1 in found:
+        for block, s1 in chosen:
             self.count(("part", s, block.role, a, s1, pool))
 
     def count(self, key: Key, number: int = 1) -> None:
@@ -67,24 +67,24 @@ def realise(problem: PlacementProblem, kinds: Classes, room: Room, counts: Where
     anywhere in a subgroup, else they are unplaced.
     """
     made = Realiser(problem, room)
-    wanted: list[tuple[int, str, int, int, int, int]] = []
-    for (what, s, k, a, at, _), n in counts.items():
+    pending: list[tuple[int, str, int, int, int, int]] = []
+    for (what, s, k, a, place, _), n in counts.items():
         if what in ("unit", "wide"):
             size = problem.services[s].gpus(problem.services[s].shapes[k][0])
-            wanted += [(-size, what, s, k, a, at)] * n
+            pending += [(-size, what, s, k, a, place)] * n
     chosen = _parts(kinds, counts) if kinds.alone else {}
     over: list[tuple[int, int]] = []
-    for _, what, s, k, a, at in sorted(wanted):
+    for _, what, s, k, a, place in sorted(pending):
         service = problem.services[s]
         parts = blocks(service, service.shapes[k][0], service.alternatives[a])
         if what == "unit":
-            fine = made.near(s, k, a, kinds.switches[at], parts)
+            fine = made.near(s, k, a, kinds.switches[place], parts)
         elif kinds.alone:
-            found = [(block, chosen[s, block.role, a, at].pop()) for block in parts]
-            made.given(s, k, a, found)
+            placed = [(block, chosen[s, block.role, a, place].pop()) for block in parts]
+            made.given(s, k, a, placed)
             fine = True
         else:
-            fine = any(made.across(s, k, a, members, parts) for members in kinds.pools[at])
+            fine = any(made.across(s, k, a, members, parts) for members in kinds.pools[place])
         if not fine:
             over.append((s, k))
     for (what, s, k, *_), n in counts.items():
@@ -98,11 +98,11 @@ def realise(problem: PlacementProblem, kinds: Classes, room: Room, counts: Where
 
 def _parts(kinds: Classes, counts: dict[Key, int]) -> dict[tuple[int, int, int, int], list[int]]:
     """Switches of the replicas of wide units, by service, role, alternative and subgroup class."""
-    found: dict[tuple[int, int, int, int], list[int]] = {}
+    switches_of: dict[tuple[int, int, int, int], list[int]] = {}
     for (what, s, r, a, c, p), n in counts.items():
         if what == "part":
-            found.setdefault((s, r, a, p), []).extend([kinds.switches[c][0]] * n)
-    return {at: sorted(switches) for at, switches in found.items()}
+            switches_of.setdefault((s, r, a, p), []).extend([kinds.switches[c][0]] * n)
+    return {key: sorted(switches) for key, switches in switches_of.items()}
 
 
 def _anywhere(made: Realiser, s: int, k: int) -> bool:
@@ -134,7 +134,7 @@ def placement_of(problem: PlacementProblem, counts: Where) -> Placement:
     number = [0] * len(problem.services)
     units: list[tuple[int, int, int]] = []
     instances: list[tuple[int, int, Block, int, int, int]] = []
-    for (what, s, k, a, at, _), n in sorted(counts.items()):
+    for (what, s, k, a, place, _), n in sorted(counts.items()):
         if what not in ("unit", "wide"):
             continue
         service = problem.services[s]
@@ -143,10 +143,12 @@ def placement_of(problem: PlacementProblem, counts: Where) -> Placement:
             units.append((s, number[s], k))
             number[s] += 1
             for block in listed:
-                s1 = at if what == "unit" else parts[s, block.role, a, at].pop()
+                s1 = place if what == "unit" else parts[s, block.role, a, place].pop()
                 for part, gpu, size in block.instances:
                     instances.append((-size, len(units) - 1, block, part, gpu, s1))
-    instances.sort(key=lambda one: (one[0], one[1], one[2].role, one[2].replica))
+    instances.sort(
+        key=lambda instance: (instance[0], instance[1], instance[2].role, instance[2].replica)
+    )
     ledger = Ledger(problem)
     rows: dict[int, list[tuple[int, ...]]] = {}
     failed: set[int] = set()

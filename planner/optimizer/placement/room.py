@@ -48,8 +48,8 @@ class Room:
             if size <= node[gpu]:
                 np.add.at(slots[:, e], tree.s1[nodes], free[nodes] // size)
             else:
-                whole = nodes[(free[nodes] == node[gpu]) & (tree.gpus[nodes] == node[gpu])]
-                np.add.at(slots[:, e], tree.s1[whole], 1)
+                free_nodes = nodes[(free[nodes] == node[gpu]) & (tree.gpus[nodes] == node[gpu])]
+                np.add.at(slots[:, e], tree.s1[free_nodes], 1)
                 slots[:, e] //= -(-size // max(1, int(node[gpu])))
         return cls(entries, slots, node)
 

@@ -9,8 +9,8 @@ from planner.optimizer.placement.problem import Placement, PlacementProblem
 
 def have(placed: Placement, s: int, roles: int) -> tuple[int, ...]:
     """Replicas of each role of a service that are placed."""
-    own = placed.service == s
-    keys = np.unique(np.stack([placed.role, placed.unit, placed.replica])[:, own], axis=1)
+    of_service = placed.service == s
+    keys = np.unique(np.stack([placed.role, placed.unit, placed.replica])[:, of_service], axis=1)
     return tuple(int((keys[0] == r).sum()) for r in range(roles))
 
 
@@ -24,10 +24,10 @@ def scaled_in(
     order, down to one replica of each role; the last replicas only where the service ends.
     """
     roles = len(problem.services[s].roles)
-    own = np.flatnonzero(placed.service == s)
+    of_service = np.flatnonzero(placed.service == s)
     tier = problem.tiers[problem.topology.s1[placed.node]]
-    numbers = np.unique(placed.unit[own])
-    highest = {int(u): int(tier[own[placed.unit[own] == u]].max()) for u in numbers}
+    numbers = np.unique(placed.unit[of_service])
+    highest = {int(u): int(tier[of_service[placed.unit[of_service] == u]].max()) for u in numbers}
     order = sorted(highest, key=lambda u: (-highest[u], -u))
     count = {u: have(placed.rows(placed.unit == u), s, roles) for u in order}
     left = np.array(less)

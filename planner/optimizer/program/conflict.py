@@ -43,18 +43,18 @@ def conflicting_set(problem: HorizonProblem) -> str:
     # demands first of all, so that the set names a region where it can.
     order = sorted(words, reverse=True)
     single = [row for row in order if row not in joint]
-    test, budget_s, whole = _Rows(program, order, relaxed=True).infeasible, LP_BUDGET_S, ""
+    test, budget_s, integral = _Rows(program, order, relaxed=True).infeasible, LP_BUDGET_S, ""
     if not test(order):
         test, budget_s = _Rows(program, order, relaxed=False).infeasible, WHOLE_BUDGET_S
-        whole = " with whole instances (fractions of one would do)"
+        integral = " with whole instances (fractions of one would do)"
     members = minimal(single if test(single) else order, test, budget_s)
-    told = some([words[row][0](words[row][1]) for row in sorted(members)])
+    sentences = some([words[row][0](words[row][1]) for row in sorted(members)])
     lead = problem.lead
     periods = "a period" if lead == 1 else f"{lead} periods"
     late = f", given that an instance serves no sooner than {periods} after it is asked for"
     return (
-        f"These cannot all hold{whole}{late if lead else ''}: {told}; relax any one of them: add "
-        "GPUs, plan for less demand, lower epsilon, or change the limits named."
+        f"These cannot all hold{integral}{late if lead else ''}: {sentences}; relax any one of "
+        "them: add GPUs, plan for less demand, lower epsilon, or change the limits named."
     )
 
 

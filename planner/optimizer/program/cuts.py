@@ -42,10 +42,10 @@ def whole_covers(draft: Draft) -> None:
             if not 0 < len(columns) <= COLUMNS:
                 continue
             for period, window in enumerate(draft.problem.windows):
-                own, joint = local_need_tps(window)[model], global_need_tps(window)[model]
-                for region, need in enumerate(own):
+                local, joint = local_need_tps(window)[model], global_need_tps(window)[model]
+                for region, need in enumerate(local):
                     _add(draft, period, model, region, columns, lost, need * side.share)
-                if len(own) > 1:
+                if len(local) > 1:
                     _add(draft, period, model, None, columns, lost, joint * side.share)
 
 
@@ -71,20 +71,20 @@ def _add(
             tuple(curve(first, model, column, count, gone)[1:].tolist())
             for (column, gone), count in zip(each, counts, strict=True)
         )
-    found = facets(tuple(theta.tolist()), enough, bends)
-    if not len(found):
+    rows = facets(tuple(theta.tolist()), enough, bends)
+    if not len(rows):
         return
     inside = (draft.model == model) & np.isin(draft.column, columns)
     if region is not None:
         inside &= draft.region == region
     cells = np.flatnonzero(inside)
-    row = np.arange(len(found))[:, None]
-    by = found[:, np.searchsorted(columns, draft.column[cells])]
+    row = np.arange(len(rows))[:, None]
+    by = rows[:, np.searchsorted(columns, draft.column[cells])]
     entries: list[Entry] = [(row, draft.x[period, cells][None], by)]
     if draft.lent is not None:
         entries.append((row, draft.lent[period, cells][None], -by))
     # CBC reads 12 digits, by which a whole cover on a facet can come to lie below it.
-    draft.builder.add("whole", entries, found[:, -1] * (1 - LOOSE), INF, len(found))
+    draft.builder.add("whole", entries, rows[:, -1] * (1 - LOOSE), INF, len(rows))
 
 
 @lru_cache(maxsize=20_000)
@@ -99,20 +99,20 @@ def facets(
     else:
         counts = np.ceil(need / np.array(theta) - EDGE).astype(int)
         curves = [each * np.arange(n + 1) for each, n in zip(theta, counts, strict=True)]
-    most = np.array([len(one) - 1 for one in curves])
+    most = np.array([len(curve) - 1 for curve in curves])
     if len(most) == 1:
         return np.array([[1.0 / most[0], 1.0]]) if most[0] > 0 else np.empty((0, 2))
     order = np.argsort(most)[::-1]  # the longest axis is worked out, not listed
-    most, curves = most[order], [curves[at] for at in order]
+    most, curves = most[order], [curves[g] for g in order]
     if np.prod(most[1:] + 1) > POINTS:
         return np.empty((0, len(most) + 1))
     others = np.array(list(itertools.product(*(range(count + 1) for count in most[1:]))))
-    carried = sum(one[n] for one, n in zip(curves[1:], others.T, strict=True))
+    carried = sum(curve[n] for curve, n in zip(curves[1:], others.T, strict=True))
     last = np.searchsorted(curves[0], need - carried - EDGE * need).clip(0, most[0])
     points = np.column_stack([last, others])
     spare = carried + curves[0][last] - need
     lost = np.column_stack(  # by one instance fewer
-        [one[n] - one[np.maximum(0, n - 1)] for one, n in zip(curves, points.T, strict=True)]
+        [curve[n] - curve[np.maximum(0, n - 1)] for curve, n in zip(curves, points.T, strict=True)]
     )
     minimal = ((points == 0) | (spare[:, None] < lost - EDGE * need)).all(axis=1)
     points = points[minimal].astype(float)

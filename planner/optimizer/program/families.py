@@ -179,7 +179,7 @@ def rerouting(draft: Draft) -> None:
                 _flows(draft, ways, lost, f", {name} lost")
 
 
-def _flows(draft: Draft, ways: FloatArray, lost: int | None = None, said: str = "") -> None:
+def _flows(draft: Draft, ways: FloatArray, lost: int | None = None, words_before: str = "") -> None:
     """The rows of ``rerouting`` for ``ways`` ``[r, r]``, without a region."""
     problem = draft.problem
     models, regions = len(problem.first.models), len(problem.first.regions)
@@ -196,7 +196,7 @@ def _flows(draft: Draft, ways: FloatArray, lost: int | None = None, said: str = 
         if draft.short is not None and draft.beyond is not None:
             entries += [(pair, tier[period], 1.0) for tier in draft.short]
             entries += [(pair, tier[period][model], 1.0) for tier in draft.beyond]
-        words = partial(_homes, window, said + problem.within(period), rho)
+        words = partial(_homes, window, words_before + problem.within(period), rho)
         draft.builder.add("reroute", entries, rho, INF, draft.pairs, words)
         into = model[:, None] * regions + np.arange(regions)
         entries = [(into, flow, -1.0), *draft.serving(period, pair)]

@@ -48,7 +48,7 @@ class Pools:
         """Of a window, in which ``fits`` ``[n]`` instances of a cell find room, without ``lost`` of
         each pool."""
         need, known = global_need_tps(window), dict[tuple[int, int, int], Pieces]()
-        plain, found = np.zeros(len(fits)), list[tuple[int, Pieces]]()
+        plain, curved = np.zeros(len(fits)), list[tuple[int, Pieces]]()
         for n, (model, column) in enumerate(zip(cell[0].tolist(), cell[2].tolist(), strict=True)):
             enough = min(int(fits[n]), fewest(window, model, column, float(need[model]), lost))
             key = (model, column, enough)
@@ -57,23 +57,23 @@ class Pools:
             if len(known[key].slope) == 1:
                 plain[n] = known[key].slope[0]
             elif len(known[key].slope):
-                found.append((n, known[key]))
-        if not found:
+                curved.append((n, known[key]))
+        if not curved:
             return cls.straight(plain)
-        at = np.repeat([n for n, _ in found], [len(one.slope) for _, one in found])
+        cells = np.repeat([n for n, _ in curved], [len(curve.slope) for _, curve in curved])
         first, length, slope, run = (
-            np.concatenate([getattr(one, name) for _, one in found])
+            np.concatenate([getattr(curve, name) for _, curve in curved])
             for name in ("first", "length", "slope", "run")
         )
-        serving = builder.variables(len(at), upper=length)
-        key_of_run = np.cumsum(np.append(0, (np.diff(at) != 0) | (np.diff(run) != 0)))
+        serving = builder.variables(len(cells), upper=length)
+        key_of_run = np.cumsum(np.append(0, (np.diff(cells) != 0) | (np.diff(run) != 0)))
         later, back = np.unique(key_of_run[run > 0], return_inverse=True)
-        binary = builder.variables(len(later), upper=1.0, whole=True)
-        opened = np.full(len(at), NONE)
+        binary = builder.variables(len(later), upper=1.0, integral=True)
+        opened = np.full(len(cells), NONE)
         opened[run > 0] = binary[back]
         opens = np.full(int(key_of_run[-1]) + 2, NONE)  # of each run
         opens[later] = binary
-        return cls(plain, at, serving, first, length, slope, opened, opens[key_of_run + 1])
+        return cls(plain, cells, serving, first, length, slope, opened, opens[key_of_run + 1])
 
     def rows(self, builder: Builder, up: IntArray, lent: IntArray | None) -> None:
         """sum_s t[s] <= x - d  of every cell with stretches; t[s] <= length b  of the run that s is
@@ -110,5 +110,5 @@ def _pieces(
 ) -> Pieces:
     """Of one cell; a straight curve is left whole."""
     carried = curve(window, model, column, most, lost)
-    whole = pieces(carried, np.inf)
-    return whole if len(whole.slope) == 1 else pieces(carried, need)
+    exact = pieces(carried, np.inf)
+    return exact if len(exact.slope) == 1 else pieces(carried, need)

@@ -61,15 +61,15 @@ class Draft:
         for period in range(periods):
             once[period] += hourly[period : period + problem.lead].sum(axis=0)
         in_time = np.arange(periods)[:, None] < periods - problem.lead
-        x = builder.grid(shape, cost=hourly * hours, upper=fits, whole=True)
+        x = builder.grid(shape, cost=hourly * hours, upper=fits, integral=True)
         starts = builder.grid(
-            shape, cost=once * hours, upper=np.where(in_time, np.inf, 0.0), whole=True
+            shape, cost=once * hours, upper=np.where(in_time, np.inf, 0.0), integral=True
         )
         lent = served = short = beyond = None
         if problem.lend_usd is not None:
             earns = problem.lend_usd[cell] * first.weights.usd * hours
             lent = builder.grid(
-                shape, cost=-earns, upper=np.where(earns > 0, np.inf, 0.0), whole=True
+                shape, cost=-earns, upper=np.where(earns > 0, np.inf, 0.0), integral=True
             )
         straight, bends = Pools.straight(first.theta_tps[cell[0], cell[2]]), bent(first).any()
         gone = sorted({int(lost) for side in sides(first) for lost in side.lost})
@@ -83,8 +83,8 @@ class Draft:
         if len(sides(first)) > 1:
             served = builder.grid((periods, models * regions))
         if problem.priority is not None:
-            own = problem.own_demand.reshape(len(problem.demand), periods, -1)
-            short = builder.grid(own.shape, upper=own)
+            regional = problem.own_demand.reshape(len(problem.demand), periods, -1)
+            short = builder.grid(regional.shape, upper=regional)
             beyond = builder.grid(problem.joint_demand.shape, upper=problem.joint_demand)
         return cls(problem, builder, *cell, tuple(pools), x, starts, lent, served, short, beyond)
 
@@ -134,8 +134,8 @@ class Draft:
             by = (side.columns & (side.lost == lost))[self.column] * np.asarray(times, float)
             if by.any():
                 entries += self.up(period, row, by * pools.plain)
-                at = pools.cell
-                entries.append((row[at], pools.serving, by[at] * pools.slope))
+                cells = pools.cell
+                entries.append((row[cells], pools.serving, by[cells] * pools.slope))
         return entries
 
     def starting(self, period: int, row: npt.ArrayLike, by: npt.ArrayLike) -> list[Entry]:

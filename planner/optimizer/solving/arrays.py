@@ -54,7 +54,7 @@ class LinearProgram:
         lp.a_matrix_.value_ = self.values
         if not relaxed and self.whole.any():
             kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-            lp.integrality_ = [kinds[int(one)] for one in self.whole]
+            lp.integrality_ = [kinds[int(kind)] for kind in self.whole]
         return lp
 
     def with_row(self, row: FloatArray, limit: float) -> LinearProgram:
@@ -111,11 +111,11 @@ class Builder:
         cost: npt.ArrayLike = 0.0,
         lower: npt.ArrayLike = 0.0,
         upper: npt.ArrayLike = INF,
-        whole: bool = False,
+        integral: bool = False,
     ) -> IntArray:
         """Add ``count`` variables; their indices."""
         filled = [np.broadcast_to(np.asarray(a, float), count) for a in (cost, lower, upper)]
-        self._variables.append((filled[0], filled[1], filled[2], np.full(count, whole)))
+        self._variables.append((filled[0], filled[1], filled[2], np.full(count, integral)))
         self.count += count
         return np.arange(self.count - count, self.count)
 
@@ -125,12 +125,12 @@ class Builder:
         *,
         cost: npt.ArrayLike = 0.0,
         upper: npt.ArrayLike = INF,
-        whole: bool = False,
+        integral: bool = False,
     ) -> IntArray:
         """Variables of 0 or more by ``shape``, which ``cost`` and ``upper`` broadcast to."""
         flat = [np.broadcast_to(np.asarray(a, float), shape).ravel() for a in (cost, upper)]
         count = int(np.prod(shape))
-        return self.variables(count, cost=flat[0], upper=flat[1], whole=whole).reshape(shape)
+        return self.variables(count, cost=flat[0], upper=flat[1], integral=integral).reshape(shape)
 
     def add(
         self,
@@ -143,8 +143,8 @@ class Builder:
     ) -> None:
         """Add ``count`` rows; ``entries`` are (row from 0, column, coefficient), broadcast."""
         for row, column, value in entries:
-            at, of, by = np.broadcast_arrays(row, column, np.asarray(value, float))
-            self._entries.append((at.ravel() + self.rows, of.ravel(), by.ravel()))
+            rows, of, by = np.broadcast_arrays(row, column, np.asarray(value, float))
+            self._entries.append((rows.ravel() + self.rows, of.ravel(), by.ravel()))
         both = tuple(np.broadcast_to(np.asarray(a, float), count) for a in (lower, upper))
         self._bounds.append((both[0], both[1]))
         self.families.append(Family(family, self.rows, self.rows + count, words))
@@ -153,7 +153,7 @@ class Builder:
     def program(self) -> LinearProgram:
         """Everything so far; entries of the same row and column add up."""
         cost, lower, upper = (np.concatenate([v[i] for v in self._variables]) for i in range(3))
-        whole = np.concatenate([v[3] for v in self._variables])
+        integral = np.concatenate([v[3] for v in self._variables])
         row, column, value = (
             (np.concatenate(part) for part in zip(*self._entries, strict=True))
             if self._entries
@@ -165,4 +165,6 @@ class Builder:
         row, column = np.divmod(key, max(1, self.count))
         begins = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=self.rows))])
         bounds = [np.concatenate(part) for part in zip(*self._bounds, strict=True)]
-        return LinearProgram(cost, lower, upper, whole, begins, column, total, bounds[0], bounds[1])
+        return LinearProgram(
+            cost, lower, upper, integral, begins, column, total, bounds[0], bounds[1]
+        )

@@ -46,8 +46,8 @@ def solve_on_cbc(
 
 
 def _read(program: LinearProgram, answer: Path, log: str, died: str) -> Solved:
-    found = re.findall(r"^Lower bound:\s+(\S+)", log, flags=re.MULTILINE)
-    bound = float(found[-1]) - ROUNDING if found else -np.inf
+    bounds = re.findall(r"^Lower bound:\s+(\S+)", log, flags=re.MULTILINE)
+    bound = float(bounds[-1]) - ROUNDING if bounds else -np.inf
     lines = answer.read_text().splitlines() if answer.exists() else []
     if not lines:
         return Solved(TIMEOUT, None, bound, died)
@@ -63,5 +63,5 @@ def _read(program: LinearProgram, answer: Path, log: str, died: str) -> Solved:
         return Solved(TIMEOUT, None, bound, died)
     if head.startswith("optimal"):
         objective = float(program.cost @ values)
-        return Solved(OPTIMAL, values, bound if found else objective)
+        return Solved(OPTIMAL, values, bound if bounds else objective)
     return Solved(FEASIBLE, values, bound, died)

@@ -24,8 +24,8 @@ def _kept(folder: str, name: str, values: npt.ArrayLike) -> None:
 def solve(folder: str) -> None:
     """Solve ``problem.npz``; leaves ``incumbent.npy``, ``bound.npy`` and, at the end,
     ``answer.npy``: model status, dual bound, whether ``incumbent.npy`` is a solution."""
-    with np.load(os.path.join(folder, "problem.npz")) as given:
-        part = dict(given)
+    with np.load(os.path.join(folder, "problem.npz")) as stored:
+        part = dict(stored)
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(part["cost"]), len(part["row_lower"])
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = part["cost"], part["lower"], part["upper"]
@@ -35,7 +35,7 @@ def solve(folder: str) -> None:
     lp.a_matrix_.index_ = part["columns"].astype(np.int32)
     lp.a_matrix_.value_ = part["values"]
     kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-    lp.integrality_ = [kinds[int(one)] for one in part["whole"]]
+    lp.integrality_ = [kinds[int(kind)] for kind in part["whole"]]
     highs = highspy.Highs()  # type: ignore[no-untyped-call]
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", 1)
@@ -48,15 +48,15 @@ def solve(folder: str) -> None:
         solution = highspy.HighsSolution()
         solution.col_value = part["start"]
         highs.setSolution(solution)
-    said, outside, gap = [0.0, -np.inf], float(part["outside"]), float(part["gap"])
+    reported, outside, gap = [0.0, -np.inf], float(part["outside"]), float(part["gap"])
 
     def better(event: Any) -> None:
         _kept(folder, "incumbent", np.array(event.data_out.mip_solution))
 
     def look(event: Any) -> None:
         now, bound = perf_counter(), event.data_out.mip_dual_bound
-        if now - said[0] >= REPORT_EVERY_S and bound > said[1]:
-            said[:] = now, bound
+        if now - reported[0] >= REPORT_EVERY_S and bound > reported[1]:
+            reported[:] = now, bound
             _kept(folder, "bound", np.array(bound))
         best = event.data_out.mip_primal_bound
         if bound >= outside and outside < best * (1 - gap) and best < highspy.kHighsInf:
@@ -66,8 +66,8 @@ def solve(folder: str) -> None:
     highs.cbMipInterrupt.subscribe(look)
     highs.run()
     info = highs.getInfo()
-    found = info.primal_solution_status == 2
-    if found:
+    feasible = info.primal_solution_status == 2
+    if feasible:
         _kept(folder, "incumbent", np.array(highs.getSolution().col_value))
-    answer = [float(int(highs.getModelStatus())), info.mip_dual_bound, float(found)]
+    answer = [float(int(highs.getModelStatus())), info.mip_dual_bound, float(feasible)]
     _kept(folder, "answer", np.array(answer))

@@ -20,9 +20,9 @@ def as_pulp(program: LinearProgram) -> pulp.LpProblem:
             f"x{i}",
             None if low == -np.inf else low,
             None if high == np.inf else high,
-            pulp.LpInteger if whole else pulp.LpContinuous,
+            pulp.LpInteger if integral else pulp.LpContinuous,
         )
-        for i, (low, high, whole) in enumerate(parts)
+        for i, (low, high, integral) in enumerate(parts)
     ]
     costs = zip(x, program.cost.tolist(), strict=True)
     lp.setObjective(pulp.LpAffineExpression([(v, cost) for v, cost in costs if cost]))
@@ -31,7 +31,7 @@ def as_pulp(program: LinearProgram) -> pulp.LpProblem:
     for i, ((first, beyond), (low, high)) in enumerate(
         zip(pairwise(program.begins.tolist()), limits, strict=True)
     ):
-        terms = [(x[columns[at]], values[at]) for at in range(first, beyond)]
+        terms = [(x[columns[entry]], values[entry]) for entry in range(first, beyond)]
         if low == high:
             senses = [(pulp.LpConstraintEQ, low, "")]
         else:

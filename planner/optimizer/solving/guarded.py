@@ -61,12 +61,12 @@ def solve_program(
         return _here(program, gap, time_limit_s, check, start, outside)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        given: dict[str, Any] = {
+        stored: dict[str, Any] = {
             field.name: getattr(program, field.name) for field in fields(program)
         }
-        given |= {"gap": gap, "time_limit_s": max(0.01, time_limit_s), "outside": outside}
-        given["start"] = np.empty(0) if start is None else start
-        np.savez(folder / "problem.npz", **given)
+        stored |= {"gap": gap, "time_limit_s": max(0.01, time_limit_s), "outside": outside}
+        stored["start"] = np.empty(0) if start is None else start
+        np.savez(folder / "problem.npz", **stored)
         code = f"import runpy; runpy.run_path({str(CHILD)!r})['solve']({name!r})"
         died = watched([sys.executable, "-c", code], time_limit_s, check, subprocess.DEVNULL)
         return _read(folder, died)
@@ -129,8 +129,8 @@ def _here(
         highs.setSolution(solution)
     run(highs, check, enough if np.isfinite(outside) else None)
     info = highs.getInfo()
-    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    values = np.array(highs.getSolution().col_value) if found else None
+    feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    values = np.array(highs.getSolution().col_value) if feasible else None
     return _outcome(highs.getModelStatus(), values, info.mip_dual_bound)
 
 
