@@ -36,16 +36,16 @@ def grid(name: str, provider: str = "") -> Grid:
 
     Raises CatalogueError where there is none, or one with several providers and none is said.
     """
-    wanted = name.lower().replace(" ", "")
-    found = [g for g in _grids() if g.name.lower() == wanted and provider in ("", g.provider)]
-    if not found:
+    plain = name.lower().replace(" ", "")
+    grids = [g for g in _grids() if g.name.lower() == plain and provider in ("", g.provider)]
+    if not grids:
         raise CatalogueError(
             f"Region {name!r} has no published carbon factor; give carbon_g_per_kwh yourself."
         )
-    if len({g.carbon_g_per_kwh for g in found}) > 1:
-        providers = ", ".join(g.provider for g in found)
+    if len({g.carbon_g_per_kwh for g in grids}) > 1:
+        providers = ", ".join(g.provider for g in grids)
         raise CatalogueError(f"Region {name!r} is one of {providers}; say which provider.")
-    return found[0]
+    return grids[0]
 
 
 def cycles() -> dict[str, Cycle]:
@@ -144,7 +144,7 @@ def _is_number(text: str) -> bool:
 def _grids() -> tuple[Grid, ...]:
     document = read("carbon")
     sources, cycles_known = document["sources"], document["cycles"]
-    found = [
+    grids = [
         Grid(
             name, provider, location, float(grams),
             Provenance("published", f"{sources['regions']}, from {source}"),
@@ -153,11 +153,11 @@ def _grids() -> tuple[Grid, ...]:
         for provider, regions in document["regions"].items()
         for name, (location, grams, source) in regions.items()
     ]  # fmt: skip
-    found += [
+    grids += [
         Grid(
             code, "", location, float(grams), Provenance("published", sources["countries"]),
             code if code in cycles_known else None,
         )
         for code, (location, grams) in document["countries"].items()
     ]  # fmt: skip
-    return tuple(found)
+    return tuple(grids)

@@ -24,7 +24,7 @@ def carries(profile: LinearProfile, isl: float = ISL, osl: float = OSL) -> float
 
 def contradictions(known: Mapping[Key, LinearProfile]) -> dict[Key, str]:
     """A sentence for each profile of a pair of which the one on more GPUs carries less."""
-    found: dict[Key, str] = {}
+    sentences: dict[Key, str] = {}
     for few in sorted(known):
         for many in sorted(known):
             if few[:2] != many[:2] or few[2] >= many[2]:
@@ -39,8 +39,8 @@ def contradictions(known: Mapping[Key, LinearProfile]) -> dict[Key, str]:
                 "more GPUs cannot carry less: their engines or set-ups differ, so measure your own"
             )
             for key in (few, many):
-                found.setdefault(key, words)
-    return found
+                sentences.setdefault(key, words)
+    return sentences
 
 
 def _origin(profile: LinearProfile) -> str:

@@ -38,17 +38,19 @@ class EstimateFit:
     def basis(self, model: str, gpu: str, version: str = "") -> str:
         """Which of the errors holds for a model on a GPU; ``version`` with its engine, as above."""
         missing = (model not in self.models, gpu not in self.gpus)
-        found = {(0, 0): "seen", (1, 0): "model", (0, 1): "gpu", (1, 1): "both"}[missing]
+        basis = {(0, 0): "seen", (1, 0): "model", (0, 1): "gpu", (1, 1): "both"}[missing]
         new = version and version not in self.versions
-        return "version" if new and found == "seen" else found
+        return "version" if new and basis == "seen" else basis
 
     def outside(self, values: Mapping[str, float]) -> list[str]:
         """What of ``values`` lies outside the measured ranges, in words."""
-        found = []
+        faults = []
         for name, (low, high) in self.ranges.items():
             if not low <= values[name] <= high:
-                found.append(f"{name} {values[name]:g} is outside the measured {low:g} to {high:g}")
-        return found
+                faults.append(
+                    f"{name} {values[name]:g} is outside the measured {low:g} to {high:g}"
+                )
+        return faults
 
 
 @cache
@@ -67,7 +69,10 @@ def estimate_fit() -> EstimateFit:
         },
         ranges={name: (low, high) for name, (low, high) in document["ranges"].items()},
         alike={
-            name: Alike(Likeness(**one["parts"]), Stated(tuple(one["half"]), tuple(one["nine"])))
-            for name, one in document["likeness"].items()
+            name: Alike(
+                Likeness(**likeness["parts"]),
+                Stated(tuple(likeness["half"]), tuple(likeness["nine"])),
+            )
+            for name, likeness in document["likeness"].items()
         },
     )

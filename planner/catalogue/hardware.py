@@ -44,11 +44,11 @@ def gpu(name: str) -> GpuSpec:
 def gpu_sources(name: str) -> dict[str, Provenance]:
     """Where each fact of a GPU type comes from, by GPU_FACTS."""
     entry = _gpu_entry(name)
-    texts, own = read("gpus")["sources"], entry.get("sources", {})
-    found = {fact: own.get(fact, entry["source"]) for fact in GPU_FACTS}
+    texts, named = read("gpus")["sources"], entry.get("sources", {})
+    keys = {fact: named.get(fact, entry["source"]) for fact in GPU_FACTS}
     sources = {
         fact: Provenance("assumed" if key.startswith("assumed") else entry["kind"], texts[key])
-        for fact, key in found.items()
+        for fact, key in keys.items()
     }
     if "watts" not in entry:
         shares = ", ".join(f"{state} {share:g}" for state, share in ASSUMED_WATTS.items())
@@ -74,19 +74,19 @@ def shape(name: str) -> ModelShape:
 def model_name(name: str) -> str:
     """The short name of a model in the catalogue; raises CatalogueError with the nearest ones."""
     known = _model_names()
-    found = names.find_model(name, known)
-    if found is None:
+    canonical = names.find_model(name, known)
+    if canonical is None:
         raise names.unknown("Model", name, known)
-    return found
+    return canonical
 
 
 def gpu_name(name: str) -> str:
     """The catalogue's name of a GPU type; raises CatalogueError with the nearest ones."""
     known = _gpu_names()
-    found = known.get(names.plain(name))
-    if found is None:
+    canonical = known.get(names.plain(name))
+    if canonical is None:
         raise names.unknown("GPU", name, known)
-    return found
+    return canonical
 
 
 def known_as(name: str) -> str:
@@ -139,8 +139,8 @@ def _summary(kind: str, sources: Mapping[str, Provenance]) -> Provenance:
 
 
 def _gpu_entry(name: str) -> Mapping[str, Any]:
-    wanted = gpu_name(name)
-    return next(entry for entry in read("gpus")["gpus"] if entry["name"] == wanted)
+    canonical = gpu_name(name)
+    return next(entry for entry in read("gpus")["gpus"] if entry["name"] == canonical)
 
 
 @cache
@@ -164,13 +164,13 @@ def _entries() -> dict[str, dict[str, Any]]:
 
 @cache
 def _shape(name: str) -> ModelShape:
-    given, encoder = _resolved(name), None
-    if "encoder" in given:
-        encoder = _encoder(name, given["encoder"])
+    entry, encoder = _resolved(name), None
+    if "encoder" in entry:
+        encoder = _encoder(name, entry["encoder"])
     for kind, maker in (("linear", mixers.delta_net), ("mamba", mixers.mamba)):
-        if kind in given:
-            given |= maker(**given[kind])
-    values = {key: value for key, value in given.items() if key in SHAPE_FIELDS}
+        if kind in entry:
+            entry |= maker(**entry[kind])
+    values = {key: value for key, value in entry.items() if key in SHAPE_FIELDS}
     return ModelShape(name=name, encoder=encoder, **values)
 
 
@@ -183,8 +183,8 @@ def _resolved(name: str) -> dict[str, Any]:
     return {key: base[key] for key in base if key not in ("encoder", "assumed")} | entry
 
 
-def _encoder(name: str, given: str | dict[str, Any]) -> ModelShape:
-    values = read("models")["encoders"][given] if isinstance(given, str) else given
+def _encoder(name: str, entry: str | dict[str, Any]) -> ModelShape:
+    values = read("models")["encoders"][entry] if isinstance(entry, str) else entry
     return ModelShape(
         name=f"{name} encoder",
         vocab=1,

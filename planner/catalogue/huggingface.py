@@ -117,11 +117,11 @@ class _Reader:
         return None
 
     def needed(self, *fields: str) -> int:
-        found = self.number(*fields)
-        if found is None:
+        number = self.number(*fields)
+        if number is None:
             others = f" (or {', '.join(fields[1:])})" if fields[1:] else ""
             raise self.refuse(f"{fields[0]}{others} is missing; add it to describe the model")
-        return found
+        return number
 
     def base(self) -> dict[str, Any]:
         layers, hidden = self.needed(*LAYERS), self.needed(*HIDDEN)
@@ -257,10 +257,10 @@ class _Reader:
             count = layers - layers // pattern
         else:
             count = layers
-        found: dict[str, Any] = {"window_layers": count, "window": window} if count else {}
+        windows: dict[str, Any] = {"window_layers": count, "window": window} if count else {}
         if count and self.number("swa_num_key_value_heads"):
-            found["window_kv_heads"] = self.needed("swa_num_key_value_heads")
-        return found
+            windows["window_kv_heads"] = self.needed("swa_num_key_value_heads")
+        return windows
 
     def hybrid(self, values: dict[str, Any]) -> dict[str, Any]:
         """Layers with a fixed-size state: Mamba-2 in Nemotron-H, DeltaNet in Qwen3-Next."""

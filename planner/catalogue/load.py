@@ -42,7 +42,7 @@ def _profiles() -> dict[ProfileKey, LinearProfile]:
                 known_models[entry["model"]], known_gpus[entry["gpu"]], entry["tp"]
             ),
             provenance=_provenance(entry),
-            checks=tuple(Check(**found) for found in entry["checks"]),
+            checks=tuple(Check(**check) for check in entry["checks"]),
             fitted_decodes=entry["fitted_decodes"],
             fitted_prefill_tokens=entry["fitted_prefill_tokens"],
             fitted_context=entry.get("fitted_context", math.inf),

@@ -17,13 +17,13 @@ def prices(
 
     Raises CatalogueError for a GPU type that is not known.
     """
-    wanted = gpu_name(gpu) if gpu is not None else None
+    gpu_type = gpu_name(gpu) if gpu is not None else None
     return [
         price
         for price in _prices()
         if provider in (None, price.provider)
         and region in (None, price.region)
-        and wanted in (None, price.gpu)
+        and gpu_type in (None, price.gpu)
     ]
 
 

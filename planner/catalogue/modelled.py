@@ -88,7 +88,7 @@ class Modelled:
 def modelled() -> tuple[Modelled, ...]:
     """By model and GPU type; where there is a built-in profile of the same, that is there alone."""
     known, types = profiles(), gpus()
-    found = []
+    deployments = []
     for name in models():
         if not name.startswith(FAMILIES):
             continue
@@ -96,8 +96,10 @@ def modelled() -> tuple[Modelled, ...]:
         for gpu in GPUS:
             tp = _fewest(shape(name), types[gpu], precision)
             if tp is not None and (name, gpu, tp) not in known:
-                found.append(Modelled(name, gpu, tp, precision))
-    return tuple(sorted(found, key=lambda one: (one.model, GPUS.index(one.gpu))))
+                deployments.append(Modelled(name, gpu, tp, precision))
+    return tuple(
+        sorted(deployments, key=lambda deployment: (deployment.model, GPUS.index(deployment.gpu)))
+    )
 
 
 def _fewest(of: ModelShape, gpu: GpuSpec, precision: str) -> int | None:
@@ -117,7 +119,7 @@ def _arrangement(tp: int, precision: str) -> Arrangement:
 
 
 @lru_cache(maxsize=512)
-def _made(one: Modelled) -> GraphProfile:
-    of, gpu = shape(one.model), gpus()[one.gpu]
-    where = _arrangement(one.tp, one.precision)
+def _made(deployment: Modelled) -> GraphProfile:
+    of, gpu = shape(deployment.model), gpus()[deployment.gpu]
+    where = _arrangement(deployment.tp, deployment.precision)
     return roofline_profile(of, gpu, where, efficiencies(), **serving_limits(of, gpu, where))

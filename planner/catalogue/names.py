@@ -34,33 +34,35 @@ def aliases(entries: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
 
     ``entries`` gives canonical names and their others. Raises ValueError for a name that two share.
     """
-    found: dict[str, str] = {}
+    canonical_of: dict[str, str] = {}
     for canonical, others in entries:
         for name in (canonical, *others):
-            if found.setdefault(plain(name), canonical) != canonical:
-                raise ValueError(f"{name} is a name of {found[plain(name)]} and of {canonical}")
-    return found
+            if canonical_of.setdefault(plain(name), canonical) != canonical:
+                raise ValueError(
+                    f"{name} is a name of {canonical_of[plain(name)]} and of {canonical}"
+                )
+    return canonical_of
 
 
 def find_model(name: str, known: Mapping[str, str]) -> str | None:
     """The canonical name of a model, also with a vendor's prefix and the usual endings."""
-    wanted = plain(name)
+    short = plain(name)
     while True:
-        for form in (wanted, VENDORS.sub("", wanted)):
+        for form in (short, VENDORS.sub("", short)):
             if form in known:
                 return known[form]
-        shorter = ENDINGS.sub("", wanted)
-        if shorter == wanted:
+        shorter = ENDINGS.sub("", short)
+        if shorter == short:
             return None
-        wanted = shorter
+        short = shorter
 
 
 def stated_precision(name: str) -> str | None:
     """The precision of the weights that a repository's name states, as ``-FP8``; of two, the
     lower."""
     parts = re.split(r"[-.]", plain(name))
-    said = [PRECISION[part] for part in parts if part in PRECISION]
-    return min(said, key=BYTES.__getitem__) if said else None
+    precisions = [PRECISION[part] for part in parts if part in PRECISION]
+    return min(precisions, key=BYTES.__getitem__) if precisions else None
 
 
 def unknown(what: str, name: str, known: Mapping[str, str]) -> CatalogueError:

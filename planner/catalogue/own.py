@@ -68,9 +68,9 @@ MODEL: tuple[Quantity, ...] = (
 )  # fmt: skip
 
 
-def gpu_spec(name: str, given: Mapping[str, Any], provenance: Provenance) -> GpuSpec:
-    """The GPU type that ``given`` describes; raises CatalogueError naming the field."""
-    values = _values(f"GPU {name}", GPU, given, ("family",))
+def gpu_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> GpuSpec:
+    """The GPU type that ``facts`` describes; raises CatalogueError naming the field."""
+    values = _values(f"GPU {name}", GPU, facts, ("family",))
     peaks = {precision: values.pop(precision) for precision in BYTES if precision in values}
     limit = values.get("tdp_w")
     for field in ("prefill_w", "decode_w"):
@@ -87,7 +87,7 @@ def gpu_spec(name: str, given: Mapping[str, Any], provenance: Provenance) -> Gpu
         name=name,
         provenance=provenance,
         peak_flops=peaks,
-        family=str(given.get("family") or ""),
+        family=str(facts.get("family") or ""),
         **values,
     )
 
@@ -103,9 +103,9 @@ def gpu_given(spec: GpuSpec) -> dict[str, Any]:
     return _in_units(GPU, values) | ({"family": spec.family} if spec.family else {})
 
 
-def model_spec(name: str, given: Mapping[str, Any], provenance: Provenance) -> ModelSpec:
-    """The model that ``given`` describes by its memory; raises CatalogueError naming the field."""
-    values = _values(f"model {name}", MODEL, given)
+def model_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> ModelSpec:
+    """The model that ``facts`` describes by its memory; raises CatalogueError naming the field."""
+    values = _values(f"model {name}", MODEL, facts)
     return ModelSpec(name=name, provenance=provenance, **values)
 
 
@@ -113,9 +113,9 @@ def model_given(spec: ModelSpec) -> dict[str, Any]:
     return _in_units(MODEL, {q.name: getattr(spec, q.attribute) for q in MODEL})
 
 
-def model_shape(name: str, given: Mapping[str, Any]) -> ModelShape:
+def model_shape(name: str, fields: Mapping[str, Any]) -> ModelShape:
     """A shape from the fields of ModelShape; raises CatalogueError naming what is wrong."""
-    for key, value in given.items():
+    for key, value in fields.items():
         if key not in SHAPE_FIELDS:
             known = ", ".join(sorted(SHAPE_FIELDS))
             raise CatalogueError(f"Model {name}: shape.{key} is not known; there are {known}.")
@@ -123,7 +123,7 @@ def model_shape(name: str, given: Mapping[str, Any]) -> ModelShape:
             kind = "true or false" if key in SWITCHES else "a whole number of at least 0"
             raise CatalogueError(f"Model {name}: shape.{key} must be {kind}, not {value!r:.60}.")
     try:
-        return ModelShape(name=name, **given)
+        return ModelShape(name=name, **fields)
     except TypeError as error:
         missing = str(error).partition(": ")[2] or "a value is missing"
         raise CatalogueError(f"Model {name}: shape needs {missing}.") from None
@@ -142,16 +142,16 @@ def _fits(key: str, value: Any) -> bool:
 def _values(
     what: str,
     quantities: tuple[Quantity, ...],
-    given: Mapping[str, Any],
+    facts: Mapping[str, Any],
     words: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     names = [*(q.name for q in quantities), *words]
-    for key in given:
+    for key in facts:
         if key not in names:
             raise CatalogueError(f"{what}: {key} is not known; there are {', '.join(names)}.")
     values: dict[str, Any] = {}
     for q in quantities:
-        value = given.get(q.name)
+        value = facts.get(q.name)
         if value is None or value == "":
             if q.required:
                 raise CatalogueError(f"{what}: {q.name} is missing; give {q.label.lower()}"
@@ -180,8 +180,8 @@ def _number(value: Any) -> float | None:
 
 
 def _in_units(quantities: tuple[Quantity, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    found = {q.name: (values[q.name], q) for q in quantities if values.get(q.name) is not None}
+    present = {q.name: (values[q.name], q) for q in quantities if values.get(q.name) is not None}
     return {
         name: int(value) if q.whole else float(f"{value / q.per_unit:.9g}")
-        for name, (value, q) in found.items()
+        for name, (value, q) in present.items()
     }

@@ -43,8 +43,8 @@ def host_watts(gpu: GpuSpec) -> tuple[float, Provenance]:
 
 
 def _model(entry: dict[str, Any], shared: dict[str, float], source: str) -> PowerModel:
-    own = {k: v for k, v in entry.items() if isinstance(v, float)}
-    found = Check(quantity="power", **entry["check"])
+    watts = {k: v for k, v in entry.items() if isinstance(v, float)}
+    check = Check(quantity="power", **entry["check"])
     return PowerModel(
-        **own, **shared, provenance=Provenance(entry["kind"], source), checks=(found,)
+        **watts, **shared, provenance=Provenance(entry["kind"], source), checks=(check,)
     )

@@ -50,8 +50,8 @@ def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
         raise CatalogueError(f"{file_name} is not UTF-8 text; give a CSV or YAML file.") from None
     is_yaml = file_name.lower().endswith((".yml", ".yaml"))
     rows: dict[tuple[str, str], OwnPrice] = {}
-    for where, given in _yaml(text, file_name) if is_yaml else _csv(text, file_name):
-        row = _row(given, where)
+    for where, cells in _yaml(text, file_name) if is_yaml else _csv(text, file_name):
+        row = _row(cells, where)
         key = row.region, row.gpu
         if key in rows:
             raise CatalogueError(
@@ -87,8 +87,8 @@ def _yaml(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         document = YAML(typ="safe", pure=True).load(text)
     except YAMLError as problem:
-        said = str(problem).splitlines()[0]
-        raise CatalogueError(f"{file_name}: not valid YAML: {said}.") from None
+        fault = str(problem).splitlines()[0]
+        raise CatalogueError(f"{file_name}: not valid YAML: {fault}.") from None
     except (ValueError, TypeError):  # a date such as 2024-13-01, a key that is a list
         raise CatalogueError(
             f"{file_name}: not valid YAML: a date, number or key in it is none."
@@ -115,13 +115,13 @@ def _check_keys(keys: list[str], where: str) -> None:
         raise CatalogueError(f"{where}: no price; add one of {', '.join(AMOUNTS)}.")
 
 
-def _row(given: Mapping[str, Any], where: str) -> OwnPrice:
-    names = {name: str(given.get(name) or "").strip() for name in (*NAMES, "provider")}
+def _row(cells: Mapping[str, Any], where: str) -> OwnPrice:
+    names = {name: str(cells.get(name) or "").strip() for name in (*NAMES, "provider")}
     for name in NAMES:
         if not names[name]:
             raise CatalogueError(f"{where}: {name} is empty; give it.")
     amounts = {
-        field: _usd(given.get(column), f"{where}: {column}") for column, field in AMOUNTS.items()
+        field: _usd(cells.get(column), f"{where}: {column}") for column, field in AMOUNTS.items()
     }
     if not any(amount is not None for amount in amounts.values()):
         raise CatalogueError(f"{where}: no price; give one of {', '.join(AMOUNTS)}.")

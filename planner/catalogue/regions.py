@@ -25,15 +25,15 @@ def _regions() -> dict[str, CatalogueRegion]:
     offers: dict[tuple[str, str], list[Price]] = {}
     for price in prices():
         offers.setdefault((price.provider, price.region), []).append(price)
-    found = {}
+    regions = {}
     for entry in document["regions"]:
-        own = offers.get((entry["provider"], entry["name"]), [])
-        found[entry["name"]] = _with_offers(_curated(entry, document["sources"]), own)
+        offered = offers.get((entry["provider"], entry["name"]), [])
+        regions[entry["name"]] = _with_offers(_curated(entry, document["sources"]), offered)
     for grid in carbon.grids():
-        own = offers.get((grid.provider, grid.name), [])
-        if own and grid.name not in found:
-            found[grid.name] = _with_offers(_bare(grid, document), own)
-    return found
+        offered = offers.get((grid.provider, grid.name), [])
+        if offered and grid.name not in regions:
+            regions[grid.name] = _with_offers(_bare(grid, document), offered)
+    return regions
 
 
 def _curated(entry: dict[str, Any], texts: dict[str, str]) -> CatalogueRegion:

@@ -27,14 +27,14 @@ def shapes() -> dict[str, DayShape]:
 
 @cache
 def _shapes() -> dict[str, DayShape]:
-    found = {}
+    shapes = {}
     for entry in read("shapes")["shapes"]:
         mean = sum(entry["by_hour"]) / 24
-        found[entry["name"]] = DayShape(
+        shapes[entry["name"]] = DayShape(
             name=entry["name"],
             words=entry["words"],
             by_hour=tuple(rate / mean for rate in entry["by_hour"]),
             weekend=float(entry["weekend"]),
             provenance=Provenance(entry["kind"], entry["source"]),
         )
-    return found
+    return shapes

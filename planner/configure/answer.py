@@ -115,18 +115,20 @@ class Row:
 def rows_of(
     rated: Sequence[Rated], asked: Asked, shape: ModelShape, fit: EstimateFit, own: Own | None
 ) -> tuple[Row, ...]:
-    rows = tuple(row_of(one, asked, shape, fit) for one in rated)
+    rows = tuple(row_of(candidate, asked, shape, fit) for candidate in rated)
     if own is None:
         return rows
-    users = [_where(one, asked, shape).users for one in rated]
-    said = said_of(rated, users, asked, shape, own, fit)
-    return tuple(_as_measured(row, one) for row, one in zip(rows, said, strict=True))
+    users = [_where(candidate, asked, shape).users for candidate in rated]
+    corrections = said_of(rated, users, asked, shape, own, fit)
+    return tuple(
+        _as_measured(row, candidate) for row, candidate in zip(rows, corrections, strict=True)
+    )
 
 
-def _as_measured(row: Row, said: Said) -> Row:
+def _as_measured(row: Row, correction: Said) -> Row:
     """With the errors that measured rows leave; those of others may say less than is known of
     all."""
-    change, before = said.change, row.expected_error
+    change, before = correction.change, row.expected_error
     (ttft, ttft_90), (tbt, tbt_90) = change.ttft_error, change.tbt_error
     rows = f"{change.rows} row{'s' if change.rows > 1 else ''} of your own of this deployment"
     basis = f"{rows}; without them {before.basis}"
@@ -137,17 +139,17 @@ def _as_measured(row: Row, said: Said) -> Row:
         tbt_90=min(before.tbt_90, tbt_90),
         basis=basis if change.rows else before.basis,
     )
-    own = OwnRows(
+    own_rows = OwnRows(
         rows=change.rows,
         alike=change.alike,
-        decode_factor=said.decode,
-        prefill_factor=said.prefill,
+        decode_factor=correction.decode,
+        prefill_factor=correction.prefill,
         ttft_before=before.ttft,
         tbt_before=before.tbt,
         ttft_90_before=before.ttft_90,
         tbt_90_before=before.tbt_90,
     )
-    return replace(row, expected_error=error, own=own)
+    return replace(row, expected_error=error, own=own_rows)
 
 
 def fronts_of(
@@ -156,12 +158,12 @@ def fronts_of(
     """Both fronts in one list by rising cost; what is on both is there once."""
     on: dict[tuple[object, ...], tuple[Rated, tuple[str, ...]]] = {}
     for name, front in ((LATENCY, found.latency), (SPEED, found.speed)):
-        for one in front:
-            what = one.candidate
-            key = (id(what.decode), id(what.prefill), what.prefills, what.decodes, one.rate)
+        for rated in front:
+            what = rated.candidate
+            key = (id(what.decode), id(what.prefill), what.prefills, what.decodes, rated.rate)
             before = on[key][1] if key in on else ()
-            on[key] = (one, (*before, name))
-    every = rows_of([one for one, _ in on.values()], asked, shape, fit, own)
+            on[key] = (rated, (*before, name))
+    every = rows_of([rated for rated, _ in on.values()], asked, shape, fit, own)
     rows = [replace(row, front=on) for row, (_, on) in zip(every, on.values(), strict=True)]
     return tuple(sorted(rows, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
 
@@ -197,7 +199,7 @@ def row_of(rated: Rated, asked: Asked, shape: ModelShape, fit: EstimateFit) -> R
         tokens_per_s=answers,
         tokens_per_s_user=1.0 / tbt if tbt else None,
         memory_gb=max(
-            _memory_bytes(one, held, asked, shape) for one, held in _held(rated, asked)
+            _memory_bytes(instance, held, asked, shape) for instance, held in _held(rated, asked)
         ) / 1e9,
         power_w=power,
         j_per_token=power / answers,
@@ -241,9 +243,9 @@ BASIS = {
 }
 
 
-def side_of(one: Instance, instances: int) -> Side:
-    widths = {name: getattr(one.where, name) for name in WIDTHS}
-    return Side(instances=instances, gpus=one.gpus, **widths)
+def side_of(instance: Instance, instances: int) -> Side:
+    widths = {name: getattr(instance.where, name) for name in WIDTHS}
+    return Side(instances=instances, gpus=instance.gpus, **widths)
 
 
 def profiles_of(row: Row, model: str) -> list[dict[str, Any]]:
@@ -260,11 +262,13 @@ def profiles_of(row: Row, model: str) -> list[dict[str, Any]]:
     ]
 
 
-def _widths(given: Row | Side) -> dict[str, int]:
-    found = {name: getattr(given, name) for name in WIDTHS}
-    if found["moe_tp"] == found["tp"] and found["moe_ep"] == found["attention_dp"]:
-        found["moe_tp"] = found["moe_ep"] = 1  # as attention, which is what leaving them out means
-    return {name: value for name, value in found.items() if value > 1}
+def _widths(row: Row | Side) -> dict[str, int]:
+    widths = {name: getattr(row, name) for name in WIDTHS}
+    if widths["moe_tp"] == widths["tp"] and widths["moe_ep"] == widths["attention_dp"]:
+        widths["moe_tp"] = widths["moe_ep"] = (
+            1  # as attention, which is what leaving them out means
+        )
+    return {name: value for name, value in widths.items() if value > 1}
 
 
 def _limits(copies_of_attention: int) -> dict[str, int]:
@@ -290,25 +294,27 @@ def power_w(rated: Rated, asked: Asked, shape: ModelShape) -> float:
     return total + candidate.prefills * first.gpus * _prefill_w(first, each, asked, shape)
 
 
-def _decode_w(one: Instance, rate: float, prompts: float, asked: Asked, shape: ModelShape) -> float:
-    gpu = one.gpu
+def _decode_w(
+    instance: Instance, rate: float, prompts: float, asked: Asked, shape: ModelShape
+) -> float:
+    gpu = instance.gpu
     if gpu.tdp_w is None:
         return gpu.decode_w
-    batch, seconds = _steady(one, rate, prompts, asked)
+    batch, seconds = _steady(instance, rate, prompts, asked)
     per = prompts * rate * seconds  # prompts in an iteration
-    at = load(
-        operator_graph(replace(shape, encoder=None), one.where), gpu, seconds, batch,
+    working = load(
+        operator_graph(replace(shape, encoder=None), instance.where), gpu, seconds, batch,
         batch * _context(asked), per * asked.isl, per * asked.isl**2 / 2.0,
     )  # fmt: skip
-    return float(watts(power_model(gpu), gpu, at))
+    return float(watts(power_model(gpu), gpu, working))
 
 
-def _prefill_w(one: Instance, rate: float, asked: Asked, shape: ModelShape) -> float:
-    gpu, isl = one.gpu, float(asked.isl)
+def _prefill_w(instance: Instance, rate: float, asked: Asked, shape: ModelShape) -> float:
+    gpu, isl = instance.gpu, float(asked.isl)
     if gpu.tdp_w is None:
         return gpu.prefill_w
-    seconds = float(iteration_s(one.profile, 0.0, 0.0, isl, isl**2 / 2.0))
-    graph = operator_graph(replace(shape, encoder=None), one.where)
+    seconds = float(iteration_s(instance.profile, 0.0, 0.0, isl, isl**2 / 2.0))
+    graph = operator_graph(replace(shape, encoder=None), instance.where)
     reading = float(
         watts(power_model(gpu), gpu, load(graph, gpu, seconds, 0.0, 0.0, isl, isl**2 / 2.0))
     )
@@ -316,19 +322,19 @@ def _prefill_w(one: Instance, rate: float, asked: Asked, shape: ModelShape) -> f
     return busy * reading + (1.0 - busy) * gpu.idle_w
 
 
-def _steady(one: Instance, rate: float, prompts: float, asked: Asked) -> tuple[float, float]:
+def _steady(instance: Instance, rate: float, prompts: float, asked: Asked) -> tuple[float, float]:
     """Sequences and seconds of the mean iteration: n = rate (OSL - 1) T(n), by repetition."""
     batch, seconds = 1.0, 0.0
     for _ in range(20):
         per = prompts * rate * seconds
         seconds = float(
             iteration_s(
-                one.profile, batch, batch * _context(asked), per * asked.isl,
+                instance.profile, batch, batch * _context(asked), per * asked.isl,
                 per * asked.isl**2 / 2.0,
             )
         )  # fmt: skip
-        wanted = rate * max(asked.osl - 1, 1) * seconds
-        batch = float(np.clip((batch + wanted) / 2.0, 1.0, one.profile.max_batch))
+        in_flight = rate * max(asked.osl - 1, 1) * seconds
+        batch = float(np.clip((batch + in_flight) / 2.0, 1.0, instance.profile.max_batch))
     return batch, seconds
 
 
@@ -341,8 +347,8 @@ def _held(rated: Rated, asked: Asked) -> list[tuple[Instance, float]]:
     return [(candidate.decode, batch), (candidate.prefill, 1.0)]
 
 
-def _memory_bytes(one: Instance, held: float, asked: Asked, shape: ModelShape) -> float:
-    where: Arrangement = one.where
+def _memory_bytes(instance: Instance, held: float, asked: Asked, shape: ModelShape) -> float:
+    where: Arrangement = instance.where
     text = replace(shape, encoder=None)
     each = gpu_kv_bytes(text, round(_context(asked)), where)
     return gpu_weight_bytes(shape, where) + held / where.attention_dp * each

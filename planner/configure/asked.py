@@ -86,17 +86,17 @@ class HourPrice:
     provenance: Provenance
 
 
-def price_of(gpu: str, own: Mapping[str, float]) -> HourPrice:
+def price_of(gpu: str, prices: Mapping[str, float]) -> HourPrice:
     """The one given, else the median of the catalogue's on-demand offers."""
-    if gpu in own:
-        return HourPrice(own[gpu], Provenance("assumed", "as given"))
+    if gpu in prices:
+        return HourPrice(prices[gpu], Provenance("assumed", "as given"))
     offers = [
         offer
         for offer in catalogue.prices()
         if offer.gpu == gpu and offer.usd_per_gpu_hour is not None
     ]
-    found = [offer.usd_per_gpu_hour for offer in offers if offer.usd_per_gpu_hour is not None]
-    if not found:
+    usd = [offer.usd_per_gpu_hour for offer in offers if offer.usd_per_gpu_hour is not None]
+    if not usd:
         return HourPrice(math.nan, Provenance("assumed", "no price is known; give one"))
-    source = f"median of {len(found)} on-demand offers, ${min(found):.2f} to ${max(found):.2f}"
-    return HourPrice(median(found), Provenance(offers[0].provenance.kind, source))
+    source = f"median of {len(usd)} on-demand offers, ${min(usd):.2f} to ${max(usd):.2f}"
+    return HourPrice(median(usd), Provenance(offers[0].provenance.kind, source))

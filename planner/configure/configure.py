@@ -127,11 +127,11 @@ def _gpus(asked: Asked, known: Known) -> list[GpuSpec]:
     if not asked.gpus:
         every = {**catalogue.gpus(), **known.gpus}
         return [gpu for gpu in every.values() if gpu.bandwidth_bytes_s and gpu.peak_flops]
-    found = {}
+    gpus = {}
     for name in asked.gpus:
         gpu = known.gpus[name] if name in known.gpus else catalogue.gpu(name)
-        found[gpu.name] = gpu
-    return list(found.values())
+        gpus[gpu.name] = gpu
+    return list(gpus.values())
 
 
 def _check_prices(asked: Asked, prices: Mapping[str, HourPrice]) -> None:
@@ -207,7 +207,7 @@ def _assumptions(
     out.append(
         Assumption("Prices that are not given", "of the catalogue", offers.kind, offers.source)
     )
-    shown = (one.candidate.decode.gpu.name for one in (*found.best, *found.by_gpu))
+    shown = (rated.candidate.decode.gpu.name for rated in (*found.best, *found.by_gpu))
     for name in dict.fromkeys(shown):
         price = prices[name]
         value = f"${price.usd:.2f} an hour" if price.usd > 0 else "not known"

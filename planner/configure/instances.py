@@ -71,7 +71,7 @@ def instances_of(
 ) -> Built:
     """``published`` is the precision of the model's weights as released: there are instances in it
     and in fewer bits, where the GPU computes in those. What ``own`` rows say moves their speeds."""
-    found: list[Instance] = []
+    instances: list[Instance] = []
     ruled_out: Counter[str] = Counter()
     evaluated = 0
     for done, gpu in enumerate(gpus):
@@ -93,56 +93,59 @@ def instances_of(
                     if isinstance(made, str):
                         ruled_out[made] += len(engines)
                     else:
-                        found += made
+                        instances += made
     if own is not None:
-        found = _as_measured(found, shape, own)
-    return Built(tuple(found), evaluated, ruled_out)
+        instances = _as_measured(instances, shape, own)
+    return Built(tuple(instances), evaluated, ruled_out)
 
 
-def _as_measured(found: Sequence[Instance], shape: ModelShape, own: Times) -> list[Instance]:
+def _as_measured(instances: Sequence[Instance], shape: ModelShape, own: Times) -> list[Instance]:
     """Each as measured rows say, alone and with prefill and decode apart: engines and modes of
     which they say different things become instances of their own."""
     each = [
-        (one, engine, apart)
-        for one in found for engine in one.engines
-        for apart in ((False, True) if one.link else (False,))
+        (instance, engine, apart)
+        for instance in instances for engine in instance.engines
+        for apart in ((False, True) if instance.link else (False,))
     ]  # fmt: skip
-    said = moves(
-        [deployed(shape, one.gpu, one.where, engine, apart=apart) for one, engine, apart in each],
+    factors = moves(
+        [
+            deployed(shape, instance.gpu, instance.where, engine, apart=apart)
+            for instance, engine, apart in each
+        ],
         own,
     )
     groups: dict[tuple[int, float, float], tuple[Instance, Move, dict[str, set[Mode]]]] = {}
-    for (one, engine, apart), move in zip(each, said, strict=True):
-        key = (id(one), round(move.decode, ALIKE), round(move.prefill, ALIKE))
-        _, _, modes = groups.setdefault(key, (one, move, {}))
+    for (instance, engine, apart), move in zip(each, factors, strict=True):
+        key = (id(instance), round(move.decode, ALIKE), round(move.prefill, ALIKE))
+        _, _, modes = groups.setdefault(key, (instance, move, {}))
         modes.setdefault(engine, set()).add("disagg" if apart else "agg")
     return [
-        _moved(one, move, engines, mode)
-        for one, move, modes in groups.values()
-        for mode, engines in _by_mode(one, modes).items()
+        _moved(instance, move, engines, mode)
+        for instance, move, modes in groups.values()
+        for mode, engines in _by_mode(instance, modes).items()
     ]
 
 
-def _by_mode(one: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, tuple[str, ...]]:
+def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, tuple[str, ...]]:
     """Engines of a group by what their instances are for."""
-    found: dict[Mode, tuple[str, ...]] = {}
-    for engine, told in modes.items():
-        mode: Mode = "any" if len(told) == 2 or not one.link else next(iter(told))
-        found[mode] = (*found.get(mode, ()), engine)
-    return found
+    by_mode: dict[Mode, tuple[str, ...]] = {}
+    for engine, among in modes.items():
+        mode: Mode = "any" if len(among) == 2 or not instance.link else next(iter(among))
+        by_mode[mode] = (*by_mode.get(mode, ()), engine)
+    return by_mode
 
 
-def _moved(one: Instance, move: Move, engines: tuple[str, ...], mode: Mode) -> Instance:
+def _moved(instance: Instance, move: Move, engines: tuple[str, ...], mode: Mode) -> Instance:
     if move.nothing:
-        return replace(one, engines=engines, mode=mode)
+        return replace(instance, engines=engines, mode=mode)
     source = Provenance(MODELLED.kind, f"{MODELLED.source}; {move.words}")
     profile = adjusted(
-        one.profile,
-        curve=move.curve(one.profile.curve),
-        start_s=move.prefill * one.profile.start_s,
+        instance.profile,
+        curve=move.curve(instance.profile.curve),
+        start_s=move.prefill * instance.profile.start_s,
         provenance=source,
     )
-    return replace(one, engines=engines, mode=mode, profile=profile)
+    return replace(instance, engines=engines, mode=mode, profile=profile)
 
 
 def precisions(published: str) -> tuple[str, ...]:
@@ -182,7 +185,7 @@ def _instances(
     except SimulationError:
         return NO_FACTS
     link = _link(shape, gpu, where)
-    found = []
+    instances = []
     starts = starts_after(shape, gpu, where, engines)
     for engine, start_s in zip(engines, starts, strict=True):
         more = sequence_s(engine) / where.attention_dp
@@ -191,8 +194,8 @@ def _instances(
             model=shape.name, gpu=gpu.name, tp=where.gpus, provenance=MODELLED, kind="roofline",
             curve=slower, start_s=start_s, **limits,
         )  # fmt: skip
-        found.append(Instance(gpu, where, (engine,), profile, price.usd, link))
-    return found
+        instances.append(Instance(gpu, where, (engine,), profile, price.usd, link))
+    return instances
 
 
 def _link(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> KvLink | None:

@@ -29,21 +29,21 @@ def said_of(
     fit: EstimateFit,
 ) -> list[Said]:
     """Of each in its order; ``users`` are the requests in flight there."""
-    at, sides = [], []
-    for one, many in zip(rated, users, strict=True):
-        decode = one.candidate.decode
-        apart, engine = one.candidate.prefill is not None, decode.engines[0]
-        first = one.candidate.prefill or decode
-        whole = deployed(shape, decode.gpu, decode.where, engine, apart=apart)
-        sides += [whole, deployed(shape, first.gpu, first.where, engine, apart=apart)]
-        at.append(
+    deployments, sides = [], []
+    for candidate, many in zip(rated, users, strict=True):
+        decode = candidate.candidate.decode
+        apart, engine = candidate.candidate.prefill is not None, decode.engines[0]
+        first = candidate.candidate.prefill or decode
+        deployed_decode = deployed(shape, decode.gpu, decode.where, engine, apart=apart)
+        sides += [deployed_decode, deployed(shape, first.gpu, first.where, engine, apart=apart)]
+        deployments.append(
             replace(
-                whole, prefill=first.where if apart else None, isl=float(asked.isl),
+                deployed_decode, prefill=first.where if apart else None, isl=float(asked.isl),
                 osl=float(asked.osl), concurrency=max(many, 1.0),
             )
         )  # fmt: skip
     moved = moves(sides, own.times)
     return [
         Said(change, moved[2 * i].decode, moved[2 * i + 1].prefill)
-        for i, change in enumerate(changes(own, at, fit))
+        for i, change in enumerate(changes(own, deployments, fit))
     ]

@@ -109,10 +109,10 @@ def _drift(bins: int, rng: np.random.Generator) -> FloatArray:
     """A mean-one factor that wanders by about NOISE: log-normal, first-order autoregressive."""
     steps = rng.normal(0.0, NOISE * np.sqrt(1 - MEMORY**2), bins)
     level = np.empty(bins)
-    at = rng.normal(0.0, NOISE)
+    log_level = rng.normal(0.0, NOISE)
     for i, step in enumerate(steps):
-        at = MEMORY * at + step
-        level[i] = at
+        log_level = MEMORY * log_level + step
+        level[i] = log_level
     return np.asarray(np.exp(level - NOISE**2 / 2), np.float64)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 
-def family(name: str, told: str, kind: str = "gauge") -> Iterator[str]:
+def family(name: str, help_text: str, kind: str = "gauge") -> Iterator[str]:
     """What stands above the lines of one name; ``kind`` summary: of quantiles."""
-    yield f"# HELP {name} {told}"
+    yield f"# HELP {name} {help_text}"
     yield f"# TYPE {name} {kind}"
 
 

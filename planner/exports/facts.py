@@ -30,14 +30,22 @@ def facts_of(run: Run) -> dict[Key, Facts]:
         hardware = build_hardware(scenario, known_of(run.resolved), spot=True)
     except EXPECTED:
         return {}
-    found: dict[Key, Facts] = {}
+    facts: dict[Key, Facts] = {}
     for m, r, g in hardware.pool_index:
-        one = replica_of(hardware, m, g)
+        replica = replica_of(hardware, m, g)
         region = hardware.regions[r].name
-        key = (one.model, region, one.gpu, one.tp, one.role, one.market, one.arrangement)
-        found[key] = Facts(
+        key = (
+            replica.model,
+            region,
+            replica.gpu,
+            replica.tp,
+            replica.role,
+            replica.market,
+            replica.arrangement,
+        )
+        facts[key] = Facts(
             gpus_per_node=hardware.gpus[g].gpus_per_node,
-            usd_per_hour=float(hardware.usd_per_gpu_hour[r, g]) * one.tp,
+            usd_per_hour=float(hardware.usd_per_gpu_hour[r, g]) * replica.tp,
             startup_s=hardware.startup_s,
         )
-    return found
+    return facts

@@ -42,20 +42,20 @@ class Guard:
 def guards_of(settings: Sequence[dict[str, Any]]) -> dict[str, Guard]:
     """By place, from what a result says a policy goes by; none of a policy that its timetable says
     all of, nor of an earlier release's."""
-    told: dict[str, dict[str, Any]] = {}
+    settings_of_place: dict[str, dict[str, Any]] = {}
     for setting in settings:
-        told.setdefault(setting["where"], {})[setting["what"]] = setting["value"]
-    given = told.pop("", {})
+        settings_of_place.setdefault(setting["where"], {})[setting["what"]] = setting["value"]
+    shared = settings_of_place.pop("", {})
     return {
         place: Guard(
             prompt_tps=float(of.get(PROMPT, np.nan)),
             output_tps=float(of.get(OUTPUT, np.nan)),
             in_flight=float(of[IN_FLIGHT]),
-            rise_s=float(given.get("rise_s", Guarded.rise_s)),
-            fall_s=float(given.get("fall_s", Guarded.fall_s)),
+            rise_s=float(shared.get("rise_s", Guarded.rise_s)),
+            fall_s=float(shared.get("fall_s", Guarded.fall_s)),
             most=int(of["replicas at most"]),
             shares=tuple((n, float(of[what])) for n, what in AMONG.items() if what in of),
         )
-        for place, of in told.items()
+        for place, of in settings_of_place.items()
         if IN_FLIGHT in of
     }

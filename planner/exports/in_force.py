@@ -52,8 +52,8 @@ def steps_of(pool: Mapping[str, Any]) -> list[Step]:
     return [_step(step) for step in pool["steps"]]
 
 
-def _step(one: Sequence[str | int]) -> Step:
-    begins, ends, replicas = one
+def _step(row: Sequence[str | int]) -> Step:
+    begins, ends, replicas = row
     return Step(
         datetime.fromisoformat(str(begins)), datetime.fromisoformat(str(ends)), int(replicas)
     )
@@ -80,23 +80,23 @@ def _lines(plans: Sequence[PlanInForce], now: datetime) -> Iterator[str]:
         return
     for plan in plans:
         yield f"{IN_FORCE}{labels(_of(plan))} 1"
-    said = [[one for one in desired(plan, now) if one.replicas is not None] for plan in plans]
+    by_plan = [[pool for pool in desired(plan, now) if pool.replicas is not None] for plan in plans]
     yield from family(COVERED, "Whether a plan in force says anything of this moment.")
-    for plan, pools in zip(plans, said, strict=True):
+    for plan, pools in zip(plans, by_plan, strict=True):
         yield f"{COVERED}{labels(_of(plan))} {int(bool(pools))}"
     yield from family(METRIC, "Replicas that the plans in force ask for now.")
-    for plan, pools in zip(plans, said, strict=True):
-        for one in pools:
+    for plan, pools in zip(plans, by_plan, strict=True):
+        for pool in pools:
             of = {
-                "pool": one.pool,
-                "region": label_of(one.region),
-                "model": one.model,
-                "gpu": one.gpu,
-                "role": one.role,
+                "pool": pool.pool,
+                "region": label_of(pool.region),
+                "model": pool.model,
+                "gpu": pool.gpu,
+                "role": pool.role,
                 "run": str(plan.number),
                 "scenario": plan.scenario,
             }
-            yield f"{METRIC}{labels(of)} {one.replicas}"
+            yield f"{METRIC}{labels(of)} {pool.replicas}"
 
 
 def _of(plan: PlanInForce) -> dict[str, str]:

@@ -40,8 +40,8 @@ def told_apart(parts: Sequence[Sequence[str]], more: Sequence[Sequence[str]]) ->
     and with a hash of its place where even those are."""
     short = [name_of(part) for part in parts]
     names = [
-        name if short.count(name) == 1 else name_of([*one, *other])
-        for name, one, other in zip(short, parts, more, strict=True)
+        name if short.count(name) == 1 else name_of([*parts_of_name, *other])
+        for name, parts_of_name, other in zip(short, parts, more, strict=True)
     ]
     return [
         name if names.count(name) == 1 else f"{name[: LONGEST - HASH - 1]}-{_hash(f'{name} {i}')}"

@@ -88,18 +88,18 @@ def slots(counts: IntArray, floor: int) -> list[Slot]:
     every = [*range(DAYS)]
     return [
         Slot(() if cycle == DAY or on == every else tuple(on), start, length, replicas)
-        for (start, length, replicas), on in sorted(days.items(), key=lambda one: one[1][0])
+        for (start, length, replicas), on in sorted(days.items(), key=lambda item: item[1][0])
     ]
 
 
 def dated(steps: Sequence[Step], floor: int) -> list[Slot]:
     """The steps above ``floor`` on their dates, those that follow at the same number together."""
-    found: list[Step] = []
+    joined: list[Step] = []
     for step in steps:
-        if found and found[-1].ends == step.begins and found[-1].replicas == step.replicas:
-            found[-1] = Step(found[-1].begins, step.ends, step.replicas)
+        if joined and joined[-1].ends == step.begins and joined[-1].replicas == step.replicas:
+            joined[-1] = Step(joined[-1].begins, step.ends, step.replicas)
         else:
-            found.append(step)
+            joined.append(step)
     return [
         Slot(
             (),
@@ -108,6 +108,6 @@ def dated(steps: Sequence[Step], floor: int) -> list[Slot]:
             step.replicas,
             step.begins.date(),
         )
-        for step in found
+        for step in joined
         if step.replicas > floor and minute_of(step.ends) > minute_of(step.begins)
     ]

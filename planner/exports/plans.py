@@ -214,9 +214,9 @@ def _of_decisions(decisions: Sequence[dict[str, Any]]) -> list[Row]:
     return [row for row in rows if row[0] in used]
 
 
-def _row(given: dict[str, Any], begins: str | datetime, replicas: int) -> Row:
+def _row(pool: dict[str, Any], begins: str | datetime, replicas: int) -> Row:
     moment = datetime.fromisoformat(begins) if isinstance(begins, str) else begins
-    key: Key = tuple(given.get(name, "") for name in REPLICA)
+    key: Key = tuple(pool.get(name, "") for name in REPLICA)
     return key, moment.astimezone(UTC), replicas
 
 
@@ -237,15 +237,15 @@ def _limits(settings: Sequence[dict[str, Any]], result: dict[str, Any]) -> Itera
     """Of a policy with a rule what it may have least and most of each pool, as two rows."""
     start = datetime.fromisoformat(result["window"]["start"])
     decisions = {_place(decision): decision for decision in result["plan"]["decisions"]}
-    for place, one in decisions.items():
+    for place, decision in decisions.items():
         limits = {s["what"]: s["value"] for s in settings if s["where"] == place}
         if "replicas at most" in limits:
             for name in ("replicas at least", "replicas at most"):
-                yield _row(one, start, int(limits[name]))
+                yield _row(decision, start, int(limits[name]))
 
 
-def _place(one: dict[str, Any]) -> str:
-    return f"{one['model']} in {one['region']}, {one.get('arrangement', '')}"
+def _place(decision: dict[str, Any]) -> str:
+    return f"{decision['model']} in {decision['region']}, {decision.get('arrangement', '')}"
 
 
 def _pools(
@@ -257,13 +257,13 @@ def _pools(
     guards: dict[str, Guard],
 ) -> Iterable[Pool]:
     for key in dict.fromkeys(key for key, _, _ in rows):
-        mine = [(begins, count) for other, begins, count in rows if other == key]
-        edges = [*(begins for begins, _ in mine), ends]
+        course = [(begins, count) for other, begins, count in rows if other == key]
+        edges = [*(begins for begins, _ in course), ends]
         steps = tuple(
             Step(_wall(begins, zone), _wall(until, zone), count)
-            for (begins, count), until in zip(mine, edges[1:], strict=True)
+            for (begins, count), until in zip(course, edges[1:], strict=True)
         )
-        counts = [count for _, count in mine]
+        counts = [count for _, count in course]
         model, region, gpu, gpus, role, market, arrangement = key
         yield Pool(
             name="",
@@ -317,12 +317,12 @@ def _named(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
 
 def _chosen(pools: Sequence[Pool], options: ExportOptions, run: Run) -> list[Pool]:
     left = list(pools)
-    for what, wanted in (("region", options.region), ("model", options.model)):
+    for what, chosen in (("region", options.region), ("model", options.model)):
         there_are = dict.fromkeys(getattr(pool, what) for pool in left)
-        left = [pool for pool in left if wanted is None or getattr(pool, what) == wanted]
+        left = [pool for pool in left if chosen is None or getattr(pool, what) == chosen]
         if not left:
             raise NotFound(
-                f"The plan of run {run.pk} has nothing for {what} {wanted!r}; there are: "
+                f"The plan of run {run.pk} has nothing for {what} {chosen!r}; there are: "
                 f"{', '.join(there_are) or 'none'}."
             )
     return left
@@ -377,9 +377,9 @@ def tiers_missed(result: dict[str, Any], policy: str) -> list[str]:
 
 
 def _figures(result: dict[str, Any], policy: str) -> dict[str, Any]:
-    found = (result.get("policies") or {}).get(policy)
-    if found is None:
+    figures = (result.get("policies") or {}).get(policy)
+    if figures is None:
         take = result.get("recommended") or {}
         met = take.get("meets_slo")
-        found = {"slo_met": {} if met is None else {"a tier": met}}
-    return dict(found)
+        figures = {"slo_met": {} if met is None else {"a tier": met}}
+    return dict(figures)

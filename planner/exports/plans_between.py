@@ -60,10 +60,10 @@ def plans_between(old: PlanInForce, new: PlanInForce) -> PlansBetween:
     if not both.any():
         notes.append("They say nothing of the same hours of a week: replicas are not compared.")
     notes += [
-        f"Plan {one.pk} covers more than a week: of times that share a minute of the week the most "
-        "counts."
-        for one in (old, new)
-        if one.ends - one.begins > WEEK_LONG
+        f"Plan {plan.pk} covers more than a week: of times that share a minute of the week the "
+        "most counts."
+        for plan in (old, new)
+        if plan.ends - plan.begins > WEEK_LONG
     ]
     settings, same = _settings(old, new, notes)
     return PlansBetween(
@@ -89,13 +89,13 @@ def plans_between(old: PlanInForce, new: PlanInForce) -> PlansBetween:
 def pools_by_minute(plan: PlanInForce) -> dict[PoolKey, IntArray]:
     """Replicas by minute of the week from Monday on, in UTC; UNKNOWN where the plan says
     nothing."""
-    found = {}
+    by_pool = {}
     for pool in plan.pools:
         steps = in_utc(steps_of(pool), plan.zone)
         daily = plan.repeat == "daily"
         counts = folded(steps, "daily" if daily else "weekly")
-        found[pool["name"], pool["region"]] = np.tile(counts, DAYS) if daily else counts
-    return found
+        by_pool[pool["name"], pool["region"]] = np.tile(counts, DAYS) if daily else counts
+    return by_pool
 
 
 def _said(pools: dict[PoolKey, IntArray]) -> Any:
@@ -112,18 +112,18 @@ def _settings(
     old: PlanInForce, new: PlanInForce, notes: list[str]
 ) -> tuple[tuple[Setting, ...], int]:
     """Of their runs' scenarios as they were then."""
-    found = []
+    by_run = []
     for plan in (old, new):
         if plan.run is None:
             notes.append(f"Run {plan.number} was removed: its settings are not known.")
             continue
         try:
-            found.append(flat(parse(plan.run.document, plan.scenario)))
+            by_run.append(flat(parse(plan.run.document, plan.scenario)))
         except ScenarioError:
             notes.append(f"The settings of run {plan.number} are of another release.")
-    if len(found) < 2:
+    if len(by_run) < 2:
         return (), 0
-    before, after = found
+    before, after = by_run
     keys = dict.fromkeys([*before, *after])
     rows = [Setting(key, (before.get(key), after.get(key))) for key in keys]
     different = tuple(row for row in rows if row.values[0] != row.values[1])

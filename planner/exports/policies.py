@@ -84,8 +84,9 @@ def settings_words(result: Mapping[str, Any], name: str) -> list[str]:
     if not row.get("settings"):
         return []
     lines = [
-        f"  {' of '.join(filter(None, (one['what'], one['where'])))}: {setting(one['value'])}"
-        for one in row["settings"]
+        f"  {' of '.join(filter(None, (setting_row['what'], setting_row['where'])))}: "
+        f"{setting(setting_row['value'])}"
+        for setting_row in row["settings"]
     ]
     return [f"What to copy of {row['label']}:", *lines]
 

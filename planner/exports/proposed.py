@@ -118,16 +118,16 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
 
 def replay_of(proposal: Proposal) -> Run | None:
     """The replay of what is in force on the traffic of what is proposed, once it is done."""
-    one = proposal.replay
-    return one if one is not None and one.state == Run.State.COMPLETED else None
+    replay = proposal.replay
+    return replay if replay is not None and replay.state == Run.State.COMPLETED else None
 
 
 def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
     """The run that replayed what is proposed, and the policy by which it did: its own, or one that
     followed its timetable, once that is done."""
-    one = proposal.outcome
-    if one is not None and one.state == Run.State.COMPLETED:
-        return one, REPLAYED
+    outcome = proposal.outcome
+    if outcome is not None and outcome.state == Run.State.COMPLETED:
+        return outcome, REPLAYED
     return run, proposal.policy
 
 
@@ -153,17 +153,17 @@ def _not_replayed(run: Run, its: Run | None) -> str:
 
 
 def _waiting(proposal: Proposal) -> Iterator[str]:
-    if (one := proposal.replay) is None:
+    if (replay := proposal.replay) is None:
         return
-    if one.finished:
+    if replay.finished:
         yield (
-            f"What is in force could not be replayed on this traffic: {one.problem or one.state} "
-            f"(run {one.pk})."
+            "What is in force could not be replayed on this traffic: "
+            f"{replay.problem or replay.state} (run {replay.pk})."
         )
     else:
         yield (
             f"What is in force is being replayed on the traffic of what is proposed, as run "
-            f"{one.pk}; until it is done the two are beside each other as they were."
+            f"{replay.pk}; until it is done the two are beside each other as they were."
         )
 
 
@@ -215,8 +215,8 @@ def unequal(its: dict[str, float | None], others: dict[str, float | None] | None
 
 def _marked(rows: Iterable[Compared], mark: str) -> list[Compared]:
     """Service before effort, and in each what changes most first."""
-    found = [row for row in rows if row.marks[-1] == mark]
-    return sorted(found, key=lambda row: (row.unit != SHARE, -abs(row.changes[-1] or 0.0)))
+    marked = [row for row in rows if row.marks[-1] == mark]
+    return sorted(marked, key=lambda row: (row.unit != SHARE, -abs(row.changes[-1] or 0.0)))
 
 
 def _moved(proposal: Proposal, run: Run) -> Iterator[Moved]:

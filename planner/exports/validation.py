@@ -85,10 +85,10 @@ def _annotation(body: Mapping[str, Any], name: str) -> str:
 
 
 def _behaviour(behaviour: Mapping[str, Any]) -> Iterator[str]:
-    for way, one in behaviour.items():
-        if not 0 <= one.get("stabilizationWindowSeconds", 0) <= 3600:
+    for way, rules in behaviour.items():
+        if not 0 <= rules.get("stabilizationWindowSeconds", 0) <= 3600:
             yield f"behavior.{way}.stabilizationWindowSeconds is 0 to 3600"
-        for policy in one.get("policies", ()):
+        for policy in rules.get("policies", ()):
             if not 1 <= policy["periodSeconds"] <= 1800 or policy["value"] < 1:
                 yield f"behavior.{way}.policies: {policy}"
 
@@ -109,28 +109,28 @@ def _triggers(triggers: Any) -> Iterator[str]:
     if len(set(names)) < len(names):
         yield f"triggers of one name in {names}"
     for trigger in triggers:
-        given = trigger["metadata"]
-        if wrong := [name for name, value in given.items() if not isinstance(value, str)]:
+        metadata = trigger["metadata"]
+        if wrong := [name for name, value in metadata.items() if not isinstance(value, str)]:
             yield f"metadata.{wrong[0]} is no text"
         elif trigger["type"] == "cron":
-            yield from _cron(given)
-        elif missing := {"serverAddress", "query", "threshold"} - given.keys():
+            yield from _cron(metadata)
+        elif missing := {"serverAddress", "query", "threshold"} - metadata.keys():
             yield f"metadata: {sorted(missing)} are missing"
 
 
-def _cron(given: Mapping[str, str]) -> Iterator[str]:
-    if missing := {"timezone", "start", "end", "desiredReplicas"} - given.keys():
+def _cron(metadata: Mapping[str, str]) -> Iterator[str]:
+    if missing := {"timezone", "start", "end", "desiredReplicas"} - metadata.keys():
         yield f"metadata: {sorted(missing)} are missing"
         return
     for name in ("start", "end"):
-        if not _CRON.fullmatch(given[name]):
-            yield f"metadata.{name}: {given[name]} is no cron of five fields"
-    if given["start"] == given["end"]:
-        yield f"metadata: start and end are both {given['start']}"
-    if given["timezone"] not in available_timezones():
-        yield f"metadata.timezone: {given['timezone']} is no IANA zone"
-    if not given["desiredReplicas"].isdecimal() or int(given["desiredReplicas"]) == 0:
-        yield f"metadata.desiredReplicas: {given['desiredReplicas']}"
+        if not _CRON.fullmatch(metadata[name]):
+            yield f"metadata.{name}: {metadata[name]} is no cron of five fields"
+    if metadata["start"] == metadata["end"]:
+        yield f"metadata: start and end are both {metadata['start']}"
+    if metadata["timezone"] not in available_timezones():
+        yield f"metadata.timezone: {metadata['timezone']} is no IANA zone"
+    if not metadata["desiredReplicas"].isdecimal() or int(metadata["desiredReplicas"]) == 0:
+        yield f"metadata.desiredReplicas: {metadata['desiredReplicas']}"
 
 
 def _wva(body: Mapping[str, Any]) -> Iterator[str]:
@@ -152,15 +152,15 @@ def _aibrix(body: Mapping[str, Any]) -> Iterator[str]:
     if not spec.get("metricsSources"):
         yield "$.spec.metricsSources: at least one"
     taken: dict[str, list[tuple[str, str]]] = {}
-    for one in spec.get("schedules", ()):
-        if one["startTime"] >= one["endTime"]:
-            yield f"{one['name']}: from {one['startTime']} to {one['endTime']}"
-        if one.get("minReplicas", 0) > one.get("maxReplicas", INT32):
-            yield f"{one['name']}: at least more than at most"
-        if one.get("maxReplicas", 1) < 1:
-            yield f"{one['name']}: maxReplicas below 1"
-        for day in one.get("daysOfWeek", ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")):
-            taken.setdefault(day, []).append((one["startTime"], one["endTime"]))
+    for schedule in spec.get("schedules", ()):
+        if schedule["startTime"] >= schedule["endTime"]:
+            yield f"{schedule['name']}: from {schedule['startTime']} to {schedule['endTime']}"
+        if schedule.get("minReplicas", 0) > schedule.get("maxReplicas", INT32):
+            yield f"{schedule['name']}: at least more than at most"
+        if schedule.get("maxReplicas", 1) < 1:
+            yield f"{schedule['name']}: maxReplicas below 1"
+        for day in schedule.get("daysOfWeek", ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")):
+            taken.setdefault(day, []).append((schedule["startTime"], schedule["endTime"]))
     for day, times in taken.items():
         times.sort()
         if any(left[1] > right[0] for left, right in pairwise(times)):

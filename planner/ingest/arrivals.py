@@ -100,11 +100,11 @@ class _Reader:
         )
         grids: list[Grid] = []
         for group in cells.partition_by(*LABELS, maintain_order=True):
-            own = {label: group[label][0] for label in LABELS}
-            name = " / ".join(part for part in own.values() if part) or base_name(reading.name)
+            labels = {label: group[label][0] for label in LABELS}
+            name = " / ".join(part for part in labels.values() if part) or base_name(reading.name)
             grid, _ = lay_out(
                 group,
-                {"name": name, **own},
+                {"name": name, **labels},
                 BIN_NS,
                 reading.name,
                 reading.table.unit,
@@ -140,14 +140,14 @@ class _Reader:
         counted = pl.concat(self._prompts).group_by(*LABELS, "tokens").sum().sort("tokens")
         frames = []
         for grid in grids:
-            own = counted.filter(
+            of_series = counted.filter(
                 *(pl.col(label).eq_missing(pl.lit(grid.identity[label])) for label in LABELS)
             )
-            upto = own["requests"].cum_sum().to_numpy()
+            upto = of_series["requests"].cum_sum().to_numpy()
             kept = min(SAMPLE, int(upto[-1]))
             ranks = np.searchsorted(upto, (np.arange(kept) + 0.5) / kept * upto[-1])
             frames.append(
-                pl.DataFrame({"tokens": own["tokens"].cast(pl.Float64).gather(ranks)}).select(
+                pl.DataFrame({"tokens": of_series["tokens"].cast(pl.Float64).gather(ranks)}).select(
                     pl.lit(grid.identity["name"]).alias("series"),
                     pl.lit("input_tokens").alias("field"),
                     "tokens",

@@ -148,8 +148,8 @@ class Records:
         """The record, without its line end."""
         return self.data[self.start[index] : self.end[index]].decode("utf-8").rstrip("\r")
 
-    def keep(self, wanted: BoolArray) -> Records:
-        return Records(self.data, self.start[wanted], self.end[wanted], self.line[wanted])
+    def keep(self, mask: BoolArray) -> Records:
+        return Records(self.data, self.start[mask], self.end[mask], self.line[mask])
 
     def joined(self) -> bytes:
         """The bytes of these records alone."""
@@ -172,30 +172,30 @@ def records(block: Block, *, quoted: bool) -> Records:
     ends = newlines[outside_quotes(buffer, newlines)] if quoted else newlines
     starts = np.concatenate(([0], ends[:-1] + 1))
     before = np.searchsorted(newlines, starts) if quoted else np.arange(ends.size)
-    found = Records(block.data, starts, ends, block.first_line + before)
+    lines = Records(block.data, starts, ends, block.first_line + before)
     length = ends - starts
     blank = (length == 0) | ((length == 1) & (buffer[starts] == _RETURN))
-    return found.keep(~blank) if blank.any() else found
+    return lines.keep(~blank) if blank.any() else lines
 
 
-def field_counts(found: Records, delimiter: str, *, quoted: bool) -> IntArray:
+def field_counts(lines: Records, delimiter: str, *, quoted: bool) -> IntArray:
     """Number of fields of each record, shape ``[records]``."""
-    buffer = np.frombuffer(found.data, np.uint8)
+    buffer = np.frombuffer(lines.data, np.uint8)
     marks = np.flatnonzero(buffer == ord(delimiter))
-    if quoted and b'"' in found.data:
+    if quoted and b'"' in lines.data:
         marks = marks[outside_quotes(buffer, marks)]
     return np.asarray(
-        np.searchsorted(marks, found.end) - np.searchsorted(marks, found.start) + 1, dtype=np.int64
+        np.searchsorted(marks, lines.end) - np.searchsorted(marks, lines.start) + 1, dtype=np.int64
     )
 
 
-def misquoted(found: Records, delimiter: str) -> BoolArray:
+def misquoted(lines: Records, delimiter: str) -> BoolArray:
     """Records with a double quote that neither opens, closes nor is doubled within a quoted field
     (RFC 4180), shape ``[records]``."""
-    buffer = np.frombuffer(found.data, np.uint8)
+    buffer = np.frombuffer(lines.data, np.uint8)
     quotes = np.flatnonzero(buffer == _QUOTE)
     edge = np.isin(buffer, (ord(delimiter), _NEWLINE, _RETURN, _QUOTE))
     beside = np.where(np.arange(quotes.size) % 2 == 0, quotes - 1, quotes + 1)
     wrong = quotes[~edge[beside] & (beside >= 0)]
-    within = np.searchsorted(wrong, found.end) - np.searchsorted(wrong, found.start)
+    within = np.searchsorted(wrong, lines.end) - np.searchsorted(wrong, lines.start)
     return np.asarray(within > 0)

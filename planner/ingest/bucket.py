@@ -116,13 +116,13 @@ class Bucket:
 
     def objects(self, below: str = "") -> list[StoredObject]:
         """All below the prefix, by key; of these those that go on with ``below``."""
-        found = list(islice(self.listed(below), MOST_LISTED + 1))
-        if len(found) > MOST_LISTED:
+        objects = list(islice(self.listed(below), MOST_LISTED + 1))
+        if len(objects) > MOST_LISTED:
             raise SourceError(
                 f"prefix: {self._bucket} holds more than {MOST_LISTED:,} objects there; "
                 "name a narrower prefix."
             )
-        return found
+        return objects
 
     def listed(self, below: str = "") -> Iterator[StoredObject]:
         """The same one after the other, however many."""
@@ -133,12 +133,12 @@ class Bucket:
 
     def folders(self, below: str) -> list[str]:
         """The next part of the keys that go on with ``below`` and have a slash after it."""
-        start, found = self._prefix + below, []
+        start, prefixes = self._prefix + below, []
         with self._told():
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=start, Delimiter="/"):
-                found += [str(one["Prefix"]) for one in page.get("CommonPrefixes", ())]
-        return [one.removeprefix(start).rstrip("/") for one in found]
+                prefixes += [str(prefix["Prefix"]) for prefix in page.get("CommonPrefixes", ())]
+        return [prefix.removeprefix(start).rstrip("/") for prefix in prefixes]
 
     def get(self, key: str) -> bytes | None:
         """An object that fits into memory; None where there is none of that key."""
@@ -226,9 +226,11 @@ class Bucket:
         return f"{self._server.host} answered {code[:80]!a} to a request for {self._bucket}."
 
 
-def _stored(said: dict[str, Any]) -> StoredObject:
-    written_s = said["LastModified"].timestamp() if "LastModified" in said else 0.0
-    return StoredObject(str(said["Key"]), int(said["Size"]), str(said.get("ETag", "")), written_s)
+def _stored(entry: dict[str, Any]) -> StoredObject:
+    written_s = entry["LastModified"].timestamp() if "LastModified" in entry else 0.0
+    return StoredObject(
+        str(entry["Key"]), int(entry["Size"]), str(entry.get("ETag", "")), written_s
+    )
 
 
 class _Elsewhere(Exception):
@@ -238,12 +240,12 @@ class _Elsewhere(Exception):
 def _bundle(ca_file: str) -> Any:
     """A file of the usual authorities and the operator's, gone with who holds it."""
     try:
-        own = Path(ca_file).read_text()
+        authorities = Path(ca_file).read_text()
     except (OSError, UnicodeDecodeError):
         raise SourceError(
             f"HEADROOM_SOURCES_CA: {ca_file} is no readable file of certificates (PEM)."
         ) from None
     together = tempfile.NamedTemporaryFile("w", suffix=".pem")  # noqa: SIM115
-    together.write(f"{Path(trusted_by_default()).read_text()}\n{own}\n")
+    together.write(f"{Path(trusted_by_default()).read_text()}\n{authorities}\n")
     together.flush()
     return together

@@ -102,15 +102,15 @@ def token_counts(
         return exact.to_numpy(), {}
     number, blank = numbers(series)
     nan = np.isnan(number)
-    whole = ~nan & (np.floor(number) == number)
-    good = whole & (number >= 1) & (number <= limit)
+    is_whole = ~nan & (np.floor(number) == number)
+    good = is_whole & (number >= 1) & (number <= limit)
     refused = {
         f"{field} missing or NaN": blank,
         f"{field} not a number": nan & ~blank,
         f"{field} above {limit:,}": number > limit,
         f"{field} negative": number < 0,
         zero: number == 0,
-        f"{field} not a whole number": ~nan & ~whole & (number > 0) & (number <= limit),
+        f"{field} not a whole number": ~nan & ~is_whole & (number > 0) & (number <= limit),
     }
     return np.where(good, number, 0).astype(np.int64), _any(refused)
 

@@ -190,8 +190,10 @@ def _scaled(series: pl.Series, number: FloatArray, factor: int) -> IntArray:
     rounded = np.asarray(np.rint(number * factor), dtype=np.int64)
     if exact is None:
         return rounded
-    whole = exact.is_not_null().to_numpy() & (number != 0.0)
-    return np.where(whole, np.where(whole, exact.fill_null(0).to_numpy(), 0) * factor, rounded)
+    is_whole = exact.is_not_null().to_numpy() & (number != 0.0)
+    return np.where(
+        is_whole, np.where(is_whole, exact.fill_null(0).to_numpy(), 0) * factor, rounded
+    )
 
 
 def _read_typed(series: pl.Series) -> Times:
@@ -263,10 +265,10 @@ def _calendar(text: pl.Series) -> pl.Series:
     rest = np.flatnonzero((result.is_null() & text.is_not_null()).to_numpy())
     if rest.size:
         left = text.gather(rest).str.strip_chars().str.replace(_DOTTED, "$3-$2-$1")
-        found = _parse(left, _FORMATS[0])
+        parsed = _parse(left, _FORMATS[0])
         for form in _FORMATS[1:]:
-            found = found.fill_null(_parse(left, form))
-        result, text = result.scatter(rest, found), text.scatter(rest, left)
+            parsed = parsed.fill_null(_parse(left, form))
+        result, text = result.scatter(rest, parsed), text.scatter(rest, left)
     # nanoseconds wrap round silently outside these years
     if text.is_between("1970", "2262").all(ignore_nulls=False):
         return result

@@ -112,8 +112,8 @@ class _Resolver:
 
     def _names(self, field: str) -> tuple[str, ...]:
         """The names a column of ``field`` may have, those of the file's format first."""
-        own = self._of_format.get(field)
-        return (own, *SYNONYMS[field]) if own else SYNONYMS[field]
+        of_format = self._of_format.get(field)
+        return (of_format, *SYNONYMS[field]) if of_format else SYNONYMS[field]
 
     def exact(self, field: str, column: str) -> str:
         if column in self.columns:

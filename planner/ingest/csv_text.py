@@ -31,15 +31,15 @@ class Header:
     line: int
 
 
-def read_header(found: Records, name: str) -> Header:
+def read_header(lines: Records, name: str) -> Header:
     """The header of a file from its first records."""
-    first = found.text(0)
+    first = lines.text(0)
     if "\r" in first:
         raise IngestError(
             f"{name} has line ends of a bare carriage return; save it with LF or CRLF line ends."
         )
-    line = int(found.line[0])
-    delimiter = _delimiter(found)
+    line = int(lines.line[0])
+    delimiter = _delimiter(lines)
     if delimiter is None:
         raise IngestError(
             f"{name} has a single column, {first[:40]!r}: no {', '.join(DELIMITERS.values())} "
@@ -68,52 +68,52 @@ def read_header(found: Records, name: str) -> Header:
     return Header(delimiter, tuple(columns), line)
 
 
-def _delimiter(found: Records) -> str | None:
+def _delimiter(lines: Records) -> str | None:
     """The mark that splits the most of the first records into the header's number of fields."""
     best: tuple[float, int] = (0.0, 1)
     chosen = None
     for mark in DELIMITERS:
-        counts = field_counts(found, mark, quoted=True)[:_SAMPLE]
+        counts = field_counts(lines, mark, quoted=True)[:_SAMPLE]
         vote = (float((counts == counts[0]).mean()), int(counts[0]))
         if counts[0] > 1 and vote > best:
             best, chosen = vote, mark
     return chosen
 
 
-def batch(found: Records, header: Header, columns: Sequence[str], name: str) -> Batch:
+def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> Batch:
     """The records below the header as text columns; those with too many or too few fields apart."""
-    if found.line.size and found.line[0] <= header.line:
-        found = found.keep(found.line > header.line)
+    if lines.line.size and lines.line[0] <= header.line:
+        lines = lines.keep(lines.line > header.line)
     faults: list[Fault] = []
-    if b'"' in found.data:
-        found = _set_apart(found, misquoted(found, header.delimiter), MISQUOTED, faults)
-    counts = field_counts(found, header.delimiter, quoted=True)
-    found = _set_apart(found, counts != len(header.columns), WRONG_COUNT, faults)
-    return Batch(_parse(found, header, columns, name), found.line, found.text, tuple(faults))
+    if b'"' in lines.data:
+        lines = _set_apart(lines, misquoted(lines, header.delimiter), MISQUOTED, faults)
+    counts = field_counts(lines, header.delimiter, quoted=True)
+    lines = _set_apart(lines, counts != len(header.columns), WRONG_COUNT, faults)
+    return Batch(_parse(lines, header, columns, name), lines.line, lines.text, tuple(faults))
 
 
-def _set_apart(found: Records, bad: BoolArray, reason: str, faults: list[Fault]) -> Records:
+def _set_apart(lines: Records, bad: BoolArray, reason: str, faults: list[Fault]) -> Records:
     """The records that are not ``bad``; the others become a fault."""
     if not bad.any():
-        return found
-    refused = found.keep(bad)
+        return lines
+    refused = lines.keep(bad)
     faults.append(Fault(reason, refused.line, refused.text))
-    return found.keep(~bad)
+    return lines.keep(~bad)
 
 
-def _parse(found: Records, header: Header, columns: Sequence[str], name: str) -> pl.DataFrame:
+def _parse(lines: Records, header: Header, columns: Sequence[str], name: str) -> pl.DataFrame:
     schema = dict.fromkeys(header.columns, pl.String)
-    if not found.start.size:
+    if not lines.start.size:
         return pl.DataFrame(schema=schema).select(columns)
-    text = found.joined()
+    text = lines.joined()
     frame = (
         pl.scan_csv(text, has_header=False, separator=header.delimiter, schema=schema)
         .select(columns)
         .collect()
     )
-    if frame.height != found.start.size:
+    if frame.height != lines.start.size:
         raise IngestError(
-            f"{name}, lines {found.line[0]} to {found.line[-1]}: {found.start.size:,} rows were "
+            f"{name}, lines {lines.line[0]} to {lines.line[-1]}: {lines.start.size:,} rows were "
             f"found but {frame.height:,} could be read; check the double quotes there."
         )
     return frame

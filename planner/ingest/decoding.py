@@ -38,10 +38,10 @@ class Decoder:
         self._waiting = False  # an answer that nobody has read
         weakref.finalize(self, _end, self._process, self._said)
         self._ask({})
-        found = self._answer()
-        self.columns: tuple[str, ...] = tuple(found["columns"])
-        self.left_out: Mapping[str, str] = found["left_out"]
-        self.rows: int = found["rows"]
+        answer = self._answer()
+        self.columns: tuple[str, ...] = tuple(answer["columns"])
+        self.left_out: Mapping[str, str] = answer["left_out"]
+        self.rows: int = answer["rows"]
 
     def ask(self, columns: Sequence[str], offset: int, rows: int) -> None:
         """Have rows decoded; what was asked for before and not taken is dropped."""
@@ -67,11 +67,11 @@ class Decoder:
         self._waiting = False
         if not line.endswith(b"\n"):
             raise self._died()
-        found: dict[str, Any] = json.loads(line)
-        if "error" in found:
-            logger.warning("%s: %s", self._name, found["error"])
-            raise self._refused(found["error"].split("\n", 1)[0].strip().rstrip(".")[:200])
-        return found
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            logger.warning("%s: %s", self._name, answer["error"])
+            raise self._refused(answer["error"].split("\n", 1)[0].strip().rstrip(".")[:200])
+        return answer
 
     def _content(self, answer: dict[str, Any]) -> bytes:
         content = cast(io.BufferedReader, self._process.stdout).read(answer["bytes"])
@@ -83,12 +83,12 @@ class Decoder:
         """Of a limit, or of what the file holds."""
         status = self._process.wait()
         self._said.seek(0)
-        said = self._said.read(100_000).decode("utf-8", "replace")
-        first = said.split("\n", 1)[0]
+        output = self._said.read(100_000).decode("utf-8", "replace")
+        first = output.split("\n", 1)[0]
         logger.warning("%s: its decoder ended with %d: %s", self._name, status, first)
         if status == -signal.SIGXCPU:
             cause = f"a part of it took more than {decoder.ANSWER_CPU_S} s to decode"
-        elif "memory allocation" in said or status == -signal.SIGKILL:
+        elif "memory allocation" in output or status == -signal.SIGKILL:
             cause = f"it asks for more than {decoder.MEMORY_BYTES >> 30} GB of memory at once"
         else:
             cause = "what it holds ended its decoder"
@@ -100,11 +100,11 @@ class Decoder:
         )
 
 
-def _end(process: subprocess.Popen[bytes], said: Any) -> None:
+def _end(process: subprocess.Popen[bytes], output: Any) -> None:
     process.kill()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with suppress(BrokenPipeError):  # a question that it did not live to read
                 stream.close()
     process.wait()
-    said.close()
+    output.close()

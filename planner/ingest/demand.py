@@ -173,12 +173,12 @@ class _Reader:
 
     def _identity(self, group: pl.DataFrame, source: Amounts) -> Mapping[str, str | None]:
         """Name and labels of a series."""
-        own = {field: group[field][0] for field in _KEYS}
-        parts = [own["series"], *(own[label] for label in LABELS), source.name]
+        labels = {field: group[field][0] for field in _KEYS}
+        parts = [labels["series"], *(labels[label] for label in LABELS), source.name]
         name = " / ".join(part for part in parts if part)
         return {
             "name": name or base_name(self._reading.name),
-            **{label: self._reading.options.constant(label) or own[label] for label in LABELS},
+            **{label: self._reading.options.constant(label) or labels[label] for label in LABELS},
         }
 
     def _notes(self) -> tuple[str, ...]:

@@ -120,10 +120,10 @@ def lay_out(
     place = (ns - ns[0]) // width
     amounts = {}
     for field in AMOUNTS:
-        given = rows[field].to_numpy()
-        absent = 0.0 if zero and not np.isnan(given).all() else np.nan
+        column = rows[field].to_numpy()
+        absent = 0.0 if zero and not np.isnan(column).all() else np.nan
         values = np.full(bins, absent)
-        values[place] = given * (width / 1e9) if field in rates else given
+        values[place] = column * (width / 1e9) if field in rates else column
         amounts[field] = values
     return Grid(identity, int(ns[0]), width, amounts), faults
 

@@ -23,14 +23,14 @@ _PLAIN = re.compile(r"[\w \-]+")  # a name that a path can hold without escapes
 Path = tuple[str, ...]  # names from the line's object down to a field
 
 
-def read_probe(found: Records, name: str, rows: int) -> tuple[Mapping[str, Path], pl.DataFrame]:
+def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path], pl.DataFrame]:
     """Every field in the first ``rows`` lines, by the name of its column, and those lines as text
     columns."""
-    found = found.keep(np.arange(found.start.size) < rows)
+    lines = lines.keep(np.arange(lines.start.size) < rows)
     columns: dict[str, Path] = {}
-    good = np.zeros(found.start.size, dtype=np.bool_)
-    for i in range(found.start.size):
-        value = _object(found.text(i))
+    good = np.zeros(lines.start.size, dtype=np.bool_)
+    for i in range(lines.start.size):
+        value = _object(lines.text(i))
         if value is not None:
             good[i] = True
             for path in _fields(value):
@@ -39,34 +39,34 @@ def read_probe(found: Records, name: str, rows: int) -> tuple[Mapping[str, Path]
                     columns[column] = path
     if not columns:
         raise IngestError(
-            f"{name}, line {found.line[0]} is not a JSON object; write one object per line "
+            f"{name}, line {lines.line[0]} is not a JSON object; write one object per line "
             "(JSON lines), not one array or an indented document."
         )
     check_names(list(columns), name)
-    return columns, _parse(found.keep(good), columns, None, name)
+    return columns, _parse(lines.keep(good), columns, None, name)
 
 
-def batch(found: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> Batch:
+def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> Batch:
     """The records as text columns, ``ids`` as lists of integers; lines that are not JSON apart."""
     try:
-        frame = pl.read_ndjson(found.joined(), schema=_schema(columns, ids))
+        frame = pl.read_ndjson(lines.joined(), schema=_schema(columns, ids))
     except pl.exceptions.PolarsError:
         frame = None
     if (
         frame is not None
-        and frame.height == found.start.size
+        and frame.height == lines.start.size
         and not (ids and holes(frame[ids]).any())
     ):
-        return Batch(_flat(frame, columns), found.line, found.text)
-    verdicts = np.array([_verdict(found.text(i), ids) for i in range(found.start.size)])
+        return Batch(_flat(frame, columns), lines.line, lines.text)
+    verdicts = np.array([_verdict(lines.text(i), ids) for i in range(lines.start.size)])
     faults = tuple(
         Fault(reason, bad.line, bad.text)
         for reason in (NOT_JSON, BAD_IDS)
         if (verdicts == reason).any()
-        for bad in (found.keep(verdicts == reason),)
+        for bad in (lines.keep(verdicts == reason),)
     )
-    found = found.keep(verdicts == "")
-    return Batch(_parse(found, columns, ids, name), found.line, found.text, faults)
+    lines = lines.keep(verdicts == "")
+    return Batch(_parse(lines, columns, ids, name), lines.line, lines.text, faults)
 
 
 def _fields(value: Mapping[str, object], above: Path = ()) -> Iterator[Path]:
@@ -95,20 +95,20 @@ def _flat(frame: pl.DataFrame, columns: Mapping[str, Path]) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _parse(found: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> pl.DataFrame:
+def _parse(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> pl.DataFrame:
     schema = _schema(columns, ids)
-    if not found.start.size:
+    if not lines.start.size:
         return _flat(pl.DataFrame(schema=schema), columns)
     try:
-        frame = pl.read_ndjson(found.joined(), schema=schema)
+        frame = pl.read_ndjson(lines.joined(), schema=schema)
     except pl.exceptions.PolarsError as error:
         raise IngestError(
-            f"{name}, lines {found.line[0]} to {found.line[-1]} cannot be read as JSON lines "
+            f"{name}, lines {lines.line[0]} to {lines.line[-1]} cannot be read as JSON lines "
             f"({error}); write one object per line."
         ) from None
-    if frame.height != found.start.size:
+    if frame.height != lines.start.size:
         raise IngestError(
-            f"{name}, lines {found.line[0]} to {found.line[-1]} do not hold one JSON object each; "
+            f"{name}, lines {lines.line[0]} to {lines.line[-1]} do not hold one JSON object each; "
             "write one object per line."
         )
     return _flat(frame, columns)

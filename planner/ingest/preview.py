@@ -47,9 +47,9 @@ def _guess(columns: tuple[str, ...]) -> dict[str, str]:
         by_name.setdefault(compact(column), column)
     for column in columns:
         by_name.setdefault(compact(column.rpartition(".")[2]), column)
-    found: dict[str, str] = {}
+    guessed: dict[str, str] = {}
     for field in fields:
         known = next((by_name[s] for s in SYNONYMS[field] if s in by_name), None)
         if known is not None:
-            found.setdefault(known, field)
-    return found
+            guessed.setdefault(known, field)
+    return guessed

@@ -95,7 +95,7 @@ class IngestReport:
         for name in ("models", "regions", "tiers", "notes"):
             values[name] = tuple(values[name])
         values["reject_samples"] = tuple(Reject(*sample) for sample in data["reject_samples"])
-        values["series"] = tuple(SeriesReport(**one) for one in data["series"])
+        values["series"] = tuple(SeriesReport(**row) for row in data["series"])
         return cls(**values)
 
 

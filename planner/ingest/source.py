@@ -43,10 +43,10 @@ def check_regular(path: Path | str, name: str = "") -> int:
     would wait for ever, and a device has no end."""
     name = name or str(path)
     try:
-        found = Path(path).stat()
-        if stat.S_ISDIR(found.st_mode):
+        status = Path(path).stat()
+        if stat.S_ISDIR(status.st_mode):
             raise IngestError(f"{name} is a folder; name one file in it.")
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise IngestError(
                 f"{name} is a pipe, a socket or a device, which has no end; save what it gives as "
                 "a file first."
@@ -59,7 +59,7 @@ def check_regular(path: Path | str, name: str = "") -> int:
     except (OSError, ValueError) as error:
         cause = getattr(error, "strerror", None) or "its path is none"
         raise IngestError(f"{name} cannot be opened: {cause}.") from None
-    return found.st_size
+    return status.st_size
 
 
 def sha256_file(path: Path | str) -> str:
@@ -228,8 +228,8 @@ def _unzstd(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
                 if unpacker.eof:
                     unpacker = zstandard.ZstdDecompressor().decompressobj()
                 out = unpacker.decompress(data)
-                for at in range(0, len(out), piece):
-                    yield out[at : at + piece]
+                for first in range(0, len(out), piece):
+                    yield out[first : first + piece]
                 data = unpacker.unused_data if unpacker.eof else b""
     if not unpacker.eof:
         raise EOFError

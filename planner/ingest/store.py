@@ -167,14 +167,14 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
     """Stored requests as arrays; ``columns`` limits what is read (arrival_s, input_tokens,
     output_tokens, model, region, tier, hash_ids; all but hash_ids by default)."""
     report, scan = scan_requests(store_dir)
-    wanted = tuple(COLUMNS if columns is None else columns)
-    if unknown := set(wanted) - {*COLUMNS, "hash_ids"}:
+    chosen = tuple(COLUMNS if columns is None else columns)
+    if unknown := set(chosen) - {*COLUMNS, "hash_ids"}:
         raise IngestError(f"Stored requests have no column {min(unknown)}.")
     present = scan.collect_schema().names()
-    frame = scan.select([column for column in wanted if column in present]).collect()
+    frame = scan.select([column for column in chosen if column in present]).collect()
     names = {"model": report.models, "region": report.regions, "tier": report.tiers}
     coded = {
-        label: _codes(frame[label], names[label]) if label in wanted else (None, names[label])
+        label: _codes(frame[label], names[label]) if label in chosen else (None, names[label])
         for label in LABELS
     }
     ids = frame["hash_ids"] if "hash_ids" in frame.columns else None
@@ -316,7 +316,7 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     parts = {labels_of(report, int(group["code"][0])): group for group in sums.partition_by("code")}
     if bins * len(parts) > MAX_BINS:
         raise _too_many_bins(bins * len(parts), bin_s)
-    found = []
+    series = []
     for key in sorted(parts, key=lambda names: tuple((name is not None, name) for name in names)):
         group = parts[key]
         amounts: dict[str, Any] = {}
@@ -325,7 +325,7 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
             values[group["bin"].to_numpy()] = group[field].to_numpy()
             amounts[field] = _frozen(values)
         model, region, tier = key
-        found.append(
+        series.append(
             DemandColumns(
                 name=" / ".join(name for name in key if name) or report.trace,
                 model=model,
@@ -337,4 +337,4 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
                 total_tokens=None,
             )
         )
-    return found
+    return series

@@ -100,11 +100,13 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
         )
     head = _text_head(head, source.name)
     is_json = _is_json(head, source.name)
-    whole = len(head) < PROBE_BYTES
-    found = _sample(head if whole else head[:PROBE_BYTES], whole, source.name, quoted=not is_json)
+    complete = len(head) < PROBE_BYTES
+    lines = _sample(
+        head if complete else head[:PROBE_BYTES], complete, source.name, quoted=not is_json
+    )
     step = options.chunk_bytes
-    again = (head[at : at + step] for at in range(0, len(head), step))
-    return TextTable(source, options, itertools.chain(again, pieces), found, quoted=not is_json)
+    again = (head[start : start + step] for start in range(0, len(head), step))
+    return TextTable(source, options, itertools.chain(again, pieces), lines, quoted=not is_json)
 
 
 def _text_head(head: bytes, name: str) -> bytes:
@@ -121,9 +123,9 @@ def _is_json(head: bytes, name: str) -> bool:
     return head.lstrip()[:1] in (b"{", b"[") or ".jsonl" in name.lower()
 
 
-def _sample(head: bytes, whole: bool, name: str, quoted: bool) -> Records:
+def _sample(head: bytes, complete: bool, name: str, quoted: bool) -> Records:
     """The whole records at the start of a text file."""
-    if whole:
+    if complete:
         blocks = list(record_blocks([head], name=name, size=len(head) + 1, quoted=quoted))
         return records(blocks[0], quoted=quoted)
     cut = whole_records(head, quoted)
@@ -146,19 +148,19 @@ class TextTable:
         source: Source,
         options: IngestOptions,
         stream: Iterator[bytes],
-        found: Records,
+        lines: Records,
         quoted: bool,
     ) -> None:
         self._source, self._options, self._stream = source, options, stream
         self._quoted = quoted
         if quoted:
-            self._header = csv_text.read_header(found, source.name)
+            self._header = csv_text.read_header(lines, source.name)
             self.kind, self.columns = "csv", self._header.columns
-            rows = csv_text.batch(found, self._header, self.columns, source.name)
+            rows = csv_text.batch(lines, self._header, self.columns, source.name)
             self.probe = rows.frame.head(PROBE_ROWS)
         else:
             self.kind = "jsonl"
-            self._paths, self.probe = json_text.read_probe(found, source.name, PROBE_ROWS)
+            self._paths, self.probe = json_text.read_probe(lines, source.name, PROBE_ROWS)
             self.columns = tuple(self._paths)
             self.probe = self.probe.select(self.columns)
 
@@ -172,15 +174,15 @@ class TextTable:
     def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
         name = self._source.name
         for block in self._blocks():
-            found = records(block, quoted=self._quoted)
-            if not found.start.size:
+            lines = records(block, quoted=self._quoted)
+            if not lines.start.size:
                 continue
             if self._quoted:
-                yield csv_text.batch(found, self._header, columns, name)
+                yield csv_text.batch(lines, self._header, columns, name)
             else:
-                wanted = [*columns, *([ids] if ids else [])]
-                paths = {column: self._paths[column] for column in wanted}
-                yield json_text.batch(found, paths, ids, name)
+                needed = [*columns, *([ids] if ids else [])]
+                paths = {column: self._paths[column] for column in needed}
+                yield json_text.batch(lines, paths, ids, name)
 
     def _blocks(self) -> Iterator[Block]:
         return record_blocks(
@@ -235,11 +237,11 @@ class ParquetTable:
         return self._digest or sha256_file(self._source.path)
 
     def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
-        wanted = list(dict.fromkeys([*columns, *([ids] if ids else [])]))
+        needed = list(dict.fromkeys([*columns, *([ids] if ids else [])]))
         expansion = Expansion(self._source.name, self._bytes, self._options.max_expanded_bytes)
         offset, step, rows = 0, FIRST_ROWS, self._progress.rows
         if rows:
-            self._decoder.ask(wanted, offset, step)
+            self._decoder.ask(needed, offset, step)
         while offset < rows:
             frame = self._decoder.take()
             size = int(frame.estimated_size())
@@ -251,7 +253,7 @@ class ParquetTable:
             each = max(_ROW_BYTES, size / max(1, frame.height))
             step = max(1, min(4 * step, int(self._options.chunk_bytes / each)))
             if offset < rows:  # decoded while these are read
-                self._decoder.ask(wanted, offset, step)
+                self._decoder.ask(needed, offset, step)
             if ids:
                 frame = frame.with_columns(pl.col(ids).cast(pl.List(pl.Int64), strict=False))
             text = _row_text(frame)

@@ -59,28 +59,28 @@ def table_of(backend: Any, source: str) -> Any:
     return backend.table(source)
 
 
-def columns_of(table: Any, said: Mapping[str, str]) -> dict[str, str]:
-    """The column of each field, as it is ``said`` or by a well-known name."""
+def columns_of(table: Any, mapping: Mapping[str, str]) -> dict[str, str]:
+    """The column of each field, as it is ``mapping`` or by a well-known name."""
     plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in table.columns}
-    found = {}
+    columns = {}
     for field in (*NEEDED, *LABELS):
-        if field in said:
-            if said[field] not in table.columns:
+        if field in mapping:
+            if mapping[field] not in table.columns:
                 raise IngestError(
-                    f"--map {field}={said[field]}: there is no such column; there are "
+                    f"--map {field}={mapping[field]}: there is no such column; there are "
                     f"{', '.join(table.columns)}."
                 )
-            found[field] = said[field]
+            columns[field] = mapping[field]
             continue
         known = next((plain[name] for name in SYNONYMS[field] if name in plain), None)
         if known is not None:
-            found[field] = known
+            columns[field] = known
         elif field in NEEDED:
             raise IngestError(
                 f"No column is known as {field}: say which with --map {field}=COLUMN; there are "
                 f"{', '.join(table.columns)}."
             )
-    return found
+    return columns
 
 
 def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
@@ -118,12 +118,12 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
 
 def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:
     """Bins by the start of each in epoch seconds, labels and tokens; null where there is none."""
-    at = table[columns["arrival"]]
-    if at.type().is_timestamp():
-        at = at.epoch_seconds()
-    elif not at.type().is_numeric():
-        at = at.cast("timestamp").epoch_seconds()
-    bins = (at / bin_s).floor().cast("int64") * bin_s
+    arrival = table[columns["arrival"]]
+    if arrival.type().is_timestamp():
+        arrival = arrival.epoch_seconds()
+    elif not arrival.type().is_numeric():
+        arrival = arrival.cast("timestamp").epoch_seconds()
+    bins = (arrival / bin_s).floor().cast("int64") * bin_s
     tokens = {name: table[columns[name]].cast("int64") for name in NEEDED[1:]}
     labels = {name: table[columns[name]].cast("string") for name in LABELS if name in columns}
     return table.select(bin=bins, **tokens, **labels)
@@ -131,12 +131,12 @@ def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:
 
 def _lengths(rows: Any, of: str) -> pl.DataFrame:
     counted = rows.group_by(tokens=rows[f"{of}_tokens"]).aggregate(requests=rows.count())
-    found = _here(counted).sort("tokens")
-    return found.select(pl.lit(of).alias("of"), "tokens", "requests")
+    lengths = _here(counted).sort("tokens")
+    return lengths.select(pl.lit(of).alias("of"), "tokens", "requests")
 
 
 def _here(expression: Any) -> pl.DataFrame:
     """Whole numbers and words, whatever the engine calls them."""
     frame = pl.DataFrame(expression.to_pyarrow())
-    whole = [name for name, kind in frame.schema.items() if kind.is_numeric()]
-    return frame.with_columns(pl.col(whole).cast(pl.Int64))
+    numeric = [name for name, kind in frame.schema.items() if kind.is_numeric()]
+    return frame.with_columns(pl.col(numeric).cast(pl.Int64))

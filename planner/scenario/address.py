@@ -29,11 +29,11 @@ def steps_of(address: str) -> tuple[str, ...]:
 def names_of(entries: Sequence[Any]) -> list[str]:
     """What each entry of a list is called: by its name, with its label where it has one, else by
     its place, as is every entry of a list in which names repeat."""
-    own = [_own_name(entry) for entry in entries]
-    counts = Counter(own)
+    names = [_own_name(entry) for entry in entries]
+    counts = Counter(names)
     if "" in counts or max(counts.values(), default=1) > 1:
         return [str(place) for place in range(len(entries))]
-    return own
+    return names
 
 
 def place_of(entries: Sequence[Any], step: str, address: str) -> int:
@@ -60,18 +60,18 @@ def with_values(scenario: Scenario, changes: Mapping[str, Any]) -> dict[str, Any
     plain: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_unset=True)
     for address, value in changes.items():
         *parents, last = steps_of(address)
-        at: Any = plain
+        node: Any = plain
         for step in parents:
-            if isinstance(at, list):
-                at = at[place_of(at, step, address)]
+            if isinstance(node, list):
+                node = node[place_of(node, step, address)]
             else:
-                at = at.setdefault(step, {})
-        if isinstance(at, list):
-            at[place_of(at, last, address)] = value
+                node = node.setdefault(step, {})
+        if isinstance(node, list):
+            node[place_of(node, last, address)] = value
         elif value is None:
-            at.pop(last, None)
+            node.pop(last, None)
         else:
-            at[last] = value
+            node[last] = value
     return plain
 
 

@@ -42,8 +42,8 @@ def bounds(
     }
     apart = [(by_role["prefill"], by_role["decode"]), (by_role["decode"], by_role["prefill"])]
     alone = [~maximum[:, :, other].any(axis=2) for _, other in apart]
-    for (mine, _), no_other in zip(apart, alone, strict=True):
-        for g in mine:
+    for (columns_apart, _), no_other in zip(apart, alone, strict=True):
+        for g in columns_apart:
             maximum[:, :, g][no_other] = 0
     for m in range(shape[0]):
         for r in range(shape[1]):
@@ -59,26 +59,26 @@ def bounds(
         if row.spot and not any(column.spot for column in columns):
             continue  # a fleet without what is rented as spot
         m = models.index(row.model)
-        at = (m, regions.index(row.region), column_of(row, m, columns, sections, profiles))
-        lent[at] = row.lent or 0
-        held = row.replicas + int(lent[at])
-        if held > maximum[at]:
+        place = (m, regions.index(row.region), column_of(row, m, columns, sections, profiles))
+        lent[place] = row.lent or 0
+        held = row.replicas + int(lent[place])
+        if held > maximum[place]:
             raise ScenarioError(
                 f"fleet.today: {held} {'spot ' if row.spot else ''}replicas of {row.model} on "
                 f"{row.gpu} in {row.region} "
-                f"are more than the {maximum[at]} that fit; raise the region's capacity."
+                f"are more than the {maximum[place]} that fit; raise the region's capacity."
             )
-        today[at] = row.replicas
+        today[place] = row.replicas
         if row.maximum is not None:
-            maximum[at] = min(maximum[at], row.maximum)
-        wanted = minimum[at] if row.minimum is None else row.minimum
-        minimum[at] = min(wanted, maximum[at])
+            maximum[place] = min(maximum[place], row.maximum)
+        least = minimum[place] if row.minimum is None else row.minimum
+        minimum[place] = min(least, maximum[place])
     return minimum, maximum, today, lent if lent.any() else None
 
 
 def _stages(by_role: Mapping[str, list[int]], maximum: IntArray) -> list[list[int]]:
     """Columns with room, one list where instances do both, else one of each stage."""
-    able = {role: [g for g in mine if maximum[g] > 0] for role, mine in by_role.items()}
+    able = {role: [g for g in of_role if maximum[g] > 0] for role, of_role in by_role.items()}
     groups = [able["both"]] if able["both"] else [able["prefill"], able["decode"]]
     return [group for group in groups if group]
 
@@ -97,15 +97,15 @@ def column_of(
         for (model, g), section in sections.items()
         if (model, section.gpu, columns[g].spot) == (m, row.gpu, row.spot)
     ]
-    found = [
+    fitting = [
         g
         for g in of_gpu
         if (row.tp is None or row.tp == profiles[m, g].tp)
         and (row.role is None or ROLES[row.role] == columns[g].role)
         and (row.precision is None or row.precision == sections[m, g].precision)
     ]
-    if len(found) == 1:
-        return found[0]
+    if len(fitting) == 1:
+        return fitting[0]
     have = "; ".join(
         f"tp {profiles[m, g].tp}, {sections[m, g].precision}, {SHOWN[columns[g].role]}"
         for g in of_gpu
@@ -114,7 +114,7 @@ def column_of(
         raise ScenarioError(
             f"fleet.today: {row.model} has no profile on {row.gpu}; add one, or remove the row."
         )
-    which = "several profiles" if found else "no profile"
+    which = "several profiles" if fitting else "no profile"
     raise ScenarioError(
         f"fleet.today: {which} of {row.model} on {row.gpu} fit the row in {row.region}; name one "
         f"by tp, precision and role, of: {have}."

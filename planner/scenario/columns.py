@@ -40,10 +40,10 @@ def columns_of(
         groups.setdefault((section.gpu, ROLES[section.role]), []).append(i)
     columns: list[Column] = []
     where = [0] * len(sections)
-    for (gpu, role), mine in groups.items():
-        shared = len({sections[i].model for i in mine}) == len(mine)
+    for (gpu, role), places in groups.items():
+        shared = len({sections[i].model for i in places}) == len(places)
         parts: dict[str, list[int]] = {}
-        for i in mine:
+        for i in places:
             name = gpu if shared else arrangement(sections[i], speeds[i])
             parts.setdefault(name, []).append(i)
         for name, part in parts.items():
@@ -75,22 +75,22 @@ def with_role(name: str, role: str) -> str:
 
 def arrangement(section: Profile, speed: Speed) -> str:
     """In words, as far as it tells variants apart: "8 x H100", "4 x H100, fp8"."""
-    told = [f"{speed.tp} x {section.gpu}"]
-    told += [
+    parts = [f"{speed.tp} x {section.gpu}"]
+    parts += [
         f"{name} {getattr(section, name)}"
         for name in ("pp", "attention_dp", "moe_tp", "moe_ep")
         if getattr(section, name) > 1
     ]
     if section.attention_ffn is not None:
         apart = section.attention_ffn
-        told.append(f"{apart.attention} attention and {apart.ffn} FFN")
+        parts.append(f"{apart.attention} attention and {apart.ffn} FFN")
     if section.precision != "bf16":
-        told.append(section.precision)
+        parts.append(section.precision)
     if section.kv_precision != "bf16":
-        told.append(f"{section.kv_precision} KV cache")
+        parts.append(f"{section.kv_precision} KV cache")
     if section.engine is not None:
-        told.append(section.engine)
+        parts.append(section.engine)
     if section.name is not None:
         version = f" version {section.version}" if section.version else ""
-        told.append(f"{section.name}{version}")
-    return ", ".join(told)
+        parts.append(f"{section.name}{version}")
+    return ", ".join(parts)

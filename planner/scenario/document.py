@@ -164,29 +164,29 @@ def edit(text: str, changes: Mapping[str, Any], name: str = "scenario") -> str:
     data = _load(text, name)
     for address, value in changes.items():
         *parents, last = steps_of(address)
-        at: Any = data
+        node: Any = data
         for step in parents:
-            at = _into(at, step, address)
-        if isinstance(at, CommentedSeq):
-            _put(at, place_of(_plain(at), last, address), value)
+            node = _into(node, step, address)
+        if isinstance(node, CommentedSeq):
+            _put(node, place_of(_plain(node), last, address), value)
         elif value is None:
-            at.pop(last, None)
-        elif last in at:
-            _put(at, last, value)
+            node.pop(last, None)
+        elif last in node:
+            _put(node, last, value)
         else:
-            at[last] = value
+            node[last] = value
     return _written(data)
 
 
-def _into(at: Any, step: str, address: str) -> Any:
+def _into(node: Any, step: str, address: str) -> Any:
     """The mapping or list that a step leads to, made where there is none; an entry of a list that
     is a bare name becomes a mapping with that name."""
-    key: Any = place_of(_plain(at), step, address) if isinstance(at, CommentedSeq) else step
-    inside = at[key] if isinstance(key, int) else at.get(key)
+    key: Any = place_of(_plain(node), step, address) if isinstance(node, CommentedSeq) else step
+    inside = node[key] if isinstance(key, int) else node.get(key)
     if isinstance(inside, Mapping | CommentedSeq):
         return inside
-    at[key] = CommentedMap({"name": inside} if isinstance(key, int) else {})
-    return at[key]
+    node[key] = CommentedMap({"name": inside} if isinstance(key, int) else {})
+    return node[key]
 
 
 def values_of(text: str, name: str = "values") -> list[Any]:
@@ -305,18 +305,18 @@ def _plain(value: Any) -> Any:
 def _line(data: Any, where: Sequence[str | int]) -> int:
     """Line (from 1) of the deepest part of ``where`` that the text has."""
     line = 0
-    at = data
+    node = data
     for step in where:
         try:
-            if isinstance(at, CommentedMap) and step in at:
-                line = at.lc.key(step)[0]
-            elif isinstance(at, CommentedSeq) and isinstance(step, int):
-                line = at.lc.item(step)[0]
+            if isinstance(node, CommentedMap) and step in node:
+                line = node.lc.key(step)[0]
+            elif isinstance(node, CommentedSeq) and isinstance(step, int):
+                line = node.lc.item(step)[0]
             elif step in PARTS_OF_TYPES:
                 continue
             else:
                 break
-            at = at[step]
+            node = node[step]
         except (KeyError, IndexError, AttributeError, TypeError):
             break  # made by an edit: it has no line of its own
     return int(line) + 1
@@ -332,7 +332,7 @@ def _where(where: Sequence[str | int]) -> str:
 
 
 def _words(fault: Any) -> str:
-    kind, given = fault["type"], fault.get("input")
+    kind, value = fault["type"], fault.get("input")
     if kind == "extra_forbidden":
         return remedy(Scenario, fault["loc"])
     if kind == "missing":
@@ -346,15 +346,15 @@ def _words(fault: Any) -> str:
         return f"there is no such {what}; choose from {tags}, not {fault['ctx']['tag']!r}"
     if kind.startswith("datetime_") or "literal['end']" in fault["loc"]:
         end = ", or end for what follows the trace" if fault["loc"][-2:-1] == ("start",) else ""
-        return f"{FORM_OF_MOMENTS}{end}, not {given!r}"
+        return f"{FORM_OF_MOMENTS}{end}, not {value!r}"
     if kind == "string_pattern_mismatch":
         of_names = FORM_OF_TITLE if fault["loc"] == ("name",) else FORM_OF_NAMES
         form = FORM_OF_TIMES if fault["loc"][-1] == "at" else of_names
-        return f"{form}, not {given!r}"
+        return f"{form}, not {value!r}"
     words = str(fault["msg"]).removeprefix("Value error, ").rstrip(".")
     words = words[:1].lower() + words[1:]
-    if isinstance(given, str | int | float) and not isinstance(given, bool):
-        return f"{words}, not {given!r}"
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return f"{words}, not {value!r}"
     return words
 
 

@@ -20,32 +20,33 @@ from simulation.fleet import Pool
 Path = tuple[str | int, ...]
 
 
-def faults_of(given: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[Fault, ...]:
+def faults_of(declared: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[Fault, ...]:
     """Faults of a fleet with ``pools``, whatever a policy has made of those of the scenario; spot
     instances are lost at the rate at which they are taken back."""
-    found: list[Fault] = []
-    for one in given:
-        if isinstance(one, faults.Outage):
-            found.append(RegionOutage(one.region, one.from_s, one.to_s))
+    faults_made: list[Fault] = []
+    for fault in declared:
+        if isinstance(fault, faults.Outage):
+            faults_made.append(RegionOutage(fault.region, fault.from_s, fault.to_s))
             continue
-        if isinstance(one, faults.Controller):
-            found.append(ControllerOutage(one.from_s, one.to_s, one.state == "kept"))
+        if isinstance(fault, faults.Controller):
+            faults_made.append(ControllerOutage(fault.from_s, fault.to_s, fault.state == "kept"))
             continue
-        where = tuple(p for p, pool in enumerate(pools) if _about(one, pool))
-        if isinstance(one, faults.Crash):
-            found += [Crash(p, one.at_s, one.instance) for p in where]
-        elif isinstance(one, faults.Slow):
-            found += [
-                SlowInstance(p, one.from_s, one.to_s, one.factor, one.instance) for p in where
+        where = tuple(p for p, pool in enumerate(pools) if _about(fault, pool))
+        if isinstance(fault, faults.Crash):
+            faults_made += [Crash(p, fault.at_s, fault.instance) for p in where]
+        elif isinstance(fault, faults.Slow):
+            faults_made += [
+                SlowInstance(p, fault.from_s, fault.to_s, fault.factor, fault.instance)
+                for p in where
             ]
-        elif isinstance(one, faults.Crashes):
-            found.append(RandomCrashes(one.per_instance_hour, where))
+        elif isinstance(fault, faults.Crashes):
+            faults_made.append(RandomCrashes(fault.per_instance_hour, where))
         else:
-            found.append(FailedStarts(one.probability, tuple(one.nth), where))
+            faults_made.append(FailedStarts(fault.probability, tuple(fault.nth), where))
     for rate in sorted({pool.reclaims_per_hour for pool in pools} - {0.0}):
         taken = tuple(p for p, pool in enumerate(pools) if pool.reclaims_per_hour == rate)
-        found.append(RandomCrashes(rate, taken))
-    return tuple(found)
+        faults_made.append(RandomCrashes(rate, taken))
+    return tuple(faults_made)
 
 
 def _about(
@@ -75,8 +76,8 @@ def fault_problems(scenario: Scenario) -> list[tuple[Path, str]]:
                 words = f"the window is over by then (horizon.duration_s: {window_s:g}); move it"
                 problems.append((("faults", i, field), words))
         for field, names in have.items():
-            given = getattr(fault, field, None)
-            if given is not None and given not in names:
-                words = f"{field} {given!r} is not in this scenario, which has "
+            value = getattr(fault, field, None)
+            if value is not None and value not in names:
+                words = f"{field} {value!r} is not in this scenario, which has "
                 problems.append((("faults", i, field), words + ", ".join(sorted(names))))
     return problems

@@ -52,14 +52,14 @@ def in_words(named: Sequence[str], start_s: float, end_s: float) -> str:
     """What is made of them in ``[start_s, end_s)``; "" where none is named."""
     if not named:
         return ""
-    found = [(day, what) for day, what in _days(named, start_s, end_s) if _seconds(day) < end_s]
-    if not found:
+    days = [(day, what) for day, what in _days(named, start_s, end_s) if _seconds(day) < end_s]
+    if not days:
         return (
             f"Holidays ({', '.join(named)}): none came in this traffic, so nothing is known of "
             "such days and they are forecast as any other."
         )
-    shown = ", ".join(f"{day:%Y-%m-%d} {what}".strip() for day, what in found[-SHOWN:])
-    more = f" and {len(found) - SHOWN} before" if len(found) > SHOWN else ""
+    shown = ", ".join(f"{day:%Y-%m-%d} {what}".strip() for day, what in days[-SHOWN:])
+    more = f" and {len(days) - SHOWN} before" if len(days) > SHOWN else ""
     return (
         f"Holidays ({', '.join(named)}), a kind of day of their own: {shown}{more}. Days are UTC's."
     )
@@ -69,14 +69,14 @@ def _days(named: Sequence[str], start_s: float, end_s: float) -> list[tuple[date
     """Each with what it is called ("" where it was given as a date), in order."""
     first = datetime.fromtimestamp(start_s, UTC).date()
     last = datetime.fromtimestamp(end_s, UTC).date() + timedelta(days=AHEAD_DAYS)
-    found: dict[date, str] = {}
-    for one in named:
-        day = _date(one)
+    days: dict[date, str] = {}
+    for name in named:
+        day = _date(name)
         if day is not None:
-            found.setdefault(day, "")
+            days.setdefault(day, "")
         else:
-            found |= dict(_country(one, range(first.year, last.year + 1)))
-    return sorted((day, what) for day, what in found.items() if first <= day <= last)
+            days |= dict(_country(name, range(first.year, last.year + 1)))
+    return sorted((day, what) for day, what in days.items() if first <= day <= last)
 
 
 def _country(code: str, years: Sequence[int]) -> library.HolidayBase:

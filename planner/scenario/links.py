@@ -25,11 +25,11 @@ def links_of(
     columns: Sequence[Column],
     sections: Mapping[At, Profile],
     profiles: Mapping[At, Speed],
-    given: Sequence[KvTransfer],
+    transfers: Sequence[KvTransfer],
     facts: Facts,
 ) -> dict[At, KvLink]:
-    """The link of each prefill column, with what it rests on added to ``facts``; ``given`` is what
-    the scenario says, by model.
+    """The link of each prefill column, with what it rests on added to ``facts``; ``transfers`` is
+    what the scenario says, by model.
 
     Where it says nothing, every GPU of an instance sends its part at the rate published for it.
     """
@@ -38,8 +38,8 @@ def links_of(
         if columns[g].role != "prefill":
             continue
         gpu, tp = types[columns[g].gpu], senders_of(section, profiles[m, g])
-        links[m, g], source = link_of(models[m], gpu, tp, section, given[m])
-        shared = given[m].shared_gb_s
+        links[m, g], source = link_of(models[m], gpu, tp, section, transfers[m])
+        shared = transfers[m].shared_gb_s
         between = "" if shared is None else f", {shared:g} GB/s between all"
         rate = f"{links[m, g].bytes_s / GIGA:g} GB/s an instance"
         fact = Provenance("assumed", f"{rate}{between}: {source}")
@@ -53,11 +53,11 @@ def senders_of(section: Profile, profile: Speed) -> int:
 
 
 def link_of(
-    model: ModelSpec, gpu: GpuSpec, tp: int, section: Profile, given: KvTransfer
+    model: ModelSpec, gpu: GpuSpec, tp: int, section: Profile, transfer: KvTransfer
 ) -> tuple[KvLink, str]:
     """From an instance of ``tp`` GPUs, and whose rate that is; raises ScenarioError where nobody
     knows it."""
-    rate, source = given.gb_s, "scenario"
+    rate, source = transfer.gb_s, "scenario"
     if rate is None:
         if gpu.network_bytes_s is None:
             raise ScenarioError(
@@ -70,5 +70,5 @@ def link_of(
     if section.kv_precision != "bf16" and model.shape is not None:
         context = typical_context(model.max_context)
         size = kv_bytes_per_token(model.shape, section.kv_precision, context)
-    shared = math.inf if given.shared_gb_s is None else given.shared_gb_s * GIGA
+    shared = math.inf if transfer.shared_gb_s is None else transfer.shared_gb_s * GIGA
     return KvLink(size, rate * GIGA, shared), source

@@ -55,8 +55,10 @@ class Move:
     @property
     def words(self) -> str:
         rows = f"{self.rows} measured row{'' if self.rows == 1 else 's'}"
-        said = f"{rows} of this deployment" if self.rows else "measured rows of others like it"
-        return f"moved by {said}: decode times {self.decode:.2f}, prefill times {self.prefill:.2f}"
+        rows_of = f"{rows} of this deployment" if self.rows else "measured rows of others like it"
+        return (
+            f"moved by {rows_of}: decode times {self.decode:.2f}, prefill times {self.prefill:.2f}"
+        )
 
 
 def deployed(
@@ -75,41 +77,42 @@ def deployed(
     )  # fmt: skip
 
 
-def moves(given: Sequence[Deployment], own: Times) -> list[Move]:
+def moves(deployments: Sequence[Deployment], times: Times) -> list[Move]:
     """What the rows make of each: of its decode by the time between tokens at the load that was
     measured, of its prefill by TTFT with nobody else in flight."""
-    names = traits_of(given).labels["deployment"]
-    loads = {str(name): _measured(own, str(name)) for name in np.unique(names)}
-    at = [loads[str(name)] for name in names]
+    names = traits_of(deployments).labels["deployment"]
+    loads = {str(name): _measured(times, str(name)) for name in np.unique(names)}
+    loads_of = [loads[str(name)] for name in names]
     busy = [
-        _under(one, users, isl, osl) for one, (_, users, isl, osl) in zip(given, at, strict=True)
+        _under(deployment, users, isl, osl)
+        for deployment, (_, users, isl, osl) in zip(deployments, loads_of, strict=True)
     ]
-    tbt = own.tbt.at(traits_of(busy))
-    ttft = own.ttft.at(traits_of([replace(one, concurrency=1.0) for one in busy]))
-    prompts = own.ttft.rows.labels["deployment"]
+    tbt = times.tbt.at(traits_of(busy))
+    ttft = times.ttft.at(traits_of([replace(deployment, concurrency=1.0) for deployment in busy]))
+    prompts = times.ttft.rows.labels["deployment"]
     counts = {name: max(int(same.sum()), int((prompts == name).sum()))
               for name, (same, *_) in loads.items()}  # fmt: skip
     decode, prefill = np.exp(tbt.shift), np.exp(ttft.shift)
     return [
         Move(float(decode[i]), float(prefill[i]), users, isl, float(tbt.after[i]),
              counts[str(names[i])], same)
-        for i, (same, users, isl, _) in enumerate(at)
+        for i, (same, users, isl, _) in enumerate(loads_of)
     ]  # fmt: skip
 
 
-def _under(one: Deployment, users: float, isl: float, osl: float) -> Deployment:
+def _under(deployment: Deployment, users: float, isl: float, osl: float) -> Deployment:
     """At another load; requests longer than its model takes are as long as it takes."""
-    fit = min(1.0, one.shape.max_context / (isl + osl))
+    fit = min(1.0, deployment.shape.max_context / (isl + osl))
     return replace(
-        one, isl=max(1.0, fit * isl), osl=max(1.0, fit * osl), concurrency=max(users, 1.0)
+        deployment, isl=max(1.0, fit * isl), osl=max(1.0, fit * osl), concurrency=max(users, 1.0)
     )
 
 
-def _measured(own: Times, name: str) -> tuple[BoolArray, float, float, float]:
+def _measured(times: Times, name: str) -> tuple[BoolArray, float, float, float]:
     """Which rows of TBT are of a deployment, and the load that they (or else all) were under:
     requests in flight, input and output tokens, geometric means."""
-    same = np.asarray(own.tbt.rows.labels["deployment"] == name)
-    load = own.tbt.rows.load[same] if same.any() else own.tbt.rows.load
+    same = np.asarray(times.tbt.rows.labels["deployment"] == name)
+    load = times.tbt.rows.load[same] if same.any() else times.tbt.rows.load
     if not load.size:
         return same, USERS, ISL, OSL
     users, isl, osl = (float(value) for value in np.exp(load.mean(axis=0))[:3])
@@ -123,15 +126,15 @@ def measured_speed(
     shape: ModelShape,
     gpu: GpuSpec,
     where: Arrangement,
-    own: Times | None,
+    times: Times | None,
 ) -> GraphProfile:
     """``profile`` with its decode and prefill each times what the rows say."""
-    if own is None:
+    if times is None:
         return profile
-    given = deployed(
+    as_deployed = deployed(
         shape, gpu, where, engine, apart=section.role != "mixed", version=section.engine_version
     )
-    (move,) = moves([given], own)
+    (move,) = moves([as_deployed], times)
     if move.nothing:
         return profile
     return replace(
@@ -139,7 +142,7 @@ def measured_speed(
         curve=move.curve(profile.curve),
         start_s=move.prefill * profile.start_s,
         spread=min(profile.spread, move.spread),
-        checks=_checks(own.tbt, move.same) or profile.checks,
+        checks=_checks(times.tbt, move.same) or profile.checks,
         provenance=Provenance(
             profile.provenance.kind, f"{profile.provenance.source}; {move.words}"
         ),

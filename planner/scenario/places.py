@@ -40,13 +40,13 @@ def _carbon(
     section: RegionSection, like: catalogue.CatalogueRegion | None, facts: Facts
 ) -> tuple[float, tuple[float, ...] | None]:
     """Yearly mean and, where known, 24 values by UTC hour, g CO2e per kWh."""
-    what, given = f"Carbon intensity in {section.name}", section.carbon_g_per_kwh
-    if isinstance(given, list):
+    what, grams = f"Carbon intensity in {section.name}", section.carbon_g_per_kwh
+    if isinstance(grams, list):
         facts.append((what, GIVEN))
-        return fmean(given), tuple(given)
-    if given is not None:
+        return fmean(grams), tuple(grams)
+    if grams is not None:
         facts.append((what, GIVEN))
-        return given, None
+        return grams, None
     if like is None:
         raise ScenarioError(
             f"regions: {section.name} has no carbon_g_per_kwh; give it, or 'like' with one of "
@@ -64,8 +64,8 @@ def listed_price(section: RegionSection, gpu: str, known: Known) -> OwnPrice | N
     the built-in one that it is like."""
     name = gpu_known_as(gpu)
     for region in (section.name, section.like):
-        if region and (found := known.prices.get((region, name))):
-            return found
+        if region and (price := known.prices.get((region, name))):
+            return price
     return None
 
 
@@ -75,10 +75,10 @@ def price_of(section: RegionSection, gpu: str, facts: Facts, known: Known = NOTH
     if gpu in section.usd_per_gpu_hour:
         facts.append((what, GIVEN))
         return section.usd_per_gpu_hour[gpu]
-    own = listed_price(section, gpu, known)
-    if own is not None and own.on_demand is not None:
+    listed = listed_price(section, gpu, known)
+    if listed is not None and listed.on_demand is not None:
         facts.append((what, LISTED))
-        return own.on_demand
+        return listed.on_demand
     like, known_as = _like(section), gpu_known_as(gpu)
     if like is not None and known_as in like.usd_per_gpu_hour:
         facts.append((what, like.sources[known_as]))
@@ -100,10 +100,10 @@ def spot_price_of(section: RegionSection, gpu: str, facts: Facts, known: Known =
     if offer.usd_per_gpu_hour is not None:
         facts.append((what, GIVEN))
         return offer.usd_per_gpu_hour
-    own = listed_price(section, gpu, known)
-    if own is not None and own.spot is not None:
+    listed = listed_price(section, gpu, known)
+    if listed is not None and listed.spot is not None:
         facts.append((what, LISTED))
-        return own.spot
+        return listed.spot
     like, known_as = _like(section), gpu_known_as(gpu)
     if like is not None and known_as in like.spot_usd_per_gpu_hour:
         facts.append((what, like.sources[f"spot {known_as}"]))
@@ -128,16 +128,16 @@ def committed_of(
     section: RegionSection, gpu: str, facts: Facts, known: Known = NOTHING
 ) -> tuple[CommittedPrice, ...]:
     """Stated prices of a GPU type in a region by term; adds where they come from to ``facts``."""
-    offer, own = section.committed.get(gpu), listed_price(section, gpu, known)
-    found = []
+    offer, listed = section.committed.get(gpu), listed_price(section, gpu, known)
+    prices = []
     for term in TERMS:
         price, source = None if offer is None else getattr(offer, term), GIVEN
-        if price is None and own is not None:
-            price, source = getattr(own, term), LISTED
+        if price is None and listed is not None:
+            price, source = getattr(listed, term), LISTED
         if price is not None:
             facts.append((f"{TERMS[term]} price of {gpu} in {section.name}", source))
-            found.append(CommittedPrice(section.name, gpu, term, price))
-    return tuple(found)
+            prices.append(CommittedPrice(section.name, gpu, term, price))
+    return tuple(prices)
 
 
 def _like(section: RegionSection) -> catalogue.CatalogueRegion | None:

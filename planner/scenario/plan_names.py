@@ -14,22 +14,22 @@ def plan_problems(scenario: Scenario) -> Iterator[tuple[Path, str]]:
     models = sorted(model.name for model in scenario.models)
     tiers = sorted(tier.name for tier in scenario.tiers)
     objective, priorities = scenario.objective, scenario.objective.priorities
-    for kind, given, names, where in (
+    for kind, referred, names, where in (
         ("model", priorities.models, models, ("objective", "priorities", "models")),
         ("tier", priorities.tiers, tiers, ("objective", "priorities", "tiers")),
         ("tier", scenario.forecast.quantiles, tiers, ("forecast", "quantiles")),
     ):
-        for name in given:
+        for name in referred:
             if name not in names:
                 have = ", ".join(names)
-                said = f"{kind} {name!r} is not in this scenario, which has {have}"
-                yield (*where, name), said
+                words = f"{kind} {name!r} is not in this scenario, which has {have}"
+                yield (*where, name), words
     regions = sorted(region.name for region in scenario.regions)
     for home, ways in (objective.reroute or {}).items():
         for name in (home, *ways):
             if name not in regions:
-                said = f"region {name!r} is not in this scenario, which has {', '.join(regions)}"
-                yield ("objective", "reroute", home), said
+                words = f"region {name!r} is not in this scenario, which has {', '.join(regions)}"
+                yield ("objective", "reroute", home), words
     for tier in scenario.tiers:
         if tier.deferrable and tier.name in scenario.forecast.quantiles:
             yield (

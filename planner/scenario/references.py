@@ -62,26 +62,28 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
     problems += fault_problems(scenario)
     problems += plan_problems(scenario)
     for i, service in enumerate(scenario.placement.services):
-        at: Path = ("placement", "services", i)
-        known((*at, "model"), "model", service.model, models)
+        path: Path = ("placement", "services", i)
+        known((*path, "model"), "model", service.model, models)
         for name in service.fallbacks:
-            known((*at, "fallbacks"), "GPU", name, gpus)
+            known((*path, "fallbacks"), "GPU", name, gpus)
     for i, replicas in enumerate(scenario.fleet.today):
-        at = ("fleet", "today", i)
-        known((*at, "model"), "model", replicas.model, models)
-        known((*at, "region"), "region", replicas.region, regions)
-        known((*at, "gpu"), "GPU", replicas.gpu, gpus)
+        path = ("fleet", "today", i)
+        known((*path, "model"), "model", replicas.model, models)
+        known((*path, "region"), "region", replicas.region, regions)
+        known((*path, "gpu"), "GPU", replicas.gpu, gpus)
         offers = {region.name: region.spot for region in scenario.regions}
         if replicas.spot and replicas.gpu not in offers.get(replicas.region, {}):
             words = f"region {replicas.region!r} does not offer {replicas.gpu} as spot; add it "
-            problems.append(((*at, "spot"), words + "there under spot, or leave this out"))
+            problems.append(((*path, "spot"), words + "there under spot, or leave this out"))
         if replicas.maximum is not None and replicas.maximum < (replicas.minimum or 0):
-            problems.append(((*at, "maximum"), "the maximum is below the minimum; raise it"))
+            problems.append(((*path, "maximum"), "the maximum is below the minimum; raise it"))
         if replicas.lent and scenario.fleet.starts is None:
-            problems.append(((*at, "lent"), "what is lent out comes back by fleet.starts; add it"))
+            problems.append(
+                ((*path, "lent"), "what is lent out comes back by fleet.starts; add it")
+            )
         if replicas.maximum is not None and replicas.maximum < replicas.replicas:
             problems.append(
-                ((*at, "maximum"), "the maximum is below the replicas of today; raise it")
+                ((*path, "maximum"), "the maximum is below the replicas of today; raise it")
             )
     if all(tier.deferrable for tier in scenario.tiers):
         problems.append((("tiers",), "every tier is deferrable; at least one must not be"))
@@ -108,13 +110,13 @@ def _policy_problems(scenario: Scenario) -> list[tuple[Path, str]]:
         seen.add(policy.key)
         for j, step in enumerate(getattr(policy, "timetable", ())):
             for field, names in have.items():
-                given = getattr(step, field)
-                if given is not None and given not in names:
+                value = getattr(step, field)
+                if value is not None and value not in names:
                     known = ", ".join(sorted(names))
                     problems.append(
                         (
                             ("policies", i, "timetable", j, field),
-                            f"{field} {given!r} is not in this scenario, which has {known}",
+                            f"{field} {value!r} is not in this scenario, which has {known}",
                         )
                     )
     baseline = scenario.objective.baseline
@@ -142,8 +144,8 @@ def _profile_problems(scenario: Scenario) -> list[tuple[Path, str]]:
             problems.append((("profiles", i), words + "precision or role tell them apart"))
         have.add(same)
         other = {"prefill": "decode", "decode": "prefill"}.get(profile.role)
-        mine = {one.role for one in scenario.profiles if one.model == profile.model}
-        if other and other not in mine:
+        roles = {section.role for section in scenario.profiles if section.model == profile.model}
+        if other and other not in roles:
             words = f"{profile.model} has a {profile.role} profile and none with role: {other}"
             problems.append((("profiles", i, "role"), f"{words}; add one"))
     return problems

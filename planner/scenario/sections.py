@@ -30,7 +30,7 @@ def section_of(document: str, name: str) -> str:
 def with_section(document: str, name: str, other: str) -> str:
     """``document`` with the section as ``other``, a whole document, has it; without where that has
     none."""
-    lines, theirs = (one.splitlines(keepends=True) for one in (document, other))
+    lines, theirs = (source.splitlines(keepends=True) for source in (document, other))
     here, there = _place(lines, name), _place(theirs, name)
     if here is None and _place(lines, "version") is not None:
         here = len(lines), len(lines)

@@ -23,22 +23,20 @@ LISTED = 12  # names told beside an unknown one
 
 def model_of(section: Model, known: Known) -> ModelSpec:
     """A model under the scenario's name for it; raises ScenarioError."""
-    given = Provenance("assumed", section.source)
+    provenance = Provenance("assumed", section.source)
     if section.weight_gb and section.kv_bytes_per_token and section.max_context:
         return ModelSpec(
             name=section.name,
             weight_bytes=section.weight_gb * GB,
             kv_bytes_per_token=section.kv_bytes_per_token,
             max_context=section.max_context,
-            provenance=given,
+            provenance=provenance,
         )
     shape = _shape(section)
     if shape is not None:
-        return catalogue.model_of_shape(shape, given)
-    found = _find(
-        "models", "model", section.name, catalogue.models(), known.models, catalogue.model
-    )
-    return replace(found, name=section.name)
+        return catalogue.model_of_shape(shape, provenance)
+    spec = _find("models", "model", section.name, catalogue.models(), known.models, catalogue.model)
+    return replace(spec, name=section.name)
 
 
 def _shape(section: Model) -> ModelShape | None:
@@ -57,8 +55,8 @@ def gpu_of(scenario: Scenario, name: str, known: Known) -> GpuSpec:
     section = next((g for g in scenario.gpus if g.name == name and g.in_full), None)
     if section is not None:
         return _given(section)
-    found = _find("gpus", "GPU", name, catalogue.gpus(), known.gpus, catalogue.gpu)
-    return replace(found, name=name)
+    spec = _find("gpus", "GPU", name, catalogue.gpus(), known.gpus, catalogue.gpu)
+    return replace(spec, name=name)
 
 
 def _given(section: Gpu) -> GpuSpec:

@@ -128,16 +128,16 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) ->
             max_batch_tokens=section.max_batch_tokens,
             engine=engine,
         )
-        found = roofline_profile(shape, gpu, arrangement, efficiencies(), **limits)
+        computed = roofline_profile(shape, gpu, arrangement, efficiencies(), **limits)
     except SimulationError as error:
         raise ScenarioError(f"profiles: {error}") from None
-    found = replace(found, provenance=_served_by(found.provenance, engine, section.engine))
-    return measured_speed(found, section, engine, shape, gpu, arrangement, known.own)
+    computed = replace(computed, provenance=_served_by(computed.provenance, engine, section.engine))
+    return measured_speed(computed, section, engine, shape, gpu, arrangement, known.own)
 
 
-def _served_by(made: Provenance, engine: str, said: str | None) -> Provenance:
+def _served_by(made: Provenance, engine: str, engine_named: str | None) -> Provenance:
     """With the engine, and whether somebody named it."""
-    why = "" if said else ", as the scenario names no engine"
+    why = "" if engine_named else ", as the scenario names no engine"
     return Provenance(made.kind, f"{made.source}; served by {catalogue.engine_title(engine)}{why}")
 
 
@@ -177,10 +177,10 @@ def _kept(section: Profile, known: Known) -> Speed:
             "profile, or alpha_ms to delta_ms."
         )
     profile = known.profiles[name]
-    said = (section.model, section.gpu, section.tp if section.tp > 1 else profile.tp)
-    if said != (profile.model, profile.gpu, profile.tp):
+    stated = (section.model, section.gpu, section.tp if section.tp > 1 else profile.tp)
+    if stated != (profile.model, profile.gpu, profile.tp):
         raise ScenarioError(
             f"profiles: {name} is of {profile.model} on {profile.tp} x {profile.gpu}, not of "
-            f"{said[0]} on {said[2]} x {said[1]}; correct model, gpu and tp."
+            f"{stated[0]} on {stated[2]} x {stated[1]}; correct model, gpu and tp."
         )
     return profile

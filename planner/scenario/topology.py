@@ -60,19 +60,19 @@ def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topolog
     types = [gpu.name for gpu in hardware.gpu_types]
     centres, sizes = [], np.ones((len(scenario.regions), len(types)), np.int64)
     for r, section in enumerate(scenario.regions):
-        given = section.topology.gpus_per_node if section.topology else {}
-        if unknown := sorted(set(given) - set(types)):
+        stated = section.topology.gpus_per_node if section.topology else {}
+        if unknown := sorted(set(stated) - set(types)):
             raise ScenarioError(
                 f"regions[{r}].topology.gpus_per_node: {unknown[0]!r} has no profile in this "
                 f"scenario, which has {', '.join(types)}."
             )
-        sizes[r] = [given.get(gpu.name, gpu.gpus_per_node) for gpu in hardware.gpu_types]
+        sizes[r] = [stated.get(gpu.name, gpu.gpus_per_node) for gpu in hardware.gpu_types]
         nodes = -(-hardware.capacity_gpus[r] // sizes[r])
         centres.append((section.name, _shape(section, int(nodes.sum())), nodes.tolist()))
-        told = f"{section.name}: {describe(centres[-1][1])}"
+        words = f"{section.name}: {describe(centres[-1][1])}"
         if section.topology is None:
-            told += ", from the capacity alone; give regions[].topology"
-        facts.append((f"Network of {section.name}", Provenance("assumed", told)))
+            words += ", from the capacity alone; give regions[].topology"
+        facts.append((f"Network of {section.name}", Provenance("assumed", words)))
     try:
         tree = build_topology(types, centres, [1] * len(types))
     except SimulationError as problem:
@@ -87,10 +87,10 @@ def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topolog
 def kv_shares(scenario: Scenario, facts: Facts) -> tuple[float, ...]:
     """Share of the network bandwidth by the lowest common level (simulation.topology)."""
     shares = list(KV_SHARE)
-    given = scenario.placement
-    shares[S2], shares[CENTRE] = given.across_s1, given.across_s2
-    own = (given.across_s1, given.across_s2) != (KV_SHARE[S2], KV_SHARE[CENTRE])
-    source = Provenance("assumed", "scenario") if own else KV_SHARE_SOURCE
+    section = scenario.placement
+    shares[S2], shares[CENTRE] = section.across_s1, section.across_s2
+    stated = (section.across_s1, section.across_s2) != (KV_SHARE[S2], KV_SHARE[CENTRE])
+    source = Provenance("assumed", "scenario") if stated else KV_SHARE_SOURCE
     facts.append(("KV bandwidth across switches", source))
     return tuple(shares)
 
@@ -103,22 +103,22 @@ def describe(shape: Shape) -> str:
 
 
 def _shape(section: Region, nodes: int) -> Shape:
-    given = section.topology
-    if given is None:
+    stated = section.topology
+    if stated is None:
         per_s2 = S1_PER_S2 * RACKS_PER_S1 * NODES_PER_RACK
         s2 = max(1, -(-nodes // per_s2))
         return Shape(s2, S1_PER_S2, RACKS_PER_S1, NODES_PER_RACK)
-    if given.mixed_s1 + (given.mixed_s2 or 0) > given.s2:
+    if stated.mixed_s1 + (stated.mixed_s2 or 0) > stated.s2:
         raise ScenarioError(
-            f"regions: the topology of {section.name} has {given.s2} S2 switches and "
-            f"{given.mixed_s1 + (given.mixed_s2 or 0)} of them are to be mixed; lower mixed_s1 or "
-            "mixed_s2."
+            f"regions: the topology of {section.name} has {stated.s2} S2 switches and "
+            f"{stated.mixed_s1 + (stated.mixed_s2 or 0)} of them are to be mixed; lower mixed_s1 "
+            "or mixed_s2."
         )
     return Shape(
-        given.s2,
-        given.s1_per_s2,
-        given.racks_per_s1,
-        given.nodes_per_rack,
-        given.mixed_s1,
-        given.mixed_s2,
+        stated.s2,
+        stated.s1_per_s2,
+        stated.racks_per_s1,
+        stated.nodes_per_rack,
+        stated.mixed_s1,
+        stated.mixed_s2,
     )

@@ -66,12 +66,12 @@ class Cron:
 
     def between(self, after: datetime, until: datetime, most: int) -> list[datetime]:
         """Moments in ``(after, until]``, the last ``most`` of them."""
-        found: list[datetime] = []
+        moments: list[datetime] = []
         for moment in self.moments(after):
             if moment > until:
                 break
-            found = [*found[-most + 1 :], moment] if most > 1 else [moment]
-        return found
+            moments = [*moments[-most + 1 :], moment] if most > 1 else [moment]
+        return moments
 
     def moments(self, after: datetime) -> Iterator[datetime]:
         """Every moment after ``after``, in UTC, for as long as calendars are sure."""
@@ -108,15 +108,15 @@ def zone_of(name: str) -> ZoneInfo:
 
 def _values(field: str, name: str, count: int, least: int) -> set[int]:
     try:
-        found: set[int] = crontab_parser(count, least).parse(field)
+        values: set[int] = crontab_parser(count, least).parse(field)
     except (ParseException, ValueError, IndexError):
-        found = set()
-    if not found or any(not least <= value < least + count for value in found):
+        values = set()
+    if not values or any(not least <= value < least + count for value in values):
         raise PlannerError(
             f"cron: {field[:40]!r} is no {name}; write *, a number from {least} to "
             f"{least + count - 1}, a list (1,3), a range (1-5) or steps (*/15)."
         )
-    return found
+    return values
 
 
 def _there_is(month: int, days: frozenset[int]) -> bool:

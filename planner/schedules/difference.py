@@ -62,10 +62,10 @@ class Difference:
             more = "more" if self.usd_changed >= 0 else "less"
             parts.append(f"it costs {abs(self.usd_changed):.1%} {more} (${self.usd:,.2f})")
         if self.largest is not None:
-            one = self.largest
+            change = self.largest
             parts.append(
-                f"most at {one.begins:%a %Y-%m-%d %H:%M}, {one.pool} in {one.region}: "
-                f"{one.was:,} to {one.will_be:,}"
+                f"most at {change.begins:%a %Y-%m-%d %H:%M}, {change.pool} in {change.region}: "
+                f"{change.was:,} to {change.will_be:,}"
             )
         left = f"; {self.left_out:,.4g} hours had nothing to compare with" if self.left_out else ""
         return f"Over {self.hours:,.4g} hours {', '.join(parts)}{left}."
@@ -74,8 +74,8 @@ class Difference:
 def differs(plan: Sequence[PoolPlan], in_force: Sequence[PoolPlan]) -> Difference:
     """``plan`` against what is in force, both on one clock."""
     times, step = _times(plan)
-    before = {one.key: one for one in in_force}
-    after = {one.key: one for one in plan}
+    before = {pool.key: pool for pool in in_force}
+    after = {pool.key: pool for pool in plan}
     keys = list(dict.fromkeys((*after, *before)))
     was = np.stack([_like(before.get(key), in_force, times) for key in keys])
     will = np.stack([_like(after.get(key), plan, times, cycles=CYCLES[:1]) for key in keys])
@@ -99,7 +99,7 @@ def differs(plan: Sequence[PoolPlan], in_force: Sequence[PoolPlan]) -> Differenc
 
 def _times(plan: Sequence[PoolPlan]) -> tuple[list[datetime], timedelta]:
     """Moments that stand for the plan, each for as long: by the hour, or as short as its steps."""
-    steps = [step for one in plan for step in one.steps]
+    steps = [step for pool in plan for step in pool.steps]
     begins, ends = min(step.begins for step in steps), max(step.ends for step in steps)
     shortest = min(step.ends - step.begins for step in steps if step.ends > step.begins)
     each = max(FINEST, min(HOUR, shortest))
@@ -107,21 +107,21 @@ def _times(plan: Sequence[PoolPlan]) -> tuple[list[datetime], timedelta]:
 
 
 def _like(
-    one: PoolPlan | None,
-    whole: Sequence[PoolPlan],
+    pool: PoolPlan | None,
+    pools: Sequence[PoolPlan],
     times: Sequence[datetime],
     cycles: Sequence[timedelta] = CYCLES,
 ) -> FloatArray:
     """Replicas of a pool at ``times``; 0 of a pool that the plan does not have, NaN where it says
     nothing of that time nor of one like it."""
-    steps = (one or whole[0]).steps
+    steps = (pool or pools[0]).steps
     edges = [step.begins for step in steps]
     out = np.full(len(times), np.nan)
     for i, time in enumerate(times):
         for cycle in cycles:
-            found = _step(steps, edges, time, cycle)
-            if found is not None:
-                out[i] = found.replicas if one else 0
+            current = _step(steps, edges, time, cycle)
+            if current is not None:
+                out[i] = current.replicas if pool else 0
                 break
     return out
 

@@ -39,21 +39,21 @@ def documents(asked: Asked) -> list[Document]:
             f"{plan.label} scales by a rule of its own and has no timetable for AIBrix; export it "
             "to keda or hpa, or name a policy that plans."
         )
-    told = (
+    notes = (
         "Schedules know days of the week and no dates; the object's own limits hold outside them, "
         "and in the minute before midnight, which none of them may reach.",
         f"Between limits that differ it goes by {METRIC} {TARGET} at port {PORT} (assumed: vLLM's, "
         "and AIBrix's own example); in a schedule both are the plan's number.",
     )
     return with_head(
-        [_scaled(asked, pool) for pool in plan.pools], heading(asked, *told, *unguarded(plan))
+        [_scaled(asked, pool) for pool in plan.pools], heading(asked, *notes, *unguarded(plan))
     )
 
 
 def _scaled(asked: Asked, pool: Pool) -> Document:
     counts = asked.plan.counts(pool)
     base = floor_of(counts, asked.plan.floor(pool))
-    found = schedules(asked.plan, counts, base)
+    scheduled = schedules(asked.plan, counts, base)
     body = {
         "apiVersion": API,
         "kind": KIND,
@@ -73,7 +73,7 @@ def _scaled(asked: Asked, pool: Pool) -> Document:
                     "targetValue": TARGET,
                 }
             ],
-            **({"schedules": found} if found else {}),
+            **({"schedules": scheduled} if scheduled else {}),
         },
     }
     return Document(body, "aibrix", (place_words(pool),))

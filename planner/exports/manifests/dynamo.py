@@ -26,11 +26,11 @@ ROLES = {"mixed": "worker", "both": "worker"}  # else prefill, decode
 
 def documents(asked: Asked) -> list[Document]:
     plan = asked.plan
-    found: list[Document] = []
+    documents: list[Document] = []
     for service in services(plan.pools, "dynamo"):
-        found.append(_graph(asked, service))
-        found += [_scaled(asked, service, pool) for pool in service.pools]
-    told = [
+        documents.append(_graph(asked, service))
+        documents += [_scaled(asked, service, pool) for pool in service.pools]
+    notes = [
         "Merge the components into your graph by name: their pods, and the frontend, are not in "
         "here.",
         "A component with a scalingAdapter takes its number from the adapter; replicas hold until "
@@ -38,8 +38,8 @@ def documents(asked: Asked) -> list[Document]:
         *keda.words(plan),
     ]
     if not all(pool.least for pool in plan.pools):
-        told.append("With none of every worker Dynamo's frontend forgets the model (404).")
-    return with_head(found, heading(asked, *told))
+        notes.append("With none of every worker Dynamo's frontend forgets the model (404).")
+    return with_head(documents, heading(asked, *notes))
 
 
 def component_of(pool: Pool) -> str:

@@ -29,11 +29,11 @@ class Service:
 def services(pools: Iterable[Pool], kind: str) -> list[Service]:
     """Raises PlannerError where a service has several pools of one role, which ``kind`` has no
     place for."""
-    found: list[Service] = []
+    services: list[Service] = []
     apart: dict[tuple[str, str, str], dict[str, list[Pool]]] = {}
     for pool in pools:
         if pool.role in MIXED:
-            found.append(Service(pool.name, pool, None))
+            services.append(Service(pool.name, pool, None))
         else:
             roles = apart.setdefault((pool.model, pool.region, pool.market), {})
             roles.setdefault(pool.role, []).append(pool)
@@ -45,5 +45,5 @@ def services(pools: Iterable[Pool], kind: str) -> list[Service]:
                 f"decode, and {kind} takes one of each; export it to keda or terraform."
             )
         name = name_of([model, "spot" if market == "spot" else "", region])
-        found.append(Service(name, decode[0], prefill[0]))
-    return found
+        services.append(Service(name, decode[0], prefill[0]))
+    return services

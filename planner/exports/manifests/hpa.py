@@ -28,11 +28,11 @@ def documents(asked: Asked) -> list[Document]:
     plan = asked.plan
     if plan.rule:
         name, series = pod_metric(plan.rule)
-        told: tuple[str, ...] = (
+        notes: tuple[str, ...] = (
             f"Needs an adapter of Prometheus that offers {name} of each pod: {series}.",
         )
     else:
-        told = (
+        notes = (
             f"An HPA has no timetable: it follows {METRIC} of Headroom's /metrics, so put this "
             "plan in force there, and have an adapter of Prometheus offer it as an external "
             "metric with the labels pool and region.",
@@ -43,7 +43,7 @@ def documents(asked: Asked) -> list[Document]:
             "the cluster's 10% holds, and of ten replicas one more or less is not carried out.",
             *_guard_words(plan),
         )
-    found = [
+    documents = [
         autoscaler(
             asked,
             pool,
@@ -52,7 +52,7 @@ def documents(asked: Asked) -> list[Document]:
         )
         for pool in plan.pools
     ]
-    return with_head(found, heading(asked, *told, *least_words(plan)))
+    return with_head(documents, heading(asked, *notes, *least_words(plan)))
 
 
 def least_words(plan: Plan) -> tuple[str, ...]:

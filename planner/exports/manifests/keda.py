@@ -39,8 +39,8 @@ GUARDED = (
 
 
 def documents(asked: Asked) -> list[Document]:
-    found = [scaled(asked, pool, deployment(pool)) for pool in asked.plan.pools]
-    return with_head(found, heading(asked, *words(asked.plan)))
+    documents = [scaled(asked, pool, deployment(pool)) for pool in asked.plan.pools]
+    return with_head(documents, heading(asked, *words(asked.plan)))
 
 
 def words(plan: Plan) -> tuple[str, ...]:
@@ -134,8 +134,8 @@ def triggers(asked: Asked, pool: Pool) -> list[dict[str, Any]]:
         stretches = dated(pool.steps, floor)
     else:
         stretches = slots(plan.counts(pool), floor)
-    found = [_cron(plan.zone, slot, f"from-{i + 1}") for i, slot in enumerate(stretches)]
-    return [*(found or [_held(plan.zone, floor)]), *_by_load(asked, pool)]
+    crons = [_cron(plan.zone, slot, f"from-{i + 1}") for i, slot in enumerate(stretches)]
+    return [*(crons or [_held(plan.zone, floor)]), *_by_load(asked, pool)]
 
 
 def _by_load(asked: Asked, pool: Pool) -> list[dict[str, Any]]:
@@ -200,5 +200,5 @@ def _days(days: tuple[int, ...], later: int) -> str:
             runs[-1].append(day)
         else:
             runs.append([day])
-    told = (f"{r[0]}-{r[-1]}" if len(r) > 2 else ",".join(map(str, r)) for r in runs)
-    return ",".join(told) or "*"
+    spans = (f"{r[0]}-{r[-1]}" if len(r) > 2 else ",".join(map(str, r)) for r in runs)
+    return ",".join(spans) or "*"

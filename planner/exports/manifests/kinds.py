@@ -44,9 +44,9 @@ def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) ->
     from planner.exports.validation import check  # slow to import, and no page needs it
 
     documents = MANIFESTS[kind].documents(Asked(plan_of(run, options, now), options, now))
-    for one in documents:
-        named = one.body.get("metadata", {}).get("name", kind)
-        check(one.schema, one.body, f"{named} to {kind}")
+    for document in documents:
+        named = document.body.get("metadata", {}).get("name", kind)
+        check(document.schema, document.body, f"{named} to {kind}")
     if kind == "terraform":
         return json.dumps(documents[0].body, indent=2) + "\n"
     return yaml_text(

@@ -21,15 +21,15 @@ API, KIND = "serving.kserve.io/v1alpha2", "LLMInferenceService"
 
 def documents(asked: Asked) -> list[Document]:
     plan = asked.plan
-    told = [
+    notes = [
         "Merge into your service: where the model lies, and its template, are not in here.",
         "KServe hands the triggers to KEDA, which has to be installed.",
         *keda.words(plan),
     ]
     if not all(pool.least for pool in plan.pools):
-        told.append("KServe keeps one replica where the plan has none: minReplicas is 1 there.")
-    found = [_service(asked, service) for service in services(plan.pools, "kserve")]
-    return with_head(found, heading(asked, *told))
+        notes.append("KServe keeps one replica where the plan has none: minReplicas is 1 there.")
+    documents = [_service(asked, service) for service in services(plan.pools, "kserve")]
+    return with_head(documents, heading(asked, *notes))
 
 
 def _service(asked: Asked, service: Service) -> Document:

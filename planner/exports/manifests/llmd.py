@@ -18,20 +18,20 @@ from planner.exports.plans import Pool
 
 def documents(asked: Asked) -> list[Document]:
     plan = asked.plan
-    told = [
+    notes = [
         f"Replicas as of {asked.moment:%Y-%m-%d %H:%M} ({plan.zone}): values have no timetable. "
         "Export to keda, and set autoscaling.enabled, for one.",
         "Merge into your values: where the model's weights lie, and its containers, are not in "
         "here.",
         *unguarded(plan),
     ]
-    found = [_values(asked, service) for service in services(plan.pools, "llm-d")]
-    if len(found) > 1:
-        told.append(
+    documents = [_values(asked, service) for service in services(plan.pools, "llm-d")]
+    if len(documents) > 1:
+        notes.append(
             "Helm takes one release's values at a time: export each with region and model, or cut "
             "this at the lines ---."
         )
-    return with_head(found, heading(asked, *told))
+    return with_head(documents, heading(asked, *notes))
 
 
 def _values(asked: Asked, service: Service) -> Document:

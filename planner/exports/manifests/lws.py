@@ -21,15 +21,15 @@ API, KIND = "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"
 
 
 def documents(asked: Asked) -> list[Document]:
-    found: list[Document] = []
+    documents: list[Document] = []
     for pool in asked.plan.pools:
-        found += [_set(asked, pool), keda.scaled(asked, pool, Target(KIND, pool.name, API))]
-    told = (
+        documents += [_set(asked, pool), keda.scaled(asked, pool, Target(KIND, pool.name, API))]
+    notes = (
         "A group of pods for each replica, as many as it takes nodes; apply server-side to a set "
         "that exists, as images and commands are not in here.",
         *keda.words(asked.plan),
     )
-    return with_head(found, heading(asked, *told))
+    return with_head(documents, heading(asked, *notes))
 
 
 def pods_of(pool: Pool) -> int:

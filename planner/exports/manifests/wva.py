@@ -25,22 +25,22 @@ WISH = "wva_desired_replicas"
 
 def documents(asked: Asked) -> list[Document]:
     plan, form = asked.plan, asked.options.form
-    told = [
+    notes = [
         "WVA decides replicas by load; the plan gives it limits: minReplicas and maxReplicas are "
         "its least and most.",
         "The cost of a variant is dollars an hour of one instance, from the scenario's prices; "
         "where there is none WVA takes 10.",
     ]
     if form == "scaledobject":
-        told.append("Its timetable is here too, as a floor: the largest trigger wins.")
-        found = [_scaled(asked, pool) for pool in plan.pools]
+        notes.append("Its timetable is here too, as a floor: the largest trigger wins.")
+        documents = [_scaled(asked, pool) for pool in plan.pools]
     elif form == "hpa":
-        told += hpa.least_words(plan)
-        found = [_hpa(asked, pool) for pool in plan.pools]
+        notes += hpa.least_words(plan)
+        documents = [_hpa(asked, pool) for pool in plan.pools]
     else:
-        told.append("For releases up to v0.8.0, whose object this is; later ones ignore it.")
-        found = [_legacy(asked, pool) for pool in plan.pools]
-    return with_head(found, heading(asked, *told))
+        notes.append("For releases up to v0.8.0, whose object this is; later ones ignore it.")
+        documents = [_legacy(asked, pool) for pool in plan.pools]
+    return with_head(documents, heading(asked, *notes))
 
 
 def marks(pool: Pool) -> dict[str, str]:

@@ -64,11 +64,11 @@ class Drawing:
 def charts_of(run: Run, result: dict[str, Any]) -> tuple[Chart, ...]:
     """Over time: what serves, and what it serves."""
     names = run_tables(run)
-    found = (
+    drawn = (
         _replicas(run, result) if "replicas" in names else None,
         _demand(run) if "forecast" in names else None,
     )
-    return tuple(chart for chart in found if chart is not None)
+    return tuple(chart for chart in drawn if chart is not None)
 
 
 def _replicas(run: Run, result: dict[str, Any]) -> Chart | None:
@@ -81,8 +81,8 @@ def _replicas(run: Run, result: dict[str, Any]) -> Chart | None:
         shown = table["policy"].unique(maintain_order=True).to_list()[:2]
     lines = []
     for name, colour, dashed in zip(shown, (BLUE, GREY), (False, True), strict=False):
-        mine = table.filter(pl.col("policy") == name)
-        ready = mine.group_by("time").agg(pl.col("ready").sum().round(2)).sort("time")
+        of_policy = table.filter(pl.col("policy") == name)
+        ready = of_policy.group_by("time").agg(pl.col("ready").sum().round(2)).sort("time")
         label = labelled(policies[name]) if name in policies else name
         lines.append(
             _line(label, ready["time"].to_list(), ready["ready"].to_list(), colour, dashed)
@@ -93,7 +93,7 @@ def _replicas(run: Run, result: dict[str, Any]) -> Chart | None:
 
 def _demand(run: Run) -> Chart | None:
     table = run_table(run, "forecast")
-    columns = [one for one in ("actual", "mean", "planned") if one in table.columns]
+    columns = [column for column in ("actual", "mean", "planned") if column in table.columns]
     table = table.group_by("time").agg(pl.col(columns).sum()).sort("time")
     if table.is_empty():
         return None
@@ -183,7 +183,7 @@ def _lines(chart: Chart, clock: str) -> Drawing:
             Path(((x(moment), y(0)), (x(moment), y(0) + 4)), INK, 0.5),
             Text(x(moment), y(0) + 15, label, "middle"),
         ]
-    at = LEFT
+    left = LEFT
     for line in chart.lines:
         points: list[tuple[float, float]] = []
         for moment, value in zip(line.times, line.values, strict=True):
@@ -192,10 +192,10 @@ def _lines(chart: Chart, clock: str) -> Drawing:
             points.append((x(moment), y(value)))
         parts += [
             Path(tuple(points), line.colour, 1.6, line.dashed),
-            Path(((at, 10), (at + 18, 10)), line.colour, 2.0, line.dashed),
-            Text(at + 23, 13, line.label),
+            Path(((left, 10), (left + 18, 10)), line.colour, 2.0, line.dashed),
+            Text(left + 23, 13, line.label),
         ]
-        at += 44 + 5.2 * len(line.label)
+        left += 44 + 5.2 * len(line.label)
     return Drawing(WIDTH, HEIGHT, tuple(parts))
 
 
@@ -215,13 +215,13 @@ def _moments(begins: datetime, ends: datetime, clock: str) -> list[tuple[datetim
     step = next((h for h in (1, 2, 3, 6, 12, 24, 48, 168) if hours / h <= 8), ceil(hours / 8))
     first = begins.replace(minute=0, second=0, microsecond=0)
     first = first.replace(hour=first.hour - first.hour % min(step, 24))
-    found = []
+    moments = []
     moment = first
     while moment <= ends:
         if moment >= begins:
-            found.append((moment, _label(moment, step, clock)))
+            moments.append((moment, _label(moment, step, clock)))
         moment += timedelta(hours=step)
-    return found
+    return moments
 
 
 def _label(moment: datetime, step: int, clock: str) -> str:

@@ -208,7 +208,7 @@ def _alternatives(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Sect
     tiers = list(dict.fromkeys(t for p in policies.values() for t in p.get("slo_attainment") or {}))
     base = str(result.get("baseline") or "")
     saved = savings(result, base) if base in policies else {}
-    words = {one["policy"]: one["word"] for one in take.get("yardsticks") or ()}
+    words = {yardstick["policy"]: yardstick["word"] for yardstick in take.get("yardsticks") or ()}
     heads = (
         Head("Policy", wide=3),
         Head("Meets its targets"),
@@ -237,7 +237,7 @@ def _alternatives(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Sect
         for name in order
     ]
     marked = frozenset(i for i, name in enumerate(order) if name == take.get("policy"))
-    told = (
+    notes = (
         "Best first: those that meet every target by cost, then the others by how far they miss. "
         "Savings compare costs as they stand; where two do not serve equally well they are not "
         "like for like. What was sized in hindsight or told what came is a yardstick that nobody "
@@ -245,7 +245,7 @@ def _alternatives(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Sect
     )
     table = Table(heads, rows_of(rows), marked)
     charts = costs_of(result)
-    yield Section("The alternatives", "Alternatives", told, charts=charts, table=table)
+    yield Section("The alternatives", "Alternatives", notes, charts=charts, table=table)
     if recommendations := result.get("recommendations"):
         heads = (Head("By"), Head("Take", wide=2), Head("Why", wide=4))
         by = [
@@ -289,7 +289,7 @@ def _forecasts(result: dict[str, Any]) -> Iterator[Section]:
         Head("Series", wide=3), Head("Method", wide=2), Head("Error (WAPE)", Form.SHARE),
         Head("Error of peaks", Form.SHARE), Head("In its 80% band", Form.SHARE),
     )  # fmt: skip
-    told = [
+    cells = [
         [
             " / ".join(filter(None, (row["model"], row["region"], row["tier"]))),
             row["method"], row["wape"], row["peak_wape"], row["coverage80"],
@@ -297,7 +297,7 @@ def _forecasts(result: dict[str, Any]) -> Iterator[Section]:
         for row in rows
     ]  # fmt: skip
     words = ("By backtest: forecasts from past moments against what came.",)
-    yield Section("Errors of the forecast", "Forecast", words, table=Table(heads, rows_of(told)))
+    yield Section("Errors of the forecast", "Forecast", words, table=Table(heads, rows_of(cells)))
 
 
 def _profiles(result: dict[str, Any]) -> Iterator[Section]:
@@ -309,7 +309,7 @@ def _profiles(result: dict[str, Any]) -> Iterator[Section]:
         Head("Of what", wide=3), Head("Replicas", Form.COUNT),
         Head("If slower by it", Form.COUNT), Head("If faster", Form.COUNT),
     )  # fmt: skip
-    told = [
+    cells = [
         [
             row["model"], row.get("arrangement") or f"{row['tp']} x {row['gpu']}", row["error"],
             row["basis"], row["replicas"], row["replicas_if_slower"], row["replicas_if_faster"],
@@ -317,7 +317,7 @@ def _profiles(result: dict[str, Any]) -> Iterator[Section]:
         for row in rows
     ]  # fmt: skip
     words = ("How far profiles are off their measurements, and what the peak would take then.",)
-    yield Section("Errors of the profiles", "Profiles", words, table=Table(heads, rows_of(told)))
+    yield Section("Errors of the profiles", "Profiles", words, table=Table(heads, rows_of(cells)))
 
 
 def _limits(result: dict[str, Any]) -> Iterator[Section]:
@@ -336,7 +336,7 @@ def _assumptions(result: dict[str, Any]) -> Iterator[Section]:
         Head("What", wide=2), Head("Value", wide=2), Head("Kind"), Head("From", wide=3),
         Head("How much it matters", wide=2), Head("Key in the scenario", wide=2),
     )  # fmt: skip
-    told = [
+    cells = [
         [row["what"], row["value"], row["provenance"], row["source"], row.get("matters", ""),
          row["key"]]
         for row in rows
@@ -346,4 +346,4 @@ def _assumptions(result: dict[str, Any]) -> Iterator[Section]:
     meaning = "; ".join(f"{kind}: {what}" for kind, what in GROUNDS.items() if kind in kinds)
     words = (f"{len(rows)} inputs, of which {assumed} are assumed. {meaning[:1].upper()}"
              f"{meaning[1:]}.",)  # fmt: skip
-    yield Section("What it rests on", "Assumptions", words, table=Table(heads, rows_of(told)))
+    yield Section("What it rests on", "Assumptions", words, table=Table(heads, rows_of(cells)))

@@ -141,11 +141,11 @@ def _story(report: Report) -> list[Flowable]:
         story += _section(section, report.clock)
     story.append(_signs(report))
     if any(_lost(text) for text in _texts(report)):
-        told = (
+        note = (
             f"Letters beyond those of western Europe stand as {LOST} here; the HTML and XLSX of "
             "this run have them."
         )
-        story.append(_text(told, SMALL))
+        story.append(_text(note, SMALL))
     return story
 
 
@@ -214,11 +214,13 @@ def _parts(table: Table) -> list[Table]:
     size = MOST - 1
     return [
         Table(
-            tuple(table.heads[i] for i in (first, *rest[at : at + size])),
-            tuple(tuple(row[i] for i in (first, *rest[at : at + size])) for row in table.rows),
+            tuple(table.heads[i] for i in (first, *rest[start : start + size])),
+            tuple(
+                tuple(row[i] for i in (first, *rest[start : start + size])) for row in table.rows
+            ),
             table.marked,
         )
-        for at in range(0, len(rest), size)
+        for start in range(0, len(rest), size)
     ]
 
 

@@ -60,10 +60,10 @@ def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, lis
         if field in fields
     }
     notes: list[str] = []
-    found = _format(header, fields, numbers, name, format)
-    if found == "splitwise":
+    kind = _format(header, fields, numbers, name, format)
+    if kind == "splitwise":
         units = dict.fromkeys(TIMES, "ms")
-    elif found == "sageserve":
+    elif kind == "sageserve":
         units = dict.fromkeys(TIMES, "s")
         numbers["tbt"] = numbers["tbt"] / numbers["osl"]
         alone = numbers["batch"] == 1
@@ -73,7 +73,7 @@ def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, lis
                 f"Prefill times of {int((~alone).sum())} rows of several sequences were left out: "
                 "SageServe's do not grow with the batch, so they are not of the whole batch."
             )
-    elif found == "wva":
+    elif kind == "wva":
         units |= {"tbt": units.get("tbt") or "ms"}
         notes.append("Times without a unit were read as milliseconds, as the WVA writes them.")
     for field in TIMES:
@@ -104,13 +104,13 @@ def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, lis
                 f"{', '.join(lacking)}; add them, or give the summary of each run."
             )
         unit = "ms" if header[arrival].strip().lower().endswith("ms") else "s"
-        at = _numbers(records, arrival, header, name, "arrival")
-        rows, said = requests.runs(texts, numbers | {"arrival_s": at * SCALE[unit]})
-        return found, rows, notes + said
+        arrived = _numbers(records, arrival, header, name, "arrival")
+        rows, further = requests.runs(texts, numbers | {"arrival_s": arrived * SCALE[unit]})
+        return kind, rows, notes + further
     if "prefill_s" in numbers and "batch" not in numbers and "concurrency" not in numbers:
         numbers["batch"] = np.ones(len(records))
         notes.append("There is no batch column: each prefill was taken as one of a single prompt.")
-    return found, benchmark_rows(texts, numbers), notes
+    return kind, benchmark_rows(texts, numbers), notes
 
 
 def _read(text: str, name: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
@@ -186,14 +186,14 @@ def _format(
     prompt, token, e2e = (numbers[key] for key in ("prefill", "tbt", "e2e"))
     more = numbers["osl"] > 1
     with np.errstate(divide="ignore", invalid="ignore"):
-        whole = np.abs(np.log(e2e / (prompt + token)))[more]
+        by_total = np.abs(np.log(e2e / (prompt + token)))[more]
         each = np.abs(np.log(e2e / (prompt + token * numbers["osl"])))[more]
-    if not more.any() or not np.isfinite(np.median(whole) + np.median(each)):
+    if not more.any() or not np.isfinite(np.median(by_total) + np.median(each)):
         raise IngestError(
             f"{name} does not show whether token_time is per token or of the whole decode phase; "
             "say which: format splitwise (ms, per token) or sageserve (s, whole)."
         )
-    return "sageserve" if np.median(whole) < np.median(each) else "splitwise"
+    return "sageserve" if np.median(by_total) < np.median(each) else "splitwise"
 
 
 def _numbers(

@@ -74,18 +74,18 @@ def read_benchmarks(
     if not text.strip():
         raise IngestError(f"{source.name} is empty; upload the file that the benchmark wrote.")
     if text.lstrip()[0] in "{[":
-        found, rows, notes = _json(text, source.name, format)
+        kind, rows, notes = _json(text, source.name, format)
     else:
         if format in ("vllm", "guidellm"):
             raise IngestError(
                 f"{source.name} is not JSON; give the JSON that {format} wrote, or format csv."
             )
-        found, rows, notes = csv_rows(text, source.name, format)
+        kind, rows, notes = csv_rows(text, source.name, format)
     if rows.rows > MAX_ROWS:
         raise IngestError(f"{source.name} has {rows.rows:,} rows and {MAX_ROWS:,} are allowed.")
     return BenchmarkFile(
         name=source.name,
-        format=found,
+        format=kind,
         rows=_named(rows, model, gpu, tp, precision),
         columns=tuple(n for n in NUMBERS if np.isfinite(getattr(rows, n)).any()),
         notes=tuple(notes),
@@ -115,11 +115,11 @@ def _named(
 def _json(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, Sequence[str]]:
     documents = _documents(text, name)
     is_guidellm = any("benchmarks" in document for document in documents)
-    found = "guidellm" if is_guidellm else "vllm"
-    if format not in ("auto", found):
-        raise IngestError(f"{name} looks like the JSON of {found}, not of {format}; use auto.")
+    kind = "guidellm" if is_guidellm else "vllm"
+    if format not in ("auto", kind):
+        raise IngestError(f"{name} looks like the JSON of {kind}, not of {format}; use auto.")
     rows, notes = (guidellm if is_guidellm else vllm)(documents, name)
-    return found, rows, notes
+    return kind, rows, notes
 
 
 def _documents(text: str, name: str) -> list[dict[str, object]]:
@@ -143,7 +143,7 @@ def _documents(text: str, name: str) -> list[dict[str, object]]:
 
 def _joined(text: str) -> Iterator[object]:
     """The documents of files joined by ``cat``, with or without line ends between them."""
-    decoder, at = json.JSONDecoder(), 0
-    while (start := SPACE.match(text, at).end()) < len(text):  # type: ignore[union-attr]
-        value, at = decoder.raw_decode(text, start)
+    decoder, position = json.JSONDecoder(), 0
+    while (start := SPACE.match(text, position).end()) < len(text):  # type: ignore[union-attr]
+        value, position = decoder.raw_decode(text, start)
         yield value

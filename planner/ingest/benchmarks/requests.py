@@ -40,7 +40,7 @@ def runs(
     places: dict[str, list[int]] = {}
     for i, key in enumerate(keys):
         places.setdefault(repr(key), []).append(i)
-    found: dict[str, list[float]] = {}
+    columns: dict[str, list[float]] = {}
     for which in places.values():
         part = {name: values[which] for name, values in numbers.items()}
         osl = part["osl"]
@@ -56,11 +56,11 @@ def runs(
             "throughput": float(osl.sum()) / seconds,
         }
         for name, value in row.items():
-            found.setdefault(name, []).append(value)
+            columns.setdefault(name, []).append(value)
     first = [which[0] for which in places.values()]
     named = {name: [values[i] for i in first] for name, values in texts.items()}
     note = (
         f"One line per request: {count:,} requests were summed up as {len(first)} runs, with mean "
         "lengths, median times and the mean number in flight (Little's law)."
     )
-    return benchmark_rows(named, found), [note]
+    return benchmark_rows(named, columns), [note]

@@ -114,13 +114,13 @@ def _rows(rows: Sequence[Mapping[str, Any]]) -> BenchmarkRows:
 
 def _labels(run: Document, where: str) -> dict[str, Any]:
     """GPU, precision and TP, which neither tool asks for but both let the user add."""
-    found: dict[str, Any] = {"gpu": "", "precision": "", "tp": math.nan}
+    labels: dict[str, Any] = {"gpu": "", "precision": "", "tp": math.nan}
     for label, keys in NAMES.items():
         for key in keys:
             if run.get(key) not in (None, ""):
-                found[label] = _number(run, key, where) if label == "tp" else str(run[key])
+                labels[label] = _number(run, key, where) if label == "tp" else str(run[key])
                 break
-    return found
+    return labels
 
 
 def _extras(run: Document, report: Document) -> Document:

@@ -59,15 +59,15 @@ class Frame:
         values = self.data[column]
         if values.dtype == pl.Categorical:
             values = values.cast(pl.String)
-        found = values.cast(pl.Float64, strict=False).to_numpy()
-        bad = ~np.isfinite(found) | (found < low)
+        numbers = values.cast(pl.Float64, strict=False).to_numpy()
+        bad = ~np.isfinite(numbers) | (numbers < low)
         if bad.any():
-            at = int(np.flatnonzero(bad)[0])
+            first = int(np.flatnonzero(bad)[0])
             raise IngestError(
-                f"{self.name}, {self.unit} {int(self.lines[at])}: {column} is "
-                f"{self.data[column][at]!r}; it must be a number of at least {low:g}."
+                f"{self.name}, {self.unit} {int(self.lines[first])}: {column} is "
+                f"{self.data[column][first]!r}; it must be a number of at least {low:g}."
             )
-        return np.asarray(found, np.float64)
+        return np.asarray(numbers, np.float64)
 
     def seconds(self, column: str, per_unit: float) -> FloatArray:
         """A column of durations; they must be above 0."""

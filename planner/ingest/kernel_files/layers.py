@@ -43,9 +43,9 @@ V0_LAYERS = {
 
 def shape_of(frame: Frame, shapes: Shapes, model: str) -> ModelShape:
     """The shape of ``model``, by its name with or without organisation and the usual endings."""
-    found = find_model(model, {plain(name): name for name in shapes})
-    if found is not None:
-        return shapes[found]
+    canonical = find_model(model, {plain(name): name for name in shapes})
+    if canonical is not None:
+        return shapes[canonical]
     raise IngestError(
         f"{frame.name} times layers of {model}, which the catalogue does not know; add the model "
         "first, for the sizes of its layers."
@@ -112,9 +112,9 @@ def vidur_mlp(frame: Frame, shapes: Shapes) -> ByGpu:
             ("mlp_up_proj_ms", "gate_up_projection"), ("mlp_down_proj_ms", "down_projection"),
             ("mlp_act_ms", "activation"), ("attn_rope_ms", "rope"), ("emb_ms", "embedding"),
         ):  # fmt: skip
-            found = _of_operator(graph, name, m, part.seconds(column, 1e-3))
-            if found is not None:
-                rows.append(found)
+            operator_rows = _of_operator(graph, name, m, part.seconds(column, 1e-3))
+            if operator_rows is not None:
+                rows.append(operator_rows)
         # Our norm adds the residual too; vidur times the addition apart.
         norm = part.seconds("input_layernorm_ms", 1e-3) + part.seconds("add_ms", 1e-3)
         rows.append(_elementwise(m, 2 * shape.hidden, 2 * shape.hidden, norm))
@@ -244,11 +244,11 @@ def v1_attention(frame: Frame, shapes: Shapes) -> ByGpu:
 def _beside(both: pl.DataFrame, chunks: pl.DataFrame) -> tuple[dict[str, FloatArray], FloatArray]:
     """Sequences and contexts of decodes, and their seconds beside each chunk measured alone."""
     chunk = ["prefill_chunk", "kv_prefill"]
-    found = (
+    beside = (
         both.join(chunks.group_by(chunk).agg(alone=pl.col("time_us").median()), on=chunk)
         .select("n_decode", "kv_decode", more=(pl.col("time_us") - pl.col("alone")) * 1e-6)
         .filter(pl.col("more") > 0)
         .cast(pl.Float64)
     )
-    n, context, more = (found[name].to_numpy() for name in found.columns)
+    n, context, more = (beside[name].to_numpy() for name in beside.columns)
     return {"batch": n, "context": context}, more

@@ -97,14 +97,14 @@ def sharing(frame: Frame) -> tuple[Sharing, ...]:
     rows = rows.filter(pl.col("us") > 0, pl.col("share") > 0)
     apart = (pl.col("share") < 1) | (pl.col("beside") != "")
     alone = rows.filter(~apart).group_by(sizes).agg(alone=pl.col("us").median())
-    found = (
+    shared = (
         rows.filter(apart)
         .join(alone, on=sizes, nulls_equal=True)
         .group_by("gpu", "op", pl.col("dtype").cast(pl.String), "share", "beside")
         .agg(times=(pl.col("us") / pl.col("alone")).median(), calls=pl.len())
         .sort("gpu", "op", "dtype", "share", "beside")
     )
-    return tuple(Sharing(*row) for row in found.iter_rows())
+    return tuple(Sharing(*row) for row in shared.iter_rows())
 
 
 def _conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:

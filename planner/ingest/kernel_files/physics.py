@@ -18,25 +18,27 @@ def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> 
     Bytes are not checked: a kernel that is measured over and over finds its data in the cache.
     """
     kept = []
-    for one in rows:
-        least = _least_seconds(one, gpu)
+    for kernel_rows in rows:
+        least = _least_seconds(kernel_rows, gpu)
         if least is None:
-            kept.append(one)
+            kept.append(kernel_rows)
             continue
-        bad = one.seconds < least
+        bad = kernel_rows.seconds < least
         if bad.mean() > LIMIT:
             reason = (
-                f"{one.op} {one.precision} on {gpu.name}: {bad.mean():.0%} of the rows are faster "
-                "than the published peak, so the table is not used"
+                f"{kernel_rows.op} {kernel_rows.precision} on {gpu.name}: {bad.mean():.0%} of the "
+                "rows are faster than the published peak, so the table is not used"
             )
-            set_aside[reason] += one.seconds.size
+            set_aside[reason] += kernel_rows.seconds.size
             continue
         if bad.any():
-            set_aside[f"{one.op} {one.precision} on {gpu.name}: faster than the peak"] += int(
-                bad.sum()
-            )
-        columns = {name: values[~bad] for name, values in one.columns.items()}
-        kept.append(KernelRows(one.op, one.precision, columns, one.seconds[~bad]))
+            set_aside[
+                f"{kernel_rows.op} {kernel_rows.precision} on {gpu.name}: faster than the peak"
+            ] += int(bad.sum())
+        columns = {name: values[~bad] for name, values in kernel_rows.columns.items()}
+        kept.append(
+            KernelRows(kernel_rows.op, kernel_rows.precision, columns, kernel_rows.seconds[~bad])
+        )
     return kept
 
 

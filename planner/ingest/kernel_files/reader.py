@@ -101,21 +101,21 @@ def read_kernels(
     file, line or column, and the remedy.
     """
     frame = read_frame(Path(path), name, max_bytes)
-    found = format if format != "auto" else detect(frame.data.columns, frame.name)
-    if found not in FORMATS:
+    kind = format if format != "auto" else detect(frame.data.columns, frame.name)
+    if kind not in FORMATS:
         raise IngestError(
-            f"There is no kernel format {found!r}; choose one of auto, {', '.join(FORMATS)}."
+            f"There is no kernel format {kind!r}; choose one of auto, {', '.join(FORMATS)}."
         )
-    missing = [c for c in FORMATS[found][0] if c not in frame.data.columns]
+    missing = [c for c in FORMATS[kind][0] if c not in frame.data.columns]
     if missing:
-        raise IngestError(f"{frame.name} lacks the column {missing[0]} of the format {found}.")
+        raise IngestError(f"{frame.name} lacks the column {missing[0]} of the format {kind}.")
     try:
-        by_gpu = FORMATS[found][1](frame, shapes)
+        by_gpu = FORMATS[kind][1](frame, shapes)
     except IngestError:
         raise
     except (SimulationError, *LIBRARY, *OF_CELLS) as problem:
         raise IngestError(
-            f"{frame.name} is not as the format {found} has it ({_cause(problem)}); a cell that "
+            f"{frame.name} is not as the format {kind} has it ({_cause(problem)}); a cell that "
             "names a GPU, a model or a size is empty or no number, correct or remove its row."
         ) from None
     if not any(by_gpu.values()):
@@ -124,8 +124,8 @@ def read_kernels(
     for gpu, rows in by_gpu.items():
         if gpu in gpus:
             by_gpu[gpu] = plausible(rows, gpus[gpu], set_aside)
-    shared = own.sharing(frame) if found == "own" else ()
-    return KernelFile(frame.name, found, frame.source, frame.data.height, by_gpu, set_aside, shared)
+    shared = own.sharing(frame) if kind == "own" else ()
+    return KernelFile(frame.name, kind, frame.source, frame.data.height, by_gpu, set_aside, shared)
 
 
 def _cause(problem: BaseException) -> str:
@@ -182,12 +182,12 @@ def _options(name: str, max_bytes: int) -> IngestOptions:
 
 def _numeric(data: pl.DataFrame) -> list[pl.Series]:
     """The columns of text that hold nothing but numbers, as numbers; empty means none."""
-    found = []
+    columns = []
     for column in data.columns:
         if data[column].dtype != pl.String:
             continue
         text = data[column].replace("", None)
         number = text.cast(pl.Float64, strict=False)
         if number.null_count() == text.null_count():
-            found.append(number)
-    return found
+            columns.append(number)
+    return columns

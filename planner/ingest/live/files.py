@@ -28,8 +28,8 @@ from simulation.arrays import FloatArray
 STEPS = 4  # buckets of lengths to a doubling of tokens
 
 
-def samples_of_file(store: Path, report: IngestReport, bin_s: int, told: pl.DataFrame) -> Samples:
-    """``store`` is the file's column store; ``told`` what other files told (GrowingSeries.told).
+def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.DataFrame) -> Samples:
+    """``store`` is the file's column store; ``others`` what other files told (GrowingSeries.told).
 
     Requests count within their bin beside those of other files, as where logs are cut in the middle
     of a bin; counts per bin replace what was there. Raises IngestError for a file without calendar
@@ -44,7 +44,9 @@ def samples_of_file(store: Path, report: IngestReport, bin_s: int, told: pl.Data
         return Samples(bin_s, _of_demand(store, report, bin_s), no_histograms())
     origin = report.sha256[:16]
     bins = _of_requests(bin_requests(store, bin_s), origin)
-    twice = bins.join(told.filter(pl.col("origin") != origin), on=[*KEYS, "bin_start"], how="inner")
+    twice = bins.join(
+        others.filter(pl.col("origin") != origin), on=[*KEYS, "bin_start"], how="inner"
+    )
     both = twice.filter(pl.col("whole") | pl.col("whole_right"))
     if both.height:
         start = both["bin_start"].min()
@@ -59,36 +61,40 @@ def samples_of_file(store: Path, report: IngestReport, bin_s: int, told: pl.Data
 def _of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
     """All bins of the file: within it one without a request is zero; its ends were seen in part."""
     tables = []
-    for one in series:
-        bins = len(one.requests)
-        start = round(one.start_s) + round(one.bin_s) * np.arange(bins, dtype=np.int64)
-        whole = np.ones(bins, bool)
-        whole[[0, -1]] = False
+    for columns in series:
+        bins = len(columns.requests)
+        start = round(columns.start_s) + round(columns.bin_s) * np.arange(bins, dtype=np.int64)
+        complete = np.ones(bins, bool)
+        complete[[0, -1]] = False
         tables.append(
-            _table(one, start, _amounts(one)).with_columns(whole=whole, origin=pl.lit(origin))
+            _table(columns, start, _amounts(columns)).with_columns(
+                whole=complete, origin=pl.lit(origin)
+            )
         )
     return pl.concat(bins_frame(table) for table in tables)
 
 
 def _of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
     tables = []
-    for one in read_demand(store):
-        per_bin = bin_s / one.bin_s
+    for columns in read_demand(store):
+        per_bin = bin_s / columns.bin_s
         if per_bin < 1 or abs(per_bin - round(per_bin)) > 1e-9:
             raise IngestError(
-                f"{report.trace} counts in bins of {one.bin_s:g} s, of which no whole number fits "
-                f"into the source's {bin_s} s; export it in narrower bins."
+                f"{report.trace} counts in bins of {columns.bin_s:g} s, of which no whole number "
+                f"fits into the source's {bin_s} s; export it in narrower bins."
             )
-        place = np.floor((one.start_s + one.bin_s * np.arange(len(one.requests))) / bin_s + 1e-9)
+        place = np.floor(
+            (columns.start_s + columns.bin_s * np.arange(len(columns.requests))) / bin_s + 1e-9
+        )
         first = int(place[0])
         into = (place - first).astype(np.int64)
         bins = int(into[-1]) + 1
         amounts = {
             field: _summed(values, into, bins, round(per_bin))
-            for field, values in _amounts(one).items()
+            for field, values in _amounts(columns).items()
         }
         start = (first + np.arange(bins, dtype=np.int64)) * bin_s
-        tables.append(bins_frame(_table(one, start, amounts)))
+        tables.append(bins_frame(_table(columns, start, amounts)))
     return pl.concat(tables)
 
 
@@ -99,15 +105,17 @@ def _summed(values: FloatArray, into: np.ndarray, bins: int, per_bin: int) -> Fl
     return np.asarray(np.where(seen >= per_bin, total, np.nan))
 
 
-def _amounts(one: DemandColumns) -> dict[str, FloatArray]:
-    found = {field: getattr(one, field) for field in AMOUNTS}
-    return {field: values for field, values in found.items() if values is not None}
+def _amounts(columns: DemandColumns) -> dict[str, FloatArray]:
+    present = {field: getattr(columns, field) for field in AMOUNTS}
+    return {field: values for field, values in present.items() if values is not None}
 
 
-def _table(one: DemandColumns, start: np.ndarray, amounts: dict[str, FloatArray]) -> pl.DataFrame:
-    labels = {"model": one.model, "region": one.region, "tier": one.tier}
-    if not any(labels.values()) and one.name:
-        labels["model"] = one.name
+def _table(
+    columns: DemandColumns, start: np.ndarray, amounts: dict[str, FloatArray]
+) -> pl.DataFrame:
+    labels = {"model": columns.model, "region": columns.region, "tier": columns.tier}
+    if not any(labels.values()) and columns.name:
+        labels["model"] = columns.name
     return pl.DataFrame(
         {
             "bin_start": start,

@@ -24,9 +24,9 @@ def sample_of(histogram: pl.DataFrame, points: int = SAMPLE) -> FloatArray | Non
     upper = np.log(np.where(np.isfinite(most), most, np.maximum(least, 1e-9)))
     lower = np.log(np.where(least > 0, least, np.minimum(1.0, most / 10)))
     reached = np.cumsum(counts)
-    at = (np.arange(points) + 0.5) / points * reached[-1]
-    bucket = np.searchsorted(reached, at)
-    inside = (at - (reached[bucket] - counts[bucket])) / counts[bucket]
+    ranks = (np.arange(points) + 0.5) / points * reached[-1]
+    bucket = np.searchsorted(reached, ranks)
+    inside = (ranks - (reached[bucket] - counts[bucket])) / counts[bucket]
     values = np.exp(lower[bucket] + inside * (upper[bucket] - lower[bucket]))
     return np.asarray(np.sort(values), np.float64)
 

@@ -86,8 +86,8 @@ def samples_of(sent: Sent, bin_s: int) -> Samples:
         if place in seen:
             raise SourceError(f"{where}: this bin of this series is in the message twice.")
         seen.add(place)
-        said = {name: getattr(sample, name) for name in (*AMOUNTS, *GAUGES)}
-        rows.append({**keys, "bin_start": start, **said})
+        figures = {name: getattr(sample, name) for name in (*AMOUNTS, *GAUGES)}
+        rows.append({**keys, "bin_start": start, **figures})
         for field, what in HISTOGRAM_FIELDS.items():
             bounds = sorted((float(m), float(n)) for m, n in (getattr(sample, field) or {}).items())
             least = 0.0
@@ -107,10 +107,10 @@ def _check(sample: Sample, where: str, now: datetime) -> None:
         raise SourceError(f"{where}.time: say in which zone, such as 2026-01-31T10:00:00Z.")
     if not EARLIEST <= sample.time <= now + AHEAD:
         raise SourceError(f"{where}.time: {sample.time.isoformat()} is not in the past.")
-    said: list[Any] = [getattr(sample, name) for name in (*AMOUNTS, *GAUGES)]
-    if all(value is None for value in said):
+    figures: list[Any] = [getattr(sample, name) for name in (*AMOUNTS, *GAUGES)]
+    if all(value is None for value in figures):
         raise SourceError(f"{where}: nothing is said of this bin; give requests at least.")
-    for name, value in zip((*AMOUNTS, *GAUGES), said, strict=True):
+    for name, value in zip((*AMOUNTS, *GAUGES), figures, strict=True):
         if value is not None and not 0 <= value <= LARGEST:
             raise SourceError(f"{where}.{name}: give a number from 0 to {LARGEST:g}.")
     if sample.kv_use is not None and sample.kv_use > 1:

@@ -32,15 +32,15 @@ class Served:
 def served_of(bins: pl.DataFrame, bin_s: int) -> list[Served]:
     """Of the bins (planner.ingest.live.samples) in which all that it takes is known; tiers of one
     model and region go by the same replicas."""
-    told = bins.filter(
+    complete = bins.filter(
         pl.all_horizontal(pl.col(name).fill_nan(None).is_not_null() for name in NEEDED)
         & (pl.col("requests") > 0)
         & (pl.col("output_tokens") > 0)
         & (pl.col("replicas") > 0)
         & (pl.col("tbt_mean_s") > 0)
     )
-    found = []
-    for (model, region), rows in told.group_by("model", "region", maintain_order=True):
+    served = []
+    for (model, region), rows in complete.group_by("model", "region", maintain_order=True):
         step = bin_s * -(-rows["bin_start"].n_unique() // MOST)
         tokens = pl.col("output_tokens")
         each = (
@@ -60,7 +60,7 @@ def served_of(bins: pl.DataFrame, bin_s: int) -> list[Served]:
             )
             .sort("bin_start")
         )
-        found.append(
+        served.append(
             Served(
                 str(model),
                 str(region),
@@ -72,4 +72,4 @@ def served_of(bins: pl.DataFrame, bin_s: int) -> list[Served]:
                 each["tbt_mean_s"].to_numpy(),
             )
         )
-    return found
+    return served

@@ -69,9 +69,9 @@ class BucketSettings(Section):
 
     @field_validator("prefix")
     @classmethod
-    def folder(cls, given: str) -> str:
+    def folder(cls, path: str) -> str:
         """Whole names between slashes: ``logs`` is not ``logs-of-others``."""
-        return given.strip("/")
+        return path.strip("/")
 
 
 class SamplesSettings(Section):
@@ -86,14 +86,14 @@ KINDS: Mapping[str, type[Section]] = {
 }
 
 
-def settings_of(kind: str, given: Mapping[str, Any]) -> Any:
+def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
     """Raises SourceError with the first fault, named by its field."""
     if kind not in KINDS:
         raise SourceError(f"kind is {kind!r}; give one of {', '.join(KINDS)}.")
-    if "\\u0000" in json.dumps(dict(given), default=str):
+    if "\\u0000" in json.dumps(dict(fields), default=str):
         raise SourceError("settings: a text in them has a NUL character; remove it.")
     try:
-        checked = KINDS[kind].model_validate(dict(given))
+        checked = KINDS[kind].model_validate(dict(fields))
     except ValidationError as problem:
         fault = problem.errors()[0]
         where = ".".join(str(part) for part in fault["loc"]) or "settings"
@@ -107,10 +107,10 @@ def settings_of(kind: str, given: Mapping[str, Any]) -> Any:
         )
         raise SourceError(f"{where}: {remedy}") from None
     for pair in PAIRS:
-        said = [name for name in pair if getattr(checked, name, None)]
-        if len(said) == 1:
-            (other,) = set(pair) - set(said)
-            raise SourceError(f"{other}: {said[0]} is given, so this is needed too.")
+        named = [name for name in pair if getattr(checked, name, None)]
+        if len(named) == 1:
+            (other,) = set(pair) - set(named)
+            raise SourceError(f"{other}: {named[0]} is given, so this is needed too.")
     return checked
 
 

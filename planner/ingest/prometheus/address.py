@@ -57,7 +57,7 @@ def address_of(url: str, where: str = "url") -> Address:
 def allowed_address(url: str, allowed: Sequence[str]) -> Address:
     """The address, if it is on the list; raises SourceError naming the variable."""
     address = address_of(url)
-    if any(address.within(address_of(one, VARIABLE)) for one in allowed):
+    if any(address.within(address_of(entry, VARIABLE)) for entry in allowed):
         return address
     listed = ", ".join(allowed) or "none so far"
     raise SourceError(

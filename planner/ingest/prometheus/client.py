@@ -113,10 +113,10 @@ class Prometheus:
         fields = [("start", f"{start_s:.0f}"), ("end", f"{end_s:.0f}")]
         if selector:
             fields.append(("match[]", selector))
-        found = self._ask(f"label/__name__/values?{urlencode(fields)}", None)
-        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        names = self._ask(f"label/__name__/values?{urlencode(fields)}", None)
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise self._strange()
-        return frozenset(found)
+        return frozenset(names)
 
     def range(self, query: str, steps: Steps) -> list[Course]:
         """A query at every step, in as many pieces as it takes; its series in order of labels."""
@@ -135,7 +135,7 @@ class Prometheus:
             "step": str(steps.step_s), "timeout": f"{self._timeout_s:.0f}s",
         }  # fmt: skip
         try:
-            found = self._ask("query_range", urlencode(body).encode())
+            answer = self._ask("query_range", urlencode(body).encode())
         except TooLarge:
             if steps.points <= LEAST_POINTS:
                 raise
@@ -144,13 +144,13 @@ class Prometheus:
                 for labels, place, values in self._piece(query, piece):
                     yield labels, first + place, values
             return
-        if not isinstance(found, dict) or found.get("resultType") != "matrix":
+        if not isinstance(answer, dict) or answer.get("resultType") != "matrix":
             raise self._strange()
         try:
-            for series in found["result"]:
+            for series in answer["result"]:
                 values = series.get("values", [])
-                at = np.array([float(moment) for moment, _ in values])
-                place = np.rint((at - steps.start_s) / steps.step_s).astype(np.int64)
+                moments = np.array([float(moment) for moment, _ in values])
+                place = np.rint((moments - steps.start_s) / steps.step_s).astype(np.int64)
                 amounts = np.array([_number(text) for _, text in values], np.float64)
                 labels = tuple(sorted((str(k), str(v)) for k, v in series["metric"].items()))
                 inside = (place >= 0) & (place < steps.points)
@@ -178,12 +178,12 @@ class Prometheus:
                 "that the server runs and can be reached from here."
             ) from None
         try:
-            found = json.loads(content)
+            document = json.loads(content)
         except (ValueError, RecursionError):
             raise self._strange() from None
-        if not isinstance(found, dict) or found.get("status") != "success":
+        if not isinstance(document, dict) or document.get("status") != "success":
             raise self._strange()
-        return found.get("data")
+        return document.get("data")
 
     def _read(self, answer: HTTPResponse, deadline: float, host: str) -> bytes:
         parts, size = [], 0
@@ -214,13 +214,13 @@ class Prometheus:
                 f"{host} sends on to another address (HTTP {refused.code}), which is not followed; "
                 "give the address itself as url."
             )
-        said = ""
+        reason = ""
         try:
-            told = json.loads(refused.read(CHUNK))
-            said = str(told.get("error", ""))[:300] if isinstance(told, dict) else ""
+            answer = json.loads(refused.read(CHUNK))
+            reason = str(answer.get("error", ""))[:300] if isinstance(answer, dict) else ""
         except (ValueError, RecursionError, OSError, HTTPException):
             pass
-        return SourceError(f"{host} refused (HTTP {refused.code}){': ' * bool(said)}{said}.")
+        return SourceError(f"{host} refused (HTTP {refused.code}){': ' * bool(reason)}{reason}.")
 
     def _strange(self) -> SourceError:
         return SourceError(

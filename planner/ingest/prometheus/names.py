@@ -7,7 +7,7 @@ requests; a histogram ``x`` has ``x_sum`` and ``x_count`` too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -232,20 +232,17 @@ def chosen(there: frozenset[str], engine: str = "auto") -> tuple[Engine, ...]:
     ``auto``: every engine whose requests are counted; where there is none, the first front that
     counts them.
     """
-    found = []
-    for one in ENGINES:
-        metrics = tuple(m for metric in one.metrics if (m := metric.present(there)).names)
+    engines = []
+    for candidate in ENGINES:
+        metrics = tuple(m for metric in candidate.metrics if (m := metric.present(there)).names)
         counts = any(metric.what == "requests" for metric in metrics)
-        known = engine == one.name or any(name.startswith(one.signs) for name in _names(metrics))
-        if counts and known and engine in ("auto", one.name):
-            found.append(
-                Engine(
-                    one.name, one.title, one.model_label, metrics, one.signs, one.source,
-                    one.front, one.leave_out,
-                )
-            )  # fmt: skip
-    behind = [one for one in found if not one.front]
-    return tuple(behind or found[:1])
+        known = engine == candidate.name or any(
+            name.startswith(candidate.signs) for name in _names(metrics)
+        )
+        if counts and known and engine in ("auto", candidate.name):
+            engines.append(replace(candidate, metrics=metrics))
+    behind = [candidate for candidate in engines if not candidate.front]
+    return tuple(behind or engines[:1])
 
 
 def _names(metrics: tuple[Metric, ...]) -> list[str]:

@@ -97,15 +97,15 @@ class _Bucket:
     counts: FloatArray  # [bins], in this bucket alone
 
 
-def find(client: Prometheus, said: PrometheusSettings, start_s: float, end_s: float) -> Found:
+def find(client: Prometheus, settings: PrometheusSettings, start_s: float, end_s: float) -> Found:
     """Which engines' metrics had samples in the time; raises SourceError where none had."""
-    selector = _braced(said, None)
-    there = client.names(start_s, end_s, selector if said.match else "")
-    engines = chosen(there, said.engine)
+    selector = _braced(settings, None)
+    there = client.names(start_s, end_s, selector if settings.match else "")
+    engines = chosen(there, settings.engine)
     if not engines:
         which = "vLLM, SGLang, TensorRT-LLM, TGI, Dynamo or llm-d"
-        if said.engine != "auto":
-            which = said.engine
+        if settings.engine != "auto":
+            which = settings.engine
         raise SourceError(
             f"Of {len(there):,} metrics there, none counts requests of {which}; check match, and "
             "that the engines' metrics are on and scraped (SGLang: --enable-metrics)."
@@ -113,14 +113,14 @@ def find(client: Prometheus, said: PrometheusSettings, start_s: float, end_s: fl
     return Found(engines, bool(POWER.present(there).names))
 
 
-def queries(said: PrometheusSettings, found: Found, bin_s: int) -> tuple[Asked, ...]:
+def queries(settings: PrometheusSettings, found: Found, bin_s: int) -> tuple[Asked, ...]:
     """What would be asked, to be looked at."""
     asked = [
         Asked(
             engine.title,
             metric.what,
             name,
-            _query(said, engine, metric, part, bin_s),
+            _query(settings, engine, metric, part, bin_s),
             _words(metric),
         )
         for engine in found.engines
@@ -129,7 +129,7 @@ def queries(said: PrometheusSettings, found: Found, bin_s: int) -> tuple[Asked, 
         for part in _parts(metric, name)
     ]
     if found.power:
-        query = _power_query(said, bin_s)
+        query = _power_query(settings, bin_s)
         asked.append(Asked("DCGM", POWER.what, POWER.names[0], query, _words(POWER)))
     return tuple(asked)
 
@@ -139,7 +139,9 @@ def _words(metric: Metric) -> str:
     return f"{WORDS[metric.what]} per request" if lengths else WORDS[metric.what]
 
 
-def read_span(client: Prometheus, said: PrometheusSettings, found: Found, span: Span) -> Samples:
+def read_span(
+    client: Prometheus, settings: PrometheusSettings, found: Found, span: Span
+) -> Samples:
     """All that the engines say of the span. A bin in which a counter that goes on was not scraped
     has no amount: it is a gap, not zero. Of a model that several engines count, the first counts.
     """
@@ -147,25 +149,25 @@ def read_span(client: Prometheus, said: PrometheusSettings, found: Found, span: 
     counted: list[pl.DataFrame] = []
     taken: set[Key] = set()
     for engine in found.engines:
-        amounts, histograms = _engine(client, said, engine, span)
-        mine = {key for key in amounts if key not in taken}
-        taken |= mine
-        tables += [_frame(key, span, amounts[key]) for key in sorted(mine)]
+        amounts, histograms = _engine(client, settings, engine, span)
+        own_keys = {key for key in amounts if key not in taken}
+        taken |= own_keys
+        tables += [_frame(key, span, amounts[key]) for key in sorted(own_keys)]
         counted += [
             _histogram_frame(key, what, bucket, span)
             for (key, what), buckets in histograms.items()
-            if key in mine
+            if key in own_keys
             for bucket in buckets
         ]
     if found.power:
-        tables += _power(client, said, span)
+        tables += _power(client, settings, span)
     known = pl.any_horizontal(pl.col(*AMOUNTS, *GAUGES).is_not_null())
     bins = pl.concat(tables).filter(known) if tables else bins_frame([]).clear()
     return Samples(span.bin_s, bins, pl.concat(counted) if counted else no_histograms())
 
 
 def _engine(
-    client: Prometheus, said: PrometheusSettings, engine: Engine, span: Span
+    client: Prometheus, settings: PrometheusSettings, engine: Engine, span: Span
 ) -> tuple[dict[Key, dict[str, FloatArray]], dict[tuple[Key, str], list[_Bucket]]]:
     """By key the amounts and gauges per bin; by key and quantity the buckets."""
     amounts: dict[Key, dict[str, FloatArray]] = defaultdict(dict)
@@ -175,22 +177,26 @@ def _engine(
     for metric in engine.metrics:
         for name in metric.names:  # a former name fills in what today's does not know
             if metric.kind is Kind.MEAN:
-                for key, values in _means(client, said, engine, metric, name, span).items():
+                for key, values in _means(client, settings, engine, metric, name, span).items():
                     _fill(amounts[key], metric.what, values)
                 continue
-            query = _query(said, engine, metric, name, span.bin_s)
+            query = _query(settings, engine, metric, name, span.bin_s)
             if metric.kind is Kind.COUNTER:
-                for one in _counted(client, said, engine, name, span):
-                    _fill(amounts[one.key], metric.what, one.amount)
-                    missing[one.key] = missing.get(one.key, nowhere) | one.missing
+                for counter in _counted(client, settings, engine, name, span):
+                    _fill(amounts[counter.key], metric.what, counter.amount)
+                    missing[counter.key] = missing.get(counter.key, nowhere) | counter.missing
                     if metric.what == "requests" and not engine.front:
-                        _fill(amounts[one.key], "replicas", one.targets)
+                        _fill(amounts[counter.key], "replicas", counter.targets)
             elif metric.kind is Kind.HISTOGRAM:
-                for key, buckets in _buckets(client.range(query, span.ends), said, engine).items():
+                for key, buckets in _buckets(
+                    client.range(query, span.ends), settings, engine
+                ).items():
                     histograms.setdefault((key, metric.what), buckets)
             else:
                 for course in client.range(query, span.ends):
-                    _fill(amounts[_key(course.labels, said, engine)], metric.what, course.values)
+                    _fill(
+                        amounts[_key(course.labels, settings, engine)], metric.what, course.values
+                    )
     for key, bins in missing.items():
         for what in AMOUNTS:
             if what in amounts[key]:
@@ -203,10 +209,10 @@ def _fill(row: dict[str, FloatArray], what: str, values: FloatArray) -> None:
 
 
 def _counted(
-    client: Prometheus, said: PrometheusSettings, engine: Engine, name: str, span: Span
+    client: Prometheus, settings: PrometheusSettings, engine: Engine, name: str, span: Span
 ) -> Iterator[_Counted]:
     """A counter's increase per bin, by key."""
-    selector = f"{name}{_braced(said, engine)}[{_open(span.bin_s)}]"
+    selector = f"{name}{_braced(settings, engine)}[{_open(span.bin_s)}]"
     courses = _aligned(client.range(f"last_over_time({selector})", span.edges))
     if not courses:
         return
@@ -223,20 +229,22 @@ def _counted(
             _aligned(client.range(f"{which}_over_time({selector})", span.edges))
             for which in ("min", "max")
         ]
-        lowest, highest = (np.array([one.get(labels, blank) for labels in order]) for one in both)
-    found = increases(last, lowest, highest, targets=targets)
+        lowest, highest = (
+            np.array([bounds.get(labels, blank) for labels in order]) for bounds in both
+        )
+    grown = increases(last, lowest, highest, targets=targets)
     rows: dict[Key, list[int]] = defaultdict(list)
     for row, labels in enumerate(order):
-        rows[_key(dict(labels), said, engine)].append(row)
-    for key, mine in rows.items():
-        missing: BoolArray = np.logical_or.reduce(found.missing[mine])
-        seen = found.there[mine].any(axis=0) & ~missing
+        rows[_key(dict(labels), settings, engine)].append(row)
+    for key, own_rows in rows.items():
+        missing: BoolArray = np.logical_or.reduce(grown.missing[own_rows])
+        seen = grown.there[own_rows].any(axis=0) & ~missing
         there = np.zeros((len(places), span.bins), bool)
-        np.logical_or.at(there, targets[mine], found.there[mine])
+        np.logical_or.at(there, targets[own_rows], grown.there[own_rows])
         count = there.sum(axis=0).astype(np.float64)
         yield _Counted(
             key,
-            np.where(seen, found.amount[mine].sum(axis=0), np.nan),
+            np.where(seen, grown.amount[own_rows].sum(axis=0), np.nan),
             missing,
             np.where(count > 0, count, np.nan),
         )
@@ -244,7 +252,7 @@ def _counted(
 
 def _means(
     client: Prometheus,
-    said: PrometheusSettings,
+    settings: PrometheusSettings,
     engine: Engine,
     metric: Metric,
     name: str,
@@ -253,7 +261,7 @@ def _means(
     """What a histogram's sum grew by over what its count did, each as counters are read: a bin of
     one scrape has one too, which ``increase`` lacks from Prometheus 3 on."""
     total, count = (
-        {one.key: one.amount for one in _counted(client, said, engine, part, span)}
+        {counter.key: counter.amount for counter in _counted(client, settings, engine, part, span)}
         for part in _parts(metric, name)
     )
     return {
@@ -281,7 +289,7 @@ def _target(labels: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _buckets(
-    courses: Sequence[Course], said: PrometheusSettings, engine: Engine
+    courses: Sequence[Course], settings: PrometheusSettings, engine: Engine
 ) -> dict[Key, list[_Bucket]]:
     """Counts of each bucket alone from the cumulative ones, by key."""
     upto: dict[Key, dict[float, FloatArray]] = defaultdict(dict)
@@ -291,33 +299,35 @@ def _buckets(
         except ValueError:
             continue
         if most == most:
-            upto[_key(course.labels, said, engine)][most] = course.values
-    found = {}
+            upto[_key(course.labels, settings, engine)][most] = course.values
+    by_key = {}
     for key, cumulative in upto.items():
         bounds = sorted(cumulative)
         table = np.nan_to_num(np.array([cumulative[bound] for bound in bounds]))
         table = np.maximum.accumulate(table, axis=0)
         alone = np.diff(table, axis=0, prepend=0.0)
         lower = [0.0, *bounds[:-1]]
-        found[key] = [_Bucket(*one) for one in zip(lower, bounds, alone, strict=True)]
-    return found
+        by_key[key] = [_Bucket(*bucket) for bucket in zip(lower, bounds, alone, strict=True)]
+    return by_key
 
 
-def _key(labels: Mapping[str, str], said: PrometheusSettings, engine: Engine) -> Key:
-    model = said.model or labels.get(said.model_label or engine.model_label, "")
-    region = said.region or labels.get(said.region_label or "", "")
-    tier = said.tier or labels.get(said.tier_label or "", "")
+def _key(labels: Mapping[str, str], settings: PrometheusSettings, engine: Engine) -> Key:
+    model = settings.model or labels.get(settings.model_label or engine.model_label, "")
+    region = settings.region or labels.get(settings.region_label or "", "")
+    tier = settings.tier or labels.get(settings.tier_label or "", "")
     return model, region, tier
 
 
-def _query(said: PrometheusSettings, engine: Engine, metric: Metric, name: str, bin_s: int) -> str:
-    by = _by(said, engine)
+def _query(
+    settings: PrometheusSettings, engine: Engine, metric: Metric, name: str, bin_s: int
+) -> str:
+    by = _by(settings, engine)
     if metric.kind in (Kind.COUNTER, Kind.MEAN):
-        return f"last_over_time({name}{_braced(said, engine)}[{_open(bin_s)}])"
+        return f"last_over_time({name}{_braced(settings, engine)}[{_open(bin_s)}])"
     if metric.kind is Kind.HISTOGRAM:
-        within = f"increase({name}_bucket{_braced(said, engine)}[{bin_s}s])"
+        within = f"increase({name}_bucket{_braced(settings, engine)}[{bin_s}s])"
         return f"sum by ({', '.join((*by, 'le'))}) ({within})"
-    within = f"avg_over_time({name}{_braced(said, engine)}[{bin_s}s])"
+    within = f"avg_over_time({name}{_braced(settings, engine)}[{bin_s}s])"
     if metric.kind is Kind.GAUGE_MEAN:
         return f"avg by ({', '.join(by)}) ({within})"
     return f"sum by ({', '.join(by)}) (max without ({', '.join(RANKS)}) ({within}))"
@@ -329,21 +339,21 @@ def _open(bin_s: int) -> str:
     return f"{1000 * bin_s - 1}ms"
 
 
-def _power_query(said: PrometheusSettings, bin_s: int) -> str:
-    by = f" by ({said.region_label})" if said.region_label else ""
-    return f"sum{by} (avg_over_time({POWER.names[0]}{_braced(said, None)}[{bin_s}s]))"
+def _power_query(settings: PrometheusSettings, bin_s: int) -> str:
+    by = f" by ({settings.region_label})" if settings.region_label else ""
+    return f"sum{by} (avg_over_time({POWER.names[0]}{_braced(settings, None)}[{bin_s}s]))"
 
 
-def _by(said: PrometheusSettings, engine: Engine) -> tuple[str, ...]:
-    model = "" if said.model else said.model_label or engine.model_label
-    region = "" if said.region else said.region_label or ""
-    tier = "" if said.tier else said.tier_label or ""
+def _by(settings: PrometheusSettings, engine: Engine) -> tuple[str, ...]:
+    model = "" if settings.model else settings.model_label or engine.model_label
+    region = "" if settings.region else settings.region_label or ""
+    tier = "" if settings.tier else settings.tier_label or ""
     return tuple(label for label in (model, region, tier) if label)
 
 
-def _braced(said: PrometheusSettings, engine: Engine | None) -> str:
+def _braced(settings: PrometheusSettings, engine: Engine | None) -> str:
     """Matchers of labels, values quoted; all series for none."""
-    terms = [f"{label}={_quoted(value)}" for label, value in said.match.items()]
+    terms = [f"{label}={_quoted(value)}" for label, value in settings.match.items()]
     if engine is not None:
         terms += [f"{label}!={_quoted(value)}" for label, value in engine.leave_out]
     return f"{{{', '.join(terms)}}}" if terms else ""
@@ -354,10 +364,10 @@ def _quoted(value: str) -> str:
     return f'"{escaped}"'
 
 
-def _power(client: Prometheus, said: PrometheusSettings, span: Span) -> list[pl.DataFrame]:
+def _power(client: Prometheus, settings: PrometheusSettings, span: Span) -> list[pl.DataFrame]:
     tables = []
-    for course in client.range(_power_query(said, span.bin_s), span.ends):
-        region = said.region or course.labels.get(said.region_label or "", "")
+    for course in client.range(_power_query(settings, span.bin_s), span.ends):
+        region = settings.region or course.labels.get(settings.region_label or "", "")
         tables.append(_frame(("", region, ""), span, {"power_w": course.values}))
     return tables
 
@@ -373,8 +383,8 @@ def _frame(key: Key, span: Span, columns: Mapping[str, FloatArray]) -> pl.DataFr
 
 def _known(values: FloatArray) -> pl.Series:
     """Null where nothing was said, NaN where it is known that nobody knows."""
-    said = pl.Series(values).fill_nan(None)
-    return said.set(said == MISSING, np.nan)
+    series = pl.Series(values).fill_nan(None)
+    return series.set(series == MISSING, np.nan)
 
 
 def _histogram_frame(key: Key, what: str, bucket: _Bucket, span: Span) -> pl.DataFrame:

@@ -20,8 +20,8 @@ UNLIMITED = "unlimited"
 UNLIMITED_GPUS = 8192  # of a type in a region: more than a plan takes, and still so many to replay
 
 
-def _counted(given: Any) -> Any:
-    return UNLIMITED_GPUS if given == UNLIMITED else given
+def _counted(count: Any) -> Any:
+    return UNLIMITED_GPUS if count == UNLIMITED else count
 
 
 # As many as are asked for (the WVA's unlimited mode), or so many.

@@ -158,9 +158,11 @@ class Objective(Section):
 
     @model_validator(mode="after")
     def _together(self) -> Objective:
-        whole = [n for n in ("usd", "carbon_kg", "changes") if getattr(self.limits, n) is not None]
-        if self.periods == "one" and (whole or self.lend_share is not None):
-            names = ", ".join([f"limits.{name}" for name in whole] or ["lend_share"])
+        of_window = [
+            n for n in ("usd", "carbon_kg", "changes") if getattr(self.limits, n) is not None
+        ]
+        if self.periods == "one" and (of_window or self.lend_share is not None):
+            names = ", ".join([f"limits.{name}" for name in of_window] or ["lend_share"])
             raise ValueError(f"{names} is about the whole window; give periods: all with it")
         if self.reroute is not None and self.limited not in (None, "Exact"):
             raise ValueError("only limited: Exact keeps to reroute; give that, or leave one out")
