@@ -138,9 +138,9 @@ class Policy(Section):
         )
         if not same:
             return self
-        one = self.model_copy()
-        one._shares_label = True
-        return one
+        copy = self.model_copy()
+        copy._shares_label = True
+        return copy
 
     def turned(self, value: float) -> Self:
         """The same with its knob at ``value``."""

@@ -98,16 +98,16 @@ def options_in(declared: type[RunOptions]) -> dict[str, Option]:
 
 
 def _option(name: str, field: dict[str, Any], required: bool) -> Option:
-    whole = next(form for form in field.get("anyOf", [field]) if form["type"] != "null")
-    value = whole
-    if whole["type"] == "array":
-        value = whole["items"] if "items" in whole else whole["prefixItems"][0]
+    declared = next(form for form in field.get("anyOf", [field]) if form["type"] != "null")
+    value = declared
+    if declared["type"] == "array":
+        value = declared["items"] if "items" in declared else declared["prefixItems"][0]
     return Option(
         name=name,
         label=field["title"],
         help=field.get("description", ""),
         type=value["type"],
-        many=value is not whole,
+        many=value is not declared,
         required=required,
         default=field.get("default"),
         choices=tuple(value.get("enum", ())),
@@ -115,8 +115,8 @@ def _option(name: str, field: dict[str, Any], required: bool) -> Option:
         above=value.get("exclusiveMinimum"),
         most=value.get("maximum"),
         longest=value.get("maxLength"),
-        fewest=whole.get("minItems"),
-        largest=whole.get("maxItems"),
+        fewest=declared.get("minItems"),
+        largest=declared.get("maxItems"),
         give=field.get("give", ""),
     )
 
@@ -128,8 +128,8 @@ def options_of(declared: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
     except ValidationError as error:
         known = options_in(declared)
         faults = [_fault(known, fault) for fault in _own(error.errors())]
-    told = {(fault.name, fault.value, fault.remedy): fault for fault in reversed(faults)}
-    raise OptionsRefused.of([*told.values()][::-1])  # each sentence once, of its first place
+    distinct = {(fault.name, fault.value, fault.remedy): fault for fault in reversed(faults)}
+    raise OptionsRefused.of([*distinct.values()][::-1])  # each sentence once, of its first place
 
 
 def _own(faults: Sequence[Any]) -> Iterator[Any]:
@@ -141,8 +141,8 @@ def _own(faults: Sequence[Any]) -> Iterator[Any]:
 
 
 def _fault(known: dict[str, Option], fault: Any) -> OptionFault:
-    name, given = str(fault["loc"][0]), fault["input"]
-    value = str(given) if isinstance(given, str | int | float) else ""
+    name, value_given = str(fault["loc"][0]), fault["input"]
+    value = str(value_given) if isinstance(value_given, str | int | float) else ""
     if fault["type"] == "extra_forbidden":
         value, remedy = "", f"this is not known here; there are: {', '.join(known) or 'none'}"
     elif fault["type"] == "missing" and len(fault["loc"]) == 1:

@@ -47,10 +47,10 @@ def as_json(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON")
 
 
-def _fields(whole: Any) -> dict[str, Any]:
+def _fields(document: Any) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    for field in fields(whole):
-        value, how = getattr(whole, field.name), field.metadata
+    for field in fields(document):
+        value, how = getattr(document, field.name), field.metadata
         if value is None and OPTIONAL in how:
             continue
         plain = how[COLUMNS].json(value) if COLUMNS in how else as_json(value)
@@ -93,12 +93,12 @@ def moments(start_s: float, after_s: FloatArray) -> pl.Series:
 
 def per_cent(share: float) -> str:
     """In per cent; what is not all is never rounded to all."""
-    told = f"{share:.1%}"
-    return "over 99.9%" if told == "100.0%" and share < 1 else told
+    text = f"{share:.1%}"
+    return "over 99.9%" if text == "100.0%" and share < 1 else text
 
 
 def shares_in_time(attainment: Mapping[str, float | None]) -> str:
     """Of each tier that had requests; "nothing" where none had."""
-    told = [f"{per_cent(share)} of {tier}" for tier, share in attainment.items()
+    parts = [f"{per_cent(share)} of {tier}" for tier, share in attainment.items()
             if share is not None]  # fmt: skip
-    return f"{', '.join(told) or 'nothing'} in time"
+    return f"{', '.join(parts) or 'nothing'} in time"

@@ -60,20 +60,20 @@ def side_by_side(
     telling = _Telling()
     each = shared(telling, len(steps))
     with ThreadPoolExecutor(at_once) as pool:
-        begun = [pool.submit(step, told) for step, told in zip(steps, each, strict=True)]
+        begun = [pool.submit(step, report) for step, report in zip(steps, each, strict=True)]
         going = set(begun)
         try:
             while going:
                 done, going = wait(going, TELL_S, FIRST_COMPLETED)
-                for one in done:
-                    one.result()
+                for future in done:
+                    future.result()
                 telling.pass_on(progress)
         except BaseException:
             telling.stopped = True
-            for one in begun:
-                one.cancel()
+            for future in begun:
+                future.cancel()
             raise
-    return [one.result() for one in begun]
+    return [future.result() for future in begun]
 
 
 def replays_at_once(requests: int) -> int:

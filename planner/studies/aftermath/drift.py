@@ -20,13 +20,13 @@ SLOWER = 0.05  # of an iteration's time: less is within what a profile is held t
 def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDrift, ...]:
     """Of every model with requests in the window; ``traffic.lengths`` are those known before it."""
     rng = generator(seed, Stream.KNOWN)
-    found = []
+    drifts = []
     for m, model in enumerate(traffic.models):
         came, count = observed(traffic, m, window.start_s, window.end_s, rng)
         if not count:
             continue
         known = traffic.lengths[m]
-        found.append(
+        drifts.append(
             LengthDrift(
                 model=model,
                 input_known=float(known[0].mean()),
@@ -36,16 +36,16 @@ def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDri
                 flagged=count >= LEAST and differ(known, came, count),
             )
         )
-    return tuple(found)
+    return tuple(drifts)
 
 
 def speed_drift(profile: LinearProfile, seen: Observations) -> SpeedDrift:
     """``profile`` against what a running service showed, after the filter has taken it in."""
     tuned = tune(profile, seen)
     load = tuple(float(each.mean()) for each in (seen.decodes, seen.prefill_tokens, seen.share))
-    said = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
-    before, _ = expected(said, *load)
-    path = np.array([expected(one, *load)[0] for one in tuned.history]) / before
+    coefficients = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
+    before, _ = expected(coefficients, *load)
+    path = np.array([expected(fitted, *load)[0] for fitted in tuned.history]) / before
     after, slope = expected(tuned.history[-1], *load)
     slope = slope / after
     spread = float(np.sqrt(slope @ tuned.covariance @ slope))  # of the logarithm

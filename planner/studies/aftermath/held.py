@@ -19,27 +19,27 @@ def held_counts(
     """When something changes, seconds from ``start_s``, and replicas from then on
     ``[steps, pools]``. Raises ScenarioError where a pool that was held is none of the scenario's.
     """
-    edges = np.unique(np.concatenate([one.times_s for one in held] or [np.zeros(0)]))
+    edges = np.unique(np.concatenate([pool.times_s for pool in held] or [np.zeros(0)]))
     inside = edges[(edges > start_s) & (edges < end_s)]
     times = np.concatenate([[start_s], inside])
     counts = np.zeros((len(times), len(hardware.pool_index)), np.int64)
-    for one in held:
-        at = np.clip(np.searchsorted(one.times_s, times, side="right") - 1, 0, None)
-        counts[:, _place(hardware, one)] += one.replicas[at]
+    for pool in held:
+        step = np.clip(np.searchsorted(pool.times_s, times, side="right") - 1, 0, None)
+        counts[:, _place(hardware, pool)] += pool.replicas[step]
     return times - start_s, counts
 
 
-def _place(hardware: Hardware, one: HeldPool) -> int:
+def _place(hardware: Hardware, held: HeldPool) -> int:
     """Which pool of the scenario it is."""
     for p, (m, r, g) in enumerate(hardware.pool_index):
         here = replica_of(hardware, m, g)
         same = (here.model, hardware.regions[r].name, here.gpu, here.role) == (
-            one.model, one.region, one.gpu, one.role
+            held.model, held.region, held.gpu, held.role
         )  # fmt: skip
         finer = ("tp", "market", "arrangement")
-        if same and all(getattr(one, n) in (None, getattr(here, n)) for n in finer):
+        if same and all(getattr(held, n) in (None, getattr(here, n)) for n in finer):
             return p
     raise ScenarioError(
-        f"The plan held {one.model} on {one.gpu} in {one.region}, and the scenario has no such "
+        f"The plan held {held.model} on {held.gpu} in {held.region}, and the scenario has no such "
         "pool any more; what came of it cannot be replayed."
     )

@@ -44,7 +44,7 @@ def came_true(
     traces: Traces,
     known: Known,
     held: Sequence[HeldPool],
-    told: Forecast,
+    forecast: Forecast,
     progress: Progress,
     *,
     served: Sequence[Served] = (),
@@ -56,8 +56,8 @@ def came_true(
     window = study.window
     times_s, counts = held_counts(study.hardware, held, window.start_s, window.end_s)
     study = _running(study, counts[0])
-    given = study.plan_input
-    perfect = forecast_load(given, part(progress, 0.3, 0.4), method=PERFECT)
+    inputs = study.plan_input
+    perfect = forecast_load(inputs, part(progress, 0.3, 0.4), method=PERFECT)
     needed, notes = _needed(study, perfect.load, part(progress, 0.4, 0.6))
     run = _replayed(study, times_s, counts, part(progress, 0.6, 1.0))
     summary = run.summary
@@ -67,7 +67,7 @@ def came_true(
     return CameTrue(
         begins=moment(window.start_s),
         ends=moment(window.end_s),
-        demand=_errors(perfect.forecasts, told),
+        demand=_errors(perfect.forecasts, forecast),
         attainment=dict(summary.slo_attainment),
         targets={tier.name: tier.attainment for tier in study.hardware.tiers},
         met=dict(summary.slo_met),
@@ -80,7 +80,7 @@ def came_true(
         short_hours=_short(study, by_period, perfect.load) * hours,
         lengths=length_drift(study.traffic, window, scenario.seed),
         speed=speed,
-        hours=_hours(study, perfect.forecasts, told, by_period, required),
+        hours=_hours(study, perfect.forecasts, forecast, by_period, required),
         notes=(*notes, *unsure),
     )
 
@@ -139,8 +139,8 @@ def _short(study: Study, held: IntArray, load: Load) -> float:
     return float((through < peak * (1 - NEARLY)).any(axis=1).sum())
 
 
-def _errors(forecasts: Sequence[SeriesForecast], told: Forecast) -> DemandError:
-    came, mean, planned = _beside(forecasts, told)
+def _errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandError:
+    came, mean, planned = _beside(forecasts, forecast)
     seen = ~np.isnan(came)
     both = seen & ~np.isnan(mean)
     total = float(came[both].sum())
@@ -157,31 +157,31 @@ def _errors(forecasts: Sequence[SeriesForecast], told: Forecast) -> DemandError:
 
 
 def _beside(
-    forecasts: Sequence[SeriesForecast], told: Forecast
+    forecasts: Sequence[SeriesForecast], stated: Forecast
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """What came, the mean and what was planned for, tokens/s ``[series, bins]``; NaN where it was
     not observed or nothing was told."""
     came = np.array([forecast.actual / forecast.bin_s for forecast in forecasts])
     mean, planned = np.full(came.shape, np.nan), np.full(came.shape, np.nan)
-    for s, one in enumerate(forecasts):
+    for s, series in enumerate(forecasts):
         for b in range(came.shape[1]):
-            found = told.get((one.key, one.start_s + b * one.bin_s))
-            if found is not None:
-                mean[s, b], planned[s, b] = found.mean, found.planned
+            of_bin = stated.get((series.key, series.start_s + b * series.bin_s))
+            if of_bin is not None:
+                mean[s, b], planned[s, b] = of_bin.mean, of_bin.planned
     return came, mean, planned
 
 
 def _hours(
     study: Study,
     forecasts: Sequence[SeriesForecast],
-    told: Forecast,
+    forecast: Forecast,
     held: IntArray,
     needed: IntArray | None,
 ) -> tuple[Hour, ...]:
     window = study.window
     per, periods = window.bins_per_period, len(window.period_starts_s)
-    came, mean, planned = (one.sum(axis=0).reshape(periods, per) for one in
-                           _beside(forecasts, told))  # fmt: skip
+    came, mean, planned = (rates.sum(axis=0).reshape(periods, per) for rates in
+                           _beside(forecasts, forecast))  # fmt: skip
     return tuple(
         Hour(
             moment(start),

@@ -30,27 +30,28 @@ def speed_drifts(
 ) -> tuple[tuple[SpeedDrift, ...], tuple[str, ...]]:
     """Of what was observed where one kind of replica was ``held [steps, pools]``, and a note where
     its metrics do not tell whose speed it is."""
-    found, notes = [], []
-    for one in served:
+    drifts, notes = [], []
+    for observed in served:
         here = [
             (m, g)
             for (m, r, g), counts in zip(hardware.pool_index, held.T, strict=True)
             if counts.any()
-            and replica_of(hardware, m, g).model == one.model
-            and hardware.regions[r].name == one.region
+            and replica_of(hardware, m, g).model == observed.model
+            and hardware.regions[r].name == observed.region
         ]
         if len(here) != 1 or replica_of(hardware, *here[0]).role != "mixed":
             notes.append(
-                f"The speed of {one.model} in {one.region} is not known: what was observed does "
-                f"not tell its {len(here)} kinds of replica apart."
+                f"The speed of {observed.model} in {observed.region} is not known: what was "
+                f"observed does not tell its {len(here)} kinds of replica apart."
                 if len(here) > 1
-                else f"The speed of {one.model or 'a model'} in {one.region or 'a region'} was "
+                else f"The speed of {observed.model or 'a model'} in "
+                f"{observed.region or 'a region'} was "
                 "observed, and the plan held no replicas of it that prefill and decode."
             )
-        elif one.at_s.size >= LEAST:
-            drift = _drift(hardware.profiles[here[0]], one)
-            found.append(replace(drift, region=one.region))
-    return tuple(found), tuple(notes)
+        elif observed.at_s.size >= LEAST:
+            drift = _drift(hardware.profiles[here[0]], observed)
+            drifts.append(replace(drift, region=observed.region))
+    return tuple(drifts), tuple(notes)
 
 
 def speeds_now(
@@ -68,45 +69,45 @@ def speeds_now(
     return speed_drifts(hardware, counts, served)[0]
 
 
-def _drift(profile: Profile, one: Served) -> SpeedDrift:
-    seen = observations_of(profile, one)
+def _drift(profile: Profile, observed: Served) -> SpeedDrift:
+    seen = observations_of(profile, observed)
     if isinstance(profile, LinearProfile) and profile.beta_s > 0 and profile.delta_s > 0:
         return speed_drift(profile, seen)
     # Of another kind a line stands for it, and observations are what they would be if it were so.
-    straight = _straight(profile, one, seen)
+    straight = _straight(profile, observed, seen)
     line = straight.alpha_s + straight.beta_s * seen.decodes
     line = line + straight.delta_s * seen.prefill_tokens
-    said = _seconds(profile, one, seen.decodes, seen.prefill_tokens, seen.share)
-    seconds = seen.seconds * line / said
+    modelled = _seconds(profile, observed, seen.decodes, seen.prefill_tokens, seen.share)
+    seconds = seen.seconds * line / modelled
     return speed_drift(straight, replace(seen, seconds=seconds))
 
 
-def observations_of(profile: Profile, one: Served) -> Observations:
+def observations_of(profile: Profile, observed: Served) -> Observations:
     """Mean iterations as tokens see them. Under Poisson arrivals a token finds beside its own as
     many sequences as run on average (they are decoded together, evenly over replicas: assumed);
     prompts that come in an iteration's time are prefilled by the next, in pieces as the profile
     has them."""
-    prompts = one.requests_per_s * one.tbt_s
-    pieces = np.ceil(one.input_tokens / profile.max_batch_tokens)
+    prompts = observed.requests_per_s * observed.tbt_s
+    pieces = np.ceil(observed.input_tokens / profile.max_batch_tokens)
     return Observations(
-        at_s=one.at_s,
-        decodes=np.minimum(1.0 + one.running, float(profile.max_batch)),
-        prefill_tokens=prompts * one.input_tokens,
-        seconds=one.tbt_s,
+        at_s=observed.at_s,
+        decodes=np.minimum(1.0 + observed.running, float(profile.max_batch)),
+        prefill_tokens=prompts * observed.input_tokens,
+        seconds=observed.tbt_s,
         prefills=np.minimum(1.0, prompts * pieces),
     )
 
 
-def _straight(profile: Profile, one: Served, seen: Observations) -> LinearProfile:
+def _straight(profile: Profile, observed: Served, seen: Observations) -> LinearProfile:
     """A line through what the profile says at one sequence and at the mean load."""
     few = np.ones(1)
     b, p, share = (
         each.mean(keepdims=True) for each in (seen.decodes, seen.prefill_tokens, seen.share)
     )
     mean = replace(
-        one,
+        observed,
         **{
-            name: getattr(one, name).mean(keepdims=True)
+            name: getattr(observed, name).mean(keepdims=True)
             for name in ("input_tokens", "output_tokens")
         },
     )
@@ -125,11 +126,11 @@ def _straight(profile: Profile, one: Served, seen: Observations) -> LinearProfil
 
 
 def _seconds(
-    profile: Profile, one: Served, b: FloatArray, p: FloatArray, share: FloatArray
+    profile: Profile, observed: Served, b: FloatArray, p: FloatArray, share: FloatArray
 ) -> FloatArray:
     """As the profile says, sequences halfway through their answers; the mean of iterations of
     which ``share`` prefill, ``p`` tokens on average over all of them."""
-    context = b * (one.input_tokens + one.output_tokens / 2)
+    context = b * (observed.input_tokens + observed.output_tokens / 2)
     each = p / np.where(share > 0, share, 1.0)
-    both = iteration_s(profile, b, context, each, each * one.input_tokens / 2)
+    both = iteration_s(profile, b, context, each, each * observed.input_tokens / 2)
     return share * both + (1 - share) * iteration_s(profile, b, context, 0 * p, 0 * p)

@@ -125,23 +125,23 @@ class CameTrue:
 
     @property
     def sentence(self) -> str:
-        said = [
+        parts = [
             f"It missed {', '.join(self.missed)}" if self.missed else "It came true",
             *self._in_time(),
         ]
         if (off := self.demand.wape) is not None and (bias := self.demand.bias) is not None:
             way = "more" if bias > 0 else "less"
-            said.append(f"demand was off by {off:.1%} ({abs(bias):.1%} {way} forecast than came)")
+            parts.append(f"demand was off by {off:.1%} ({abs(bias):.1%} {way} forecast than came)")
         if self.needed_usd is not None and self.needed_replica_hours is not None:
-            said.append(
+            parts.append(
                 f"{self.replica_hours:,.0f} replica-hours were held for ${self.planned_usd:,.2f}; "
                 f"knowing what came {self.needed_replica_hours:,.0f} for ${self.needed_usd:,.2f}"
             )
         drifted = [length.model for length in self.lengths if length.flagged]
         if drifted:
-            said.append(f"lengths of {', '.join(drifted)} drifted")
-        slow = [one.sentence for one in self.speed if one.flagged]
-        return "; ".join([*said, *slow]) + "."
+            parts.append(f"lengths of {', '.join(drifted)} drifted")
+        slow = [speed.sentence for speed in self.speed if speed.flagged]
+        return "; ".join([*parts, *slow]) + "."
 
     def _in_time(self) -> list[str]:
         return [

@@ -62,15 +62,17 @@ class Driver:
     @classmethod
     def of(cls, study: Study, method: str, seed: int, progress: Progress) -> Driver:
         """Raises SeriesTooShort where the method cannot be fitted on what came before."""
-        given = study.plan_input
-        groups = groups_of(given.hardware, apart=given.settings.tiers_apart)
-        series = [(g, one) for g, group in enumerate(groups)
-                  for _, one in series_of(given.traffic, group)]  # fmt: skip
-        found = []
-        for i, (g, one) in enumerate(series):
-            progress(i / len(series), f"Forecasting with {method}: {one.key.model}")
-            found.append((g, rolled(one, given.window, method, at_once=given.at_once_asked)))
-        return cls(study, method, seed, groups, tuple(found))
+        inputs = study.plan_input
+        groups = groups_of(inputs.hardware, apart=inputs.settings.tiers_apart)
+        series = [(g, demand) for g, group in enumerate(groups)
+                  for _, demand in series_of(inputs.traffic, group)]  # fmt: skip
+        rollings = []
+        for i, (g, demand) in enumerate(series):
+            progress(i / len(series), f"Forecasting with {method}: {demand.key.model}")
+            rollings.append(
+                (g, rolled(demand, inputs.window, method, at_once=inputs.at_once_asked))
+            )
+        return cls(study, method, seed, groups, tuple(rollings))
 
     @property
     def given(self) -> PlanInput:
@@ -85,15 +87,15 @@ class Driver:
         return (height_at(knob, perfect=self.perfect),) * len(self.groups)
 
     def forecasts(self, heights: Heights) -> tuple[SeriesForecast, ...]:
-        return tuple(one.at(heights[g]) for g, one in self.rolled)
+        return tuple(rolling.at(heights[g]) for g, rolling in self.rolled)
 
     def chosen(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
         """What the days before the window choose for it, by group of tiers."""
         section = self.given.settings.forecast.model_copy(
             update={"method": self.method, "quantile": None, "quantiles": {}}
         )
-        own = replace(quantiles_of(self.given), forecast=section)
-        return own.of(at_once=self.given.at_once_asked, progress=progress)
+        quantiles = replace(quantiles_of(self.given), forecast=section)
+        return quantiles.of(at_once=self.given.at_once_asked, progress=progress)
 
     def planned(self, heights: Heights, progress: Progress) -> Planned:
         """Raises Infeasible where there is no plan for so much."""
@@ -113,19 +115,19 @@ class Driver:
 
     def past(self) -> list[Past]:
         """Of the window itself: what came, and the room at each of ``KNOBS``."""
-        found = []
-        for _, one in self.rolled:
-            per_period = one.window.bins_per_period
-            room = np.stack([one.planned(height_at(k, perfect=self.perfect)) for k in KNOBS])
+        past = []
+        for _, rolling in self.rolled:
+            per_period = rolling.window.bins_per_period
+            room = np.stack([rolling.planned(height_at(k, perfect=self.perfect)) for k in KNOBS])
             room = room.reshape(len(KNOBS), -1, per_period).max(axis=2)
-            found.append(Past(room, one.actual.reshape(-1, per_period)))
-        return found
+            past.append(Past(room, rolling.actual.reshape(-1, per_period)))
+        return past
 
     def covering(self, share: float) -> float:
         """The knob at which ``share`` of the window's own demand finds room: in hindsight."""
         covered = share_covered(self.past())
-        at = int(np.searchsorted(covered, share))
-        return float(KNOBS[min(at, len(KNOBS) - 1)])
+        knob = int(np.searchsorted(covered, share))
+        return float(KNOBS[min(knob, len(KNOBS) - 1)])
 
 
 def figures_of(study: Study, run: PolicyRun) -> Figures:

@@ -41,10 +41,10 @@ class Forecaster:
     @property
     def usd(self) -> float | None:
         """At equal attainment, or the least that attains more; None where nothing attains it."""
-        found = self.equal
-        if found is None or not (found.equal or found.figures.spare >= 0):
+        matched = self.equal
+        if matched is None or not (matched.equal or matched.figures.spare >= 0):
             return None
-        return found.figures.cost_usd
+        return matched.figures.cost_usd
 
     @property
     def at(self) -> str:
@@ -52,7 +52,7 @@ class Forecaster:
         if self.equal is None:
             return ""
         perfect = self.method == PERFECT
-        return " and ".join(str(height_at(at, perfect=perfect)) for at in self.equal.at)
+        return " and ".join(str(height_at(knob, perfect=perfect)) for knob in self.equal.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +142,13 @@ def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str,
     high = np.concatenate([forecast.high.reshape(-1, per_period) for forecast in forecasts])
     seen = ~np.isnan(actual)
     came = float(actual[seen].sum())
-    found = {
+    errors = {
         "wape": wape(actual, mean),
         "peak_wape": peak_wape(actual, mean),
         "bias": float((mean - actual)[seen].sum()) / came if came > 0 else np.nan,
         "coverage80": coverage(actual, low, high),
     }
-    return {name: float(value) if np.isfinite(value) else None for name, value in found.items()}
+    return {name: float(value) if np.isfinite(value) else None for name, value in errors.items()}
 
 
 def verdict(
@@ -157,30 +157,34 @@ def verdict(
     """In a sentence or a few: which forecaster pays, against repeating the last value, and what is
     cheaper than any."""
     known = {row.method: row.usd for row in rows}
-    told = {method: usd for method, usd in known.items() if usd is not None and method != PERFECT}
-    if not told:
+    costs = {method: usd for method, usd in known.items() if usd is not None and method != PERFECT}
+    if not costs:
         return "No forecaster could be brought to the attainment that is asked for."
-    best = min(told, key=lambda method: told[method])
-    usd = told[best]
-    said = [_against_now(best, told, goals)]
-    cheaper = [one for one in beside if one.meets and one.figures.cost_usd < usd * (1 - AS_MUCH)]
-    dearer = [one for one in beside if one.meets and one not in cheaper]
+    best = min(costs, key=lambda method: costs[method])
+    usd = costs[best]
+    sentences = [_against_now(best, costs, goals)]
+    cheaper = [
+        other for other in beside if other.meets and other.figures.cost_usd < usd * (1 - AS_MUCH)
+    ]
+    dearer = [other for other in beside if other.meets and other not in cheaper]
     if cheaper:
-        one = min(cheaper, key=lambda it: it.figures.cost_usd)
-        less = 1 - one.figures.cost_usd / usd
-        said.append(f"{_beside(one)} is cheaper than any of them, by {less:.0%}{_word(one)}.")
+        nearest = min(cheaper, key=lambda it: it.figures.cost_usd)
+        less = 1 - nearest.figures.cost_usd / usd
+        sentences.append(
+            f"{_beside(nearest)} is cheaper than any of them, by {less:.0%}{_word(nearest)}."
+        )
     elif dearer:
-        one = min(dearer, key=lambda it: it.figures.cost_usd)
-        more = one.figures.cost_usd / usd - 1
+        nearest = min(dearer, key=lambda it: it.figures.cost_usd)
+        more = nearest.figures.cost_usd / usd - 1
         what = "as much" if more < AS_MUCH else f"{more:.0%} more"
-        said.append(f"{_beside(one)} costs {what}{_word(one)}.")
+        sentences.append(f"{_beside(nearest)} costs {what}{_word(nearest)}.")
     perfect = known.get(PERFECT)
     if perfect is not None:
-        said.append(_against_perfect(1 - perfect / usd))
-    said += _against_hindsight(next(row for row in rows if row.method == best))
+        sentences.append(_against_perfect(1 - perfect / usd))
+    sentences += _against_hindsight(next(row for row in rows if row.method == best))
     if any(row.usd is not None and row.equal is not None and not row.equal.equal for row in rows):
-        said.append("Not all attain just that: whole instances allowed nothing nearer.")
-    return " ".join(said)
+        sentences.append("Not all attain just that: whole instances allowed nothing nearer.")
+    return " ".join(sentences)
 
 
 def _against_perfect(less: float) -> str:
@@ -198,10 +202,12 @@ def _against_perfect(less: float) -> str:
 
 def _against_hindsight(row: Forecaster) -> list[str]:
     """What is left to save by the program itself, proven from both sides where it can be."""
-    found = row.hindsight
-    if found is None or found.plan_usd <= 0:
+    hindsight = row.hindsight
+    if hindsight is None or hindsight.plan_usd <= 0:
         return []
-    least, most = (1 - usd / found.plan_usd for usd in (found.least_usd, found.bound_usd))
+    least, most = (
+        1 - usd / hindsight.plan_usd for usd in (hindsight.least_usd, hindsight.bound_usd)
+    )
     if most < AS_MUCH:
         return ["Knowing all that came, its own program finds no cheaper plan that serves as much."]
     saved = f"{max(0.0, least):.0%}"
@@ -209,15 +215,15 @@ def _against_hindsight(row: Forecaster) -> list[str]:
     return [f"Knowing all that came, its own program serves as much for {saved}{upto} less."]
 
 
-def _against_now(best: str, told: Mapping[str, float], goals: Mapping[str, float]) -> str:
+def _against_now(best: str, costs: Mapping[str, float], goals: Mapping[str, float]) -> str:
     asked = ", ".join(f"{share:.1%} of {tier}" for tier, share in goals.items())
     slo = f"at equal SLO ({asked} in time)"
-    now = told.get(SAME_AS_NOW)
+    now = costs.get(SAME_AS_NOW)
     if now is None:
-        return f"{_named(best)} is the cheapest forecaster {slo}: ${told[best]:,.2f}."
-    saves = 1 - told[best] / now
+        return f"{_named(best)} is the cheapest forecaster {slo}: ${costs[best]:,.2f}."
+    saves = 1 - costs[best] / now
     if best == SAME_AS_NOW or saves < AS_MUCH:
-        others = [method for method in told if method != SAME_AS_NOW]
+        others = [method for method in costs if method != SAME_AS_NOW]
         if not others:
             return f"Repeating the last value costs ${now:,.2f} {slo}."
         return f"No forecaster pays for itself: none saves over repeating the last value {slo}."
@@ -228,11 +234,11 @@ def _named(method: str) -> str:
     return method.upper() if method == "arima" else method[:1].upper() + method[1:]
 
 
-def _beside(one: Beside) -> str:
-    if one.instances is not None:
-        return f"A flat fleet of {one.instances:,}"
-    return one.label
+def _beside(row: Beside) -> str:
+    if row.instances is not None:
+        return f"A flat fleet of {row.instances:,}"
+    return row.label
 
 
-def _word(one: Beside) -> str:
-    return f" ({one.word})" if one.word else ""
+def _word(row: Beside) -> str:
+    return f" ({row.word})" if row.word else ""

@@ -36,22 +36,25 @@ class Hindsight:
 
 def hindsight(driver: Driver, planned: Planned, progress: Progress) -> Hindsight | None:
     """None where the objective bars a horizon, or no plan was found in its time."""
-    given, target = driver.given, planned.plan.target
+    inputs, target = driver.given, planned.plan.target
     came, served = _served(driver, planned)
-    problems = Periods.of(given, planned.load).problems
-    whole = HorizonProblem(
-        tuple(replace(one, demand_tps=served[p]) for p, one in enumerate(problems)),
-        given.window.period_s,
-        reroute=given.settings.reroute,
+    problems = Periods.of(inputs, planned.load).problems
+    problem = HorizonProblem(
+        tuple(
+            replace(window_problem, demand_tps=served[p])
+            for p, window_problem in enumerate(problems)
+        ),
+        inputs.window.period_s,
+        reroute=inputs.settings.reroute,
     )
     nothing = np.zeros_like(target)
-    plan_usd, _ = costs(whole, target, nothing)
+    plan_usd, _ = costs(problem, target, nothing)
     try:
         best = solve_horizon(
-            whole,
-            solver=given.settings.solver,
-            gap=given.settings.gap,
-            time_limit_s=given.settings.time_limit_s,
+            problem,
+            solver=inputs.settings.solver,
+            gap=inputs.settings.gap,
+            time_limit_s=inputs.settings.time_limit_s,
             stable=False,
             check=lambda: progress(0.5, "The least in hindsight"),
         )
@@ -68,16 +71,16 @@ def hindsight(driver: Driver, planned: Planned, progress: Progress) -> Hindsight
     )
 
 
-def came_tps(given: PlanInput, driver: Driver) -> FloatArray:
+def came_tps(inputs: PlanInput, driver: Driver) -> FloatArray:
     """Interactive input tokens/s that came, ``[p, l, r, w]``; nothing where nobody looked."""
-    window, traffic = given.window, given.traffic
-    shape = (len(window.period_starts_s), *given.current.shape[:2], window.bins_per_period)
+    window, traffic = inputs.window, inputs.traffic
+    shape = (len(window.period_starts_s), *inputs.current.shape[:2], window.bins_per_period)
     out = np.zeros(shape)
-    for _, one in driver.rolled:
-        m, r = traffic.models.index(one.series.key.model), traffic.regions.index(
-            one.series.key.region
+    for _, rolling in driver.rolled:
+        m, r = traffic.models.index(rolling.series.key.model), traffic.regions.index(
+            rolling.series.key.region
         )  # fmt: skip
-        rate = np.nan_to_num(one.actual).reshape(shape[0], shape[3]) / window.bin_s
+        rate = np.nan_to_num(rolling.actual).reshape(shape[0], shape[3]) / window.bin_s
         out[:, m, r] += rate
     return out
 
@@ -88,28 +91,29 @@ def served_tps(
     """Of what ``came`` in a period ``[l, r, w]`` what ``target`` has room for: of each region what
     fits there, and all of a bin in which other regions (``elsewhere``) have room for the rest."""
     room = carried_tps(problem, target).min(axis=0)[:, :, None]  # [l, r, 1]
-    own = np.minimum(came, room)
+    at_home = np.minimum(came, room)
     if not elsewhere:
-        return np.asarray(own, np.float64)
+        return np.asarray(at_home, np.float64)
     joint = (came.sum(axis=1) <= room.sum(axis=1) * (1 + 1e-9))[:, None]
     local = (came * problem.epsilon <= room * (1 + 1e-9)).all(axis=1)[:, None]
-    return np.asarray(np.where(joint & local, came, own), np.float64)
+    return np.asarray(np.where(joint & local, came, at_home), np.float64)
 
 
 def covered(driver: Driver, planned: Planned) -> float:
     """Share of what came in bins that the plan has room for."""
     came, served = _served(driver, planned)
-    whole = float(came.sum())
-    return float(came[served >= came * (1 - 1e-9)].sum()) / whole if whole > 0 else 1.0
+    total = float(came.sum())
+    return float(came[served >= came * (1 - 1e-9)].sum()) / total if total > 0 else 1.0
 
 
 def _served(driver: Driver, planned: Planned) -> tuple[FloatArray, FloatArray]:
     """What came and what of it the plan has room for, ``[p, l, r, w]``."""
-    given = driver.given
-    came, target = came_tps(given, driver), planned.plan.target
-    problems = Periods.of(given, planned.load).problems
-    elsewhere = given.settings.reroute is None and len(given.traffic.regions) > 1
+    inputs = driver.given
+    came, target = came_tps(inputs, driver), planned.plan.target
+    problems = Periods.of(inputs, planned.load).problems
+    elsewhere = inputs.settings.reroute is None and len(inputs.traffic.regions) > 1
     served = [
-        served_tps(one, target[p], came[p], elsewhere=elsewhere) for p, one in enumerate(problems)
+        served_tps(problem, target[p], came[p], elsewhere=elsewhere)
+        for p, problem in enumerate(problems)
     ]
     return came, np.stack(served)

@@ -55,8 +55,8 @@ def _equal(
         step = part(progress, begin, 1 - 0.8**tried)
         return _figures(driver, driver.heights(knob), by_replay, step)
 
-    wanted = max(group.wanted for group in driver.groups)
-    begin = driver.covering(wanted)
+    target = max(group.wanted for group in driver.groups)
+    begin = driver.covering(target)
     if by_replay and as_run is not None and len(quantiles) == 1 and abs(as_run.spare) < 0.01:
         begin = knob_of(quantiles[0].height)  # near already
     if by_replay:
@@ -64,12 +64,12 @@ def _equal(
     return matched(run, begin, LOW, HIGH, TRIES_BY_COVERAGE)
 
 
-def confirmed(driver: Driver, found: Forecaster, progress: Progress) -> Forecaster:
+def confirmed(driver: Driver, forecaster: Forecaster, progress: Progress) -> Forecaster:
     """With the figures of a replay beside what was matched by coverage."""
-    if found.equal is None:
-        return found
-    at = driver.heights(found.equal.at[-1])
-    return replace(found, confirmed=_figures(driver, at, True, progress))
+    if forecaster.equal is None:
+        return forecaster
+    heights = driver.heights(forecaster.equal.at[-1])
+    return replace(forecaster, confirmed=_figures(driver, heights, True, progress))
 
 
 def _figures(
@@ -92,10 +92,10 @@ def planned_figures(driver: Driver, planned: Planned) -> Figures:
     share = covered(driver, planned)
     return Figures(
         spare=share - max(group.wanted for group in driver.groups),
-        cost_usd=sum(one.usd for one in taken) * hours,
-        gpu_hours=sum(one.gpu_hours for one in taken) * hours,
-        starts=float(sum(one.starts for one in taken)),
-        stops=float(sum(one.stops for one in taken)),
+        cost_usd=sum(totals.usd for totals in taken) * hours,
+        gpu_hours=sum(totals.gpu_hours for totals in taken) * hours,
+        starts=float(sum(totals.starts for totals in taken)),
+        stops=float(sum(totals.stops for totals in taken)),
         attainment={tier: share for group in driver.groups for tier in sorted(group.tiers)},
     )
 

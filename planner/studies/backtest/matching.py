@@ -33,8 +33,8 @@ class Figures:
     def mixed(self, other: Figures, share: float) -> Figures:
         """``share`` of the time of the other."""
 
-        def between(one: float, two: float) -> float:
-            return (1 - share) * one + share * two
+        def between(ours: float, theirs: float) -> float:
+            return (1 - share) * ours + share * theirs
 
         return Figures(
             **{
@@ -42,9 +42,9 @@ class Figures:
                 for name in ("spare", "cost_usd", "gpu_hours", "starts", "stops")
             },
             attainment={
-                tier: None if one is None or (two := other.attainment[tier]) is None
-                else between(one, two)
-                for tier, one in self.attainment.items()
+                tier: None if ours is None or (theirs := other.attainment[tier]) is None
+                else between(ours, theirs)
+                for tier, ours in self.attainment.items()
             },
         )  # fmt: skip
 
@@ -70,50 +70,55 @@ class _Tried:
 
     barred: int = 0  # tries at which there was no plan
 
-    def __call__(self, at: float) -> Figures | None:
-        found = self.run(at)
-        if found is None:
+    def __call__(self, knob: float) -> Figures | None:
+        figures = self.run(knob)
+        if figures is None:
             self.barred += 1
         else:
-            self.seen[at] = found
-        return found
+            self.seen[knob] = figures
+        return figures
 
     @property
     def below(self) -> float | None:
         """The nearest that attains too little."""
-        return max((at for at, one in self.seen.items() if one.spare < 0), default=None)
+        return max((knob for knob, figures in self.seen.items() if figures.spare < 0), default=None)
 
     @property
     def above(self) -> float | None:
         """The least that attains enough."""
-        return min((at for at, one in self.seen.items() if one.spare >= 0), default=None)
+        return min(
+            (knob for knob, figures in self.seen.items() if figures.spare >= 0), default=None
+        )
 
     @property
     def nearest(self) -> float:
-        return min(self.seen, key=lambda at: abs(self.seen[at].spare))
+        return min(self.seen, key=lambda knob: abs(self.seen[knob].spare))
 
 
 def matched(run: Run, begin: float, low: float, high: float, tries: int = TRIES) -> Matched | None:
     """``run`` at the knob, within ``[low, high]``, where nothing is spared and nothing lacks; None
     where it has an answer nowhere."""
     tried = _Tried(run)
-    at, step = min(max(begin, low), high), STEP * (high - low)
+    knob, step = min(max(begin, low), high), STEP * (high - low)
     while len(tried.seen) + tried.barred < tries:
-        found = tried(at)
-        if found is None:  # so much cannot be had
-            high, step = at, STEP * (at - low)
-            at = (max((seen for seen in tried.seen if seen < at), default=low) + at) / 2
+        figures = tried(knob)
+        if figures is None:  # so much cannot be had
+            high, step = knob, STEP * (knob - low)
+            knob = (max((seen for seen in tried.seen if seen < knob), default=low) + knob) / 2
             continue
-        if abs(found.spare) <= NEAR:
+        if abs(figures.spare) <= NEAR:
             break
         below, above = tried.below, tried.above
         if below is None or above is None:
-            at, step = min(max(at + (step if found.spare < 0 else -step), low), high), 2 * step
+            knob, step = (
+                min(max(knob + (step if figures.spare < 0 else -step), low), high),
+                2 * step,
+            )
         elif above <= below:  # by chance less attains more: what lies between tells nothing
             break
         else:
-            at = _between(below, tried.seen[below].spare, above, tried.seen[above].spare)
-        if at in tried.seen:
+            knob = _between(below, tried.seen[below].spare, above, tried.seen[above].spare)
+        if knob in tried.seen:
             break
     return _best(tried) if tried.seen else None
 
@@ -129,10 +134,10 @@ def _best(tried: _Tried) -> Matched:
     if abs(seen[nearest].spare) <= NEAR:
         return Matched((nearest,), seen[nearest], True, count)
     # The two whose attainments lie closest around what is asked for.
-    short = [at for at, one in seen.items() if one.spare < 0]
-    more = [at for at, one in seen.items() if one.spare >= 0]
-    below = max(short, key=lambda at: seen[at].spare, default=None)
-    above = min(more, key=lambda at: (seen[at].spare, seen[at].cost_usd), default=None)
+    short = [knob for knob, figures in seen.items() if figures.spare < 0]
+    more = [knob for knob, figures in seen.items() if figures.spare >= 0]
+    below = max(short, key=lambda knob: seen[knob].spare, default=None)
+    above = min(more, key=lambda knob: (seen[knob].spare, seen[knob].cost_usd), default=None)
     if above is None:
         return Matched((nearest,), seen[nearest], False, count)
     if below is None or seen[below].spare < -HOPELESS:

@@ -40,11 +40,11 @@ def characterise(store: Path | str) -> Characterisation:
     lost = lost_bins(grid.amounts[grid.unit], grid.bin_s)
     known = np.where(lost, np.nan, summed)
     by = tuple(grid.labels)
-    found = volumes(grid, lost, utilities(store, by) if by_request else {})
+    by_label = volumes(grid, lost, utilities(store, by) if by_request else {})
     fine, fine_s = (
         fine_counts(store, report.end_s - report.start_s) if by_request else (known, grid.bin_s)
     )
-    lists = [imbalance(found, kind) for kind in by]
+    lists = [imbalance(by_label, kind) for kind in by]
     found_lost = _lost(grid, outages(summed, grid.bin_s))
     character = Character(
         trace=report.trace,
@@ -55,10 +55,10 @@ def characterise(store: Path | str) -> Characterisation:
         end_s=report.end_s,
         bin_s=grid.bin_s,
         series=len(grid.names),
-        total=found[0],
-        volumes=tuple(found[1:]),
+        total=by_label[0],
+        volumes=tuple(by_label[1:]),
         cells=tuple(cells(grid)),
-        imbalance=tuple(one for one in lists if one is not None),
+        imbalance=tuple(spread_of_kind for spread_of_kind in lists if spread_of_kind is not None),
         levels=LEVELS,
         lengths=tuple(request_lengths(store, by) if by_request else mean_lengths(grid)),
         rhythm=rhythm(known, grid.start_s, grid.bin_s, report.clock),
@@ -77,21 +77,23 @@ def characterise(store: Path | str) -> Characterisation:
 def _lost(grid: Grid, of_all: tuple[Outage, ...]) -> list[LostBins]:
     """Outages of the whole in order of time, then those of single series that are not among them,
     the longest first."""
-    whole = marked(of_all, grid.bins)
+    of_total = marked(of_all, grid.bins)
     alone: list[LostBins] = []
     if len(grid.names) > 1:
         for row, name in enumerate(grid.names):
-            values = np.where(whole | ~grid.present[row], np.nan, grid.amounts[grid.unit][row])
+            values = np.where(of_total | ~grid.present[row], np.nan, grid.amounts[grid.unit][row])
             if busy(values):
-                alone += [_words(grid, name, one) for one in outages(values, grid.bin_s)]
-    alone.sort(key=lambda one: -one.missing)
-    return [_words(grid, "all", one) for one in of_all] + alone
+                alone += [_words(grid, name, outage) for outage in outages(values, grid.bin_s)]
+    alone.sort(key=lambda outage: -outage.missing)
+    return [_words(grid, "all", outage) for outage in of_all] + alone
 
 
-def _words(grid: Grid, series: str, one: Outage) -> LostBins:
-    start_s = grid.start_s + one.first * grid.bin_s
-    end_s = start_s + one.bins * grid.bin_s
-    return LostBins(series, start_s, end_s, one.bins, one.expected * one.bins, one.after)
+def _words(grid: Grid, series: str, outage: Outage) -> LostBins:
+    start_s = grid.start_s + outage.first * grid.bin_s
+    end_s = start_s + outage.bins * grid.bin_s
+    return LostBins(
+        series, start_s, end_s, outage.bins, outage.expected * outage.bins, outage.after
+    )
 
 
 def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...]:

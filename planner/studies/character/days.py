@@ -34,25 +34,25 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
     """
     if grid.bin_s > DAY_S:
         return Days((), 0, None, None, ())
-    whole = grid.total(grid.unit)
-    total = replace(whole, values=np.where(lost, np.nan, whole.values))
-    compared = {one.start_s: one.amount for one in stretches(total, DAY_S)}
+    amounts = grid.total(grid.unit)
+    total = replace(amounts, values=np.where(lost, np.nan, amounts.values))
+    compared = {stretch.start_s: stretch.amount for stretch in stretches(total, DAY_S)}
     top = max(compared.values(), default=0.0)
     number = np.floor(grid.edges_s / DAY_S + 1e-9).astype(np.int64)
     first, count = int(number[0]), int(number[-1] - number[0]) + 1
-    at = number - first
+    day_number = number - first
 
     def per_day(values: FloatArray | BoolArray) -> FloatArray:
-        return np.bincount(at, np.nan_to_num(values), count).astype(np.float64)
+        return np.bincount(day_number, np.nan_to_num(values), count).astype(np.float64)
 
     seen = per_day(~np.isnan(total.values)) * grid.bin_s / DAY_S
     there = np.sum([per_day(row) * grid.bin_s / DAY_S >= COVERED for row in grid.present], axis=0)
     sums = {field: per_day(grid.summed(field)) for field in grid.amounts}
-    found = []
+    listed = []
     for day in range(count):
         start_s = (first + day) * DAY_S
         amount = compared.get(start_s)
-        found.append(
+        listed.append(
             Day(
                 start_s=start_s,
                 name=day_words(start_s, clock),
@@ -66,19 +66,19 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
             )
         )
     top_day, top_week = busiest(total, DAY_S), busiest(total, WEEK_S)
-    words = tuple(_words(found, total, top_day, top_week, len(grid.names), clock))
-    return Days(tuple(found), len(compared), top_day, top_week, words)
+    words = tuple(_words(listed, total, top_day, top_week, len(grid.names), clock))
+    return Days(tuple(listed), len(compared), top_day, top_week, words)
 
 
 def _words(
-    found: list[Day],
+    days_listed: list[Day],
     total: DemandSeries,
     top_day: Stretch | None,
     top_week: Stretch | None,
     series: int,
     clock: str,
 ) -> Iterator[str]:
-    ranked = [one for one in found if one.rank is not None]
+    ranked = [day for day in days_listed if day.rank is not None]
     if not ranked:
         yield f"No day of the trace is known whole (or {SEEN:.0%} of it): none can be ranked."
         return
@@ -88,13 +88,13 @@ def _words(
         yield f"The busiest day is {span_words(top_day.start_s, top_day.end_s, clock)}."
     if top_week is not None:
         yield f"The busiest seven days are {span_words(top_week.start_s, top_week.end_s, clock)}."
-    without = len(found) - len(ranked)
+    without = len(days_listed) - len(ranked)
     if without:
         yield (
-            f"Of {without:,} of the {len(found):,} days that the trace touches less than "
+            f"Of {without:,} of the {len(days_listed):,} days that the trace touches less than "
             f"{SEEN:.0%} is known; they have no rank."
         )
-    partly = sum(one.series < series for one in ranked)
+    partly = sum(day.series < series for day in ranked)
     if partly:
         yield (
             f"On {partly:,} of {len(ranked):,} days not all {series:,} series are there: such a "

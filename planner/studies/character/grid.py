@@ -76,19 +76,19 @@ def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
     for field in AMOUNTS:
         values = np.where(present, np.nan, 0.0)
         for row, (place, series) in enumerate(zip(places, columns, strict=True)):
-            own = getattr(series, field)
-            if own is not None:
-                values[row, place : place + len(own)] = own
+            column = getattr(series, field)
+            if column is not None:
+                values[row, place : place + len(column)] = column
         if np.isfinite(values[present]).any():
             amounts[field] = values
-    said = {label: [getattr(series, label) for series in columns] for label in LABELS}
+    named = {label: [getattr(series, label) for series in columns] for label in LABELS}
     labels = {
         label: tuple(name or UNSAID for name in names)
-        for label, names in said.items()
+        for label, names in named.items()
         if any(names)
     }
     names = tuple(series.name for series in columns)
-    if len(set(names)) > len(set(zip(*said.values(), strict=True))):
+    if len(set(names)) > len(set(zip(*named.values(), strict=True))):
         labels["series"] = names
     ordered = {by: labels[by] for by in BY if by in labels}
     return Grid(names, ordered, start_s, bin_s, amounts, present)

@@ -22,19 +22,19 @@ def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
     """Of all requests of a stored trace, and under each label of ``by``."""
     report, scan = scan_requests(store)
     coded = label_code(report).alias("code")
-    found = []
+    lengths = []
     for field in FIELDS:
         packed = (coded * ROOM + pl.col(field)).alias("packed")
         counts = scan.select(packed).group_by("packed").len("n").collect(engine="streaming")
         code, tokens = (counts["packed"] // ROOM).to_numpy(), (counts["packed"] % ROOM).to_numpy()
         requests = counts["n"].to_numpy().astype(np.int64)
         series, codes = np.unique(code, return_inverse=True)
-        names = [labels_of(report, int(one)) for one in series]
+        names = [labels_of(report, int(series_number)) for series_number in series]
         for kind in ("all", *by):
-            at = LABELS.index(kind) if kind in LABELS else -1
-            of_series = ["all" if at < 0 else own[at] or UNSAID for own in names]
-            found += _by_label(field, kind, np.array(of_series), codes, tokens, requests)
-    return found
+            place = LABELS.index(kind) if kind in LABELS else -1
+            of_series = ["all" if place < 0 else of_labels[place] or UNSAID for of_labels in names]
+            lengths += _by_label(field, kind, np.array(of_series), codes, tokens, requests)
+    return lengths
 
 
 def _by_label(
@@ -42,14 +42,14 @@ def _by_label(
 ) -> list[Lengths]:
     """Of each label of the series, the one with most requests first."""
     labels, label = np.unique(of_series, return_inverse=True)
-    mine = label[codes]
-    found = []
+    label_of = label[codes]
+    lengths = []
     for place, name in enumerate(labels.tolist()):
-        own = mine == place
-        values, at = np.unique(tokens[own], return_inverse=True)
-        weight = np.bincount(at, count[own]).astype(np.float64)
-        found.append(counted(field, by, name, values.astype(np.float64), weight))
-    return sorted(found, key=lambda one: -one.requests)
+        chosen = label_of == place
+        values, place_of = np.unique(tokens[chosen], return_inverse=True)
+        weight = np.bincount(place_of, count[chosen]).astype(np.float64)
+        lengths.append(counted(field, by, name, values.astype(np.float64), weight))
+    return sorted(lengths, key=lambda row: -row.requests)
 
 
 def counted(field: str, by: str, label: str, tokens: FloatArray, count: FloatArray) -> Lengths:
@@ -78,11 +78,11 @@ def mean_lengths(grid: Grid) -> list[Lengths]:
     if "requests" not in grid.amounts:
         return []
     return [
-        one
+        lengths
         for field in FIELDS
         if field in grid.amounts
         for by, label, rows in _groups(grid)
-        if (one := _mean(grid, field, by, label, rows)) is not None
+        if (lengths := _mean(grid, field, by, label, rows)) is not None
     ]
 
 

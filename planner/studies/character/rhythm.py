@@ -37,8 +37,8 @@ def autocorrelation(values: FloatArray, lag: int) -> float | None:
 def coarse(values: FloatArray, factor: int) -> FloatArray:
     """Sums of ``factor`` bins; with a gap in it a gap, and a last one that is not whole left
     out."""
-    whole = len(values) // factor * factor
-    return np.asarray(values[:whole].reshape(-1, factor).sum(axis=1))
+    covered = len(values) // factor * factor
+    return np.asarray(values[:covered].reshape(-1, factor).sum(axis=1))
 
 
 def day_and_week(values: FloatArray, bin_s: float) -> tuple[float, float | None, float | None]:
@@ -96,7 +96,7 @@ def _rates(amount: FloatArray, seconds: FloatArray) -> tuple[float | None, ...]:
 
 def burstiness(values: FloatArray, bin_s: float) -> list[Burstiness]:
     """Of amounts per bin, at every scale that whole bins make up."""
-    found = []
+    scales = []
     for scale in (bin_s, *(s for s in SCALES_S if s > bin_s)):
         factor = round(scale / bin_s)
         if abs(factor * bin_s - scale) > 1e-6 * scale:
@@ -104,8 +104,8 @@ def burstiness(values: FloatArray, bin_s: float) -> list[Burstiness]:
         sums = coarse(values, factor)
         known = sums[~np.isnan(sums)]
         if len(known) >= LEAST_BINS:
-            found.append(_at_scale(sums, known, scale))
-    return found
+            scales.append(_at_scale(sums, known, scale))
+    return scales
 
 
 def _at_scale(sums: FloatArray, known: FloatArray, scale: float) -> Burstiness:

@@ -25,14 +25,14 @@ Utility = Mapping[tuple[str, str], tuple[float, float]]  # (by, label) to sum an
 def volumes(grid: Grid, lost: BoolArray, utility: Utility) -> list[Volume]:
     """Of the whole first, then of every label of every kind, the largest first. Rates are of the
     bins that are not ``lost``, ``[bins]``; sums are those of the file."""
-    found = [_volume(grid, "all", "all", np.arange(len(grid.names)), lost, utility)]
+    volumes = [_volume(grid, "all", "all", np.arange(len(grid.names)), lost, utility)]
     for by in grid.labels:
         names, codes = grid.codes(by)
-        found += [
+        volumes += [
             _volume(grid, by, name, np.flatnonzero(codes == code), lost, utility)
             for code, name in enumerate(names)
         ]
-    return found
+    return volumes
 
 
 def _volume(
@@ -42,7 +42,7 @@ def _volume(
         field: float(np.nansum(values[rows])) if field in grid.amounts else None
         for field, values in grid.amounts.items()
     }
-    whole = float(np.nansum(grid.amounts[grid.unit]))
+    of_trace = float(np.nansum(grid.amounts[grid.unit]))
     rates = np.where(lost, np.nan, grid.summed(grid.unit, rows)) / grid.bin_s
     known = rates[~np.isnan(rates)]
     mean, peak = (float(known.mean()), float(known.max())) if len(known) else (0.0, 0.0)
@@ -54,7 +54,7 @@ def _volume(
         requests=sums.get("requests"),
         input_tokens=sums.get("input_tokens"),
         output_tokens=sums.get("output_tokens"),
-        share=(sums[grid.unit] or 0.0) / whole if whole else None,
+        share=(sums[grid.unit] or 0.0) / of_trace if of_trace else None,
         mean=mean,
         peak=peak,
         peak_to_mean=peak / mean if mean else None,
@@ -75,10 +75,10 @@ def cells(grid: Grid) -> list[Cell]:
     for row, amount in enumerate(per_row):
         key = _key(grid, row)
         amounts[key] = amounts.get(key, 0.0) + amount
-    whole = sum(per_row)
+    of_trace = sum(per_row)
     largest = sorted(amounts.items(), key=lambda item: -item[1])[:MAX_CELLS]
     return [
-        Cell(model, region, tier, amount, amount / whole if whole else 0.0)
+        Cell(model, region, tier, amount, amount / of_trace if of_trace else 0.0)
         for (model, region, tier), amount in largest
     ]
 
@@ -90,9 +90,9 @@ def _key(grid: Grid, row: int) -> tuple[str, str, str]:
     return model, region, tier
 
 
-def imbalance(found: Sequence[Volume], by: str) -> Imbalance | None:
+def imbalance(volumes: Sequence[Volume], by: str) -> Imbalance | None:
     """Between the labels of one kind; None where there are not two."""
-    shares = [(one.share or 0.0, one.label) for one in found if one.by == by]
+    shares = [(volume.share or 0.0, volume.label) for volume in volumes if volume.by == by]
     if len(shares) < 2 or not any(share for share, _ in shares):
         return None
     (most, most_label), (least, least_label) = max(shares), min(shares)
@@ -105,7 +105,7 @@ def utilities(store: Path, by: Sequence[str]) -> Utility:
     _, scan = scan_requests(store)
     if "utility" not in scan.collect_schema().names():
         return {}
-    found: dict[tuple[str, str], tuple[float, float]] = {}
+    sums: dict[tuple[str, str], tuple[float, float]] = {}
     for kind in ("all", *by):
         label = pl.lit("all") if kind == "all" else pl.col(kind).fill_null(UNSAID)
         table = (
@@ -114,8 +114,8 @@ def utilities(store: Path, by: Sequence[str]) -> Utility:
             .collect(engine="streaming")
         )
         for name, total, count in table.select("label", "utility", "n").iter_rows():
-            found[kind, str(name)] = float(total), float(count)
-    return found
+            sums[kind, str(name)] = float(total), float(count)
+    return sums
 
 
 def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:

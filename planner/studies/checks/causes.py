@@ -58,14 +58,14 @@ def causes(
         for tier in study.hardware.tiers
         if tier.name in missed and missed[tier.name] > 1.0 - tier.attainment
     ]
-    found: list[Cause] = []
+    due: list[Cause] = []
     if not short:
         return ()
     for cause, after in _replays(study, planned, seed, progress):
-        found += [_cause(tier, cause, missed[tier], after[tier]) for tier in short]
+        due += [_cause(tier, cause, missed[tier], after[tier]) for tier in short]
         missed = after
-    found += [_cause(tier, ANY_SIZE, missed[tier], 0.0) for tier in short]
-    return tuple(sorted(found, key=lambda one: short.index(one.tier)))
+    due += [_cause(tier, ANY_SIZE, missed[tier], 0.0) for tier in short]
+    return tuple(sorted(due, key=lambda cause: short.index(cause.tier)))
 
 
 def _cause(tier: str, cause: str, before: float, after: float) -> Cause:

@@ -31,8 +31,8 @@ class Sure:
 
     @classmethod
     def of(cls, what: str, run: PolicyRun) -> Sure:
-        told = run.summary
-        return cls(what, told.slo_attainment, told.cost_usd, run.meets_slo)
+        summary = run.summary
+        return cls(what, summary.slo_attainment, summary.cost_usd, run.meets_slo)
 
 
 def how_sure(
@@ -41,13 +41,13 @@ def how_sure(
     """With other seeds, requests drawn again where they are drawn, and with every profile slower by
     its own error, where one is known."""
     ready = policy.ready(making)
-    told = []
+    rows = []
     changes = list(_changes(study, ready, seed))
-    for i, (what, one, made, its_seed) in enumerate(changes):
+    for i, (what, changed, made, its_seed) in enumerate(changes):
         step = part(progress, i / len(changes), (i + 1) / len(changes))
-        run = replayed(one, policy, made, seed=its_seed, progress=step, detailed=False)
-        told.append(Sure.of(what, run))
-    return tuple(told)
+        run = replayed(changed, policy, made, seed=its_seed, progress=step, detailed=False)
+        rows.append(Sure.of(what, run))
+    return tuple(rows)
 
 
 def _changes(study: Study, ready: Ready, seed: int) -> Iterator[tuple[str, Study, Ready, int]]:

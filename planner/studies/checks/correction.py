@@ -43,7 +43,7 @@ def standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, Standing]:
     """By model, of the tiers of which it had enough requests; ``run`` has a row per request."""
     requests, asked = run.detail.requests, {tier.name: tier for tier in tiers}
     assert requests is not None
-    found: dict[str, Standing] = {}
+    by_model: dict[str, Standing] = {}
     for row in run.detail.groups.filter(pl.col("region") == ALL).iter_rows(named=True):
         tier = asked.get(row["tier"])
         if tier is None or tier.deferrable or row["model"] == ALL or row["arrived"] < FEW:
@@ -52,12 +52,12 @@ def standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, Standing]:
         limit = np.inf if tier.ttft_s is None else 1000 * tier.ttft_s
         prompt = float(np.mean(its["ttft_ms"].fill_null(np.inf).to_numpy() > limit))
         missed = 1.0 - row["attainment"]
-        one = Standing(
+        standing = Standing(
             tier.name, row["attainment"] - tier.attainment, (prompt, max(missed - prompt, 0.0))
         )
-        if row["model"] not in found or one.spare < found[row["model"]].spare:
-            found[row["model"]] = one
-    return found
+        if row["model"] not in by_model or standing.spare < by_model[row["model"]].spare:
+            by_model[row["model"]] = standing
+    return by_model
 
 
 @dataclass(slots=True)
@@ -124,14 +124,16 @@ class Correction:
         """The factors by model, and by role where prefill and decode have their own."""
         roles = {0: "", 1: " prefill", 2: " decode"}
         names = [model.name for model in self.hardware.models]
-        return {names[m] + roles[stage]: one.factor for (m, stage), one in self.brackets.items()}
+        return {
+            names[m] + roles[stage]: bracket.factor for (m, stage), bracket in self.brackets.items()
+        }
 
-    def learn(self, found: dict[str, Standing], growth: float = GROWTH) -> bool:
+    def learn(self, standings: dict[str, Standing], growth: float = GROWTH) -> bool:
         """Other factors for the models that are not near their tiers; whether there are any. Models
         with too few requests stay as they are."""
         moved = False
         for m, model in enumerate(self.hardware.models):
-            standing = found.get(model.name)
+            standing = standings.get(model.name)
             if standing is None or model.name in self.settled:
                 continue
             if standing.near:
@@ -141,21 +143,25 @@ class Correction:
         return moved
 
     def _move(self, m: int, standing: Standing, growth: float) -> bool:
-        its = {at[1]: one for at, one in self.brackets.items() if at[0] == m and one.open}
+        its = {
+            place[1]: bracket
+            for place, bracket in self.brackets.items()
+            if place[0] == m and bracket.open
+        }
         if standing.spare < 0:
             late = {0: 1.0, 1: standing.late[0], 2: standing.late[1]}
             most = max((late[stage] for stage in its), default=0.0)
-            for stage, one in its.items():
+            for stage, bracket in its.items():
                 if late[stage] >= BLAMED * most:
-                    one.smaller(-standing.spare)
+                    bracket.smaller(-standing.spare)
         else:
-            for one in its.values():
-                one.larger(growth)
-        return any(one.open for one in its.values())
+            for bracket in its.values():
+                bracket.larger(growth)
+        return any(bracket.open for bracket in its.values())
 
     def rest(self) -> None:
         """Every model that is not settled at the largest size that held, or the least tried."""
         names = [model.name for model in self.hardware.models]
-        for (m, _), one in self.brackets.items():
+        for (m, _), bracket in self.brackets.items():
             if names[m] not in self.settled:
-                one.factor = one.factor if one.held is None else one.held
+                bracket.factor = bracket.factor if bracket.held is None else bracket.held

@@ -36,20 +36,23 @@ def grounds_of(study: Study, planned: Planned, seed: int, progress: Progress) ->
     nothing in them is later than the first decision. They are planned for what came, since a size
     that makes up for a forecast which was too high one day fails on the next. Where there is none,
     the window's own requests drawn anew, which is hindsight, and said."""
-    found = []
-    for one in Earlier(study, most=WINDOWS, history_s=0.0).studies:
-        if len(one.trace) < FEW:
+    grounds = []
+    for earlier in Earlier(study, most=WINDOWS, history_s=0.0).studies:
+        if len(earlier.trace) < FEW:
             continue
         try:
-            its = plan_window(one.plan_input, progress, method=PERFECT)
+            its = plan_window(earlier.plan_input, progress, method=PERFECT)
         except Infeasible:
             continue
         first, last = (
-            words_of(at, study.traffic.clock) for at in (one.window.start_s, one.window.end_s)
+            words_of(moment_s, study.traffic.clock)
+            for moment_s in (earlier.window.start_s, earlier.window.end_s)
         )
-        found.append(Ground(one, its, f"the requests from {first} to {last}, before the window"))
-    if found:
-        return tuple(found)
+        grounds.append(
+            Ground(earlier, its, f"the requests from {first} to {last}, before the window")
+        )
+    if grounds:
+        return tuple(grounds)
     again = replace(study, trace=drawn_anew(study.trace, study.window.bin_s, seed))
     if not study.window.ahead:
         planned = plan_window(study.plan_input, progress, method=PERFECT)

@@ -33,10 +33,10 @@ class StatedError:
 def stated_error(profile: Profile) -> StatedError | None:
     """The mean absolute error of the quantity that is predicted worst, or the spread expected of
     what is modelled where that is larger (``stated_check``); None where nothing is known."""
-    found = stated(profile)
-    if found is None:
+    check = stated(profile)
+    if check is None:
         return None
-    return StatedError(found.mape, f"{found.quantity}, {found.against}")
+    return StatedError(check.mape, f"{check.quantity}, {check.against}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ProfileError:
 def profile_errors(study: Study, planned: Planned, progress: Progress) -> tuple[ProfileError, ...]:
     """Of every profile; what is asked for if slower or faster is None where no error is known, or
     where no plan is feasible then, which ``note`` says."""
-    errors = {at: stated_error(p) for at, p in study.hardware.profiles.items()}
+    errors = {place: stated_error(p) for place, p in study.hardware.profiles.items()}
     slower, why_slower = _again(study, planned, errors, +1, part(progress, 0.0, 0.5))
     faster, why_faster = _again(study, planned, errors, -1, part(progress, 0.5, 1.0))
     now = _peaks(planned.plan)
@@ -69,16 +69,16 @@ def profile_errors(study: Study, planned: Planned, progress: Progress) -> tuple[
             profile.model,
             profile.gpu,
             profile.tp,
-            study.hardware.arrangement(*at),
+            study.hardware.arrangement(*place),
             profile.kind,
-            error=error.value if (error := errors[at]) else None,
+            error=error.value if (error := errors[place]) else None,
             basis=error.basis if error else UNCHECKED,
-            replicas=int(now[at]),
-            replicas_if_slower=_count(slower, at, error),
-            replicas_if_faster=_count(faster, at, error),
+            replicas=int(now[place]),
+            replicas_if_slower=_count(slower, place, error),
+            replicas_if_faster=_count(faster, place, error),
             note=why_slower or why_faster,
         )
-        for at, profile in study.hardware.profiles.items()
+        for place, profile in study.hardware.profiles.items()
     )
 
 
@@ -93,8 +93,8 @@ def _again(
     if not any(errors.values()):
         return None, ""
     profiles = {
-        at: slower_or_faster(profile, error.value, sign) if (error := errors[at]) else profile
-        for at, profile in study.hardware.profiles.items()
+        place: slower_or_faster(profile, error.value, sign) if (error := errors[place]) else profile
+        for place, profile in study.hardware.profiles.items()
     }
     hardware = replace(study.hardware, profiles=profiles)
     word = "slower" if sign > 0 else "faster"
@@ -102,15 +102,15 @@ def _again(
         lengths, seed = study.traffic.lengths, study.settings.seed
         sizing, shared = part(progress, 0.0, 0.8), study.traffic.shared
         sizes = size(hardware, lengths, seed, sizing, shared=shared)
-        given = replace(study.plan_input, hardware=hardware, sizes=sizes)
-        plan = plan_load(given, planned.load, part(progress, 0.8, 1.0))
+        inputs = replace(study.plan_input, hardware=hardware, sizes=sizes)
+        plan = plan_load(inputs, planned.load, part(progress, 0.8, 1.0))
     except (Infeasible, ScenarioError, SolverFailed) as problem:
         return None, f"If the profiles are {word} by their error, there is no plan: {problem}"
     return _peaks(plan), ""
 
 
-def _count(peaks: Any, at: tuple[int, int], error: StatedError | None) -> int | None:
-    return None if peaks is None or error is None else int(peaks[at])
+def _count(peaks: Any, place: tuple[int, int], error: StatedError | None) -> int | None:
+    return None if peaks is None or error is None else int(peaks[place])
 
 
 def slower_or_faster(profile: Profile, error: float, sign: int) -> Profile:

@@ -150,17 +150,19 @@ def verify(
     first = _replayed(study, planned, seed, part(progress, 0.0, 0.1))
     grounds = grounds_of(study, planned, seed, part(progress, 0.1, 0.2))
     tried, outcome = _tried(study, grounds, seed, rounds, part(progress, 0.2, 0.6))
-    told = [one.told for one in tried]
+    rounds_run = [attempt.told for attempt in tried]
     made: list[_Made] = []
-    for one in _worth_it(tried):
-        again = replace(study, sizes=study.sizes.times(one.factors))
-        if (one.factors == 1.0).all():
+    for attempt in _worth_it(tried):
+        again = replace(study, sizes=study.sizes.times(attempt.factors))
+        if (attempt.factors == 1.0).all():
             made.append(_Made(study, planned, first))
         else:
             try:
                 plan = plan_load(again.plan_input, planned.load, part(progress, 0.6, 0.65))
             except Infeasible as problem:
-                told[-1] = replace(told[-1], note=f"With these sizes there is no plan: {problem}")
+                rounds_run[-1] = replace(
+                    rounds_run[-1], note=f"With these sizes there is no plan: {problem}"
+                )
                 outcome = NO_PLAN
                 continue
             its = replace(planned, plan=plan)
@@ -168,7 +170,7 @@ def verify(
             made.append(_Made(again, its, run))
         if made[-1].short <= HALF:
             break
-    stands = min(made or [_Made(study, planned, first)], key=lambda one: one.short)
+    stands = min(made or [_Made(study, planned, first)], key=lambda attempt: attempt.short)
     of_first = causes(study, planned, first, seed, part(progress, 0.7, 0.85))
     of_last = of_first
     if stands.run is not first:
@@ -178,7 +180,7 @@ def verify(
         stands.planned,
         first,
         stands.run,
-        tuple(told),
+        tuple(rounds_run),
         tuple(ground.words for ground in grounds),
         outcome,
         len(made),
@@ -220,13 +222,16 @@ class _Attempt:
     @property
     def short(self) -> float:
         """The most that a model lacks of a tier's share."""
-        return max((max(-one.spare, 0.0) for one in self.found.values()), default=0.0)
+        return max((max(-standing.spare, 0.0) for standing in self.found.values()), default=0.0)
 
 
 def _worth_it(tried: Sequence[_Attempt]) -> list[_Attempt]:
     """Those that met every tier, the cheapest first; else the one that lacked least."""
-    met = sorted((one for one in tried if not one.short), key=lambda one: one.told.cost_usd)
-    return met[:WINDOW_TRIES] or [min(tried, key=lambda one: one.short)]
+    met = sorted(
+        (attempt for attempt in tried if not attempt.short),
+        key=lambda attempt: attempt.told.cost_usd,
+    )
+    return met[:WINDOW_TRIES] or [min(tried, key=lambda attempt: attempt.short)]
 
 
 def _tried(
@@ -240,15 +245,21 @@ def _tried(
     def attempt() -> _Attempt:
         step = part(progress, len(tried) / rounds, (len(tried) + 1) / rounds)
         ready = [_planned_again(ground, correction.factors, step) for ground in grounds]
-        key = b"".join(one.planned.plan.target.tobytes() for one in ready)
+        key = b"".join(tried_ground.planned.plan.target.tobytes() for tried_ground in ready)
         if key not in tried:
             runs = [
-                _replayed(one.study, one.planned, seed, part(step, 0.2, 1.0), requests=True)
-                for one in ready
+                _replayed(
+                    tried_ground.study,
+                    tried_ground.planned,
+                    seed,
+                    part(step, 0.2, 1.0),
+                    requests=True,
+                )
+                for tried_ground in ready
             ]
-            found = _least([standings(study.hardware.tiers, run) for run in runs])
-            told = _round(len(tried) + 1, correction.named, runs, study)
-            tried[key] = _Attempt(correction.factors, found, told)
+            standing_least = _least([standings(study.hardware.tiers, run) for run in runs])
+            outcome = _round(len(tried) + 1, correction.named, runs, study)
+            tried[key] = _Attempt(correction.factors, standing_least, outcome)
         return tried[key]
 
     note = ""
@@ -265,7 +276,7 @@ def _tried(
     every = list(tried.values())
     if note:
         every[-1] = replace(every[-1], told=replace(every[-1].told, note=note))
-    if any(all(one.near for one in this.found.values()) for this in every):
+    if any(all(standing.near for standing in this.found.values()) for this in every):
         return every, AGREED
     if any(this.short == 0.0 for this in every):
         return every, NEAREST
@@ -291,11 +302,11 @@ def _replayed(
     )
 
 
-def _least(found: Sequence[dict[str, Standing]]) -> dict[str, Standing]:
+def _least(standings_of: Sequence[dict[str, Standing]]) -> dict[str, Standing]:
     """By model, where it has least to spare."""
     least: dict[str, Standing] = {}
-    for one in found:
-        for model, standing in one.items():
+    for standings_there in standings_of:
+        for model, standing in standings_there.items():
             if model not in least or standing.spare < least[model].spare:
                 least[model] = standing
     return least
@@ -307,7 +318,10 @@ def _round(number: int, sizes: dict[str, float], runs: list[PolicyRun], study: S
         number,
         sizes=sizes,
         attainment={
-            tier: min((share for one in attained if (share := one[tier]) is not None), default=None)
+            tier: min(
+                (share for share_of in attained if (share := share_of[tier]) is not None),
+                default=None,
+            )
             for tier in attained[0]
         },
         gpu_hours=sum(run.summary.gpu_hours for run in runs),
@@ -316,53 +330,57 @@ def _round(number: int, sizes: dict[str, float], runs: list[PolicyRun], study: S
     )
 
 
-def _sentence(found: Verified) -> str:
+def _sentence(verified: Verified) -> str:
     """What was found, then why what is missed is missed."""
-    rows = found.judged
+    rows = verified.judged
     shares = ", ".join(
         f"{row.attainment:.1%} of {row.tier} in time against {row.target:.1%}"
         for row in rows
         if row.attainment is not None
     )
-    first, last = found.first.summary, found.run.summary
-    told = [f"Replayed on the window's requests, which no size was corrected on: {shares}."]
-    if found.run is found.first:
-        told.append("The sizes stand as they are.")
+    first, last = verified.first.summary, verified.run.summary
+    sentences = [f"Replayed on the window's requests, which no size was corrected on: {shares}."]
+    if verified.run is verified.first:
+        sentences.append("The sizes stand as they are.")
     else:
         more = last.gpu_hours / first.gpu_hours - 1.0 if first.gpu_hours else 0.0
         were = ", ".join(f"{row.first:.1%}" for row in rows if row.first is not None)
-        on = " and ".join(found.corrected_on)
-        told.append(
+        on = " and ".join(verified.corrected_on)
+        sentences.append(
             f"Sizes were corrected on {on}, and the plan takes {more:+.1%} GPU-hours "
             f"(with the first sizes {were} in time)."
         )
-    told.append(OUTCOMES[found.outcome])
-    if found.window_tries > 1 and all(
+    sentences.append(OUTCOMES[verified.outcome])
+    if verified.window_tries > 1 and all(
         row.attainment is None or row.attainment >= row.target - HALF for row in rows
     ):
-        told.append(
-            f"Cheaper plans held there and not in the window: of {found.window_tries} tried on it "
-            "this one was chosen, in hindsight."
+        sentences.append(
+            f"Cheaper plans held there and not in the window: of {verified.window_tries} tried on "
+            "it this one was chosen, in hindsight."
         )
-    elif found.window_tries > 1:
-        told.append(f"None of {found.window_tries} plans that held there does so in the window.")
-    told += [_why(row.tier, found.causes) for row in rows if not _met(row)]
-    return " ".join(one for one in told if one)
+    elif verified.window_tries > 1:
+        sentences.append(
+            f"None of {verified.window_tries} plans that held there does so in the window."
+        )
+    sentences += [_why(row.tier, verified.causes) for row in rows if not _met(row)]
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def _met(row: Judged) -> bool:
     return row.attainment is None or row.attainment >= row.target
 
 
-def _why(tier: str, found: Sequence[Cause]) -> str:
+def _why(tier: str, causes: Sequence[Cause]) -> str:
     """Each cause with its points, the largest first."""
-    its = sorted((one for one in found if one.tier == tier), key=lambda one: -one.share)
-    told = [one for one in its if one.share >= TOLD]
-    if not told:
+    its = sorted((cause for cause in causes if cause.tier == tier), key=lambda cause: -cause.share)
+    worth_telling = [cause for cause in its if cause.share >= TOLD]
+    if not worth_telling:
         return ""
-    whole = sum(one.share for one in its)
-    points = "; ".join(f"{100 * min(one.share, whole):.1f} points are {_due(one)}" for one in told)
-    return f"Of the {100 * whole:.1f} points of {tier} that are missed, {points}."
+    missed = sum(cause.share for cause in its)
+    points = "; ".join(
+        f"{100 * min(cause.share, missed):.1f} points are {_due(cause)}" for cause in worth_telling
+    )
+    return f"Of the {100 * missed:.1f} points of {tier} that are missed, {points}."
 
 
 def _due(cause: Cause) -> str:

@@ -134,7 +134,7 @@ def run(
     rows: dict[str, Forecaster] = {}
     left_out: list[str] = []
     for i, name in enumerate(names):
-        begin, end = (0.1 + 0.6 * at / len(names) for at in (i, i + 1))
+        begin, end = (0.1 + 0.6 * place / len(names) for place in (i, i + 1))
         step = part(progress, begin, end)
         try:
             drivers[name] = Driver.of(study, name, scenario.seed, part(step, 0.0, 0.1))
@@ -155,20 +155,20 @@ def run(
             *(partial(turned, name) for name in names_of(options.reactive, turn=by_replay)),
         ]
         each = shared(part(progress, 0.7, 1.0), len(jobs))
-        for found in side_by_side(lambda job, told: job(told), jobs, each):
-            if isinstance(found, Forecaster):
-                rows[found.method] = found
-            elif isinstance(found, Beside):
-                beside.append(found)
+        for done in side_by_side(lambda job, sentence: job(sentence), jobs, each):
+            if isinstance(done, Forecaster):
+                rows[done.method] = done
+            elif isinstance(done, Beside):
+                beside.append(done)
             else:
-                left_out.append(found)
+                left_out.append(done)
     matched_on = REPLAY if by_replay else COVERAGE
-    told = verdict([*rows.values()], beside, goals)
+    sentence = verdict([*rows.values()], beside, goals)
     frame = frame_of(study)
     return Outcome(
         BacktestResult(
             frame=frame,
-            verdict=told,
+            verdict=sentence,
             goals=goals,
             matched_on=matched_on,
             best=best,

@@ -153,9 +153,11 @@ def run(
 ) -> Outcome:
     """The forecast a plan of this scenario would stand on, period by period, with its errors."""
     begun = time.perf_counter()
-    said = {name: value for name in ("method", "holidays") if (value := getattr(options, name))}
-    if said:
-        section = scenario.forecast.model_copy(update=said)
+    overrides = {
+        name: value for name in ("method", "holidays") if (value := getattr(options, name))
+    }
+    if overrides:
+        section = scenario.forecast.model_copy(update=overrides)
         scenario = scenario.model_copy(update={"forecast": section})
     hardware, settings = build_hardware(scenario, known), settings_of(scenario)
     progress(0.0, "Reading the traffic")
@@ -168,7 +170,7 @@ def run(
     ).of(at_once=at_once, progress=part(progress, 0.1, 0.4))  # fmt: skip
     groups = groups_of(hardware, apart=planned.tiers_apart)
     forecasts = forecast_window(
-        [(group, one.height) for group, one in zip(groups, quantiles, strict=True)],
+        [(group, quantile.height) for group, quantile in zip(groups, quantiles, strict=True)],
         traffic,
         window,
         method=planned.forecast.method,
@@ -215,19 +217,19 @@ def run_series(
     """Forecast what follows each series, with the errors of a backtest over its last origins."""
     method, origins = options.method or "auto", options.origins
     begun = time.perf_counter()
-    for one in series:
-        steps = steps_of(one, options.horizon_s)
+    for demand in series:
+        steps = steps_of(demand, options.horizon_s)
         if steps > MAX_STEPS:
             raise ScenarioError(
-                f"{one.key}: a horizon of {options.horizon_s:g} s is {steps:,} bins of "
-                f"{one.bin_s:g} s and {MAX_STEPS:,} are allowed; choose a shorter horizon or "
+                f"{demand.key}: a horizon of {options.horizon_s:g} s is {steps:,} bins of "
+                f"{demand.bin_s:g} s and {MAX_STEPS:,} are allowed; choose a shorter horizon or "
                 "wider bins."
             )
-    begin, end = min(one.start_s for one in series), max(one.end_s for one in series)
+    begin, end = min(demand.start_s for demand in series), max(demand.end_s for demand in series)
     if options.holidays:
         holidays = holidays_of(options.holidays, begin, end)
-        series = [replace(one, holidays=holidays) for one in series]
-    told = in_words(options.holidays, begin, end)
+        series = [replace(demand, holidays=holidays) for demand in series]
+    holidays_named = in_words(options.holidays, begin, end)
     progress(0.0, f"Forecasting {len(series):,} series")
     ahead = forecast_each(series, method, options.horizon_s)
     errors: list[dict[str, float | None]] = [dict.fromkeys(ERRORS) for _ in series]
@@ -235,7 +237,9 @@ def run_series(
     if origins:
         progress(0.3, f"Looking back on {origins:,} past moments")
         tested = backtest_each(series, method, options.horizon_s, origins)
-        errors = [{name: getattr(one, name) for name in ERRORS} for one in tested]
+        errors = [
+            {name: getattr(tested_series, name) for name in ERRORS} for tested_series in tested
+        ]
         notes = _worse_than_naive(series, tested, options.horizon_s, origins)
     listed = [
         SeriesAhead(*row) for row in zip(ahead, errors, notes, map(_cleaned, series), strict=True)
@@ -243,13 +247,13 @@ def run_series(
     progress(0.8, "Looking back on what it would have been")
     back = series_looked_back(series, method, options.horizon_s)
     rows = [
-        (one, told.mean, told.quantile(0.1), told.quantile(0.9))
-        for one, told in zip(series, ahead, strict=True)
+        (demand, forecast.mean, forecast.quantile(0.1), forecast.quantile(0.9))
+        for demand, forecast in zip(series, ahead, strict=True)
     ]
     return Outcome(
         SeriesResult(
             series=tuple(listed),
-            notes=(*uncounted(series), *([told] if told else [])),
+            notes=(*uncounted(series), *([holidays_named] if holidays_named else [])),
             seconds=time.perf_counter() - begun,
         ),
         {"series": tables.series_table(rows), **tables.looking_back_tables(back)},
@@ -263,19 +267,20 @@ def _worse_than_naive(
     notes = [""] * len(series)
     for method in NAIVE:
         for i, naive in enumerate(backtest_able(series, method, horizon_s, origins)):
-            own = tested[i]
-            if not notes[i] and naive is not None and naive.peak_wape < own.peak_wape - SHOWN:
+            judged = tested[i]
+            if not notes[i] and naive is not None and naive.peak_wape < judged.peak_wape - SHOWN:
                 notes[i] = (
-                    f"Worse than {method}: peaks were off by {own.peak_wape:.1%} where that is "
-                    f"off by {naive.peak_wape:.1%} (MASE {own.mase:.2f})."
+                    f"Worse than {method}: peaks were off by {judged.peak_wape:.1%} where that is "
+                    f"off by {naive.peak_wape:.1%} (MASE {judged.mase:.2f})."
                 )
     return notes
 
 
 def _cleaned(series: DemandSeries) -> str:
     """What of the history is no demand and stands as a gap for what is learnt."""
-    found = cleaned(series.values[None], series.bin_s).bins(0, series.values)
+    removed = cleaned(series.values[None], series.bin_s).bins(0, series.values)
     return "; ".join(
-        f"{moment(series.start_s + one.bin * series.bin_s)}: {one.amount:g}, {one.reason}"
-        for one in found
+        f"{moment(series.start_s + removed_bin.bin * series.bin_s)}: {removed_bin.amount:g}, "
+        f"{removed_bin.reason}"
+        for removed_bin in removed
     )

@@ -96,23 +96,23 @@ def run(
     begun = time.perf_counter()
     study = study_at(_weekly(scenario), traces, known, part(progress, 0.0, 0.4))
     hardware, growth = study.hardware, study.window.growth
-    given = _one_by_one(study)
-    load = forecast_load(given, part(progress, 0.4, 0.6)).load
-    months = months_of(given.window.start_s, options.horizon, study.traffic.clock)
+    inputs = _one_by_one(study)
+    load = forecast_load(inputs, part(progress, 0.4, 0.6)).load
+    months = months_of(inputs.window.start_s, options.horizon, study.traffic.clock)
     planned = plan_months(
-        given,
+        inputs,
         load,
-        [(month, float(growth.at(month.middle_s - given.window.start_s))) for month in months],
+        [(month, float(growth.at(month.middle_s - inputs.window.start_s))) for month in months],
         part(progress, 0.6, 1.0),
     )
-    if all(one.plan is None for one in planned):
+    if all(outcome.plan is None for outcome in planned):
         raise Infeasible(planned[0].conflict)
-    found = uses(planned, hardware)
-    offers = _offers(found, hardware)
+    in_use = uses(planned, hardware)
+    offers = _offers(in_use, hardware)
     take = _recommended(offers)
-    rows = tuple(month_figures(one, hardware, take) for one in planned)
+    rows = tuple(month_figures(outcome, hardware, take) for outcome in planned)
     totals = _totals(rows)
-    pools = [row for one in planned for row in pool_months(one, hardware)]
+    pools = [row for outcome in planned for row in pool_months(outcome, hardware)]
     frame = frame_of(study)
     return Outcome(
         OutlookResult(
@@ -122,13 +122,13 @@ def run(
                 notes=study.traffic.notes + study.sizes.notes,
                 provenance=(*facts_of(hardware.provenance), PLANNED),
             ),
-            headline=_headline(rows, totals, take, found, options.horizon),
+            headline=_headline(rows, totals, take, in_use, options.horizon),
             horizon=options.horizon,
             months=rows,
             totals=totals,
             commitments=offers,
             recommended_commitments=take,
-            use=steps(found),
+            use=steps(in_use),
             basis=tuple(_basis(scenario, study, options.horizon, offers)),
             seconds=time.perf_counter() - begun,
         ),
@@ -137,35 +137,35 @@ def run(
             "pools": _table(pools, PoolMonth),
             "week": _week(planned, hardware),
             **({"commitments": _table(offers, Commitment)} if offers else {}),
-            "use": _table(steps(found), UseStep),
+            "use": _table(steps(in_use), UseStep),
         },
     )
 
 
 def plan_months(
-    given: PlanInput, load: Load, months: list[tuple[Month, float]], progress: Progress
+    inputs: PlanInput, load: Load, months: list[tuple[Month, float]], progress: Progress
 ) -> list[PlannedMonth]:
-    """The week of ``given`` planned for every month at so many times its ``load``, each from where
+    """The week of ``inputs`` planned for every month at so many times its ``load``, each from where
     the one before ended; a month as demanding as the last has its plan. The first is planned twice,
     so that today's fleet is left behind and the week follows itself."""
-    current, planned = given.current, []
+    current, planned = inputs.current, []
     last: PlannedMonth | None = None
     for i, (month, times) in enumerate(months):
         progress(i / len(months), f"Planning {month.label}")
-        share = weights(month, given.window.start_s, given.window.period_s)
+        share = weights(month, inputs.window.start_s, inputs.window.period_s)
         if last is not None and last.times == times:
-            one = replace(last, month=month, weights=share)
+            outcome = replace(last, month=month, weights=share)
         else:
-            one = PlannedMonth(month, times, share, None)
+            outcome = PlannedMonth(month, times, share, None)
             for _ in range(2 if i == 0 else 1):
                 try:
-                    made = plan_load(replace(given, current=current), load.times(times), silent)
+                    made = plan_load(replace(inputs, current=current), load.times(times), silent)
                 except Infeasible as problem:
-                    one = replace(one, plan=None, conflict=str(problem))
+                    outcome = replace(outcome, plan=None, conflict=str(problem))
                     break
-                one, current = replace(one, plan=made), _last(made.target)
-        planned.append(one)
-        last = one
+                outcome, current = replace(outcome, plan=made), _last(made.target)
+        planned.append(outcome)
+        last = outcome
     return planned
 
 
@@ -184,16 +184,16 @@ def _weekly(scenario: Scenario) -> Scenario:
 def _one_by_one(study: Study) -> PlanInput:
     """Periods one after the other, without growth: months have theirs, and the limits of a whole
     window are of no week."""
-    given = study.plan_input
-    settings = replace(given.settings, periods="one", lend_share=None)
-    return replace(given, settings=settings, window=replace(given.window, growth=NO_GROWTH))
+    inputs = study.plan_input
+    settings = replace(inputs.settings, periods="one", lend_share=None)
+    return replace(inputs, settings=settings, window=replace(inputs.window, growth=NO_GROWTH))
 
 
-def _offers(found: tuple[Use, ...], hardware: Hardware) -> tuple[Commitment, ...]:
+def _offers(in_use: tuple[Use, ...], hardware: Hardware) -> tuple[Commitment, ...]:
     """Every stated price of what is in use."""
     return tuple(
         commit(use, offer.term, offer.usd_per_gpu_hour)
-        for use in found
+        for use in in_use
         for offer in hardware.committed
         if (offer.region, offer.gpu) == (use.region, use.gpu)
     )
@@ -202,18 +202,18 @@ def _offers(found: tuple[Use, ...], hardware: Hardware) -> tuple[Commitment, ...
 def _recommended(offers: tuple[Commitment, ...]) -> tuple[Commitment, ...]:
     """Of each type and region the shortest term: what a year shows says little of three."""
     best: dict[tuple[str, str], Commitment] = {}
-    for one in offers:  # one_year before three_years
-        best.setdefault((one.region, one.gpu), one)
-    return tuple(one for one in best.values() if one.gpus)
+    for offer in offers:  # one_year before three_years
+        best.setdefault((offer.region, offer.gpu), offer)
+    return tuple(offer for offer in best.values() if offer.gpus)
 
 
 def _totals(rows: tuple[MonthFigures, ...]) -> Totals:
-    told = [row for row in rows if row.cost_usd is not None]
+    with_plan = [row for row in rows if row.cost_usd is not None]
 
     def total(name: str) -> float:
-        return float(sum(getattr(row, name) or 0.0 for row in told))
+        return float(sum(getattr(row, name) or 0.0 for row in with_plan))
 
-    committed = any(row.cost_committed_usd is not None for row in told)
+    committed = any(row.cost_committed_usd is not None for row in with_plan)
     return Totals(
         cost_usd=total("cost_usd"),
         cost_committed_usd=total("cost_committed_usd") if committed else None,
@@ -228,31 +228,36 @@ def _headline(
     rows: tuple[MonthFigures, ...],
     totals: Totals,
     take: tuple[Commitment, ...],
-    found: tuple[Use, ...],
+    in_use: tuple[Use, ...],
     horizon: str,
 ) -> str:
     lacking = [row for row in rows if row.cost_usd is None]
-    told = [row for row in rows if row.cost_usd is not None]
+    with_plan = [row for row in rows if row.cost_usd is not None]
     parts = []
     if lacking:
         names = lacking[0].month + (f" and {len(lacking) - 1} more" if lacking[1:] else "")
         parts.append(f"What is there does not carry {names}: {lacking[0].conflict}")
-    first, last = told[0], told[-1]
+    first, last = with_plan[0], with_plan[-1]
     span = f"{first.mean_replicas:,.1f} replicas on average"
     if last.growth != first.growth:
         span += f" in {first.month}, {last.mean_replicas:,.1f} in {last.month}"
     whose = f"the {horizon}" if not lacking else f"the {totals.days:,.0f} days that have a plan"
-    spot = " and spot" if any(row.spot_usd for row in told) else ""
+    spot = " and spot" if any(row.spot_usd for row in with_plan) else ""
     parts.append(f"{_usd(totals.cost_usd)} for {whose} ({span}), on demand{spot}.")
-    for one in take:
-        share = one.saving_usd / one.cost_on_demand_usd if one.cost_on_demand_usd else 0.0
+    for commitment in take:
+        share = (
+            commitment.saving_usd / commitment.cost_on_demand_usd
+            if commitment.cost_on_demand_usd
+            else 0.0
+        )
         parts.append(
-            f"Commit to {one.gpus:,} {one.gpu} in {one.region} for {TERM_WORDS[one.term]}: "
-            f"{_usd(one.saving_usd)} less there ({share:.0%}); {_in_use(one.least_use)}, and it "
-            f"pays from {one.pays_from:.0%} of the time."
+            f"Commit to {commitment.gpus:,} {commitment.gpu} in {commitment.region} for "
+            f"{TERM_WORDS[commitment.term]}: {_usd(commitment.saving_usd)} less there "
+            f"({share:.0%}); {_in_use(commitment.least_use)}, and it pays from "
+            f"{commitment.pays_from:.0%} of the time."
         )
     if not take:
-        for use in found[:3]:
+        for use in in_use[:3]:
             always = int((use.in_use() >= 1.0 - 1e-9).sum())
             parts.append(
                 f"{always:,} of at most {int(use.gpus.max()):,} {use.gpu} in {use.region} are in "
@@ -275,43 +280,43 @@ def _basis(
     scenario: Scenario, study: Study, horizon: str, offers: tuple[Commitment, ...]
 ) -> list[str]:
     window, traffic = study.window, study.traffic
-    said = [
+    sentences = [
         "Planned, not replayed: a representative week after the traffic, hour by hour at the "
         "quantile of its forecast, stands for every week; each month has as many of its hours as "
         "it has. A comparison of a week says how requests fare.",
     ]
     if window.growth:
-        said.append(
+        sentences.append(
             f"{window.growth.words}: each month is planned at the growth of its middle, by "
             "traffic.growth, which nothing observed."
         )
     elif horizon != "week":
-        said.append("Without traffic.growth every month is as busy as the first.")
+        sentences.append("Without traffic.growth every month is as busy as the first.")
     span_s = traffic.demand.end_s - traffic.demand.start_s
     if span_s < RHYTHM_S and not traffic.all_launched:
-        said.append(
+        sentences.append(
             f"The traffic is {span_s / 86_400:,.3g} days long: a weekly rhythm is seen once at "
             "most, and seasons of the year not at all."
         )
     elif not traffic.all_launched:
-        said.append("Seasons of the year, holidays and campaigns are not in it.")
-    said.append("Start costs of leaving today's fleet are not in it, those of every week are.")
+        sentences.append("Seasons of the year, holidays and campaigns are not in it.")
+    sentences.append("Start costs of leaving today's fleet are not in it, those of every week are.")
     if scenario.objective.periods == ALL:
-        said.append("objective.periods: all is of a window: here periods follow one another.")
+        sentences.append("objective.periods: all is of a window: here periods follow one another.")
     if offers:
-        said.append(
+        sentences.append(
             "Commitments are counted on this timetable, not planned with: a plan that knew them "
             "might shift load to regions with committed GPUs."
         )
         if horizon != "year":
-            said.append(f"This {horizon} stands for the whole term of a commitment.")
+            sentences.append(f"This {horizon} stands for the whole term of a commitment.")
         if any(offer.term == "three_years" for offer in offers):
-            said.append("A term of three years pays as told if all three are as this one.")
-    return said
+            sentences.append("A term of three years pays as told if all three are as this one.")
+    return sentences
 
 
 def _table(rows: Any, kind: type) -> pl.DataFrame:
-    names = [one.name for one in fields(kind)]
+    names = [field.name for field in fields(kind)]
     return pl.DataFrame(
         {name: [getattr(row, name) for row in rows] for name in names}, strict=False
     )
@@ -320,9 +325,9 @@ def _table(rows: Any, kind: type) -> pl.DataFrame:
 def _week(planned: list[PlannedMonth], hardware: Hardware) -> pl.DataFrame:
     """The timetable of the first month that has a plan, and of the last."""
     frames = []
-    told = [one for one in planned if one.plan is not None]
-    for one in dict.fromkeys((told[0].month.label, told[-1].month.label)):
-        month = next(row for row in told if row.month.label == one)
+    with_plan = [label for label in planned if label.plan is not None]
+    for label in dict.fromkeys((with_plan[0].month.label, with_plan[-1].month.label)):
+        month = next(row for row in with_plan if row.month.label == label)
         plan = month.plan
         if plan is None:
             continue
@@ -334,7 +339,7 @@ def _week(planned: list[PlannedMonth], hardware: Hardware) -> pl.DataFrame:
         }  # fmt: skip
         frames.append(
             pl.DataFrame({
-                "month": [one] * len(after),
+                "month": [label] * len(after),
                 "hour_of_week": (after / 3600).tolist(),
                 "time": moments(float(plan.period_start_s[0]), after),
                 **columns,

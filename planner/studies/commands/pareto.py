@@ -106,10 +106,10 @@ def run(
     begun = time.perf_counter()
     first, second = pair_of(options.of)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
-    given, settings = study.plan_input.at_once(), study.settings.plan
-    planned = plan_window(given, part(progress, 0.3, 0.5))
+    inputs, settings = study.plan_input.at_once(), study.settings.plan
+    planned = plan_window(inputs, part(progress, 0.3, 0.5))
     front = horizon_front(
-        Periods.of(given, Load(planned.load.tps)).together(),
+        Periods.of(inputs, Load(planned.load.tps)).together(),
         MEASURE[first],
         MEASURE[second],
         points=options.points,
@@ -142,15 +142,15 @@ def _headline(first: str, second: str, front: tuple[FrontPoint, ...], best: int 
     units = UNITS[MEASURE[first]], UNITS[MEASURE[second]]
     if len(front) == 1:
         return f"One plan is best in {first} and {second}: there is nothing to trade."
-    told = (
+    sentence = (
         f"From {amount(high.second, units[1])} to {amount(low.second, units[1])} of {second}, "
         f"{first} goes from {amount(high.first, units[0])} to {amount(low.first, units[0])}."
     )
     if best is None:
-        return told
+        return sentence
     bend = front[best]
     return (
-        f"{told} The curve bends at {amount(bend.first, units[0])} and "
+        f"{sentence} The curve bends at {amount(bend.first, units[0])} and "
         f"{amount(bend.second, units[1])}."
     )
 

@@ -125,7 +125,7 @@ def run(
     simulate = part(progress, 0.4, 0.75)
     found = judgement(
         hardware, m, pair.columns, lengths, count, scenario.seed,
-        told=lambda done: simulate(done, "Simulating the best"),
+        report=lambda done: simulate(done, "Simulating the best"),
     )  # fmt: skip
     best = found.best
     mixed = _mixed(pair, scenario.seed)

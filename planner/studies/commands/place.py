@@ -184,13 +184,13 @@ def _counts(
     hardware: Hardware,
     traffic: Traffic,
     window: Window,
-    wanted: str | None,
+    counted: str | None,
     progress: Progress,
 ) -> tuple[IntArray, str]:
     """Instances ``[l, r, g]`` to place and where they come from."""
-    if wanted is None:
-        wanted = "peak" if hardware.today is None else "today"
-    if wanted == "today":
+    if counted is None:
+        counted = "peak" if hardware.today is None else "today"
+    if counted == "today":
         if hardware.today is None:
             raise ScenarioError(
                 "fleet.today: the scenario does not say what runs today; give it, or place the "
@@ -202,14 +202,14 @@ def _counts(
     sizes = size_over_time(hardware, lengths, scenario.seed, part(progress, 0.0, 0.6))
     current = np.zeros(hardware.minimum.shape, np.int64)
     today = current if hardware.today is None else hardware.today
-    given = PlanInput(settings_of(scenario).plan, hardware, traffic, window, sizes, today)
-    planned = plan_window(given, part(progress, 0.6, 1.0))
+    inputs = PlanInput(settings_of(scenario).plan, hardware, traffic, window, sizes, today)
+    planned = plan_window(inputs, part(progress, 0.6, 1.0))
     target = planned.plan.target
     gpus = np.zeros(current.shape, np.int64)
     for (m, g), profile in hardware.profiles.items():
         gpus[m, :, g] = profile.tp
     totals = (target * gpus).sum(axis=(1, 2, 3))
-    p = int(totals.argmax()) if wanted == "peak" else len(target) - 1
+    p = int(totals.argmax()) if counted == "peak" else len(target) - 1
     when = words_of(float(planned.plan.period_start_s[p]), traffic.clock)
-    what = "largest" if wanted == "peak" else "last"
+    what = "largest" if counted == "peak" else "last"
     return target[p], f"the plan's {what} period, from {when}"

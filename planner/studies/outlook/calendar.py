@@ -48,9 +48,9 @@ def months_of(start_s: float, horizon: HorizonName, clock: str) -> tuple[Month, 
     end_s = start_s + WEEK_S
     if horizon != "week":
         end_s = _later(begin, MONTHS[horizon]).timestamp()
-    edges, at = [start_s], begin
-    while (at := _first_of_next(at)).timestamp() < end_s - 1:
-        edges.append(at.timestamp())
+    edges, edge = [start_s], begin
+    while (edge := _first_of_next(edge)).timestamp() < end_s - 1:
+        edges.append(edge.timestamp())
     edges.append(end_s)
     return tuple(
         Month(f"{datetime.fromtimestamp(low, UTC):%Y-%m}", low, high)
@@ -58,8 +58,8 @@ def months_of(start_s: float, horizon: HorizonName, clock: str) -> tuple[Month, 
     )
 
 
-def _first_of_next(at: datetime) -> datetime:
-    year, month = divmod(at.year * 12 + at.month, 12)
+def _first_of_next(moment: datetime) -> datetime:
+    year, month = divmod(moment.year * 12 + moment.month, 12)
     return datetime(year, month + 1, 1, tzinfo=UTC)
 
 
@@ -80,7 +80,7 @@ def weights(month: Month, week_start_s: float, period_s: float) -> FloatArray:
     per_week = round(WEEK_S / period_s)
     low, high = ((edge - week_start_s) / period_s for edge in (month.start_s, month.end_s))
     first, last = int(np.floor(low + 1e-9)), int(np.ceil(high - 1e-9))
-    at: IntArray = np.arange(first, last)
-    share = np.minimum(at + 1, high) - np.maximum(at, low)
-    counted = np.bincount(at % per_week, np.clip(share, 0.0, 1.0), minlength=per_week)
+    hours: IntArray = np.arange(first, last)
+    share = np.minimum(hours + 1, high) - np.maximum(hours, low)
+    counted = np.bincount(hours % per_week, np.clip(share, 0.0, 1.0), minlength=per_week)
     return np.asarray(counted, np.float64)

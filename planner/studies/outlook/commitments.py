@@ -98,15 +98,15 @@ def commit(use: Use, term: str, price: float) -> Commitment:
 
 def steps(uses: Sequence[Use]) -> tuple[UseStep, ...]:
     """The curve of use of each type and region, where it falls."""
-    found: list[UseStep] = []
+    curve: list[UseStep] = []
     for use in uses:
         share = use.in_use()
         ends = np.flatnonzero(np.append(np.diff(share) < -1e-9, True)) if len(share) else share
         if len(ends) > MOST_STEPS:
             ends = ends[np.unique(np.linspace(0, len(ends) - 1, MOST_STEPS).round().astype(int))]
-        found += [
+        curve += [
             UseStep(use.region, use.gpu, int(k) + 1, float(share[int(k)]),
                     float(share[int(k)] * use.on_demand))
             for k in ends
         ]  # fmt: skip
-    return tuple(found)
+    return tuple(curve)

@@ -67,13 +67,13 @@ class PoolMonth:
 
 
 def month_figures(
-    one: PlannedMonth, hardware: Hardware, commitments: Sequence[Commitment]
+    planned: PlannedMonth, hardware: Hardware, commitments: Sequence[Commitment]
 ) -> MonthFigures:
-    month, plan = one.month, one.plan
-    days, growth = month.hours / 24, one.times
+    month, plan = planned.month, planned.plan
+    days, growth = month.hours / 24, planned.times
     if plan is None:
-        return MonthFigures(month.label, days, growth, "infeasible", conflict=one.conflict)
-    hours = one.weights * (plan.period_s / 3600)  # [p]
+        return MonthFigures(month.label, days, growth, "infeasible", conflict=planned.conflict)
+    hours = planned.weights * (plan.period_s / 3600)  # [p]
     totals = [window.totals for window in plan.windows]
     cost = float(hours @ np.array([t.usd for t in totals]))
     gpus = _gpus(plan)
@@ -88,7 +88,7 @@ def month_figures(
         committed += row.committed_usd_per_gpu_hour * row.gpus * float(hours.sum())
         committed -= row.on_demand_usd_per_gpu_hour * taken
     replicas = plan.target.sum(axis=(1, 2, 3))
-    seen = one.weights > 0
+    seen = planned.weights > 0
     return MonthFigures(
         month=month.label,
         days=days,
@@ -102,7 +102,7 @@ def month_figures(
         cost_committed_usd=committed if commitments else None,
         energy_kwh=float(hours @ np.array([t.kwh for t in totals])),
         carbon_kg=float(hours @ np.array([t.kg for t in totals])),
-        mean_replicas=float(one.weights @ replicas / one.weights.sum()),
+        mean_replicas=float(planned.weights @ replicas / planned.weights.sum()),
         peak_replicas=int(replicas[seen].max()),
         peak_gpus=int(gpus.sum(axis=(1, 2, 3))[seen].max()),
         conflict=next((window.conflict for window in plan.windows if window.conflict), ""),
@@ -112,13 +112,13 @@ def month_figures(
 _WORSE = ("optimal", "feasible", "timeout", "infeasible")
 
 
-def pool_months(one: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, ...]:
+def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, ...]:
     """Every pool that has a replica in the month."""
-    plan = one.plan
+    plan = planned.plan
     if plan is None:
         return ()
-    hours = one.weights * (plan.period_s / 3600)
-    seen, target, rows = one.weights > 0, plan.target, []
+    hours = planned.weights * (plan.period_s / 3600)
+    seen, target, rows = planned.weights > 0, plan.target, []
     for m, r, g in hardware.pool_index:
         counts = target[:, m, r, g]
         if not counts[seen].any():
@@ -126,12 +126,12 @@ def pool_months(one: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, ...]:
         gpu_hours = float(hours @ counts) * int(plan.gpus_per_instance[m, g])
         rows.append(
             PoolMonth(
-                month=one.month.label,
+                month=planned.month.label,
                 model=hardware.models[m].name,
                 region=hardware.regions[r].name,
                 arrangement=hardware.arrangement(m, g),
                 market=hardware.market(g),
-                mean_replicas=float(one.weights @ counts / one.weights.sum()),
+                mean_replicas=float(planned.weights @ counts / planned.weights.sum()),
                 least_replicas=int(counts[seen].min()),
                 peak_replicas=int(counts[seen].max()),
                 gpu_hours=gpu_hours,
@@ -144,22 +144,22 @@ def pool_months(one: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, ...]:
 def uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[Use, ...]:
     """GPUs on demand by type and region over all months that have a plan, models together: a
     commitment is to GPUs, whatever runs on them."""
-    found = []
+    uses = []
     owned = [g for g, column in enumerate(hardware.columns) if not column.spot]
     for r, region in enumerate(hardware.regions):
         for gpu in dict.fromkeys(hardware.gpus[g].name for g in owned):
             column = next(g for g in owned if hardware.gpus[g].name == gpu)
             gpus, hours = [], []
-            for one in planned:
-                if one.plan is not None:
-                    gpus.append(_of_type(_gpus(one.plan), hardware, region.name, gpu))
-                    hours.append(one.weights * (one.plan.period_s / 3600))
+            for month in planned:
+                if month.plan is not None:
+                    gpus.append(_of_type(_gpus(month.plan), hardware, region.name, gpu))
+                    hours.append(month.weights * (month.plan.period_s / 3600))
             if gpus and np.concatenate(gpus).any():
                 price = float(hardware.usd_per_gpu_hour[r, column])
-                found.append(
+                uses.append(
                     Use(region.name, gpu, np.concatenate(gpus), np.concatenate(hours), price)
                 )
-    return tuple(found)
+    return tuple(uses)
 
 
 def _gpus(plan: ScalingPlan) -> FloatArray:
@@ -169,10 +169,10 @@ def _gpus(plan: ScalingPlan) -> FloatArray:
 
 def _of_type(gpus: FloatArray, hardware: Hardware, region: str, gpu: str) -> FloatArray:
     """GPUs on demand of one type in a region, ``[p]``."""
-    r = next(i for i, one in enumerate(hardware.regions) if one.name == region)
-    mine = [
+    r = next(i for i, region_of in enumerate(hardware.regions) if region_of.name == region)
+    columns = [
         g
         for g, column in enumerate(hardware.columns)
         if not column.spot and hardware.gpus[g].name == gpu
     ]
-    return np.asarray(gpus[:, :, r][:, :, mine].sum(axis=(1, 2)), np.float64)
+    return np.asarray(gpus[:, :, r][:, :, columns].sum(axis=(1, 2)), np.float64)

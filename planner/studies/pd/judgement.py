@@ -52,17 +52,17 @@ def judgement(
     lengths: Lengths,
     instances: int,
     seed: int,
-    told: Told = lambda done: None,
+    report: Told = lambda done: None,
 ) -> Judgement:
     """At the interactive tier at which the best ratio carries least; once per process for what it
     depends on. Raises SimulationError where no ratio carries anything."""
     service, _ = strictest_split(hardware, m, columns, lengths, instances)
     routing = hardware.routing
-    given = (
+    identity = (
         service.prefill, service.decode, lengths, service.tier, service.link, service.batching,
         routing, instances, seed,
     )  # fmt: skip
-    return _judged(_Asked(digest_of(given), service, routing, instances, seed, told))
+    return _judged(_Asked(digest_of(identity), service, routing, instances, seed, report))
 
 
 @lru_cache(maxsize=KEPT)

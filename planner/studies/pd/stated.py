@@ -72,8 +72,8 @@ def _of_model(hardware: Hardware, m: int, lengths: Lengths, seed: int) -> Iterat
             instances=count,
         )
         try:
-            found = judgement(hardware, m, columns, lengths, count, seed)
+            judged = judgement(hardware, m, columns, lengths, count, seed)
         except SimulationError as problem:
             yield replace(stated, note=str(problem))
         else:
-            yield replace(stated, tier=found.service.tier.name, best=found.best)
+            yield replace(stated, tier=judged.service.tier.name, best=judged.best)

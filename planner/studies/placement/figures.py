@@ -138,7 +138,10 @@ def method_figures(
     return MethodFigures(
         label=LABELS[name],
         start=moments[START],
-        services=tuple(_service_units(states[START], s, own) for s, own in enumerate(placed)),
+        services=tuple(
+            _service_units(states[START], s, placed_service)
+            for s, placed_service in enumerate(placed)
+        ),
         grown=moments.get(GROWN),
         shrunk=moments.get(SHRUNK),
         simulated=replay,
@@ -173,18 +176,18 @@ def _state_figures(state: State) -> StateFigures:
 
 def _service_units(state: State, s: int, placed: Placed) -> ServiceUnits:
     units, placement, problem = state.measures.units, state.placement, state.problem
-    own = units.service == s
+    of_service = units.service == s
     mean, worst = (placed.hands_over and service_share(units, s)) or (None, None)
     s1 = problem.topology.s1[placement.node[placement.service == s]]
     narrow = problem.services[s].affinity == "s1"
     return ServiceUnits(
         service=placed.service.name,
-        units=int(own.sum()),
+        units=int(of_service.sum()),
         groups=len(np.unique(s1 if narrow else problem.subgroup[s1])),
         bandwidth_share=mean,
         worst_share=worst,
-        missed=int((~units.honoured[own]).sum()),
-        split=int(units.split[own].sum()),
+        missed=int((~units.honoured[of_service]).sum()),
+        split=int(units.split[of_service].sum()),
     )
 
 
@@ -215,13 +218,13 @@ def service_figures(hardware: Hardware, placed: Placed) -> ServiceFigures:
 def region_trees(problem: PlacementProblem) -> Iterator[RegionTree]:
     tree = problem.topology
     for c, name in enumerate(tree.centres):
-        own = tree.centre == c
-        tiers = problem.tiers[np.unique(tree.s1[own])]
+        of_region = tree.centre == c
+        tiers = problem.tiers[np.unique(tree.s1[of_region])]
         yield RegionTree(
             name,
-            int(own.sum()),
-            int(tree.gpus[own].sum()),
-            *(len(np.unique(level[own])) for level in (tree.rack, tree.s1, tree.s2)),
+            int(of_region.sum()),
+            int(tree.gpus[of_region].sum()),
+            *(len(np.unique(level[of_region])) for level in (tree.rack, tree.s1, tree.s2)),
             *(int((tiers == tier).sum()) for tier in range(len(TIERS))),
         )
 
@@ -267,15 +270,15 @@ def _unnoticed(methods: Mapping[str, MethodFigures]) -> bool:
     others = [method.simulated for name, method in methods.items() if name != BLIND]
     if blind is None or blind.simulated is None or blind.start.unplaced_units or not others:
         return False
-    own = blind.simulated.replay
-    return all(other is not None and _as_good(own, other.replay) for other in others)
+    blind_replay = blind.simulated.replay
+    return all(other is not None and _as_good(blind_replay, other.replay) for other in others)
 
 
-def _as_good(own: Replay, other: Replay) -> bool:
-    late, other_late = own.e2e_ms.p95, other.e2e_ms.p95
+def _as_good(ours: Replay, other: Replay) -> bool:
+    late, other_late = ours.e2e_ms.p95, other.e2e_ms.p95
     if late is None or other_late is None or late > (1 + SAME_E2E) * other_late:
         return False
-    pairs = zip(own.slo_attainment.values(), other.slo_attainment.values(), strict=True)
+    pairs = zip(ours.slo_attainment.values(), other.slo_attainment.values(), strict=True)
     return not any(a is not None and b is not None and a < b - SAME_POINTS for a, b in pairs)
 
 

@@ -39,12 +39,15 @@ class OnNetwork(Wrapper):
         self._network = network
         every = np.zeros(hardware.minimum.shape, np.int64)
         every[tuple(np.array(hardware.pool_index).T)] = 1
-        place = {at: p for p, at in enumerate(hardware.pool_index)}
+        place = {pool: p for p, pool in enumerate(hardware.pool_index)}
         placed = services_by(network.rules, hardware, every)
-        self._services = tuple(one.service for one in placed)
+        self._services = tuple(placed_service.service for placed_service in placed)
         self._looks = 0
         # Pools of each service by role.
-        self._pools = [[place[one.model, one.region, g] for g in one.columns] for one in placed]
+        self._pools = [
+            [place[placed_service.model, placed_service.region, g] for g in placed_service.columns]
+            for placed_service in placed
+        ]
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = super().reset(fleet)
@@ -66,8 +69,8 @@ class OnNetwork(Wrapper):
         asked = actions_of(self._policy.decide(observation))
         lent = 0 if observation.spare is None else observation.spare
         held = observation.ready + observation.starting + observation.draining + lent
-        wanted = np.maximum(asked.targets, held)
-        missing = self._placed(wanted)
+        to_place = np.maximum(asked.targets, held)
+        missing = self._placed(to_place)
         targets = asked.targets - np.minimum(missing, np.maximum(asked.targets - held, 0))
         self._refused += asked.targets - targets
         self._shares += self._share
@@ -83,22 +86,22 @@ class OnNetwork(Wrapper):
             InForce("instances without a place, mean over decisions", self._refused / looks),
         )
 
-    def _placed(self, wanted: IntArray) -> IntArray:
-        """Move the placement to ``wanted`` ``[pools]``; how many of them have no place."""
-        problem = self._asking(wanted)
+    def _placed(self, targets: IntArray) -> IntArray:
+        """Move the placement to ``targets`` ``[pools]``; how many of them have no place."""
+        problem = self._asking(targets)
         if problem.services != self._problem.services or self._placement.unplaced:
             self._problem = problem
             self._placement = schedule(problem, self._placement)
             self._share = self._measured()
-        missing = np.zeros_like(wanted)
+        missing = np.zeros_like(targets)
         for s, pools in enumerate(self._pools):
             present = have(self._placement, s, len(pools))
-            missing[pools] = np.maximum(wanted[pools] - np.array(present), 0)
+            missing[pools] = np.maximum(targets[pools] - np.array(present), 0)
         return missing
 
-    def _asking(self, wanted: IntArray) -> PlacementProblem:
+    def _asking(self, targets: IntArray) -> PlacementProblem:
         services = tuple(
-            replace(service, wanted=tuple(wanted[pools].tolist()))
+            replace(service, wanted=tuple(targets[pools].tolist()))
             for service, pools in zip(self._services, self._pools, strict=True)
         )
         return PlacementProblem(self._network.topology, services)
@@ -107,6 +110,6 @@ class OnNetwork(Wrapper):
         units = measure(self._problem, self._placement, self._network.shares).units
         share = np.ones(sum(len(pools) for pools in self._pools))
         for s, pools in enumerate(self._pools):
-            found = service_share(units, s)
-            share[pools] = 1.0 if found is None else found[0]
+            shared = service_share(units, s)
+            share[pools] = 1.0 if shared is None else shared[0]
         return share

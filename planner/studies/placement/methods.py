@@ -72,12 +72,12 @@ class Placer:
             steps[SHRUNK] = problem
         states: States = {}
         current = Placement.of([])
-        for name, wanted in steps.items():
+        for name, asked_for in steps.items():
             began = time.perf_counter()
-            solved = self._solve(wanted, current)
+            solved = self._solve(asked_for, current)
             seconds, current = time.perf_counter() - began, solved.placement
-            measures = measure(wanted, current, shares=self.shares)
-            states[name] = State(wanted, current, measures, seconds, solved.gap, solved.bound)
+            measures = measure(asked_for, current, shares=self.shares)
+            states[name] = State(asked_for, current, measures, seconds, solved.gap, solved.bound)
         return states
 
     def _solve(self, problem: PlacementProblem, before: Placement) -> Solved:

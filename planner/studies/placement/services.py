@@ -132,8 +132,8 @@ def _role(hardware: Hardware, rules: PlacedService, m: int, g: int, name: str) -
     column = hardware.columns[g]
     role, gpus = column.role, hardware.profiles[m, g].tp
     types = [gpu.name for gpu in hardware.gpu_types]
-    own = [types.index(fallback) for fallback in rules.fallbacks]
-    order = tuple(dict.fromkeys([column.gpu, *own]))
+    fallbacks = [types.index(fallback) for fallback in rules.fallbacks]
+    order = tuple(dict.fromkeys([column.gpu, *fallbacks]))
     if role != "prefill" or rules.attention_to_ffn is None:
         return Role(role, (Part(role, gpus, order),))
     attention, ffn = rules.attention_to_ffn

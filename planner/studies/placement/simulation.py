@@ -48,11 +48,11 @@ def busiest(traffic: Traffic, window: Window, seed: int) -> ReplayLoad | None:
     width = max(1, min(len(inside), round(HOUR_S / demand.bin_s)))
     sums = np.cumsum(np.r_[0.0, amounts])
     over = sums[width:] - sums[:-width]
-    at = int(over.argmax())
-    if over[at] <= 0:
+    busiest_bin = int(over.argmax())
+    if over[busiest_bin] <= 0:
         return None
-    start_s, span = float(demand.edges_s[inside[at]]), width * demand.bin_s
-    duration = min(span, float(np.ceil(span * MOST_REQUESTS / over[at])))
+    start_s, span = float(demand.edges_s[inside[busiest_bin]]), width * demand.bin_s
+    duration = min(span, float(np.ceil(span * MOST_REQUESTS / over[busiest_bin])))
     return ReplayLoad(traffic.requests(start_s, start_s + duration, seed), duration, start_s)
 
 
@@ -77,10 +77,10 @@ def placed_fleet(
                 share[service.model, service.region, g] = pair[worst]
     fleet = hardware.fleet(counts)
     pools = []
-    for pool, at in zip(fleet.pools, hardware.pool_index, strict=True):
+    for pool, pool_place in zip(fleet.pools, hardware.pool_index, strict=True):
         pool = replace(pool, minimum=min(pool.minimum, pool.initial))
         if pool.link is not None:
-            rate = pool.link.bytes_s * max(1e-6, share.get(at, 1.0))
+            rate = pool.link.bytes_s * max(1e-6, share.get(pool_place, 1.0))
             pool = replace(pool, link=replace(pool.link, bytes_s=rate))
         pools.append(pool)
     index = tuple(np.array(hardware.pool_index).T)

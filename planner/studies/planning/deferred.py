@@ -52,26 +52,26 @@ class Work:
         return float(self.tokens @ np.clip(share, 0.0, 1.0))
 
 
-def deferred_tps(given: PlanInput, interactive_tps: FloatArray, *, at_once: bool) -> FloatArray:
+def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: bool) -> FloatArray:
     """Deferrable input tokens/s to plan for beside ``interactive_tps``, both ``[p, l, r, w]``.
 
     Known are what came before each decision, or ``at_once`` before the first, and its rate in the
     period before, which stands for what is yet to come (of traffic that the scenario describes,
     what it says).
     """
-    window = given.window
+    window = inputs.window
     origins = np.minimum(window.origins_s, window.origins_s[0] if at_once else np.inf)
     out = np.zeros_like(interactive_tps)
     series: dict[tuple[int, int], list[tuple[Tier, DemandSeries]]] = {}
-    for tier in given.hardware.tiers:
+    for tier in inputs.hardware.tiers:
         if tier.deferrable:
-            for place, one in by_model_and_region(given.traffic, {tier.name}, DEFERRABLE):
-                series.setdefault(place, []).append((tier, one))
+            for place, demand in by_model_and_region(inputs.traffic, {tier.name}, DEFERRABLE):
+                series.setdefault(place, []).append((tier, demand))
     for (m, r), ours in series.items():
         done = 0.0
         for p, start_s in enumerate(window.period_starts_s):
             end_s = start_s + window.period_s
-            parts = [_known(given, tier, one, origins[p], end_s) for tier, one in ours]
+            parts = [_known(inputs, tier, demand, origins[p], end_s) for tier, demand in ours]
             work = Work.of(parts).less(done)
             needed = work.needed(start_s, end_s) / window.bin_s
             load = interactive_tps[p, m, r]
@@ -82,19 +82,19 @@ def deferred_tps(given: PlanInput, interactive_tps: FloatArray, *, at_once: bool
 
 
 def _known(
-    given: PlanInput, tier: Tier, series: DemandSeries, origin_s: float, end_s: float
+    inputs: PlanInput, tier: Tier, series: DemandSeries, origin_s: float, end_s: float
 ) -> tuple[FloatArray, float, FloatArray]:
     """What comes from the window's start to ``end_s`` as known at ``origin_s``."""
-    window = given.window
+    window = inputs.window
     bins = round((end_s - window.start_s) / window.bin_s)
     edges = np.asarray(window.start_s + window.bin_s * np.arange(bins), np.float64)
-    said = given.traffic.described(
+    described = inputs.traffic.described(
         series.key.model, series.key.region, {tier.name}, series.unit, window
     )
-    if said is None:
+    if described is None:
         rate = _rate(series, origin_s - window.period_s, origin_s)
-        said = np.full(bins, rate * window.bin_s)
-    tokens = said[:bins] * window.grown[:bins]
+        described = np.full(bins, rate * window.bin_s)
+    tokens = described[:bins] * window.grown[:bins]
     seen = series.window(window.start_s, origin_s)
     if seen.bins:
         first = round((seen.start_s - window.start_s) / window.bin_s)
@@ -118,10 +118,10 @@ def level(load: FloatArray, amount: float) -> float:
     return float(levels[np.argmax(levels <= above)])
 
 
-def flat_tps(given: PlanInput, start_s: float, end_s: float) -> FloatArray:
+def flat_tps(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
     """Input tokens/s that a flat fleet must carry to do what may wait in a stretch of time beside
     its interactive load, before it is urgent, ``[l, r]``; 0 where nothing may."""
-    hardware, traffic, bin_s = given.hardware, given.traffic, given.window.bin_s
+    hardware, traffic, bin_s = inputs.hardware, inputs.traffic, inputs.window.bin_s
     out = np.zeros((len(traffic.models), len(traffic.regions)))
     tiers = [tier for tier in hardware.tiers if tier.deferrable]
     if not tiers:

@@ -128,12 +128,12 @@ class PlanFigures:
 
 
 def plan_figures(
-    given: PlanInput,
+    inputs: PlanInput,
     plan: ScalingPlan,
     worth: PlanWorth | None = None,
     spare: PlanSpare | None = None,
 ) -> PlanFigures:
-    hardware, settings = given.hardware, given.settings
+    hardware, settings = inputs.hardware, inputs.settings
     hours = plan.period_s / 3600
     windows, taken = plan.windows, [window.totals for window in plan.windows]
     fleet_cost = sum(window.fleet_usd for window in windows) * hours
@@ -167,7 +167,7 @@ def plan_figures(
         unserved=_unserved(plan),
         lent_gpu_hours=_lent(plan, hours),
         rerouted=_rerouted(plan),
-        split=load_split(plan, hardware, given.sizes),
+        split=load_split(plan, hardware, inputs.sizes),
         worth=worth,
         spare=spare,
     )

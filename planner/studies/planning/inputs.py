@@ -43,8 +43,8 @@ class PlanInput:
 
     def planned_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
         """What is planned for, by group of tiers."""
-        own = self.quantiles or quantiles_of(self)
-        return own.of(at_once=self.at_once_asked, progress=progress)
+        quantiles = self.quantiles or quantiles_of(self)
+        return quantiles.of(at_once=self.at_once_asked, progress=progress)
 
     def at_once(self) -> PlanInput:
         """The same with all periods in one program, whatever the scenario says."""
@@ -89,15 +89,15 @@ class Foreseen:
     quantiles: tuple[PlannedQuantile, ...]
 
 
-def quantiles_of(given: PlanInput) -> Quantiles:
-    """Those of the scenario, what it leaves out to be chosen before the window of ``given``."""
+def quantiles_of(inputs: PlanInput) -> Quantiles:
+    """Those of the scenario, what it leaves out to be chosen before the window of ``inputs``."""
     return Quantiles(
-        given.hardware,
-        given.traffic,
-        given.window,
-        given.settings.forecast,
-        apart=given.settings.tiers_apart,
-        usd_per_tps=usd_per_tps(given.hardware, given.sizes),
+        inputs.hardware,
+        inputs.traffic,
+        inputs.window,
+        inputs.settings.forecast,
+        apart=inputs.settings.tiers_apart,
+        usd_per_tps=usd_per_tps(inputs.hardware, inputs.sizes),
     )
 
 

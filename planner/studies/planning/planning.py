@@ -32,25 +32,25 @@ CONTROL_S = Scheduled.interval_s  # how often a plan in force looks at the clock
 
 
 def plan_window(
-    given: PlanInput, progress: Progress, *, method: str | None = None, load_factor: float = 1.0
+    inputs: PlanInput, progress: Progress, *, method: str | None = None, load_factor: float = 1.0
 ) -> Planned:
     """Forecast with ``method`` (the scenario's where None) and plan every period for
     ``load_factor`` times that, ``[l, r, g]`` instances from ``current`` on; raises Infeasible with
     the conflict in words."""
-    made = forecast_load(given, part(progress, 0.0, 0.7), method=method)
+    made = forecast_load(inputs, part(progress, 0.0, 0.7), method=method)
     load = made.load.times(load_factor)
-    plan = plan_load(given, load, part(progress, 0.7, 1.0))
+    plan = plan_load(inputs, load, part(progress, 0.7, 1.0))
     return Planned(plan, made.forecasts, load, made.quantiles)
 
 
-def forecast_load(given: PlanInput, progress: Progress, *, method: str | None = None) -> Foreseen:
+def forecast_load(inputs: PlanInput, progress: Progress, *, method: str | None = None) -> Foreseen:
     """What each period is to be planned for: the scenario's forecast at its quantiles, or the mean
     of ``method``."""
-    traffic, window, forecast = given.traffic, given.window, given.settings.forecast
-    all_at_once = given.settings.periods == ALL
-    groups = groups_of(given.hardware, apart=given.settings.tiers_apart)
-    chosen = () if method else given.planned_quantiles(part(progress, 0.0, 0.4))
-    heights = [one.height for one in chosen] or [MEAN] * len(groups)
+    traffic, window, forecast = inputs.traffic, inputs.window, inputs.settings.forecast
+    all_at_once = inputs.settings.periods == ALL
+    groups = groups_of(inputs.hardware, apart=inputs.settings.tiers_apart)
+    chosen = () if method else inputs.planned_quantiles(part(progress, 0.0, 0.4))
+    heights = [quantile.height for quantile in chosen] or [MEAN] * len(groups)
     forecasts = forecast_window(
         list(zip(groups, heights, strict=True)),
         traffic,
@@ -59,15 +59,15 @@ def forecast_load(given: PlanInput, progress: Progress, *, method: str | None = 
         progress=part(progress, 0.4 if chosen else 0.0, 1.0),
         at_once=all_at_once,
     )
-    return Foreseen(load_of(given, forecasts), forecasts, chosen)
+    return Foreseen(load_of(inputs, forecasts), forecasts, chosen)
 
 
-def load_of(given: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
+def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
     """What of ``forecasts`` is planned for, with room for what may wait beside it."""
-    traffic, window, forecast = given.traffic, given.window, given.settings.forecast
-    all_at_once = given.settings.periods == ALL
+    traffic, window, forecast = inputs.traffic, inputs.window, inputs.settings.forecast
+    all_at_once = inputs.settings.periods == ALL
     names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
-    shape = (len(window.period_starts_s), *given.current.shape[:2], window.bins_per_period)
+    shape = (len(window.period_starts_s), *inputs.current.shape[:2], window.bins_per_period)
     tiers, expected = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
     for series in forecasts:
         m, r = traffic.models.index(series.key.model), traffic.regions.index(series.key.region)
@@ -75,9 +75,9 @@ def load_of(given: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
         tiers[names.index(series.key.tier), :, m, r] = rate
         expected[:, m, r] += series.mean.reshape(shape[0], shape[3]) / window.bin_s
     if forecast.niw_buffer is None:
-        tiers[-1] = deferred_tps(given, tiers[:-1].sum(axis=0), at_once=all_at_once)
+        tiers[-1] = deferred_tps(inputs, tiers[:-1].sum(axis=0), at_once=all_at_once)
     else:
-        niw = _deferrable_tps(given)
+        niw = _deferrable_tps(inputs)
         if all_at_once:  # of what is known before the first period
             niw = np.broadcast_to(niw[:1], niw.shape)
         tiers[-1] = forecast.niw_buffer * niw[..., None]
@@ -87,12 +87,12 @@ def load_of(given: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
     return load
 
 
-def plan_load(given: PlanInput, load: Load, progress: Progress) -> ScalingPlan:
+def plan_load(inputs: PlanInput, load: Load, progress: Progress) -> ScalingPlan:
     """Plan every period for ``load``; raises Infeasible with the conflict."""
-    return solve_periods(Periods.of(given, load), progress)
+    return solve_periods(Periods.of(inputs, load), progress)
 
 
-def flat_at_peak(given: PlanInput) -> tuple[IntArray, str]:
+def flat_at_peak(inputs: PlanInput) -> tuple[IntArray, str]:
     """The cheapest fleet ``[l, r, g]`` that covers every region's own peak of the whole window.
 
     Peaks that do not coincide may not fit together where every period by itself does: then it is
@@ -102,10 +102,10 @@ def flat_at_peak(given: PlanInput) -> tuple[IntArray, str]:
     of the same length), so it is the flat fleet that a planner with perfect foresight of the peak
     would buy.
     """
-    window = given.window
+    window = inputs.window
     end_s = window.start_s if window.ahead else window.end_s
-    start_s = max(end_s - window.duration_s, given.traffic.demand.start_s)
-    target, conflict = _flat(given, start_s, end_s, times=float(window.grown.max()))
+    start_s = max(end_s - window.duration_s, inputs.traffic.demand.start_s)
+    target, conflict = _flat(inputs, start_s, end_s, times=float(window.grown.max()))
     misfit = f"A flat fleet at the peak of the window does not fit. {conflict}" if conflict else ""
     return target, misfit
 
@@ -119,39 +119,39 @@ class Before:
     seconds: float  # before the window's start that it was sized on; 0: nothing is known of them
 
 
-def flat_before(given: PlanInput) -> Before:
+def flat_before(inputs: PlanInput) -> Before:
     """As far back as the traffic goes; where that is nowhere the least fleet there may be. Of
     traffic that is only described a whole week, since the day before may be a Sunday."""
-    window, demand = given.window, given.traffic.demand
-    least_s = 7 * DAY_S if given.traffic.all_launched else DAY_S
+    window, demand = inputs.window, inputs.traffic.demand
+    least_s = 7 * DAY_S if inputs.traffic.all_launched else DAY_S
     start_s = max(window.start_s - max(window.duration_s, least_s), demand.start_s)
     seen = demand.requests[:, demand.inside(start_s, window.start_s)]
     seconds = window.start_s - start_s if np.any(~np.isnan(seen)) else 0.0
-    return Before(_flat(given, start_s, window.start_s)[0], max(0.0, seconds))
+    return Before(_flat(inputs, start_s, window.start_s)[0], max(0.0, seconds))
 
 
 def _flat(
-    given: PlanInput, start_s: float, end_s: float, times: float = 1.0
+    inputs: PlanInput, start_s: float, end_s: float, times: float = 1.0
 ) -> tuple[IntArray, str]:
     """The cheapest fleet for so many ``times`` the peaks of that stretch, and what is in the way of
     all of it."""
-    hardware, traffic, window = given.hardware, given.traffic, given.window
+    hardware, traffic, window = inputs.hardware, inputs.traffic, inputs.window
     tps = np.zeros((len(traffic.models), len(traffic.regions), 1))
-    buffer = given.settings.forecast.niw_buffer
-    for tiers, weight in ((interactive(hardware), 1.0), (_deferrable(given), buffer)):
+    buffer = inputs.settings.forecast.niw_buffer
+    for tiers, weight in ((interactive(hardware), 1.0), (_deferrable(inputs), buffer)):
         for (m, r), series in by_model_and_region(traffic, tiers):
             rate = series.window(start_s, end_s).rate()
             if weight is not None and np.any(~np.isnan(rate)):
                 tps[m, r, 0] += weight * float(np.nanmax(rate))
     if buffer is None:
-        tps = np.maximum(tps, flat_tps(given, start_s, end_s)[..., None])
+        tps = np.maximum(tps, flat_tps(inputs, start_s, end_s)[..., None])
     nothing = np.zeros(hardware.minimum.shape, np.int64)
-    flat = problem(replace(given, current=nothing, at_load=False), tps * times, window.duration_s)
-    for epsilon in dict.fromkeys((1.0, given.settings.epsilon)):
+    flat = problem(replace(inputs, current=nothing, at_load=False), tps * times, window.duration_s)
+    for epsilon in dict.fromkeys((1.0, inputs.settings.epsilon)):
         answer = solve_window(
             replace(flat, epsilon=epsilon),
-            solver=given.settings.solver,
-            time_limit_s=given.settings.time_limit_s,
+            solver=inputs.settings.solver,
+            time_limit_s=inputs.settings.time_limit_s,
         )
         if answer.status in (OPTIMAL, FEASIBLE):
             return answer.target, ""
@@ -206,15 +206,15 @@ def _most(counts: IntArray, asked: BoolArray) -> IntArray:
     return most
 
 
-def _deferrable(given: PlanInput) -> set[str]:
-    return {tier.name for tier in given.hardware.tiers if tier.deferrable}
+def _deferrable(inputs: PlanInput) -> set[str]:
+    return {tier.name for tier in inputs.hardware.tiers if tier.deferrable}
 
 
-def _deferrable_tps(given: PlanInput) -> FloatArray:
+def _deferrable_tps(inputs: PlanInput) -> FloatArray:
     """NIW input tokens/s over the period before each decision, shape ``[p, l, r]`` (E6)."""
-    traffic, window = given.traffic, given.window
+    traffic, window = inputs.traffic, inputs.window
     tps = np.zeros((len(window.period_starts_s), len(traffic.models), len(traffic.regions)))
-    for (m, r), series in by_model_and_region(traffic, _deferrable(given), DEFERRABLE):
+    for (m, r), series in by_model_and_region(traffic, _deferrable(inputs), DEFERRABLE):
         for p, origin in enumerate(window.origins_s):
             rate = series.window(origin - window.period_s, origin).rate()
             if np.any(~np.isnan(rate)):

@@ -20,24 +20,24 @@ HOUR_S = 3600.0
 
 
 def problem(
-    given: PlanInput, demand_tps: FloatArray, period_s: float, start_s: float | None = None
+    inputs: PlanInput, demand_tps: FloatArray, period_s: float, start_s: float | None = None
 ) -> PlanningProblem:
     """E7 for one period from ``start_s``; ``demand_tps`` has shape ``[l, r, w]``.
 
     The start cost sigma is the price of the GPU time an instance burns before it serves (section
     5: price times start-up time), spread over the period, since E7 counts dollars per hour.
     """
-    hardware, theta_tps = given.hardware, given.sizes.theta_tps
+    hardware, theta_tps = inputs.hardware, inputs.sizes.theta_tps
     tp = np.ones((len(hardware.models), len(hardware.gpus)), np.int64)
     for cell, profile in hardware.profiles.items():
         tp[cell] = profile.tp
     usd_per_hour = tp[:, None, :] * hardware.usd_per_gpu_hour[None]
-    lengths = given.traffic.lengths if given.at_load else None
+    lengths = inputs.traffic.lengths if inputs.at_load else None
     return PlanningProblem(
         models=tuple(model.name for model in hardware.models),
         regions=tuple(region.name for region in hardware.regions),
         gpus=tuple(column.label for column in hardware.columns),
-        current=given.current,
+        current=inputs.current,
         theta_tps=theta_tps,
         usd_per_hour=usd_per_hour,
         start_usd=usd_per_hour * hardware.startup_s / period_s,
@@ -46,18 +46,18 @@ def problem(
         capacity_gpus=hardware.capacity_gpus,
         minimum=np.where(theta_tps[:, None, :] > 0, hardware.minimum, 0),
         maximum=hardware.maximum,
-        epsilon=given.settings.epsilon,
-        weights=given.settings.weights,
-        kw=instance_kw(hardware, given.sizes, lengths),
+        epsilon=inputs.settings.epsilon,
+        weights=inputs.settings.weights,
+        kw=instance_kw(hardware, inputs.sizes, lengths),
         kg_per_kwh=np.array([_carbon(r, start_s, period_s) for r in hardware.regions]) / 1000,
-        budget_usd=given.settings.each_hour.usd,
-        carbon_kg=given.settings.each_hour.carbon_kg,
-        churn=given.settings.each_hour.changes,
-        pool_tps=given.sizes.pool_tps,
-        spare=given.settings.spare.instances,
-        by_pool=given.settings.spare.by_pool,
-        lose_region=given.settings.spare.region,
-        **_shared(given),
+        budget_usd=inputs.settings.each_hour.usd,
+        carbon_kg=inputs.settings.each_hour.carbon_kg,
+        churn=inputs.settings.each_hour.changes,
+        pool_tps=inputs.sizes.pool_tps,
+        spare=inputs.settings.spare.instances,
+        by_pool=inputs.settings.spare.by_pool,
+        lose_region=inputs.settings.spare.region,
+        **_shared(inputs),
     )
 
 
@@ -98,9 +98,9 @@ def _carbon(region: Region, start_s: float | None, period_s: float) -> float:
     return float(np.mean([region.carbon_hourly_g_per_kwh[(first + h) % 24] for h in range(hours)]))
 
 
-def _shared(given: PlanInput) -> dict[str, Any]:
+def _shared(inputs: PlanInput) -> dict[str, Any]:
     """What the program must know where columns draw on the same GPUs or have a role."""
-    hardware = given.hardware
+    hardware = inputs.hardware
     if hardware.one_each:
         return {}
     return {
@@ -108,5 +108,5 @@ def _shared(given: PlanInput) -> dict[str, Any]:
         "type_names": hardware.type_names,
         "stages": hardware.stages,
         "spot": hardware.spot,
-        "spot_share": given.settings.spot_share,
+        "spot_share": inputs.settings.spot_share,
     }

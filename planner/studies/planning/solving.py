@@ -44,16 +44,16 @@ class Periods:
     names: tuple[str, ...]  # [p] for sentences
 
     @classmethod
-    def of(cls, given: PlanInput, load: Load) -> Periods:
-        window, clock = given.window, given.traffic.clock
+    def of(cls, inputs: PlanInput, load: Load) -> Periods:
+        window, clock = inputs.window, inputs.traffic.clock
         starts = window.period_starts_s.tolist()
-        whole = given.settings.periods == ALL  # decided at once, by what is known then
+        at_once = inputs.settings.periods == ALL  # decided at once, by what is known then
         problems = tuple(
-            problem(given if whole else given.of(p), load.tps[p], window.period_s, start)
+            problem(inputs if at_once else inputs.of(p), load.tps[p], window.period_s, start)
             for p, start in enumerate(starts)
         )
         return cls(
-            given, load, problems, tuple(f"the period from {words_of(t, clock)}" for t in starts)
+            inputs, load, problems, tuple(f"the period from {words_of(t, clock)}" for t in starts)
         )
 
     @property
@@ -80,14 +80,16 @@ class Periods:
         is paid as the source does (price times time)."""
         hardware, settings = self.given.hardware, self.given.settings
         period_s, lend = self.given.window.period_s, settings.lend_share
-        whole = int(hardware.startup_s // period_s)
-        rest = (hardware.startup_s - whole * period_s) / period_s
+        lead = int(hardware.startup_s // period_s)
+        rest = (hardware.startup_s - lead * period_s) / period_s
         usd = self.problems[0].usd_per_hour
         return HorizonProblem(
-            tuple(replace(one, start_usd=one.usd_per_hour * rest) for one in self.problems),
+            tuple(
+                replace(window, start_usd=window.usd_per_hour * rest) for window in self.problems
+            ),
             period_s,
             names=self.names,
-            lead=whole,
+            lead=lead,
             lend_usd=None if lend is None else lend * usd * ~hardware.spot,
             budget_usd=settings.in_all.usd,
             carbon_kg=settings.in_all.carbon_kg,
@@ -156,9 +158,9 @@ def solve_period(
 
 def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
     """Where a period's tokens are served with ``target`` up, ``[l, r, r]`` (ScalingPlan.shares)."""
-    one = (periods.problems[period],)
+    windows = (periods.problems[period],)
     alone = HorizonProblem(
-        one, periods.given.window.period_s, reroute=periods.given.settings.reroute
+        windows, periods.given.window.period_s, reroute=periods.given.settings.reroute
     )
     shares: FloatArray = shares_planned(alone, target[None])[0]
     return shares
@@ -178,7 +180,9 @@ def plan_of(periods: Periods, answers: Sequence[Answer]) -> ScalingPlan:
         period_start_s=window.period_starts_s,
         period_s=window.period_s,
         initial=first.current,
-        demand_tps=np.stack([one.demand_tps.max(axis=2) for one in periods.problems]),
+        demand_tps=np.stack(
+            [window_problem.demand_tps.max(axis=2) for window_problem in periods.problems]
+        ),
         windows=tuple(answer.window for answer in answers),
         rerouted_tps=rerouted(serving, target),
         shares=shares_planned(serving, target),
@@ -219,11 +223,11 @@ def _rescued(
     policy, worth = periods.given.settings.limited or EXACT, periods.worth
     if policy == EXACT:
         within = replace(asked, minimum=np.minimum(asked.minimum, asked.maximum))
-        one = replace(periods.alone(period, within), priority=worth)
-        plan = _solved(periods, one)
+        partial = replace(periods.alone(period, within), priority=worth)
+        plan = _solved(periods, partial)
         if plan.status == INFEASIBLE:
             return replace(failed, conflict=plan.conflict), None
-        (window,) = by_window(one, plan)
+        (window,) = by_window(partial, plan)
         return replace(window, conflict=failed.conflict), plan.unserved_tps[0]
     tiers = periods.load.tier_tps
     apart = tiers is not None and periods.given.settings.criticality == BY_TIER
@@ -258,36 +262,36 @@ def _held(asked: PlanningProblem, failed: WindowPlan, target: IntArray) -> Windo
 
 def _together(periods: Periods, progress: Progress) -> ScalingPlan:
     """All periods in one program; what binds is told once, in the first."""
-    settings, whole = periods.given.settings, periods.together()
+    settings, horizon = periods.given.settings, periods.together()
 
     def check() -> None:
         progress(0.5, "Planning all periods together")
 
-    plan, why = _solved(periods, whole, check), ""
+    plan, why = _solved(periods, horizon, check), ""
     if plan.status == INFEASIBLE:
         if settings.limited is None:
             raise Infeasible(f"There is no feasible plan. {plan.conflict}")
         why = plan.conflict
-        plan = _solved(periods, replace(whole, priority=periods.worth), check)
+        plan = _solved(periods, replace(horizon, priority=periods.worth), check)
         if plan.status == INFEASIBLE:
             raise Infeasible(
                 f"There is no feasible plan, however little is served. {plan.conflict}"
             )
-    first, *others = by_window(whole, plan)
+    first, *others = by_window(horizon, plan)
     return ScalingPlan(
-        models=whole.first.models,
-        regions=whole.first.regions,
-        gpus=whole.first.gpus,
-        gpus_per_instance=whole.first.gpus_per_instance,
+        models=horizon.first.models,
+        regions=horizon.first.regions,
+        gpus=horizon.first.gpus,
+        gpus_per_instance=horizon.first.gpus_per_instance,
         period_start_s=periods.given.window.period_starts_s,
-        period_s=whole.period_s,
-        initial=whole.first.current,
-        demand_tps=np.stack([window.demand_tps.max(axis=2) for window in whole.windows]),
+        period_s=horizon.period_s,
+        initial=horizon.first.current,
+        demand_tps=np.stack([window.demand_tps.max(axis=2) for window in horizon.windows]),
         windows=(replace(first, conflict=why or plan.conflict), *others),
         together=True,
-        lent=plan.lent if whole.lend_usd is not None else None,
+        lent=plan.lent if horizon.lend_usd is not None else None,
         rerouted_tps=plan.rerouted_tps,
-        shares=shares_planned(whole, plan.target - plan.lent),
+        shares=shares_planned(horizon, plan.target - plan.lent),
         tiers=(periods.load.tiers or ALL_TIERS) if why else (),
         unserved_tps=plan.unserved_tps if why else None,
         policy=(settings.limited or EXACT) if why else "",

@@ -26,12 +26,12 @@ class PlanSpare:
     sentence: str
 
 
-def spare_of(given: PlanInput, planned: Planned, progress: Progress) -> PlanSpare | None:
+def spare_of(inputs: PlanInput, planned: Planned, progress: Progress) -> PlanSpare | None:
     """None where nothing is kept spare."""
-    spare = given.settings.spare
+    spare = inputs.settings.spare
     if not spare:
         return None
-    without = replace(given, settings=replace(given.settings, spare=SpareSettings()))
+    without = replace(inputs, settings=replace(inputs.settings, spare=SpareSettings()))
     usd = gpu_hours = share = None
     try:
         plain = _taken(plan_load(without, planned.load, progress))

@@ -69,44 +69,50 @@ class _At:
     options: dict[str, object]
 
 
-def worth_of(given: PlanInput, planned: Planned, seed: int, progress: Progress) -> PlanWorth | None:
+def worth_of(
+    inputs: PlanInput, planned: Planned, seed: int, progress: Progress
+) -> PlanWorth | None:
     """The dearest period's plan made again with one thing moved at a time: capacity that is used
     up, every tier's TTFT and TBT, the quantile. None where that period has no plan by itself, or
     where ``reroute`` limits what may be sent."""
-    settings = given.settings
+    settings = inputs.settings
     if settings.reroute is not None:
         return None  # the period by itself would not keep to the ways that are open
-    at = _dearest(given, planned)
-    if at is None:
+    dearest = _dearest(inputs, planned)
+    if dearest is None:
         return None
     progress(0.1, "What more GPUs would be worth")
     limit = min(RESOLVE_S, settings.time_limit_s)
     moved = list(
         worth_of_capacity(
-            at.problem, at.plan, solver=settings.solver, gap=settings.gap, time_limit_s=limit
+            dearest.problem,
+            dearest.plan,
+            solver=settings.solver,
+            gap=settings.gap,
+            time_limit_s=limit,
         )
     )
     for done, limit_name in enumerate(LIMITS):
         row = _looser(
-            given, at, limit_name, seed, part(progress, 0.2 + 0.35 * done, 0.55 + 0.35 * done)
+            inputs, dearest, limit_name, seed, part(progress, 0.2 + 0.35 * done, 0.55 + 0.35 * done)
         )
         moved += [row] if row else []
-    quantile = _quantile(given, planned, at)
+    quantile = _quantile(inputs, planned, dearest)
     moved += [quantile] if quantile else []
     return PlanWorth(
-        period=float(planned.plan.period_start_s[at.period]),
+        period=float(planned.plan.period_start_s[dearest.period]),
         unit=settings.unit,
-        objective_per_hour=at.plan.objective_usd,
+        objective_per_hour=dearest.plan.objective_usd,
         rows=tuple(moved),
     )
 
 
-def _dearest(given: PlanInput, planned: Planned) -> _At | None:
-    plan, settings = planned.plan, given.settings
+def _dearest(inputs: PlanInput, planned: Planned) -> _At | None:
+    plan, settings = planned.plan, inputs.settings
     period = int(np.argmax([window.objective_usd for window in plan.windows]))
     current = plan.initial if period == 0 else plan.windows[period - 1].target
     window = problem(
-        replace(given.of(period), current=current),
+        replace(inputs.of(period), current=current),
         planned.load.tps[period],
         plan.period_s,
         float(plan.period_start_s[period]),
@@ -120,32 +126,34 @@ def _dearest(given: PlanInput, planned: Planned) -> _At | None:
     return _At(period, window, alone, options) if alone.status in (OPTIMAL, FEASIBLE) else None
 
 
-def _looser(given: PlanInput, at: _At, field: str, seed: int, progress: Progress) -> Worth | None:
+def _looser(
+    inputs: PlanInput, dearest: _At, field: str, seed: int, progress: Progress
+) -> Worth | None:
     """Every interactive tier's limit of one kind by a tenth looser: sized again, planned again."""
-    stated = [getattr(tier, field) for tier in given.hardware.tiers if not tier.deferrable]
+    stated = [getattr(tier, field) for tier in inputs.hardware.tiers if not tier.deferrable]
     limits = [seconds for seconds in stated if seconds is not None]
     if not limits:
         return None
-    tiers = tuple(_loosened(tier, field) for tier in given.hardware.tiers)
+    tiers = tuple(_loosened(tier, field) for tier in inputs.hardware.tiers)
     try:
-        hardware = replace(given.hardware, tiers=tiers)
-        traffic = given.traffic
+        hardware = replace(inputs.hardware, tiers=tiers)
+        traffic = inputs.traffic
         sizes = size(hardware, traffic.lengths, seed, progress, shared=traffic.shared)
     except (PlannerError, SimulationError):
         return None
     step = 1000 * LOOSER * min(limits)
     # A limit that does not bind changes nothing; what sizing finds lower then is its own noise.
-    theta = np.maximum(sizes.theta_tps, given.sizes.theta_tps)
-    pools = np.maximum(sizes.pool_tps, given.sizes.pool_tps)
+    theta = np.maximum(sizes.theta_tps, inputs.sizes.theta_tps)
+    pools = np.maximum(sizes.pool_tps, inputs.sizes.pool_tps)
     return again(
-        replace(at.problem, theta_tps=theta, pool_tps=pools),
-        at.plan,
+        replace(dearest.problem, theta_tps=theta, pool_tps=pools),
+        dearest.plan,
         family="slo",
         what=f"{LIMITS[field]} limits {LOOSER:.0%} looser ({step:,.0f} ms of the strictest)",
         step=step,
         unit="ms",
-        options=at.options,
-        before=at.problem,
+        options=dearest.options,
+        before=dearest.problem,
     )
 
 
@@ -157,11 +165,11 @@ def _loosened(tier: Tier, field: str) -> Tier:
     return replace(tier, **longer)
 
 
-def _quantile(given: PlanInput, planned: Planned, at: _At) -> Worth | None:
+def _quantile(inputs: PlanInput, planned: Planned, dearest: _At) -> Worth | None:
     """A point of quantile more, errors of the forecast taken to be normal between its 10% and 90%
     quantiles."""
-    traffic = given.traffic
-    more = np.zeros_like(at.problem.demand_tps)
+    traffic = inputs.traffic
+    more = np.zeros_like(dearest.problem.demand_tps)
     for forecast in planned.forecasts:
         level = 0.5 if forecast.height.level is None else forecast.height.level
         if level + POINT >= 1:
@@ -171,17 +179,17 @@ def _quantile(given: PlanInput, planned: Planned, at: _At) -> Worth | None:
         )
         rise = (scipy.special.ndtri(level + POINT) - scipy.special.ndtri(level)) * spread
         place = traffic.models.index(forecast.key.model), traffic.regions.index(forecast.key.region)
-        by_period = rise.reshape(len(planned.load.tps), -1) / given.window.bin_s
-        more[place] += by_period[at.period]
+        by_period = rise.reshape(len(planned.load.tps), -1) / inputs.window.bin_s
+        more[place] += by_period[dearest.period]
     if not more.any():
         return None
     return again(
-        replace(at.problem, demand_tps=at.problem.demand_tps + more),
-        at.plan,
+        replace(dearest.problem, demand_tps=dearest.problem.demand_tps + more),
+        dearest.plan,
         family="quantile",
         what="One point of quantile more (normal errors assumed)",
         step=1.0,
         unit="point",
-        options=at.options,
-        before=at.problem,
+        options=dearest.options,
+        before=dearest.problem,
     )

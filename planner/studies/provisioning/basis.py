@@ -62,44 +62,44 @@ def timing(phase: PhaseProblem, level: Level) -> Timing:
 def beside_profiles(cases: list[Case]) -> Iterator[str]:
     """How far sums of operators and the profiles that ``plan`` and ``size`` read are apart, and
     which of the two this run goes by."""
-    said = set()
+    sentences = set()
     for case in cases:
-        times, found = case.measured.times, list(compared(case.problem, case.profiles))
+        times, comparisons = case.measured.times, list(compared(case.problem, case.profiles))
         if case.service.start_s:
             yield (
                 f"TTFT of {case.model} on {case.gpu} holds {case.service.start_s * 1e3:,.1f} ms "
                 "before a prompt's first iteration (front end, tokens of the text, launches), as "
                 "plans and sizes have it."
             )
-        if not found:
+        if not comparisons:
             yield (
                 f"No profile of {case.model} on {case.gpu} is on as many GPUs as operators are "
                 f"spread over, so in {case.phase} speeds are sums of operators."
             )
-        for one in found:
+        for comparison in comparisons:
             what = (
                 f"a prompt of {case.service.isl:,.0f} tokens takes"
                 if case.phase == "prefill"
                 else f"{TYPICAL:.0f} sequences of {case.service.context:,.0f} tokens take"
             )
             read = (
-                f"the {one.profile.kind} profile of {one.profile.model} on {one.profile.tp} x "
-                f"{one.profile.gpu} that plans and sizes read"
+                f"the {comparison.profile.kind} profile of {comparison.profile.model} on "
+                f"{comparison.profile.tp} x {comparison.profile.gpu} that plans and sizes read"
             )
-            there = f"{one.profile_s * 1e3:,.1f} ms"
+            there = f"{comparison.profile_s * 1e3:,.1f} ms"
             if times == 1.0:
                 sentence = (
                     f"Speeds here are sums of operators, not {read}: {what} "
-                    f"{one.own_s * 1e3:,.1f} ms here and {there} there. Left out, the option "
-                    "speeds goes by the profile."
+                    f"{comparison.own_s * 1e3:,.1f} ms here and {there} there. Left out, the "
+                    "option speeds goes by the profile."
                 )
             else:
                 sentence = (
                     f"Operators in {case.phase} take {times:.2f} times the sum of their kernels, "
-                    f"by {read}: {what} {there} there, {one.own_s * 1e3:,.1f} ms here."
+                    f"by {read}: {what} {there} there, {comparison.own_s * 1e3:,.1f} ms here."
                 )
-            if sentence not in said:
-                said.add(sentence)
+            if sentence not in sentences:
+                sentences.add(sentence)
                 yield sentence
 
 
@@ -107,8 +107,8 @@ def facts(cases: list[Case]) -> Iterator[Fact]:
     """Power of each GPU type by load, what seconds of its operators rest on, and what they do to
     each other."""
     by_gpu = groups(cases, lambda case: case.gpu)
-    for own in by_gpu:
-        gpu, shape = own[-1].service.gpu, own[-1].service.shape
+    for alike in by_gpu:
+        gpu, shape = alike[-1].service.gpu, alike[-1].service.shape
         if gpu.tdp_w:
             load = PowerAtLoad(power_model(gpu), gpu, operator_graph(shape, Arrangement()))
             of_gpu = facts_of(power_facts(gpu, load))

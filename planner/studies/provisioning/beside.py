@@ -38,13 +38,13 @@ def methods_of(phase: PhaseProblem, epsilon: float) -> tuple[Method, ...]:
     if any(not option.slots.size for option in options):
         return ()
     fewest = exact(problem, options)
-    found: dict[str, OperatorPlan | None] = {}
+    plan_by: dict[str, OperatorPlan | None] = {}
     for name in ("algorithm1", PRINTED):
         if problem.max_replicas <= MOST_REPLICAS:
             plans = by_algorithm1(problem, name, epsilon)
-            found[name] = min(plans, key=lambda plan: plan.slots, default=None)
-    found |= {"greedy": improved(problem, options), "exact": fewest}
-    return tuple(_method(WORDS[name], plan, fewest) for name, plan in found.items())
+            plan_by[name] = min(plans, key=lambda plan: plan.slots, default=None)
+    plan_by |= {"greedy": improved(problem, options), "exact": fewest}
+    return tuple(_method(WORDS[name], plan, fewest) for name, plan in plan_by.items())
 
 
 def _method(name: str, plan: OperatorPlan | None, fewest: OperatorPlan | None) -> Method:

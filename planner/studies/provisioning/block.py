@@ -95,8 +95,8 @@ def block_figures(
     phase: PhaseProblem, asked: Asked, judge: Judge | None, epsilon: float
 ) -> BlockFigures | None:
     """Of a phase; None where it has none of the operators."""
-    own = tuple(name for name in phase.problem.names if name in asked.operators)
-    if not own:
+    operators = tuple(name for name in phase.problem.names if name in asked.operators)
+    if not operators:
         return None
     room = MEMORY_SHARE * phase.service.gpu.memory_bytes
     replay, times = None, None
@@ -104,30 +104,32 @@ def block_figures(
         replay = Replay(phase, draws_of(phase, judge), room)
         times = by_lengths(phase, replay)
     try:
-        block = block_of(phase, own, asked.choices, room, times)
+        block = block_of(phase, operators, asked.choices, room, times)
     except SimulationError as error:
-        return BlockFigures(own, None, None, None, (), str(error))
-    found = plans_of(block, epsilon)
+        return BlockFigures(operators, None, None, None, (), str(error))
+    plans = plans_of(block, epsilon)
     came: dict[bytes, tuple[Replayed, int]] = {}  # of each plan once, whatever methods found it
-    for one in found:
-        if replay is not None and one.plan is not None and one.key not in came:
-            came[one.key] = replayed(block, one, replay)
-    fewest = min((one.plan.slots for one in found if one.plan is not None), default=0)
+    for plan_found in plans:
+        if replay is not None and plan_found.plan is not None and plan_found.key not in came:
+            came[plan_found.key] = replayed(block, plan_found, replay)
+    fewest = min(
+        (plan_found.plan.slots for plan_found in plans if plan_found.plan is not None), default=0
+    )
     return BlockFigures(
-        own,
+        operators,
         block.problem.slo_s * 1e3,
         block.plans,
         block.problem.max_replicas,
-        tuple(_method(block, one, fewest, came.get(one.key)) for one in found),
+        tuple(_method(block, plan_found, fewest, came.get(plan_found.key)) for plan_found in plans),
         "",
     )
 
 
 def _method(
-    block: Block, found: Found, fewest: int, seen: tuple[Replayed, int] | None
+    block: Block, plan_found: Found, fewest: int, seen: tuple[Replayed, int] | None
 ) -> BlockMethod:
-    name = WORDS.get(found.method, BRUTE)
-    plan = found.plan
+    name = WORDS.get(plan_found.method, BRUTE)
+    plan = plan_found.plan
     if plan is None:
         return BlockMethod(name, None, None, None, None, None, None, None, ())
     came, devices = seen or (None, None)
@@ -145,8 +147,8 @@ def _method(
                 operator,
                 int(plan.replicas[v]),
                 int(plan.batch[v]),
-                int(block.gpus[found.places[v]]),
-                float(block.share[found.places[v]]),
+                int(block.gpus[plan_found.places[v]]),
+                float(block.share[plan_found.places[v]]),
             )
             for v, operator in enumerate(block.problem.names)
         ),

@@ -137,7 +137,7 @@ def solved(
                 bare = problem_of(service, variant.weights, measured=known)
                 known = replace(known, times=times_of(bare, variant.profiles))
             problem, levels = solve(service, variant.weights, rules, known, judge)
-            own = partial(problem_of, problem.service, variant.weights, measured=known)
+            with_weights = partial(problem_of, problem.service, variant.weights, measured=known)
             cases.append(
                 Case(
                     model=model.name,
@@ -158,7 +158,9 @@ def solved(
                     else (),
                     block=None
                     if block is None
-                    else block_figures(own(batches=block.batches), block, judge, rules.epsilon),
+                    else block_figures(
+                        with_weights(batches=block.batches), block, judge, rules.epsilon
+                    ),
                 )
             )
     checked(block, [case.problem for case in cases])
@@ -171,9 +173,9 @@ def choose(cases: list[Case]) -> list[Case]:
     cost: dict[tuple[str, str], dict[tuple[str, str], tuple[float, float]]] = {}
     for case in cases:
         on = cost.setdefault((case.model, case.region), {})
-        whole = case.levels.get(MODEL) or next(iter(case.levels.values()), None)
+        coarsest = case.levels.get(MODEL) or next(iter(case.levels.values()), None)
         gpus, price = on.get((case.gpu, case.weights), (0.0, 0.0))
-        more = math.inf if whole is None else whole.devices
+        more = math.inf if coarsest is None else coarsest.devices
         on[case.gpu, case.weights] = gpus + more, price + more * case.usd_per_hour
 
     def chosen(case: Case) -> bool:

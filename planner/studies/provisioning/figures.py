@@ -133,13 +133,17 @@ def total(cases: list[Case], name: str) -> Total:
 
 def total_savings(totals: Mapping[str, Total]) -> dict[str, Savings]:
     """Of each finer level against whole replicas."""
-    whole = totals[MODEL].needs.amounts
-    return {name: saved(whole, own.needs.amounts) for name, own in totals.items() if name != MODEL}
+    of_replicas = totals[MODEL].needs.amounts
+    return {
+        name: saved(of_replicas, total.needs.amounts)
+        for name, total in totals.items()
+        if name != MODEL
+    }
 
 
 def level_figures(case: Case, level: Level) -> LevelFigures:
-    whole, bottleneck = level.replicas, None
-    if whole is None and level.plan is not None:
+    replicas, bottleneck = level.replicas, None
+    if replicas is None and level.plan is not None:
         slowest = int(level.plan.sojourn_s.argmax())
         bottleneck = level.seen(case.problem).problem.names[slowest]
     return LevelFigures(
@@ -149,8 +153,8 @@ def level_figures(case: Case, level: Level) -> LevelFigures:
         method=level.method,
         timing=basis.timing(case.problem, level),
         whole=None
-        if whole is None
-        else Replicas(whole.replicas, whole.batch, whole.parallel, whole.stages),
+        if replicas is None
+        else Replicas(replicas.replicas, replicas.batch, replicas.parallel, replicas.stages),
         bottleneck=bottleneck,
         trade=_trade(shown(case, level)),
         replayed=_came(level),
@@ -179,9 +183,11 @@ def _levels(case: Case) -> dict[str, LevelFigures]:
 
 
 def _savings(case: Case) -> dict[str, Savings]:
-    whole = case.levels.get(MODEL)
+    of_replicas = case.levels.get(MODEL)
     finer = {name: level for name, level in case.levels.items() if name != MODEL}
-    return {name: savings(whole, level) for name, level in finer.items()} if whole else {}
+    return (
+        {name: savings(of_replicas, level) for name, level in finer.items()} if of_replicas else {}
+    )
 
 
 def _images(case: Case) -> float:
@@ -236,9 +242,9 @@ POOLS = Columns(
 
 
 def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
-    whole = totals[MODEL].needs.gpus
+    gpus = totals[MODEL].needs.gpus
     if not saved:
-        return f"Whole replicas need {so_many_gpus(whole)}."
+        return f"Whole replicas need {so_many_gpus(gpus)}."
     best = min(saved, key=lambda name: totals[name].needs.amounts[:2])
     fewer, share = saved[best].gpus or 0.0, saved[best]
     if not pays(saved):
@@ -247,11 +253,11 @@ def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
         also = f" (it takes {' and '.join(what)})" if what else ""
         return (
             "Provisioning below the replica does not pay here: whole replicas need "
-            f"{so_many_gpus(whole)}, and {WORDS[best]} it is as many{also}."
+            f"{so_many_gpus(gpus)}, and {WORDS[best]} it is as many{also}."
         )
     return (
         f"{WORDS[best].capitalize()} {so_many_gpus(totals[best].needs.gpus)} can do what whole "
-        f"replicas need {whole} for: {fewer:.0%} fewer, {_percent(share.energy)} power and "
+        f"replicas need {gpus} for: {fewer:.0%} fewer, {_percent(share.energy)} power and "
         f"{_percent(share.memory)} memory."
     )
 
@@ -303,7 +309,7 @@ def traded(cases: list[Case]) -> list[str]:
 
 def in_shares(cases: Sequence[Case]) -> Iterator[str]:
     """Whether shares of the multiprocessors pay anywhere."""
-    judged = [case for case in cases if (one := case.levels.get(OPERATOR)) and one.replayed]
+    judged = [case for case in cases if (level := case.levels.get(OPERATOR)) and level.replayed]
     paid = [case for case in judged if case.levels[OPERATOR].confined is not None]
     if judged and not paid:
         yield (
@@ -352,16 +358,16 @@ def short(cases: Iterable[Case]) -> Iterator[str]:
 def beyond_capacity(cases: list[Case]) -> list[str]:
     """Where the region has not the GPUs that a level needs, all of its chosen pools together."""
     sentences = []
-    for own in groups(cases, lambda case: (case.region, case.gpu)):
-        names = dict.fromkeys(name for case in own for name in case.levels)
+    for group in groups(cases, lambda case: (case.region, case.gpu)):
+        names = dict.fromkeys(name for case in group for name in case.levels)
         needs = {
-            name: sum((case.levels.get(name) or case.levels[MODEL]).devices for case in own)
+            name: sum((case.levels.get(name) or case.levels[MODEL]).devices for case in group)
             for name in names
         }
-        over = [f"{WORDS[name]} {gpus}" for name, gpus in needs.items() if gpus > own[0].capacity]
+        over = [f"{WORDS[name]} {gpus}" for name, gpus in needs.items() if gpus > group[0].capacity]
         if over:
             sentences.append(
-                f"{own[0].region} has {own[0].capacity} {own[0].gpu}; this load needs "
+                f"{group[0].region} has {group[0].capacity} {group[0].gpu}; this load needs "
                 f"{', '.join(over)}. Give the region more, or plan another GPU type."
             )
     return sentences

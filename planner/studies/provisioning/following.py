@@ -127,14 +127,14 @@ def _load(following: Following, place: tuple[str, str]) -> ModelDemand:
     if following.known == FORECAST:
         back = max(traffic.demand.start_s, start_s - HISTORY_S)
     trace = traffic.requests(back, end_s, following.seed)
-    own = of_place(trace, place, interactive(following.hardware))
-    arrival = trace.arrival_s[own] + trace.start_s - start_s
+    of_place_rows = of_place(trace, place, interactive(following.hardware))
+    arrival = trace.arrival_s[of_place_rows] + trace.start_s - start_s
     inside = arrival >= 0
     count = round((end_s - start_s) / WINDOW_S)
     requests = Requests(
         np.minimum(arrival[inside], (count - 0.5) * WINDOW_S),
-        trace.input_tokens[own][inside].astype(np.int64),
-        trace.output_tokens[own][inside].astype(np.int64),
+        trace.input_tokens[of_place_rows][inside].astype(np.int64),
+        trace.output_tokens[of_place_rows][inside].astype(np.int64),
     )
     windows = windows_of(requests.arrival_s, requests.isl, requests.osl, WINDOW_S)
     windows = _whole(windows, count)

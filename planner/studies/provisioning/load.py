@@ -71,9 +71,9 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
             most = float(rate.max(initial=0.0))
             if most > 0:
                 most *= float(window.grown.max())
-                at = int(rate.argmax())
-                requests, inputs, outputs = over[:, at]
-                start = demand.start_s + (int(np.flatnonzero(inside)[0]) + at) * demand.bin_s
+                busiest = int(rate.argmax())
+                requests, inputs, outputs = over[:, busiest]
+                start = demand.start_s + (int(np.flatnonzero(inside)[0]) + busiest) * demand.bin_s
                 peaks[m, r] = Peak(
                     most, inputs / requests, max(1.0, outputs / requests),
                     start, start + width * demand.bin_s,
@@ -92,9 +92,9 @@ def limit_of(hardware: Hardware, phase: Phase, peaks: dict[tuple[int, int], Peak
     for tier in hardware.tiers:
         if tier.deferrable:
             continue
-        own = tier.ttft_s if phase == "prefill" else tier.tbt_s
-        if own is not None:
-            limits.append(Limit(own, f"{name} of tier {tier.name}", tier.attainment))
+        seconds = tier.ttft_s if phase == "prefill" else tier.tbt_s
+        if seconds is not None:
+            limits.append(Limit(seconds, f"{name} of tier {tier.name}", tier.attainment))
         elif tier.e2e_s is not None:
             half = tier.e2e_s / 2 / (1.0 if phase == "prefill" else longest)
             limits.append(
@@ -118,8 +118,8 @@ def lengths_of(
     """Input and output tokens of requests of a model in a region in its busiest hour."""
     cells = max(1, round(peak.requests_s * (peak.end_s - peak.start_s) / SAMPLE))
     trace = traffic.requests(peak.start_s, peak.end_s, seed, cells=cells)
-    own = of_place(trace, place, interactive(hardware))
-    return trace.input_tokens[own].astype(np.int64), trace.output_tokens[own].astype(np.int64)
+    rows = of_place(trace, place, interactive(hardware))
+    return trace.input_tokens[rows].astype(np.int64), trace.output_tokens[rows].astype(np.int64)
 
 
 def of_place(trace: Trace, place: tuple[str, str], tiers: set[str]) -> BoolArray:

@@ -154,9 +154,11 @@ def _held(journey: Journey, name: str) -> Held | None:
 
 
 def _savings(levels: Mapping[str, CourseFigures | CourseTotal]) -> dict[str, Savings]:
-    amounts = {name: (own.gpu_hours, own.kwh, own.memory_gb) for name, own in levels.items()}
-    whole = amounts.pop(MODEL)
-    return {name: saved(whole, own) for name, own in amounts.items()}
+    amounts = {
+        name: (course.gpu_hours, course.kwh, course.memory_gb) for name, course in levels.items()
+    }
+    of_replicas = amounts.pop(MODEL)
+    return {name: saved(of_replicas, course) for name, course in amounts.items()}
 
 
 def table(journeys: list[Journey], start_s: float) -> pl.DataFrame:
@@ -200,16 +202,16 @@ def sentences(over_time: OverTime) -> Sentences:
         share = over_time.savings[level].gpus if level in over_time.savings else None
         if share is None:
             continue
-        own, whole = (over_time.levels[name].gpu_hours for name in (level, MODEL))
+        finer, coarse = (over_time.levels[name].gpu_hours for name in (level, MODEL))
         if share <= 0.005:
             lost.append(
-                f"Window by window, planning by {label} saves no GPU-hours here: {own:,.1f} "
-                f"against {whole:,.1f} by whole replicas."
+                f"Window by window, planning by {label} saves no GPU-hours here: {finer:,.1f} "
+                f"against {coarse:,.1f} by whole replicas."
             )
         elif all(pool.levels[name].kept for pool in over_time.pools for name in (level, MODEL)):
             won.append(
-                f"Window by window, planning by {label} takes {own:,.1f} GPU-hours where whole "
-                f"replicas take {whole:,.1f}: {share:.0%} fewer at {ATTAINMENT:.0%} of the "
+                f"Window by window, planning by {label} takes {finer:,.1f} GPU-hours where whole "
+                f"replicas take {coarse:,.1f}: {share:.0%} fewer at {ATTAINMENT:.0%} of the "
                 f"requests within the limit, {by}." + _by_speed(over_time, level)
             )
     return Sentences((*lost, *_static(over_time)), tuple(won))
@@ -220,37 +222,38 @@ def _by_speed(over_time: OverTime, level: str) -> str:
     share = min(pool.levels[level].as_whole for pool in over_time.pools)
     if share < 0.5:
         return ""
-    one = over_time.pools[0].levels
+    levels = over_time.pools[0].levels
     return (
         f" In {share:.0%} of the windows or more its plan is that of whole replicas: what it saves "
-        f"is acting within {one[level].acts_s:.1f} s, on GPUs where the engine runs already, "
-        f"instead of {one[MODEL].acts_s:,.0f} s."
+        f"is acting within {levels[level].acts_s:.1f} s, on GPUs where the engine runs already, "
+        f"instead of {levels[MODEL].acts_s:,.0f} s."
     )
 
 
 def _missing(over_time: OverTime) -> Iterator[str]:
     """Levels that requests do not confirm at any headroom."""
     for pool in over_time.pools:
-        for level, one in pool.levels.items():
-            if not one.kept:
+        for level, course in pool.levels.items():
+            if not course.kept:
                 yield (
                     f"Window by window, {pool.phase} of {pool.model} in {pool.region} "
-                    f"{WORDS[level]} keeps {pool.slo_ms:,.0f} ms for {one.attainment:.1%} of the "
-                    f"requests, not {ATTAINMENT:.0%}, even planned for {1 + one.headroom:.0f} "
-                    "times the load: its GPU-hours are not to be compared."
+                    f"{WORDS[level]} keeps {pool.slo_ms:,.0f} ms for {course.attainment:.1%} of "
+                    f"the requests, not {ATTAINMENT:.0%}, even planned for "
+                    f"{1 + course.headroom:.0f} times the load: its GPU-hours are not to be "
+                    "compared."
                 )
 
 
 def _static(over_time: OverTime) -> Iterator[str]:
     """Where planning anew takes more than holding the plan of the busiest hour."""
     for pool in over_time.pools:
-        for level, one in pool.levels.items():
-            held = one.held
-            if held and held.attainment >= ATTAINMENT and held.gpu_hours < one.gpu_hours - 0.05:
+        for level, course in pool.levels.items():
+            held = course.held
+            if held and held.attainment >= ATTAINMENT and held.gpu_hours < course.gpu_hours - 0.05:
                 yield (
                     f"{pool.phase.capitalize()} of {pool.model} in {pool.region} {WORDS[level]}: "
                     f"the {so_many_gpus(held.gpus)} of the busiest hour, held all the time, take "
                     f"{held.gpu_hours:,.1f} GPU-hours and keep {held.attainment:.1%} of the "
-                    f"requests within the limit; planned anew every {one.every_s:.0f} s it takes "
-                    f"{one.gpu_hours:,.1f}."
+                    f"requests within the limit; planned anew every {course.every_s:.0f} s it "
+                    f"takes {course.gpu_hours:,.1f}."
                 )

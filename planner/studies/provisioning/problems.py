@@ -186,25 +186,25 @@ def _judged(
     saves nothing, or nothing waits because sequences decode side by side."""
     draws = draws_of(phase, judge)
     orders: tuple[Order, ...] = ("fcfs", "shortest") if rules.order == "best" else (rules.order,)
-    found: dict[Order, tuple[PhaseProblem, dict[str, Level]]] = {}
+    by_order: dict[Order, tuple[PhaseProblem, dict[str, Level]]] = {}
     for order in orders if phase.queues else ("fcfs",):
         ordered = replace(phase, service=replace(phase.service, order=order))
         replay = Replay(ordered, draws, room)
         levels = _chain(ordered, room, rules, (replay, judge.attainment))
-        found[order] = ordered, {name: levels[name] for name in LEVELS if name in levels}
+        by_order[order] = ordered, {name: levels[name] for name in LEVELS if name in levels}
 
     def needs(order: Order) -> float:
         """Devices of the level that needs fewest of those that requests confirm."""
         kept = [
-            level.devices for level in found[order][1].values()
+            level.devices for level in by_order[order][1].values()
             if level.replayed is not None and level.replayed.attainment >= judge.attainment
         ]  # fmt: skip
         return min(kept, default=np.inf)
 
-    best = min(found, key=needs)
-    chosen, levels = found[best]
-    if best != "fcfs" and "fcfs" in found:
-        came = found["fcfs"][1]
+    best = min(by_order, key=needs)
+    chosen, levels = by_order[best]
+    if best != "fcfs" and "fcfs" in by_order:
+        came = by_order["fcfs"][1]
         levels = {
             name: replace(level, in_turn=came[name].devices if name in came else None)
             for name, level in levels.items()
@@ -232,8 +232,8 @@ def _chain(
     """The levels from the coarsest on. What a coarser one needs is a plan of the finer ones too, so
     each is the least of its own and of those; runs of layers are planned for operators even where
     nobody asked for them."""
-    whole = model_level(phase, room) if judge is None else judged.whole(phase, *judge)
-    levels = {} if whole is None else {"model": whole}
+    by_replica = model_level(phase, room) if judge is None else judged.whole(phase, *judge)
+    levels = {} if by_replica is None else {"model": by_replica}
     coarser = list(levels.values())
     for name in ("module", "operator"):
         asked = name in rules.levels

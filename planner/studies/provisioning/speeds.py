@@ -33,12 +33,12 @@ def compared(phase: PhaseProblem, profiles: Sequence[Profile]) -> Iterator[Compa
             continue
         j = list(problem.parallel).index(profile.tp)
         if service.phase == "prefill":
-            own = float(pass_s[0, j])
+            summed = float(pass_s[0, j])
             other = iteration_s(profile, 0.0, 0.0, service.isl, 0.5 * service.isl**2)
         else:
-            own = float(np.interp(TYPICAL, problem.batches, pass_s[:, j]))
+            summed = float(np.interp(TYPICAL, problem.batches, pass_s[:, j]))
             other = iteration_s(profile, TYPICAL, TYPICAL * service.context, 0.0, 0.0)
-        yield Compared(profile, own, float(other))
+        yield Compared(profile, summed, float(other))
 
 
 def start_of(phase: Phase, profiles: Sequence[Profile]) -> float:
@@ -52,5 +52,5 @@ def start_of(phase: Phase, profiles: Sequence[Profile]) -> float:
 def times_of(phase: PhaseProblem, profiles: Sequence[Profile]) -> float:
     """What profiles say of a pass over the sum of its operators, the geometric mean of several; 1
     where none is on as many GPUs."""
-    ratios = [one.profile_s / one.own_s for one in compared(phase, profiles)]
+    ratios = [comparison.profile_s / comparison.own_s for comparison in compared(phase, profiles)]
     return float(np.exp(np.mean(np.log(ratios)))) if ratios else 1.0

@@ -43,13 +43,13 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
     """One row per operator (module, whole model) of every pool, phase and level."""
 
     def rows(case: Case, level: Level) -> Rows:
-        whole, plan, placement = level.replicas, level.plan, level.placement
-        if whole is not None:
+        replicas, plan, placement = level.replicas, level.plan, level.placement
+        if replicas is not None:
             rests_on = basis.word(basis.shares(case.problem, level))
-            count = whole.replicas, whole.batch, whole.parallel, whole.devices
+            count = replicas.replicas, replicas.batch, replicas.parallel, replicas.devices
             yield (
-                "whole model", "", *count, level.latency_s * 1e3, whole.busy, 1.0, True, rests_on,
-                1.0,
+                "whole model", "", *count, level.latency_s * 1e3, replicas.busy, 1.0, True,
+                rests_on, 1.0,
             )  # fmt: skip
         if plan is None or placement is None:
             return

@@ -41,17 +41,17 @@ def worth_taking(paid: Mapping[str, Paid], *, days: bool = False) -> set[str]:
     flat = paid[held]
     return {
         key
-        for key, one in paid.items()
-        if key == held or tells(one, flat) or (days and same(one, flat))
+        for key, cost in paid.items()
+        if key == held or tells(cost, flat) or (days and same(cost, flat))
     }
 
 
-def tells(one: Paid, flat: Paid) -> bool:
-    """Whether what ``one`` saved is more than chance: on no window is it dearer than the flat fleet
-    by more than what counts as the same, and on all together it saves ``least``."""
-    if any(its > flats + _alike(flats) for its, flats in _pairs(one, flat)):
+def tells(cost: Paid, flat: Paid) -> bool:
+    """Whether what ``cost`` saved is more than chance: on no window is it dearer than the flat
+    fleet by more than what counts as the same, and on all together it saves ``least``."""
+    if any(its > flats + _alike(flats) for its, flats in _pairs(cost, flat)):
         return False
-    return saved(one, flat) >= least(flat)
+    return saved(cost, flat) >= least(flat)
 
 
 def least(flat: Paid) -> float:
@@ -65,12 +65,12 @@ def least(flat: Paid) -> float:
     return reserve_of(len(flat.costs_usd)) * flat.instance_usd
 
 
-def saved(one: Paid, flat: Paid) -> float:
-    return sum(flats - its for its, flats in _pairs(one, flat))
+def saved(cost: Paid, flat: Paid) -> float:
+    return sum(flats - its for its, flats in _pairs(cost, flat))
 
 
-def same(one: Paid, flat: Paid) -> bool:
-    return all(abs(its - flats) <= _alike(flats) for its, flats in _pairs(one, flat))
+def same(cost: Paid, flat: Paid) -> bool:
+    return all(abs(its - flats) <= _alike(flats) for its, flats in _pairs(cost, flat))
 
 
 def _alike(usd: float) -> float:
@@ -78,5 +78,5 @@ def _alike(usd: float) -> float:
     return max(CENT, TIE * usd)
 
 
-def _pairs(one: Paid, flat: Paid) -> list[tuple[float, float]]:
-    return list(zip(one.costs_usd, flat.costs_usd, strict=True))
+def _pairs(cost: Paid, flat: Paid) -> list[tuple[float, float]]:
+    return list(zip(cost.costs_usd, flat.costs_usd, strict=True))

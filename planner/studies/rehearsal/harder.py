@@ -48,40 +48,44 @@ def outlasting(
     one to take is among, the cheapest worth taking and what costs about as much, and then the
     cheapest first, up to the first that does on what ``play`` has too. ``days``: as of
     ``worth_taking``."""
-    able = [one for one in tunings if one.best.meets]
+    able = [tuning for tuning in tunings if tuning.best.meets]
     done: set[str] = set()
-    found: list[Harder] = []
-    while (one := _next(able, done, any(its.meets for its in found), days)) is not None:
-        if not one.settled:
-            make_room(one)  # it may have to be set higher, and then is not the cheapest
+    harder_days: list[Harder] = []
+    while (tuning := _next(able, done, any(its.meets for its in harder_days), days)) is not None:
+        if not tuning.settled:
+            make_room(tuning)  # it may have to be set higher, and then is not the cheapest
             continue
-        done.add(one.policy.key)
-        if (harder := _played(one, play)) is not None:
-            found.append(harder)
-    return tuple(found)
+        done.add(tuning.policy.key)
+        if (harder := _played(tuning, play)) is not None:
+            harder_days.append(harder)
+    return tuple(harder_days)
 
 
 def _next(
     able: Sequence[Tuning], done: Collection[str], one_does: bool, days: bool
 ) -> Tuning | None:
     """Of ``able`` whose turn it is yet, those without room only where all are."""
-    field = [one for one in able if not one.best.lacks] or able
-    worth = worth_taking({one.policy.key: one.best for one in field}, days=days)
-    usd = min((one.best.cost_usd for one in field if one.policy.key in worth), default=0.0)
-    left = [one for one in field if one.policy.key not in done]
+    field = [tuning for tuning in able if not tuning.best.lacks] or able
+    worth = worth_taking({tuning.policy.key: tuning.best for tuning in field}, days=days)
+    usd = min((tuning.best.cost_usd for tuning in field if tuning.policy.key in worth), default=0.0)
+    left = [tuning for tuning in field if tuning.policy.key not in done]
     first = [
-        one for one in left if one.policy.key in worth and one.best.cost_usd <= usd * (1 + TIE)
+        tuning
+        for tuning in left
+        if tuning.policy.key in worth and tuning.best.cost_usd <= usd * (1 + TIE)
     ]
-    return min(first or ([] if one_does else left), key=lambda one: one.best.cost_usd, default=None)
+    return min(
+        first or ([] if one_does else left), key=lambda tuning: tuning.best.cost_usd, default=None
+    )
 
 
-def _played(one: Tuning, play: Callable[[Policy], PolicyRun]) -> Harder | None:
+def _played(tuning: Tuning, play: Callable[[Policy], PolicyRun]) -> Harder | None:
     """None where it cannot be made there."""
-    policy = one.turned
+    policy = tuning.turned
     try:
         run = play(policy)
     except EXPECTED:
         return None
     meets = below(run.summary, targets_of(run)) <= ROUNDING
     attainment = run.summary.slo_attainment
-    return Harder(policy.key, policy.title, TIMES, attainment, meets, one.best.cost_usd)
+    return Harder(policy.key, policy.title, TIMES, attainment, meets, tuning.best.cost_usd)

@@ -96,7 +96,7 @@ Leading = Callable[[Sequence[Part]], Collection[str]]  # names of those about to
 
 def everyone(parts: Sequence[Part]) -> Collection[str]:
     """Room for growth is tried with all of them."""
-    return [one.policy for one in parts]
+    return [rehearsed.policy for rehearsed in parts]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,8 +117,10 @@ class Rehearsal:
 
     def without_notes_on(self, titles: Iterable[str]) -> Rehearsal:
         """Of policies that are left out of the comparison too, which says why once."""
-        said = tuple(f"{title}{UNREHEARSED}: " for title in titles)
-        return replace(self, notes=tuple(one for one in self.notes if not one.startswith(said)))
+        beginnings = tuple(f"{title}{UNREHEARSED}: " for title in titles)
+        return replace(
+            self, notes=tuple(note for note in self.notes if not note.startswith(beginnings))
+        )
 
     def of(self, policy: str) -> Part | None:
         return next((part for part in self.policies if part.policy == policy), None)
@@ -152,17 +154,17 @@ def rehearse(
     is dearer without it would not lead with it either.
     """
     making = RLock()
-    stages = [Stage(one, earlier, seed, making) for one in earlier.studies]
+    stages = [Stage(study, earlier, seed, making) for study in earlier.studies]
     goals = earlier.goals(seed)
     busy = None
     if earlier.busier is not None:
         busy = Stage(earlier.busier.study, earlier, seed, making)
-    able = [one for one in policies if stages and not one.traits.knows_what_came]
-    tellers = {one.key: _Teller(silent, one.title) for one in able}
+    able = [policy for policy in policies if stages and not policy.traits.knows_what_came]
+    tellers = {policy.key: _Teller(silent, policy.title) for policy in able}
 
-    def tuned(policy: Policy, told: Progress) -> Tuning | str:
+    def tuned(policy: Policy, report: Progress) -> Tuning | str:
         alive = tellers[policy.key]
-        alive.step = told
+        alive.step = report
         alive(0.0, "")
         try:
             return Tuning(
@@ -175,17 +177,17 @@ def rehearse(
         except EXPECTED as problem:
             return f"{policy.title}{UNREHEARSED}: {problem}"
 
-    found = side_by_side(
-        [partial(tuned, one) for one in able],
+    outcomes = side_by_side(
+        [partial(tuned, policy) for policy in able],
         part(progress, 0.0, 0.7),
-        at_once=replays_at_once(max((len(one.study.trace) for one in stages), default=0)),
+        at_once=replays_at_once(max((len(stage.study.trace) for stage in stages), default=0)),
     )
-    tunings = {one.policy.key: one for one in found if isinstance(one, Tuning)}
-    notes = [one for one in found if isinstance(one, str)]
+    tunings = {outcome.policy.key: outcome for outcome in outcomes if isinstance(outcome, Tuning)}
+    notes = [outcome for outcome in outcomes if isinstance(outcome, str)]
 
-    def make_room(one: Tuning) -> None:
-        tellers[one.policy.key].step = part(progress, 0.85, 0.85)
-        one.make_room()
+    def make_room(tuning: Tuning) -> None:
+        tellers[tuning.policy.key].step = part(progress, 0.85, 0.85)
+        tuning.make_room()
 
     with_room(tunings, goals.can, leading, make_room)
     last = _Teller(part(progress, 1.0, 1.0), "harder days")
@@ -195,12 +197,16 @@ def rehearse(
     )
     windows_told = tuple(
         RehearsalWindow(
-            moment(one.study.window.start_s), moment(one.study.window.end_s), len(one.study.trace)
+            moment(stage.study.window.start_s),
+            moment(stage.study.window.end_s),
+            len(stage.study.trace),
         )
-        for one in stages
+        for stage in stages
     )
-    parts = tuple(_part(one, goals.can) for one in tunings.values())
-    turned = [tunings[one.key].turned if one.key in tunings else one for one in policies]
+    parts = tuple(_part(tuning, goals.can) for tuning in tunings.values())
+    turned = [
+        tunings[policy.key].turned if policy.key in tunings else policy for policy in policies
+    ]
     return turned, Rehearsal(
         windows_told, earlier.reserve, goals.wanted, goals.can, parts, tuple(notes), longer,
         _room(parts, earlier, seed), earlier.days,
@@ -213,10 +219,10 @@ def with_room(
     """Room for growth made for all that lead, as ``rehearse`` says; whether any fleet ``can`` meet
     every tier."""
     while True:
-        lead = leading([_part(one, can) for one in tunings.values()])
+        lead = leading([_part(tuning, can) for tuning in tunings.values()])
         untried = [tunings[name] for name in lead if not tunings[name].settled]
-        for one in untried:
-            make_room(one)
+        for tuning in untried:
+            make_room(tuning)
         if not untried:
             break
 
@@ -225,13 +231,13 @@ def _room(parts: Sequence[Part], earlier: Earlier, seed: int) -> Room | None:
     """What room for growth is held against: the cheapest that met every tier, be it without."""
     if earlier.busier is None:
         return None
-    costs = [(one.cost_usd, its.label) for its in parts for one in its.tried if one.meets]
+    costs = [(trial.cost_usd, its.label) for its in parts for trial in its.tried if trial.meets]
     flat = next((its for its in parts if its.policy == "flat-before" and its.meets), None)
     if flat is not None:
         least = earlier.flat(seed, room=False)
         if (least != earlier.flat(seed)).any():
-            fleets = [FlatFleets(one, least, seed) for one in earlier.studies]
-            costs.append((sum(one.replay(least).cost_usd for one in fleets), flat.label))
+            fleets = [FlatFleets(study, least, seed) for study in earlier.studies]
+            costs.append((sum(fleet.replay(least).cost_usd for fleet in fleets), flat.label))
     if not costs:
         return None
     usd, label = min(costs)
@@ -263,14 +269,14 @@ def _told(trial: Trial, can: bool) -> Tried:
     return Tried(
         value=trial.value,
         cost_usd=trial.cost_usd,
-        gpu_hours=sum(one.gpu_hours for one in its),
-        energy_kwh=sum(one.energy_kwh for one in its),
-        carbon_kg=sum(one.carbon_kg for one in its),
+        gpu_hours=sum(summary.gpu_hours for summary in its),
+        energy_kwh=sum(summary.energy_kwh for summary in its),
+        carbon_kg=sum(summary.carbon_kg for summary in its),
         ttft_ms=_worst(trial.ttft_ms),
         e2e_ms=_worst(trial.e2e_ms),
-        attainment=tuple(one.slo_attainment for one in its),
+        attainment=tuple(summary.slo_attainment for summary in its),
         meets=can and trial.meets,
-        tokens_in_time=sum(one.tokens_in_time for one in its),
+        tokens_in_time=sum(summary.tokens_in_time for summary in its),
         costs_usd=trial.costs_usd,
         instance_usd=trial.instance_usd,
         room=None if trial.lacks is None or not trial.meets else trial.lacks == 0.0,

@@ -85,22 +85,22 @@ class Stage:
             made = self.planned.forecasts
         except EXPECTED:
             return STRAYS[-1]
-        high = sum(float(np.nansum(one.high)) for one in made)
-        mean = sum(float(np.nansum(one.mean)) for one in made)
+        high = sum(float(np.nansum(series.high)) for series in made)
+        mean = sum(float(np.nansum(series.mean)) for series in made)
         return float(np.clip(high / mean, 1.0, STRAYS[-1])) if mean > 0 else 1.0
 
     def lengthened(self, policy: Policy, alive: Progress) -> PolicyRun:
         """With longer answers from half of the window on."""
-        one = self.study
-        trace = lengthened(one.trace, one.window.duration_s / 2)
-        return self._played(replace(one, trace=trace), policy, alive)
+        study = self.study
+        trace = lengthened(study.trace, study.window.duration_s / 2)
+        return self._played(replace(study, trace=trace), policy, alive)
 
     def strayed(self, share: float) -> Study:
         with self.making:
             if share not in self._strayed:
-                one, rng = self.study, generator(self.seed, Stream.STRAYS)
-                trace = times(one.trace, share, one.window.bin_s, rng)
-                self._strayed[share] = replace(one, trace=trace)
+                study, rng = self.study, generator(self.seed, Stream.STRAYS)
+                trace = times(study.trace, share, study.window.bin_s, rng)
+                self._strayed[share] = replace(study, trace=trace)
             return self._strayed[share]
 
     def _played(self, study: Study, policy: Policy, alive: Progress) -> PolicyRun:
@@ -120,12 +120,12 @@ class Stage:
 def shares_of(policy: Policy, stages: Sequence[Stage]) -> tuple[float, ...]:
     """How many times the requests of the first window ``policy`` has to do with as well, beyond
     what the other windows show already."""
-    nearest, *others = (len(one.study.trace) / one.study.window.duration_s for one in stages)
+    nearest, *others = (len(stage.study.trace) / stage.study.window.duration_s for stage in stages)
     if repeats(policy):
         return unlike([other / nearest for other in others])
     if by_what_it_sees(policy) or lives_by_sight(policy):  # further off than a forecast's doubt
         return unseen([other / nearest for other in others])
-    decisions = sum(len(one.study.window.period_starts_s) for one in stages)
+    decisions = sum(len(stage.study.window.period_starts_s) for stage in stages)
     if policy.traits.plan is None or decisions >= FEW or stages[0].doubt <= 1.0:
         return ()
     return (stages[0].doubt,)

@@ -44,25 +44,25 @@ class Trial:
 
     @property
     def cost_usd(self) -> float:
-        return sum(one.cost_usd for one in self.summaries)
+        return sum(summary.cost_usd for summary in self.summaries)
 
     @property
     def costs_usd(self) -> tuple[float, ...]:
-        return tuple(one.cost_usd for one in self.summaries)
+        return tuple(summary.cost_usd for summary in self.summaries)
 
     @property
     def instance_usd(self) -> float:
         """What one instance costs all the time on all windows, at the mean price of its own."""
         return sum(
-            one.cost_usd / one.instance_hours * one.duration_s / HOUR_S
-            for one in self.summaries
-            if one.instance_hours
+            summary.cost_usd / summary.instance_hours * summary.duration_s / HOUR_S
+            for summary in self.summaries
+            if summary.instance_hours
         )
 
     @property
     def cost_per_s(self) -> float:
         """Comparable where not all windows were replayed."""
-        seconds = sum(one.duration_s for one in self.summaries)
+        seconds = sum(summary.duration_s for summary in self.summaries)
         return self.cost_usd / seconds if seconds else inf
 
 
@@ -128,18 +128,18 @@ class Tuning:
         if self._grow(value).lacks and knob is not None and value is not None:
             self._first(knob.values.index(value) + 1, lambda value: self._grow(value).lacks == 0.0)
             roomy = [
-                (one.cost_usd, knob.values.index(value), value)
-                for value, one in self._grown.items()
-                if value is not None and one.lacks == 0.0
+                (grown.cost_usd, knob.values.index(value), value)
+                for value, grown in self._grown.items()
+                if value is not None and grown.lacks == 0.0
             ]
             if roomy:
                 _, _, value = min(roomy)
                 if not self._trial(value).meets:
                     self._first(knob.values.index(value) + 1, self._does)
             if not any(trial.does for trial in self.tried):
-                least = min(one.lacks for one in self._grown.values())
-                for value, one in self._grown.items():
-                    if one.lacks <= least + NEAR:
+                least = min(grown.lacks for grown in self._grown.values())
+                for value, grown in self._grown.items():
+                    if grown.lacks <= least + NEAR:
                         self._trial(value)
         self.best = _best([trial for trial in self.tried if trial.lacks is not None])
 
@@ -206,8 +206,8 @@ class Tuning:
             shortfall = self._unlike(replay(policy))
             if shortfall:
                 break
-        whole = bool(shortfall) or not alone or len(self.windows) + len(self.strays) == 1
-        return Trial(value, tuple(summaries), tuple(ttft_ms), tuple(e2e_ms), shortfall, whole)
+        complete = bool(shortfall) or not alone or len(self.windows) + len(self.strays) == 1
+        return Trial(value, tuple(summaries), tuple(ttft_ms), tuple(e2e_ms), shortfall, complete)
 
     def _unlike(self, run: PolicyRun) -> float:
         """How far a day unlike those before stays below the tiers themselves."""
@@ -278,5 +278,5 @@ def slowest(run: PolicyRun, latency: str) -> float | None:
         if not tier.deferrable and tier.name in run.summary.tiers
     ]
     known = [tail for tail in tails if tail is not None]
-    whole: float | None = getattr(run.summary, latency).p95
-    return max(known, default=None) if tails else whole
+    of_all: float | None = getattr(run.summary, latency).p95
+    return max(known, default=None) if tails else of_all

@@ -45,8 +45,8 @@ def asked(study: Study) -> FloatArray:
     now = ~waits[trace.tier]
     bins = max(1, round(study.window.duration_s / bin_s))
     models = len(trace.models)
-    at = np.minimum(trace.arrival_s[now] // bin_s, bins - 1).astype(np.int64)
-    cell = at * models + trace.model[now]
+    bin_of = np.minimum(trace.arrival_s[now] // bin_s, bins - 1).astype(np.int64)
+    cell = bin_of * models + trace.model[now]
     tokens = np.bincount(cell, trace.input_tokens[now], minlength=bins * models)
     return tokens.reshape(bins, models) * study.cells / bin_s
 
@@ -54,24 +54,24 @@ def asked(study: Study) -> FloatArray:
 def survives(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> float | None:
     """Share of the window's bins in which what is asked of every model would still be carried with
     any one instance of it gone, its regions helping each other out; None where nothing is asked."""
-    wanted = asked(study)
-    if not wanted.any():
+    needed = asked(study)
+    if not needed.any():
         return None
     counts = serving(study, series, whence)
     left = carried(study, counts).sum(axis=2)  # [t, l]
     for m, r, g in study.hardware.pool_index:
         there = counts[:, m, r, g] > 0
-        one = counts.copy()
-        one[there, m, r, g] -= 1
-        without = carried(study, one)[:, m].sum(axis=1)
+        one_lost = counts.copy()
+        one_lost[there, m, r, g] -= 1
+        without = carried(study, one_lost)[:, m].sum(axis=1)
         left[there, m] = np.minimum(left[there, m], without[there])
-    bins = len(wanted)
+    bins = len(needed)
     edges = np.minimum(np.arange(len(left)) * series.interval_s // study.window.bin_s, bins - 1)
     holds = np.ones(bins, bool)
     for b in range(bins):
-        mine = left[edges == b]
-        if len(mine):
-            holds[b] = bool((mine.mean(axis=0) >= wanted[b] * (1 - WHOLE)).all())
+        of_bin = left[edges == b]
+        if len(of_bin):
+            holds[b] = bool((of_bin.mean(axis=0) >= needed[b] * (1 - WHOLE)).all())
     return float(holds.mean())
 
 

@@ -18,7 +18,7 @@ def cells_of(study: Study) -> int:
     leave each of them pools to speak of."""
     arriving = study.traffic.expected(*study.window.observed_s)  # ahead of it: about as many
     arriving *= float(study.window.grown.mean())
-    wanted = ceil(arriving / study.settings.traffic.max_replayed)
+    needed = ceil(arriving / study.settings.traffic.max_replayed)
     pools = np.maximum(study.pools(study.peak), study.pools(study.today))
     used = pools[pools > 0]
-    return max(1, min(wanted, int(used.mean()) // LEAST if used.size else 1))
+    return max(1, min(needed, int(used.mean()) // LEAST if used.size else 1))

@@ -18,9 +18,9 @@ def policy_chosen(scenario: Scenario, name: str) -> Policy:
     """The scenario's own policy of that name (with its label, where it has one) and its
     parameters, else the built-in one."""
     for tells in ("key", "name"):
-        own = next((row for row in scenario.policies if getattr(row, tells) == name), None)
-        if own is not None:
-            return own
+        listed = next((row for row in scenario.policies if getattr(row, tells) == name), None)
+        if listed is not None:
+            return listed
     if name not in policy_names():
         labelled = [policy.key for policy in scenario.policies if SEPARATOR in policy.key]
         choices = ", ".join([*labelled, *policy_names()])
@@ -76,7 +76,7 @@ def standing(
 
 def _every(scenario: Scenario) -> list[Policy]:
     """Every policy there is, those of the scenario with its parameters."""
-    own = {policy.name for policy in scenario.policies}
-    others = (policy_of(name) for name in policy_names() if name not in own)
+    listed = {policy.name for policy in scenario.policies}
+    others = (policy_of(name) for name in policy_names() if name not in listed)
     order = {name: i for i, name in enumerate(policy_names())}
     return sorted([*scenario.policies, *others], key=lambda policy: order[policy.name])

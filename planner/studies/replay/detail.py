@@ -169,10 +169,10 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
                 ranked = zip(PERCENTILES, percentiles(values, PERCENTILES), strict=True)
                 row |= {f"{name}_p{share}": value for share, value in ranked}
         rows.append(row)
-    whole = dict.fromkeys(("arrived", *OUTCOMES.values()), pl.Int64())
+    counts = dict.fromkeys(("arrived", *OUTCOMES.values()), pl.Int64())
     shares = ("attainment", "mean_isl", "mean_osl")
     tails = tuple(f"{name}_p{share}" for name, share in product(LATENCIES, PERCENTILES))
-    schema: dict[str, Any] = dict.fromkeys(GROUPED, pl.String()) | whole
+    schema: dict[str, Any] = dict.fromkeys(GROUPED, pl.String()) | counts
     return pl.DataFrame(rows, schema | dict.fromkeys((*shares, *tails), pl.Float64())).sort(GROUPED)
 
 

@@ -29,7 +29,7 @@ def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
         attention, rest = layer_bytes(shape, weights)
         isl, osl = lengths[m]
         context = DECODES * (float(isl.mean()) + float(osl.mean()) / 2)
-        own = float(iteration_s(profile, DECODES, context, 0.0, 0.0))
+        at_home = float(iteration_s(profile, DECODES, context, 0.0, 0.0))
         near = profile.tp * 2 <= gpu.gpus_per_node  # two of them stand in one node
         link = gpu.link_bytes_s if near else gpu.network_bytes_s
         paces = np.full(len(hardware.pool_index), np.nan)
@@ -41,7 +41,7 @@ def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
             if other.name == gpu.name:
                 paces[q] = 1.0
             elif there is not None and there.tp == profile.tp:
-                paces[q] = own / float(iteration_s(there, DECODES, context, 0.0, 0.0))
+                paces[q] = at_home / float(iteration_s(there, DECODES, context, 0.0, 0.0))
             elif gpu.bandwidth_bytes_s and other.bandwidth_bytes_s:  # decodes read memory
                 paces[q] = other.bandwidth_bytes_s / gpu.bandwidth_bytes_s
         out.append(

@@ -25,11 +25,11 @@ HOPELESS = 0.1  # below a tier's target: what a fleet that bad would cost says n
 REFERENCES = ("flat-min", "flat-peak")  # whose proportions flat fleets take, the first that ran
 
 
-def equally_good(seen: Summary, wanted: Summary) -> bool:
-    """Whether no tier is served worse than in ``wanted``, but for what counts as equal."""
+def equally_good(seen: Summary, as_good: Summary) -> bool:
+    """Whether no tier is served worse than in ``as_good``, but for what counts as equal."""
     return all(
         share is None or (seen.slo_attainment[tier] or 0.0) >= share - EQUAL_SLO
-        for tier, share in wanted.slo_attainment.items()
+        for tier, share in as_good.slo_attainment.items()
     )
 
 
@@ -44,16 +44,16 @@ class FlatFleets:
     progress: Progress = silent
     _known: dict[bytes, Summary] = field(default_factory=dict, init=False)
 
-    def as_good_as(self, wanted: Summary) -> Summary | None:
+    def as_good_as(self, as_good: Summary) -> Summary | None:
         """The smallest found that is equally good; None where none within the GPUs is."""
         pools = self.study.fleet(self.base).pools
         least = np.where(self.base > 0, 1, 0)
         most = np.where(self.base > 0, [pool.maximum for pool in pools], 0)
         counts = fewest(
-            lambda counts: equally_good(self.replay(counts), wanted), self.base, least, most
+            lambda counts: equally_good(self.replay(counts), as_good), self.base, least, most
         )
-        found = self.replay(counts)
-        return found if equally_good(found, wanted) and self._fits(counts) else None
+        served = self.replay(counts)
+        return served if equally_good(served, as_good) and self._fits(counts) else None
 
     def replay(self, counts: IntArray) -> Summary:
         key = per_cell(counts, self.study.cells).tobytes()
@@ -105,8 +105,8 @@ def with_flat_costs(
     by_name = {run.name: run for run in runs}
     base = next((by_name[name] for name in REFERENCES if name in by_name), None)
     if base is None or all(
-        equally_good(one.summary, base.summary) and equally_good(base.summary, one.summary)
-        for one in runs
+        equally_good(run.summary, base.summary) and equally_good(base.summary, run.summary)
+        for run in runs
     ):
         return list(runs)
     counts = np.array([pool.initial for pool in base.fleet.pools], np.int64)
@@ -117,8 +117,8 @@ def with_flat_costs(
         fleets.see(run)
     for i, run in enumerate(runs):
         fleets.progress = part(progress, i / len(runs), (i + 1) / len(runs))
-        found = None if _hopeless(run) else fleets.as_good_as(run.summary)
-        out.append(replace(run, flat_usd=None if found is None else found.cost_usd))
+        flat_summary = None if _hopeless(run) else fleets.as_good_as(run.summary)
+        out.append(replace(run, flat_usd=None if flat_summary is None else flat_summary.cost_usd))
     return out
 
 

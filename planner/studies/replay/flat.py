@@ -38,32 +38,34 @@ def smallest_flat(
     cannot meet its tiers with all the GPUs there are gets as many as were tried last.
     """
     windows = (study, *others)
-    base = np.max([study.pools(one.peak) for one in windows], axis=0)
+    base = np.max([study.pools(its_study.peak) for its_study in windows], axis=0)
     counts = np.zeros(len(study.hardware.pool_index), np.int64)
     names = [model.name for model in study.hardware.models]
     for m, name in enumerate(names):
         progress(0.8 * m / len(names), f"Searching the smallest flat fleet for {name}")
-        own = np.array([place[0] == m for place in study.hardware.pool_index])
-        requests = [one.trace.rows(one.trace.model == m) for one in windows]
-        whole = study.fleet(base)
+        of_model = np.array([place[0] == m for place in study.hardware.pool_index])
+        requests = [its_study.trace.rows(its_study.trace.model == m) for its_study in windows]
+        all_pools = study.fleet(base)
         fleet = Fleet(
-            tiers=whole.tiers,
-            regions=whole.regions,
-            pools=tuple(pool for pool, its in zip(whole.pools, own, strict=True) if its),
-            latency_s=whole.latency_s,
-            routing=whole.routing,
+            tiers=all_pools.tiers,
+            regions=all_pools.regions,
+            pools=tuple(pool for pool, its in zip(all_pools.pools, of_model, strict=True) if its),
+            latency_s=all_pools.latency_s,
+            routing=all_pools.routing,
         )
 
         alive = partial(progress, 0.8 * m / len(names), "")
         meets = _judge(windows, requests, fleet, goals, seed, alive)
         low = np.array([pool.minimum for pool in fleet.pools], np.int64)
         high = np.array([pool.maximum for pool in fleet.pools], np.int64)
-        counts[own] = fewest(meets, base[own], low, _within_gpus(study, own, base, high))
-    whole = study.fleet(counts)
-    least = np.array([pool.minimum for pool in whole.pools], np.int64)
-    usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in whole.pools])
-    traces = [one.trace for one in windows]
-    meets = _judge(windows, traces, whole, goals, seed, partial(progress, 0.8, ""))
+        counts[of_model] = fewest(
+            meets, base[of_model], low, _within_gpus(study, of_model, base, high)
+        )
+    all_pools = study.fleet(counts)
+    least = np.array([pool.minimum for pool in all_pools.pools], np.int64)
+    usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in all_pools.pools])
+    traces = [its_study.trace for its_study in windows]
+    meets = _judge(windows, traces, all_pools, goals, seed, partial(progress, 0.8, ""))
     return trimmed(meets, counts, least, -usd)
 
 
@@ -90,13 +92,13 @@ def _judge(
     to cancel."""
 
     cells, known = windows[0].cells, dict[bytes, bool]()
-    fleets = [_aimed(fleet, one) for one in goals] or [fleet] * len(windows)
+    fleets = [_aimed(fleet, shares) for shares in goals] or [fleet] * len(windows)
     # First those last missed: fewer replays.
     hardest = list(zip(windows, requests, fleets, strict=True))
 
-    def met(one: Study, its: Trace, aimed: Fleet, counts: IntArray) -> bool:
+    def met(study: Study, its: Trace, aimed: Fleet, counts: IntArray) -> bool:
         alive()
-        duration_s = one.window.duration_s
+        duration_s = study.window.duration_s
         try:
             result = simulate_cell(
                 its,
@@ -114,7 +116,7 @@ def _judge(
     def meets(counts: IntArray) -> bool:
         key = per_cell(counts, cells).tobytes()
         if key not in known:
-            missed = (i for i, one in enumerate(hardest) if not met(*one, counts))
+            missed = (i for i, case in enumerate(hardest) if not met(*case, counts))
             first = next(missed, None)
             known[key] = first is None
             if first is not None:
@@ -124,10 +126,10 @@ def _judge(
     return meets
 
 
-def _within_gpus(study: Study, own: BoolArray, base: IntArray, high: IntArray) -> IntArray:
+def _within_gpus(study: Study, of_model: BoolArray, base: IntArray, high: IntArray) -> IntArray:
     """Most instances a model may hold, other models keeping their share of ``base``."""
     out, types = high.copy(), study.hardware.types
-    places = [place for place, its in zip(study.hardware.pool_index, own, strict=True) if its]
+    places = [place for place, its in zip(study.hardware.pool_index, of_model, strict=True) if its]
     for i, (m, r, g) in enumerate(places):
         others = sum(
             int(count) * study.hardware.profiles[other, g2].tp

@@ -39,9 +39,9 @@ class Loads:
         key = replace(plan, load_factor=1.0)
         with self._making:
             if key not in self._known:
-                given = self._study.plan_input
-                given = given.at_once() if plan.periods == ALL else given
-                self._known[key] = forecast_load(given, progress, method=plan.method).load
+                inputs = self._study.plan_input
+                inputs = inputs.at_once() if plan.periods == ALL else inputs
+                self._known[key] = forecast_load(inputs, progress, method=plan.method).load
             return self._known[key].times(plan.load_factor)
 
 
@@ -65,17 +65,17 @@ def making_of(
     planning = part(progress, 0.0, 0.5)
 
     def following(plan: Plan) -> Followed:
-        given = study.plan_input
-        given = given.at_once() if plan.periods == ALL else given
+        inputs = study.plan_input
+        inputs = inputs.at_once() if plan.periods == ALL else inputs
         known = None
         if planned is None or replace(plan, load_factor=1.0) != Plan():
             load = asked.of(plan, planning)
         else:
             load = planned.load.times(plan.load_factor)
             known = planned.plan if plan.load_factor == 1.0 else None
-        if given.settings.periods == ALL:
-            return by_clock(study, known or plan_load(given, load, planning), load)
-        return as_decided(study, Periods.of(given, load), known)
+        if inputs.settings.periods == ALL:
+            return by_clock(study, known or plan_load(inputs, load, planning), load)
+        return as_decided(study, Periods.of(inputs, load), known)
 
     return Making(
         today=study.pools(study.today),

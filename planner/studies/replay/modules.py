@@ -67,10 +67,10 @@ def _pool(
 ) -> PoolModules:
     layout, pool, events = rule.layouts[p], ready.fleet.pools[p], _of(rule.events, p)
     assert layout is not None
-    standings = [one for one in rule.standings if one.pool == p]
+    standings = [standing for standing in rule.standings if standing.pool == p]
     spans = _spans(standings, result.duration_s)
-    copies = np.array([one.copies.sum() for one in standings])
-    borrowed = np.array([one.borrowed for one in standings]) * pool.profile.tp
+    copies = np.array([standing.copies.sum() for standing in standings])
+    borrowed = np.array([standing.borrowed for standing in standings]) * pool.profile.tp
     greedy, exact = layout.plans(pool.profile, PLANNED_AT)
 
     def mean(values: FloatArray) -> float:
@@ -84,18 +84,18 @@ def _pool(
         layers=layout.home.size,
         layer_gb=layout.layer_bytes / 1e9,
         operations=len(events),
-        copied=sum(one.copied for one in events),
-        moved_layers=sum(one.layers for one in events),
-        moved_projections=sum(one.projections for one in events),
-        moved_caches=sum(one.caches for one in events),
-        given_up=sum(one.given_up for one in events),
-        offloaded_gb=sum(one.offloaded_bytes for one in events) / 1e9,
-        acting_s=sum(min(one.until_s, result.duration_s) - one.time_s for one in events),
+        copied=sum(event.copied for event in events),
+        moved_layers=sum(event.layers for event in events),
+        moved_projections=sum(event.projections for event in events),
+        moved_caches=sum(event.caches for event in events),
+        given_up=sum(event.given_up for event in events),
+        offloaded_gb=sum(event.offloaded_bytes for event in events) / 1e9,
+        acting_s=sum(min(event.until_s, result.duration_s) - event.time_s for event in events),
         mean_copies=mean(copies),
         most_copies=int(copies.max(initial=0)),
         mean_borrowed_gpus=mean(borrowed),
         most_borrowed_gpus=int(borrowed.max(initial=0)),
-        mean_speed=mean(np.array([one.speed for one in standings])),
+        mean_speed=mean(np.array([standing.speed for standing in standings])),
         kv_tokens=int(layout.tokens(layout.start)),
         most_kv_tokens=int(layout.most_tokens()),
         preemptions=int(result.totals.preemptions[p]),
@@ -124,12 +124,12 @@ def _unused(
 
 
 def _of(events: Sequence[Event], p: int) -> list[Event]:
-    return [one for one in events if one.pool == p]
+    return [event for event in events if event.pool == p]
 
 
 def _spans(standings: Sequence[Standing], duration_s: float) -> FloatArray:
     """Seconds that each lasted."""
-    edges = np.array([*(one.time_s for one in standings), duration_s])
+    edges = np.array([*(standing.time_s for standing in standings), duration_s])
     return np.maximum(np.diff(edges), 0.0)
 
 
@@ -142,24 +142,24 @@ def _standings(
     study: Study, result: SimulationResult, labels: Sequence[str], rule: ModuleScaling
 ) -> pl.DataFrame:
     rows = []
-    for one in rule.standings:
-        layout = rule.layouts[one.pool]
+    for standing in rule.standings:
+        layout = rule.layouts[standing.pool]
         assert layout is not None
         for d in range(layout.room_bytes.size):
             host = layout.hosts[d] if layout.hosts else -1
             rows.append(
                 {
-                    "after_s": one.time_s,
-                    **_place(result, labels, one.pool),
+                    "after_s": standing.time_s,
+                    **_place(result, labels, standing.pool),
                     "device": d,
-                    "gpu": result.fleet.pools[host if host >= 0 else one.pool].gpu.name,
+                    "gpu": result.fleet.pools[host if host >= 0 else standing.pool].gpu.name,
                     "borrowed": host >= 0,
-                    "layers": int(one.parts[d]),
-                    "projections": int(one.projections[d]),
-                    "caches": int(one.caches[d]),
-                    "copies": int(one.copies[d]),
-                    "borrowed_instances": one.borrowed,
-                    "speed": one.speed,
+                    "layers": int(standing.parts[d]),
+                    "projections": int(standing.projections[d]),
+                    "caches": int(standing.caches[d]),
+                    "copies": int(standing.copies[d]),
+                    "borrowed_instances": standing.borrowed,
+                    "speed": standing.speed,
                 }
             )
     return _timed(rows, study)
@@ -170,18 +170,18 @@ def _operations(
 ) -> pl.DataFrame:
     rows = [
         {
-            "after_s": one.time_s,
-            **_place(result, labels, one.pool),
-            "what": one.kind,
-            "seconds": one.until_s - one.time_s,
-            "copied": one.copied,
-            "layers": one.layers,
-            "projections": one.projections,
-            "caches": one.caches,
-            "given_up": one.given_up,
-            "offloaded_gb": one.offloaded_bytes / 1e9,
+            "after_s": event.time_s,
+            **_place(result, labels, event.pool),
+            "what": event.kind,
+            "seconds": event.until_s - event.time_s,
+            "copied": event.copied,
+            "layers": event.layers,
+            "projections": event.projections,
+            "caches": event.caches,
+            "given_up": event.given_up,
+            "offloaded_gb": event.offloaded_bytes / 1e9,
         }
-        for one in events
+        for event in events
     ]
     return _timed(rows, study)
 

@@ -51,12 +51,12 @@ def prepare(
     requests: Trace,
 ) -> Study:
     nothing = np.zeros(hardware.minimum.shape, np.int64)
-    given = PlanInput(settings.plan, hardware, traffic, window, sizes, nothing)
-    peak, misfit = flat_at_peak(given)
-    before = flat_before(given)
+    inputs = PlanInput(settings.plan, hardware, traffic, window, sizes, nothing)
+    peak, misfit = flat_at_peak(inputs)
+    before = flat_before(inputs)
     return Study(
         settings, hardware, traffic, window, sizes, requests, peak, misfit, before,
-        quantiles=quantiles_of(given),
+        quantiles=quantiles_of(inputs),
     )  # fmt: skip
 
 

@@ -53,10 +53,10 @@ def _given(policy: Policy) -> Iterator[Setting]:
 
 
 def _in_force(rule: ScalingPolicy, pools: Sequence[str]) -> Iterator[Setting]:
-    for told in rule.in_force() if isinstance(rule, Telling) else ():
-        for where, value in zip(pools, told.values, strict=True):
+    for row in rule.in_force() if isinstance(rule, Telling) else ():
+        for where, value in zip(pools, row.values, strict=True):
             if np.isfinite(value):
-                yield Setting(told.what, where, float(value))
+                yield Setting(row.what, where, float(value))
 
 
 def _replicas(fleet: Fleet, series: PoolSeries, pools: Sequence[str]) -> Iterator[Setting]:

@@ -16,12 +16,12 @@ def plan_beside_replay(runs: Sequence[PolicyRun]) -> list[str]:
     """A sentence where the two differ, and why."""
     out = []
     for run in runs:
-        says, told = plan_says(run), run.summary
+        says, summary = plan_says(run), run.summary
         if says is None:
             continue
-        rest = told.cost_usd - told.after_cost_usd - says
+        rest = summary.cost_usd - summary.after_cost_usd - says
         why = [
-            (told.after_cost_usd, "for work that was left when the window ended"),
+            (summary.after_cost_usd, "for work that was left when the window ended"),
             (rest, "for starts that took longer or less than planned and instances that still "
              "drained"),
         ]  # fmt: skip
@@ -30,7 +30,7 @@ def plan_beside_replay(runs: Sequence[PolicyRun]) -> list[str]:
         )
         out.append(
             f"{run.label}: the plan says ${amount(says)} and its replay pays "
-            f"${amount(told.cost_usd)}: {parts}."
+            f"${amount(summary.cost_usd)}: {parts}."
         )
     return out
 

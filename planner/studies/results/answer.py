@@ -73,7 +73,7 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     counts, by_itself = _counts(study, run)
     what = _what(study, counts, run.label, run.traits, by_itself)
     ready = run.series.ready.sum(axis=0).mean()
-    told = (
+    parts = (
         Fact("Fleet", "" if run.traits.flat else f"{ready:,.1f} replicas on average"),
         Fact("Cost", _money(study, run) + beside(run, base, usd=False)),
         Fact("Growth", _growth(study)),
@@ -82,18 +82,18 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
             "Survives the loss of one instance", _lost(run), "survives the loss of one instance: "
         ),
     )
-    facts = tuple(fact for fact in told if fact.words)
-    whole = "; ".join([what, *(f"{fact.before}{fact.words}" for fact in facts)])
+    facts = tuple(fact for fact in parts if fact.words)
+    sentence = "; ".join([what, *(f"{fact.before}{fact.words}" for fact in facts)])
     first = f"{missed(run)} " if missed(run) else ""
     timetable = _timetable(study, counts, by_itself)
-    return Answer(f"{first}{whole}.", timetable, f"{first}{what}.", facts)
+    return Answer(f"{first}{sentence}.", timetable, f"{first}{what}.", facts)
 
 
 def plan_answer(study: Study, plan: ScalingPlan, policy: str) -> Answer:
     """A plan by itself as what to do; what it costs and attains is for others to say."""
     counts, traits = study.pools(plan.target), traits_of(policy)
-    told = _what(study, counts, traits.label, traits)
-    return Answer(told, _timetable(study, counts, by_itself=False), f"{told}.")
+    words = _what(study, counts, traits.label, traits)
+    return Answer(words, _timetable(study, counts, by_itself=False), f"{words}.")
 
 
 def timetables_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
@@ -109,9 +109,9 @@ def timetables_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
             "replicas": count,
         }
         for run in runs
-        if not (told := _timetable(study, *_counts(study, run))).by_itself
-        for row in told.rows
-        for pool, count in zip(told.pools, row.replicas, strict=True)
+        if not (timetable := _timetable(study, *_counts(study, run))).by_itself
+        for row in timetable.rows
+        for pool, count in zip(timetable.pools, row.replicas, strict=True)
     ]
     return pl.DataFrame(rows)
 
@@ -174,8 +174,8 @@ def _what(
         if not counts[0, place]:
             continue
         of = f" of {hardware.columns[g].label}" if len(columns[m]) > 1 else ""
-        told = f"{counts[0, place]:,} in {hardware.regions[r].name}{of}"
-        models.setdefault(hardware.models[m].name, []).append(told)
+        words = f"{counts[0, place]:,} in {hardware.regions[r].name}{of}"
+        models.setdefault(hardware.models[m].name, []).append(words)
     what = "; ".join(f"{model}: {', '.join(places)}" for model, places in models.items())
     when = moment_words(start_s, clock).rsplit(", ", 1)[1]
     begins = f"from {when}{' UTC' if clock == 'utc' else ''} on {day_words(start_s, clock)}"
@@ -217,24 +217,24 @@ def _growth(study: Study) -> str:
 
 def _in_time(run: PolicyRun, ahead: bool) -> str:
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
-    told = [
+    parts = [
         f"{per_cent(share)} of {tier} ({100 * targets[tier]:.4g}% asked)"
         for tier, share in run.summary.slo_attainment.items()
         if share is not None
     ]
     supposed = " if demand is as forecast" if ahead else ""  # requests are drawn around its mean
-    return f"{', '.join(told)}{supposed}" if told else ""
+    return f"{', '.join(parts)}{supposed}" if parts else ""
 
 
 def missed(run: PolicyRun) -> str:
     """The tiers that it does not meet in the window: what comes before any cost."""
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
-    told = [
+    parts = [
         f"{name}: {share:.2%} in time, {100 * targets[name]:.4g}% asked"
         for name, share in run.summary.slo_attainment.items()
         if share is not None and not run.summary.slo_met[name]
     ]
-    return f"{run.label} misses a tier in this window ({'; '.join(told)})." if told else ""
+    return f"{run.label} misses a tier in this window ({'; '.join(parts)})." if parts else ""
 
 
 def _lost(run: PolicyRun) -> str:

@@ -47,7 +47,7 @@ class Assumption:
 def assumptions_of(study: Study) -> tuple[Assumption, ...]:
     """Of the traffic first, then of what serves it, what it costs, and how it is planned."""
     sources = dict(study.hardware.provenance)
-    found = (
+    assumptions = (
         *_traffic(study),
         *_tiers(study.hardware.tiers),
         *_speeds(study),
@@ -56,7 +56,7 @@ def assumptions_of(study: Study) -> tuple[Assumption, ...]:
         *_fleet(study),
         *_plan(study),
     )
-    return tuple(dict.fromkeys(found))  # spot columns rest on what owned ones do
+    return tuple(dict.fromkeys(assumptions))  # spot columns rest on what owned ones do
 
 
 def replay_of(window: Window, traffic: Traffic) -> str:
@@ -87,20 +87,20 @@ def _traffic(study: Study) -> Iterator[Assumption]:
         value = f"{growth.words} of what the forecast says"
         yield Assumption("Growth", value, ASSUMED, "scenario", "traffic.growth")
     for i, source in enumerate(study.settings.traffic.sources):
-        name, at = source.trace or source.file or "", f"traffic.sources[{i}]"
+        name, key = source.trace or source.file or "", f"traffic.sources[{i}]"
         if source.launch is not None:
             name = source.model or ""
-            yield from _launch(source, f"{at}.launch")
+            yield from _launch(source, f"{key}.launch")
         name = f"{source.series} of {name}" if source.series else name
         if source.scale != 1:
             value = f"{source.scale:g} times what the {'trace' if source.trace else 'launch'} has"
-            yield Assumption(f"Volume of {name}", value, ASSUMED, "scenario", f"{at}.scale")
+            yield Assumption(f"Volume of {name}", value, ASSUMED, "scenario", f"{key}.scale")
         for what, shares in (("regions", source.regions), ("tiers", source.tiers)):
             if len(shares) > 1:
                 value = ", ".join(f"{place} {share:.0%}" for place, share in shares.items())
-                said = "drawn at random in these shares, the same at all times"
+                source_words = "drawn at random in these shares, the same at all times"
                 whose = f"Split of {name} by {what[:-1]}"
-                yield Assumption(whose, value, ASSUMED, said, f"{at}.{what}")
+                yield Assumption(whose, value, ASSUMED, source_words, f"{key}.{what}")
     for m, model in enumerate(traffic.models):
         for row in _lengths(traffic, m, model):
             yield replace(row, matters=_matters(study, m, row))
@@ -117,22 +117,24 @@ def _launch(source: Source, key: str) -> Iterator[Assumption]:
     its = shape.provenance
     yield Assumption(f"Shape of a day of {source.model}", value, its.kind, its.source, f"{key}.day")
     value = f"an hour is off its shape by {launch.variation:.0%} (cv)"
-    said = "hours of Azure 2024's two services are off by 8% and 10%"
-    yield Assumption(f"Variation of {source.model}", value, ASSUMED, said, f"{key}.variation")
+    source_words = "hours of Azure 2024's two services are off by 8% and 10%"
+    yield Assumption(
+        f"Variation of {source.model}", value, ASSUMED, source_words, f"{key}.variation"
+    )
 
 
 def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
     """Of prompts and answers, from requests or around what a file counts."""
     rows = traffic.measured.model == m
-    for what, given in (("Prompt", "input_tokens"), ("Answer", "output_tokens")):
-        whose, key = f"{what} lengths of {model}", f"traffic.sources.{given}"
+    for what, field in (("Prompt", "input_tokens"), ("Answer", "output_tokens")):
+        whose, key = f"{what} lengths of {model}", f"traffic.sources.{field}"
         if rows.any():
-            tokens = getattr(traffic.measured, given)[rows]
+            tokens = getattr(traffic.measured, field)[rows]
             value = f"mean {tokens.mean():,.0f} tokens, cv {tokens.std() / tokens.mean():.2f}"
             yield Assumption(whose, value, OBSERVED, "each request's own, as the trace has it", key)
         for source in traffic.binned:
             if source.model == m:
-                yield _drawn(whose, source, given, key)
+                yield _drawn(whose, source, field, key)
 
 
 def _matters(study: Study, m: int, row: Assumption) -> str:
@@ -153,19 +155,19 @@ def _matters(study: Study, m: int, row: Assumption) -> str:
     return f"If they are {LONGER - 1:.0%} longer, about {more:.0%} more replicas and cost."
 
 
-def _drawn(whose: str, source: BinnedSource, given: str, key: str) -> Assumption:
+def _drawn(whose: str, source: BinnedSource, field: str, key: str) -> Assumption:
     """Lengths of a demand file or live source around a mean by bin or one for all."""
     lengths = source.lengths()
-    drawn = lengths.input if given == "input_tokens" else lengths.output
+    drawn = lengths.input if field == "input_tokens" else lengths.output
     value = f"mean {drawn.mean:,.0f} tokens, cv {drawn.cv:.3g}"
     if isinstance(drawn, SampledLength):
-        said = "counted by the source's histograms; prompts and answers are drawn apart"
-        return Assumption(whose, value, OBSERVED, said, key)
-    if getattr(source.columns, given) is None:
+        source_words = "counted by the source's histograms; prompts and answers are drawn apart"
+        return Assumption(whose, value, OBSERVED, source_words, key)
+    if getattr(source.columns, field) is None:
         return Assumption(whose, value, ASSUMED, "given by hand: no file counts them", key)
     spread = "the scenario's" if drawn.cv != FILE_CV else "ours"
-    said = f"the mean is what the file counts, the spread (log-normal) {spread}"
-    return Assumption(whose, value, ASSUMED, said, key)
+    source_words = f"the mean is what the file counts, the spread (log-normal) {spread}"
+    return Assumption(whose, value, ASSUMED, source_words, key)
 
 
 def _tiers(tiers: Sequence[Tier]) -> Iterator[Assumption]:
@@ -193,9 +195,11 @@ def _speeds(study: Study) -> Iterator[Assumption]:
         known = UNCHECKED if error is None else f"error {error.value:.1%} ({error.basis})"
         value = f"{profile.kind} profile, {known}"
         yield Assumption(f"Speed of {name}", value, source.kind, source.source, "profiles")
-        said = "the profile's own" if section.name else "scenario, bf16 where it says nothing"
+        source_words = (
+            "the profile's own" if section.name else "scenario, bf16 where it says nothing"
+        )
         value = _precision(profile, section.precision, section.kv_precision)
-        yield Assumption(f"Precision of {name}", value, ASSUMED, said, "profiles.precision")
+        yield Assumption(f"Precision of {name}", value, ASSUMED, source_words, "profiles.precision")
 
 
 def _precision(profile: Profile, weights: str, cache: str) -> str:
@@ -224,8 +228,10 @@ def _serving(hardware: Hardware) -> Iterator[Assumption]:
         for j in range(i + 1, len(hardware.regions)):
             pair = f"{home.name} and {hardware.regions[j].name}"
             value = f"{1000 * hardware.latency_s[i, j]:,.4g} ms one way, always the same"
-            said = "scenario, 30 ms where it says nothing"
-            yield Assumption(f"Latency between {pair}", value, ASSUMED, said, "regions.latency_ms")
+            source_words = "scenario, 30 ms where it says nothing"
+            yield Assumption(
+                f"Latency between {pair}", value, ASSUMED, source_words, "regions.latency_ms"
+            )
 
 
 def _places(hardware: Hardware, sources: dict[str, Provenance]) -> Iterator[Assumption]:
@@ -255,28 +261,30 @@ def _fleet(study: Study) -> Iterator[Assumption]:
         source, kind = "scenario", ASSUMED
     value = f"{int(study.today.sum()):,} instances as the window begins"
     yield Assumption("Today's fleet", value, kind, source, "fleet.today")
-    value, said = f"{hardware.startup_s:,.6g} s from asked for to serving", "scenario"
+    value, source_words = f"{hardware.startup_s:,.6g} s from asked for to serving", "scenario"
     starts = hardware.starts
     if starts is not None:
         value += f"; {starts.reclaim_s:,.6g} s of one lent out, {starts.remote_s:,.6g} s where "
         value += "weights are fetched"
     elif hardware.startup_s == 600:
-        said = "600 s where weights are at hand (SageServe section 4), or so the scenario"
-    yield Assumption("Start of an instance", value, ASSUMED, said, "fleet.startup_s")
+        source_words = "600 s where weights are at hand (SageServe section 4), or so the scenario"
+    yield Assumption("Start of an instance", value, ASSUMED, source_words, "fleet.startup_s")
     value = f"{len(hardware.faults)} stated" if hardware.faults else "none"
-    said = "nothing fails but what the scenario states"
-    yield Assumption("Faults", value, ASSUMED, said, "faults")
+    source_words = "nothing fails but what the scenario states"
+    yield Assumption("Faults", value, ASSUMED, source_words, "faults")
 
 
 def _plan(study: Study) -> Iterator[Assumption]:
     plan, key = study.settings.plan, "forecast"
     value: str = plan.forecast.method
-    said = "made at each decision, from what came before it; with its error by backtest"
-    yield Assumption("Forecast of demand", value, MODELLED, said, key)
-    for at_once, one in () if study.quantiles is None else study.quantiles.found:
-        name = f"{one.tier}, all periods at once" if at_once else one.tier
-        kind = MODELLED if one.basis == CHOSEN else ASSUMED
-        yield Assumption(f"Planned for, {name}", one.words, kind, one.why, "forecast.quantile")
+    source_words = "made at each decision, from what came before it; with its error by backtest"
+    yield Assumption("Forecast of demand", value, MODELLED, source_words, key)
+    for at_once, quantile in () if study.quantiles is None else study.quantiles.found:
+        name = f"{quantile.tier}, all periods at once" if at_once else quantile.tier
+        kind = MODELLED if quantile.basis == CHOSEN else ASSUMED
+        yield Assumption(
+            f"Planned for, {name}", quantile.words, kind, quantile.why, "forecast.quantile"
+        )
     if len(study.hardware.regions) > 1:
         value = f"at least {plan.epsilon:.0%} of a region's peak"
         yield Assumption("Served at home", value, ASSUMED, "scenario", "objective.epsilon")
@@ -290,8 +298,11 @@ def _plan(study: Study) -> Iterator[Assumption]:
         )
         yield Assumption("May be lost", value, ASSUMED, "scenario", "objective.spare")
     else:
-        value, said = "no instance beyond what demand asks for", "the scenario asks for none"
-        yield Assumption("Spare", value, ASSUMED, said, "objective.spare")
+        value, source_words = (
+            "no instance beyond what demand asks for",
+            "the scenario asks for none",
+        )
+        yield Assumption("Spare", value, ASSUMED, source_words, "objective.spare")
     money = [f"${plan.in_all.usd:,.6g} in all"] if math.isfinite(plan.in_all.usd) else []
     if math.isfinite(plan.each_hour.usd):
         money.append(f"${plan.each_hour.usd:,.6g} an hour")

@@ -59,10 +59,10 @@ def flat_beats(by_name: dict[str, PolicyRun], planned: PolicyRun | None) -> list
 
 def _unequal(flat: PolicyRun, planned: PolicyRun) -> str:
     """Equal SLO means attainment of every tier within 0.2 points (X4); where it is not, say so."""
-    found = apart(flat, planned)
-    if found is None:
+    difference = apart(flat, planned)
+    if difference is None:
         return ""
-    tier, its, plans = found
+    tier, its, plans = difference
     return (
         f" They do not serve equally well: of {tier}, {its:.1%} are in time with the flat fleet"
         f"{_in_worst_hour(flat, tier)} and {plans:.1%} with the plan"
@@ -134,15 +134,15 @@ def left_over(runs: Sequence[PolicyRun]) -> list[str]:
     """Work that the window left, and what it cost, where its plan does not tell that already."""
     out = []
     for run in runs:
-        told = run.summary
-        if told.after_cost_usd > AFTER * told.cost_usd and plan_says(run) is None:
+        summary = run.summary
+        if summary.after_cost_usd > AFTER * summary.cost_usd and plan_says(run) is None:
             out.append(
-                f"{run.label}: ${amount(told.after_cost_usd)} of its ${amount(told.cost_usd)} is "
-                "for work that was left when the window ended."
+                f"{run.label}: ${amount(summary.after_cost_usd)} of its "
+                f"${amount(summary.cost_usd)} is for work that was left when the window ended."
             )
-        if told.not_due:
+        if summary.not_due:
             out.append(
-                f"{run.label}: {told.not_due:,} requests were neither done nor late when the "
+                f"{run.label}: {summary.not_due:,} requests were neither done nor late when the "
                 "replay ended; they count in no attainment."
             )
     return out
@@ -152,26 +152,30 @@ def on_harder_days(recommended: Recommended, rehearsal: Rehearsal) -> Iterator[s
     """That the one to take does not follow answers as they grow, and what does, with what that is
     more. Costs are those of the days before, where both met every tier."""
     tried = rehearsal.longer
-    own = next((one for one in tried if one.policy == recommended.policy), None)
-    if own is None or own.meets:
-        return
-    shares = {tier: share for tier, share in own.attainment.items() if share is not None}
-    worst = min(shares, key=lambda tier: shares[tier])
-    said = (
-        f"{own.label} does not follow answers as they grow: had they been {own.times:g} times as "
-        f"long from the middle of the last window rehearsed on, {shares[worst]:.1%} of {worst} had "
-        "been in time"
+    recommended_one = next(
+        (harder for harder in tried if harder.policy == recommended.policy), None
     )
-    best = next((one for one in tried if one.meets), None)
-    if best is None:
-        yield f"{said}; of what met every tier on the days before nothing would have done."
+    if recommended_one is None or recommended_one.meets:
         return
-    more = best.cost_usd / own.cost_usd - 1 if own.cost_usd else 0.0
+    shares = {
+        tier: share for tier, share in recommended_one.attainment.items() if share is not None
+    }
+    worst = min(shares, key=lambda tier: shares[tier])
+    words = (
+        f"{recommended_one.label} does not follow answers as they grow: had they been "
+        f"{recommended_one.times:g} times as long from the middle of the last window rehearsed on, "
+        f"{shares[worst]:.1%} of {worst} had been in time"
+    )
+    best = next((harder for harder in tried if harder.meets), None)
+    if best is None:
+        yield f"{words}; of what met every tier on the days before nothing would have done."
+        return
+    more = best.cost_usd / recommended_one.cost_usd - 1 if recommended_one.cost_usd else 0.0
     costs = f"{abs(more):.0%} {'more' if more > 0 else 'less'}"
     if abs(more) < NOTHING:
         costs = "as much"
     yield (
-        f"{said}. Where that may happen take {best.label}, which does then: {costs} on the days "
+        f"{words}. Where that may happen take {best.label}, which does then: {costs} on the days "
         "before."
     )
 

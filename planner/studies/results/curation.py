@@ -105,7 +105,7 @@ def candidates(
         if parts:
             # Where none has room for growth, what met the tiers without is still the better.
             roomy = any(its.does for _, its in parts)
-            lasting = {one.policy for one in rehearsal.longer if one.meets}
+            lasting = {harder.policy for harder in rehearsal.longer if harder.meets}
             asked = rehearsal.room is not None
             able = tuple(_rehearsed(its, roomy, lasting, asked) for _, its in parts)
             return able, DAYS_BEFORE
@@ -119,21 +119,21 @@ def leading(parts: Sequence[Part]) -> set[str]:
     been tried there."""
     roomy = any(its.does for its in parts)
     field, meets = _field([_rehearsed(its, roomy) for its in parts])
-    found: set[str] = set()
+    names: set[str] = set()
     for objective in OBJECTIVES:
         valued = _valued(field, objective)
         if objective is COST and meets:
             valued, flat = _proven(valued, days=False)
-            found |= set() if flat is None else {flat.policy}
+            names |= set() if flat is None else {flat.policy}
         if valued:
-            found |= {one.policy for one in _best(valued)[:2]}
-    return found
+            names |= {candidate.policy for candidate in _best(valued)[:2]}
+    return names
 
 
 def _rehearsed(
     its: Part, roomy: bool, lasting: Collection[str] = (), asked: bool = False
 ) -> Candidate:
-    values = {one.name: one.rehearsed(its.chosen) for one in OBJECTIVES}
+    values = {objective.name: objective.rehearsed(its.chosen) for objective in OBJECTIVES}
     meets = its.does if roomy else its.meets
     lasts, untried = its.policy in lasting, asked and meets and its.chosen.room is None
     return Candidate(
@@ -142,7 +142,7 @@ def _rehearsed(
 
 
 def _replayed(run: PolicyRun) -> Candidate:
-    values = {one.name: one.value(run) for one in OBJECTIVES}
+    values = {objective.name: objective.value(run) for objective in OBJECTIVES}
     short = below(run.summary, targets_of(run))
     return Candidate(run.name, run.label, values, run.meets_slo, short)
 
@@ -176,13 +176,19 @@ Valued = list[tuple[float, Candidate]]
 
 def _field(able: Sequence[Candidate]) -> tuple[list[Candidate], bool]:
     """What is chosen among, and whether it meets every tier."""
-    meeting = [one for one in able if one.meets]
-    least = min((one.shortfall for one in able), default=0.0)
-    return meeting or [one for one in able if one.shortfall <= least + NEAR], bool(meeting)
+    meeting = [candidate for candidate in able if candidate.meets]
+    least = min((candidate.shortfall for candidate in able), default=0.0)
+    return meeting or [
+        candidate for candidate in able if candidate.shortfall <= least + NEAR
+    ], bool(meeting)
 
 
 def _valued(field: Sequence[Candidate], objective: Objective) -> Valued:
-    return [(value, one) for one in field if (value := one.values[objective.name]) is not None]
+    return [
+        (value, candidate)
+        for candidate in field
+        if (value := candidate.values[objective.name]) is not None
+    ]
 
 
 def _best(valued: Valued) -> tuple[Candidate, Candidate, Valued]:
@@ -199,9 +205,11 @@ def _simplest(near: Valued) -> Candidate:
 def _proven(valued: Valued, days: bool) -> tuple[Valued, Candidate | None]:
     """Those that are worth leaving a fleet that never moves for, and that fleet; all and None where
     there is no such fleet, or nothing was rehearsed."""
-    paid = {one.policy: one.paid for _, one in valued if one.paid is not None}
+    paid = {
+        candidate.policy: candidate.paid for _, candidate in valued if candidate.paid is not None
+    }
     worth, held = worth_taking(paid, days=days), simple(paid)
-    flat = next((one for _, one in valued if one.policy == held), None)
+    flat = next((candidate for _, candidate in valued if candidate.policy == held), None)
     return [pair for pair in valued if flat is None or pair[1].policy in worth], flat
 
 
@@ -212,17 +220,18 @@ def _unproven(every: Valued, proven: Valued, flat: Candidate) -> str:
     over = [pair for pair in every if pair not in proven and pair[0] < cheapest - CENT]
     if not over:
         return ""
-    _, one = min(over, key=lambda pair: pair[0])
-    assert one.paid is not None
+    _, cheaper = min(over, key=lambda pair: pair[0])
+    assert cheaper.paid is not None
     assert flat.paid is not None
-    windows, usd = len(flat.paid.costs_usd), saved(one.paid, flat.paid)
-    told = f"{one.label} was ${amount(usd)} cheaper"
+    windows, usd = len(flat.paid.costs_usd), saved(cheaper.paid, flat.paid)
+    words = f"{cheaper.label} was ${amount(usd)} cheaper"
     if usd >= least(flat.paid):
-        return f"{told}, but dearer on one of the {windows}"
+        return f"{words}, but dearer on one of the {windows}"
     unlike = "it" if windows == 1 else "all of them"
     return (
-        f"{told}, too little to tell: on a window unlike {unlike}, a chance of 1 in {windows + 1}, "
-        f"an instance too many outweighs what is less than ${amount(least(flat.paid))}"
+        f"{words}, too little to tell: on a window unlike {unlike}, a chance of 1 in "
+        f"{windows + 1}, an instance too many outweighs what is less than "
+        f"${amount(least(flat.paid))}"
     )
 
 
@@ -236,27 +245,29 @@ def _choose(
     best, simplest, near = _best(valued)
     # What holds on harder days and costs no more is taken, be it less simple.
     sure = [pair for pair in near if pair[1].lasts] if objective is COST else []
-    one = _simplest(sure) if sure else simplest
-    value = one.values[objective.name]
+    chosen = _simplest(sure) if sure else simplest
+    value = chosen.values[objective.name]
     among = (
         f"{len(every)} of {tried} policies that can be run meet every tier"
         if meets
         else "no policy that can be run meets every tier; these fall short least"
     )
     why = f"{objective.words}, {among}"
-    if sure and simplest is not one and not simplest.lasts:
+    if sure and simplest is not chosen and not simplest.lasts:
         why += f"; {simplest.label} is simpler at about that, and does not follow longer answers"
-    elif one is not best:
+    elif chosen is not best:
         less = "does not follow longer answers" if sure and not best.lasts else "is less simple"
         why += f"; {best.label} does no more than {TIE:.0%} better and {less}"
     elif len(valued) > 1:
-        second, other = min(((v, r) for v, r in valued if r is not one), key=lambda pair: pair[0])
+        second, other = min(
+            ((v, r) for v, r in valued if r is not chosen), key=lambda pair: pair[0]
+        )
         if value and second > value * (1 + TIE):
             bound = "at least " if other.at_least else ""
             after = "next" if len(valued) == len(every) else "next of what is worth taking"
             why += f"; {after} is {other.label}, {bound}{second / value - 1:.0%} more"
-    return one, f"{why}; {unproven}" if unproven else why, unproven
+    return chosen, f"{why}; {unproven}" if unproven else why, unproven
 
 
-def _complexity(one: Candidate) -> tuple[tuple[int, int], str]:
-    return simplicity(one.policy), one.policy
+def _complexity(candidate: Candidate) -> tuple[tuple[int, int], str]:
+    return simplicity(candidate.policy), candidate.policy

@@ -44,14 +44,14 @@ def apart(run: PolicyRun, base: PolicyRun) -> tuple[str, float, float] | None:
 
 def equal_slo(run: PolicyRun, base: PolicyRun) -> EqualSlo | None:
     """None where the two serve equally well."""
-    found = apart(run, base)
-    if found is None:
+    difference = apart(run, base)
+    if difference is None:
         return None
     usd = saving = None
     if run.flat_usd and base.flat_usd:
         usd = run.summary.cost_usd * base.flat_usd / run.flat_usd
         saving = 1 - usd / base.summary.cost_usd if base.summary.cost_usd else None
-    return EqualSlo(run.name, base.name, *found, usd, saving)
+    return EqualSlo(run.name, base.name, *difference, usd, saving)
 
 
 def saving(run: PolicyRun, base: PolicyRun) -> float | None:
@@ -69,12 +69,12 @@ def beside(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
     if run is base:
         return ""
     saved = base.summary.cost_usd - run.summary.cost_usd
-    told = "as much as"
+    words = "as much as"
     if abs(saved) > _nothing(base):
         share = f"{abs(saved) / base.summary.cost_usd:.0%}" if base.summary.cost_usd else ""
         dollars = f"${amount(abs(saved))}"
-        told = (f"{dollars} ({share})" if share else dollars) if usd or not share else share
-        told = f"{told} {'less' if saved > 0 else 'more'} than"
+        words = (f"{dollars} ({share})" if share else dollars) if usd or not share else share
+        words = f"{words} {'less' if saved > 0 else 'more'} than"
     unequal = equal_slo(run, base)
     word = hindsight(base)
     if word and run.traits.flat and base.traits.flat:  # how many is all that sets them apart
@@ -82,7 +82,7 @@ def beside(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
     notes = [word, *_unequal(unequal, base)]
     told_of = f" ({'; '.join(note for note in notes if note)})" if any(notes) else ""
     equal = ", as well served" if unequal is None and base.meets_slo else ""
-    return f", {told} {base.label[:1].lower()}{base.label[1:]}{told_of}{equal}"
+    return f", {words} {base.label[:1].lower()}{base.label[1:]}{told_of}{equal}"
 
 
 def hindsight(run: PolicyRun) -> str:

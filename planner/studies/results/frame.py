@@ -83,9 +83,9 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
 def _drift(past: Past | None) -> dict[str, Any] | None:
     if past is None:
         return None
-    found = drift(past)
-    since = None if found.since_s is None else moment(found.since_s)
-    return {"flagged": found.flagged, "since": since, "sentence": found.sentence}
+    drifted = drift(past)
+    since = None if drifted.since_s is None else moment(drifted.since_s)
+    return {"flagged": drifted.flagged, "since": since, "sentence": drifted.sentence}
 
 
 SERIES = series_columns("", lambda row: "input_tokens")
@@ -190,8 +190,8 @@ def replayed_of(study: Study) -> Replayed:
 def rank_of(window: Window, traffic: Traffic) -> WindowRank | None:
     if window.ahead:
         return None
-    whole = traffic.demand.total(EVERYTHING, REQUESTS, lambda key: True)
-    return window_rank(whole, window.start_s, window.end_s, traffic.clock)
+    requests = traffic.demand.total(EVERYTHING, REQUESTS, lambda key: True)
+    return window_rank(requests, window.start_s, window.end_s, traffic.clock)
 
 
 def quiet(window: Window, traffic: Traffic) -> list[str]:
@@ -242,37 +242,37 @@ def growth_noted(window: Window) -> list[str]:
 
 def sized_replicas(sizes: Sizes, hardware: Hardware) -> tuple[SizedReplica, ...]:
     return tuple(
-        _sized(hardware, at, tier, capacity, sizes)
-        for at, (tier, capacity) in sizes.capacity.items()
+        _sized(hardware, place, tier, capacity, sizes)
+        for place, (tier, capacity) in sizes.capacity.items()
     )
 
 
 def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
     """Of the hardware; a speed that is not measured as far as its sizes go is no measured fact."""
     speeds = {}
-    for at, profile in hardware.profiles.items():
-        if at in sizes.capacity:
+    for place, profile in hardware.profiles.items():
+        if place in sizes.capacity:
             what = f"Speed of {profile.model} on {profile.tp} x {profile.gpu}"
-            found = provenance_at(profile, sizes.outside(at))
-            if found != profile.provenance or (what, profile.provenance) not in speeds:
-                speeds[what, profile.provenance] = found
+            provenance = provenance_at(profile, sizes.outside(place))
+            if provenance != profile.provenance or (what, profile.provenance) not in speeds:
+                speeds[what, profile.provenance] = provenance
     known = hardware.provenance
     return facts_of((what, speeds.get((what, source), source)) for what, source in known)
 
 
 def _sized(
-    hardware: Hardware, at: tuple[int, int], tier: str, capacity: Capacity, sizes: Sizes
+    hardware: Hardware, place: tuple[int, int], tier: str, capacity: Capacity, sizes: Sizes
 ) -> SizedReplica:
-    source = provenance_at(hardware.profiles[at], sizes.outside(at))
+    source = provenance_at(hardware.profiles[place], sizes.outside(place))
     return SizedReplica(
-        replica=replica_of(hardware, *at),
+        replica=replica_of(hardware, *place),
         max_rps=capacity.max_rps,
         input_tps=capacity.input_tps,
         ttft_ms=milliseconds(capacity.ttft_s),
         tbt_ms=milliseconds(capacity.tbt_s),
         bound_by=capacity.bound_by,
         tier=tier,
-        pool_tps=tuple(float(tps) for tps in sizes.pool_tps[at]),
+        pool_tps=tuple(float(tps) for tps in sizes.pool_tps[place]),
         provenance=source.kind,
         source=source.source,
     )

@@ -96,20 +96,20 @@ def recommended_plan(
     """``cost_usd`` and ``gpu_hours`` are the plan's; ``verified`` is its replay."""
     policy = "lt-h" if plan.together else "lt-i"
     answer = plan_answer(study, plan, policy)
-    told = f"{answer.sentence}; {gpu_hours:,.1f} GPU-hours for ${cost_usd:,.2f}."
+    sentence = f"{answer.sentence}; {gpu_hours:,.1f} GPU-hours for ${cost_usd:,.2f}."
     attained = None if verified is None else verified.summary.slo_attainment
     if attained is None:
-        told += (
+        sentence += (
             " It was not replayed, so what it attains is not known; verify it. A comparison also "
             "tries on the days before how much of this is needed, and may take less or more."
         )
     else:
-        told += f" Replayed on the window's requests: {shares_in_time(attained)}."
+        sentence += f" Replayed on the window's requests: {shares_in_time(attained)}."
     return RecommendedPlan(
         policy=policy,
         label=traits_of(policy).label,
         follows_plan=True,
-        sentence=told,
+        sentence=sentence,
         cost_usd=cost_usd,
         gpu_hours=gpu_hours,
         attainment=attained,
@@ -182,11 +182,11 @@ def _sentence(
     if run.traits.flat:
         count = sum(pool.initial for pool in run.fleet.pools)
         what = f"a flat fleet of {count:,} instance{'s' * (count != 1)} ({what})"
-    told = "".join(f", {name} {value:g}" for name, value in parameters.items())
+    values = "".join(f", {name} {value:g}" for name, value in parameters.items())
     if on != DAYS_BEFORE or rehearsal is None:
         return (
-            f"Take {what}{told}: chosen on the window it is judged on, since the days before were "
-            "not rehearsed."
+            f"Take {what}{values}: chosen on the window it is judged on, since the days before "
+            "were not rehearsed."
         )
     its = rehearsal.of(run.name)
     days = len(rehearsal.windows)
@@ -196,13 +196,27 @@ def _sentence(
         met = f"on {where} it met every tier"
         cost = f" at the least cost of {tried}" if not unproven else ""
         more = (_room(its, rehearsal), _lasts(run.name, rehearsal), unproven)
-        return " ".join([f"Take {what}{told}: {met}{cost}.", *(f"{one}." for one in more if one)])
-    return f"Take {what}{told}: on {where} none of {tried} met every tier, and it came nearest."
+        return " ".join(
+            [
+                f"Take {what}{values}: {met}{cost}.",
+                *(f"{sentence}." for sentence in more if sentence),
+            ]
+        )
+    return f"Take {what}{values}: on {where} none of {tried} met every tier, and it came nearest."
 
 
 def _lasts(policy: str, rehearsal: Rehearsal) -> str:
-    own = next((one for one in rehearsal.longer if one.policy == policy and one.meets), None)
-    return "" if own is None else f"With answers {own.times:g} times as long it would have too"
+    harder = next(
+        (
+            candidate_harder
+            for candidate_harder in rehearsal.longer
+            if candidate_harder.policy == policy and candidate_harder.meets
+        ),
+        None,
+    )
+    return (
+        "" if harder is None else f"With answers {harder.times:g} times as long it would have too"
+    )
 
 
 def _room(its: Part, rehearsal: Rehearsal) -> str:
@@ -213,15 +227,17 @@ def _room(its: Part, rehearsal: Rehearsal) -> str:
     grown = f"{room.times:.2f} times the requests of the busiest of them"
     if len(room.models) > 1:
         grown = f"up to {room.times:.2f} times what a model had on the busiest of them for it"
-    told, had = f"{room.days} days before tell a day may have", f"{room.days} days before had"
+    days_told, had = f"{room.days} days before tell a day may have", f"{room.days} days before had"
     if not room.days:
-        told = had = "the hours to come may have, no day before being known (office hours assumed)"
+        days_told = had = (
+            "the hours to come may have, no day before being known (office hours assumed)"
+        )
     if not room.had:
         return f"With {grown}, as {had}, none would have"
     if its.chosen.room is None:  # nothing about to be taken had to be left out when it was chosen
         return f"Whether it has room for {grown} was not tried"
     more = its.chosen.cost_usd / room.cost_usd - 1 if room.cost_usd else 0.0
-    what = f"It has room for {grown}, as much as {told}"
+    what = f"It has room for {grown}, as much as {days_told}"
     if more <= NOTHING:
         return f"{what}, which costs nothing more"
     without = "the same, set lower," if room.label == its.label else room.label

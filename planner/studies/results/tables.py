@@ -62,15 +62,30 @@ def looking_back_tables(series: Sequence[LookedBack]) -> dict[str, pl.DataFrame]
     if not series:
         return {}
     moments, past = [], []
-    for one in series:
-        steps = one.mean.shape[1]
-        for o, origin in enumerate(one.origins_s.tolist()):
-            when = times(origin, one.bin_s, steps)
-            band = {"mean": one.mean[o], "p10": one.low[o], "p90": one.high[o]}
-            rates = {name: amounts / one.bin_s for name, amounts in band.items()}
-            moments.append(_series(one.key, when, unit=one.unit, **rates, origin=[when[0]] * steps))
-        when = times(one.history_s, one.bin_s, len(one.history))
-        past.append(_series(one.key, when, unit=one.unit, actual=one.history / one.bin_s))
+    for looked_back in series:
+        steps = looked_back.mean.shape[1]
+        for o, origin in enumerate(looked_back.origins_s.tolist()):
+            when = times(origin, looked_back.bin_s, steps)
+            band = {
+                "mean": looked_back.mean[o],
+                "p10": looked_back.low[o],
+                "p90": looked_back.high[o],
+            }
+            rates = {name: amounts / looked_back.bin_s for name, amounts in band.items()}
+            moments.append(
+                _series(
+                    looked_back.key, when, unit=looked_back.unit, **rates, origin=[when[0]] * steps
+                )
+            )
+        when = times(looked_back.history_s, looked_back.bin_s, len(looked_back.history))
+        past.append(
+            _series(
+                looked_back.key,
+                when,
+                unit=looked_back.unit,
+                actual=looked_back.history / looked_back.bin_s,
+            )
+        )
     return {"moments": _together(moments), "history": _together(past)}
 
 
@@ -170,10 +185,10 @@ def replayed_tables(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
 def _modules(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
     """What stood where under policies that move modules, and their operations."""
     there = [(run.name, run.modules) for run in comparison.runs if run.modules is not None]
-    found = {
-        "modules": [(name, one.standings) for name, one in there],
-        "module_operations": [(name, one.operations) for name, one in there],
+    parts_of = {
+        "modules": [(name, moved_modules.standings) for name, moved_modules in there],
+        "module_operations": [(name, moved_modules.operations) for name, moved_modules in there],
     }
     kept = {name: [part for part in parts if not part[1].is_empty()] for name, parts in
-            found.items()}  # fmt: skip
+            parts_of.items()}  # fmt: skip
     return {name: _by_policy(parts) for name, parts in kept.items() if parts}

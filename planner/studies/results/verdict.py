@@ -55,7 +55,7 @@ class PolicyComparison:
         headline leaves out what the answer says."""
         take = self.recommended
         assert take is not None
-        told = replace(
+        recommended = replace(
             take,
             sentence=answer.sentence,
             why=take.sentence,
@@ -65,7 +65,7 @@ class PolicyComparison:
         )
         by_name = {run.name: run for run in self.runs}
         headline = _headline(by_name, take, self.baseline, answered=True)
-        return replace(self, recommended=told, headline=headline)
+        return replace(self, recommended=recommended, headline=headline)
 
     def run(self, name: str) -> PolicyRun:
         return next(run for run in self.runs if run.name == name)
@@ -130,7 +130,9 @@ def compare(
             *(rehearsal.notes if rehearsal is not None else ()),
         ),
         flat_wins=bool(flat_wins),
-        equal_slo=tuple(found for run in runs if (found := equal_slo(run, base)) is not None),
+        equal_slo=tuple(
+            difference for run in runs if (difference := equal_slo(run, base)) is not None
+        ),
         recommended=recommended,
         recommendations=by_objective if len(runs) > 1 else (),
     )
@@ -183,9 +185,9 @@ def _headline(
     saved = "" if answered else beside(best, base, usd=True)
     unsure = _unsure(recommended)
     if before:
-        said = "In this window it meets every tier" if best.meets_slo else "In this window"
-        told = f"{recommended.sentence} {said}: {spent}{saved}.{unsure}"
-        return " ".join(part for part in ("" if answered else missed(best), told) if part)
+        in_window = "In this window it meets every tier" if best.meets_slo else "In this window"
+        sentence = f"{recommended.sentence} {in_window}: {spent}{saved}.{unsure}"
+        return " ".join(part for part in ("" if answered else missed(best), sentence) if part)
     if best.name == baseline:
         return f"{best.label} is the cheapest to run that meets every tier: {spent}.{unsure}"
     return f"{best.label} meets every tier at the least cost: {spent}{saved}.{unsure}"
@@ -195,12 +197,12 @@ def _unsure(recommended: Recommended) -> str:
     """What would make it miss a tier that it meets here."""
     if not recommended.meets_slo:
         return ""
-    told = [
-        f"{one.what} ({shares_in_time(one.attainment)})"
-        for one in recommended.sure
-        if not one.meets_slo
+    misses = [
+        f"{sure.what} ({shares_in_time(sure.attainment)})"
+        for sure in recommended.sure
+        if not sure.meets_slo
     ]
-    return f" It is not sure: it misses a tier with {' and with '.join(told)}." if told else ""
+    return f" It is not sure: it misses a tier with {' and with '.join(misses)}." if misses else ""
 
 
 def _planned(by_name: dict[str, PolicyRun], take: PolicyRun | None) -> PolicyRun | None:

@@ -59,14 +59,16 @@ BIAS = (
 
 def bias(load: float) -> Bias:
     """Of latencies by closed forms at a share of saturation."""
-    return next(one for limit, one in BIAS if load <= limit)
+    return next(errors for limit, errors in BIAS if load <= limit)
 
 
 def bias_in_words() -> str:
-    said = ", ".join(f"{one.ttft:+.0%} and {one.tbt:+.0%} {one.loads}" for _, one in BIAS)
+    by_load = ", ".join(
+        f"{errors.ttft:+.0%} and {errors.tbt:+.0%} {errors.loads}" for _, errors in BIAS
+    )
     return (
         "closed forms are too fast where there is much load: p95 of TTFT and TBT off by "
-        f"{said} of saturation (medians)"
+        f"{by_load} of saturation (medians)"
     )
 
 

@@ -42,11 +42,11 @@ class Sizes:
     later: tuple[Sizes, ...] = ()
     at: IntArray | None = None  # [p]
 
-    def outside(self, at: tuple[int, int]) -> float:
+    def outside(self, place: tuple[int, int]) -> float:
         """Share of iterations beyond what its profile was measured on, at the size of one instance
         or of a pool, where it is largest."""
-        points = self.pools[at].set_by.points if at in self.pools else ()
-        return max(self.capacity[at][1].outside, *(point.outside for point in points), 0.0)
+        points = self.pools[place].set_by.points if place in self.pools else ()
+        return max(self.capacity[place][1].outside, *(point.outside for point in points), 0.0)
 
     def of(self, period: int) -> Sizes:
         """Those that the decision for a period goes by."""
@@ -113,7 +113,7 @@ def size(
     return Sizes(
         theta_tps=theta,
         pool_tps=pool_tps,
-        capacity={at: pool.alone for at, pool in pools.items()},
+        capacity={place: pool.alone for place, pool in pools.items()},
         notes=tuple(notes),
         pools=pools,
     )

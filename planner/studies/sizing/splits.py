@@ -54,38 +54,40 @@ def splits_of(
     progress: Progress,
 ) -> tuple[SplitSize, ...]:
     """Of every profile with attention and experts apart that was sized, as many GPUs in all."""
-    apart = [at for at in sizes.capacity if hardware.sections[at].attention_ffn is not None]
-    found: list[SplitSize] = []
-    for done, at in enumerate(apart):
+    apart = [
+        place for place in sizes.capacity if hardware.sections[place].attention_ffn is not None
+    ]
+    splits: list[SplitSize] = []
+    for done, place in enumerate(apart):
         progress(done / len(apart), "Dividing GPUs between attention and experts")
-        m, g = at
-        tier = next(tier for tier in hardware.tiers if tier.name == sizes.capacity[at][0])
+        m, g = place
+        tier = next(tier for tier in hardware.tiers if tier.name == sizes.capacity[place][0])
         work = Workload(*lengths[m], burstiness=scv[m])
-        rows = list(_rows(hardware, at, tier, work))
+        rows = list(_rows(hardware, place, tier, work))
         most = max((row.predicted_rps or 0.0 for row, _ in rows), default=0.0)
         for row, profile in rows:
             best = bool(most) and row.predicted_rps == most
             rate = row.max_rps
             if row.stated:
-                rate = sizes.capacity[at][1].max_rps
+                rate = sizes.capacity[place][1].max_rps
             elif best and profile is not None:
                 rate = sized_alone(
                     hardware, m, g, lengths[m], seed, profile=profile, burstiness=scv[m]
                 )
-            found.append(replace(row, best=best, max_rps=rate))
-    return tuple(found)
+            splits.append(replace(row, best=best, max_rps=rate))
+    return tuple(splits)
 
 
 def _rows(
-    hardware: Hardware, at: At, tier: Tier, work: Workload
+    hardware: Hardware, place: At, tier: Tier, work: Workload
 ) -> Iterator[tuple[SplitSize, Profile | None]]:
-    section, (m, g) = hardware.sections[at], at
-    own = section.attention_ffn
-    assert own is not None
-    gpus, step = own.attention + own.ffn, section.tp
+    section, (m, g) = hardware.sections[place], place
+    stated = section.attention_ffn
+    assert stated is not None
+    gpus, step = stated.attention + stated.ffn, section.tp
     choices = list(range(step, gpus, step))
     every = -(-len(choices) // MOST_SPLITS)
-    for attention in sorted({*choices[::every], own.attention}):
+    for attention in sorted({*choices[::every], stated.attention}):
         row = SplitSize(
             model=hardware.models[m].name,
             gpu=hardware.gpus[g].name,
@@ -93,12 +95,12 @@ def _rows(
             gpus=gpus,
             attention=attention,
             ffn=gpus - attention,
-            stated=attention == own.attention,
+            stated=attention == stated.attention,
         )
-        divided = own.model_copy(update={"attention": attention, "ffn": gpus - attention})
+        divided = stated.model_copy(update={"attention": attention, "ffn": gpus - attention})
         try:
             profile = split_speed(section, divided, hardware.models[m], hardware.gpus[g])
-            sized = _sized(hardware, at, profile, tier, work)
+            sized = _sized(hardware, place, profile, tier, work)
         except (ScenarioError, SimulationError) as problem:
             yield replace(row, note=str(problem).removeprefix("profiles: ")), None
             continue
@@ -113,9 +115,9 @@ def _rows(
         )
 
 
-def _sized(hardware: Hardware, at: At, profile: Profile, tier: Tier, work: Workload) -> Sized:
-    role = hardware.columns[at[1]].role
-    link = next((link for (m, _), link in hardware.links.items() if m == at[0]), None)
+def _sized(hardware: Hardware, place: At, profile: Profile, tier: Tier, work: Workload) -> Sized:
+    role = hardware.columns[place[1]].role
+    link = next((link for (m, _), link in hardware.links.items() if m == place[0]), None)
     part = replace(in_part(tier, role), e2e_s=None)
     only = replace(part, tbt_s=None) if role == "prefill" else replace(part, ttft_s=None)
     return size_pool(

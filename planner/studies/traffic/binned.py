@@ -60,43 +60,43 @@ class BinnedSource:
     def tokens(self) -> tuple[FloatArray, FloatArray]:
         """Input and output tokens per bin, from the file or the scenario's mean lengths."""
         requests = self.requests()
-        given = (self.columns.input_tokens, self.columns.output_tokens)
+        counted = (self.columns.input_tokens, self.columns.output_tokens)
         lengths = (self.input_lengths, self.output_lengths)
         first, second = (
-            tokens if tokens is not None else requests * (one.mean if one else np.nan)
-            for tokens, one in zip(given, lengths, strict=True)
+            tokens if tokens is not None else requests * (lengths_of.mean if lengths_of else np.nan)
+            for tokens, lengths_of in zip(counted, lengths, strict=True)
         )
         return np.asarray(first), np.asarray(second)
 
     def lengths(self, between: slice = slice(None)) -> IndependentLengths:
         """Lengths around the mean per request of ``tokens``, of the bins given: spread as the
         source's own sample, where it has one and the scenario gives none, else log-normal."""
-        own = self.columns
+        columns = self.columns
         requests, both = self.requests()[between], [part[between] for part in self.tokens()]
 
         def around(
-            tokens: FloatArray, given: Lengths | None, seen: FloatArray | None
+            tokens: FloatArray, stated: Lengths | None, seen: FloatArray | None
         ) -> LengthDistribution | SampledLength:
             known = ~np.isnan(requests) & ~np.isnan(tokens)
             total = float(requests[known].sum())
             mean = float(tokens[known].sum()) / total if total else 1.0
-            if seen is not None and given is None:
+            if seen is not None and stated is None:
                 return SampledLength(seen, max(1.0, mean))
-            return LengthDistribution(max(1.0, mean), given.cv if given else FILE_CV)
+            return LengthDistribution(max(1.0, mean), stated.cv if stated else FILE_CV)
 
         return IndependentLengths(
-            around(both[0], self.input_lengths, own.input_lengths),
-            around(both[1], self.output_lengths, own.output_lengths),
+            around(both[0], self.input_lengths, columns.input_lengths),
+            around(both[1], self.output_lengths, columns.output_lengths),
         )
 
     def demand(self, shell: Trace, edge_s: float, bin_s: float, bins: int) -> Demand:
         """The source in bins of ``bin_s`` from ``edge_s`` on; a gap within a bin makes it one."""
-        own = self.columns
-        first = (own.start_s - edge_s) / bin_s
-        place = np.floor(first + np.arange(len(own.requests)) * own.bin_s / bin_s + 1e-9)
+        columns = self.columns
+        first = (columns.start_s - edge_s) / bin_s
+        place = np.floor(first + np.arange(len(columns.requests)) * columns.bin_s / bin_s + 1e-9)
         inside = (place >= 0) & (place < bins)
         into = place[inside].astype(np.int64)
-        per_bin = round(bin_s / own.bin_s)
+        per_bin = round(bin_s / columns.bin_s)
         where = np.argwhere(self.cells > 0)
         share = self.cells[tuple(where.T)][:, None]
 
@@ -125,15 +125,19 @@ class BinnedSource:
 
     def between(self, start_s: float, end_s: float) -> slice:
         """The bins that reach into ``[start_s, end_s)``."""
-        own = self.columns
-        first = max(0, int(np.floor((start_s - own.start_s) / own.bin_s + 1e-9)))
-        return slice(first, max(first, int(np.ceil((end_s - own.start_s) / own.bin_s - 1e-9))))
+        columns = self.columns
+        first = max(0, int(np.floor((start_s - columns.start_s) / columns.bin_s + 1e-9)))
+        return slice(
+            first, max(first, int(np.ceil((end_s - columns.start_s) / columns.bin_s - 1e-9)))
+        )
 
     def whole(self, start_s: float, end_s: float) -> slice:
         """The bins that lie in ``[start_s, end_s)`` from end to end."""
-        own = self.columns
-        first = max(0, int(np.ceil((start_s - own.start_s) / own.bin_s - 1e-9)))
-        return slice(first, max(first, int(np.floor((end_s - own.start_s) / own.bin_s + 1e-9))))
+        columns = self.columns
+        first = max(0, int(np.ceil((start_s - columns.start_s) / columns.bin_s - 1e-9)))
+        return slice(
+            first, max(first, int(np.floor((end_s - columns.start_s) / columns.bin_s + 1e-9)))
+        )
 
     def draw(
         self,
@@ -149,24 +153,24 @@ class BinnedSource:
         Each cell's count per bin is its share rounded up or down at random, so that the mean is
         right and a whole share stays exact; the file's tokens per bin are kept where it has them.
         """
-        own, between = self.columns, self.between(start_s, end_s)
+        columns, between = self.columns, self.between(start_s, end_s)
         counts = self.requests()[between]
         traces = []
         for region, tier in np.argwhere(self.cells > 0):
-            mine = whole_counts(counts * self.cells[region, tier] / parts, rng)
-            part = np.divide(mine, counts, out=np.zeros_like(mine), where=counts > 0)
+            drawn = whole_counts(counts * self.cells[region, tier] / parts, rng)
+            part = np.divide(drawn, counts, out=np.zeros_like(drawn), where=counts > 0)
 
             def totals(tokens: FloatArray | None, part: FloatArray = part) -> FloatArray | None:
                 return None if tokens is None else np.round(tokens[between] * part)
 
             arrival, isl, osl = requests_from_bins(
-                mine,
-                own.bin_s,
-                own.start_s + between.start * own.bin_s - start_s,
+                drawn,
+                columns.bin_s,
+                columns.start_s + between.start * columns.bin_s - start_s,
                 self.lengths(),
                 rng,
-                input_totals=totals(own.input_tokens),
-                output_totals=totals(own.output_tokens),
+                input_totals=totals(columns.input_tokens),
+                output_totals=totals(columns.output_tokens),
             )
             order = np.argsort(arrival, kind="stable")
             order = order[(arrival[order] >= 0) & (arrival[order] < end_s - start_s)]

@@ -50,15 +50,21 @@ def rises(
     demand: Demand, models: Sequence[str], window: Window, before: Sequence[Window]
 ) -> Rise | None:
     """Each model by itself; None where none may have more than before."""
-    found = []
+    growths = []
     for model in models:
         series = demand.total(ALL, REQUESTS, partial(_of, model))
-        found.append(risen(series, window, before, model))
-    most = max((one for one in found if one is not None), key=lambda one: one.times, default=None)
+        growths.append(risen(series, window, before, model))
+    most = max(
+        (growth for growth in growths if growth is not None),
+        key=lambda growth: growth.times,
+        default=None,
+    )
     if most is None:
         return None
-    told = (one or Growth(model, 1.0, 0) for model, one in zip(models, found, strict=True))
-    return Rise(most.times, most.days, tuple(told))
+    known_growths = (
+        growth or Growth(model, 1.0, 0) for model, growth in zip(models, growths, strict=True)
+    )
+    return Rise(most.times, most.days, tuple(known_growths))
 
 
 def _of(model: str, key: SeriesKey) -> bool:
@@ -77,16 +83,16 @@ def risen(
         most = unseen(window, before[0])
         return Growth(model, min(most, MOST), 0) if most > NOTICED else None
     known = float(window.origins_s[0])
-    back = [round((window.start_s - one.start_s) / DAY_S) for one in before]
+    back = [round((window.start_s - earlier.start_s) / DAY_S) for earlier in before]
     apart = [abs(window.start_s - one.start_s - DAY_S * days) for one, days in
              zip(before, back, strict=True)]  # fmt: skip
     if not back or min(back) < 1 or max(apart) > 1e-6:
         return None
     last_s = min(window.start_s - DAY_S, known - window.duration_s)
     amounts = {
-        round((one.start_s - last_s) / DAY_S): one.amount
-        for one in stretches(demand, window.duration_s, phase_s=last_s, step_s=DAY_S)
-        if one.start_s <= last_s + 1e-6 and one.amount > 0
+        round((stretch.start_s - last_s) / DAY_S): stretch.amount
+        for stretch in stretches(demand, window.duration_s, phase_s=last_s, step_s=DAY_S)
+        if stretch.start_s <= last_s + 1e-6 and stretch.amount > 0
     }
     ratios = [
         amount / max(amounts[day - days] for days in back)
@@ -113,13 +119,13 @@ def unseen(window: Window, before: Window) -> float:
     passed = np.concatenate([[0.0], np.cumsum(np.tile(rate, days))]) * step_s
 
     def mean(begins: float, ends: float) -> FloatArray:
-        until = [np.interp(clock + at, np.arange(len(passed)) * step_s, passed)
-                 for at in (begins, ends)]  # fmt: skip
+        until = [np.interp(clock + offset, np.arange(len(passed)) * step_s, passed)
+                 for offset in (begins, ends)]  # fmt: skip
         return np.asarray((until[1] - until[0]) / (ends - begins))
 
     origin = before.start_s
-    own = mean(window.start_s - origin, window.end_s - origin)
-    return float(np.quantile(own / mean(0.0, before.end_s - origin), 1 - 1 / ONE_IN))
+    in_window = mean(window.start_s - origin, window.end_s - origin)
+    return float(np.quantile(in_window / mean(0.0, before.end_s - origin), 1 - 1 / ONE_IN))
 
 
 def times(trace: Trace, share: float, within_s: float, rng: np.random.Generator) -> Trace:

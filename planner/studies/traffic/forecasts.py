@@ -78,14 +78,16 @@ def forecast_window(
     Each period uses only bins before its decision (``Window.origins_s``), or ``at_once`` all of
     them those before the first; "perfect" alone is told the truth.
     """
-    series = [(one, at) for group, at in groups for _, one in series_of(traffic, group)]
+    series = [
+        (demand, height) for group, height in groups for _, demand in series_of(traffic, group)
+    ]
     tiers = {group.name: group.tiers for group, _ in groups}
     done = []
-    for i, (one, at) in enumerate(series):
-        progress(i / len(series), f"Forecasting {one.key.model} in {one.key.region}")
-        key = one.key
-        said = traffic.described(key.model, key.region, tiers[key.tier], one.unit, window)
-        done.append(rolled(one, window, method, at_once=at_once, described=said).at(at))
+    for i, (demand, height) in enumerate(series):
+        progress(i / len(series), f"Forecasting {demand.key.model} in {demand.key.region}")
+        key = demand.key
+        described = traffic.described(key.model, key.region, tiers[key.tier], demand.unit, window)
+        done.append(rolled(demand, window, method, at_once=at_once, described=described).at(height))
     return tuple(done)
 
 
@@ -104,11 +106,13 @@ class Rolled:
     def level(self, level: float | None) -> FloatArray:
         """A quantile, or the mean, ``[bins of the window]``. Where the scenario describes the
         traffic that is the mean, and quantiles are as far above and below it as forecasts were."""
-        told = self._told(level)
+        foreseen = self._told(level)
         if self.described is not None:
             mean = self._told(None)
-            told = self.described * np.divide(told, mean, out=np.ones_like(mean), where=mean > 0)
-        return np.asarray(told * self.window.grown, np.float64)
+            foreseen = self.described * np.divide(
+                foreseen, mean, out=np.ones_like(mean), where=mean > 0
+            )
+        return np.asarray(foreseen * self.window.grown, np.float64)
 
     def _told(self, level: float | None) -> FloatArray:
         values = [piece.mean if level is None else piece.quantile(level) for piece in self.pieces]
@@ -116,12 +120,12 @@ class Rolled:
 
     def at(self, height: Height) -> SeriesForecast:
         mean, low, high = self.level(None), self.level(QUANTILES[0]), self.level(QUANTILES[1])
-        told = self.pieces[0]
+        first = self.pieces[0]
         return SeriesForecast(
             key=self.series.key,
-            method=told.method if self.described is None else DESCRIBED,
-            order=told.order if self.described is None else f"errors as of {told.method}",
-            fit_seconds=told.fit_seconds,
+            method=first.method if self.described is None else DESCRIBED,
+            order=first.order if self.described is None else f"errors as of {first.method}",
+            fit_seconds=first.fit_seconds,
             start_s=self.window.start_s,
             bin_s=self.window.bin_s,
             actual=self.actual,
@@ -132,8 +136,8 @@ class Rolled:
             height=height,
             errors=_errors(self.series, self.window, self.actual, mean, low, high),
             past=self.pieces[-1].past,
-            levels=told.levels,
-            quantiles=np.stack([self.level(level) for level in told.levels]),
+            levels=first.levels,
+            quantiles=np.stack([self.level(level) for level in first.levels]),
         )
 
     def planned(self, height: Height) -> FloatArray:
@@ -152,9 +156,9 @@ def rolled(
     bins, bin_s = round(window.duration_s / window.bin_s), window.bin_s
     lead = 0 if window.ahead else round((window.start_s - window.origins_s[0]) / bin_s)
     model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead, truth=series)
-    whole = at_once or window.ahead
-    origins = window.origins_s.tolist()[: 1 if whole else None]
-    steps = lead + (bins if whole else window.bins_per_period)
+    in_one = at_once or window.ahead
+    origins = window.origins_s.tolist()[: 1 if in_one else None]
+    steps = lead + (bins if in_one else window.bins_per_period)
     actual = np.full(bins, np.nan)
     seen = series.window(window.start_s, window.end_s)
     offset = round((seen.start_s - window.start_s) / bin_s) if seen.bins else 0

@@ -49,7 +49,7 @@ def by_model_and_region(
     traffic: Traffic, tiers: Set[str], name: str = INTERACTIVE, unit: str = INPUT_TOKENS
 ) -> list[Placed]:
     """Input tokens of ``tiers`` together, called ``name``, where a model and region has any."""
-    found = []
+    placed = []
     for m, model in enumerate(traffic.models):
         for r, region in enumerate(traffic.regions):
 
@@ -58,5 +58,5 @@ def by_model_and_region(
 
             series = traffic.demand.total(SeriesKey(model, region, name), unit, belongs)
             if np.nansum(series.values) > 0:
-                found.append(((m, r), series))
-    return found
+                placed.append(((m, r), series))
+    return placed

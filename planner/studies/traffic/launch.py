@@ -26,8 +26,10 @@ def shape_of(launch: Launch) -> DayShape:
     if isinstance(launch.day, str):
         return shapes()[launch.day]
     mean = sum(launch.day) / 24
-    own = tuple(rate / mean for rate in launch.day)
-    return DayShape("own", "24 numbers of one's own", own, 1.0, Provenance("assumed", "scenario"))
+    by_hour = tuple(rate / mean for rate in launch.day)
+    return DayShape(
+        "own", "24 numbers of one's own", by_hour, 1.0, Provenance("assumed", "scenario")
+    )
 
 
 def weekend_of(launch: Launch) -> float:

@@ -55,16 +55,16 @@ def looked_back(
     """Of the largest series, from at most MOST_ORIGINS of the window's decisions (or, where it is
     ahead of the traffic, of as many periods before it), a day ahead each. Those too short for the
     method are left out."""
-    series = [one for group in groups for _, one in series_of(traffic, group)]
-    series.sort(key=lambda one: -float(np.nansum(one.values)))
-    found = []
-    for i, one in enumerate(series[:MOST_SERIES]):
-        progress(i / min(len(series), MOST_SERIES), f"Looking back on {one.key.model}")
+    series = [demand for group in groups for _, demand in series_of(traffic, group)]
+    series.sort(key=lambda demand: -float(np.nansum(demand.values)))
+    looks = []
+    for i, demand in enumerate(series[:MOST_SERIES]):
+        progress(i / min(len(series), MOST_SERIES), f"Looking back on {demand.key.model}")
         try:
-            found.append(_looked_back(one, window, method))
+            looks.append(_looked_back(demand, window, method))
         except SeriesTooShort:
             continue
-    return tuple(found)
+    return tuple(looks)
 
 
 def series_looked_back(
@@ -72,47 +72,51 @@ def series_looked_back(
 ) -> tuple[LookedBack, ...]:
     """The same of the first MOST_SERIES series of a trace, from MOST_ORIGINS moments before its
     end, a horizon apart."""
-    found = []
+    looks = []
     shown = series[:MOST_SERIES]
-    told = told_each(shown, method, horizon_s, DAY_S, MOST_ORIGINS)
-    for one, made in zip(shown, told, strict=True):
+    forecasts = told_each(shown, method, horizon_s, DAY_S, MOST_ORIGINS)
+    for demand, made in zip(shown, forecasts, strict=True):
         if made:
-            found.append(_of_forecasts(one, made))
-    return tuple(found)
+            looks.append(_of_forecasts(demand, made))
+    return tuple(looks)
 
 
 def _of_forecasts(series: DemandSeries, made: Sequence[Forecast]) -> LookedBack:
-    at = np.array([one.start_s for one in made])
+    origins_s = np.array([forecast.start_s for forecast in made])
     steps = min(made[0].steps, MOST_STEPS)
-    end_s = float(at[-1]) + steps * series.bin_s
-    seen = series.window(float(at[0]) - SEEN_S, end_s)
-    low, high = (np.stack([one.quantile(level)[:steps] for one in made]) for level in QUANTILES)
-    mean = np.stack([one.mean[:steps] for one in made])
+    end_s = float(origins_s[-1]) + steps * series.bin_s
+    seen = series.window(float(origins_s[0]) - SEEN_S, end_s)
+    low, high = (
+        np.stack([forecast.quantile(level)[:steps] for forecast in made]) for level in QUANTILES
+    )
+    mean = np.stack([forecast.mean[:steps] for forecast in made])
     return LookedBack(
-        series.key, series.bin_s, at, mean, low, high, seen.start_s, seen.values, series.unit
+        series.key, series.bin_s, origins_s, mean, low, high, seen.start_s, seen.values, series.unit
     )
 
 
 def origins(window: Window) -> FloatArray:
     """Past moments to look back on, thinned."""
-    whole = window.origins_s
+    moments = window.origins_s
     if window.ahead:
         periods = len(window.period_starts_s)
-        whole = np.asarray(window.start_s - window.period_s * np.arange(periods)[::-1], np.float64)
-    step = int(np.ceil(len(whole) / MOST_ORIGINS))
-    return np.asarray(whole[::step], np.float64)
+        moments = np.asarray(
+            window.start_s - window.period_s * np.arange(periods)[::-1], np.float64
+        )
+    step = int(np.ceil(len(moments) / MOST_ORIGINS))
+    return np.asarray(moments[::step], np.float64)
 
 
 def _looked_back(series: DemandSeries, window: Window, method: str) -> LookedBack:
-    at = origins(window)
-    at = at[at > series.start_s + window.bin_s]
-    if not at.size:
+    moments = origins(window)
+    moments = moments[moments > series.start_s + window.bin_s]
+    if not moments.size:
         raise SeriesTooShort(f"{series.key}: nothing came before any moment to look back on.")
     lead = round((window.start_s - float(window.origins_s[0])) / window.bin_s)
     ahead = max(lead + window.bins_per_period, round(DAY_S / window.bin_s))
     steps = max(lead + window.bins_per_period, min(ahead, MOST_STEPS))
     model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead)
-    return _of_forecasts(series, rolling_forecasts(series, model, at.tolist(), steps))
+    return _of_forecasts(series, rolling_forecasts(series, model, moments.tolist(), steps))
 
 
 def against_naive(
@@ -125,33 +129,33 @@ def against_naive(
     """In a sentence how far off the forecast was in the window beside repeating what was there, all
     series together; the worse one first. ``asked`` is the method that the scenario names. "" of a
     window that is yet to come."""
-    own = error([(forecast.actual, forecast.mean) for forecast in forecasts])
-    if own is None:
+    ours = error([(forecast.actual, forecast.mean) for forecast in forecasts])
+    if ours is None:
         return ""
-    series = [one for group in groups for _, one in series_of(traffic, group)]
+    series = [demand for group in groups for _, demand in series_of(traffic, group)]
     beside: dict[str, float] = {}
     for method in NAIVE:
         try:
-            told = [rolled(one, window, method).at(MEAN) for one in series]
+            repeated = [rolled(demand, window, method).at(MEAN) for demand in series]
         except SeriesTooShort:
             continue
-        found = error([(one.actual, one.mean) for one in told])
-        if found is not None:
-            beside[method] = found
+        naive = error([(forecast.actual, forecast.mean) for forecast in repeated])
+        if naive is not None:
+            beside[method] = naive
     methods = ", ".join(dict.fromkeys(forecast.method for forecast in forecasts))
     if not beside:
-        return f"{methods} is off by {own:.1%} of demand; nothing naive can be held against it."
+        return f"{methods} is off by {ours:.1%} of demand; nothing naive can be held against it."
     best = min(beside, key=lambda method: beside[method])
     off = "; ".join(f"{NAIVE[method]} by {wape:.1%}" for method, wape in beside.items())
-    if own > beside[best]:
+    if ours > beside[best]:
         periods = len(window.period_starts_s)
         what = (
             f"That is of {periods:,} periods; a backtest says what it costs."
             if asked == AUTO
             else f"Choose forecast.method {best}, or auto."
         )
-        return f"Worse than {NAIVE[best]}: {methods} is off by {own:.1%} of demand, {off}. {what}"
-    return f"{methods} is off by {own:.1%} of demand; {off}."
+        return f"Worse than {NAIVE[best]}: {methods} is off by {ours:.1%} of demand, {off}. {what}"
+    return f"{methods} is off by {ours:.1%} of demand; {off}."
 
 
 def error(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float | None:

@@ -22,9 +22,9 @@ def blocks_of(columns: RequestColumns) -> PrefixBlocks | None:
     if ids is None or start is None or isl is None or not len(ids):
         return None
     count = np.diff(start)
-    given = count > 0
+    named = count > 0
     several = count > 1
-    least = int(np.ceil(isl[given] / count[given]).max())
+    least = int(np.ceil(isl[named] / count[named]).max())
     most = int(((isl[several] - 1) // (count[several] - 1)).min()) if several.any() else least
     if least > most:
         return None

@@ -131,9 +131,11 @@ class Quantiles:
         """Those that were asked for, with whether for all periods at once; before any was, those
         that the scenario states."""
         if self._found:
-            return tuple((at_once, one) for at_once, ones in self._found.items() for one in ones)
+            return tuple(
+                (at_once, quantile) for at_once, ones in self._found.items() for quantile in ones
+            )
         stated = [self._stated(group) for group in groups_of(self.hardware, apart=self.apart)]
-        return tuple((False, one) for one in stated if one is not None)
+        return tuple((False, quantile) for quantile in stated if quantile is not None)
 
     def _stated(self, group: Group) -> PlannedQuantile | None:
         stated = self.forecast.quantiles.get(group.name) if self.apart else None
@@ -162,21 +164,21 @@ class Quantiles:
         series = series_of(self.traffic, group)
         series.sort(key=lambda placed: -float(np.nansum(placed[1].values)))
         requests = dict(series_of(self.traffic, group, REQUESTS))
-        found = []
-        for (m, r), one in series[:MOST_SERIES]:
+        pasts = []
+        for (m, r), demand in series[:MOST_SERIES]:
             try:
                 room, came = past_of(
-                    one, self.window, self.forecast.method, origins, at_once=at_once
+                    demand, self.window, self.forecast.method, origins, at_once=at_once
                 )
             except SeriesTooShort:
                 continue
             if not np.nansum(came) > 0:
                 continue
             usd = 0.0 if self.usd_per_tps is None else float(self.usd_per_tps[m, r])
-            each = float(np.nansum(requests[m, r].values) / np.nansum(one.values))
+            each = float(np.nansum(requests[m, r].values) / np.nansum(demand.values))
             hours = self.window.period_s / 3600
-            found.append(Past(room, came, usd * hours / self.window.bin_s, each))
-        return found
+            pasts.append(Past(room, came, usd * hours / self.window.bin_s, each))
+        return pasts
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +221,10 @@ class _Choice:
 
     def _asked(self) -> str:
         """What has to be covered, and why it is more than the tier asks for."""
-        wanted = f"the {self.group.wanted:.1%} asked for"
+        goal = f"the {self.group.wanted:.1%} asked for"
         if round(self.needed - self.group.wanted, 3) <= 0:
-            return wanted
-        return f"{self.needed:.1%}, {wanted} and what so few decisions leave unsaid,"
+            return goal
+        return f"{self.needed:.1%}, {goal} and what so few decisions leave unsaid,"
 
     def _which(self) -> str:
         if self.height.times > 1.0:
@@ -230,21 +232,21 @@ class _Choice:
         return "The median, the least," if self.height == HEIGHTS[0] else "The smallest"
 
 
-def needed(wanted: float, decisions: int) -> float:
+def needed(share: float, decisions: int) -> float:
     """Share to cover on so many earlier decisions: of what may be late, the chance that the one to
     come is harder than all of them, 1 / (n + 1) were they in any order, is left over."""
-    return 1.0 - (1.0 - wanted) * decisions / (decisions + 1)
+    return 1.0 - (1.0 - share) * decisions / (decisions + 1)
 
 
 def _chosen(group: Group, pasts: Sequence[Past], late_usd: float | None, decisions: int) -> _Choice:
     covered, least = share_covered(pasts), needed(group.wanted, decisions)
     if late_usd is not None:
-        at = int(np.argmin(cost(pasts, late_usd)))
+        chosen = int(np.argmin(cost(pasts, late_usd)))
     else:
         enough = np.flatnonzero(covered >= least - 1e-12)
-        at = int(enough[0]) if enough.size else len(HEIGHTS) - 1
+        chosen = int(enough[0]) if enough.size else len(HEIGHTS) - 1
     periods = max(past.came.shape[0] for past in pasts)
-    return _Choice(group, HEIGHTS[at], least, float(covered[at]), periods, late_usd)
+    return _Choice(group, HEIGHTS[chosen], least, float(covered[chosen]), periods, late_usd)
 
 
 def _assumed(group: Group, method: str) -> PlannedQuantile:
@@ -263,8 +265,8 @@ def _lead(window: Window) -> int:
 
 def _steps(window: Window, at_once: bool) -> int:
     """Bins that one decision is for."""
-    whole = at_once or window.ahead
-    return round(window.duration_s / window.bin_s) if whole else window.bins_per_period
+    in_one = at_once or window.ahead
+    return round(window.duration_s / window.bin_s) if in_one else window.bins_per_period
 
 
 def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArray:
@@ -293,7 +295,7 @@ def past_of(
     known = series.window(series.start_s, float(window.origins_s[0]))
     model = forecaster(method, horizon_bins=per_period, lead_bins=lead)
     made = rolling_forecasts(known, model, origins.tolist(), lead + steps)
-    foreseen = np.concatenate([at_levels(one)[:, lead:] for one in made], axis=1)
+    foreseen = np.concatenate([at_levels(forecast)[:, lead:] for forecast in made], axis=1)
     held = foreseen.reshape(len(LEVELS), -1, per_period).max(axis=2)
     room = np.concatenate([held, np.multiply.outer(TIMES, held[-1])])
     begin = round((float(origins[0]) - known.start_s) / window.bin_s) + lead
@@ -301,6 +303,6 @@ def past_of(
     return room, came
 
 
-def at_levels(one: Forecast) -> FloatArray:
+def at_levels(forecast: Forecast) -> FloatArray:
     """``Forecast.quantile`` of each of LEVELS, ``[k, steps]``."""
-    return between(np.asarray(one.levels), one.quantiles, LEVELS)
+    return between(np.asarray(forecast.levels), forecast.quantiles, LEVELS)

@@ -61,9 +61,9 @@ def stretches(
     if not begins.size or duration_s < bin_s:
         return []
     bins = max(1, round(duration_s / bin_s))
-    at = np.round((begins - demand.start_s) / bin_s).astype(np.int64)
-    count = _between(~np.isnan(values), at, bins)
-    amount = _between(np.nan_to_num(values), at, bins)
+    first_bin = np.round((begins - demand.start_s) / bin_s).astype(np.int64)
+    count = _between(~np.isnan(values), first_bin, bins)
+    amount = _between(np.nan_to_num(values), first_bin, bins)
     kept = (count >= SEEN * bins) & (count > 0)
     scaled = amount[kept] * (bins / count[kept])
     return [
@@ -77,8 +77,10 @@ def busiest(
 ) -> Stretch | None:
     """The busiest calendar day (UTC, or from the trace's origin), or other whole number of days;
     ``not_before_s`` leaves room for history. None where there is none."""
-    found = [one for one in stretches(demand, duration_s) if one.start_s >= not_before_s]
-    return max(found, key=lambda one: one.amount, default=None)
+    stretches_left = [
+        stretch for stretch in stretches(demand, duration_s) if stretch.start_s >= not_before_s
+    ]
+    return max(stretches_left, key=lambda stretch: stretch.amount, default=None)
 
 
 def window_rank(
@@ -88,33 +90,33 @@ def window_rank(
     day at the same time, or each after the other where it is shorter than a day."""
     duration_s = end_s - start_s
     compared = stretches(demand, duration_s, phase_s=start_s)
-    own = next((one for one in compared if abs(one.start_s - start_s) < 1e-6), None)
-    top = max(compared, key=lambda one: one.amount, default=None)
+    this = next((stretch for stretch in compared if abs(stretch.start_s - start_s) < 1e-6), None)
+    top = max(compared, key=lambda stretch: stretch.amount, default=None)
     here = span_words(start_s, end_s, clock)
-    if own is None or top is None:
+    if this is None or top is None:
         why = "is not wholly within the trace or has too many gaps to be compared with the rest"
         return WindowRank(start_s, end_s, None, None, len(compared), None, top, f"{here} {why}.")
-    rank = 1 + sum(one.amount > own.amount * (1 + SAME) for one in compared)
-    ratio = top.amount / own.amount if own.amount > 0 else None
-    sentence = _sentence(here, rank, own, top, compared, clock)
-    return WindowRank(start_s, end_s, own.amount, rank, len(compared), ratio, top, sentence)
+    rank = 1 + sum(stretch.amount > this.amount * (1 + SAME) for stretch in compared)
+    ratio = top.amount / this.amount if this.amount > 0 else None
+    sentence = _sentence(here, rank, this, top, compared, clock)
+    return WindowRank(start_s, end_s, this.amount, rank, len(compared), ratio, top, sentence)
 
 
 def _sentence(
-    here: str, rank: int, own: Stretch, top: Stretch, compared: list[Stretch], clock: str
+    here: str, rank: int, this: Stretch, top: Stretch, compared: list[Stretch], clock: str
 ) -> str:
-    kind = kind_of(own.end_s - own.start_s, own.start_s)
+    kind = kind_of(this.end_s - this.start_s, this.start_s)
     if len(compared) == 1:
         return f"{here} is the only {kind} of the trace: nothing says how busy others are."
-    if top.amount <= min(one.amount for one in compared) * (1 + SAME):
+    if top.amount <= min(stretch.amount for stretch in compared) * (1 + SAME):
         return f"{here} is as busy as every other {kind} of the trace."
     many = f"{len(compared):,} {kind}s"
     if rank == 1:
         return f"{here} is the busiest of {many}."
     place = "quietest" if rank == len(compared) else f"{ordinal(rank)} busiest"
-    times = f"{top.amount / own.amount:.2g} times as much" if own.amount else "something"
-    if own.amount and top.amount / own.amount < 2:
-        more = top.amount / own.amount - 1
+    times = f"{top.amount / this.amount:.2g} times as much" if this.amount else "something"
+    if this.amount and top.amount / this.amount < 2:
+        more = top.amount / this.amount - 1
         times = f"{more:.0%} more" if more >= LEAST_SAID else "hardly more"
     busy = span_words(top.start_s, top.end_s, clock)
     return f"{here} is the {place} of {many}; the busiest, {busy}, had {times}."
@@ -136,10 +138,10 @@ def kind_of(duration_s: float, start_s: float) -> str:
 def span_words(start_s: float, end_s: float, clock: str) -> str:
     """ "7 Mar 2025", "7 to 13 Mar 2025", "7 Mar 2025, 08:00 to 10:00": hours where they are not
     midnight; days are counted from the start of a trace whose clock is relative."""
-    whole = start_s % DAY_S == 0 and end_s % DAY_S == 0
-    if whole and end_s - start_s == DAY_S:
+    by_day = start_s % DAY_S == 0 and end_s % DAY_S == 0
+    if by_day and end_s - start_s == DAY_S:
         return day_words(start_s, clock)
-    if whole:
+    if by_day:
         return f"{day_words(start_s, clock)} to {day_words(end_s - DAY_S, clock)}"
     begins, ends = moment_words(start_s, clock), moment_words(end_s, clock)
     if day_words(start_s, clock) == day_words(end_s, clock):

@@ -28,10 +28,10 @@ def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
     file names, requests of all first; of a file that counts tokens together those, and what a file
     does not count is left out."""
     by_request = trace.kind == "requests"
-    found = bin_requests(trace.store, bin_s) if by_request else read_demand(trace.store)
+    stored = bin_requests(trace.store, bin_s) if by_request else read_demand(trace.store)
     series = []
     for unit in WANTED:
-        for columns in found:
+        for columns in stored:
             counted = _amounts(columns, unit)
             if counted is None:
                 continue
@@ -68,10 +68,10 @@ def _amounts(columns: DemandColumns, unit: str) -> tuple[str, FloatArray] | None
 
 def uncounted(series: Sequence[DemandSeries]) -> tuple[str, ...]:
     """In a sentence what the file does not count, and is not forecast."""
-    keys = dict.fromkeys(one.key for one in series)
+    keys = dict.fromkeys(demand.key for demand in series)
     notes = []
     for unit in WANTED:
-        lacking = len(keys) - len({one.key for one in series if one.unit == unit})
+        lacking = len(keys) - len({demand.key for demand in series if demand.unit == unit})
         if lacking:
             of = "" if lacking == len(keys) else f" of {lacking} of {len(keys)} series"
             notes.append(f"{unit.replace('_', ' ')}{of}")

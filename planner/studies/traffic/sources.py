@@ -38,10 +38,10 @@ def measured_source(
     repeatedly, the repeats within REPEAT_JITTER_S of the original. Unscaled requests keep what is
     known of the blocks of their prompts.
     """
-    given, isl, osl = columns.arrival_s, columns.input_tokens, columns.output_tokens
-    if given is None or isl is None or osl is None:
+    arrived, isl, osl = columns.arrival_s, columns.input_tokens, columns.output_tokens
+    if arrived is None or isl is None or osl is None:
         raise ValueError("arrivals and lengths must have been read")
-    keep = np.arange(len(given))
+    keep = np.arange(len(arrived))
     if source.series is not None:
         code = code_of(columns.models, source.series, f"{where}.series", "series")
         keep = keep[columns.model == code]
@@ -50,24 +50,24 @@ def measured_source(
     original = np.repeat(np.arange(len(keep)), times)
     repeats = np.concatenate([[False], np.diff(original) == 0]) if len(original) else original > 0
     keep = keep[original]
-    arrival = given[keep].copy()
+    arrival = arrived[keep].copy()
     arrival[repeats] += rng.uniform(-REPEAT_JITTER_S, REPEAT_JITTER_S, int(repeats.sum()))
-    if len(given):
-        arrival = np.clip(arrival, 0.0, given[-1])
+    if len(arrived):
+        arrival = np.clip(arrival, 0.0, arrived[-1])
     order = np.argsort(arrival, kind="stable")
     keep = keep[order]
 
     def settle(
-        wanted: dict[str, float],
+        stated: dict[str, float],
         names: tuple[str, ...],
         codes: CodeArray | None,
         labels: tuple[str, ...],
         what: str,
     ) -> CodeArray:
-        if wanted:
-            shares = np.array(list(wanted.values()))
-            picks = rng.choice(len(wanted), size=len(keep), p=shares / shares.sum())
-            return np.array([names.index(name) for name in wanted], np.int16)[picks]
+        if stated:
+            shares = np.array(list(stated.values()))
+            picks = rng.choice(len(stated), size=len(keep), p=shares / shares.sum())
+            return np.array([names.index(name) for name in stated], np.int16)[picks]
         if codes is None or not any(labels):
             if len(names) == 1:
                 return np.zeros(len(keep), np.int16)
@@ -119,7 +119,7 @@ def binned_sources(
     if source.series is not None:
         names = tuple(series.name for series in columns)
         columns = [columns[code_of(names, source.series, f"{where}.series", "series")]]
-    found = []
+    sources = []
     for series in columns:
         model = source.model or series.model or series.name
         cells = np.zeros((len(shell.regions), len(shell.tiers)))
@@ -127,12 +127,12 @@ def binned_sources(
         tiers = source.tiers or _only(series.tier, shell.tiers, where, "tier")
         for region, of_region in regions.items():
             for tier, of_tier in tiers.items():
-                at = (
+                cell = (
                     code_of(shell.regions, region, where, "region"),
                     code_of(shell.tiers, tier, where, "tier"),
                 )
-                cells[at] = of_region * of_tier * source.scale
-        one = BinnedSource(
+                cells[cell] = of_region * of_tier * source.scale
+        binned = BinnedSource(
             columns=series,
             model=code_of(shell.models, model, where, "model"),
             cells=cells,
@@ -140,25 +140,26 @@ def binned_sources(
             output_lengths=source.output_tokens,
             launch=source.launch,
         )
-        _check_tokens(one, source, where)
-        found.append(one)
-    return found
+        _check_tokens(binned, source, where)
+        sources.append(binned)
+    return sources
 
 
-def _check_tokens(one: BinnedSource, source: Source, where: str) -> None:
+def _check_tokens(binned: BinnedSource, source: Source, where: str) -> None:
     for field, known in (
-        ("input_tokens", one.columns.input_tokens),
-        ("output_tokens", one.columns.output_tokens),
+        ("input_tokens", binned.columns.input_tokens),
+        ("output_tokens", binned.columns.output_tokens),
     ):
         if known is None and getattr(source, field) is None:
             raise ScenarioError(
                 f"{where}: {source.trace} has no {field.replace('_', ' ')} for "
-                f"{one.columns.name}; give {field}: {{mean: ..., cv: ...}} (tokens per request)."
+                f"{binned.columns.name}; give {field}: {{mean: ..., cv: ...}} (tokens per request)."
             )
-    if np.isnan(one.requests()).all():
+    if np.isnan(binned.requests()).all():
         raise ScenarioError(
-            f"{where}: {source.trace} counts tokens and no requests for {one.columns.name}; give "
-            "input_tokens and output_tokens (tokens per request) so that requests can be drawn."
+            f"{where}: {source.trace} counts tokens and no requests for {binned.columns.name}; "
+            "give input_tokens and output_tokens (tokens per request) so that requests can be "
+            "drawn."
         )
 
 

@@ -89,7 +89,7 @@ def blind_after(demand: Demand, end_s: float) -> Demand:
 
 def until_words(until_s: float, end_s: float, bin_s: float) -> str:
     """What a result says of it."""
-    said = f"Traffic counts as it was known at {words_of(until_s, UTC_CLOCK)} (traffic.until)."
+    words = f"Traffic counts as it was known at {words_of(until_s, UTC_CLOCK)} (traffic.until)."
     if end_s < until_s - bin_s:
-        said += f" The {(until_s - end_s) / 3600:,.1f} h before that were not yet told: a gap."
-    return said
+        words += f" The {(until_s - end_s) / 3600:,.1f} h before that were not yet told: a gap."
+    return words

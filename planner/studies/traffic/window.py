@@ -90,13 +90,13 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
     half = span / 2 if room < span / 4 else min(span / 2, room)
     duration = horizon.duration_s or (DAY_S if span >= 2 * DAY_S else half)
     period = _period(horizon.period_s, duration, bin_s)
-    whole = max(1.0, np.floor(duration / period + 1e-9)) * period
-    if horizon.duration_s and abs(whole - horizon.duration_s) > 1e-6:
+    periods_s = max(1.0, np.floor(duration / period + 1e-9)) * period
+    if horizon.duration_s and abs(periods_s - horizon.duration_s) > 1e-6:
         raise ScenarioError(
             f"horizon.duration_s: {duration:g} s is not a whole number of periods of {period:g} s; "
-            f"choose {whole:g}, or set horizon.period_s."
+            f"choose {periods_s:g}, or set horizon.period_s."
         )
-    duration = whole
+    duration = periods_s
     _check_extent(duration, period, bin_s)
     if isinstance(horizon.start, datetime):
         start = _given_start(horizon.start, duration, demand, clock)
@@ -115,10 +115,10 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
     return window
 
 
-def _given_start(given: datetime, duration_s: float, demand: Demand, clock: str) -> float:
+def _given_start(stated: datetime, duration_s: float, demand: Demand, clock: str) -> float:
     """The bin edge nearest to the scenario's date, or to its seconds from the start of a trace
     without dates, where the window fits into the traffic."""
-    moment = given if given.tzinfo else given.replace(tzinfo=UTC)
+    moment = stated if stated.tzinfo else stated.replace(tzinfo=UTC)
     if clock != UTC_CLOCK and moment.timestamp() >= demand.end_s - 1e-6:
         raise ScenarioError(
             "horizon.start: the traffic has no calendar times, only seconds from its start, and "
@@ -156,16 +156,16 @@ def _check_extent(duration_s: float, period_s: float, bin_s: float) -> None:
         )
 
 
-def _period(given: float | None, duration_s: float, bin_s: float) -> float:
-    if given is None:
-        wanted = HOUR_S if duration_s >= 6 * HOUR_S else max(300.0, duration_s / 12)
-        return float(max(1, round(wanted / bin_s)) * bin_s)
-    if abs(given / bin_s - round(given / bin_s)) > 1e-6 or given < bin_s:
+def _period(stated: float | None, duration_s: float, bin_s: float) -> float:
+    if stated is None:
+        usual = HOUR_S if duration_s >= 6 * HOUR_S else max(300.0, duration_s / 12)
+        return float(max(1, round(usual / bin_s)) * bin_s)
+    if abs(stated / bin_s - round(stated / bin_s)) > 1e-6 or stated < bin_s:
         raise ScenarioError(
-            f"horizon.period_s: {given:g} s is not a whole multiple of the bin width {bin_s:g} s; "
-            f"choose {np.ceil(given / bin_s) * bin_s:g}, or set traffic.bin_s."
+            f"horizon.period_s: {stated:g} s is not a whole multiple of the bin width {bin_s:g} s; "
+            f"choose {np.ceil(stated / bin_s) * bin_s:g}, or set traffic.bin_s."
         )
-    return float(given)
+    return float(stated)
 
 
 def words_of(epoch_s: float, clock: str) -> str:

@@ -93,11 +93,14 @@ class WhatIf:
     notes: tuple[str, ...]  # what of this is less sure, or needs a replay
 
 
-def what_if(basis: Basis, scenario: Scenario, own: Scenario, known: Known, moved: Moved) -> WhatIf:
-    """The plan of ``basis`` for ``scenario``, which is ``own``, its run's, with values changed."""
+def what_if(
+    basis: Basis, scenario: Scenario, scenario_run: Scenario, known: Known, moved: Moved
+) -> WhatIf:
+    """The plan of ``basis`` for ``scenario``, which is ``scenario_run``, its run's, with values
+    changed."""
     hardware, before = (
         build_hardware(scenario, known, spot=True),
-        build_hardware(own, known, spot=True),
+        build_hardware(scenario_run, known, spot=True),
     )
     if hardware.columns != before.columns or hardware.models != before.models:
         raise ScenarioError(
@@ -114,13 +117,13 @@ def what_if(basis: Basis, scenario: Scenario, own: Scenario, known: Known, moved
             return _no_plan(unable, _sizes_moved(basis.sizes, sizes, hardware), notes)
     if moved.quantile is not None and basis.waiting_tps.any():
         notes.append(WAITING)
-    given = PlanInput(settings, hardware, basis.traffic, basis.window, sizes, basis.current)
+    inputs = PlanInput(settings, hardware, basis.traffic, basis.window, sizes, basis.current)
     own_sizes = _sizes_moved(basis.sizes, sizes, hardware)
     try:
-        plan = plan_load(given, load_of(basis, moved), silent)
+        plan = plan_load(inputs, load_of(basis, moved), silent)
     except Infeasible as problem:
         return _no_plan(str(problem), own_sizes, notes)
-    return _told(given, plan, own_sizes, [*notes, NEVER])
+    return _told(inputs, plan, own_sizes, [*notes, NEVER])
 
 
 def _no_plan(why: str, sizes: tuple[SizeMoved, ...], notes: Sequence[str]) -> WhatIf:
@@ -132,7 +135,7 @@ def _unable(before: Sizes, after: Sizes, hardware: Hardware) -> str:
     stages = hardware.stages
     for m, model in enumerate(hardware.models):
         for stage in np.unique(stages):
-            had, has = (one.pool_tps[m, stages == stage, 0] for one in (before, after))
+            had, has = (sizes.pool_tps[m, stages == stage, 0] for sizes in (before, after))
             if had.any() and not has.any():
                 return f"Nothing of this scenario serves {model.name} within those limits."
     return ""
@@ -141,13 +144,13 @@ def _unable(before: Sizes, after: Sizes, hardware: Hardware) -> str:
 def load_of(basis: Basis, moved: Moved) -> Load:
     """What is planned for, by group of tiers where they are told apart."""
     periods = len(basis.window.period_starts_s)
-    names = list(dict.fromkeys(one.tier for one in basis.series)) or [INTERACTIVE]
+    names = list(dict.fromkeys(series.tier for series in basis.series)) or [INTERACTIVE]
     shape = basis.waiting_tps.shape
     tiers, expected = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
-    for one in basis.series:
-        rate = one.planned if moved.quantile is None else one.rate(moved.quantile)
-        tiers[names.index(one.tier), :, one.model, one.region] = rate.reshape(periods, -1)
-        expected[:, one.model, one.region] += one.rate(None).reshape(periods, -1)
+    for series in basis.series:
+        rate = series.planned if moved.quantile is None else series.rate(moved.quantile)
+        tiers[names.index(series.tier), :, series.model, series.region] = rate.reshape(periods, -1)
+        expected[:, series.model, series.region] += series.rate(None).reshape(periods, -1)
     tiers[-1] = basis.waiting_tps
     tiers *= moved.growth
     load = Load(tiers.sum(axis=0), expected_tps=expected * moved.growth)
@@ -177,12 +180,16 @@ def moved_sizes(
 def _times(sizes: Sizes, factors: FloatArray) -> Sizes:
     """Pools and single replicas alike."""
     capacity = {
-        at: (
+        place: (
             tier,
-            replace(one, max_rps=one.max_rps * factors[at], input_tps=one.input_tps * factors[at]),
+            replace(
+                capacity_of,
+                max_rps=capacity_of.max_rps * factors[place],
+                input_tps=capacity_of.input_tps * factors[place],
+            ),
         )
-        for at, (tier, one) in sizes.capacity.items()
-        if factors[at] > 0
+        for place, (tier, capacity_of) in sizes.capacity.items()
+        if factors[place] > 0
     }
     return replace(sizes.times(factors), capacity=capacity)
 
@@ -200,9 +207,9 @@ def _sizes_moved(before: Sizes, after: Sizes, hardware: Hardware) -> tuple[SizeM
 
 
 def _told(
-    given: PlanInput, plan: ScalingPlan, sizes: tuple[SizeMoved, ...], notes: Sequence[str]
+    inputs: PlanInput, plan: ScalingPlan, sizes: tuple[SizeMoved, ...], notes: Sequence[str]
 ) -> WhatIf:
-    figures: PlanFigures = plan_figures(given, plan)
+    figures: PlanFigures = plan_figures(inputs, plan)
     replicas = plan.target.sum(axis=(1, 2, 3))
     return WhatIf(
         status=figures.status,
@@ -210,18 +217,18 @@ def _told(
         gap=figures.gap,
         least=int(replicas.min()),
         most=int(replicas.max()),
-        periods=_periods(given, plan),
+        periods=_periods(inputs, plan),
         sizes=sizes,
-        gpus=_gpus(given, plan),
+        gpus=_gpus(inputs, plan),
         binding=tuple(limit.sentence for limit in figures.binding[:3]),
         conflict=" ".join(figures.conflicts),
         notes=tuple(notes),
     )
 
 
-def _gpus(given: PlanInput, plan: ScalingPlan) -> tuple[GpusMost, ...]:
+def _gpus(inputs: PlanInput, plan: ScalingPlan) -> tuple[GpusMost, ...]:
     """By region and type of capacity, those of which there may be any."""
-    hardware = given.hardware
+    hardware = inputs.hardware
     taken = np.zeros((len(plan.target), *hardware.capacity_gpus.shape), np.int64)
     for m, r, g in hardware.pool_index:
         taken[:, r, hardware.columns[g].gpu] += plan.target[:, m, r, g] * hardware.profiles[m, g].tp
@@ -235,18 +242,18 @@ def _gpus(given: PlanInput, plan: ScalingPlan) -> tuple[GpusMost, ...]:
     )
 
 
-def _periods(given: PlanInput, plan: ScalingPlan) -> tuple[PeriodMoved, ...]:
-    found = []
+def _periods(inputs: PlanInput, plan: ScalingPlan) -> tuple[PeriodMoved, ...]:
+    moved = []
     for p, start_s in enumerate(plan.period_start_s.tolist()):
-        sizes = given.sizes.of(p)
+        sizes = inputs.sizes.of(p)
         carried = together(sizes.theta_tps, sizes.pool_tps, plan.target[p][None])[0]
         places = np.ndindex(*carried.shape[:2])
-        found.append(
+        moved.append(
             PeriodMoved(
                 begins=moment(start_s).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 replicas=int(plan.target[p].sum()),
                 demand_tps=float(plan.demand_tps[p].sum()),
-                capacity_tps=sum(given.hardware.lets_through(carried[place]) for place in places),
+                capacity_tps=sum(inputs.hardware.lets_through(carried[place]) for place in places),
             )
         )
-    return tuple(found)
+    return tuple(moved)

@@ -45,15 +45,15 @@ class Series:
     rates: FloatArray
 
     @classmethod
-    def of(cls, one: SeriesForecast, models: Sequence[str], regions: Sequence[str]) -> Series:
+    def of(cls, forecast: SeriesForecast, models: Sequence[str], regions: Sequence[str]) -> Series:
         return cls(
-            models.index(one.key.model),
-            regions.index(one.key.region),
-            one.key.tier,
-            one.height.level,
-            one.height.times,
-            np.append(MEAN_LEVEL, one.levels),
-            np.concatenate([one.mean[None], one.quantiles]) / one.bin_s,
+            models.index(forecast.key.model),
+            regions.index(forecast.key.region),
+            forecast.key.tier,
+            forecast.height.level,
+            forecast.height.times,
+            np.append(MEAN_LEVEL, forecast.levels),
+            np.concatenate([forecast.mean[None], forecast.quantiles]) / forecast.bin_s,
         )
 
     def rate(self, level: float | None) -> FloatArray:
@@ -139,13 +139,13 @@ def basis_of(study: Study, planned: Planned, load_factor: float = 1.0) -> Basis:
     series = tuple(
         Series.of(forecast, traffic.models, traffic.regions) for forecast in planned.forecasts
     )
-    for one in series:
-        interactive[:, one.model, one.region] -= one.planned.reshape(periods, -1)
+    for series_of in series:
+        interactive[:, series_of.model, series_of.region] -= series_of.planned.reshape(periods, -1)
     return Basis(
         window=window,
         clock=traffic.clock,
         current=study.plan_input.current,
-        pool_tps=np.stack([sizes.pool_tps, *(one.pool_tps for one in sizes.later)]),
+        pool_tps=np.stack([sizes.pool_tps, *(series_of.pool_tps for series_of in sizes.later)]),
         sizes_at=np.zeros(periods, np.int64) if sizes.at is None else sizes.at,
         alone=alone,
         closed_rps=closed,
@@ -191,13 +191,18 @@ def as_arrays(basis: Basis) -> Arrays:
         "load_factor": np.array(basis.load_factor),
         "models": np.array(basis.models, np.str_),
         "regions": np.array(basis.regions, np.str_),
-        "places": np.array([(one.model, one.region) for one in series], np.int64).reshape(-1, 2),
-        "tiers": np.array([one.tier for one in series], np.str_),
-        "heights": np.array(
-            [(MEAN_LEVEL if one.level is None else one.level, one.times) for one in series]
+        "places": np.array(
+            [(series_of.model, series_of.region) for series_of in series], np.int64
         ).reshape(-1, 2),
-        "levels": np.array([one.levels for one in series]),
-        "rates": np.array([one.rates for one in series]),
+        "tiers": np.array([series_of.tier for series_of in series], np.str_),
+        "heights": np.array(
+            [
+                (MEAN_LEVEL if series_of.level is None else series_of.level, series_of.times)
+                for series_of in series
+            ]
+        ).reshape(-1, 2),
+        "levels": np.array([series_of.levels for series_of in series]),
+        "rates": np.array([series_of.rates for series_of in series]),
     }
     for m, (isl, osl) in enumerate(basis.lengths):
         held |= {f"isl_{m}": np.asarray(isl), f"osl_{m}": np.asarray(osl)}
