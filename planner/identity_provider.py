@@ -47,7 +47,7 @@ def identity_provider(
         issuer,
         _needed("HEADROOM_OIDC_CLIENT_ID"),
         _needed("HEADROOM_OIDC_CLIENT_SECRET"),
-        tuple(_grant(one) for one in _needed("HEADROOM_OIDC_GROUPS").split(",")),
+        tuple(_grant(text) for text in _needed("HEADROOM_OIDC_GROUPS").split(",")),
         os.environ.get("HEADROOM_OIDC_CLAIM", "").strip() or "groups",
         tuple(hosts),
         os.environ.get("HEADROOM_OIDC_LABEL", "").strip() or "your organisation's account",
@@ -63,8 +63,8 @@ def _needed(name: str) -> str:
 
 
 def _grant(text: str) -> Grant:
-    group, _, given = text.strip().rpartition("=")
-    workspace, _, role = given.partition(":")
+    group, _, access = text.strip().rpartition("=")
+    workspace, _, role = access.partition(":")
     if not group or not workspace or role not in ROLES:
         raise ImproperlyConfigured(
             f"HEADROOM_OIDC_GROUPS has {text.strip()!r}; give GROUP=WORKSPACE:ROLE, the role "

@@ -38,16 +38,16 @@ def gpu_from_facts(name: str, facts: Mapping[str, Any], provenance: Provenance) 
 
 
 def model_from_facts(name: str, facts: Mapping[str, Any], provenance: Provenance) -> ModelSpec:
-    given = _known(ModelSpec, facts)
-    given["shape"] = shape_from_facts(facts["shape"]) if facts.get("shape") else None
-    return ModelSpec(name=name, provenance=provenance, **given)
+    fields = _known(ModelSpec, facts)
+    fields["shape"] = shape_from_facts(facts["shape"]) if facts.get("shape") else None
+    return ModelSpec(name=name, provenance=provenance, **fields)
 
 
 def shape_from_facts(facts: Mapping[str, Any]) -> ModelShape:
-    given = _known(ModelShape, facts, foreign=())
+    fields = _known(ModelShape, facts, foreign=())
     if facts.get("encoder"):
-        given["encoder"] = shape_from_facts(facts["encoder"])
-    return ModelShape(**given)
+        fields["encoder"] = shape_from_facts(facts["encoder"])
+    return ModelShape(**fields)
 
 
 def gpu_of(row: OwnGpu) -> GpuSpec:

@@ -121,10 +121,12 @@ def _origin(parts: SplitResult) -> tuple[str, str, int]:
 def _address(host: str, port: int, allowed: Allowed) -> str:
     """Where ``host`` is; every address that it has must be one that may be spoken to."""
     try:
-        found = {str(one[4][0]) for one in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        addresses = {
+            str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        }
     except OSError as error:
         raise Unreachable(f"{host} is not known to the name servers: {error}.") from None
-    for text in sorted(found):
+    for text in sorted(addresses):
         address = ipaddress.ip_address(text.partition("%")[0])
         address = getattr(address, "ipv4_mapped", None) or address
         listed = any(address in network for network in allowed.networks)
@@ -134,4 +136,4 @@ def _address(host: str, port: int, allowed: Allowed) -> str:
                 f"{where} is not public; an operator adds its network to "
                 f"{allowed.setting} if it is meant."
             )
-    return sorted(found, key=lambda text: ":" in text)[0]
+    return sorted(addresses, key=lambda text: ":" in text)[0]

@@ -19,10 +19,14 @@ class TokenAuthentication(OfDrf):
     nothing."""
 
     def authenticate(self, request: Request) -> tuple[Any, Any] | None:
-        found = super().authenticate(request)
-        if found and found[1].scope == ApiToken.Scope.READ and request.method not in SAFE_METHODS:
+        user_and_token = super().authenticate(request)
+        if (
+            user_and_token
+            and user_and_token[1].scope == ApiToken.Scope.READ
+            and request.method not in SAFE_METHODS
+        ):
             raise PermissionDenied("This token is for reading alone; make one for all you may do.")
-        return found
+        return user_and_token
 
     def authenticate_credentials(self, key: str) -> tuple[Any, Any]:
         if (token := token_of(key)) is None:

@@ -44,8 +44,10 @@ def compiled_folder(checkout: Path, data: Path) -> Path:
     var = checkout / "var"
     with suppress(OSError):
         var.mkdir(mode=0o700, exist_ok=True)
-    mine = var.is_dir() and var.stat().st_uid == os.geteuid() and os.access(var, os.W_OK | os.X_OK)
-    return (var if mine else data) / "numba"
+    writable = (
+        var.is_dir() and var.stat().st_uid == os.geteuid() and os.access(var, os.W_OK | os.X_OK)
+    )
+    return (var if writable else data) / "numba"
 
 
 def memory_mb() -> int:
@@ -125,8 +127,8 @@ def secret_key(data_dir: Path) -> str:
 
     Several machines that serve one database must be given the same SECRET_KEY.
     """
-    if given := os.environ.get("SECRET_KEY", ""):
-        return given
+    if key := os.environ.get("SECRET_KEY", ""):
+        return key
     return kept_secret(data_dir / "secret-key.txt", random_bytes=48)
 
 

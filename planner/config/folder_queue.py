@@ -130,7 +130,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _check(message: Any) -> None:
     """Raises where Kombu would, or Celery on its way to the task: there it would end the worker."""
     properties = message["properties"]
-    wanted = (
+    fields = (
         (message["body"], str),
         (message["headers"], dict),
         (message["content-type"], str),
@@ -138,7 +138,7 @@ def _check(message: Any) -> None:
         (properties["delivery_tag"], str),
         (properties["delivery_info"], dict),
     )
-    if not all(isinstance(value, kind) for value, kind in wanted):
+    if not all(isinstance(value, kind) for value, kind in fields):
         raise TypeError
     if properties.get("body_encoding", "base64") != "base64":
         raise ValueError

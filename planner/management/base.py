@@ -75,11 +75,11 @@ class HeadroomCommand(BaseCommand):
             self.stderr.write(str(problem))
             sys.exit(getattr(problem, "exit_code", 2))
         except BaseException as error:
-            given = _of_input(error) or of_servers(error) or _of_database(error)
-            if given is None:
+            expected = _of_input(error) or of_servers(error) or _of_database(error)
+            if expected is None:
                 raise
             self._clear_line()
-            self.stderr.write(str(given))
+            self.stderr.write(str(expected))
             sys.exit(2)
         self._clear_line()
         self.stdout.write(json.dumps(answer) if options["json"] else self.words(answer))

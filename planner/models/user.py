@@ -50,7 +50,12 @@ class User(AbstractUser):
             return None
         here = current_workspace().pk
         return next(
-            (workspaces.Role(one.role) for one in self.held if one.workspace_id == here), None
+            (
+                workspaces.Role(membership.role)
+                for membership in self.held
+                if membership.workspace_id == here
+            ),
+            None,
         )
 
     @cached_property
@@ -58,7 +63,7 @@ class User(AbstractUser):
         """Those they may enter, the oldest first."""
         if self.is_superuser:
             return list(Workspace.objects.all())
-        return [one.workspace for one in self.held]
+        return [membership.workspace for membership in self.held]
 
     @property
     def here(self) -> Workspace | None:

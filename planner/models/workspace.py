@@ -112,11 +112,11 @@ def workspace_of(slug: str) -> Workspace:
     """Raises NotFound listing what there is."""
     if slug == MAIN:
         return Workspace.objects.get_or_create(slug=MAIN, defaults={"name": "Main"})[0]
-    found = Workspace.objects.filter(slug=slug).first()
-    if found is None:
+    workspace = Workspace.objects.filter(slug=slug).first()
+    if workspace is None:
         have = ", ".join(Workspace.objects.values_list("slug", flat=True)[:10])
         raise NotFound(f"There is no workspace {slug[:40]!r}; there are: {have or MAIN}.")
-    return found
+    return workspace
 
 
 def _meant(

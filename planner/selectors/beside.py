@@ -66,7 +66,9 @@ def runs_beside(runs: Sequence[Run], policy: str = "", each: Sequence[str] = ())
             raise NotReady(f"Run {run.pk} took in a trace; compare runs of scenarios.")
     results = [run_result(run) for run in runs]
     asked = each or [policy] * len(runs)
-    chosen = [_policy(result, one) for result, one in zip(results, asked, strict=True)]
+    chosen = [
+        _policy(result, policy_asked) for result, policy_asked in zip(results, asked, strict=True)
+    ]
     settings, unread = _settings(runs)
     keys = list(dict.fromkeys(key for setting in settings for key in setting))
     rows = [Setting(key, tuple(setting.get(key) for setting in settings)) for key in keys]
@@ -121,7 +123,7 @@ def _moment(text: str | None) -> datetime | None:
 def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
     """Of each run by address: its scenario's as it was then, its options, what it resolved; and a
     sentence for each scenario that cannot be read any more."""
-    found, unread = [], []
+    by_run, unread = [], []
     for run in runs:
         values: dict[str, Any] = {}
         if run.document:
@@ -139,8 +141,8 @@ def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
         }
         if run.trace is not None:
             values["trace"] = run.trace.name
-        found.append(values)
-    return found, unread
+        by_run.append(values)
+    return by_run, unread
 
 
 def _notes(runs: Sequence[Run], results: Sequence[dict[str, Any]]) -> Iterator[str]:

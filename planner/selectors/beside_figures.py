@@ -121,9 +121,9 @@ def _levels(results: Sequence[dict[str, Any]]) -> Iterator[Compared]:
         {row["tier"]: row for row in (result.get("forecast") or {}).get("quantile") or []}
         for result in results
     ]
-    for tier in dict.fromkeys(tier for one in known for tier in one):
+    for tier in dict.fromkeys(tier for levels in known for tier in levels):
         for column in LEVELS:
-            values = [_of(one.get(tier), column.name) for one in known]
+            values = [_of(levels.get(tier), column.name) for levels in known]
             if any(value is not None for value in values):
                 label = f"{LEVEL_HEADS[column.name]}, {tier}"
                 yield _compared(column, label, values, fair=False)
@@ -201,7 +201,11 @@ def _at_equal_service(row: Compared, service: Sequence[Mapping[str, Any]]) -> Co
 
 def _below(its: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
     return any(
-        (share is not None and (mine := its.get(tier)) is not None and mine < share - EQUAL_SLO)
+        (
+            share is not None
+            and (share_of_mine := its.get(tier)) is not None
+            and share_of_mine < share - EQUAL_SLO
+        )
         for tier, share in others.items()
     )
 
@@ -244,8 +248,8 @@ def _by_name(
         return
     rows = [
         _compared(column, f"{name}: {heads[column.name]}",
-                  [_of(one.get(name), column.name) for one in known], fair=fair)
-        for name in dict.fromkeys(name for one in known for name in one)
+                  [_of(rows_of_run.get(name), column.name) for rows_of_run in known], fair=fair)
+        for name in dict.fromkeys(name for rows_of_run in known for name in rows_of_run)
         for column in columns
     ]  # fmt: skip
     yield Group(title, tuple(row for row in rows if any(v is not None for v in row.values)), note)

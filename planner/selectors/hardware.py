@@ -50,18 +50,18 @@ class Carbon:
 
 def gpus_list(search: str = "") -> list[Entry[GpuSpec, OwnGpu]]:
     """Own types first, then the built-in ones; ``search`` is part of a name or family."""
-    mine = [Entry(gpu_of(row), row) for row in OwnGpu.objects.select_related("owner")]
+    kept = [Entry(gpu_of(row), row) for row in OwnGpu.objects.select_related("owner")]
     built_in: list[Entry[GpuSpec, OwnGpu]] = [Entry(s, None) for s in catalogue.gpus().values()]
-    entries = [*mine, *built_in]
+    entries = [*kept, *built_in]
     return [entry for entry in entries if matches(search, entry.name, entry.spec.family)]
 
 
 def models_list(search: str = "") -> list[Entry[ModelSpec, OwnModel]]:
-    mine = [Entry(model_of(row), row) for row in OwnModel.objects.select_related("owner")]
+    kept = [Entry(model_of(row), row) for row in OwnModel.objects.select_related("owner")]
     built_in: list[Entry[ModelSpec, OwnModel]] = [
         Entry(s, None) for s in catalogue.models().values()
     ]
-    return [entry for entry in [*mine, *built_in] if matches(search, entry.name)]
+    return [entry for entry in [*kept, *built_in] if matches(search, entry.name)]
 
 
 def released_in(entry: Entry[ModelSpec, OwnModel]) -> str:
@@ -101,10 +101,10 @@ def gpu_sources(entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Provenance]:
     """Where each attribute of a GPU type comes from; "" for those that are not named."""
     if entry.own:
         return {"": entry.spec.provenance}
-    found = catalogue.gpu_sources(entry.name)
-    watts = found.pop("watts", entry.spec.provenance)
+    sources = catalogue.gpu_sources(entry.name)
+    watts = sources.pop("watts", entry.spec.provenance)
     return (
-        found
+        sources
         | dict.fromkeys(("idle_w", "prefill_w", "decode_w"), watts)
         | {"": entry.spec.provenance}
     )
@@ -181,7 +181,7 @@ def prices_list(
 ) -> list[PriceRow]:
     """Own lists first, then the catalogue by provider, region and GPU; ``search`` is part of any of
     them, the others are exact, and ``order`` is one of PRICE_ORDERS."""
-    found = [
+    prices = [
         row
         for row in (*_own_prices(), *_built_in_prices())
         if gpu in (None, "", row.gpu)
@@ -190,20 +190,20 @@ def prices_list(
         and price_list in ("", row.price_list)
         and matches(search, row.provider, row.region, row.gpu, row.price_list)
     ]
-    return sorted(found, key=PRICE_ORDERS[order]) if order in PRICE_ORDERS else found
+    return sorted(prices, key=PRICE_ORDERS[order]) if order in PRICE_ORDERS else prices
 
 
 def _built_in_prices() -> list[PriceRow]:
     return [
         PriceRow(
-            one.provider,
-            one.region,
-            one.gpu,
-            one.usd_per_gpu_hour,
-            one.spot_usd_per_gpu_hour,
-            one.provenance,
+            price.provider,
+            price.region,
+            price.gpu,
+            price.usd_per_gpu_hour,
+            price.spot_usd_per_gpu_hour,
+            price.provenance,
         )
-        for one in catalogue.prices()
+        for price in catalogue.prices()
     ]
 
 
@@ -237,15 +237,15 @@ def price_list_get(name: str) -> PriceList:
 def carbon_list(search: str = "") -> list[Carbon]:
     """Cloud regions and countries."""
     regions = catalogue.regions()
-    found = []
+    intensities = []
     for grid in catalogue.grids():
         if matches(search, grid.provider, grid.name, grid.location):
             region = regions.get(grid.name)
             same = region is not None and region.provider == grid.provider
             pue = region.pue if region and same else None
             source = region.sources.get("pue") if region and same else None
-            found.append(Carbon(grid, pue, source))
-    return found
+            intensities.append(Carbon(grid, pue, source))
+    return intensities
 
 
 def _find(what: str, name: str, entries: list[Entry[Spec, Row]]) -> Entry[Spec, Row]:

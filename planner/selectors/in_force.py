@@ -28,10 +28,10 @@ def plans_kept(scenario: str = "") -> QuerySet[PlanInForce]:
 
 
 def plan_kept_get(number: int) -> PlanInForce:
-    found = plans_kept().filter(pk=number).first()
-    if found is None:
+    plan = plans_kept().filter(pk=number).first()
+    if plan is None:
         raise NotFound(f"There is no plan {number} that is or was in force.")
-    return found
+    return plan
 
 
 def in_force_of(run: Run) -> PlanInForce | None:

@@ -28,10 +28,10 @@ def known_of(resolved: Resolved) -> Known:
     rows = ProfileVersion.objects.select_related("profile").in_bulk(
         [r["id"] for r in named.values()]
     )
-    for name, one in named.items():
-        if one["id"] not in rows:
+    for name, version in named.items():
+        if version["id"] not in rows:
             raise CatalogueError(
-                f"Profile {name}, version {one['version']}, has been removed; choose another."
+                f"Profile {name}, version {version['version']}, has been removed; choose another."
             )
     facts = Known(
         gpus={n: gpu_from_facts(n, g["facts"], _provenance(g)) for n, g in gpus.items()},
@@ -40,7 +40,7 @@ def known_of(resolved: Resolved) -> Known:
     return replace(
         facts,
         own=_own(facts, resolved.get("measured") or []),
-        profiles={name: profile_of(rows[one["id"]]) for name, one in named.items()},
+        profiles={name: profile_of(rows[version["id"]]) for name, version in named.items()},
         prices={
             (row["region"], row["gpu"]): OwnPrice(**row)
             for row in (resolved.get("prices") or {}).get("rows", [])
@@ -54,8 +54,8 @@ def known_of(resolved: Resolved) -> Known:
 
 def _own(facts: Known, files: list[dict[str, Any]]) -> Times | None:
     """What the rows say that the run keeps."""
-    own = own_of_rows(files, facts) if files else None
-    return own.times if own else None
+    measured = own_of_rows(files, facts) if files else None
+    return measured.times if measured else None
 
 
 def _kernel_source(number: int) -> KernelSource:

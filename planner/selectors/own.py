@@ -35,8 +35,8 @@ def kept_files() -> tuple[Kept, ...]:
 def kept_rows() -> list[Row]:
     """Name and rows of each kept file that holds any that estimates can be compared with."""
     files = Calibration.objects.in_bulk([number for number, _, _ in kept_files()])
-    found = [{"name": file.name, "rows": served_rows(file)} for file in files.values()]
-    return [one for one in found if one["rows"]]
+    files_with_rows = [{"name": file.name, "rows": served_rows(file)} for file in files.values()]
+    return [file_rows for file_rows in files_with_rows if file_rows["rows"]]
 
 
 def own_kept(known: Known) -> Own | None:
@@ -56,7 +56,7 @@ def _remembered(files: tuple[Kept, ...]) -> Own | None:
 
 def own_of_rows(files: Sequence[Row], known: Known) -> Own | None:
     """What rows of files say, as ``kept_rows`` gives them."""
-    found: list[Measurement] = []
+    measured: list[Measurement] = []
     notes: list[str] = []
     for file in files:
         try:
@@ -64,9 +64,9 @@ def own_of_rows(files: Sequence[Row], known: Known) -> Own | None:
         except PlannerError as problem:  # a file of other models: profiles may use it all the same
             notes.append(str(problem))
             continue
-        found += some
+        measured += some
         notes += left
-    return own_of(found, notes, estimate_fit())
+    return own_of(measured, notes, estimate_fit())
 
 
 def served_rows(calibration: Calibration) -> list[Row]:
@@ -75,28 +75,28 @@ def served_rows(calibration: Calibration) -> list[Row]:
     extra: list[Row] = [{}] * len(table)
     if EXTRA in storage.tables_list(calibration.store):
         extra = storage.table_read(calibration.store, EXTRA).to_dicts()
-    said = calibration.report.get("engine", {})
-    found = []
+    engine = calibration.report.get("engine", {})
+    rows = []
     for row, more in zip(table, extra, strict=True):
-        one: Row = {name: row[name] for name in SERVED_COLUMNS if row[name] not in (None, "")}
-        one |= {to: row[name] * 1e3 for name, to in SECONDS.items() if row[name] is not None}
-        one = {**said, **one, **{k: v for k, v in more.items() if v is not None}}
-        if all(name in one for name in NEEDED) and set(SECONDS.values()) & one.keys():
-            found.append(one)
-    return found
+        served: Row = {name: row[name] for name in SERVED_COLUMNS if row[name] not in (None, "")}
+        served |= {to: row[name] * 1e3 for name, to in SECONDS.items() if row[name] is not None}
+        served = {**engine, **served, **{k: v for k, v in more.items() if v is not None}}
+        if all(name in served for name in NEEDED) and set(SECONDS.values()) & served.keys():
+            rows.append(served)
+    return rows
 
 
 def own_rows(rows: Any, name: str, known: Known) -> Own:
     """The same of rows given as such."""
-    found, left = measurements(rows, name, known)
-    own = own_of(found, left, estimate_fit())
-    if own is None:
+    measured, left = measurements(rows, name, known)
+    learnt = own_of(measured, left, estimate_fit())
+    if learnt is None:
         raise PlannerError(f"{name} holds no measured row of a deployment that fits its GPUs.")
-    return own
+    return learnt
 
 
-def joined(own: Own | None, more: Own | None) -> Own | None:
+def joined(first: Own | None, second: Own | None) -> Own | None:
     """Both together."""
-    if own is None or more is None:
-        return own or more
-    return own_of([*own.rows, *more.rows], [*own.notes, *more.notes], estimate_fit())
+    if first is None or second is None:
+        return first or second
+    return own_of([*first.rows, *second.rows], [*first.notes, *second.notes], estimate_fit())

@@ -187,31 +187,31 @@ def _built_in() -> list[KnownProfile]:
 def _modelled() -> list[KnownProfile]:
     return [
         KnownProfile(
-            name=built_in_name(one.model, one.gpu, one.tp),
-            profile=one,
-            report={"notes": [f"Weights in {one.precision}, as released.", MODELLED_LIMITS]},
+            name=built_in_name(profile.model, profile.gpu, profile.tp),
+            profile=profile,
+            report={"notes": [f"Weights in {profile.precision}, as released.", MODELLED_LIMITS]},
         )
-        for one in modelled()
+        for profile in modelled()
     ]
 
 
 def _parameters(profile: LinearProfile, fit: catalogue.ProfileFit) -> dict[str, Any]:
     """In milliseconds, as those of fits made here."""
-    found = {}
+    parameters = {}
     for name in ("alpha", "beta", "gamma", "delta"):
         low, high = fit.intervals.get(name, (None, None))
-        found[name] = {
+        parameters[name] = {
             "value": getattr(profile, f"{name}_s") * 1000,
             "low": None if low is None else low * 1000,
             "high": None if high is None else high * 1000,
             "unit": f"m{UNITS[name]}",
         }
-    return found
+    return parameters
 
 
 def _notes(fit: catalogue.ProfileFit, against: str | None) -> list[str]:
-    said = [f"{against[0].upper()}{against[1:]}."] if against else []
-    return [*said, _limits(fit)]
+    notes = [f"{against[0].upper()}{against[1:]}."] if against else []
+    return [*notes, _limits(fit)]
 
 
 def _limits(fit: catalogue.ProfileFit) -> str:

@@ -29,10 +29,10 @@ def proposals_for(user: User) -> QuerySet[Proposal]:
 
 def proposal_get(number: int) -> Proposal:
     rows = proposals_list().select_related("base", "base_run", "replay", "outcome")
-    found = rows.filter(pk=number).first()
-    if found is None:
+    proposal = rows.filter(pk=number).first()
+    if proposal is None:
         raise NotFound(f"There is no proposal {number}.")
-    return found
+    return proposal
 
 
 def proposal_approved(run_id: int, policy: str) -> Proposal | None:
@@ -48,8 +48,8 @@ def proposal_entries(proposal: Proposal) -> list[ProposalEntry]:
 def authors_of(proposal: Proposal) -> set[int]:
     """Who proposed or amended it."""
     made = (ProposalEntry.Kind.OPENED, ProposalEntry.Kind.AMENDED)
-    found = proposal.entries.filter(kind__in=made, by__isnull=False)
-    return {*found.values_list("by_id", flat=True)} | {proposal.author_id or 0}
+    entries = proposal.entries.filter(kind__in=made, by__isnull=False)
+    return {*entries.values_list("by_id", flat=True)} | {proposal.author_id or 0}
 
 
 def approvals_of(proposal: Proposal) -> Sequence[ProposalEntry]:

@@ -43,8 +43,8 @@ def outcomes_list(schedule: Schedule | None = None) -> QuerySet[Outcome]:
     rows = Outcome.objects.select_related("plan").defer("plan__pools")
     if schedule is None:
         return rows
-    mine = PlanInForce.objects.filter(proposal__firings__schedule=schedule)
-    return rows.filter(plan__in=mine)
+    plans = PlanInForce.objects.filter(proposal__firings__schedule=schedule)
+    return rows.filter(plan__in=plans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +63,20 @@ class SpeedSeen:
 def speeds_seen(model: str, gpu: str, tp: int) -> list[SpeedSeen]:
     """The newest first: of plans in force, and of the last that were judged."""
     live = [
-        SpeedSeen(None, name, one["scenario"], datetime.fromisoformat(one["until"]), one)
-        for name, found in Source.objects.exclude(speed=[]).values_list("name", "speed")
-        for one in found
-        if (one["model"], one["gpu"], one["tp"]) == (model, gpu, tp)
+        SpeedSeen(None, name, drift["scenario"], datetime.fromisoformat(drift["until"]), drift)
+        for name, drifts in Source.objects.exclude(speed=[]).values_list("name", "speed")
+        for drift in drifts
+        if (drift["model"], drift["gpu"], drift["tp"]) == (model, gpu, tp)
     ]
     done = Outcome.objects.filter(state=Outcome.State.DONE).order_by("-ends")
     rows = done.values_list("pk", "plan__scenario", "ends", "figures__speed")[:LOOKED_AT]
     judged = [
-        SpeedSeen(pk, "", scenario, ends, one)
-        for pk, scenario, ends, found in rows
-        for one in found or ()
-        if (one["model"], one["gpu"], one.get("tp", tp)) == (model, gpu, tp)
+        SpeedSeen(pk, "", scenario, ends, drift)
+        for pk, scenario, ends, drifts in rows
+        for drift in drifts or ()
+        if (drift["model"], drift["gpu"], drift.get("tp", tp)) == (model, gpu, tp)
     ]
-    return sorted(live + judged, key=lambda one: one.ends, reverse=True)
+    return sorted(live + judged, key=lambda seen: seen.ends, reverse=True)
 
 
 def outcome_get(number: int) -> Outcome:

@@ -49,6 +49,6 @@ def source_series(
 def source_gaps(source: Source) -> Gaps:
     """By the trace as it was last published."""
     report = source.trace.report if source.trace is not None else {}
-    told = report.get("series", [])
+    series = report.get("series", [])
     last = source.trace.end_at if source.trace is not None else None
-    return Gaps(sum(one["bins"] for one in told), sum(one["gaps"] for one in told), last)
+    return Gaps(sum(row["bins"] for row in series), sum(row["gaps"] for row in series), last)

@@ -136,13 +136,13 @@ def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
     low, high = min(known, default=0.0), max(known, default=0.0)
     best = low if figure.better == LESS else high
 
-    def cell(at: int) -> SweepCell:
-        run, value = runs.get(at), values.get(at)
+    def cell(cell_number: int) -> SweepCell:
+        run, value = runs.get(cell_number), values.get(cell_number)
         spread = None if value is None else (value - low) / (high - low) if high > low else 0.0
         return SweepCell(
             run=None if run is None else run.pk,
             state="removed" if run is None else run.state,
-            values=values_at(sweep, at),
+            values=values_at(sweep, cell_number),
             value=value,
             place=spread,
             best=low != high and value is not None and value == best,

@@ -49,21 +49,23 @@ def versions_changing(scenario: Scenario, part: str) -> QuerySet[ScenarioVersion
 
 
 def version_get(scenario: Scenario, number: int) -> ScenarioVersion:
-    found = versions_of(scenario).filter(number=number).first()
-    if found is None:
+    version = versions_of(scenario).filter(number=number).first()
+    if version is None:
         have = versions_of(scenario).values_list("number", flat=True)
         raise NotFound(
             f"{scenario.name} has no version {number}; there are "
-            f"{', '.join(str(one) for one in sorted(have)[-10:])}."
+            f"{', '.join(str(held_number) for held_number in sorted(have)[-10:])}."
         )
-    return found
+    return version
 
 
 def between(old: ScenarioVersion, new: ScenarioVersion, part: str = "") -> Between:
     """Of all there is, or of one section."""
     notes: list[str] = []
-    before, after = (_settings(one, notes) for one in (old, new))
-    keys = [one for one in dict.fromkeys([*before, *after]) if not part or _of(part, one)]
+    before, after = (_settings(version, notes) for version in (old, new))
+    keys = [
+        setting for setting in dict.fromkeys([*before, *after]) if not part or _of(part, setting)
+    ]
     rows = [Setting(key, (before.get(key), after.get(key))) for key in keys]
     different = tuple(row for row in rows if row.values[0] != row.values[1])
     return Between(
@@ -90,7 +92,7 @@ def _of(part: str, key: str) -> bool:
 
 
 def _lines(old: ScenarioVersion, new: ScenarioVersion, part: str) -> Iterator[str]:
-    texts = (one.document for one in (old, new))
+    texts = (version.document for version in (old, new))
     before, after = ((section_of(text, part) if part else text).splitlines() for text in texts)
-    names = [f"{one.name}, version {one.number}" for one in (old, new)]
+    names = [f"{version.name}, version {version.number}" for version in (old, new)]
     return unified_diff(before, after, names[0], names[1], lineterm="", n=2)

@@ -44,9 +44,9 @@ def chains_of(run: Run) -> tuple[Chain, ...]:
     if not take or not plan.get("decisions"):
         return ()
     table = run_table(run, "plan") if "plan" in run_tables(run) else None
-    told = _counts(result)
-    found = []
-    for (model, region, replica), count in told.items():
+    counts = _counts(result)
+    chains = []
+    for (model, region, replica), count in counts.items():
         pool = {"model": model, "region": region, "arrangement": replica}
         busiest = _busiest(plan["decisions"], pool)
         steps = (
@@ -57,8 +57,8 @@ def chains_of(run: Run) -> tuple[Chain, ...]:
             *_provenance(result, pool),
             *_error(result, pool),
         )
-        found.append(Chain(model, region, replica, count, steps))
-    return tuple(found)
+        chains.append(Chain(model, region, replica, count, steps))
+    return tuple(chains)
 
 
 def _counts(result: Row) -> dict[tuple[str, str, str], int]:
@@ -70,11 +70,11 @@ def _counts(result: Row) -> dict[tuple[str, str, str], int]:
             for i, pool in enumerate(timetable["pools"])
             if (most := max((row["replicas"][i] for row in timetable["rows"]), default=0))
         }
-    found: dict[tuple[str, str, str], int] = {}
+    counts: dict[tuple[str, str, str], int] = {}
     for row in result["plan"]["decisions"]:
         key = row["model"], row["region"], row.get("arrangement", row["gpu"])
-        found[key] = max(found.get(key, 0), row["target"])
-    return {key: count for key, count in found.items() if count}
+        counts[key] = max(counts.get(key, 0), row["target"])
+    return {key: count for key, count in counts.items() if count}
 
 
 def _is(row: Row, pool: Row) -> bool:
@@ -87,15 +87,15 @@ def _busiest(decisions: Sequence[Row], pool: Row) -> Row | None:
     return max(ours, key=lambda row: row["target"], default=None)
 
 
-def _planned(table: pl.DataFrame | None, pool: Row, at: Row | None) -> Row | None:
-    if table is None or at is None:
+def _planned(table: pl.DataFrame | None, pool: Row, peak: Row | None) -> Row | None:
+    if table is None or peak is None:
         return None
     rows = [row for row in table.to_dicts() if _is(row, pool)]
     return max(rows, key=lambda row: (row["target"], row["demand_tps"]), default=None)
 
 
-def _demand(table: pl.DataFrame | None, pool: Row, at: Row | None, clock: str) -> Iterator[Step]:
-    row = _planned(table, pool, at)
+def _demand(table: pl.DataFrame | None, pool: Row, peak: Row | None, clock: str) -> Iterator[Step]:
+    row = _planned(table, pool, peak)
     if row is None:
         return
     most = max(r["demand_tps"] for r in table.to_dicts() if _is(r, pool))  # type: ignore[union-attr]
@@ -111,29 +111,29 @@ def _demand(table: pl.DataFrame | None, pool: Row, at: Row | None, clock: str) -
 def _forecast(result: Row, pool: Row) -> Iterator[Step]:
     forecast = result.get("forecast") or {}
     heights = {row["tier"]: row for row in forecast.get("quantile") or []}
-    for one in forecast.get("series") or []:
-        if (one["model"], one["region"]) != (pool["model"], pool["region"]):
+    for series in forecast.get("series") or []:
+        if (series["model"], series["region"]) != (pool["model"], pool["region"]):
             continue
-        at = heights.get(one["tier"])
+        planned_for = heights.get(series["tier"])
         height = ""
-        if at is not None:
-            level = at["quantile"]
+        if planned_for is not None:
+            level = planned_for["quantile"]
             what = "its mean" if level is None else f"its quantile {level:g}"
-            times = "" if at["times"] == 1 else f"{at['times']:g} times "
-            height = f" Planned for is {times}{what}. {at['why']}"
-        wrong = one.get("peak_wape")
+            times = "" if planned_for["times"] == 1 else f"{planned_for['times']:g} times "
+            height = f" Planned for is {times}{what}. {planned_for['why']}"
+        wrong = series.get("peak_wape")
         off = "" if wrong is None else f", whose peaks were off by {wrong:.0%} in this window"
         yield Step(
             "Forecast",
-            f"Of {one['tier']} requests by {one['method']}{off}.{height}",
+            f"Of {series['tier']} requests by {series['method']}{off}.{height}",
             "forecast",
         )
 
 
 def _sized(result: Row, pool: Row) -> Row | None:
     rows = result.get("capacity") or []
-    wanted = {name: pool[name] for name in ("model", "arrangement")}
-    return next((row for row in rows if _is(row, wanted)), None)
+    place = {name: pool[name] for name in ("model", "arrangement")}
+    return next((row for row in rows if _is(row, place)), None)
 
 
 def _size(result: Row, pool: Row) -> Iterator[Step]:
@@ -150,7 +150,7 @@ def _size(result: Row, pool: Row) -> Iterator[Step]:
 
 
 def _plan(
-    result: Row, take: Row, table: pl.DataFrame | None, pool: Row, at: Row | None, count: int
+    result: Row, take: Row, table: pl.DataFrame | None, pool: Row, peak: Row | None, count: int
 ) -> Iterator[Step]:
     if not take.get("follows_plan"):
         reason = take.get("why") or take["sentence"]
@@ -159,7 +159,7 @@ def _plan(
             f"{take['label']} is recommended and not the plan, and has {count:,} here. {reason}",
             "policies",
         )
-    row, size = _planned(table, pool, at), _sized(result, pool)
+    row, size = _planned(table, pool, peak), _sized(result, pool)
     if row is None:
         return
     together = ""
@@ -198,8 +198,11 @@ def _provenance(result: Row, pool: Row) -> Iterator[Step]:
 
 def _error(result: Row, pool: Row) -> Iterator[Step]:
     words = [f"A simulated size is off by {SIMULATION.median:.1%} (1 in 20: {SIMULATION.p95:.1%})"]
-    wanted = {name: pool[name] for name in ("model", "arrangement")}
-    row = next((one for one in result.get("profile_error") or [] if _is(one, wanted)), None)
+    place = {name: pool[name] for name in ("model", "arrangement")}
+    row = next(
+        (error_row for error_row in result.get("profile_error") or [] if _is(error_row, place)),
+        None,
+    )
     if row is not None and row["error"] is None:
         words.append(f"how far its profile is off is not known: {row['basis']}")
     elif row is not None:

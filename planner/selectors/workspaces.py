@@ -23,14 +23,14 @@ def workspace_for(user: User, slug: str = "") -> Workspace:
         raise NotAllowed("You belong to no workspace; ask an admin of one to invite you.")
     if not slug:
         return user.workspaces[0]
-    for one in user.workspaces:
-        if one.slug == slug:
-            return one
+    for workspace in user.workspaces:
+        if workspace.slug == slug:
+            return workspace
     have = ", ".join(workspace.slug for workspace in user.workspaces[:10])
     raise NotFound(f"You belong to no workspace {slug[:40]!r}; you belong to: {have}.")
 
 
 def workspace_last(user: User, slug: str) -> Workspace:
     """The one that was entered last, or, when that is no more, the first."""
-    found = next((workspace for workspace in user.workspaces if workspace.slug == slug), None)
-    return found or workspace_for(user)
+    last = next((workspace for workspace in user.workspaces if workspace.slug == slug), None)
+    return last or workspace_for(user)

@@ -20,12 +20,12 @@ MONTH_S = 30 * 86_400.0
 
 def missing(proposal: Proposal) -> str:
     """What it still takes before it is in force, in words; "" where nothing."""
-    given = approvals_of(proposal)
-    left = review_rules().approvals - len(given)
+    approvals = approvals_of(proposal)
+    left = review_rules().approvals - len(approvals)
     if left > 0:
         return f"{left} more {'approval' if left == 1 else 'approvals'}"
     why = admin_needed(proposal)
-    if why and not any(one.by and may_administer(one.by) for one in given):
+    if why and not any(approval.by and may_administer(approval.by) for approval in approvals):
         return f"the approval of an admin: {why}"
     return ""
 

@@ -25,13 +25,13 @@ def arrays_take() -> InBucket:
             "Arrays are kept in the data folder; name a bucket in HEADROOM_ARRAYS to keep them "
             "there (docs/operations.md)."
         )
-    whole, taken, lost = 0, 0, []
+    held, taken, lost = 0, 0, []
     for store in sorted(stores_named()):
         if bucket.holds(store):
-            whole += 1
+            held += 1
         elif storage.folder(store).exists():
             bucket.keep(store)
             taken += 1
         else:
             lost.append(store)
-    return InBucket(bucket.name, whole, taken, tuple(lost))
+    return InBucket(bucket.name, held, taken, tuple(lost))

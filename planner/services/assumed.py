@@ -51,14 +51,14 @@ def assumed_of(trace: Trace, document: str, serving: Serving) -> tuple[Assumed, 
 
 def _models(trace: Trace, serving: Serving) -> Iterator[Assumed]:
     named = [label for label in trace.report.get("models") or [] if label]
-    for label, one in serving.labels.items() or [("", serving)]:
-        profile, error = one.profile, stated_error(one.profile)
+    for label, served in serving.labels.items() or [("", serving)]:
+        profile, error = served.profile, stated_error(served.profile)
         how_sure = "" if error is None else f", off by about {error.value:.0%}"
         yield Assumed(
             "profiles",
             f"Model and GPUs of {label}" if label else "Model and GPUs",
             f"{profile.model} on {profile.tp} × {profile.gpu}",
-            f"{_whose(one, label, named)}; its speed is {profile.provenance.kind}{how_sure}",
+            f"{_whose(served, label, named)}; its speed is {profile.provenance.kind}{how_sure}",
             _others(trace, profile),
         )
 
@@ -66,7 +66,7 @@ def _models(trace: Trace, serving: Serving) -> Iterator[Assumed]:
 def _whose(serving: Serving, label: str, named: list[str]) -> str:
     """Why this model serves what the file calls ``label``, or all of it."""
     if serving.named:
-        others = [one for one in named if not label and not names(one, serving.profile.model)]
+        others = [name for name in named if not label and not names(name, serving.profile.model)]
         return "your file names it" + (f", and {_some(others)}, all of it here" if others else "")
     if label:
         return f"no built-in model is called {label}, so a recent one stands in"
@@ -89,12 +89,13 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
         for gpu, count in region.capacity.items()
     ]
     named = [name for name in trace.report.get("regions") or [] if name]
-    told = f"your file names {_some(named)}; " if named else ""
+    named_words = f"your file names {_some(named)}; " if named else ""
     yield Assumed(
         "regions",
         "Region and price",
         f"{region.name}, as {region.like}: {'; '.join(prices)}",
-        f"{told}all traffic comes from and is served in one region, at the list price on demand",
+        f"{named_words}all traffic comes from and is served in one region, at the list price on "
+        "demand",
         "Cost goes with the price; another region adds its round trip to the first token.",
     )
     yield Assumed(
@@ -116,7 +117,7 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
 
 def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
     shares = draft.traffic.sources[0].tiers
-    told = "; ".join(
+    tiers = "; ".join(
         f"{shares.get(tier.name, 0):.0%} {tier.name}, "
         + ", ".join(
             f"{name} {limit / 1000:g} s"
@@ -130,7 +131,7 @@ def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
     yield Assumed(
         "tiers",
         "Tiers and their limits",
-        told,
+        tiers,
         f"{whose or 'your file has no tiers'}; these are SageServe's interactive ones (IW-F, IW-N)",
         "What may wait longer needs fewer replicas at the peak.",
     )
@@ -143,14 +144,14 @@ def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumed]
         ("Prompt lengths", "input_tokens", (LONGER * prompt, answer)),
         ("Answer lengths", "output_tokens", (prompt, LONGER * answer)),
     ):
-        given = next((g for s in draft.traffic.sources if (g := getattr(s, name))), None)
-        if given is None:
+        lengths = next((g for s in draft.traffic.sources if (g := getattr(s, name))), None)
+        if lengths is None:
             continue
         more = usual / largest_rate(speed, *longer)[0] - 1
         yield Assumed(
             "sources",
             what,
-            f"mean {given.mean:,.0f} tokens, spread (CV) {given.cv:g}",
+            f"mean {lengths.mean:,.0f} tokens, spread (CV) {lengths.cv:g}",
             "your file counts none; these are of Azure's conversations of 2023",
             f"If they are {LONGER - 1:.0%} longer, about {more:.0%} more replicas and cost.",
         )
@@ -179,10 +180,11 @@ def _spread(trace: Trace) -> Iterator[Assumed]:
 def _others(trace: Trace, profile: Profile) -> str:
     """How many GPUs of the same type other models take."""
     lengths, known = drafts.mean_lengths(trace), servings()
-    own = largest_rate(profile, *lengths)[0] / profile.tp
+    rate = largest_rate(profile, *lengths)[0] / profile.tp
     others = [
-        f"{name} takes about {own * one.tp / largest_rate(one, *lengths)[0]:.2g} times the GPUs"
+        f"{name} takes about {rate * other.tp / largest_rate(other, *lengths)[0]:.2g} times the "
+        "GPUs"
         for name in OTHERS
-        if name != profile.model and (one := known.get((name, profile.gpu))) is not None
+        if name != profile.model and (other := known.get((name, profile.gpu))) is not None
     ]
     return f"Another model is another fleet: {', '.join(others)}." if others else ELSEWHERE

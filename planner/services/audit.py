@@ -80,15 +80,15 @@ def verify(known: str = "") -> Verified:
     """Whether every record is as it was written and follows the one before. ``known``: a head,
     NUMBER:SHA256, that was noted earlier and must still be there."""
     number, previous, problem = 0, "", ""
-    wanted, _, sha256 = known.partition(":")
+    number_known, _, sha256 = known.partition(":")
     seen = not known
-    for one in AuditRecord.objects.order_by("number").iterator(chunk_size=2000):
+    for entry in AuditRecord.objects.order_by("number").iterator(chunk_size=2000):
         number += 1
-        problem = _fault(one, number, previous)
+        problem = _fault(entry, number, previous)
         if problem:
             break
-        seen = seen or (str(one.number) == wanted and one.sha256 == sha256)
-        previous = one.sha256
+        seen = seen or (str(entry.number) == number_known and entry.sha256 == sha256)
+        previous = entry.sha256
     head = AuditHead.objects.filter(pk=1).first() or AuditHead()
     if not problem and (head.number, head.sha256) != (number, previous):
         problem = f"The log ends with record {number}, and {head.number} were written."
@@ -97,12 +97,12 @@ def verify(known: str = "") -> Verified:
     return Verified(number, f"{number}:{previous}", is_guarded(), problem)
 
 
-def _fault(one: AuditRecord, number: int, previous: str) -> str:
-    if one.number != number:
+def _fault(entry: AuditRecord, number: int, previous: str) -> str:
+    if entry.number != number:
         return f"Record {number} is missing."
-    if one.digest() != one.sha256:
+    if entry.digest() != entry.sha256:
         return f"Record {number} was changed after it was written."
-    if one.previous != previous:
+    if entry.previous != previous:
         return f"Record {number} does not follow record {number - 1}, which was put there later."
     return ""
 

@@ -143,8 +143,8 @@ def _models() -> list[type[Model]]:
 
 def _there() -> str:
     """What an installation holds that a restore would replace, in words; "" for nothing."""
-    mine = (model for model in _models() if model is not Workspace)  # one is always there
-    counts = ((model._meta.verbose_name_plural, model._base_manager.count()) for model in mine)
+    replaced = (model for model in _models() if model is not Workspace)  # one is always there
+    counts = ((model._meta.verbose_name_plural, model._base_manager.count()) for model in replaced)
     return ", ".join(f"{count} {name}" for name, count in counts if count)
 
 

@@ -80,13 +80,13 @@ def calibration_upload(
                 out.write(chunk)
         reading = reading or Reading()
         key = key_of(idempotency_key, [digest.hexdigest(), asdict(reading), source])
-        mine = Calibration.objects.filter(owner=user)
-        if first := key.first(mine):
+        of_user = Calibration.objects.filter(owner=user)
+        if first := key.first(of_user):
             return first
         try:
             return _read(user, path, file_name, digest.hexdigest(), size, reading, source, key)
         except IntegrityError:  # the same request came twice at once
-            if first := key.first(mine):
+            if first := key.first(of_user):
                 return first
             raise
 
@@ -121,7 +121,7 @@ def _read(
     source: str,
     key: Key,
 ) -> Calibration:
-    said: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "name": file_name[:120],
         "file_name": file_name[:255],
         "sha256": sha256,
@@ -138,7 +138,7 @@ def _read(
             format=kernels.format,
             rows=kernels.rows,
             report=_kernel_report(kernels),
-            **said,
+            **columns,
         )
         return _keep(row, {ROWS: _kernel_table(kernels)}, path)
     how = asdict(reading)
@@ -149,7 +149,7 @@ def _read(
         format=file.format,
         rows=file.rows.rows,
         report=_report(file) | {"engine": {k: v for k, v in engine.items() if v}},
-        **said,
+        **columns,
     )
     extra = _extra(path, file_name, file)
     return _keep(row, {ROWS: rows_table(file.rows), **({} if extra is None else {EXTRA: extra})})
@@ -223,18 +223,18 @@ def _kernel_table(file: KernelFile) -> pl.DataFrame:
 
 def _kernel_report(file: KernelFile) -> dict[str, Any]:
     notes = [f"{count:,} rows set aside: {why}." for why, count in file.set_aside.items()]
-    notes += [_sharing_words(one) for one in file.sharing]
+    notes += [_sharing_words(sharing) for sharing in file.sharing]
     return {"format": file.format, "rows": file.rows, "columns": ["gpu", "operator"],
             "notes": notes, "gpus": sorted(file.by_gpu), "arrangements": []}  # fmt: skip
 
 
-def _sharing_words(one: Sharing) -> str:
-    where = f"with {one.sm_share:.0%} of the multiprocessors" if one.sm_share < 1 else ""
-    if one.concurrent_with:
-        where = f"{where} beside {one.concurrent_with}".strip()
+def _sharing_words(sharing: Sharing) -> str:
+    where = f"with {sharing.sm_share:.0%} of the multiprocessors" if sharing.sm_share < 1 else ""
+    if sharing.concurrent_with:
+        where = f"{where} beside {sharing.concurrent_with}".strip()
     return (
-        f"{one.op} {one.dtype} on {one.gpu} {where} took {one.slowdown:.2f} times as long as alone "
-        f"(measured, median of {one.calls})."
+        f"{sharing.op} {sharing.dtype} on {sharing.gpu} {where} took {sharing.slowdown:.2f} times "
+        f"as long as alone (measured, median of {sharing.calls})."
     )
 
 
@@ -267,8 +267,8 @@ def _report(file: BenchmarkFile) -> dict[str, Any]:
 
 def _merged(groups: dict[tuple[str, str, str, float], int]) -> dict[Any, int]:
     """NaN is unlike itself: rows without a tp are one group."""
-    found: dict[Any, int] = {}
+    merged: dict[Any, int] = {}
     for (model, gpu, precision, tp), count in groups.items():
         key = (model, gpu, precision, tp if tp == tp else None)
-        found[key] = found.get(key, 0) + count
-    return found
+        merged[key] = merged.get(key, 0) + count
+    return merged

@@ -34,10 +34,10 @@ def configured(
     Raises PlannerError or SimulationError saying what is wrong.
     """
     known = own_hardware()
-    found: dict[str, Any] = as_json(configure(asked, known, progress, measured.own(known)))
-    for row, profiles in zip(found["candidates"], found.pop("profiles"), strict=True):
+    answer: dict[str, Any] = as_json(configure(asked, known, progress, measured.own(known)))
+    for row, profiles in zip(answer["candidates"], answer.pop("profiles"), strict=True):
         row["profiles"] = profiles
-    return found
+    return answer
 
 
 def document_with(
@@ -56,11 +56,11 @@ def document_with(
         base = scenario_get(scenario)
         text = scenario_with(base.document, model, profiles)
         return edit(text, {"name": f"{base.name[:90]}, {profiles[0]['gpu']}"})  # it stays as it is
-    found = trace_get(trace)
-    if found.state != Trace.State.READY:
-        raise NotReady(f"Trace {found.name} is not ready; wait until it has been read.")
-    choices = {one.key: one for one in window_choices(found)}
-    draft = scenario_draft(found, choices.get(USUAL, next(iter(choices.values()), None)))
+    kept_trace = trace_get(trace)
+    if kept_trace.state != Trace.State.READY:
+        raise NotReady(f"Trace {kept_trace.name} is not ready; wait until it has been read.")
+    choices = {choice.key: choice for choice in window_choices(kept_trace)}
+    draft = scenario_draft(kept_trace, choices.get(USUAL, next(iter(choices.values()), None)))
     return scenario_with(draft, model, profiles, limits, in_place=True)
 
 
@@ -115,7 +115,7 @@ def _with_gpus(row: Mapping[str, Any], region: Region, needed: Iterable[str]) ->
         for gpu in missing
         if gpu not in known and (price := price_of(gpu, {}).usd) > 0
     }
-    found = {**row, "capacity": {**row["capacity"], **dict.fromkeys(missing, most)}}
+    changed = {**row, "capacity": {**row["capacity"], **dict.fromkeys(missing, most)}}
     if prices:
-        found["usd_per_gpu_hour"] = {**prices, **row.get("usd_per_gpu_hour", {})}
-    return found
+        changed["usd_per_gpu_hour"] = {**prices, **row.get("usd_per_gpu_hour", {})}
+    return changed

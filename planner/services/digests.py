@@ -40,20 +40,21 @@ def _lines(now: datetime) -> Iterator[str]:
         Firing.objects.select_related("schedule").filter(due_at__gt=since, due_at__lte=now)
     )
     if fired:
-        counts = Counter(one.get_state_display().lower() for one in fired)
-        told = ", ".join(f"{count} {state}" for state, count in counts.items())
-        yield f"Schedules fired {len(fired)} times: {told}."
+        counts = Counter(firing.get_state_display().lower() for firing in fired)
+        states = ", ".join(f"{count} {state}" for state, count in counts.items())
+        yield f"Schedules fired {len(fired)} times: {states}."
     else:
         yield "No schedule fired."
-    apart = [one for one in fired if one.state in TOLD]
-    for one in apart[:MOST]:
-        when = f"{one.due_at:%Y-%m-%d %H:%M}"
-        yield f"- {one.schedule.name}, {when}: {one.get_state_display()}. {one.words}"
+    apart = [firing for firing in fired if firing.state in TOLD]
+    for firing in apart[:MOST]:
+        when = f"{firing.due_at:%Y-%m-%d %H:%M}"
+        yield f"- {firing.schedule.name}, {when}: {firing.get_state_display()}. {firing.words}"
     came = Outcome.objects.filter(ends__gt=since, ends__lte=now).exclude(
         state=Outcome.State.RUNNING
     )
     yield from (
-        f"- {one.begins:%Y-%m-%d} to {one.ends:%Y-%m-%d}: {one.words}" for one in came[:MOST]
+        f"- {outcome.begins:%Y-%m-%d} to {outcome.ends:%Y-%m-%d}: {outcome.words}"
+        for outcome in came[:MOST]
     )
     if not came:
         yield "No plan's time was over and known."

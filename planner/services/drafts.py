@@ -53,21 +53,21 @@ def scenario_draft(
     serving = serving or serving_of(trace)
     served = serving.all
     capacity: dict[str, int] = {}
-    for one in served:
-        gpu = one.profile.gpu
-        capacity[gpu] = capacity.get(gpu, 0) + _gpus(trace, one.profile)
+    for served_by in served:
+        gpu = served_by.profile.gpu
+        capacity[gpu] = capacity.get(gpu, 0) + _gpus(trace, served_by.profile)
     region = _region(capacity)
     data: dict[str, Any] = {
         "version": 1,
         "name": free_name(f"Plan for {trace.name}"),
         "description": _labels_left(trace, serving),
-        "models": [one.profile.model for one in served],
-        "profiles": [dict(one.row) for one in served],
+        "models": [served_by.profile.model for served_by in served],
+        "profiles": [dict(served_by.row) for served_by in served],
         "regions": [{"name": REGION, "like": region, "capacity": capacity}],
         "tiers": [
             {
                 "name": FAST,
-                "ttft_ms": max(_ttft_ms(trace, one.profile) for one in served),
+                "ttft_ms": max(_ttft_ms(trace, served_by.profile) for served_by in served),
                 "tbt_ms": 100,
             },
             {"name": RELAXED, "ttft_ms": 60_000},
@@ -100,8 +100,8 @@ def _sources(trace: Trace, serving: Serving) -> list[dict[str, Any]]:
         if not serving.labels:
             return [common]
         return [
-            common | {"series": label, "model": one.profile.model}
-            for label, one in serving.labels.items()
+            common | {"series": label, "model": serving_model.profile.model}
+            for label, serving_model in serving.labels.items()
         ]
     sources = []
     for series in trace.report.get("series", []):
@@ -119,16 +119,16 @@ def _sources(trace: Trace, serving: Serving) -> list[dict[str, Any]]:
 def _labels_left(trace: Trace, serving: Serving) -> str:
     """What the file says of models, regions and tiers and a draft does not place by itself."""
     apart = () if serving.labels else ("models",)
-    found = [
+    labels = [
         f"{what} {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}"
         for what in (*apart, "regions", "tiers")
         if (names := [name for name in trace.report.get(what) or [] if name])
     ]
-    if not found:
+    if not labels:
         return ""
     return (
-        f"The file names {'; '.join(found)}. This draft does not tell them apart: name yours alike "
-        "and leave out model, regions or tiers of a source to use its labels."
+        f"The file names {'; '.join(labels)}. This draft does not tell them apart: name yours "
+        "alike and leave out model, regions or tiers of a source to use its labels."
     )
 
 
@@ -207,8 +207,8 @@ def mean_lengths(trace: Trace) -> tuple[float, float]:
     counted = [trace.report, *trace.report.get("series", [])]
 
     def mean(what: str, assumed: dict[str, Any]) -> float:
-        found = [row[what] / row["requests"] for row in counted if row.get(what)
+        means = [row[what] / row["requests"] for row in counted if row.get(what)
                  and row.get("requests")]  # fmt: skip
-        return float(max(found, default=assumed["mean"]))
+        return float(max(means, default=assumed["mean"]))
 
     return mean("input_tokens", ASSUMED_INPUT), mean("output_tokens", ASSUMED_OUTPUT)

@@ -55,13 +55,13 @@ def schedules_tick(*, now: datetime, enqueue: bool = True) -> Ticked:
     Of several moments that passed unseen one is made up for, the last; the others are missed, each
     with its row.
     """
-    settled = [one for one in _running() if firing_settle(firing=one, now=now)]
+    settled = [firing for firing in _running() if firing_settle(firing=firing, now=now)]
     fired = []
     for schedule in Schedule.objects.filter(paused=False, next_due__lte=now):
         due = _taken(schedule, now)
         if due is not None:
             fired.append(_fired(schedule, due, now, None, enqueue))
-    return Ticked(tuple(one for one in fired if one is not None), tuple(settled))
+    return Ticked(tuple(firing for firing in fired if firing is not None), tuple(settled))
 
 
 def schedule_fire(
@@ -203,12 +203,12 @@ def _settled(firing: Firing, run: Run | None, now: datetime) -> bool:
     difference = difference_of(plan, next(iter(replaced_by(plan, run)), None))
     rule = Rule(schedule.most_replicas, schedule.most_cost)
     asked = rule.asks(difference, tiers_missed(run_result(run), plan.policy))
-    said = [
+    sentences = [
         asked or "Within the limits.",
         difference.sentence if difference else "",
         _taken_policy(schedule, run, plan),
     ]
-    words = " ".join(one for one in said if one)
+    words = " ".join(sentence for sentence in sentences if sentence)
     firing.difference = as_json(difference) if difference else {}
     if not _end(firing, Firing.State.REVIEW, words, now):
         return False
@@ -226,12 +226,12 @@ def _taken_policy(schedule: Schedule, run: Run, plan: Plan) -> str:
         return ""
     result = run_result(run)
     best = result.get("recommended") or {}
-    said = f"Of {len(result.get('policies') or {})} policies compared it is {plan.label}"
+    first = f"Of {len(result.get('policies') or {})} policies compared it is {plan.label}"
     if not schedule.policy:
-        return f"{said}, which is recommended."
+        return f"{first}, which is recommended."
     if best.get("policy") == plan.policy:
-        return f"{said}, as the schedule says; it is recommended too."
-    return f"{said}, as the schedule says; recommended is {best.get('label') or 'none'}."
+        return f"{first}, as the schedule says; it is recommended too."
+    return f"{first}, as the schedule says; recommended is {best.get('label') or 'none'}."
 
 
 def _proposed(
@@ -260,9 +260,9 @@ def _approved(firing: Firing, by: str, now: datetime) -> None:
 
 def _end(firing: Firing, state: str, words: str, now: datetime) -> bool:
     """Only once; what was said on the way stays."""
-    told = f"{firing.words} {words}".strip()
+    all_words = f"{firing.words} {words}".strip()
     ended = Firing.objects.filter(pk=firing.pk, state=Firing.State.RUNNING).update(
-        state=state, words=told, settled_at=now, difference=firing.difference
+        state=state, words=all_words, settled_at=now, difference=firing.difference
     )
     firing.refresh_from_db()
     if ended and state == Firing.State.FAILED:
@@ -272,8 +272,8 @@ def _end(firing: Firing, state: str, words: str, now: datetime) -> bool:
 
 def _tell(firing: Firing, what: str) -> None:
     schedule = firing.schedule
-    said = f"Schedule {schedule.name}, {firing.due_at:%Y-%m-%d %H:%M} UTC, {what}: {firing.words}"
-    notify(current_workspace(), Event.FAILED, said, f"/schedules/{schedule.pk}/")
+    text = f"Schedule {schedule.name}, {firing.due_at:%Y-%m-%d %H:%M} UTC, {what}: {firing.words}"
+    notify(current_workspace(), Event.FAILED, text, f"/schedules/{schedule.pk}/")
 
 
 def difference_of(plan: Plan, in_force: PlanInForce | None) -> Difference | None:

@@ -191,8 +191,13 @@ def arrangement_rows(calibration: Calibration, model: str, gpu: str, tp: int) ->
 
 def _in_precision(rows: BenchmarkRows, precision: str, name: str) -> BenchmarkRows:
     """Those of the precision asked for, where the file has several."""
-    stored = np.array([PRECISIONS.get(one.lower(), one.lower()) for one in rows.precision.tolist()])
-    there = [one for one in np.unique(stored).tolist() if one]
+    stored = np.array(
+        [
+            PRECISIONS.get(precision_name.lower(), precision_name.lower())
+            for precision_name in rows.precision.tolist()
+        ]
+    )
+    there = [precision_name for precision_name in np.unique(stored).tolist() if precision_name]
     if len(there) < 2:
         return rows
     if precision not in there:

@@ -26,4 +26,4 @@ def _key(kind: str, text: str) -> str:
 
 
 def _recent(key: str) -> list[float]:
-    return [at for at in cache.get(key, []) if at > time.time() - WITHIN_S]
+    return [moment for moment in cache.get(key, []) if moment > time.time() - WITHIN_S]

@@ -97,10 +97,10 @@ def check_name(what: str, name: str, built_in: Mapping[str, Any]) -> str:
 def _provenance(kind: str, source: str, user: User | None) -> Provenance:
     if kind not in KINDS:
         raise CatalogueError(f"kind {kind!r} is not known; choose from {', '.join(KINDS)}.")
-    said = source.strip()
-    if len(said) > SOURCE_CHARACTERS:
-        raise CatalogueError(f"source: at most {SOURCE_CHARACTERS} characters, not {len(said)}.")
-    return Provenance(kind, said or f"given by {user.username if user else 'the command line'}")
+    stated = source.strip()
+    if len(stated) > SOURCE_CHARACTERS:
+        raise CatalogueError(f"source: at most {SOURCE_CHARACTERS} characters, not {len(stated)}.")
+    return Provenance(kind, stated or f"given by {user.username if user else 'the command line'}")
 
 
 def _keep(
@@ -112,24 +112,24 @@ def _keep(
     user: User | None,
     version: int | None,
 ) -> Own:
-    said = {"facts": facts, "kind": provenance.kind, "source": provenance.source}
+    columns = {"facts": facts, "kind": provenance.kind, "source": provenance.source}
     with transaction.atomic():
         if held is None:
-            row = kind(name=name, owner=user, **said)
+            row = kind(name=name, owner=user, **columns)
         else:
-            found = kind._default_manager.select_for_update().filter(pk=held.pk).first()
-            if found is None:
+            current = kind._default_manager.select_for_update().filter(pk=held.pk).first()
+            if current is None:
                 raise NotFound(f"{held.name} was removed while you edited it; make it anew.")
-            if version is not None and version != found.version:
+            if version is not None and version != current.version:
                 raise Outdated(
-                    f"{found.name} was changed by somebody else while you edited it; load it again "
-                    "and repeat your changes."
+                    f"{current.name} was changed by somebody else while you edited it; load it "
+                    "again and repeat your changes."
                 )
-            if name != found.name and (users := _users(found)):
-                raise NotReady(f"{found.name} cannot be renamed: it is used by {users}.")
-            row = found
+            if name != current.name and (users := _users(current)):
+                raise NotReady(f"{current.name} cannot be renamed: it is used by {users}.")
+            row = current
             row.name, row.version = name, row.version + 1
-            for column, value in said.items():
+            for column, value in columns.items():
                 setattr(row, column, value)
         try:
             with transaction.atomic():

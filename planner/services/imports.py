@@ -56,18 +56,18 @@ def hardware_import(
     kept: list[OwnGpu | OwnModel] = []
     gpus = {entry.name: entry.row for entry in gpus_list()}
     models = {entry.name: entry.row for entry in models_list()}
-    for where, given in _entries(document, file_name):
-        said: dict[str, Any] = {
-            key: str(given[key]) for key in COMMON if given.get(key) is not None
+    for where, row_given in _entries(document, file_name):
+        common: dict[str, Any] = {
+            key: str(row_given[key]) for key in COMMON if row_given.get(key) is not None
         }
-        if "name" not in said:
+        if "name" not in common:
             raise CatalogueError(f"{file_name}: {where} has no name; give one.")
-        facts = {str(key): value for key, value in given.items() if key not in COMMON}
-        said.setdefault("source", source or file_name)
+        facts = {str(key): value for key, value in row_given.items() if key not in COMMON}
+        common.setdefault("source", source or file_name)
         if where.startswith("gpus"):
-            kept.append(gpu_save(user=user, given=facts, gpu=gpus.get(said["name"]), **said))
+            kept.append(gpu_save(user=user, given=facts, gpu=gpus.get(common["name"]), **common))
         else:
-            row = models.get(said["name"])
+            row = models.get(common["name"])
             shape = facts.pop("shape", None)
             if shape is not None and (facts or not isinstance(shape, Mapping)):
                 raise CatalogueError(
@@ -75,25 +75,25 @@ def hardware_import(
                     f"{', '.join(facts) or 'what is no mapping'}."
                 )
             if shape is not None:
-                spec = _of_shape(own.model_shape(said["name"], shape))
-                kept.append(model_save(user=user, spec=spec, model=row, **said))
+                spec = _of_shape(own.model_shape(common["name"], shape))
+                kept.append(model_save(user=user, spec=spec, model=row, **common))
             else:
-                kept.append(model_save(user=user, given=facts, model=row, **said))
+                kept.append(model_save(user=user, given=facts, model=row, **common))
     return kept
 
 
 def _config(
     user: User | None, config: Mapping[str, Any], file_name: str, name: str, source: str
 ) -> OwnModel:
-    wanted = name.strip() or str(config.get("_name_or_path") or "").rpartition("/")[2]
-    if not wanted:
+    model_name = name.strip() or str(config.get("_name_or_path") or "").rpartition("/")[2]
+    if not model_name:
         raise CatalogueError(f"{file_name} does not hold the model's name; give one.")
-    spec = model_of_config(wanted, config)
+    spec = model_of_config(model_name, config)
     precision = precision_of(config)
-    row = next((entry.row for entry in models_list() if entry.name == wanted), None)
+    row = next((entry.row for entry in models_list() if entry.name == model_name), None)
     return model_save(
         user=user,
-        name=wanted,
+        name=model_name,
         spec=spec,
         source=source or f"its {file_name}, which publishes weights in {precision}",
         kind="published",
@@ -157,7 +157,7 @@ def _yaml(text: str) -> Any:
 
 
 def _entries(document: Mapping[str, Any], file_name: str) -> list[tuple[str, Mapping[str, Any]]]:
-    found: list[tuple[str, Mapping[str, Any]]] = []
+    entries: list[tuple[str, Mapping[str, Any]]] = []
     for section in ("gpus", "models"):
         rows = document.get(section) or []
         if not isinstance(rows, list):
@@ -165,9 +165,9 @@ def _entries(document: Mapping[str, Any], file_name: str) -> list[tuple[str, Map
         for i, row in enumerate(rows):
             if not isinstance(row, Mapping):
                 raise CatalogueError(f"{file_name}: {section}[{i}] must be a mapping with a name.")
-            found.append((f"{section}[{i}]", row))
-    if not 0 < len(found) <= MAX_ENTRIES:
+            entries.append((f"{section}[{i}]", row))
+    if not 0 < len(entries) <= MAX_ENTRIES:
         raise CatalogueError(
-            f"{file_name} has {len(found)} entries; 1 to {MAX_ENTRIES} can be taken over at once."
+            f"{file_name} has {len(entries)} entries; 1 to {MAX_ENTRIES} can be taken over at once."
         )
-    return found
+    return entries

@@ -82,8 +82,8 @@ def plan_restore(
             f"The dates of plan {plan.pk} are over since {plan.ends:%Y-%m-%d %H:%M} UTC; put run "
             f"{plan.number} in force every day or week, or propose it so."
         )
-    own = in_force_of(plan.run) if plan.run else plan_in_force(plan.scenario)
-    _end(_replaced(own, {(pool["name"], pool["region"]) for pool in plan.pools}), now)
+    current = in_force_of(plan.run) if plan.run else plan_in_force(plan.scenario)
+    _end(_replaced(current, {(pool["name"], pool["region"]) for pool in plan.pools}), now)
     again = PlanInForce.objects.get(pk=plan.pk)
     again.pk, again._state.adding = None, True
     again.since, again.until, again.by = now, None, user
@@ -116,22 +116,22 @@ def replaced_by(plan: Plan, run: Run) -> list[PlanInForce]:
     return _replaced(in_force_of(run), {(pool.name, pool.region) for pool in plan.pools})
 
 
-def _replaced(own: PlanInForce | None, mine: set[tuple[str, str]]) -> list[PlanInForce]:
-    """By a plan of ``mine`` deployments, each with its region."""
-    found = [own] if own else []
+def _replaced(current: PlanInForce | None, pools: set[tuple[str, str]]) -> list[PlanInForce]:
+    """By a plan of ``pools`` deployments, each with its region."""
+    replaced = [current] if current else []
     for other in plans_in_force():
         theirs = {(pool["name"], pool["region"]) for pool in other.pools}
-        both = sorted(mine & theirs)
-        if other == own or not both:
+        both = sorted(pools & theirs)
+        if other == current or not both:
             continue
-        if theirs - mine:
+        if theirs - pools:
             raise NotReady(
                 f"Run {other.number} of {other.scenario} is in force and asks for {both[0][0]} "
                 f"in {both[0][1]} too, as one of its {len(theirs)} deployments; end that plan "
                 "first, or give this one's deployments names of their own (names)."
             )
-        found.append(other)
-    return found
+        replaced.append(other)
+    return replaced
 
 
 @transaction.atomic
@@ -139,15 +139,15 @@ def withdraw(*, user: User | None, now: datetime, plan: PlanInForce | None = Non
     """A plan is in force no more, or the only one where none is named; whether one was. Raises
     NotReady where several are and none is named."""
     check_may_approve(user)
-    found = [plan] if plan else list(plans_in_force())
-    if len(found) > 1:
-        names = ", ".join(sorted(one.scenario for one in found))
-        raise NotReady(f"{len(found)} plans are in force; say of which scenario: {names}.")
-    _end(found, now)
-    for one in found:
-        record("plan.ended", str(one.number), by=user, scenario=one.scenario)
-        _tell(one, "no longer in force, and none in its place")
-    return bool(found)
+    plans = [plan] if plan else list(plans_in_force())
+    if len(plans) > 1:
+        names = ", ".join(sorted(ended.scenario for ended in plans))
+        raise NotReady(f"{len(plans)} plans are in force; say of which scenario: {names}.")
+    _end(plans, now)
+    for ended in plans:
+        record("plan.ended", str(ended.number), by=user, scenario=ended.scenario)
+        _tell(ended, "no longer in force, and none in its place")
+    return bool(plans)
 
 
 def _check_directly(user: User | None) -> None:

@@ -51,7 +51,7 @@ def launch_draft(asked: LaunchAsked) -> str:
     """YAML of the scenario; raises ScenarioError where no such instance or price is known."""
     gpu = catalogue.gpu_name(asked.gpu)
     known = catalogue.regions()
-    with_price = [name for name, one in known.items() if gpu in one.usd_per_gpu_hour]
+    with_price = [name for name, priced in known.items() if gpu in priced.usd_per_gpu_hour]
     region = asked.region or next(iter(with_price), "")
     if region not in with_price:
         raise ScenarioError(

@@ -65,12 +65,12 @@ def notify(
         if about:
             channels = channels.filter(Q(user=None) | Q(user__in=about))
         here = Q(user=None) | Q(user__memberships__workspace=workspace) | Q(user__is_superuser=True)
-        told = [
-            _deliver(one, event, text, url)
-            for one in channels.filter(here).distinct()
-            if not one.events or event in one.events
+        deliveries = [
+            _deliver(channel, event, text, url)
+            for channel in channels.filter(here).distinct()
+            if not channel.events or event in channel.events
         ]
-    return len(told)
+    return len(deliveries)
 
 
 def channel_add(
@@ -116,8 +116,8 @@ def channel_remove(*, user: User, channel: Channel) -> None:
 
 def channel_test(*, channel: Channel) -> Delivery:
     """Tell it now that it works."""
-    said = f"Notices of workspace {current_workspace().name} reach this address."
-    return _deliver(channel, Event.TEST, said, "")
+    text = f"Notices of workspace {current_workspace().name} reach this address."
+    return _deliver(channel, Event.TEST, text, "")
 
 
 def signing_key(channel: Channel) -> str:

@@ -31,7 +31,11 @@ def held_of(plan: PlanInForce, begins: datetime, ends: datetime) -> list[HeldPoo
     """What it asked for, read off as clusters do."""
     moments = [begins + n * LOOK for n in range(max(1, int((ends - begins) / LOOK)))]
     asked = np.array(
-        [[one.replicas or 0 for one in desired(plan, moment)] for moment in moments], np.int64
+        [
+            [wanted_pool.replicas or 0 for wanted_pool in desired(plan, moment)]
+            for moment in moments
+        ],
+        np.int64,
     )
     times = np.array([moment.timestamp() for moment in moments])
     return [
@@ -53,7 +57,7 @@ def held_of(plan: PlanInForce, begins: datetime, ends: datetime) -> list[HeldPoo
 def seen_of(run: Run, begins: datetime, ends: datetime, only: Source | None = None) -> list[Served]:
     """What its live sources saw of the replicas' speed, by the scenario's names; ``only`` of
     one of them."""
-    found: dict[tuple[str, str, str], Served] = {}
+    by_source: dict[tuple[str, str, str], Served] = {}
     for entry in text.outline(run.document)["traffic"]["sources"]:
         trace = Trace.objects.filter(name=living(entry.get("trace") or "")).first()
         source = Source.objects.filter(trace=trace).first() if trace else None
@@ -63,8 +67,8 @@ def seen_of(run: Run, begins: datetime, ends: datetime, only: Source | None = No
         if entry.get("series"):
             bins = bins.filter(pl.col("model") == entry["series"])
         places = list(entry.get("regions") or ())
-        for one in served_of(bins, source.bin_s):
-            region = one.region or (places[0] if len(places) == 1 else "")
-            named = one.of(entry.get("model") or one.model, region)
-            found.setdefault((source.name, one.model, named.region), named)
-    return list(found.values())
+        for served in served_of(bins, source.bin_s):
+            region = served.region or (places[0] if len(places) == 1 else "")
+            named = served.of(entry.get("model") or served.model, region)
+            by_source.setdefault((source.name, served.model, named.region), named)
+    return list(by_source.values())

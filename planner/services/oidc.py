@@ -64,8 +64,8 @@ class Pending:
 
 
 def provider() -> IdentityProvider | None:
-    found: IdentityProvider | None = settings.HEADROOM_OIDC
-    return found
+    configured: IdentityProvider | None = settings.HEADROOM_OIDC
+    return configured
 
 
 def sign_in_begin(*, back: str) -> tuple[str, Pending]:
@@ -86,20 +86,20 @@ def sign_in_begin(*, back: str) -> tuple[str, Pending]:
     return str(url), pending
 
 
-def sign_in_finish(*, pending: Pending, given: dict[str, str], back: str) -> User:
+def sign_in_finish(*, pending: Pending, answered: dict[str, str], back: str) -> User:
     """Who came back, with the roles that their groups give now. Raises NotAllowed for who is in no
     group that may enter, ProviderFailed for what is not a true answer of the provider."""
     idp = _configured()
-    if not constant_time_compare(pending.state, given.get("state", "")):
+    if not constant_time_compare(pending.state, answered.get("state", "")):
         raise NotAllowed(NOT_YOURS)
-    if given.get("iss", idp.issuer) != idp.issuer:
+    if answered.get("iss", idp.issuer) != idp.issuer:
         raise ProviderFailed("Another provider answered than the one that was asked.")
-    if "code" not in given:
+    if "code" not in answered:
         raise NotAllowed(
-            f"The identity provider did not let you in: {given.get('error', '')[:80]}."
+            f"The identity provider did not let you in: {answered.get('error', '')[:80]}."
         )
     facts = _facts(idp)
-    granted = _tokens(idp, facts, given["code"], pending.verifier, back)
+    granted = _tokens(idp, facts, answered["code"], pending.verifier, back)
     claims = _claims(idp, facts, granted, pending.nonce)
     if idp.claim not in claims and "userinfo_endpoint" in facts:
         claims = _userinfo(idp, facts, granted, claims) | claims
@@ -180,45 +180,45 @@ def _verified(idp: IdentityProvider, facts: dict[str, Any], token: str) -> jwt.T
 
 
 def _keys(idp: IdentityProvider, facts: dict[str, Any], *, fresh: bool = False) -> KeySet:
-    told = _kept(idp, facts["jwks_uri"], fresh=fresh)
-    return KeySet.import_key_set({"keys": told.get("keys", [])})
+    document = _kept(idp, facts["jwks_uri"], fresh=fresh)
+    return KeySet.import_key_set({"keys": document.get("keys", [])})
 
 
 def _userinfo(
     idp: IdentityProvider, facts: dict[str, Any], granted: dict[str, Any], claims: dict[str, Any]
 ) -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {granted.get('access_token', '')}"}
-    told = _json(idp, facts["userinfo_endpoint"], headers=headers)
-    if told.get("sub") != claims["sub"]:
+    document = _json(idp, facts["userinfo_endpoint"], headers=headers)
+    if document.get("sub") != claims["sub"]:
         raise ProviderFailed("The identity provider told of somebody else than who signed in.")
-    return told
+    return document
 
 
 @transaction.atomic
 def _person(idp: IdentityProvider, claims: dict[str, Any]) -> User:
     """The account of a subject, made at its first sign-in, in the workspaces of its groups."""
-    told = claims.get(idp.claim)
-    groups = {told} if isinstance(told, str) else {str(one) for one in told or ()}
-    wanted: dict[str, str] = {}
+    claimed = claims.get(idp.claim)
+    groups = {claimed} if isinstance(claimed, str) else {str(name) for name in claimed or ()}
+    role_of: dict[str, str] = {}
     for grant in idp.grants:
         if grant.group in groups:
-            roles = (grant.role, wanted.get(grant.workspace, ROLES[0]))
-            wanted[grant.workspace] = max(roles, key=ROLES.index)
+            roles = (grant.role, role_of.get(grant.workspace, ROLES[0]))
+            role_of[grant.workspace] = max(roles, key=ROLES.index)
     subject = str(claims["sub"])[:255]
     known = ExternalIdentity.objects.filter(issuer=idp.issuer, subject=subject).first()
-    if known is None and not wanted:
+    if known is None and not role_of:
         raise NotAllowed("None of your groups at the identity provider may enter; ask an admin.")
     user = known.user if known else _made(idp, claims, subject)
     if not user.is_active:
         raise NotAllowed(f"The account {user.username} is disabled; ask an admin.")
-    changed = _follow(user, idp, wanted)
+    changed = _follow(user, idp, role_of)
     record("user.provided", user, by=user, issuer=idp.issuer, changed=changed)
     return user
 
 
 def _made(idp: IdentityProvider, claims: dict[str, Any], subject: str) -> User:
-    said = str(claims.get("preferred_username") or claims.get("email") or subject)
-    name = User.normalize_username(said.strip())[:150]
+    preferred = str(claims.get("preferred_username") or claims.get("email") or subject)
+    name = User.normalize_username(preferred.strip())[:150]
     if User.objects.filter(username__iexact=name).exists():
         raise NotAllowed(
             f"There is an account {name} already, with a password of its own; an admin links it: "
@@ -232,13 +232,20 @@ def _made(idp: IdentityProvider, claims: dict[str, Any], subject: str) -> User:
     return user
 
 
-def _follow(user: User, idp: IdentityProvider, wanted: dict[str, str]) -> dict[str, str]:
+def _follow(user: User, idp: IdentityProvider, role_of: dict[str, str]) -> dict[str, str]:
     """Memberships as the groups have them; what changed, "" where one ended. The last admin of a
     workspace stays one."""
     changed: dict[str, str] = {}
     for slug in sorted({grant.workspace for grant in idp.grants}):
-        workspace, role = workspace_of(slug), wanted.get(slug, "")
-        has = next((one.role for one in user.held if one.workspace_id == workspace.pk), "")
+        workspace, role = workspace_of(slug), role_of.get(slug, "")
+        has = next(
+            (
+                membership.role
+                for membership in user.held
+                if membership.workspace_id == workspace.pk
+            ),
+            "",
+        )
         if role == has:
             continue
         with within(workspace):
@@ -292,16 +299,16 @@ def _json(
     except outgoing.Unreachable as silent:
         raise ProviderFailed(f"The identity provider cannot be reached: {silent}") from None
     try:
-        found = json.loads(answer.body)
+        document = json.loads(answer.body)
     except (ValueError, RecursionError):
         raise ProviderFailed(
             f"The identity provider answered {urlsplit(url).path} with no JSON."
         ) from None
-    if answer.status != 200 or not isinstance(found, dict):
+    if answer.status != 200 or not isinstance(document, dict):
         raise ProviderFailed(
             f"The identity provider refused {urlsplit(url).path} with status {answer.status}."
         )
-    return found
+    return document
 
 
 def _allowed(idp: IdentityProvider) -> outgoing.Allowed:

@@ -44,21 +44,21 @@ def outcomes_tick(*, now: datetime, most: int = 1, progress: Progress = silent) 
     for plan, (begins, ends) in due(now):
         if len(judged) == most:
             break
-        found = outcome_judge(plan=plan, begins=begins, ends=ends, now=now, progress=progress)
-        judged += [found] if found else []
+        outcome = outcome_judge(plan=plan, begins=begins, ends=ends, now=now, progress=progress)
+        judged += [outcome] if outcome else []
     return judged
 
 
 def due(now: datetime) -> list[tuple[PlanInForce, Stretch]]:
     """Stretches that are over and whose traffic is known, not judged yet."""
     done = set(Outcome.objects.values_list("plan_id", "begins"))
-    found = []
+    waiting = []
     for plan in PlanInForce.objects.select_related("run")[:MOST]:
-        left = [one for one in stretches(plan, now) if (plan.pk, one[0]) not in done]
+        left = [stretch for stretch in stretches(plan, now) if (plan.pk, stretch[0]) not in done]
         known = _known_until(plan.run) if left and plan.run else None
         if known is not None:
-            found += [(plan, one) for one in left if one[1] - HOUR < known]
-    return sorted(found, key=lambda one: one[1][1])
+            waiting += [(plan, stretch) for stretch in left if stretch[1] - HOUR < known]
+    return sorted(waiting, key=lambda stretch: stretch[1][1])
 
 
 def stretches(plan: PlanInForce, now: datetime) -> Iterator[Stretch]:
@@ -96,7 +96,7 @@ def outcome_judge(
         compiling.wait_until_compiled(progress)
         assert plan.run is not None
         scenario = text.parse(_document(plan.run, begins, ends), plan.scenario)
-        found = came_true(
+        judged = came_true(
             scenario,
             stored_traces(scenario),
             known_of(plan.run.resolved),
@@ -105,8 +105,8 @@ def outcome_judge(
             progress,
             served=seen_of(plan.run, begins, ends),
         )
-        outcome.state, outcome.words = Outcome.State.DONE, found.sentence
-        outcome.figures = as_json(found)
+        outcome.state, outcome.words = Outcome.State.DONE, judged.sentence
+        outcome.figures = as_json(judged)
     except EXPECTED as problem:
         outcome.state, outcome.words = Outcome.State.FAILED, str(problem)
     except Exception as bug:

@@ -33,12 +33,12 @@ class Invited(NamedTuple):
 def person_invite(*, by: User | None, name: str, role: str) -> Invited:
     """Somebody new, who cannot sign in before choosing a password at the path that is given."""
     check_may_administer(by)
-    given = _role(role)
+    role_given = _role(role)
     person = User(username=User.normalize_username(name.strip()))
     person.set_unusable_password()
     _saved(person)
-    person.join(current_workspace(), given)
-    record("member.invited", person, by=by, role=str(given))
+    person.join(current_workspace(), role_given)
+    record("member.invited", person, by=by, role=str(role_given))
     return Invited(person, invitation(by=by, person=person))
 
 
@@ -90,7 +90,7 @@ def check_theirs(by: User | None, person: User, what: str) -> None:
     if by is None or by.is_superuser:
         return
     here = current_workspace().pk
-    if person.is_superuser or any(one.workspace_id != here for one in person.held):
+    if person.is_superuser or any(membership.workspace_id != here for membership in person.held):
         raise NotAllowed(
             f"{person.username} does not belong to this workspace alone, so only an admin of the "
             f"installation may {what} them."

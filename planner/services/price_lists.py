@@ -45,7 +45,11 @@ def price_list_delete(*, row: PriceList, user: User) -> None:
     """Remove a list that no scenario names."""
     check_may_remove(user, row.owner_id, "this price list")
     named = Scenario.objects.filter(document__contains="price_list")
-    using = [one.name for one in named if outline(one.document).get("price_list") == row.name]
+    using = [
+        scenario.name
+        for scenario in named
+        if outline(scenario.document).get("price_list") == row.name
+    ]
     if using:
         raise NotReady(
             f"{row.name} is named by {', '.join(using[:5])}; take it out of price_list there first."

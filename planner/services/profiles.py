@@ -44,12 +44,12 @@ def profile_keep(
     """
     check_may_plan(user)
     key = key or Key()
-    mine = ProfileVersion.objects.filter(created_by=user)
+    of_user = ProfileVersion.objects.filter(created_by=user)
     name = check_name("profile", name, {})
     spread = asdict(arrangement) if arrangement else {"tp": profile.tp}
     row = _named(name, profile, spread, user)
-    said = (row.model, row.gpu, row.tp)
-    if said != (profile.model, profile.gpu, profile.tp):
+    kept_as = (row.model, row.gpu, row.tp)
+    if kept_as != (profile.model, profile.gpu, profile.tp):
         raise CatalogueError(
             f"Profile {name} is of {row.model} on {row.tp} x {row.gpu}, this one of "
             f"{profile.model} on {profile.tp} x {profile.gpu}; keep it under another name."
@@ -70,7 +70,7 @@ def profile_keep(
             with transaction.atomic():
                 version.save()
         except IntegrityError:
-            if first := key.first(mine):
+            if first := key.first(of_user):
                 return first
             continue
         if residuals is not None and not residuals.is_empty():

@@ -140,10 +140,10 @@ def request_review(
     check_may_plan(by)
     _check_going(proposal, "reviewed")
     asked = list(reviewers)
-    for one in asked:
-        if not (one.is_active and may_approve(one)):
+    for reviewer in asked:
+        if not (reviewer.is_active and may_approve(reviewer)):
             raise PlannerError(
-                f"{one.username} may not approve; ask an approver or an admin for review."
+                f"{reviewer.username} may not approve; ask an approver or an admin for review."
             )
     proposal.reviewers.add(*asked)
     entry = _add(proposal, Kind.REQUESTED, by, rule=rule)
@@ -291,7 +291,7 @@ def _tell(proposal: Proposal, entry: ProposalEntry, named: Sequence[User]) -> No
     words = f"{who} {entry.get_kind_display()}: {proposal.title} (proposal {proposal.pk})"
     if (event := EVENTS.get(Kind(entry.kind))) is not None:
         notify(proposal.workspace, event, words, url)
-    if others := [one for one in named if one != entry.by]:
+    if others := [person for person in named if person != entry.by]:
         notify(
             proposal.workspace, Event.MENTION, f"{words}: {entry.text}"[:500], url, people=others
         )
@@ -344,15 +344,15 @@ def _text(text: str) -> str:
     return text
 
 
-def _anchor(given: Mapping[str, Any]) -> dict[str, str]:
+def _anchor(anchor: Mapping[str, Any]) -> dict[str, str]:
     """One of the two kinds, as text; raises PlannerError with what is wrong."""
-    said = {name: str(value).strip()[:300] for name, value in given.items() if value}
-    if not said:
+    fields = {name: str(value).strip()[:300] for name, value in anchor.items() if value}
+    if not fields:
         return {}
-    if SETTING in said and len(said) == 1:
-        return said
-    if CHART in said and said.keys() <= {CHART, "series", "time", "value"} and "time" in said:
-        return said
+    if SETTING in fields and len(fields) == 1:
+        return fields
+    if CHART in fields and fields.keys() <= {CHART, "series", "time", "value"} and "time" in fields:
+        return fields
     raise PlannerError(
         'anchor: give {"setting": address}, or {"chart": name, "series": label, "time": moment}.'
     )

@@ -42,8 +42,8 @@ def pool_named(result: dict[str, Any], name: str, phase: str) -> dict[str, Any]:
     if result.get("kind") != "provision" or not pools:
         raise NotReady("This run did not provision below the replica; start one that does.")
     names = pool_names(pools)
-    for pool, own in zip(pools, names, strict=True):
-        if name in ("", own, _plain_name(pool)) and phase in ("", pool["phase"]):
+    for pool, pool_name in zip(pools, names, strict=True):
+        if name in ("", pool_name, _plain_name(pool)) and phase in ("", pool["phase"]):
             return pool
     known = ", ".join(dict.fromkeys(names))
     raise NotFound(f"There is no {phase} pool {name!r} in this run; there are: {known}.")
@@ -108,13 +108,13 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
             proofs=False,
         )
         rows = []
-        for at, varied in points:
+        for load_times, varied in points:
             _, levels = solve(varied, pool["weights"], rules, measured)
-            row: dict[str, Any] = {"at": at, "slo_ms": varied.slo_s * 1e3}
+            row: dict[str, Any] = {"at": load_times, "slo_ms": varied.slo_s * 1e3}
             if "model" in levels and "operator" in levels:
-                whole, fine = levels["model"], levels["operator"]
-                row |= {"model_gpus": whole.devices, "operator_gpus": fine.devices}
-                row |= asdict(savings(whole, fine))
+                coarse, fine = levels["model"], levels["operator"]
+                row |= {"model_gpus": coarse.devices, "operator_gpus": fine.devices}
+                row |= asdict(savings(coarse, fine))
             rows.append(row)
         return {"by": by, "rows": rows}
 
@@ -174,10 +174,10 @@ def _kept(
 ) -> dict[str, Any]:
     """What ``work`` gives, once per pool, load and version of the program."""
     load = {name: value for name, value in pool.items() if name not in ("levels", "savings")}
-    told = json.dumps(
+    asked_for = json.dumps(
         [what, code_version(), run.document, run.resolved, run.options, load], sort_keys=True
     )
-    key = f"provisioning-{hashlib.sha256(told.encode()).hexdigest()}"
+    key = f"provisioning-{hashlib.sha256(asked_for.encode()).hexdigest()}"
     answer: dict[str, Any] | None = cache.get(key)
     if answer is None:
         answer = work()

@@ -14,14 +14,14 @@ from planner.ingest.bucket import address_in
 from planner.ingest.prometheus.address import allowed_address
 
 
-def check_reach(kind: str, said: Any) -> None:
+def check_reach(kind: str, source_settings: Any) -> None:
     """Raise SourceError where a source's settings lead outside the allow-lists."""
     if kind == "prometheus":
-        allowed_address(said.url, settings.HEADROOM_SOURCES)
+        allowed_address(source_settings.url, settings.HEADROOM_SOURCES)
     elif kind == "folder":
-        allowed_folder(said.path)
+        allowed_folder(source_settings.path)
     elif kind == "bucket":
-        place = address_in(said.url, said.bucket, said.prefix)
+        place = address_in(source_settings.url, source_settings.bucket, source_settings.prefix)
         allowed_address(place.url, settings.HEADROOM_SOURCES)
 
 

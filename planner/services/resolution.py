@@ -23,8 +23,8 @@ def resolve_scenario(scenario: Scenario) -> Resolved:
     """Raises ScenarioError where a profile that is named does not exist."""
     gpus = {section.gpu for section in scenario.profiles}
     models = {section.model for section in scenario.profiles}
-    given = {gpu.name for gpu in scenario.gpus if gpu.in_full}
-    given |= {model.name for model in scenario.models if model.in_full}
+    in_full = {gpu.name for gpu in scenario.gpus if gpu.in_full}
+    in_full |= {model.name for model in scenario.models if model.in_full}
     profiles: dict[str, Any] = {}
     for index, section in enumerate(scenario.profiles):
         if section.name is None:
@@ -40,8 +40,8 @@ def resolve_scenario(scenario: Scenario) -> Resolved:
             )
         profiles[section.name] = {"version": known.version, "id": known.row.pk}
     return {
-        "gpus": _facts(OwnGpu, gpus - given - set(catalogue.gpus())),
-        "models": _facts(OwnModel, models - given - set(catalogue.models())),
+        "gpus": _facts(OwnGpu, gpus - in_full - set(catalogue.gpus())),
+        "models": _facts(OwnModel, models - in_full - set(catalogue.models())),
         "profiles": profiles,
         "kernels": _kernels(gpus),
         "measured": _measured(scenario),
@@ -73,11 +73,11 @@ def _prices(scenario: Scenario) -> dict[str, Any]:
 
 def _kernels(gpus: set[str]) -> dict[str, list[int]]:
     """Files of measured kernels that were uploaded, by GPU type, oldest first."""
-    found: dict[str, list[int]] = {}
+    files_of: dict[str, list[int]] = {}
     for row in Calibration.objects.filter(kind=Calibration.Kind.KERNELS).order_by("pk"):
         for gpu in sorted(gpus.intersection(row.report.get("gpus", []))):
-            found.setdefault(gpu, []).append(row.pk)
-    return found
+            files_of.setdefault(gpu, []).append(row.pk)
+    return files_of
 
 
 def _facts(kind: Any, names: set[str]) -> dict[str, Any]:

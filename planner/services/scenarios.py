@@ -92,8 +92,8 @@ def scenario_restore(
     target = into or version.scenario
     if into is not None and not part:
         raise PlannerError("into: name the part that is taken into another scenario (policies).")
-    said = f"{version.name}, version {version.number}" if into else f"version {version.number}"
-    words = f"{part.capitalize()} of {said}" if part else f"Version {version.number}"
+    what = f"{version.name}, version {version.number}" if into else f"version {version.number}"
+    words = f"{part.capitalize()} of {what}" if part else f"Version {version.number}"
     return scenario_update(
         scenario=target,
         user=user,
@@ -109,10 +109,10 @@ def scenario_branch(
     *, version: ScenarioVersion, user: User, name: str = "", message: str = ""
 ) -> Scenario:
     """A scenario of its own that begins as a version of another; its name is free, or found."""
-    wanted = name.strip() or free_name(f"{version.name} branch")
+    branch_name = name.strip() or free_name(f"{version.name} branch")
     return scenario_create(
         owner=user,
-        document=text.edit(version.document, {"name": wanted}),
+        document=text.edit(version.document, {"name": branch_name}),
         message=message or f"Branched from {version.name}, version {version.number}",
         origin=version,
     )
@@ -134,11 +134,11 @@ def plan_branch(*, plan: PlanInForce, user: User, name: str = "", message: str =
     )
 
 
-def free_name(wanted: str) -> str:
-    """``wanted``, or with a number behind it."""
-    name, n = wanted[:110], 2
+def free_name(stem: str) -> str:
+    """``stem``, or with a number behind it."""
+    name, n = stem[:110], 2
     while Scenario.objects.filter(name=name).exists():
-        name, n = f"{wanted[:110]} ({n})", n + 1
+        name, n = f"{stem[:110]} ({n})", n + 1
     return name
 
 

@@ -98,13 +98,13 @@ def _kept(schedule: Schedule, user: User | None, now: datetime, deed: str) -> Sc
 
 
 def _check_limits(schedule: Schedule) -> None:
-    given = [getattr(schedule, name) for name in LIMITS]
-    if (given[0] is None) != (given[1] is None):
+    limits = [getattr(schedule, name) for name in LIMITS]
+    if (limits[0] is None) != (limits[1] is None):
         raise PlannerError(
             "most_replicas, most_cost: give both, what a plan may differ by and be put in force "
             "unasked, or neither, so that every plan is reviewed."
         )
-    for name, value in zip(LIMITS, given, strict=True):
+    for name, value in zip(LIMITS, limits, strict=True):
         if value is not None and not 0 <= value <= 10:
             raise PlannerError(f"{name}: {value:g} is no share from 0 to 10; 0.1 is a tenth.")
 

@@ -110,9 +110,11 @@ def factor_check(*, user: User, code: str) -> None:
     _check_guesses(user)
     with transaction.atomic():
         row = SecondFactor.objects.select_for_update().get(user=user, confirmed_at__isnull=False)
-        given = _hash(_plain(code))
-        if given in row.recovery:
-            row.recovery = [one for one in row.recovery if one != given]
+        hashed = _hash(_plain(code))
+        if hashed in row.recovery:
+            row.recovery = [
+                recovery_code for recovery_code in row.recovery if recovery_code != hashed
+            ]
             row.save(update_fields=["recovery"])
             record("user.recovery-code", user, by=user, left=len(row.recovery))
             return
@@ -149,11 +151,11 @@ def _check_guesses(user: User) -> None:
 
 def _takes(row: SecondFactor, code: str) -> bool:
     """Whether it is the code of this step, or of one beside it, that has not been used."""
-    given, totp = _plain(code), pyotp.TOTP(_key(row), interval=STEP_S)
+    plain_code, totp = _plain(code), pyotp.TOTP(_key(row), interval=STEP_S)
     now = int(time.time()) // STEP_S
     for step in (now - 1, now, now + 1):
         if step > row.last_step and secrets.compare_digest(
-            totp.generate_otp(step).encode(), given.encode()
+            totp.generate_otp(step).encode(), plain_code.encode()
         ):
             row.last_step = step
             return True

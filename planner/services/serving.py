@@ -31,8 +31,8 @@ class Serving:
     @property
     def all(self) -> tuple[Serving, ...]:
         """Each model's once."""
-        found = {serving.profile.model: serving for serving in self.labels.values()}
-        return tuple(found.values()) or (self,)
+        by_model = {serving.profile.model: serving for serving in self.labels.values()}
+        return tuple(by_model.values()) or (self,)
 
 
 def serving_of(trace: Trace, model: str = "", gpu: str = "") -> Serving:
@@ -56,28 +56,30 @@ def told_apart(trace: Trace) -> tuple[str, ...]:
     first draft, or requests without any."""
     report = trace.report
     if trace.kind == Trace.Kind.REQUESTS:
-        found = [label for label in report.get("models") or [] if label]
+        labels = [label for label in report.get("models") or [] if label]
         if any("requests have no model" in note for note in report.get("notes") or []):
             return ()
     else:
-        named = [one.get("model") for one in report.get("series", [])]
-        found = [] if None in named else [str(label) for label in dict.fromkeys(named)]
-    return tuple(found) if 1 < len(found) <= MOST_MODELS else ()
+        named = [series.get("model") for series in report.get("series", [])]
+        labels = [] if None in named else [str(label) for label in dict.fromkeys(named)]
+    return tuple(labels) if 1 < len(labels) <= MOST_MODELS else ()
 
 
 def _serving(
     known: Mapping[tuple[str, str], Profile],
-    wanted: str,
+    model_asked: str,
     gpu: str,
     named: bool,
     strict: bool = True,
 ) -> Serving:
     """Not ``strict``: on another GPU type where there is no profile on that one."""
-    of = {g: one for (m, g), one in known.items() if m == wanted}
+    of = {g: candidate for (m, g), candidate in known.items() if m == model_asked}
     if not of:
-        raise NotFound(f"No built-in profile serves {wanted!r}; choose a model of the list.")
+        raise NotFound(f"No built-in profile serves {model_asked!r}; choose a model of the list.")
     if gpu and gpu not in of and strict:
-        raise NotFound(f"No built-in profile has {wanted} on {gpu!r}; there are {', '.join(of)}.")
+        raise NotFound(
+            f"No built-in profile has {model_asked} on {gpu!r}; there are {', '.join(of)}."
+        )
     usual = GPU if GPU in of else next(iter(of))
     profile = of[gpu if gpu in of else usual]
     return Serving(profile, _row(profile), named)
@@ -85,18 +87,18 @@ def _serving(
 
 def servings() -> dict[tuple[str, str], Profile]:
     """One built-in profile of each model and GPU type: the one to trust."""
-    found: dict[tuple[str, str], Profile] = {}
+    profiles: dict[tuple[str, str], Profile] = {}
     for model, gpu, _ in catalogue.profiles():
-        found[model, gpu] = catalogue.profiles()[model, gpu, best_tp(model, gpu)]
-    for one in modelled():
-        found.setdefault((one.model, one.gpu), one)
-    return found
+        profiles[model, gpu] = catalogue.profiles()[model, gpu, best_tp(model, gpu)]
+    for modelled_profile in modelled():
+        profiles.setdefault((modelled_profile.model, modelled_profile.gpu), modelled_profile)
+    return profiles
 
 
 def best_tp(model: str, gpu: str) -> int:
     """GPUs per instance of the built-in profile to trust: a measured one, else the smallest."""
-    own = {tp: p for (m, g, tp), p in catalogue.profiles().items() if (m, g) == (model, gpu)}
-    return min(own, key=lambda tp: (own[tp].provenance.kind != "measured", tp))
+    by_tp = {tp: p for (m, g, tp), p in catalogue.profiles().items() if (m, g) == (model, gpu)}
+    return min(by_tp, key=lambda tp: (by_tp[tp].provenance.kind != "measured", tp))
 
 
 def names(label: str, model: str) -> bool:

@@ -46,21 +46,23 @@ class Dropped:
 
 
 class Folder:
-    def __init__(self, said: FolderSettings) -> None:
-        self._folder = allowed_folder(said.path)
+    def __init__(self, settings_of_source: FolderSettings) -> None:
+        self._folder = allowed_folder(settings_of_source.path)
         if not self._folder.is_dir():
-            raise SourceError(f"path: {said.path} is no folder here; make it, or check the path.")
+            raise SourceError(
+                f"path: {settings_of_source.path} is no folder here; make it, or check the path."
+            )
 
     def files(self) -> list[Dropped]:
         """Plain files by name; links are left out, and what says that it is not whole yet."""
-        found = []
+        files = []
         for path in sorted(self._folder.iterdir()):
             if not path.is_file() or path.is_symlink() or _hidden(path.name):
                 continue
             state = path.stat()
             settled = time.time() - state.st_mtime >= SETTLED_S
-            found.append(Dropped(path.name, [state.st_size, state.st_mtime_ns], settled))
-        return found
+            files.append(Dropped(path.name, [state.st_size, state.st_mtime_ns], settled))
+        return files
 
     @contextmanager
     def opened(self, name: str, _: Path) -> Iterator[Path]:
@@ -70,30 +72,30 @@ class Folder:
 class Objects:
     """A bucket's, under the names that they have below the prefix."""
 
-    def __init__(self, said: BucketSettings, read_s: float = READ_S) -> None:
-        check_reach("bucket", said)
+    def __init__(self, place: BucketSettings, read_s: float = READ_S) -> None:
+        check_reach("bucket", place)
         keys = Keys()
-        if said.access_key_env and said.secret_key_env:
-            session = said.session_token_env
+        if place.access_key_env and place.secret_key_env:
+            session = place.session_token_env
             keys = Keys(
-                secret("access_key_env", said.access_key_env),
-                secret("secret_key_env", said.secret_key_env),
+                secret("access_key_env", place.access_key_env),
+                secret("secret_key_env", place.secret_key_env),
                 secret("session_token_env", session) if session else "",
             )
-        self._prefix = f"{said.prefix}/" if said.prefix else ""
+        self._prefix = f"{place.prefix}/" if place.prefix else ""
         self._bucket = Bucket(
-            said.url, said.bucket, said.prefix, signing_region=said.signing_region, keys=keys,
+            place.url, place.bucket, place.prefix, signing_region=place.signing_region, keys=keys,
             ca_file=settings.HEADROOM_SOURCES_CA, read_s=read_s,
         )  # fmt: skip
 
     def files(self) -> list[Dropped]:
         """Objects are there whole or not at all; those that stand for folders have no content."""
         return [
-            Dropped(one.key.removeprefix(self._prefix), [one.bytes, one.etag])
-            for one in self._bucket.objects()
-            if one.key.isprintable()  # else no database can keep its name
-            and not one.key.endswith("/")
-            and not _hidden(PurePosixPath(one.key).name)
+            Dropped(stored.key.removeprefix(self._prefix), [stored.bytes, stored.etag])
+            for stored in self._bucket.objects()
+            if stored.key.isprintable()  # else no database can keep its name
+            and not stored.key.endswith("/")
+            and not _hidden(PurePosixPath(stored.key).name)
         ]
 
     @contextmanager
@@ -106,40 +108,48 @@ class Objects:
             copy.unlink(missing_ok=True)
 
 
-def files_there(kind: str, said: Said) -> tuple[str, ...]:
+def files_there(kind: str, place_settings: Said) -> tuple[str, ...]:
     """What a look shows; raises SourceError where it cannot be read."""
-    place = Objects(said, LOOK_S) if isinstance(said, BucketSettings) else Folder(said)
-    return tuple(one.name for one in place.files()[:MOST_SHOWN])
+    place = (
+        Objects(place_settings, LOOK_S)
+        if isinstance(place_settings, BucketSettings)
+        else Folder(place_settings)
+    )
+    return tuple(dropped.name for dropped in place.files()[:MOST_SHOWN])
 
 
 def read_folder(source: Source) -> None:
-    said: FolderSettings = settings_of(source.kind, source.settings)
-    _read(source, said, Folder(said))
+    folder: FolderSettings = settings_of(source.kind, source.settings)
+    _read(source, folder, Folder(folder))
 
 
 def read_bucket(source: Source) -> None:
-    said: BucketSettings = settings_of(source.kind, source.settings)
-    _read(source, said, Objects(said))
+    bucket: BucketSettings = settings_of(source.kind, source.settings)
+    _read(source, bucket, Objects(bucket))
 
 
-def _read(source: Source, said: Said, place: Folder | Objects) -> None:
+def _read(source: Source, place_settings: Said, place: Folder | Objects) -> None:
     """Every file that is new, each once."""
     seen: dict[str, Mark] = dict(source.found.get("files", {}))
     refused = []
-    new = (one for one in place.files() if one.settled and seen.get(one.name) != one.mark)
-    for one in islice(new, MOST_FILES):
+    new = (
+        dropped
+        for dropped in place.files()
+        if dropped.settled and seen.get(dropped.name) != dropped.mark
+    )
+    for dropped in islice(new, MOST_FILES):
         store = storage.folder(f"{UPLOADS}/reading-{source.pk}-{os.getpid()}")
         try:
-            with place.opened(one.name, store) as path:
-                if not _read_one(source, said, one.name, path, store):
-                    refused.append(one.name)
+            with place.opened(dropped.name, store) as path:
+                if not _read_one(source, place_settings, dropped.name, path, store):
+                    refused.append(dropped.name)
         except NotCopied as problem:  # tried again at the next time, told once
-            refused.append(one.name)
-            told = {"source": source, "what": one.name[:255], "problem": str(problem)}
-            if not SourceReading.objects.filter(**told).exists():
-                SourceReading.objects.create(**told)
+            refused.append(dropped.name)
+            reading = {"source": source, "what": dropped.name[:255], "problem": str(problem)}
+            if not SourceReading.objects.filter(**reading).exists():
+                SourceReading.objects.create(**reading)
             continue
-        seen[one.name] = one.mark
+        seen[dropped.name] = dropped.mark
         source.found = {"files": seen}
         Source.objects.filter(pk=source.pk).update(found=source.found, read_to=timezone.now())
     if refused:
@@ -149,14 +159,14 @@ def _read(source: Source, said: Said, place: Folder | Objects) -> None:
         )
 
 
-def _read_one(source: Source, said: Said, name: str, path: Path, store: Path) -> bool:
+def _read_one(source: Source, place_settings: Said, name: str, path: Path, store: Path) -> bool:
     """False where it is refused, which its line of the record says; the same bytes count once."""
     sha256 = sha256_file(path)
     if source.readings.filter(sha256=sha256).exists():
         return True
     options = IngestOptions(
-        name=name, format=said.format, mapping=said.mapping,
-        model=said.model, region=said.region, tier=said.tier,
+        name=name, format=place_settings.format, mapping=place_settings.mapping,
+        model=place_settings.model, region=place_settings.region, tier=place_settings.tier,
     )  # fmt: skip
     try:
         report = ingest_file(path, store, options)

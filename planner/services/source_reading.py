@@ -119,25 +119,25 @@ def source_read(*, source_id: int, surface: bool = False, only_due: bool = True)
 def source_preview(*, user: User | None, kind: str, given: Mapping[str, Any]) -> Preview:
     """What would be read; nothing is kept. Raises SourceError where it could not be."""
     check_may_plan(user, "not make sources")
-    said = settings_of(kind, given)
-    check_reach(kind, said)
+    settings_given = settings_of(kind, given)
+    check_reach(kind, settings_given)
     if kind in (Source.Kind.FOLDER, Source.Kind.BUCKET):
-        return Preview((), files_there(kind, said), (), None, None)
+        return Preview((), files_there(kind, settings_given), (), None, None)
     if kind != Source.Kind.PROMETHEUS:
         return Preview((), (), (), None, None)
     bin_s = 300
     end = int(time.time()) // bin_s * bin_s
     span = Span(end - PREVIEW_S, bin_s, PREVIEW_S // bin_s)
-    client = _client(said, PREVIEW_TIMEOUT_S)
-    found = find(client, said, span.start_s, time.time())
-    samples = read_span(client, said, found, span)
+    client = _client(settings_given, PREVIEW_TIMEOUT_S)
+    engines = find(client, settings_given, span.start_s, time.time())
+    samples = read_span(client, settings_given, engines, span)
     groups = samples.bins.group_by("model", "region", "tier", maintain_order=True)
-    told = []
+    shown = []
     for (model, region, tier), group in groups:
         if all(_sum(group, field) is None for field in AMOUNTS):
             continue  # of the power meter, or of gauges alone
         known = group["requests"].fill_nan(None).count()
-        told.append(
+        shown.append(
             PreviewSeries(
                 str(model),
                 str(region),
@@ -150,7 +150,11 @@ def source_preview(*, user: User | None, kind: str, given: Mapping[str, Any]) ->
             )
         )
     return Preview(
-        queries(said, found, bin_s), (), tuple(told), _utc(span.start_s), _utc(span.end_s)
+        queries(settings_given, engines, bin_s),
+        (),
+        tuple(shown),
+        _utc(span.start_s),
+        _utc(span.end_s),
     )
 
 
@@ -161,23 +165,27 @@ def _sum(group: pl.DataFrame, field: str) -> float | None:
 
 def _read_prometheus(source: Source) -> None:
     """From a while before the last reading, for late data, to the last bin that is complete."""
-    said: PrometheusSettings = settings_of(source.kind, source.settings)
+    reading: PrometheusSettings = settings_of(source.kind, source.settings)
     now, bin_s = time.time(), source.bin_s
-    end = int(now - said.delay_s) // bin_s * bin_s
-    since = source.read_to.timestamp() - said.late_s if source.read_to else now - 86_400 * said.days
+    end = int(now - reading.delay_s) // bin_s * bin_s
+    since = (
+        source.read_to.timestamp() - reading.late_s
+        if source.read_to
+        else now - 86_400 * reading.days
+    )
     start = int(since) // bin_s * bin_s
     if end <= start:
         return
     span = Span(start, bin_s, (end - start) // bin_s)
-    client = _client(said)
-    found = find(client, said, start, now)
-    told = {
-        "engines": [engine.title for engine in found.engines],
-        "queries": [[one.words, one.query] for one in queries(said, found, bin_s)],
+    client = _client(reading)
+    engines = find(client, reading, start, now)
+    found_there = {
+        "engines": [engine.title for engine in engines.engines],
+        "queries": [[query.words, query.query] for query in queries(reading, engines, bin_s)],
     }
     for part in span.spans():
-        source_take(source=source, samples=read_span(client, said, found, part))
-        Source.objects.filter(pk=source.pk).update(read_to=_utc(part.end_s), found=told)
+        source_take(source=source, samples=read_span(client, reading, engines, part))
+        Source.objects.filter(pk=source.pk).update(read_to=_utc(part.end_s), found=found_there)
 
 
 def _not_read(source: Source) -> None:
@@ -202,19 +210,19 @@ def _check_readable(source: Source) -> None:
         raise NotReady(f"Source {source.name} is paused; end the pause to have it read.")
 
 
-def _client(said: PrometheusSettings, timeout_s: float = TIMEOUT_S) -> Prometheus:
-    address = allowed_address(said.url, settings.HEADROOM_SOURCES)
-    return Prometheus(address, _access(said), timeout_s=timeout_s)
+def _client(reading: PrometheusSettings, timeout_s: float = TIMEOUT_S) -> Prometheus:
+    address = allowed_address(reading.url, settings.HEADROOM_SOURCES)
+    return Prometheus(address, _access(reading), timeout_s=timeout_s)
 
 
-def _access(said: PrometheusSettings) -> Access:
+def _access(reading: PrometheusSettings) -> Access:
     """Secrets of the environment, by the names that the settings give."""
     ca_file = settings.HEADROOM_SOURCES_CA
-    if said.token_env:
-        return Access.bearer(secret("token_env", said.token_env), ca_file)
-    if said.user_env and said.password_env:
-        user = secret("user_env", said.user_env)
-        return Access.basic(user, secret("password_env", said.password_env), ca_file)
+    if reading.token_env:
+        return Access.bearer(secret("token_env", reading.token_env), ca_file)
+    if reading.user_env and reading.password_env:
+        user = secret("user_env", reading.user_env)
+        return Access.basic(user, secret("password_env", reading.password_env), ca_file)
     return Access("", ca_file)
 
 

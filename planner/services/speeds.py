@@ -33,8 +33,8 @@ def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
     with the source. A drift that goes on is told once, over plans that follow each other too."""
     source = Source.everywhere.select_related("workspace").get(pk=source_id)
     with within(source.workspace):
-        before = {_kind(one): one for one in source.speed}
-        found: dict[tuple[str, ...], dict[str, Any]] = {}
+        before = {_kind(row): row for row in source.speed}
+        judged: dict[tuple[str, ...], dict[str, Any]] = {}
         plans = PlanInForce.objects.filter(until=None).exclude(run=None).select_related("run")
         for plan in plans:
             try:
@@ -43,21 +43,21 @@ def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
                 logger.warning("speed of %s by %s: %s", plan, source.name, problem)
                 continue
             for drift, until in seen:
-                one = {**as_json(drift), "scenario": plan.scenario, "run": plan.number,
+                row = {**as_json(drift), "scenario": plan.scenario, "run": plan.number,
                        "until": until.isoformat()}  # fmt: skip
-                told = bool(before.get(_kind(one), {}).get("told"))
+                was_told = bool(before.get(_kind(row), {}).get("told"))
                 over = abs(drift.times - 1) <= BACK_TO or drift.low <= 1 <= drift.high
-                one["told"] = drift.flagged or (told and not over)
-                if drift.flagged and not told:
+                row["told"] = drift.flagged or (was_told and not over)
+                if drift.flagged and not was_told:
                     notify(
                         source.workspace,
                         Event.DRIFT,
                         f"Live source {source.name}, plan of {plan.scenario}: {drift.sentence}.",
                         reverse("web:source", args=[source.name]),
                     )
-                found[_kind(one)] = one
+                judged[_kind(row)] = row
         going = {plan.scenario for plan in plans}
-        kept = [one for one in (before | found).values() if one["scenario"] in going]
+        kept = [row for row in (before | judged).values() if row["scenario"] in going]
         Source.objects.filter(pk=source.pk).update(speed=kept)
     return kept
 
@@ -85,6 +85,6 @@ def _of_plan(plan: PlanInForce, source: Source) -> list[tuple[SpeedDrift, dateti
     return [(drift, until) for drift in drifts]
 
 
-def _kind(one: Mapping[str, Any]) -> tuple[str, ...]:
+def _kind(row: Mapping[str, Any]) -> tuple[str, ...]:
     """What has a speed of its own."""
-    return tuple(str(one[name]) for name in ("scenario", "model", "region", "gpu", "tp"))
+    return tuple(str(row[name]) for name in ("scenario", "model", "region", "gpu", "tp"))

@@ -101,17 +101,17 @@ def _check(axes: Sequence[Axis]) -> None:
 
 def documents_of(document: str, axes: Sequence[Axis]) -> list[str]:
     """The scenario of every cell, row by row, each checked as any is."""
-    found = []
+    documents = []
     for values in product(*(axis.values for axis in axes)):
         changes = dict(zip((axis.key for axis in axes), values, strict=True))
-        said = ", ".join(f"{key} = {value}" for key, value in changes.items())
+        assigned = ", ".join(f"{key} = {value}" for key, value in changes.items())
         try:
             changed = text.edit(document, changes)
             text.parse(changed)
         except ScenarioError as problem:
-            raise ScenarioError(f"vary: with {said}: {problem}") from None
-        found.append(changed)
-    return found
+            raise ScenarioError(f"vary: with {assigned}: {problem}") from None
+        documents.append(changed)
+    return documents
 
 
 def sweep_cancel(*, sweep: Sweep, user: User) -> int:

@@ -48,8 +48,8 @@ def waiting() -> list[int]:
     """Ids of the runs that workers were told of, in the order in which they have their turn."""
     running = Run.everywhere.filter(state=Run.State.RUNNING).values_list("workspace", "owner")
     people = Counter(running)
-    told = Run.everywhere.filter(state=Run.State.PENDING, enqueued_at__isnull=False)
-    rows = told.order_by("created_at", "pk").values_list("pk", "workspace", "owner", "sweep")
+    enqueued = Run.everywhere.filter(state=Run.State.PENDING, enqueued_at__isnull=False)
+    rows = enqueued.order_by("created_at", "pk").values_list("pk", "workspace", "owner", "sweep")
     teams: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for place, (pk, team, owner, _) in enumerate(sorted(rows, key=_of_sweep)):
         teams[team].append((people[team, owner], place, pk))
@@ -57,8 +57,8 @@ def waiting() -> list[int]:
     going = Counter(team for team, _ in running)
     turns = [
         (going[team] + i, place, pk)
-        for team, own in teams.items()
-        for i, (_, place, pk) in enumerate(sorted(own))
+        for team, waiting_runs in teams.items()
+        for i, (_, place, pk) in enumerate(sorted(waiting_runs))
     ]
     return [pk for *_, pk in sorted(turns)]
 
@@ -85,8 +85,8 @@ def wait_of(run: Run) -> Wait:
 def check_room(owner: User | None) -> None:
     """Raise NotReady where one more run of this owner is more than may wait at once."""
     most = settings.HEADROOM_MAX_WAITING_RUNS
-    mine = Run.everywhere.filter(state=Run.State.PENDING, owner=owner, enqueued_at__isnull=False)
-    if (count := mine.count()) >= most:
+    pending = Run.everywhere.filter(state=Run.State.PENDING, owner=owner, enqueued_at__isnull=False)
+    if (count := pending.count()) >= most:
         raise NotReady(
             f"{count:,} of your runs wait already, and {most:,} may (HEADROOM_MAX_WAITING_RUNS); "
             "wait for some to end, or cancel those that you no longer need."

@@ -76,8 +76,8 @@ def kept_of(run: Run) -> Kept:
 def run_what_if(run: Run, changes: Changes) -> WhatIf:
     """The plan with ``changes``, nothing simulated. Raises PlannerError with what to correct."""
     kept = kept_of(run)
-    found, caps = _held(kept, run, changes)
-    return replace(found, notes=(*words(changes.mix, found, caps), *found.notes))
+    answer, caps = _held(kept, run, changes)
+    return replace(answer, notes=(*words(changes.mix, answer, caps), *answer.notes))
 
 
 def _held(kept: Kept, run: Run, changes: Changes) -> tuple[WhatIf, Caps]:
@@ -113,24 +113,24 @@ def addresses(scenario: Parsed, run: Run, changes: Changes, *, demand: bool) -> 
     """What ``changes`` say, as values of the scenario; ``demand``: growth and quantile too, which
     an answer in place takes from what is kept."""
     _check(scenario, changes)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if changes.spare is not None:
-        found["objective.spare.instances"] = changes.spare
+        values["objective.spare.instances"] = changes.spare
     for name, limits in changes.tiers.items():
-        found |= {f"tiers[{name}].{limit}": value for limit, value in limits.items()}
-    found |= _prices(scenario, run, changes.prices)
+        values |= {f"tiers[{name}].{limit}": value for limit, value in limits.items()}
+    values |= _prices(scenario, run, changes.prices)
     for name in changes.without:
         for region in scenario.regions:
             if name in region.capacity:
-                found[f"regions[{region.name}].capacity[{name}]"] = 0
+                values[f"regions[{region.name}].capacity[{name}]"] = 0
             if name in region.spot:
-                found[f"regions[{region.name}].spot[{name}].capacity"] = 0
+                values[f"regions[{region.name}].spot[{name}].capacity"] = 0
     if demand and changes.growth != 1.0:
         for place, source in enumerate(scenario.traffic.sources):
-            found[f"traffic.sources[{place}].scale"] = source.scale * changes.growth
+            values[f"traffic.sources[{place}].scale"] = source.scale * changes.growth
     if demand and changes.quantile is not None:
-        found |= {"forecast.quantile": changes.quantile, "forecast.quantiles": None}
-    return found
+        values |= {"forecast.quantile": changes.quantile, "forecast.quantiles": None}
+    return values
 
 
 def _prices(scenario: Parsed, run: Run, prices: Mapping[str, float]) -> dict[str, Any]:
@@ -139,16 +139,16 @@ def _prices(scenario: Parsed, run: Run, prices: Mapping[str, float]) -> dict[str
     if not moved:
         return {}
     hardware = build_hardware(scenario, known_of(run.resolved), spot=True)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for r, region in enumerate(scenario.regions):
         for g, gpu in enumerate(hardware.gpus):
             if gpu.name in moved:
                 usd = float(hardware.usd_per_gpu_hour[r, g]) * moved[gpu.name]
                 if hardware.columns[g].spot and gpu.name in region.spot:
-                    found[f"regions[{region.name}].spot[{gpu.name}].usd_per_gpu_hour"] = usd
+                    values[f"regions[{region.name}].spot[{gpu.name}].usd_per_gpu_hour"] = usd
                 elif not hardware.columns[g].spot and gpu.name in region.capacity:
-                    found[f"regions[{region.name}].usd_per_gpu_hour[{gpu.name}]"] = usd
-    return found
+                    values[f"regions[{region.name}].usd_per_gpu_hour[{gpu.name}]"] = usd
+    return values
 
 
 def _check(scenario: Parsed, changes: Changes) -> None:

@@ -19,13 +19,13 @@ def held(
 ) -> tuple[WhatIf, Caps]:
     """The plan of ``answered`` with every type of ``mix`` at no more than its share of the most
     GPUs that a region has at a time, and the capacities that hold it so."""
-    found, caps = answered({}), Caps()
+    answer, caps = answered({}), Caps()
     for _ in range(ROUNDS):
-        now = _caps(scenario, mix, found.gpus)
-        if found.totals is None or now == caps:
+        now = _caps(scenario, mix, answer.gpus)
+        if answer.totals is None or now == caps:
             break
-        found, caps = answered(addresses(now)), now
-    return found, caps
+        answer, caps = answered(addresses(now)), now
+    return answer, caps
 
 
 def addresses(caps: Caps) -> dict[str, Any]:
@@ -36,21 +36,21 @@ def addresses(caps: Caps) -> dict[str, Any]:
     }
 
 
-def words(mix: Mapping[str, float], found: WhatIf, caps: Caps) -> tuple[str, ...]:
+def words(mix: Mapping[str, float], answer: WhatIf, caps: Caps) -> tuple[str, ...]:
     """What became of each share, by region; without a plan what the shares leave there."""
-    told = []
-    if found.totals is None and caps:
+    sentences = []
+    if answer.totals is None and caps:
         left = [f"{count:,} {gpu} in {region}" for (region, gpu, _), count in caps.items()]
         return (f"The shares leave at most {', '.join(left)}.",)
     for name, share in mix.items():
-        for region, rows in _by_region(found.gpus).items():
+        for region, rows in _by_region(answer.gpus).items():
             most, of = sum(row.most for row in rows if row.gpu == name), rows[0].of_all
             if of:
-                told.append(
+                sentences.append(
                     f"{name} in {region}: at most {most:,} of {of:,} GPUs, {most / of:.0%} "
                     f"({share:.0%} asked for, in whole replicas)."
                 )
-    return tuple(told)
+    return tuple(sentences)
 
 
 def _caps(scenario: Scenario, mix: Mapping[str, float], gpus: Iterable[GpusMost]) -> Caps:
@@ -59,9 +59,9 @@ def _caps(scenario: Scenario, mix: Mapping[str, float], gpus: Iterable[GpusMost]
     for region in scenario.regions:
         rows = taken.get(region.name, [])
         for name, share in mix.items():
-            mine = {row.spot: row.most for row in rows if row.gpu == name}
+            most_of = {row.spot: row.most for row in rows if row.gpu == name}
             allowed = floor(share * rows[0].of_all + 1e-9) if rows else 0
-            of_spot = mine.get(True, 0) / max(1, sum(mine.values()))
+            of_spot = most_of.get(True, 0) / max(1, sum(most_of.values()))
             spot = floor(of_spot * allowed)
             if name in region.capacity:
                 most = int(region.capacity[name])
@@ -73,7 +73,7 @@ def _caps(scenario: Scenario, mix: Mapping[str, float], gpus: Iterable[GpusMost]
 
 
 def _by_region(gpus: Iterable[GpusMost]) -> dict[str, list[GpusMost]]:
-    found: dict[str, list[GpusMost]] = {}
+    by_region: dict[str, list[GpusMost]] = {}
     for row in gpus:
-        found.setdefault(row.region, []).append(row)
-    return found
+        by_region.setdefault(row.region, []).append(row)
+    return by_region

@@ -50,27 +50,31 @@ def window_choices(trace: Trace) -> tuple[WindowChoice, ...]:
     clock = trace.report.get("clock", "utc")
     span = demand.end_s - demand.start_s
     after = demand.start_s + min(WEEK_S, HISTORY * span)
-    days = [one for one in stretches(demand, DAY_S) if one.start_s >= after]
-    found: dict[str, Stretch | None] = {
+    days = [day for day in stretches(demand, DAY_S) if day.start_s >= after]
+    offered: dict[str, Stretch | None] = {
         BUSIEST_DAY: busiest(demand, DAY_S, not_before_s=after),
         LAST_DAY: days[-1] if days else None,
         BUSIEST_WEEK: busiest(demand, WEEK_S, not_before_s=after),
     }
-    if found[LAST_DAY] == found[BUSIEST_DAY]:
-        found[LAST_DAY] = None
-    return tuple(_choice(key, one, demand, clock) for key, one in found.items() if one is not None)
+    if offered[LAST_DAY] == offered[BUSIEST_DAY]:
+        offered[LAST_DAY] = None
+    return tuple(
+        _choice(key, stretch, demand, clock)
+        for key, stretch in offered.items()
+        if stretch is not None
+    )
 
 
-def _choice(key: str, one: Stretch, demand: DemandSeries, clock: str) -> WindowChoice:
-    rank = window_rank(demand, one.start_s, one.end_s, clock)
+def _choice(key: str, stretch: Stretch, demand: DemandSeries, clock: str) -> WindowChoice:
+    rank = window_rank(demand, stretch.start_s, stretch.end_s, clock)
     busier = key != LAST_DAY and (rank.busiest_ratio or 1.0) > 1.0  # before there is a forecast
     return WindowChoice(
         key=key,
         label=f"{LABELS[key]} that can be tried" if busier else LABELS[key],
-        start_s=one.start_s,
-        duration_s=one.end_s - one.start_s,
-        requests=one.amount,
-        span=span_words(one.start_s, one.end_s, clock),
+        start_s=stretch.start_s,
+        duration_s=stretch.end_s - stretch.start_s,
+        requests=stretch.amount,
+        span=span_words(stretch.start_s, stretch.end_s, clock),
         sentence=rank.sentence,
         quiet=(rank.busiest_ratio or 1.0) >= 1.5,
     )

@@ -167,9 +167,9 @@ def _finish(run: Run, state: str, **fields: Any) -> None:
 def _hand_back(run: Run) -> None:
     """A run whose database went away begins anew, wherever there is a worker first."""
     while True:
-        found = Run.everywhere.get(pk=run.pk)
-        held = found.state == Run.State.RUNNING and found.attempts == run.attempts
-        if not held or runs.run_take_up(run=found, reason="lost its database"):
+        current = Run.everywhere.get(pk=run.pk)
+        held = current.state == Run.State.RUNNING and current.attempts == run.attempts
+        if not held or runs.run_take_up(run=current, reason="lost its database"):
             return  # else its heart has beaten meanwhile
 
 
@@ -338,8 +338,12 @@ class _Watch:
     def _unheard(self) -> bool:
         """Whether the run was cancelled and goes on: some steps, such as a fit or the solver's,
         tell nothing for many seconds on a busy machine."""
-        at = self._cancelled_at
-        return at is not None and not self._heard and time.monotonic() - at > UNHEARD_S
+        cancelled_at = self._cancelled_at
+        return (
+            cancelled_at is not None
+            and not self._heard
+            and time.monotonic() - cancelled_at > UNHEARD_S
+        )
 
     def _leave(self) -> None:
         """The run is cancelled with its worker; what it has written is swept."""

@@ -78,4 +78,4 @@ def _stores(rows: list[Model]) -> set[str]:
     for row in rows:
         options: dict[str, Any] = row.options if isinstance(row, Run) else {}
         named |= {str(getattr(row, "store", "") or ""), str(options.get("upload", ""))}
-    return {one for one in named if one and storage.exists(one)}
+    return {store for store in named if store and storage.exists(store)}

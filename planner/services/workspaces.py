@@ -57,7 +57,10 @@ def workspace_rule(*, by: User | None, workspace: Workspace, second_factor: bool
 
 
 def _is_admin(user: User, workspace: Workspace) -> bool:
-    return any(one.workspace_id == workspace.pk and one.role == Role.ADMIN for one in user.held)
+    return any(
+        membership.workspace_id == workspace.pk and membership.role == Role.ADMIN
+        for membership in user.held
+    )
 
 
 def person_join(*, by: User | None, name: str, role: str) -> User:
@@ -69,7 +72,7 @@ def person_join(*, by: User | None, name: str, role: str) -> User:
     if role not in Role.values:
         raise PlannerError(f"There is no role {role!r}; there are {', '.join(Role.values)}.")
     here = current_workspace()
-    if any(one.workspace_id == here.pk for one in person.held):
+    if any(membership.workspace_id == here.pk for membership in person.held):
         raise PlannerError(f"{person.username} belongs to this workspace already.")
     person.join(here, role)
     record("user.joined", person, by=by, workspace=here.slug, role=role)

@@ -145,12 +145,14 @@ def duration(seconds: Any) -> str:
         return f"{digits(seconds * 1000)} ms"
     if seconds < 60:
         return f"{digits(float(seconds))} s"
-    whole = round(seconds)
+    rounded = round(seconds)
     for size, unit, smaller, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
-        if whole >= size:
-            rest = whole % size // smaller
-            return f"{whole // size} {unit} {rest} {small}" if rest else f"{whole // size} {unit}"
-    return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+        if rounded >= size:
+            rest = rounded % size // smaller
+            return (
+                f"{rounded // size} {unit} {rest} {small}" if rest else f"{rounded // size} {unit}"
+            )
+    return f"{rounded // 60} min {rounded % 60} s" if rounded % 60 else f"{rounded // 60} min"
 
 
 @register.filter
@@ -242,10 +244,10 @@ def elapsed(run: Run) -> float | None:
 @register.filter
 def time_left(run: Run) -> float | None:
     """Seconds, where as much is done that the pace so far tells of the rest."""
-    told = elapsed(run)
-    if told is None or run.progress < PACE:
+    so_far = elapsed(run)
+    if so_far is None or run.progress < PACE:
         return None
-    return told * (1 - run.progress) / run.progress
+    return so_far * (1 - run.progress) / run.progress
 
 
 @register.filter

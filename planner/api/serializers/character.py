@@ -32,7 +32,7 @@ def serializer_of(shape: type) -> type[serializers.Serializer[Any]]:
 
 def _field(hint: Any, **how: Any) -> serializers.Field[Any, Any, Any, Any]:
     if typing.get_origin(hint) is types.UnionType:
-        (inner,) = (one for one in typing.get_args(hint) if one is not type(None))
+        (inner,) = (part for part in typing.get_args(hint) if part is not type(None))
         return _field(inner, allow_null=True)
     if typing.get_origin(hint) is tuple:
         return serializers.ListField(child=_field(typing.get_args(hint)[0]), **how)

@@ -111,13 +111,13 @@ class GpuItem(_Item):
 
     @extend_schema_field({"type": "object", "additionalProperties": True})
     def get_facts(self, entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Any]:
-        given = own.gpu_given(entry.spec)
-        return {**{q.name: given.get(q.name) for q in own.GPU}, "family": entry.spec.family}
+        facts = own.gpu_given(entry.spec)
+        return {**{q.name: facts.get(q.name) for q in own.GPU}, "family": entry.spec.family}
 
     @extend_schema_field(serializers.DictField(child=ProvenanceField()))
     def get_sources(self, entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Any]:
-        sources = {name: one for name, one in gpu_sources(entry).items() if name}
-        return {name: ProvenanceField(one).data for name, one in sources.items()}
+        sources = {name: provenance for name, provenance in gpu_sources(entry).items() if name}
+        return {name: ProvenanceField(provenance).data for name, provenance in sources.items()}
 
     @extend_schema_field(serializers.DictField(child=serializers.URLField()))
     def get_links(self, entry: Entry[GpuSpec, OwnGpu]) -> dict[str, str]:

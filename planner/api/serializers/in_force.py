@@ -34,8 +34,8 @@ class InForceRequest(WhySaid):
         return super().get_fields() | {name: field_of(known[name]) for name in TAKEN}
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        own = {name: attrs.pop(name) for name in ("run", "message")}
-        return own | {"options": chosen(ExportOptions, attrs)}
+        named = {name: attrs.pop(name) for name in ("run", "message")}
+        return named | {"options": chosen(ExportOptions, attrs)}
 
 
 class InForceAsked(StrictSerializer):
@@ -124,10 +124,10 @@ class InForce(KeptPlan):
         fields = [*KeptPlan.Meta.fields, "desired", "others"]
 
     def get_desired(self, plan: PlanInForce) -> list[dict[str, Any]]:
-        return [dict(DesiredPool(one).data) for one in desired(plan, timezone.now())]
+        return [dict(DesiredPool(pool).data) for pool in desired(plan, timezone.now())]
 
     def get_others(self, plan: PlanInForce) -> list[dict[str, Any]]:
-        return [dict(OtherPlan(one).data) for one in plans_in_force().exclude(pk=plan.pk)]
+        return [dict(OtherPlan(other).data) for other in plans_in_force().exclude(pk=plan.pk)]
 
 
 class DeploymentNames(StrictSerializer):

@@ -83,7 +83,7 @@ class ProposalDetail(ProposalItem):
         return [reviewer.username for reviewer in proposal.reviewers.all()]
 
     def get_entries(self, proposal: Proposal) -> list[dict[str, Any]]:
-        return [dict(ProposalEntryItem(one).data) for one in proposal_entries(proposal)]
+        return [dict(ProposalEntryItem(entry).data) for entry in proposal_entries(proposal)]
 
 
 class ProposeRequest(StrictSerializer):
@@ -109,9 +109,9 @@ class ProposeRequest(StrictSerializer):
         return super().get_fields() | {name: field_of(known[name]) for name in TAKEN}
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        said = {name: attrs.pop(name) for name in TAKEN if name in attrs}
-        chosen(ExportOptions, said)
-        return attrs | {"options": said}
+        options = {name: attrs.pop(name) for name in TAKEN if name in attrs}
+        chosen(ExportOptions, options)
+        return attrs | {"options": options}
 
 
 class AmendRequest(StrictSerializer):

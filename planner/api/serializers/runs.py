@@ -135,11 +135,11 @@ class ExportAsked(StrictSerializer):
 
     def get_fields(self) -> dict[str, Any]:
         known = options_in(ExportOptions)
-        return super().get_fields() | {name: field_of(one) for name, one in known.items()}
+        return super().get_fields() | {name: field_of(option) for name, option in known.items()}
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        said = {name: value for name, value in attrs.items() if name != "to"}
-        return {"to": attrs["to"], "options": chosen(ExportOptions, said)}
+        options = {name: value for name, value in attrs.items() if name != "to"}
+        return {"to": attrs["to"], "options": chosen(ExportOptions, options)}
 
 
 class SavingsAsked(serializers.Serializer[Any]):

@@ -47,10 +47,10 @@ class ScheduleChange(StrictSerializer):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        found = {TAKEN.get(name, name): value for name, value in attrs.items()}
-        if "scenario" in found:
-            found["scenario"] = scenario_get(found["scenario"])
-        return found
+        fields = {TAKEN.get(name, name): value for name, value in attrs.items()}
+        if "scenario" in fields:
+            fields["scenario"] = scenario_get(fields["scenario"])
+        return fields
 
 
 class ScheduleRequest(ScheduleChange):

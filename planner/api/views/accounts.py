@@ -55,8 +55,8 @@ class LoginView(ApiView):
             second_factor.factor_check(user=user, code=code)
         with within(workspace_for(user, sent.pop("workspace"))):
             made = tokens.token_make(user=user, **sent)
-        given = {"token": made.key, "expires_at": made.token.expires_at}
-        return Response(TokenGiven(given).data)
+        answer = {"token": made.key, "expires_at": made.token.expires_at}
+        return Response(TokenGiven(answer).data)
 
 
 class MeView(ApiView):
@@ -84,8 +84,8 @@ class MyFactorView(ApiView):
     def post(self, request: Request) -> Response:
         """Begin a second factor; it counts once a code of it was PUT."""
         begun = second_factor.factor_begin(user=self.user)
-        given = {"key": begun.key, "address": begun.address}
-        return Response(FactorBegun(given).data, status.HTTP_201_CREATED)
+        answer = {"key": begun.key, "address": begun.address}
+        return Response(FactorBegun(answer).data, status.HTTP_201_CREATED)
 
     @operation({200: Recovery}, 400, 403, 409, 413, 415, request=CodeGiven)
     def put(self, request: Request) -> Response:

@@ -30,13 +30,13 @@ class ConfigureView(ApiView):
         GPU types, arrangements, precisions and engines, together and as prefill and decode apart,
         ranked by what they cost within the limits; the best are simulated. Takes seconds.
         """
-        given = valid(ConfigureRequest(data=request.data))
+        sent = valid(ConfigureRequest(data=request.data))
         for name in ("gpus", "engines"):
-            if name in given:
-                given[name] = tuple(given[name])
-        rows = [{"model": given["model"], **row} for row in given.pop("measured", ())]
-        measured = Measured(rows, kept=given.pop("kept"))
-        return Response(configured(Asked(**given), measured=measured))
+            if name in sent:
+                sent[name] = tuple(sent[name])
+        rows = [{"model": sent["model"], **row} for row in sent.pop("measured", ())]
+        measured = Measured(rows, kept=sent.pop("kept"))
+        return Response(configured(Asked(**sent), measured=measured))
 
 
 class ConfigureScenarioView(ApiView):
@@ -49,13 +49,13 @@ class ConfigureScenarioView(ApiView):
 
         The document of a kept scenario, or of a draft of a trace, with them in it; nothing is kept.
         """
-        given = valid(IntoScenario(data=request.data))
-        limits = {name: given.get(name) for name in ("ttft_ms", "tbt_ms")}
+        sent = valid(IntoScenario(data=request.data))
+        limits = {name: sent.get(name) for name in ("ttft_ms", "tbt_ms")}
         document = document_with(
-            model=given["model"],
-            profiles=given["profiles"],
+            model=sent["model"],
+            profiles=sent["profiles"],
             limits=limits,
-            scenario=given.get("scenario", ""),
-            trace=given.get("trace", ""),
+            scenario=sent.get("scenario", ""),
+            trace=sent.get("trace", ""),
         )
         return Response({"document": document})

@@ -229,8 +229,8 @@ class PriceListView(ApiView):
     def get(self, request: Request) -> Response:
         """Prices by provider, region and GPU, those of own lists first."""
         asked = valid(PriceSearch(data=request.query_params))
-        wanted = {name: value for name, value in asked.items() if not name.startswith("page")}
-        return paged(self, known.prices_list(**wanted), PriceItem, {})
+        filters = {name: value for name, value in asked.items() if not name.startswith("page")}
+        return paged(self, known.prices_list(**filters), PriceItem, {})
 
 
 class PriceListsView(ApiView):

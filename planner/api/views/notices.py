@@ -52,8 +52,8 @@ class ChannelTestView(ApiView):
     @operation({202: DeliveryItem}, 403, 404, request=None)
     def post(self, request: Request, number: int) -> Response:
         """Tell an address that it works."""
-        told = notices.channel_test(channel=notices.channel_get(self.user, number))
-        return Response(DeliveryItem(told).data, status.HTTP_202_ACCEPTED)
+        delivery = notices.channel_test(channel=notices.channel_get(self.user, number))
+        return Response(DeliveryItem(delivery).data, status.HTTP_202_ACCEPTED)
 
 
 class DeliveriesView(ApiView, generics.ListAPIView[Delivery]):

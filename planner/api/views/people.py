@@ -90,5 +90,5 @@ class InvitationView(ApiView):
 
 def _invitation(request: Request, person: User, path: str, code: int) -> Response:
     address = request.build_absolute_uri(path) if path else ""
-    said = {"user": person.username, "role": person.role}
-    return Response(Invitation(said | {"invitation": address}).data, code)
+    answer = {"user": person.username, "role": person.role}
+    return Response(Invitation(answer | {"invitation": address}).data, code)

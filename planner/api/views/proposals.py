@@ -94,10 +94,10 @@ class ProposalDifferenceView(ApiView):
         worse, the most first. `saving`: of the cost at equal attainment, a fraction; null where it
         is not known.
         """
-        found = proposed_of(proposal_get(number))
-        if found is None:
+        difference = proposed_of(proposal_get(number))
+        if difference is None:
             raise NotFound(f"The run of proposal {number} was removed.")
-        return Response(as_json(found))
+        return Response(as_json(difference))
 
 
 class ProposalCommentsView(ApiView):

@@ -75,8 +75,8 @@ class SourcePreviewView(ApiView):
     def post(self, request: Request) -> Response:
         """What a source would read; nothing is kept."""
         sent = valid(SourceAsked(data=request.data))
-        found = source_preview(user=self.user, kind=sent["kind"], given=sent["settings"])
-        return Response(SourcePreview(found).data)
+        preview = source_preview(user=self.user, kind=sent["kind"], given=sent["settings"])
+        return Response(SourcePreview(preview).data)
 
 
 class SourceView(ApiView):
@@ -176,13 +176,13 @@ class SourceSeriesView(ApiView):
                 {"start": f"More than {MOST_BINS:,} bins of {source.bin_s} s; ask for less."}
             )
         samples = source_series(source, start, end)
-        told = {
+        answer = {
             "name": source.name,
             "bin_s": source.bin_s,
             "bins": samples.bins.to_dicts(),
             "histograms": samples.histograms.to_dicts(),
         }
-        return Response(SourceSeries(told).data)
+        return Response(SourceSeries(answer).data)
 
 
 def _shown(source: Source, request: Request) -> dict[str, Any]:

@@ -123,10 +123,10 @@ class TraceReadingView(ApiView):
     def get(self, request: Request, name: str) -> Response:
         """The first rows of a refused file, to say what its columns are."""
         trace = trace_get(name)
-        found = trace_preview(trace)
-        if found is None:
+        preview = trace_preview(trace)
+        if preview is None:
             raise NotReady(f"Trace {trace.name} has no refused file to look at.")
-        return Response(TracePreview(found).data)
+        return Response(TracePreview(preview).data)
 
     @operation(
         {202: OpenApiResponse(RunDetail, "Being read; poll the run in Location.")},

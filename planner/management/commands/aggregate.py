@@ -28,11 +28,11 @@ class Command(HeadroomCommand):
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         if not 1 <= options["bin"] <= 86_400:
             raise IngestError("--bin must be 1 to 86,400 s.")
-        said = column_mapping(options["map"], "--map ")
+        mapping = column_mapping(options["map"], "--map ")
         try:
             table = warehouse.table_of(warehouse.connect(options["engine"]), options["source"])
-            columns = warehouse.columns_of(table, said)
-            found = warehouse.aggregate(table, columns, options["bin"])
+            columns = warehouse.columns_of(table, mapping)
+            counts = warehouse.aggregate(table, columns, options["bin"])
         except IngestError:
             raise
         except Exception as problem:  # each engine has exceptions of its own
@@ -42,14 +42,14 @@ class Command(HeadroomCommand):
             ) from problem
         options["out"].mkdir(parents=True, exist_ok=True)
         paths = {name: options["out"] / f"{name}.csv" for name in ("demand", "lengths")}
-        found.demand.write_csv(paths["demand"])
-        found.lengths.write_csv(paths["lengths"])
-        sums = found.demand.select("requests", "input_tokens", "output_tokens").sum().row(0)
+        counts.demand.write_csv(paths["demand"])
+        counts.lengths.write_csv(paths["lengths"])
+        sums = counts.demand.select("requests", "input_tokens", "output_tokens").sum().row(0)
         return {
-            "rows": found.rows,
-            "left_out": found.left_out,
+            "rows": counts.rows,
+            "left_out": counts.left_out,
             **dict(zip(("requests", "input_tokens", "output_tokens"), sums, strict=True)),
-            "bins": len(found.demand),
+            "bins": len(counts.demand),
             "bin_s": options["bin"],
             "columns": columns,
             **{name: str(path) for name, path in paths.items()},

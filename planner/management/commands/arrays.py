@@ -16,6 +16,8 @@ class Command(HeadroomCommand):
         return asdict(arrays.arrays_take())
 
     def words(self, answer: dict[str, Any]) -> str:
-        said = f"{answer['bucket']}: {answer['whole']:,} there, {answer['taken']:,} taken from here"
-        lost = "".join(f"\nlost: {one}" for one in answer["lost"])
-        return f"{said}, {len(answer['lost']):,} lost{lost}"
+        first = (
+            f"{answer['bucket']}: {answer['whole']:,} there, {answer['taken']:,} taken from here"
+        )
+        lost = "".join(f"\nlost: {name}" for name in answer["lost"])
+        return f"{first}, {len(answer['lost']):,} lost{lost}"

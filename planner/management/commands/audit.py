@@ -31,10 +31,10 @@ class Command(HeadroomCommand):
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         if options["what"] == "export":
             return _written(Path(options["file"] or "audit.csv"))
-        found = verify(options["head"])
-        if found.problem:
-            raise PlannerError(f"The audit log is not as it was written. {found.problem}")
-        return {"records": found.records, "head": found.head, "guarded": found.guarded}
+        verified = verify(options["head"])
+        if verified.problem:
+            raise PlannerError(f"The audit log is not as it was written. {verified.problem}")
+        return {"records": verified.records, "head": verified.head, "guarded": verified.guarded}
 
     def words(self, answer: dict[str, Any]) -> str:
         if "path" in answer:

@@ -39,9 +39,9 @@ class Command(HeadroomCommand):
         elif options["mean"] is not None and not 0 <= options["mean"] <= MOST_G_PER_KWH:
             raise CatalogueError(f"--mean must be 0 to {MOST_G_PER_KWH:,} g CO2e per kWh.")
         else:
-            found = grid(options["source"])
-            mean = found.carbon_g_per_kwh if options["mean"] is None else options["mean"]
-            values = hourly(found.cycle or found.name, mean)
+            source = grid(options["source"])
+            mean = source.carbon_g_per_kwh if options["mean"] is None else options["mean"]
+            values = hourly(source.cycle or source.name, mean)
         rounded = [round(value, 1) for value in values]
         return {"carbon_g_per_kwh": rounded, "mean": fmean(rounded)}
 

@@ -17,8 +17,8 @@ class Command(RunCommand):
 
     def words(self, answer: dict[str, Any]) -> str:
         take = answer["recommended"] or {}
-        said = [take.get("sentence"), answer["headline"], answer["replayed"]["sentence"]]
-        rows = [*filter(None, said), *(f"! {warning}" for warning in answer["warnings"]), ""]
+        sentences = [take.get("sentence"), answer["headline"], answer["replayed"]["sentence"]]
+        rows = [*filter(None, sentences), *(f"! {warning}" for warning in answer["warnings"]), ""]
         rows += policy_words(answer, answer["ranking"])
         rows += [f"Take {row['label']} for {row['reason']}" for row in answer["recommendations"]]
         rows += listed(answer["profile_error"], PROFILE_ERRORS)

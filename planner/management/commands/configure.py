@@ -21,16 +21,16 @@ COLUMNS = {
 MOVED = {"your rows": "moved"}
 
 
-def _price(given: str) -> tuple[str, float]:
-    name, equals, value = given.partition("=")
+def _price(text: str) -> tuple[str, float]:
+    name, equals, value = text.partition("=")
     try:
         return name.strip(), float(value if equals else "")
     except ValueError:
-        raise ArgumentTypeError(f"{given!r} is not GPU=DOLLARS, such as H100-SXM=2.5") from None
+        raise ArgumentTypeError(f"{text!r} is not GPU=DOLLARS, such as H100-SXM=2.5") from None
 
 
-def _names(given: str | None) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (given or "").split(",") if name.strip())
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 class Command(HeadroomCommand):
@@ -84,12 +84,12 @@ class Command(HeadroomCommand):
             f"{a['what']}: {a['value']} ({a['provenance']}, {a['source']})"
             for a in answer["assumptions"]
         ]
-        found = f"{answer['evaluated']:,} candidates in {answer['seconds']:.1f} s"
+        searched = f"{answer['evaluated']:,} candidates in {answer['seconds']:.1f} s"
         if not rows:
             rows = ["No deployment meets the limits; loosen them, or name other GPU types."]
         return "\n".join(
             [
-                f"{answer['model']}, {found}, ranked by {answer['ranked_by']}", "",
+                f"{answer['model']}, {searched}, ranked by {answer['ranked_by']}", "",
                 *rows, "", "The best of each GPU type", *others, "", "Ruled out", *out, "", *rests,
             ]
         )  # fmt: skip
@@ -101,11 +101,11 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _moved(own: dict[str, Any] | None) -> str:
+def _moved(own_rows: dict[str, Any] | None) -> str:
     """What measured rows of one's own changed."""
-    if own is None:
+    if own_rows is None:
         return ""
-    return f"decode x {own['decode_factor']:.2f}, prefill x {own['prefill_factor']:.2f}"
+    return f"decode x {own_rows['decode_factor']:.2f}, prefill x {own_rows['prefill_factor']:.2f}"
 
 
 def deployment(row: dict[str, Any]) -> str:
@@ -113,7 +113,7 @@ def deployment(row: dict[str, Any]) -> str:
     sides = [(row, "")]
     if row["mode"] == "disagg":
         sides = [(row["prefill"], " prefill"), (row["decode"], " decode")]
-    told = []
+    parts = []
     for side, role in sides:
         widths = [
             f"{name} {side[name]}"
@@ -123,8 +123,8 @@ def deployment(row: dict[str, Any]) -> str:
         count = f"{side['instances']} x " if role else ""
         gpus = side["gpus"]
         inside = f" ({', '.join(widths)})" if widths else ""
-        told.append(f"{count}{gpus} {row['gpu']}{role}{inside}")
-    return f"{' + '.join(told)}, {row['precision']}, {' or '.join(row['engines'])}"
+        parts.append(f"{count}{gpus} {row['gpu']}{role}{inside}")
+    return f"{' + '.join(parts)}, {row['precision']}, {' or '.join(row['engines'])}"
 
 
 FIELDS = ("model", "isl", "osl", "ttft_ms", "tbt_ms", "percentile", "rps", "top")

@@ -22,8 +22,8 @@ class Command(HeadroomCommand):
         parser.add_argument("--policy", default="", help="whose replay; left out: each's own best")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        found = runs_beside(runs_chosen(options["runs"]), options["policy"])
-        plain: dict[str, Any] = as_json(found)
+        beside = runs_beside(runs_chosen(options["runs"]), options["policy"])
+        plain: dict[str, Any] = as_json(beside)
         return plain
 
     def words(self, answer: dict[str, Any]) -> str:

@@ -73,25 +73,25 @@ class Command(HeadroomCommand):
         )
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        given = {key: options[key] for key in FIELDS if options[key] is not None}
+        fields = {key: options[key] for key in FIELDS if options[key] is not None}
         measured = measured_in(options["measured"], kept=not options["without_kept"])
         if options["rows"]:
-            if given:
+            if fields:
                 raise PlannerError(
-                    f"--{next(iter(given)).replace('_', '-')} and --rows exclude each other; make "
+                    f"--{next(iter(fields)).replace('_', '-')} and --rows exclude each other; make "
                     "it a column of the file."
                 )
             return {"rows": estimate_file(options["rows"], measured)}
-        wanted = [name for name in NEEDED if name != "concurrency" or "rate" not in given]
-        missing = [name for name in wanted if name not in given]
-        if {"rate", "concurrency"} <= given.keys():
+        needed = [name for name in NEEDED if name != "concurrency" or "rate" not in fields]
+        missing = [name for name in needed if name not in fields]
+        if {"rate", "concurrency"} <= fields.keys():
             raise PlannerError("--rate and --concurrency exclude each other; give one.")
         if missing:
             raise PlannerError(
                 f"--{missing[0]} is missing; estimate needs {', '.join(f'--{n}' for n in NEEDED)}, "
                 "or --rows FILE."
             )
-        return estimate_one(given, measured)
+        return estimate_one(fields, measured)
 
     def words(self, answer: dict[str, Any]) -> str:
         if "rows" in answer:
@@ -106,26 +106,28 @@ class Command(HeadroomCommand):
 
 def rate_lines(answer: dict[str, Any]) -> list[str]:
     """What a rate makes of it; none where it was asked for at requests in flight."""
-    at = answer.get("at_rate")
-    if at is None:
+    at_rate = answer.get("at_rate")
+    if at_rate is None:
         return []
     return [
-        f"at {at['rate_rps']:g} requests/s, of at most {at['most_rps']:.3g}: "
-        f"{at['in_flight']:.3g} in flight, 99 of 100 within TTFT {at['ttft_p99_ms']:.0f} ms"
-        + (f" and TBT {at['tbt_p99_ms']:.1f} ms" if at["tbt_p99_ms"] is not None else "")
-        + f" ({at['by']}); as many in flight all the time: TTFT {at['closed_loop_ttft_ms']:.0f} "
-        f"ms, TBT {at['closed_loop_tbt_ms']:.1f} ms"
+        f"at {at_rate['rate_rps']:g} requests/s, of at most {at_rate['most_rps']:.3g}: "
+        f"{at_rate['in_flight']:.3g} in flight, 99 of 100 within TTFT "
+        f"{at_rate['ttft_p99_ms']:.0f} ms"
+        + (f" and TBT {at_rate['tbt_p99_ms']:.1f} ms" if at_rate["tbt_p99_ms"] is not None else "")
+        + f" ({at_rate['by']}); as many in flight all the time: TTFT "
+        f"{at_rate['closed_loop_ttft_ms']:.0f} "
+        f"ms, TBT {at_rate['closed_loop_tbt_ms']:.1f} ms"
     ]
 
 
 def own_lines(answer: dict[str, Any]) -> list[str]:
     """What one's own measurements changed, and which one more would help most."""
-    own, further, lines = answer["own"], answer["next_measurement"], list(answer["notes"])
-    if own:
+    own_rows, further, lines = answer["own"], answer["next_measurement"], list(answer["notes"])
+    if own_rows:
         lines.append(
-            f"your measurements: {own['rows']} rows of this deployment, {own['alike']} of others; "
-            f"before them TTFT {own['ttft_ms_before']:.0f} ms, TBT {own['tbt_ms_before']:.1f} ms, "
-            f"{own['tokens_per_s_before']:,.0f} tokens/s"
+            f"your measurements: {own_rows['rows']} rows of this deployment, {own_rows['alike']} "
+            f"of others; before them TTFT {own_rows['ttft_ms_before']:.0f} ms, TBT "
+            f"{own_rows['tbt_ms_before']:.1f} ms, {own_rows['tokens_per_s_before']:,.0f} tokens/s"
         )
     (ttft, tbt), (ttft_after, tbt_after) = further["error"], further["after"]
     lines.append(

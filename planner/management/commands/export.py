@@ -48,15 +48,15 @@ class Command(HeadroomCommand):
         return f"Wrote {answer['path']}"
 
 
-def _run(given: str) -> Run:
-    if given.isdigit():
-        return run_get(int(given))
-    if Path(given).is_file():
-        return run_get(load_result(Path(given).read_bytes(), given)["run"])
-    found = run_named(given)
-    if found is None:
+def _run(text: str) -> Run:
+    if text.isdigit():
+        return run_get(int(text))
+    if Path(text).is_file():
+        return run_get(load_result(Path(text).read_bytes(), text)["run"])
+    run = run_named(text)
+    if run is None:
         raise PlannerError(
-            f"{given}: neither the number or name of a run nor a file; plans print their run's "
+            f"{text}: neither the number or name of a run nor a file; plans print their run's "
             "number."
         )
-    return found
+    return run

@@ -68,7 +68,7 @@ class Command(HeadroomCommand):
             for row in answer["series"]
         ]
         units = {row["unit"] for row in series}
-        told = [
+        notes = [
             f"{_named(row, units)}: {row[name]}"
             for name in ("note", "reason", "cleaned")
             for row in series
@@ -85,7 +85,7 @@ class Command(HeadroomCommand):
             for row in (answer.get("forecast") or {}).get("quantile", ())
         ]
         noted = [] if first else answer.get("notes", [])
-        return "\n".join([*first, *drifts, *told, *listed(series, COLUMNS), *why, *noted])
+        return "\n".join([*first, *drifts, *notes, *listed(series, COLUMNS), *why, *noted])
 
 
 def _named(row: dict[str, Any], units: set[str]) -> str:

@@ -46,8 +46,8 @@ class Command(HeadroomCommand):
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         now = timezone.now()
-        said = [options["none"], options["run"] is not None, options["again"] is not None]
-        if sum(said) > 1:
+        exclusive = [options["none"], options["run"] is not None, options["again"] is not None]
+        if sum(exclusive) > 1:
             raise NotReady("in-force: give the number of a run, --again or --none, one of them.")
         if options["history"]:
             return {"plans": [_kept(plan) for plan in plans_kept(options["scenario"])]}
@@ -64,7 +64,7 @@ class Command(HeadroomCommand):
             put_in_force(run=run, options=chosen, user=None, now=now, message=options["message"])
         plans = list(plans_in_force())
         if options["scenario"]:
-            plans = [one for one in [plan_in_force(options["scenario"])] if one]
+            plans = [plan for plan in [plan_in_force(options["scenario"])] if plan]
         return _said(plans[0] if plans else None) | {"plans": [_said(plan) for plan in plans]}
 
     def words(self, answer: dict[str, Any]) -> str:
@@ -98,9 +98,9 @@ def _kept(plan: PlanInForce) -> dict[str, Any]:
 def _said(plan: PlanInForce | None) -> dict[str, Any]:
     if plan is None:
         return {"run": None, "desired": []}
-    found = [
-        {"pool": one.pool, "region": one.region, "replicas": one.replicas}
-        for one in desired(plan, timezone.now())
+    pools = [
+        {"pool": pool.pool, "region": pool.region, "replicas": pool.replicas}
+        for pool in desired(plan, timezone.now())
     ]
-    told = {"run": plan.number, "scenario": plan.scenario, "policy": plan.policy}
-    return {**told, "repeat": plan.repeat, "timezone": plan.zone, "desired": found}
+    figures = {"run": plan.number, "scenario": plan.scenario, "policy": plan.policy}
+    return {**figures, "repeat": plan.repeat, "timezone": plan.zone, "desired": pools}

@@ -26,21 +26,21 @@ class Command(RunCommand):
             )
         )  # fmt: skip
         methods = answer["methods"]
-        for one in (methods[name] for name in METHODS if name in methods):
-            honoured, gap = one["affinity_honoured"], one["gap"]
+        for method in (methods[name] for name in METHODS if name in methods):
+            honoured, gap = method["affinity_honoured"], method["gap"]
             rows.append(
                 line(
-                    one["label"],
-                    f"{one['units']:,}",
-                    f"{one['unplaced_units']:,}",
+                    method["label"],
+                    f"{method['units']:,}",
+                    f"{method['unplaced_units']:,}",
                     "-" if honoured is None else f"{honoured:.1%}",
-                    f"{one['split_units']:,}",
-                    f"{one['bandwidth_lost']:.1%}",
-                    f"{one['high_free_gpus']:,}",
-                    f"{one['fragmented_gpus']:,}",
-                    f"{one['points']:,.1f}",
+                    f"{method['split_units']:,}",
+                    f"{method['bandwidth_lost']:.1%}",
+                    f"{method['high_free_gpus']:,}",
+                    f"{method['fragmented_gpus']:,}",
+                    f"{method['points']:,.1f}",
                     "-" if gap is None else f"{gap:.3%}",
-                    f"{one['seconds']:.2f}",
+                    f"{method['seconds']:.2f}",
                 )
             )
         rows.append(

@@ -44,10 +44,10 @@ class Command(RunCommand):
 
     def words(self, answer: dict[str, Any]) -> str:
         unit = answer["unit"]
-        fleet, whole = (amount(answer[name], unit) for name in ("fleet_cost", "objective"))
+        fleet, with_starts = (amount(answer[name], unit) for name in ("fleet_cost", "objective"))
         rows = [
-            f"{answer['status']}: fleet {fleet}, with starts {whole}, {gap_words(answer['gap'])} "
-            f"({answer['solver']}, {answer['solve_seconds']:.2f} s)",
+            f"{answer['status']}: fleet {fleet}, with starts {with_starts}, "
+            f"{gap_words(answer['gap'])} ({answer['solver']}, {answer['solve_seconds']:.2f} s)",
             answer["recommended"]["sentence"],
             *answer["conflicts"],
             *listed(answer["unserved"], UNSERVED),

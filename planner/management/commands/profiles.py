@@ -57,16 +57,16 @@ class Command(HeadroomCommand):
         if options["action"] == "keep":
             return _keep(options)
         if options["action"] == "list":
-            found = profiles_list(options["search"])
-            return {"profiles": [profile_document(one) for one in found]}
+            listed = profiles_list(options["search"])
+            return {"profiles": [profile_document(profile) for profile in listed]}
         if options["action"] == "show":
-            one = profile_get(options["name"], options["profile_version"])
+            profile = profile_get(options["name"], options["profile_version"])
             versions = [row.version for row in profile_versions(options["name"])]
-            return profile_document(one) | {
-                "checks": [asdict(check) for check in one.checks],
-                "parameters": dict(one.parameters),
+            return profile_document(profile) | {
+                "checks": [asdict(check) for check in profile.checks],
+                "parameters": dict(profile.parameters),
                 "versions": versions,
-                "notes": list(one.report.get("notes", [])),
+                "notes": list(profile.report.get("notes", [])),
             }
         return self._import(options)
 
@@ -136,20 +136,20 @@ def _keep(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def profile_document(one: KnownProfile) -> dict[str, Any]:
+def profile_document(known: KnownProfile) -> dict[str, Any]:
     """A profile in one line, as lists print it; ``error`` is of the check it is judged by."""
-    told = one.telling
+    stated = known.telling
     return {
-        "name": one.name,
-        "version": one.version,
-        "kind": one.kind,
-        "model": one.model,
-        "gpu": one.gpu,
-        "tp": one.tp,
-        "error": told.mape if told else None,
-        "basis": f"{told.quantity}, {told.against}" if told else None,
-        "provenance": one.profile.provenance.kind,
-        "source": one.profile.provenance.source,
+        "name": known.name,
+        "version": known.version,
+        "kind": known.kind,
+        "model": known.model,
+        "gpu": known.gpu,
+        "tp": known.tp,
+        "error": stated.mape if stated else None,
+        "basis": f"{stated.quantity}, {stated.against}" if stated else None,
+        "provenance": known.profile.provenance.kind,
+        "source": known.profile.provenance.source,
     }
 
 
@@ -158,13 +158,13 @@ def _spec(
 ) -> ProfileSpec:
     """What to make, from the options and, where they are silent, the only arrangement in the
     file."""
-    given = {key: options[key] for key in ("model", "gpu", "tp") if options[key]}
-    found: dict[str, Any] = {}
+    named = {key: options[key] for key in ("model", "gpu", "tp") if options[key]}
+    only: dict[str, Any] = {}
     if rows is not None:
         fitting = [
             arrangement
             for arrangement in rows.report["arrangements"]
-            if _agrees(arrangement, given)
+            if _agrees(arrangement, named)
         ]
         if len(fitting) != 1:
             have = "; ".join(
@@ -175,12 +175,12 @@ def _spec(
                 f"{rows.name} has {len(rows.report['arrangements'])} arrangements, {len(fitting)} "
                 f"of which fit --model, --gpu and --tp; choose one of: {have}."
             )
-        found = fitting[0]
-    model = given.get("model") or _called(catalogue.model_name, found.get("model") or "")
-    gpu = given.get("gpu") or _called(catalogue.gpu_name, found.get("gpu") or "")
-    tp = int(given.get("tp") or found.get("tp") or 1)
-    for what, said in (("model", model), ("gpu", gpu)):
-        if not said:
+        only = fitting[0]
+    model = named.get("model") or _called(catalogue.model_name, only.get("model") or "")
+    gpu = named.get("gpu") or _called(catalogue.gpu_name, only.get("gpu") or "")
+    tp = int(named.get("tp") or only.get("tp") or 1)
+    for what, value in (("model", model), ("gpu", gpu)):
+        if not value:
             raise PlannerError(f"--{what} is missing; name it.")
     name = options["name"] or f"{model} {gpu} tp{tp}".replace("/", "-")
     limits = ("max_batch", "max_batch_tokens", "kv_capacity_tokens")
@@ -190,24 +190,28 @@ def _spec(
         model=model,
         gpu=gpu,
         tp=tp,
-        rows_model=found.get("model") or "",
-        rows_gpu=found.get("gpu") or "",
+        rows_model=only.get("model") or "",
+        rows_gpu=only.get("gpu") or "",
         precision=options["precision"],
         kernels=kernels,
         **{limit: options[limit] for limit in limits},
     )
 
 
-def _agrees(one: dict[str, Any], given: dict[str, Any]) -> bool:
+def _agrees(arrangement: dict[str, Any], named: dict[str, Any]) -> bool:
     """Whether an arrangement of a file may be the one that was asked for."""
-    same_model = "model" not in given or given["model"] in (
-        one["model"], _called(catalogue.model_name, one["model"]),
+    same_model = "model" not in named or named["model"] in (
+        arrangement["model"], _called(catalogue.model_name, arrangement["model"]),
     )  # fmt: skip
-    same_gpu = "gpu" not in given or given["gpu"] in (
-        one["gpu"], _called(catalogue.gpu_name, one["gpu"]),
+    same_gpu = "gpu" not in named or named["gpu"] in (
+        arrangement["gpu"], _called(catalogue.gpu_name, arrangement["gpu"]),
     )  # fmt: skip
-    same_tp = "tp" not in given or one["tp"] in (None, given["tp"])
-    return (same_model or not one["model"]) and (same_gpu or not one["gpu"]) and same_tp
+    same_tp = "tp" not in named or arrangement["tp"] in (None, named["tp"])
+    return (
+        (same_model or not arrangement["model"])
+        and (same_gpu or not arrangement["gpu"])
+        and same_tp
+    )
 
 
 def _called(find: Any, name: str) -> str:

@@ -28,16 +28,16 @@ class Command(RunCommand):
         rows = [answer["headline"], *answer["warnings"]]
         line = "{:<9} {:>6} {:>10} {:>11} {:>13} {:>9} {:>8}".format
         rows.append(line("level", "GPUs", "power", "memory", "latency", "limit", "gap"))
-        for level, one in answer["levels"].items():
+        for level, level_row in answer["levels"].items():
             rows.append(
                 line(
                     level,
-                    one["gpus"],
-                    f"{one['energy_w']:,.0f} W",
-                    f"{one['memory_gb']:,.0f} GB",
-                    f"{one['latency_ms']:,.1f} ms",
-                    f"{one['slo_ms']:,.0f} ms",
-                    "-" if one["gap"] is None else f"{one['gap']:.1%}",
+                    level_row["gpus"],
+                    f"{level_row['energy_w']:,.0f} W",
+                    f"{level_row['memory_gb']:,.0f} GB",
+                    f"{level_row['latency_ms']:,.1f} ms",
+                    f"{level_row['slo_ms']:,.0f} ms",
+                    "-" if level_row["gap"] is None else f"{level_row['gap']:.1%}",
                 )
             )
         rows.append("gap: of devices, to a proven bound; latency: of the phase nearest its limit")
@@ -55,9 +55,9 @@ class Command(RunCommand):
                 )
                 rows += replays(answer, pool)
                 rows += block(pool)
-        for one in answer.get("sharing", {}).get("services", ()):
-            ways = ", ".join(f"{WAYS[name]} {way['gpus']}" for name, way in one["ways"].items())
-            rows.append(f"both phases of {one['model']} in {one['region']}: {ways} GPUs")
+        for service in answer.get("sharing", {}).get("services", ()):
+            ways = ", ".join(f"{WAYS[name]} {way['gpus']}" for name, way in service["ways"].items())
+            rows.append(f"both phases of {service['model']} in {service['region']}: {ways} GPUs")
         rows += over_time(answer["over_time"]) if "over_time" in answer else []
         return "\n".join(rows + [f"note: {note}" for note in answer["notes"]])
 
@@ -65,27 +65,27 @@ class Command(RunCommand):
 def replays(answer: dict[str, Any], pool: dict[str, Any]) -> list[str]:
     """What each level promised on average, and what requests got in its replay."""
     came = [
-        f"{level} {one['latency_ms']:,.0f} ms promised, {one['replayed']['mean_ms']:,.0f} came "
-        f"(p95 {one['replayed']['p95_ms']:,.0f}, p99 {one['replayed']['p99_ms']:,.0f}, "
-        f"{one['replayed']['attainment']:.1%} within it)"
-        for level, one in pool["levels"].items()
-        if level in answer["levels"] and "replayed" in one
+        f"{level} {row['latency_ms']:,.0f} ms promised, {row['replayed']['mean_ms']:,.0f} came "
+        f"(p95 {row['replayed']['p95_ms']:,.0f}, p99 {row['replayed']['p99_ms']:,.0f}, "
+        f"{row['replayed']['attainment']:.1%} within it)"
+        for level, row in pool["levels"].items()
+        if level in answer["levels"] and "replayed" in row
     ]
     return [f"  replayed: {'; '.join(came)}"] if came else []
 
 
 def block(pool: dict[str, Any]) -> list[str]:
     """The block of which every plan was tried, a line per method."""
-    found = pool["block"]
-    if not found:
+    tried = pool["block"]
+    if not tried:
         return []
-    if found["refused"]:
-        return [f"  block of {', '.join(found['operators'])}: {found['refused']}"]
+    if tried["refused"]:
+        return [f"  block of {', '.join(tried['operators'])}: {tried['refused']}"]
     rows = [
-        f"  block of {', '.join(found['operators'])}: {found['plans']:,.0f} plans of up to "
-        f"{found['replicas']} replicas, within {found['slo_ms']:,.1f} ms on average"
+        f"  block of {', '.join(tried['operators'])}: {tried['plans']:,.0f} plans of up to "
+        f"{tried['replicas']} replicas, within {tried['slo_ms']:,.1f} ms on average"
     ]
-    for method in found["methods"]:
+    for method in tried["methods"]:
         if method["gpus"] is None:
             rows.append(f"    {method['method']}: no plan")
             continue
@@ -106,28 +106,28 @@ def block(pool: dict[str, Any]) -> list[str]:
     return rows
 
 
-def over_time(found: dict[str, Any]) -> list[str]:
+def over_time(course: dict[str, Any]) -> list[str]:
     """The courses as lines."""
     line = "{:<18} {:<9} {:>10} {:>9} {:>10} {:>9} {:>9} {:>16}".format
-    windows = found["replayed_windows"]
+    windows = course["replayed_windows"]
     rows = [
-        f"{found['windows']:,} windows of {found['window_s']:g} s, planned on {found['known']}; "
-        f"headroom for {found['attainment']:.0%} of requests met, in hindsight, "
+        f"{course['windows']:,} windows of {course['window_s']:g} s, planned on {course['known']}; "
+        f"headroom for {course['attainment']:.0%} of requests met, in hindsight, "
         + (f"in a replay of {windows} of them or more" if windows else "by mean latency"),
         line("phase", "level", "GPU-hours", "energy", "memory", "met", "headroom", "held, met"),
     ]
-    for pool in found["pools"]:
-        for level, one in pool["levels"].items():
-            held = one.get("held")
+    for pool in course["pools"]:
+        for level, row in pool["levels"].items():
+            held = row.get("held")
             rows.append(
                 line(
                     f"{pool['phase']} {pool['model']}"[:18],
                     level,
-                    f"{one['gpu_hours']:,.1f}",
-                    f"{one['kwh']:,.1f} kWh",
-                    f"{one['memory_gb']:,.0f} GB",
-                    f"{one['attainment']:.1%}",
-                    f"{one['headroom']:.0%}",
+                    f"{row['gpu_hours']:,.1f}",
+                    f"{row['kwh']:,.1f} kWh",
+                    f"{row['memory_gb']:,.0f} GB",
+                    f"{row['attainment']:.1%}",
+                    f"{row['headroom']:.0%}",
                     f"{held['gpu_hours']:,.1f}, {held['attainment']:.1%}" if held else "-",
                 )
             )

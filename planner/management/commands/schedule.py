@@ -77,16 +77,16 @@ class Command(HeadroomCommand):
         return ACTIONS[options["action"]](self, options)
 
     def words(self, answer: dict[str, Any]) -> str:
-        told = []
+        lines = []
         if "digest" in answer:
-            told.append(answer["digest"])
+            lines.append(answer["digest"])
         if "schedules" in answer:
-            told += listed(answer["schedules"], SCHEDULES) or ["There is no schedule."]
+            lines += listed(answer["schedules"], SCHEDULES) or ["There is no schedule."]
         if "firings" in answer:
-            told += listed(answer["firings"], FIRINGS) or ["Nothing was due."]
+            lines += listed(answer["firings"], FIRINGS) or ["Nothing was due."]
         if "outcomes" in answer:
-            told += listed(answer["outcomes"], OUTCOMES) or ["No plan's time is over yet."]
-        return "\n".join(told)
+            lines += listed(answer["outcomes"], OUTCOMES) or ["No plan's time is over yet."]
+        return "\n".join(lines)
 
     def _carried_out(self, fired: list[Firing], now: datetime) -> list[Firing]:
         """Their runs here and now, one after the other, each with what comes of it."""
@@ -111,12 +111,12 @@ def _list(command: Command, options: dict[str, Any]) -> dict[str, Any]:
 
 def _fields(command: Command, options: dict[str, Any]) -> dict[str, Any]:
     named = ("cron", "zone", "kind", "policy", "most_replicas", "most_cost")
-    found = {name: options[name] for name in named if options[name] is not None}
+    fields = {name: options[name] for name in named if options[name] is not None}
     if options["options"] is not None:
-        found["options"] = dict(_option(text) for text in options["options"])
+        fields["options"] = dict(_option(text) for text in options["options"])
     if options["scenario"] is not None:
-        found["scenario"] = _scenario(command, options["scenario"])
-    return found
+        fields["scenario"] = _scenario(command, options["scenario"])
+    return fields
 
 
 def _option(text: str) -> tuple[str, Any]:
@@ -171,13 +171,17 @@ def _fire(command: Command, options: dict[str, Any]) -> dict[str, Any]:
         schedule=schedule_get(options["name"]), user=None, now=options["now"],
         as_of=options["as_of"], enqueue=False,
     )  # fmt: skip
-    return {"firings": [_fired(one) for one in command._carried_out([firing], options["now"])]}
+    return {
+        "firings": [
+            _fired(carried_out) for carried_out in command._carried_out([firing], options["now"])
+        ]
+    }
 
 
 def _tick(command: Command, options: dict[str, Any]) -> dict[str, Any]:
     done = schedules_tick(now=options["now"], enqueue=False)
     fired = command._carried_out(list(done.fired), options["now"])
-    return {"firings": [_fired(one) for one in (*done.settled, *fired)]}
+    return {"firings": [_fired(carried_out) for carried_out in (*done.settled, *fired)]}
 
 
 def _history(command: Command, options: dict[str, Any]) -> dict[str, Any]:

@@ -81,9 +81,9 @@ class Command(BaseCommand):
                 password = self._demo() if demo else ""
                 host, port = listener.getsockname()[:2]
                 anywhere = host == "0.0.0.0"  # noqa: S104 - compared, not bound
-                own = f"http://{'127.0.0.1' if anywhere else host}:{port}"
-                wait_until_up(children, own)
-                held.write(f"process {os.getpid()}, {own}")
+                address = f"http://{'127.0.0.1' if anywhere else host}:{port}"
+                wait_until_up(children, address)
+                held.write(f"process {os.getpid()}, {address}")
                 held.flush()
                 # Not needed for a page, so they do not slow the start; runs wait for them.
                 start_workers(children)
@@ -99,7 +99,7 @@ class Command(BaseCommand):
                 self.stdout.flush()
                 if check:
                     site_check(
-                        own,
+                        address,
                         user=DEMO_USER,
                         password=password,
                         still_alive=children.check,
@@ -129,9 +129,9 @@ class Command(BaseCommand):
         return password
 
     def _nobody(self) -> bool:
-        found = User.objects.exists()
+        anybody = User.objects.exists()
         connection.close()  # as above
-        return not found
+        return not anybody
 
     def _refuse(self, sentence: str) -> NoReturn:
         self.stderr.write(sentence)

@@ -52,9 +52,9 @@ class Command(RunCommand):
 
 
 def _split(row: dict[str, Any]) -> dict[str, Any]:
-    said = [word for word in ("best", "stated") if row[word]] + [row["note"]] * bool(row["note"])
+    remarks = [word for word in ("best", "stated") if row[word]] + [row["note"]] * bool(row["note"])
     replica = f"{row['gpus']} x {row['gpu']}, {row['role']}"
-    return row | {"replica": replica, "said": ", ".join(said)}
+    return row | {"replica": replica, "said": ", ".join(remarks)}
 
 
 def _pool(pool: dict[str, Any]) -> dict[str, Any]:

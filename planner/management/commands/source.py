@@ -53,8 +53,8 @@ class Command(HeadroomCommand):
             return {"sources": [_told(source) for source in sources_list()]}
         kind, settings = _asked(options)
         if verb == "preview":
-            found: dict[str, Any] = as_json(source_preview(user=None, kind=kind, given=settings))
-            return found
+            preview: dict[str, Any] = as_json(source_preview(user=None, kind=kind, given=settings))
+            return preview
         if not name:
             raise SourceError(f"source {verb}: name a source.")
         if verb == "add":
@@ -112,13 +112,13 @@ def _asked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return kind, settings
 
 
-def _moment(said: str | None) -> datetime | None:
-    if said is None:
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
         return None
-    found = parse_datetime(said)
-    if found is None or found.tzinfo is None:
-        raise SourceError(f"--until {said}: write a moment with its zone, as 2026-05-04T06:00Z.")
-    return found
+    moment = parse_datetime(text)
+    if moment is None or moment.tzinfo is None:
+        raise SourceError(f"--until {text}: write a moment with its zone, as 2026-05-04T06:00Z.")
+    return moment
 
 
 def _told(source: Source) -> dict[str, Any]:

@@ -47,9 +47,9 @@ class Command(HeadroomCommand):
         """One after the other, in this process, which sizes only what no run before it did."""
         runs = list(sweep.runs.order_by("cell"))
         for done, run in enumerate(runs):
-            told = part(self.progress, done / len(runs), (done + 1) / len(runs))
+            observer = part(self.progress, done / len(runs), (done + 1) / len(runs))
             try:
-                run_execute(run_id=run.pk, observer=told, surface=True)
+                run_execute(run_id=run.pk, observer=observer, surface=True)
             except EXPECTED:
                 continue  # it says so in its cell
 

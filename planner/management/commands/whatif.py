@@ -56,8 +56,8 @@ class Command(HeadroomCommand):
             without=tuple(options["without"]),
             mix=dict(_pairs("--mix", options["mix"])),
         )
-        found: dict[str, Any] = as_json(run_what_if(run_get(options["run"]), changes))
-        return {"run": options["run"], **found}
+        answer: dict[str, Any] = as_json(run_what_if(run_get(options["run"]), changes))
+        return {"run": options["run"], **answer}
 
     def words(self, answer: dict[str, Any]) -> str:
         taken = answer["totals"]
@@ -74,11 +74,11 @@ class Command(HeadroomCommand):
 
 
 def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, float]]:
-    found = []
+    pairs = []
     for text in texts:
         name, _, value = text.rpartition("=")
         try:
-            found.append((name, float(value)))
+            pairs.append((name, float(value)))
         except ValueError:
             raise PlannerError(f"{flag} {text}: write it as NAME=NUMBER.") from None
-    return found
+    return pairs

@@ -69,10 +69,10 @@ class Command(HeadroomCommand):
         return f"{answer['workspace']}: {answer['name']}"
 
 
-def _said(one: Workspace) -> dict[str, Any]:
+def _said(workspace: Workspace) -> dict[str, Any]:
     return {
-        "workspace": one.slug,
-        "name": one.name,
-        "people": one.people,  # type: ignore[attr-defined]
-        "runs": one.runs,  # type: ignore[attr-defined]
+        "workspace": workspace.slug,
+        "name": workspace.name,
+        "people": workspace.people,  # type: ignore[attr-defined]
+        "runs": workspace.runs,  # type: ignore[attr-defined]
     }

@@ -44,7 +44,9 @@ def back(request: HttpRequest) -> HttpResponse:
             raise NotAllowed(oidc.NOT_YOURS)
         goal = kept.pop("goal")
         given = {name: str(request.GET[name]) for name in request.GET}
-        user = oidc.sign_in_finish(pending=oidc.Pending(**kept), given=given, back=_back(request))
+        user = oidc.sign_in_finish(
+            pending=oidc.Pending(**kept), answered=given, back=_back(request)
+        )
     except PlannerError as problem:
         return problem_response(request, problem, status_of(problem))
     if factor_of(user) is not None and not asks_itself(user):
