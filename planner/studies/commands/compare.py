@@ -107,7 +107,7 @@ def run(
     for i, policy in enumerate(everyone):
         step, asked = 0.1 / len(everyone), i < len(chosen)
         try:
-            one = run_policy(
+            replayed = run_policy(
                 study,
                 policy,
                 seed=scenario.seed,
@@ -116,7 +116,7 @@ def run(
                 tests=tests,
                 earlier=earlier,
             )
-            runs.append(replace(one, asked=asked))
+            runs.append(replace(replayed, asked=asked))
         except Infeasible as problem:  # of a yardstick; the plan itself has been made above
             left_out.append(f"{policy.title} is left out: {problem}")
         except (ScenarioError, SimulationError, ForecastError) as problem:
@@ -127,11 +127,13 @@ def run(
         raise Infeasible(" ".join(left_out))
     names = {run.name for run in runs}
     runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.95, 0.97))
-    rehearsal = rehearsal.without_notes_on(one.title for one in everyone if one.key not in names)
-    told = [*quiet(study.window, study.traffic), *plan_beside_replay(runs), *left_out]
-    comparison = compare(runs, scenario.objective.baseline, told, rehearsal)
+    rehearsal = rehearsal.without_notes_on(
+        policy.title for policy in everyone if policy.key not in names
+    )
+    notes = [*quiet(study.window, study.traffic), *plan_beside_replay(runs), *left_out]
+    comparison = compare(runs, scenario.objective.baseline, notes, rehearsal)
     if comparison.recommended is not None and options.rehearse:
-        take = next(one for one in everyone if one.key == comparison.recommended.policy)
+        take = next(policy for policy in everyone if policy.key == comparison.recommended.policy)
         making = making_of(
             study, seed=scenario.seed, progress=silent, planned=planned, tests=tests,
             earlier=earlier,
@@ -141,7 +143,7 @@ def run(
     if comparison.recommended is not None:
         best = comparison.run(comparison.recommended.policy)
         comparison = comparison.saying(answer_of(study, best, comparison.run(comparison.baseline)))
-    own, planned = planned, _followed(planned, comparison)
+    scenario_plan, planned = planned, _followed(planned, comparison)
     progress(1.0, "Comparing")
     return Outcome(
         CompareResult(
@@ -158,15 +160,15 @@ def run(
         tables.planned_tables(study, planned)
         | tables.replayed_tables(comparison)
         | _timetables(study, comparison),
-        basis_of(study, *_changeable(study, own, comparison)),
+        basis_of(study, *_changeable(study, scenario_plan, comparison)),
     )
 
 
 def _timetables(study: Study, comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
     """What is recommended as people read it, and that of every policy to be exported."""
     take, every = comparison.recommended, timetables_table(study, comparison.runs)
-    found = {} if every.is_empty() else {"timetables": every}
-    return timetable_tables(None if take is None else take.timetable) | found
+    timetables = {} if every.is_empty() else {"timetables": every}
+    return timetable_tables(None if take is None else take.timetable) | timetables
 
 
 def _followed(planned: Planned, comparison: PolicyComparison) -> Planned:
@@ -177,7 +179,7 @@ def _followed(planned: Planned, comparison: PolicyComparison) -> Planned:
         return planned
     # One on another forecast is planned for its mean.
     factor = _load_factor(run) if run.traits.plan.method is None else 1.0
-    quantiles = tuple(replace(one, load_factor=factor) for one in planned.quantiles)
+    quantiles = tuple(replace(quantile, load_factor=factor) for quantile in planned.quantiles)
     return replace(planned, plan=run.plan, quantiles=quantiles)
 
 
@@ -196,16 +198,20 @@ def _planner(comparison: PolicyComparison) -> PolicyRun | None:
 
 def _load_factor(run: PolicyRun) -> float:
     """Found in rehearsal, or as the scenario says."""
-    return next((float(one.value) for one in run.settings if one.what == "load_factor"), 1.0)
+    return next(
+        (float(setting.value) for setting in run.settings if setting.what == "load_factor"), 1.0
+    )
 
 
-def _changeable(study: Study, own: Planned, comparison: PolicyComparison) -> tuple[Planned, float]:
+def _changeable(
+    study: Study, scenario_plan: Planned, comparison: PolicyComparison
+) -> tuple[Planned, float]:
     """What the plan on the page was made from, to be changed: its policy's forecast, and how many
     times that it plans for."""
     run = _planner(comparison)
     if run is None or run.traits.plan is None:
-        return own, 1.0
+        return scenario_plan, 1.0
     if run.traits.plan.method is None:
-        return own, _load_factor(run)
+        return scenario_plan, _load_factor(run)
     made = forecast_load(study.plan_input, silent, method=run.traits.plan.method)
-    return Planned(own.plan, made.forecasts, made.load), _load_factor(run)
+    return Planned(scenario_plan.plan, made.forecasts, made.load), _load_factor(run)
