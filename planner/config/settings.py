@@ -32,6 +32,7 @@ HEADROOM_ARRAYS = arrays_bucket()  # where arrays and uploads are kept; None: in
 HEADROOM_CACHE_BYTES = env_int("HEADROOM_CACHE_BYTES", 0) or None  # of it here; None: no limit
 HEADROOM_MAX_UPLOAD_BYTES = env_int("HEADROOM_MAX_UPLOAD_BYTES", 10 * 1000**3)
 HEADROOM_MAX_WORKSPACE_BYTES = env_int("HEADROOM_MAX_WORKSPACE_BYTES", 100 * 1000**3)
+HEADROOM_MAX_PERSON_BYTES = env_int("HEADROOM_MAX_PERSON_BYTES", HEADROOM_MAX_WORKSPACE_BYTES)
 HEADROOM_WORKSPACE = os.environ.get("HEADROOM_WORKSPACE") or "main"  # of commands, by its slug
 
 # What live sources may read: addresses of servers (scheme, host, port and path), and folders.

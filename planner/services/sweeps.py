@@ -15,6 +15,7 @@ from planner.models import Run, Scenario, Sweep, User
 from planner.scenario import document as text
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
+from planner.services.turns import check_room
 from planner.studies.kinds import KINDS
 from planner.studies.options import options_of
 
@@ -53,6 +54,8 @@ def sweep_create(
     plain = [{"key": axis.key, "values": list(axis.values)} for axis in axes]
     if (first := runs.run_with_key(owner, idempotency_key)) is not None:
         return _first(first, idempotency_key, (kind, document, chosen, plain))
+    if enqueue:
+        check_room(owner, len(cells))
     with transaction.atomic():
         sweep = Sweep.objects.create(
             name=parsed.name,

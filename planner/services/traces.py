@@ -54,7 +54,7 @@ def trace_upload(
     read again.
     """
     check_may_plan(owner, "not upload")
-    room = quota.room()
+    room = quota.room(owner)
     kept = storage.folder(f"{UPLOADS}/{uuid.uuid4().hex}")
     kept.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
@@ -207,7 +207,7 @@ def trace_ingest_path(
     if not path.exists():
         raise IngestError(f"{path}: there is no such file; check the path.")
     size = check_regular(path)
-    quota.room().check(path.name, size)
+    quota.room(owner).check(path.name, size)
     trace, _ = _trace_register(
         owner=owner,
         file_name=path.name,

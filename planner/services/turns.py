@@ -82,15 +82,22 @@ def wait_of(run: Run) -> Wait:
     return Wait(len(ahead), seconds, took[run.kind], *most)
 
 
-def check_room(owner: User | None) -> None:
-    """Raise NotReady where one more run of this owner is more than may wait at once."""
-    most = settings.HEADROOM_MAX_WAITING_RUNS
-    pending = Run.everywhere.filter(state=Run.State.PENDING, owner=owner, enqueued_at__isnull=False)
-    if (count := pending.count()) >= most:
+def check_room(owner: User | None, more: int = 1) -> None:
+    """Raise NotReady where so many more runs of this owner are more than may wait at once."""
+    most, count = settings.HEADROOM_MAX_WAITING_RUNS, waiting_of(owner)
+    if count + more > most:
+        asked = f"This asks for {more:,} runs. " if more > 1 else ""
         raise NotReady(
-            f"{count:,} of your runs wait already, and {most:,} may (HEADROOM_MAX_WAITING_RUNS); "
-            "wait for some to end, or cancel those that you no longer need."
+            f"{asked}{count:,} of your runs wait already, and {most:,} may "
+            "(HEADROOM_MAX_WAITING_RUNS); wait for some to end, or cancel those that you no longer "
+            "need."
         )
+
+
+def waiting_of(owner: User | None) -> int:
+    """How many of their runs workers were told of, and have not begun."""
+    pending = Run.everywhere.filter(state=Run.State.PENDING, owner=owner, enqueued_at__isnull=False)
+    return pending.count()
 
 
 def _took(kind: str) -> float | None:

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
+from django.conf import settings
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from planner.api.serializers.strict import StrictSerializer
 from planner.models import ApiToken, User, Workspace
+from planner.services.quota import share_of
 from planner.services.tokens import DAYS, LOGIN, MOST_DAYS
+from planner.services.turns import waiting_of
 
 
 class Login(StrictSerializer):
@@ -63,10 +69,30 @@ class TokenItem(serializers.ModelSerializer[ApiToken]):
         fields = ["id", "name", "workspace", "scope", "created_at", "expires_at", "last_used_at"]
 
 
+class MyLimits(serializers.Serializer[Any]):
+    """What you use of what one person may, in all workspaces."""
+
+    kept_bytes = serializers.IntegerField(help_text="Your traces, uploads and runs on the disk.")
+    most_kept_bytes = serializers.IntegerField(help_text="An upload beyond it is refused.")
+    waiting_runs = serializers.IntegerField(help_text="Yours, of which none has begun.")
+    most_waiting_runs = serializers.IntegerField(help_text="One more is refused.")
+
+
 class Me(serializers.ModelSerializer[User]):
+    limits = serializers.SerializerMethodField()
     role = serializers.ChoiceField(choices=User.Role.choices, help_text="In this workspace.")
     may_plan = serializers.BooleanField(help_text="May upload, edit, start and cancel.")
 
     class Meta:
         model = User
-        fields = ["id", "username", "role", "may_plan"]
+        fields = ["id", "username", "role", "may_plan", "limits"]
+
+    @extend_schema_field(MyLimits)
+    def get_limits(self, user: User) -> dict[str, int]:
+        share = share_of(user)
+        return {
+            "kept_bytes": share.used,
+            "most_kept_bytes": share.limit,
+            "waiting_runs": waiting_of(user),
+            "most_waiting_runs": settings.HEADROOM_MAX_WAITING_RUNS,
+        }

@@ -36,7 +36,8 @@ def upload(request: Request) -> HttpResponse:
     """The form, and the file it sends. Scripts that ask for JSON get the next address or the
     sentence that says what is wrong."""
     if request.method != "POST":
-        return render(request, "web/trace_upload.html", {"form": UploadForm(), "room": room()})
+        context = {"form": UploadForm(), "room": room(request.user)}
+        return render(request, "web/trace_upload.html", context)
     form = UploadForm(request.POST, request.FILES)
     kept, problem = attempt(form, lambda: _keep(request, form))
     if kept is None:

@@ -22,7 +22,7 @@ def _no_logins_counted_yet():
     cache.clear()
 
 
-def test_a_name_and_a_password_give_a_token_that_works(stranger, planner):
+def test_a_name_and_a_password_give_a_token_that_works(stranger, planner, settings):
     given = stranger.post(TOKEN, {"username": "pia", "password": "pia-secret"}, format="json")
     assert given.status_code == 200
     stranger.credentials(HTTP_AUTHORIZATION=f"Token {given.json()['token']}")
@@ -31,6 +31,12 @@ def test_a_name_and_a_password_give_a_token_that_works(stranger, planner):
         "username": "pia",
         "role": "planner",
         "may_plan": True,
+        "limits": {
+            "kept_bytes": 0,
+            "most_kept_bytes": settings.HEADROOM_MAX_PERSON_BYTES,
+            "waiting_runs": 0,
+            "most_waiting_runs": settings.HEADROOM_MAX_WAITING_RUNS,
+        },
     }
 
 

@@ -10,6 +10,7 @@ from planner.models import Run, Sweep, User
 from planner.models.workspace import Workspace, within
 from planner.services import limits, runs, turns, worker
 from planner.services.scenarios import document_run
+from planner.services.sweeps import Axis, sweep_create
 from planner.tasks import run_execute_task
 from tests.planner.samples import DOCUMENT
 
@@ -106,6 +107,12 @@ def test_more_than_may_wait_are_refused_with_a_remedy(planner, other, settings):
         asked(planner)
     assert asked(planner, idempotency_key="one") == first  # asked for already
     asked(other)
+    axes = [Axis("seed", (1, 2, 3))]
+    settings.HEADROOM_MAX_WAITING_RUNS = 4
+    with pytest.raises(NotReady, match=r"This asks for 3 runs\. 2 of your runs wait"):
+        sweep_create(owner=planner, document=DOCUMENT, axes=axes)
+    settings.HEADROOM_MAX_WAITING_RUNS = 5
+    sweep_create(owner=planner, document=DOCUMENT, axes=axes)
 
 
 def test_a_run_past_its_time_or_memory_says_so(planner, settings, monkeypatch):

@@ -53,7 +53,7 @@ def test_days_repeat_each_other_wholly_in_part_or_not(correlation: float, words:
 
 def test_an_upload_is_kept_and_then_read(client: Client) -> None:
     before = text_of(client.get(UPLOAD))
-    assert "This workspace takes 0 bytes; 100 GB more may be kept." in before
+    assert "This workspace takes 0 bytes, you take 0 bytes in all workspaces; 100 GB more" in before
     answer = send(client, AZURE)
     assert answer.json() == {"url": "/traces/hour/"}
     run = Run.objects.get()
