@@ -202,6 +202,21 @@ def quiet(window: Window, traffic: Traffic) -> list[str]:
     return [f"What is planned here is not for the busiest there is: {rank.sentence}"]
 
 
+def unused(window: Window, traffic: Traffic) -> list[str]:
+    """A sentence where a plan ahead begins before what some sources have is over."""
+    measured = traffic.measured
+    ends = [source.end_s for source in traffic.binned]
+    ends += [measured.start_s + float(measured.arrival_s[-1])] if len(measured) else []
+    later = max(ends, default=0.0) - traffic.demand.end_s
+    if not window.ahead or later < traffic.demand.bin_s:
+        return []
+    return [
+        "The plan begins where the first of the sources of its traffic ends: of the "
+        f"{later / 3600:,.3g} h after that, what others have is not used. Bring that source up to "
+        "date, or leave it out."
+    ]
+
+
 def window_facts(window: Window, traffic: Traffic) -> WindowFacts:
     return WindowFacts(
         moment(window.start_s),

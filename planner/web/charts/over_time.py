@@ -202,7 +202,7 @@ def forecast_figure(
     unit: str = "input tokens/s",
     height: int = 360,
 ) -> Figure:
-    """Demand as it came, the mean forecast and its 10 to 90 % band, all in ``unit``."""
+    """The mean forecast, its 10 to 90 % band and demand as it came, all in ``unit``."""
     columns = ("actual", "mean", "p10", "p90")
     rows = thin(_load(forecast, pool, *columns), "time", *columns)
     moments = times(rows, "time", clock)
@@ -215,8 +215,9 @@ def forecast_figure(
         course("p90", "90 %", SKY, 0, showlegend=False),
         course("p10", "10 to 90 % band", SKY, 0, fill="tonexty", fillcolor=BAND),
         course("mean", "Forecast", BLUE, 2),
-        course("actual", "Actual", ORANGE, 1.5),
     ]
+    if rows["actual"].null_count() < len(rows):  # nothing of what is still to come
+        lines.append(course("actual", "Actual", ORANGE, 1.5))
     return figure(lines, height=height, x=axis_title(clock), y=unit, together=True)
 
 

@@ -69,6 +69,8 @@ def test_a_tier_that_is_not_known_makes_the_sum_unknown() -> None:
     lines = {d["name"]: d for d in forecast_figure(table, pool=("m", "r"), clock="utc")["data"]}
     assert lines["Actual"]["y"] == [6.0, None]
     assert lines["Forecast"]["y"] == [2.0, 2.0]
+    ahead = forecast_figure(table.filter(pl.col("time") > START), pool=("m", "r"), clock="utc")
+    assert "Actual" not in {d["name"] for d in ahead["data"]}
 
 
 def test_times_of_a_relative_clock_are_hours_since_the_beginning() -> None:

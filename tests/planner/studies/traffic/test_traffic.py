@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from planner.errors import ScenarioError
+from planner.studies.results.frame import unused
 from planner.studies.traffic.sources import StoredTrace
 from planner.studies.traffic.traffic import MEASURED, SYNTHESISED, Traffic, build_traffic
+from planner.studies.traffic.window import resolve_window
 from tests.planner.studies import builders as make
 
 TWO_REGIONS = [
@@ -121,6 +123,12 @@ def test_a_file_that_ends_early_ends_the_study_and_says_so(tmp_path: Path) -> No
     )
     assert one.demand.end_s == make.EPOCH + 900
     assert "The study ends where the first of its sources ends." in one.notes
+    ahead = resolve_window(make.settings(horizon={"start": "end"}).window, one.demand)
+    (said,) = unused(ahead, one)
+    assert "of the 0.25 h after that" in said
+    assert unused(replace(ahead, ahead=False), one) == []
+    alone = build_traffic(make.traffic_settings(traffic={"sources": sources[:1]}), {"t": long})
+    assert unused(ahead, alone) == []
 
 
 def test_a_file_that_begins_later_leaves_a_gap_not_a_zero(tmp_path: Path) -> None:
