@@ -57,7 +57,7 @@ def simulate_cell(
     counts and hours of the result are of all."""
     inner = fleet if cells == 1 else replace(fleet, pools=_each(fleet.pools, cells))
     rule = policy if cells == 1 else _OfAll(policy, fleet, cells)
-    one = simulate(
+    of_cell = simulate(
         trace,
         inner,
         rule,
@@ -67,7 +67,7 @@ def simulate_cell(
         progress=progress,
         watch=watch,
     )
-    return one if cells == 1 else _all(one, fleet, cells)
+    return of_cell if cells == 1 else _all(of_cell, fleet, cells)
 
 
 def _each(pools: tuple[Pool, ...], cells: int) -> tuple[Pool, ...]:
@@ -115,25 +115,27 @@ class _OfAll(Wrapper):
         return replace(asked, targets=per_cell(asked.targets, self._cells), keep_lent=keep)
 
 
-def _all(one: SimulationResult, fleet: Fleet, cells: int) -> SimulationResult:
+def _all(of_cell: SimulationResult, fleet: Fleet, cells: int) -> SimulationResult:
     pools = tuple(
         replace(pool, initial=each.initial * cells)
-        for pool, each in zip(fleet.pools, one.fleet.pools, strict=True)
+        for pool, each in zip(fleet.pools, of_cell.fleet.pools, strict=True)
     )
     series = tuple(field.name for field in fields(PoolSeries) if field.name not in MEANS)
     totals = tuple(field.name for field in fields(PoolTotals))
     after = tuple(field.name for field in fields(AfterWindow) if field.name != "until_s")
     return replace(
-        one,
+        of_cell,
         fleet=replace(fleet, pools=pools),
-        series=_times(one.series, cells, series),
-        totals=_times(one.totals, cells, totals),
-        after=_times(one.after, cells, after),
-        reject_reasons={why: count * cells for why, count in one.reject_reasons.items()},
+        series=_times(of_cell.series, cells, series),
+        totals=_times(of_cell.totals, cells, totals),
+        after=_times(of_cell.after, cells, after),
+        reject_reasons={why: count * cells for why, count in of_cell.reject_reasons.items()},
         cells=cells,
     )
 
 
-def _times(whole: T, cells: int, names: tuple[str, ...]) -> T:
-    changed = {name: value * cells for name in names if (value := getattr(whole, name)) is not None}
-    return replace(whole, **changed)  # type: ignore[type-var]
+def _times(figures: T, cells: int, names: tuple[str, ...]) -> T:
+    changed = {
+        name: value * cells for name in names if (value := getattr(figures, name)) is not None
+    }
+    return replace(figures, **changed)  # type: ignore[type-var]

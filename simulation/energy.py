@@ -106,9 +106,9 @@ def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
     seconds = busy_s[ran] / iterations
     decodes = np.append(series.output_tokens[p], after.output_tokens[p])[ran] / iterations
     prompt = np.append(series.input_tokens[p], after.input_tokens[p])[ran] / iterations
-    found = pool.power.watts(seconds, decodes, decodes * context, prompt, prompt * keys)
-    watts[:] = np.average(found, weights=seconds * iterations)
-    watts[ran] = found
+    per_iteration = pool.power.watts(seconds, decodes, decodes * context, prompt, prompt * keys)
+    watts[:] = np.average(per_iteration, weights=seconds * iterations)
+    watts[ran] = per_iteration
     return watts
 
 

@@ -200,9 +200,9 @@ class Fleet:
         return tuple(dict.fromkeys(pool.model for pool in self.pools))
 
     def _check_roles(self) -> None:
-        for given, which in ((self.routing.sees, SEES), (self.routing.endpoint, ENDPOINTS)):
-            if given not in which:
-                raise SimulationError(f"Routing cannot go by {given!r}; use {' or '.join(which)}.")
+        for value, which in ((self.routing.sees, SEES), (self.routing.endpoint, ENDPOINTS)):
+            if value not in which:
+                raise SimulationError(f"Routing cannot go by {value!r}; use {' or '.join(which)}.")
         for name in (self.routing.instance, self.routing.decode):
             if name not in ROUTERS:
                 raise SimulationError(f"There is no router {name!r}; use {', '.join(ROUTERS)}.")

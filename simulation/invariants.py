@@ -64,15 +64,15 @@ def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open
     kinds += pools["donated_s"]
     _law(_close(kinds, pools["lifetime_s"]), "hours by kind do not add up to instance lifetimes")
     alive = instances[instances["status"] != OFF]
-    found = np.zeros((len(pools), STATUSES), np.int64)
-    np.add.at(found, (alive["pool"], alive["status"]), 1)
+    counted = np.zeros((len(pools), STATUSES), np.int64)
+    np.add.at(counted, (alive["pool"], alive["status"]), 1)
     for name, status in (
         ("starting", STARTING),
         ("ready", READY),
         ("draining", DRAINING),
         ("lent", LENT),
     ):
-        _law(found[:, status] == pools[name], f"a pool miscounts its instances that are {name}")
+        _law(counted[:, status] == pools[name], f"a pool miscounts its instances that are {name}")
     if not still_open:
         held = ("kv", "context", "decodes", "running", "sending")
         for name in (*held, "work", "pending", "queued", "waiting"):

@@ -186,7 +186,9 @@ def least_hour(arrived: IntArray, met: IntArray, tiers: Sequence[str]) -> dict[s
     """By tier the least share of ``met`` over hours, of ``[hours, tiers]`` requests due."""
     share = np.where(arrived >= HOUR_REQUESTS, met / np.maximum(arrived, 1), np.inf)
     least = share.min(axis=0).tolist()
-    return {name: one if one < np.inf else None for name, one in zip(tiers, least, strict=True)}
+    return {
+        name: lowest if lowest < np.inf else None for name, lowest in zip(tiers, least, strict=True)
+    }
 
 
 def tiers_met(result: SimulationResult) -> dict[str, bool]:
@@ -219,14 +221,16 @@ def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
     requests = _Requests.of(result, ok)
     known, every = {tier.name: tier for tier in result.fleet.tiers}, len(trace.tiers)
     prompt = [not known[name].deferrable for name in trace.tiers]
-    whole = requests.summary(() if brief and any(prompt) else SPANS)
+    of_all = requests.summary(() if brief and any(prompt) else SPANS)
     spans = [SPANS if not brief else BRIEF if its else () for its in prompt]
     tiers = dict(zip(trace.tiers, requests.by(trace.tier, every, spans), strict=True))
     models = {} if brief else _by_model(requests, trace)
     in_time = sum(
         int(tokens[ok].sum(dtype=np.int64)) for tokens in (trace.input_tokens, trace.output_tokens)
     )
-    return summary_of(result, whole, tiers, models, _worst_hour(result, ok), result.cells * in_time)
+    return summary_of(
+        result, of_all, tiers, models, _worst_hour(result, ok), result.cells * in_time
+    )
 
 
 def _by_model(requests: _Requests, trace: Trace) -> dict[str, dict[str, GroupSummary]]:
@@ -242,7 +246,7 @@ def _by_model(requests: _Requests, trace: Trace) -> dict[str, dict[str, GroupSum
 
 def summary_of(
     result: Replay,
-    whole: GroupSummary,
+    of_all: GroupSummary,
     tiers: dict[str, GroupSummary],
     models: dict[str, dict[str, GroupSummary]],
     worst_hour: dict[str, float | None],
@@ -266,7 +270,7 @@ def summary_of(
         tiers=tiers,
         models=models,
         pools=pools,
-        **{name: getattr(whole, name) for name in WHOLE},
+        **{name: getattr(of_all, name) for name in WHOLE},
         **{field.name: sum(getattr(pool, field.name) for pool in pools) for field in fields(Usage)},
     )
 

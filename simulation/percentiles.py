@@ -16,7 +16,7 @@ from simulation.arrays import FloatArray
 def percentiles(values: FloatArray, shares: Sequence[float]) -> list[float]:
     """At ``shares`` of 100 in rising order, linear between ranks; ``values`` are one at least, all
     finite."""
-    found, above, below = [], values, 0  # so many are below what is ``above``
+    values_at, above, below = [], values, 0  # so many are below what is ``above``
     for share in shares:
         place = (len(values) - 1) * (share / 100)
         rank = int(place)
@@ -24,5 +24,5 @@ def percentiles(values: FloatArray, shares: Sequence[float]) -> list[float]:
         low = float(above[0])
         high = float(above[1:].min()) if len(above) > 1 else low
         part, step = place - rank, high - low
-        found.append(low + step * part if part < 0.5 else high - step * (1 - part))
-    return found
+        values_at.append(low + step * part if part < 0.5 else high - step * (1 - part))
+    return values_at

@@ -114,22 +114,25 @@ def _answers(make: Factory, fleet: Fleet, name: str) -> None:
     asked = list(observations(fleet))
     first = [_valid(policy.reset(fleet), fleet, name, 0.0)]
     _valid(twin.reset(fleet), fleet, name, 0.0)
-    for one in asked:
-        before = deepcopy(one)
-        answer = policy.decide(one)
-        first.append(_valid(answer, fleet, name, one.time_s))
-        if not _same(before, one):
+    for observation in asked:
+        before = deepcopy(observation)
+        answer = policy.decide(observation)
+        first.append(_valid(answer, fleet, name, observation.time_s))
+        if not _same(before, observation):
             raise ProtocolBroken(
-                f"On the fleet {name!r} at {one.time_s:g} s it changed the observation; copy what "
-                "is to be changed."
+                f"On the fleet {name!r} at {observation.time_s:g} s it changed the observation; "
+                "copy what is to be changed."
             )
     for what, again in (("a second policy", twin), ("the same one after reset", policy)):
         answers = [_valid(again.reset(fleet), fleet, name, 0.0)]
-        answers += [_valid(again.decide(one), fleet, name, one.time_s) for one in asked]
-        for at, (old, new) in enumerate(zip(first, answers, strict=True)):
+        answers += [
+            _valid(again.decide(observation), fleet, name, observation.time_s)
+            for observation in asked
+        ]
+        for place, (old, new) in enumerate(zip(first, answers, strict=True)):
             if not np.array_equal(old.targets, new.targets):
                 raise ProtocolBroken(
-                    f"On the fleet {name!r} at answer {at} {what} wants {new.targets.tolist()} "
+                    f"On the fleet {name!r} at answer {place} {what} wants {new.targets.tolist()} "
                     f"where the first wanted {old.targets.tolist()}; reset must forget everything, "
                     "and nothing may depend on chance."
                 )
@@ -145,15 +148,15 @@ def _valid(answer: object, fleet: Fleet, name: str, time_s: float) -> Actions:
         value = getattr(actions, field.name)
         if value is None or field.name == "soft_s":
             continue
-        given, shape = np.asarray(value), (pools,)
+        array, shape = np.asarray(value), (pools,)
         if field.name == "shares":
             shape = (len(fleet.models), *fleet.latency_s.shape)
-        if given.shape != shape:
-            raise ProtocolBroken(f"{where} {field.name} has shape {given.shape}, not {shape}.")
-        if given.dtype == object or not np.isfinite(given.astype(float)).all():
+        if array.shape != shape:
+            raise ProtocolBroken(f"{where} {field.name} has shape {array.shape}, not {shape}.")
+        if array.dtype == object or not np.isfinite(array.astype(float)).all():
             raise ProtocolBroken(f"{where} {field.name} is not a finite number per pool.")
-        if (given.astype(float) < 0).any():
-            raise ProtocolBroken(f"{where} {field.name} is below 0: {given.tolist()}.")
+        if (array.astype(float) < 0).any():
+            raise ProtocolBroken(f"{where} {field.name} is below 0: {array.tolist()}.")
     if not np.issubdtype(np.asarray(actions.targets).dtype, np.integer):
         raise ProtocolBroken(f"{where} targets are not whole numbers.")
     if not actions.soft_s >= 0:
@@ -171,12 +174,12 @@ def _replays(make: Factory, fleet: Fleet, name: str) -> None:
             simulate(trace, fleet, Recording(make(), signals=False), duration_s=WINDOW_S)
             for _ in range(2)
         ]
-        one, two = runs
-        if len(one.requests.outcome) != len(trace):
+        first, second = runs
+        if len(first.requests.outcome) != len(trace):
             raise ProtocolBroken(f"A {kind} on the fleet {name!r} lost requests.")
         if not (
-            np.array_equal(one.requests.outcome, two.requests.outcome)
-            and np.array_equal(one.series.ready, two.series.ready)
+            np.array_equal(first.requests.outcome, second.requests.outcome)
+            and np.array_equal(first.series.ready, second.series.ready)
         ):
             raise ProtocolBroken(f"A {kind} on the fleet {name!r} came out differently twice.")
 
@@ -197,17 +200,17 @@ def _arrays(observation: Observation) -> list[np.ndarray]:
 
 def _trace(fleet: Fleet, arrival_s: np.ndarray) -> Trace:
     n = len(arrival_s)
-    at = np.arange(n)
+    place = np.arange(n)
     models, regions = (tuple(dict.fromkeys(names)) for names in (
         [pool.model for pool in fleet.pools], [region.name for region in fleet.regions]
     ))  # fmt: skip
     return Trace(
         arrival_s=np.asarray(arrival_s, np.float64),
-        input_tokens=(64 + at % 7 * 32).astype(np.int32),
-        output_tokens=(8 + at % 5 * 4).astype(np.int32),
+        input_tokens=(64 + place % 7 * 32).astype(np.int32),
+        output_tokens=(8 + place % 5 * 4).astype(np.int32),
         model=np.zeros(n, np.int16),
-        region=(at % len(regions)).astype(np.int16),
-        tier=(at % 4 == 3).astype(np.int16),
+        region=(place % len(regions)).astype(np.int16),
+        tier=(place % 4 == 3).astype(np.int16),
         models=models,
         regions=regions,
         tiers=tuple(tier.name for tier in fleet.tiers),

@@ -145,13 +145,13 @@ def _scaled(
     """Lengths of at least 1 whose sum per bin is the total: 1 each, the rest in proportion."""
     if totals.shape != counts.shape:
         raise SimulationError(f"Give one {what} token total per bin.")
-    wanted = np.rint(np.nan_to_num(totals, nan=-1.0)).astype(np.int64)
+    tokens = np.rint(np.nan_to_num(totals, nan=-1.0)).astype(np.int64)
     known = ~np.isnan(totals)
-    short = known & (wanted < counts)
+    short = known & (tokens < counts)
     if short.any():
         i = int(np.flatnonzero(short)[0])
         raise SimulationError(
-            f"Bin {i} has {counts[i]} requests but {wanted[i]} {what} tokens; every request needs "
+            f"Bin {i} has {counts[i]} requests but {tokens[i]} {what} tokens; every request needs "
             "at least one: correct the total, or leave it out (NaN)."
         )
     used = counts > 0
@@ -159,7 +159,7 @@ def _scaled(
     starts = np.cumsum(counts) - counts
     sums = np.zeros(len(counts))
     sums[used] = np.add.reduceat(share, starts[used]) if used.any() else 0.0
-    extra = (wanted - counts)[bins]
+    extra = (tokens - counts)[bins]
     # Round the running sum, not the parts: then every bin's parts add up to its total.
     running = np.cumsum(share)
     before = np.concatenate([[0.0], running])[starts[bins]]

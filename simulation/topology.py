@@ -71,15 +71,15 @@ class Topology:
         """What each node lies under at ``level``, shape ``[n]``."""
         if level == NODE:
             return np.arange(len(self))
-        found: IntArray = (self.rack, self.s1, self.s2, self.centre)[level - RACK]
-        return found
+        under: IntArray = (self.rack, self.s1, self.s2, self.centre)[level - RACK]
+        return under
 
     def common(self, a: IntArray, b: IntArray) -> IntArray:
         """The lowest level that nodes ``a`` and ``b`` share, elementwise."""
         level = np.full(np.broadcast(a, b).shape, APART, np.int64)
-        for at in (CENTRE, S2, S1, RACK, NODE):
-            under = self.above(at)
-            level[under[a] == under[b]] = at
+        for level_tried in (CENTRE, S2, S1, RACK, NODE):
+            under = self.above(level_tried)
+            level[under[a] == under[b]] = level_tried
         return level
 
     def kv_share(self, a: IntArray, b: IntArray, shares: Sequence[float] = KV_SHARE) -> FloatArray:
@@ -89,9 +89,9 @@ class Topology:
 
     def capacity(self) -> IntArray:
         """GPUs by data centre and type, shape ``[c, t]``."""
-        found = np.zeros((len(self.centres), len(self.gpu_types)), np.int64)
-        np.add.at(found, (self.centre, self.gpu), self.gpus)
-        return found
+        gpus = np.zeros((len(self.centres), len(self.gpu_types)), np.int64)
+        np.add.at(gpus, (self.centre, self.gpu), self.gpus)
+        return gpus
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,8 @@ class PrefixBlocks:
         chosen = np.arange(len(self))[keep]
         lengths = np.diff(self.start)[chosen]
         start = np.concatenate([[0], np.cumsum(lengths)])
-        at = np.repeat(self.start[chosen] - start[:-1], lengths) + np.arange(start[-1])
-        return PrefixBlocks(start, self.ids[at], self.block_tokens)
+        rows = np.repeat(self.start[chosen] - start[:-1], lengths) + np.arange(start[-1])
+        return PrefixBlocks(start, self.ids[rows], self.block_tokens)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

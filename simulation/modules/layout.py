@@ -89,9 +89,9 @@ class Layout:
     def paces(self, busy: float = 0.0) -> FloatArray:
         """Speed of each device, [D]: where others compute on it too, a ``busy`` share of the time,
         each of them in its turn."""
-        own = np.ones(self.room_bytes.size) if self.speed_of is None else self.speed_of
+        alone = np.ones(self.room_bytes.size) if self.speed_of is None else self.speed_of
         others = 0.0 if self.sharers is None else np.maximum(self.sharers - 1.0, 0.0)
-        return np.asarray(own / (1.0 + others * busy), np.float64)
+        return np.asarray(alone / (1.0 + others * busy), np.float64)
 
     def gamma(self, profile: Profile, batch: float) -> float:
         """One scatter and gather of a batch over one layer's time."""
@@ -105,27 +105,27 @@ class Layout:
         on the host cross to the GPU in every pass. Copies need not be used, so they alone never
         slow."""
         n = self.home.size
-        whole = self.pass_s(profile, batch)
-        crossing = self.gamma(profile, batch) * whole / n
+        pass_time_s = self.pass_s(profile, batch)
+        crossing = self.gamma(profile, batch) * pass_time_s / n
         paces = self.paces(busy)
         away = float((state.kv_home != state.home).sum() + (state.ffn_home != state.home).sum())
         away += float((np.diff(state.home) != 0).sum() - (np.diff(self.home) != 0).sum())
         share = self._attention_time(batch)
         unit = share / paces[state.home] + (1.0 - share) / paces[state.ffn_home]  # [n] of a layer's
         offloaded = state.offloaded_bytes / HOST_BYTES_S
-        without = float((whole / n * unit).sum()) + crossing * away + offloaded
+        without = float((pass_time_s / n * unit).sum()) + crossing * away + offloaded
         if not state.replicated.any():
-            return whole / without
+            return pass_time_s / without
         copies = 1 + state.replicated.sum(axis=1)
         if self.reading == "source":
-            part_s = whole / n / copies
+            part_s = pass_time_s / n / copies
         else:
             part = np.maximum(batch / copies, 1.0)
             part_s = iteration_s(profile, part, part * self._context, 0, 0) / n
         slowest = np.where(state.replicated, 1.0 / paces, 0.0).max(axis=1)
         layers = part_s * np.maximum(slowest, unit)
         with_copies = float(layers.sum()) + crossing * (runs(state.replicated) + away) + offloaded
-        return whole / min(with_copies, without)
+        return pass_time_s / min(with_copies, without)
 
     def problem(self, state: Instance, profile: Profile, batch: float, reserve: float = 0.0,
                 busy: float = 0.0) -> ModuleProblem:  # fmt: skip
@@ -148,8 +148,8 @@ class Layout:
         """``state`` with the copies of Algorithm 1 in what memory is left on devices vacant by more
         than the threshold."""
         problem = self.problem(state, profile, batch, reserve, busy)
-        found = algorithm1(problem, vacancy_threshold=vacancy_threshold)
-        return replace(state, replicated=found.replicated)
+        replication = algorithm1(problem, vacancy_threshold=vacancy_threshold)
+        return replace(state, replicated=replication.replicated)
 
     def plans(self, profile: Profile, batch: float) -> tuple[Replication, Replication | None]:
         """Algorithm 1 and the exact plan from where it starts, all its room free; no exact one

@@ -36,10 +36,10 @@ def modules_of(shape: ModelShape, precision: str = "bf16", tokens: int = 256) ->
     rows.append(Module("self_attn", attention * size, 2.0 * attention * tokens + scores))
     if one_up:
         rows.append(Module("ffn.up_proj", one_up * size, 2.0 * one_up * tokens, up))
-    whole = attention + feed_forward
+    layer = attention + feed_forward
     rows += [
         Module("ffn", feed_forward * size, 2.0 * active * tokens),
-        Module("decoder layer", whole * size, 2.0 * (attention + active) * tokens + scores),
+        Module("decoder layer", layer * size, 2.0 * (attention + active) * tokens + scores),
         Module("KV cache", kv_bytes_per_token(shape) / n * tokens, 0.0),
     ]
     return tuple(rows)

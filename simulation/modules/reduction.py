@@ -155,9 +155,9 @@ def _migrations(
     room = -now.over_bytes
     room[source] = -np.inf
     roomiest = int(room.argmax())
-    whole = (state.home == source) & (state.ffn_home == source) & (state.kv_home == source)
-    if whole.any() and room[roomiest] >= sizes.weights + sizes.cache:
-        return _moved(state, _last(whole), source, roomiest, "layer", sizes)
+    complete = (state.home == source) & (state.ffn_home == source) & (state.kv_home == source)
+    if complete.any() and room[roomiest] >= sizes.weights + sizes.cache:
+        return _moved(state, _last(complete), source, roomiest, "layer", sizes)
     faster = np.where(speed > speed[source], room, -np.inf)
     compute = _projections(state, source, int(faster.argmax()), faster, sizes)
     if compute is not None:

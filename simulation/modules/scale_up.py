@@ -122,7 +122,7 @@ def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replicatio
     if result.x is None:
         return Replication("algorithm 1", greedy.replicated, greedy.speedup, bound)
     replicated = result.x[:begins].reshape(n, devices) > 0.5
-    found = speedup(problem, replicated)
-    if greedy.speedup > found:
+    gained = speedup(problem, replicated)
+    if greedy.speedup > gained:
         return Replication("algorithm 1", greedy.replicated, greedy.speedup, bound)
-    return Replication("exact", replicated, found, max(found, bound or found))
+    return Replication("exact", replicated, gained, max(gained, bound or gained))

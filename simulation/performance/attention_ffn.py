@@ -116,8 +116,8 @@ def attention_ffn_profile(
     its precisions; ``context`` is the length over which KV cache is averaged. Raises
     SimulationError where model, GPUs and split do not go together."""
     _check(shape, arrangement, split)
-    at, experts = _sides(arrangement, split)
-    attention, ffn = _attention(shape, at), _ffn(shape, experts)
+    attending, experts = _sides(arrangement, split)
+    attention, ffn = _attention(shape, attending), _ffn(shape, experts)
     timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
     way = _way(shape, gpu, arrangement, split, efficiencies)
     stations = _Stations(shape, attention, ffn, timing, way, split.micro_batches)
@@ -136,7 +136,7 @@ def attention_ffn_profile(
             f"{split.attention} and experts on {split.ffn} of them, up to {split.micro_batches} "
             "micro-batches in turn",
         ),
-        curve=_curve(stations, at, overhead_s),
+        curve=_curve(stations, attending, overhead_s),
         split=split,
         attention=attention,
         ffn=ffn,
@@ -155,12 +155,12 @@ def kv_tokens(
 ) -> int:
     """Tokens of KV cache, in sequences of ``context``, that the attention GPUs hold between them;
     raises where either side's weights do not fit."""
-    at, _ = _sides(arrangement, split)
+    attending, _ = _sides(arrangement, split)
     kept = side_bytes(shape, arrangement, split)
-    used = OVERHEAD_BYTES + activation_bytes(shape, at, max_batch_tokens)
+    used = OVERHEAD_BYTES + activation_bytes(shape, attending, max_batch_tokens)
     room = [gpu.memory_bytes * MEMORY_SHARE - used - weights for weights in kept]
-    each = gpu_kv_bytes(shape, context, at) / context
-    tokens = at.attention_dp * int(max(room[0], 0.0) // each)
+    each = gpu_kv_bytes(shape, context, attending) / context
+    tokens = attending.attention_dp * int(max(room[0], 0.0) // each)
     for name, count, left, weights in zip(
         ("attention", "ffn"), (split.attention, split.ffn), room, kept, strict=True
     ):
@@ -178,19 +178,23 @@ def side_bytes(
     shape: ModelShape, arrangement: Arrangement, split: AttentionFfn
 ) -> tuple[float, float]:
     """Weights on each attention GPU and on each feed-forward GPU."""
-    at, experts = _sides(arrangement, split)
+    attending, experts = _sides(arrangement, split)
     moe, dense = feed_forward_layers(shape)
     factor = 3 if shape.gated else 2
-    stored = BYTES[at.weights] + SCALE_BYTES[at.weights]
-    whole = BYTES["bf16"] if BYTES[at.weights] < 1 else stored  # 4 bits are those of experts alone
+    stored = BYTES[attending.weights] + SCALE_BYTES[attending.weights]
+    unquantised = (
+        BYTES["bf16"] if BYTES[attending.weights] < 1 else stored
+    )  # 4 bits are those of experts alone
     wide = dense * shape.intermediate + moe * shape.shared_intermediate
-    kept = factor * shape.hidden * wide * whole
+    kept = factor * shape.hidden * wide * unquantised
     width = shape.expert_hidden or shape.hidden
     experts_bytes = factor * width * shape.expert_intermediate * shape.experts * moe * stored
     # What an ordinary GPU with these shares keeps, less its feed-forward part.
-    all_of_it = gpu_weight_bytes(shape, at)
-    own = all_of_it - kept / at.tp - experts_bytes / (at.moe_tp * at.moe_ep)
-    return own, kept + experts_bytes / experts.moe_ep
+    all_of_it = gpu_weight_bytes(shape, attending)
+    attention_bytes = (
+        all_of_it - kept / attending.tp - experts_bytes / (attending.moe_tp * attending.moe_ep)
+    )
+    return attention_bytes, kept + experts_bytes / experts.moe_ep
 
 
 def _check(shape: ModelShape, arrangement: Arrangement, split: AttentionFfn) -> None:
@@ -221,8 +225,8 @@ def _check(shape: ModelShape, arrangement: Arrangement, split: AttentionFfn) -> 
 def _sides(arrangement: Arrangement, split: AttentionFfn) -> tuple[Arrangement, Arrangement]:
     """As ordinary instances of each side's GPUs."""
     copies = split.attention // arrangement.tp
-    at = replace(arrangement, attention_dp=copies, moe_tp=1, moe_ep=split.attention)
-    return at, replace(arrangement, tp=1, attention_dp=split.ffn, moe_tp=1, moe_ep=split.ffn)
+    attending = replace(arrangement, attention_dp=copies, moe_tp=1, moe_ep=split.attention)
+    return attending, replace(arrangement, tp=1, attention_dp=split.ffn, moe_tp=1, moe_ep=split.ffn)
 
 
 def _of_ffn(operator: Operator) -> bool:
@@ -230,8 +234,8 @@ def _of_ffn(operator: Operator) -> bool:
     return name in DENSE or (name.startswith(EXPERTS) and name not in (*OF_ATTENTION, *WITHIN))
 
 
-def _attention(shape: ModelShape, at: Arrangement) -> OperatorGraph:
-    graph = operator_graph(shape, at)
+def _attention(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph:
+    graph = operator_graph(shape, arrangement)
     kept = [o for o in graph.operators if not _of_ffn(o) and o.name not in WITHIN]
     return OperatorGraph(shape, graph.arrangement, tuple(o for o in kept if o.axis != "encoder"))
 
@@ -319,8 +323,8 @@ class _Stations:
             it.encoder_pairs,
         )
         moe, dense = feed_forward_layers(self.shape)
-        whole = self._total(self.attention, small, ENDS, within=False)
-        each = whole / max(self.shape.layers, moe + dense)
+        ends_s = self._total(self.attention, small, ENDS, within=False)
+        each = ends_s / max(self.shape.layers, moe + dense)
         tokens = small.decodes + small.prefill_tokens
         lone = max(self.shape.layers - moe - dense, 0)
         total = np.asarray(m * lone * each, np.float64)
@@ -344,10 +348,10 @@ class _Stations:
         return total
 
 
-def _curve(stations: _Stations, at: Arrangement, overhead_s: float) -> Curve:
+def _curve(stations: _Stations, attending: Arrangement, overhead_s: float) -> Curve:
     """Decodes and prompts each by themselves: an iteration with both takes as long as one after
     the other, which instances of one role have only where a preempted request is computed again."""
-    spread = at.attention_dp
+    spread = attending.attention_dp
     keys = keys_knots(stations.shape.max_context)
     b = np.unique(np.concatenate([[1.0], SEQUENCES, SEQUENCES * spread]))
     p = np.unique(np.concatenate([[1.0], TOKENS, CHUNKS * spread]))

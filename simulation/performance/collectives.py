@@ -68,6 +68,6 @@ class CollectiveTable:
         lines = self.lines.get((kind, gpus))
         if not lines:
             return None
-        seconds = np.min([one.at(message) for one in lines], axis=0)
-        inside = np.any([one.inside(message) for one in lines], axis=0)
+        seconds = np.min([curve.at(message) for curve in lines], axis=0)
+        inside = np.any([curve.inside(message) for curve in lines], axis=0)
         return seconds, inside

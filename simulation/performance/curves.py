@@ -332,8 +332,8 @@ def measured_to(curve: Curve) -> str:
         return ""
     words = ("{:,.0f} sequences", "{:,.0f} prompt tokens an iteration", "{:,.0f} of context")
     limits = zip(words, curve.values[5:8].tolist(), strict=True)
-    said = [word.format(limit) for word, limit in limits if limit < NO_LIMIT]
-    return f" (up to {', '.join(said)})" if said else ""
+    ranges = [word.format(limit) for word, limit in limits if limit < NO_LIMIT]
+    return f" (up to {', '.join(ranges)})" if ranges else ""
 
 
 def scaled(curve: Curve, factor: float) -> Curve:

@@ -178,13 +178,13 @@ def link_bytes_s(operator: Collective, gpu: GpuSpec) -> float:
 
 
 def _speed(speeds: tuple[float | None, ...], operator: Collective, gpu: GpuSpec) -> float:
-    found = next((speed for speed in speeds if speed), None)
-    if not found:
+    speed_known = next((speed for speed in speeds if speed), None)
+    if not speed_known:
         raise SimulationError(
             f"{gpu.name} has no published link speed, which {operator.gpus} GPUs need; add "
             "link_bytes_s in its catalogue entry."
         )
-    return found
+    return speed_known
 
 
 def sent_s(

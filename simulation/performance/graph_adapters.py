@@ -19,12 +19,12 @@ def with_adapters(operators: Sequence[Operator], shape: ModelShape) -> list[Oper
     it. Experts, the encoder and what latent attention absorbs have none."""
     if shape.adapters is None:
         return list(operators)
-    found: list[Operator] = []
+    with_products: list[Operator] = []
     for operator in operators:
-        found.append(operator)
+        with_products.append(operator)
         if isinstance(operator, Gemm) and _adapted(operator):
-            found += _beside(operator, shape.adapters, _projections(operator, shape))
-    return found
+            with_products += _beside(operator, shape.adapters, _projections(operator, shape))
+    return with_products
 
 
 def _adapted(operator: Gemm) -> bool:

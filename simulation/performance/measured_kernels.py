@@ -80,11 +80,11 @@ class Surface:
         return seconds, inside
 
 
-def _place(knots: FloatArray, at: FloatArray) -> tuple[npt.NDArray[np.intp], FloatArray]:
+def _place(knots: FloatArray, values: FloatArray) -> tuple[npt.NDArray[np.intp], FloatArray]:
     """Segment and position in it, in logarithms, clipped to the knots."""
     if knots.size == 1:
-        return np.zeros(at.shape, np.intp), np.zeros(at.shape)
-    clipped = np.clip(at, knots[0], knots[-1])
+        return np.zeros(values.shape, np.intp), np.zeros(values.shape)
+    clipped = np.clip(values, knots[0], knots[-1])
     i = np.clip(np.searchsorted(knots, clipped, side="right") - 1, 0, knots.size - 2)
     logs = np.log(knots)
     return i, (np.log(clipped) - logs[i]) / (logs[i + 1] - logs[i])
@@ -158,15 +158,15 @@ def _heads(tables: Mapping[AttentionKey, Surface], operator: Attention) -> list[
     return [below[-1], above[0]] if below and above else []
 
 
-def _around(knots: FloatArray, at: float) -> tuple[float, float]:
-    above = int(np.searchsorted(knots, at))
+def _around(knots: FloatArray, value: float) -> tuple[float, float]:
+    above = int(np.searchsorted(knots, value))
     return float(knots[max(above - 1, 0)]), float(knots[min(above, knots.size - 1)])
 
 
-def _share(low: float, high: float, at: float) -> float:
+def _share(low: float, high: float, value: float) -> float:
     if low == high:
         return 0.0
-    return float(np.clip(np.log(at / low) / np.log(high / low), 0.0, 1.0))
+    return float(np.clip(np.log(value / low) / np.log(high / low), 0.0, 1.0))
 
 
 AttentionKey = tuple[str, int, int, int]  # precision of the KV cache, head dim, heads, kv heads
@@ -189,11 +189,11 @@ class Kernels:
 
     def read(self, operator: Operator, it: Iteration) -> Reading | None:
         """Seconds of one call and whether they were measured there; None: not measured at all."""
-        found = self._read(operator, it)
-        if found is None:
+        reading = self._read(operator, it)
+        if reading is None:
             return None
         busy = operator.rows(it) > 0
-        return np.where(busy, found[0], 0.0), found[1] | ~busy
+        return np.where(busy, reading[0], 0.0), reading[1] | ~busy
 
     def among_prompts(self) -> Kernels | None:
         """The same where every call of attention also computes prompts; None: not measured."""
@@ -212,8 +212,8 @@ class Kernels:
             line = self._experts(operator)
             return None if line is None else (line.at(rows), line.inside(rows))
         if isinstance(operator, Elementwise):
-            found = self.elementwise.get((operator.read, operator.written))
-            return None if found is None else (found.at(rows), found.inside(rows))
+            curve = self.elementwise.get((operator.read, operator.written))
+            return None if curve is None else (curve.at(rows), curve.inside(rows))
         return None
 
     def _gemm(self, operator: Gemm, rows: FloatArray) -> Reading | None:
@@ -235,9 +235,9 @@ class Kernels:
             # A causal prompt of n tokens has n / 2 keys per token. A chunk that follows others has
             # more keys than that: it is read as the one whole prompt with as many pairs.
             length = np.maximum(2.0 * keys, 1.0)
-            whole = rows >= length
-            length = np.where(whole, length, np.sqrt(np.maximum(rows * length, 1.0)))
-            batch = np.where(whole, rows / length, 1.0)
+            complete = rows >= length
+            length = np.where(complete, length, np.sqrt(np.maximum(rows * length, 1.0)))
+            batch = np.where(complete, rows / length, 1.0)
         low, high = near[0], near[-1]
         (seconds, inside), (more, more_inside) = (tables[k].at(batch, length) for k in (low, high))
         share = _share(low[2], high[2], operator.heads)
@@ -292,20 +292,20 @@ def _groups(columns: list[FloatArray]) -> dict[tuple[int, ...], npt.NDArray[np.i
     return {tuple(int(v) for v in key): part for key, part in zip(keys, parts, strict=True)}
 
 
-def _merged(found: list[KernelRows], names: tuple[str, ...]) -> dict[str, KernelRows]:
+def _merged(measured: list[KernelRows], names: tuple[str, ...]) -> dict[str, KernelRows]:
     """One KernelRows for each precision, with the columns ``names``."""
     result = {}
-    for precision in sorted({rows.precision for rows in found}):
-        same = [rows for rows in found if rows.precision == precision]
+    for precision in sorted({rows.precision for rows in measured}):
+        same = [rows for rows in measured if rows.precision == precision]
         columns = {name: np.concatenate([r.columns[name] for r in same]) for name in names}
         seconds = np.concatenate([r.seconds for r in same])
         result[precision] = KernelRows(same[0].op, precision, columns, seconds)
     return result
 
 
-def _gemm_tables(found: list[KernelRows]) -> dict[str, GemmTable]:
+def _gemm_tables(measured: list[KernelRows]) -> dict[str, GemmTable]:
     tables = {}
-    for precision, rows in _merged(found, ("m", "n", "k")).items():
+    for precision, rows in _merged(measured, ("m", "n", "k")).items():
         m, n, k = (rows.columns[c] for c in "mnk")
         lines = {
             (key[0], key[1]): line(m[part], rows.seconds[part])
@@ -315,11 +315,11 @@ def _gemm_tables(found: list[KernelRows]) -> dict[str, GemmTable]:
     return tables
 
 
-def _attention(found: list[KernelRows], length: str) -> dict[AttentionKey, Surface]:
+def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Surface]:
     """``length`` is isl for prompts (whole ones only) and context for decodes."""
     tables = {}
     names = ("head_dim", "heads", "kv_heads", "batch", "context")
-    for precision, rows in _merged(found, (*names, *({length} - set(names)))).items():
+    for precision, rows in _merged(measured, (*names, *({length} - set(names)))).items():
         c = rows.columns
         for key, part in _groups([c["head_dim"], c["heads"], c["kv_heads"]]).items():
             use = part[c["context"][part] == 0] if length == "isl" else part
@@ -339,10 +339,10 @@ def _medians(rows: KernelRows) -> KernelRows:
     return KernelRows(rows.op, rows.precision, columns, seconds)
 
 
-def _experts(found: list[KernelRows]) -> dict[ExpertsKey, Line]:
+def _experts(measured: list[KernelRows]) -> dict[ExpertsKey, Line]:
     tables = {}
     names = ("hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep")
-    for precision, rows in _merged(found, ("tokens", *names)).items():
+    for precision, rows in _merged(measured, ("tokens", *names)).items():
         for key, part in _groups([rows.columns[name] for name in names]).items():
             h, i, e, top, tp, ep = key
             tables[(precision, h, i, e, top, tp, ep)] = line(
@@ -351,20 +351,20 @@ def _experts(found: list[KernelRows]) -> dict[ExpertsKey, Line]:
     return tables
 
 
-def _elementwise(found: list[KernelRows]) -> dict[tuple[int, int], Line]:
+def _elementwise(measured: list[KernelRows]) -> dict[tuple[int, int], Line]:
     tables = {}
-    for rows in _merged(found, ("m", "n", "k")).values():
+    for rows in _merged(measured, ("m", "n", "k")).values():
         for key, part in _groups([rows.columns["k"], rows.columns["n"]]).items():
             tables[(key[0], key[1])] = line(rows.columns["m"][part], rows.seconds[part])
     return tables
 
 
-def _collectives(found: list[KernelRows]) -> CollectiveTable:
+def _collectives(measured: list[KernelRows]) -> CollectiveTable:
     lines: dict[tuple[str, int], tuple[Line, ...]] = {}
-    for rows in found:
+    for rows in measured:
         if rows.op not in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
             continue
         for key, part in _groups([rows.columns["gpus"]]).items():
-            one = line(rows.columns["message_bytes"][part], rows.seconds[part])
-            lines[(rows.op, key[0])] = (*lines.get((rows.op, key[0]), ()), one)
+            fitted = line(rows.columns["message_bytes"][part], rows.seconds[part])
+            lines[(rows.op, key[0])] = (*lines.get((rows.op, key[0]), ()), fitted)
     return CollectiveTable(lines)

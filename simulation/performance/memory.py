@@ -111,8 +111,8 @@ def activation_bytes(
     heads = math.ceil(shape.heads / tp)
     widths = [(heads + 2 * kv_heads) * shape.head_dim, factor * shape.intermediate / tp]
     if shape.experts:
-        one = shape.hidden + factor * shape.expert_intermediate / arrangement.moe_tp
-        widths.append(shape.experts_per_token * one)
+        width = shape.hidden + factor * shape.expert_intermediate / arrangement.moe_tp
+        widths.append(shape.experts_per_token * width)
     per_token = BYTES["bf16"] * (2 * shape.hidden + max(widths))
     return max_batch_tokens * per_token + MAX_LOGITS * shape.vocab * 4
 
@@ -147,8 +147,8 @@ def adapter_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
 def _expert_gpus(shape: ModelShape, arrangement: Arrangement) -> int:
     """GPUs that hold the experts between them: all of a stage, also where the arrangement does not
     say how."""
-    said = arrangement.moe_tp * arrangement.moe_ep
-    return said if said > 1 else arrangement.tp * arrangement.attention_dp
+    spread = arrangement.moe_tp * arrangement.moe_ep
+    return spread if spread > 1 else arrangement.tp * arrangement.attention_dp
 
 
 def gpu_kv_bytes(shape: ModelShape, context: int, arrangement: Arrangement) -> float:

@@ -37,13 +37,14 @@ def rising(grid: FloatArray, weights: FloatArray, passes: int = 20) -> FloatArra
     return np.maximum.accumulate(np.maximum.accumulate(result, axis=0), axis=1)
 
 
-def between(x: FloatArray, y: FloatArray, at: FloatArray) -> FloatArray:
-    """``y`` at ``at``: monotone cubic (PCHIP) through log y over log x, so that what rises between
-    two knots rises everywhere between them; ``at`` within the knots, all values positive."""
+def between(x: FloatArray, y: FloatArray, where: FloatArray) -> FloatArray:
+    """``y`` at ``where``: monotone cubic (PCHIP) through log y over log x, so that what rises
+    between two knots rises everywhere between them; ``where`` within the knots, all values
+    positive."""
     if x.size == 1:
-        return np.full(at.shape, y[0])
+        return np.full(where.shape, y[0])
     curve = scipy.interpolate.PchipInterpolator(np.log(x), np.log(y))
-    return np.asarray(np.exp(curve(np.log(at))), np.float64)
+    return np.asarray(np.exp(curve(np.log(where))), np.float64)
 
 
 def finer(x: FloatArray, between_knots: int) -> FloatArray:

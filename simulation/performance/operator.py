@@ -36,15 +36,15 @@ def measured_s(
     efficiencies: Efficiencies,
 ) -> FloatArray:
     """Seconds of one call: measured where it was, else by the efficiency factors."""
-    found = kernels.read(operator, it)
-    return estimated_s(operator, it, gpu, efficiencies) if found is None else found[0]
+    reading = kernels.read(operator, it)
+    return estimated_s(operator, it, gpu, efficiencies) if reading is None else reading[0]
 
 
 def measured_at(operator: Operator, it: Iteration, kernels: Kernels) -> BoolArray:
     """Whether each call lies within measured points; true where the operator is modelled, of which
     ``measured_share`` tells."""
-    found = kernels.read(operator, it)
-    return np.ones(it.decodes.shape, np.bool_) if found is None else found[1]
+    reading = kernels.read(operator, it)
+    return np.ones(it.decodes.shape, np.bool_) if reading is None else reading[1]
 
 
 def measured_share(

@@ -152,43 +152,43 @@ def load(
     )
 
 
-def share_of_tdp(model: PowerModel, at: Load) -> FloatArray:
+def share_of_tdp(model: PowerModel, load: Load) -> FloatArray:
     """Power per GPU over its TDP while such iterations run one after the other."""
-    needed = at.prefill_flops / (at.peak_flops * model.prefill_efficiency)
-    phi = np.minimum(needed / at.seconds, LONGEST_PREFILL)
-    rest = at.seconds * (1.0 - phi)
-    per_second = rest * at.bandwidth_bytes_s
-    weights = (at.weight_bytes + model.expert_bytes * at.expert_bytes) / per_second
+    needed = load.prefill_flops / (load.peak_flops * model.prefill_efficiency)
+    phi = np.minimum(needed / load.seconds, LONGEST_PREFILL)
+    rest = load.seconds * (1.0 - phi)
+    per_second = rest * load.bandwidth_bytes_s
+    weights = (load.weight_bytes + model.expert_bytes * load.expert_bytes) / per_second
     dynamic = (
         model.memory * weights**model.memory_exponent
-        + model.cache * (at.cache_bytes / per_second) ** model.memory_exponent
-        + model.compute * (at.decode_flops / (rest * at.peak_flops)) ** model.compute_exponent
-        + model.experts * at.experts
-        + model.block_experts * at.block_experts
-        + model.attention_dp * at.attention_dp
-        + model.link * at.linked
-        - model.imbalance * (1.0 - at.balance)
-        - model.gap * _gap(at, rest)
+        + model.cache * (load.cache_bytes / per_second) ** model.memory_exponent
+        + model.compute * (load.decode_flops / (rest * load.peak_flops)) ** model.compute_exponent
+        + model.experts * load.experts
+        + model.block_experts * load.block_experts
+        + model.attention_dp * load.attention_dp
+        + model.link * load.linked
+        - model.imbalance * (1.0 - load.balance)
+        - model.gap * _gap(load, rest)
     )
-    wanted = np.maximum(model.floor + dynamic, 0.5 * model.floor)
-    decode = (wanted**-SHARPNESS + model.cap**-SHARPNESS) ** (-1.0 / SHARPNESS)
+    uncapped = np.maximum(model.floor + dynamic, 0.5 * model.floor)
+    decode = (uncapped**-SHARPNESS + model.cap**-SHARPNESS) ** (-1.0 / SHARPNESS)
     prefill = np.maximum(model.prefill, decode)
     return np.asarray(phi * prefill + (1.0 - phi) * decode)
 
 
-def _gap(at: Load, rest: FloatArray) -> FloatArray:
+def _gap(load: Load, rest: FloatArray) -> FloatArray:
     """Share of the time without prompts, ``rest`` seconds, that no kernel should need."""
-    slack = np.where(at.block_experts > 0, BLOCK_SLACK, ROUTED_SLACK)
-    moved = at.weight_bytes + slack * at.expert_bytes + at.cache_bytes
-    needed = moved / at.bandwidth_bytes_s + at.decode_flops / at.peak_flops
+    slack = np.where(load.block_experts > 0, BLOCK_SLACK, ROUTED_SLACK)
+    moved = load.weight_bytes + slack * load.expert_bytes + load.cache_bytes
+    needed = moved / load.bandwidth_bytes_s + load.decode_flops / load.peak_flops
     return np.maximum(1.0 - SLACK * needed / rest, 0.0)
 
 
-def watts(model: PowerModel, gpu: GpuSpec, at: Load) -> FloatArray:
+def watts(model: PowerModel, gpu: GpuSpec, load: Load) -> FloatArray:
     """Power per GPU at the board; never below idle, never above TDP."""
     if gpu.tdp_w is None:
         raise SimulationError(f"{gpu.name} has no TDP: power by load needs one (tdp_w).")
-    return np.clip(share_of_tdp(model, at) * gpu.tdp_w, gpu.idle_w, gpu.tdp_w)
+    return np.clip(share_of_tdp(model, load) * gpu.tdp_w, gpu.idle_w, gpu.tdp_w)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +208,10 @@ class PowerAtLoad:
         prefill_pairs: npt.ArrayLike = 0.0,
     ) -> FloatArray:
         """Per GPU, of iterations (or means over many) as in ``load``."""
-        at = load(
+        of_iterations = load(
             self.graph, self.gpu, seconds, decodes, decode_context, prefill_tokens, prefill_pairs
         )
-        return watts(self.model, self.gpu, at)
+        return watts(self.model, self.gpu, of_iterations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +234,9 @@ class PowerOfSides:
         prefill_pairs: npt.ArrayLike = 0.0,
     ) -> FloatArray:
         """Per GPU, as ``PowerAtLoad``."""
-        at = (seconds, decodes, decode_context, prefill_tokens, prefill_pairs)
-        whole = [share * side.watts(*at) for share, side in self.sides]
-        return np.asarray(np.add.reduce(whole), np.float64)
+        iterations = (seconds, decodes, decode_context, prefill_tokens, prefill_pairs)
+        by_side = [share * side.watts(*iterations) for share, side in self.sides]
+        return np.asarray(np.add.reduce(by_side), np.float64)
 
 
 Power = PowerAtLoad | PowerOfSides
@@ -262,8 +262,8 @@ def _balance(operator: Experts, distinct: FloatArray) -> FloatArray:
     """
     if operator.ep == 1:
         return np.ones_like(distinct)
-    own = operator.experts / operator.ep
-    hit = distinct / own
+    held = operator.experts / operator.ep
+    hit = distinct / held
     largest = distinct + np.sqrt(2.0 * np.log(operator.ep) * distinct * (1.0 - hit))
-    largest = np.maximum(np.minimum(largest, own), min(1.0, own))
+    largest = np.maximum(np.minimum(largest, held), min(1.0, held))
     return np.where(distinct > 0, np.minimum(distinct / largest, 1.0), 1.0)

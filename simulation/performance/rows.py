@@ -92,13 +92,13 @@ class BenchmarkRows:
         places: dict[tuple[str, str, float], list[int]] = {}
         for i, key in enumerate(keys):
             places.setdefault(key, []).append(i)
-        for (model, gpu, tp), found in places.items():
+        for (model, gpu, tp), rows in places.items():
             if not np.isfinite(tp):
                 raise SimulationError(
                     f"Benchmark rows of {model or 'no model'} on {gpu or 'no GPU'} do not say how "
                     "many GPUs an instance has; give tp."
                 )
-            yield (model, gpu, int(tp)), self.take(found)
+            yield (model, gpu, int(tp)), self.take(rows)
 
 
 NUMBERS = tuple(f.name for f in fields(BenchmarkRows))[3:]

@@ -150,7 +150,7 @@ def _prefill(rows: BenchmarkRows) -> Part:
     table = np.empty((knots.size, keys.size))
     low, high = np.empty(knots.size), np.empty(knots.size)
     # what each family says at each knot, and whether it reaches that far; else the nearest does
-    at = np.array([np.interp(knots, f.tokens, f.keys) for f in families])
+    keys_at = np.array([np.interp(knots, f.tokens, f.keys) for f in families])
     took = np.array([f.at(np.clip(knots, f.tokens[0], f.tokens[-1])) for f in families])
     far = np.array(
         [np.log(np.maximum(f.tokens[0] / knots, knots / f.tokens[-1])) for f in families]
@@ -158,9 +158,9 @@ def _prefill(rows: BenchmarkRows) -> Part:
     reaches = far <= np.maximum(far.min(axis=0), 1e-9)
     for i in range(knots.size):
         order = np.flatnonzero(reaches[:, i])
-        order = order[np.argsort(at[order, i], kind="stable")]
-        table[i] = np.interp(keys, at[order, i], took[order, i])
-        low[i], high[i] = at[order[0], i] / NEAR, at[order[-1], i] * NEAR
+        order = order[np.argsort(keys_at[order, i], kind="stable")]
+        table[i] = np.interp(keys, keys_at[order, i], took[order, i])
+        low[i], high[i] = keys_at[order[0], i] / NEAR, keys_at[order[-1], i] * NEAR
     ones = np.ones(knots.size)
     for j in range(keys.size):
         table[:, j] = isotonic(table[:, j], ones)
@@ -200,24 +200,24 @@ def _share(families: list[Family]) -> list[Family]:
     """Each family with the points that only others have inside its range, brought to its level by
     the ratio that the two have where both were measured."""
     result = []
-    for own in families:
+    for family in families:
         taken: dict[float, list[float]] = {}
         for other in families:
-            common = np.intersect1d(own.tokens, other.tokens)
-            if other is own or common.size < 2:
+            common = np.intersect1d(family.tokens, other.tokens)
+            if other is family or common.size < 2:
                 continue
-            lack = np.setdiff1d(other.tokens, own.tokens)
+            lack = np.setdiff1d(other.tokens, family.tokens)
             lack = lack[(lack > common[0]) & (lack < common[-1])]
-            ratio = np.log(own.at(common) / other.at(common))
+            ratio = np.log(family.at(common) / other.at(common))
             guess = np.log(other.at(lack)) + np.interp(np.log(lack), np.log(common), ratio)
             for tokens, seconds in zip(lack, guess, strict=True):
                 taken.setdefault(float(tokens), []).append(float(seconds))
-        tokens = np.concatenate([own.tokens, np.array(list(taken))])
+        tokens = np.concatenate([family.tokens, np.array(list(taken))])
         logs = np.concatenate(
-            [np.log(own.seconds), np.array([np.mean(found) for found in taken.values()])]
+            [np.log(family.seconds), np.array([np.mean(ratios) for ratios in taken.values()])]
         )
-        keys = np.interp(tokens, own.tokens, own.keys)
-        weights = np.concatenate([own.weights, np.ones(len(taken))])
+        keys = np.interp(tokens, family.tokens, family.keys)
+        weights = np.concatenate([family.weights, np.ones(len(taken))])
         order = np.argsort(tokens)
         level = np.exp(isotonic(logs[order], weights[order]))
         result.append(Family(tokens[order], keys[order], level, weights[order]))

@@ -35,14 +35,14 @@ class Iteration:
 
     def rows(self, axis: Axis, share: float) -> FloatArray:
         """Tokens or sequences of ``axis`` on one GPU."""
-        whole = {
+        in_all = {
             "tokens": self.decodes + self.prefill_tokens,
             "decodes": self.decodes,
             "prefill": self.prefill_tokens,
             "logits": self.decodes + np.minimum(self.prefill_tokens, 1.0),
             "encoder": self.encoder_tokens,
         }[axis]
-        rows: FloatArray = np.maximum(whole * share, np.minimum(whole, 1.0))
+        rows: FloatArray = np.maximum(in_all * share, np.minimum(in_all, 1.0))
         return rows
 
     def keys(self, axis: Axis) -> FloatArray:
@@ -65,8 +65,15 @@ def iteration(
     encoder_pairs: npt.ArrayLike = 0.0,
 ) -> Iteration:
     """The iterations described by numbers that broadcast against each other."""
-    given = (decodes, decode_context, prefill_tokens, prefill_pairs, encoder_tokens, encoder_pairs)
-    return Iteration(*np.broadcast_arrays(*(np.asarray(x, np.float64) for x in given)))
+    numbers = (
+        decodes,
+        decode_context,
+        prefill_tokens,
+        prefill_pairs,
+        encoder_tokens,
+        encoder_pairs,
+    )
+    return Iteration(*np.broadcast_arrays(*(np.asarray(x, np.float64) for x in numbers)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

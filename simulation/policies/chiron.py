@@ -61,9 +61,9 @@ class Chiron(ScalingPolicy):
         self._batch: dict[str, tuple[int, ...]] = {}
         for place in dict.fromkeys((pool.model, pool.region) for pool in fleet.pools):
             here = [p for p, q in enumerate(fleet.pools) if (q.model, q.region) == place]
-            own = [p for p in here if kinds[p] == INTERACTIVE]
+            interactive = [p for p in here if kinds[p] == INTERACTIVE]
             mixed = [p for p in here if kinds[p] not in (INTERACTIVE, BATCH)]
-            self._places[place] = (cheapest_first(fleet, own), cheapest_first(fleet, mixed))
+            self._places[place] = (cheapest_first(fleet, interactive), cheapest_first(fleet, mixed))
         for p, pool in enumerate(fleet.pools):
             if kinds[p] == BATCH:
                 self._batch[pool.model] = (*self._batch.get(pool.model, ()), p)
@@ -83,8 +83,8 @@ class Chiron(ScalingPolicy):
 
     def decide(self, observation: Observation) -> Actions:
         targets = observation.ready + observation.starting
-        for own, mixed in self._places.values():
-            self._interactive(targets, own, mixed, observation)
+        for interactive, mixed in self._places.values():
+            self._interactive(targets, interactive, mixed, observation)
         for model, pools in self._batch.items():
             self._batches(targets, model, pools, observation)
         return Actions(targets, max_batch=self._tuned(observation) if self.tune_batch else None)
@@ -92,46 +92,46 @@ class Chiron(ScalingPolicy):
     def _interactive(
         self,
         targets: IntArray,
-        own: tuple[int, ...],
+        interactive: tuple[int, ...],
         mixed: tuple[int, ...],
         observation: Observation,
     ) -> None:
-        at = [*own, *mixed]
-        present = int(targets[at].sum())
-        if observation.signals is None or not observation.ready[at].any():
-            if not present and observation.waiting[at].any():
-                self._ends.move(targets, own or mixed, 1)
+        pools = [*interactive, *mixed]
+        present = int(targets[pools].sum())
+        if observation.signals is None or not observation.ready[pools].any():
+            if not present and observation.waiting[pools].any():
+                self._ends.move(targets, interactive or mixed, 1)
             return
-        busy = np.nan_to_num(observation.signals.busy[at])
-        running = float((busy * observation.ready[at]).sum())
-        wanted = max(1, ceil(running / self.theta - ROUNDING))
-        if wanted > present:
-            self._ends.move(targets, own or mixed, wanted - present)
-        elif wanted < present and not self._ends.move(targets, own, -1):
+        busy = np.nan_to_num(observation.signals.busy[pools])
+        running = float((busy * observation.ready[pools]).sum())
+        needed = max(1, ceil(running / self.theta - ROUNDING))
+        if needed > present:
+            self._ends.move(targets, interactive or mixed, needed - present)
+        elif needed < present and not self._ends.move(targets, interactive, -1):
             self._ends.move(targets, mixed, -1)
 
     def _batches(
         self, targets: IntArray, model: str, pools: tuple[int, ...], observation: Observation
     ) -> None:
         """Batch instances of a model, in whichever region; its queue is one."""
-        now, at = observation.time_s, list(pools)
+        now, places = observation.time_s, list(pools)
         held = 0 if observation.deferred is None else int(observation.deferred[pools[0]])
         queue = self._queues[model]
-        self._follow(queue, held + int(observation.waiting[at].sum()), now)
-        present = int(targets[at].sum())
+        self._follow(queue, held + int(observation.waiting[places].sum()), now)
+        present = int(targets[places].sum())
         if not queue:
-            idle = not (observation.utilisation[at] > 0).any()
+            idle = not (observation.utilisation[places] > 0).any()
             if idle and present:
                 self._ends.move(targets, pools, -present)
             return
         rate = self._requests_s(pools[0])
-        ahead, wanted = 0.0, 1
+        ahead, needed = 0.0, 1
         for queued_s, count in queue:
             ahead += count
             left = max(queued_s + self._deadline_s - now, self.interval_s)
-            wanted = max(wanted, ceil(ahead / (rate * left) - ROUNDING))
-        if wanted > present:
-            self._ends.move(targets, pools, wanted - present)
+            needed = max(needed, ceil(ahead / (rate * left) - ROUNDING))
+        if needed > present:
+            self._ends.move(targets, pools, needed - present)
 
     @staticmethod
     def _follow(queue: deque[list[float]], queued: int, now: float) -> None:

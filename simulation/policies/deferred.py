@@ -119,8 +119,8 @@ class Deferred(ScalingPolicy):
         observed = np.sum([tokens for _, tokens in self._arrived], axis=0) / over_s
         # The minute that has passed, not the one that begins.
         middle = now - over_s / 2
-        at = min(int(middle // (self.bin_s or self.period_s)), len(self.forecast_tps) - 1)
-        forecast = self.forecast_tps[at]
+        bin_now = min(int(middle // (self.bin_s or self.period_s)), len(self.forecast_tps) - 1)
+        forecast = self.forecast_tps[bin_now]
         # All pools of an endpoint are of one model in one region.
         first = [pools[0] for pools in ends.pools]
         observed, forecast = observed[first], forecast[first]

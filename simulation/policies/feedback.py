@@ -60,27 +60,27 @@ class Feedback(Coordinated):
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = super().reset(fleet)
-        given = self.target_s
-        if given is None:
+        target_s = self.target_s
+        if target_s is None:
             limits = [
                 tier.ttft_s if self.signal == TTFT else tier.tbt_s
                 for tier in fleet.tiers
                 if not tier.deferrable
             ]
-            given = min((limit for limit in limits if limit is not None), default=None)
-        if given is None:
+            target_s = min((limit for limit in limits if limit is not None), default=None)
+        if target_s is None:
             raise SimulationError(
                 f"Policy {self.name!r} needs a target: no interactive tier limits its "
                 f"{self.signal.upper()}."
             )
-        self._target = np.broadcast_to(np.asarray(given, np.float64), len(fleet.pools))
+        self._target = np.broadcast_to(np.asarray(target_s, np.float64), len(fleet.pools))
         return counts
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
         service = self.services[i]
-        at = list(self.driving(service))
-        ready = int(observation.ready[at].sum())
-        present = ready + int(observation.starting[at].sum())
+        pools = list(self.driving(service))
+        ready = int(observation.ready[pools].sum())
+        present = ready + int(observation.starting[pools].sum())
         level = self.level(service, observation)
         if not present:
             return (OUT, 1) if level >= self.alpha_out else (STAY, 0)
@@ -111,17 +111,17 @@ class Feedback(Coordinated):
 
     def level(self, service: Service, observation: Observation) -> float:
         """Latency over its target, the largest of the service's pools; NaN where unknown."""
-        at = list(service.pools)
-        waiting = bool(observation.waiting[at].any())
+        pools = list(service.pools)
+        waiting = bool(observation.waiting[pools].any())
         if not observation.ready[list(self.driving(service))].any():
             return float("inf") if waiting else float("nan")
         if observation.signals is None:
             return float("nan")
         signals = observation.signals
         latency = signals.ttft_s if self.signal == TTFT else signals.tbt_s
-        seen = (latency / self._target)[at]
+        seen = (latency / self._target)[pools]
         seen = seen[~np.isnan(seen)]
         if len(seen):
             return float(seen.max())
-        idle = not waiting and not (observation.utilisation[at] > 0).any()
+        idle = not waiting and not (observation.utilisation[pools] > 0).any()
         return 0.0 if idle else float("nan")

@@ -87,7 +87,9 @@ class Guarded(ScalingPolicy):
         counts = self.course.reset(fleet)
         roles = [pool.role for pool in fleet.pools]
         idle = np.array([[role == other for role in roles] for other in (DECODE, PREFILL)])
-        each = [self._each(given, len(counts)) for given in (self.prefill_tps, self.decode_tps)]
+        each = [
+            self._each(most_tps, len(counts)) for most_tps in (self.prefill_tps, self.decode_tps)
+        ]
         self._tps = np.where(idle, np.inf, each)  # [2, pools] prompt and output tokens/s
         self._holds = self._each(self.in_flight, len(counts))
         self._staffing = Staffing(len(counts), self.shares)
@@ -124,8 +126,8 @@ class Guarded(ScalingPolicy):
             *(InForce(words, self._staffing.share(n)) for n, words in AMONG.items()),
         )
 
-    def _each(self, given: Each, pools: int) -> FloatArray:
-        each = np.asarray(given, np.float64)
+    def _each(self, value: Each, pools: int) -> FloatArray:
+        each = np.asarray(value, np.float64)
         if each.ndim > 1 or not np.all(each > 0) or (each.ndim and len(each) != pools):
             raise SimulationError(
                 f"Policy {self.name!r}: give what an instance shows as one number above 0, or as "

@@ -80,10 +80,12 @@ class Hpa(ScalingPolicy):
         for p in range(len(targets)):
             ready, starting = int(observation.ready[p]), int(observation.starting[p])
             if ready or starting:
-                wanted = max(int(self._least[p]), self._recommended(p, metric[p], ready, starting))
+                recommended = max(
+                    int(self._least[p]), self._recommended(p, metric[p], ready, starting)
+                )
             else:  # the controller leaves a deployment of none alone
-                wanted = int(observation.waiting[p] > 0)
-            targets[p] = self._stabilised(p, observation.time_s, ready + starting, wanted)
+                recommended = int(observation.waiting[p] > 0)
+            targets[p] = self._stabilised(p, observation.time_s, ready + starting, recommended)
         return targets
 
     def gauge(self, observation: Observation) -> Gauge:
@@ -111,17 +113,17 @@ class Hpa(ScalingPolicy):
             return present
         return ceil(asked * present - ROUNDING)
 
-    def _stabilised(self, p: int, time_s: float, present: int, wanted: int) -> int:
+    def _stabilised(self, p: int, time_s: float, present: int, recommended: int) -> int:
         recent = self._recent[p]
-        recent.append((time_s, wanted))
+        recent.append((time_s, recommended))
         while recent[0][0] < time_s - self.stabilisation_s:
             recent.popleft()
-        if wanted > present:
+        if recommended > present:
             # A limit per 15 s; with a longer interval so many of them have gone by.
             windows = max(1.0, self.interval_s / POLICY_S)
             by_factor = present * (1 + self.scale_up_factor) ** windows
             most = max(by_factor, present + self.scale_up_instances * windows)
-            return min(wanted, int(most))
+            return min(recommended, int(most))
         return min(present, max(count for _, count in recent))
 
 

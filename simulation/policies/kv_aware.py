@@ -60,16 +60,16 @@ class KvAware(Coordinated):
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
         service = self.services[i]
         pools = self.driving(service)
-        at = list(pools)
-        present = int((observation.ready + observation.starting)[at].sum())
-        ready = int(observation.ready[at].sum())
+        places = list(pools)
+        present = int((observation.ready + observation.starting)[places].sum())
+        ready = int(observation.ready[places].sum())
         if not ready:
             calls = not present and bool(observation.waiting[list(service.pools)].any())
             return (OUT, 1) if calls else (STAY, present)
         pressure = pool_mean(observation.utilisation, observation.ready, pools)
         expected = ready * pressure / self.target
         starved = self._starved(i, service, observation)
-        if starved and not observation.starting[at].any():
+        if starved and not observation.starting[places].any():
             expected = max(expected, float(stepped(present, self.step)))
             return OUT, max(present + 1, damped(expected, present, self.stability.damping))
         direction = direction_of(expected, present, self.stability)
@@ -95,9 +95,9 @@ class KvAware(Coordinated):
         signals = observation.signals
         if signals is None:
             return False
-        at = list(service.pools)
-        ready = max(int(observation.ready[at].sum()), 1)
-        per_min = float(signals.preemptions[at].sum()) / ready / self._since_s * 60
+        pools = list(service.pools)
+        ready = max(int(observation.ready[pools].sum()), 1)
+        per_min = float(signals.preemptions[pools].sum()) / ready / self._since_s * 60
         return per_min > self.preemptions_per_min or self._thrashing(i, service, observation)
 
     def _thrashing(self, i: int, service: Service, observation: Observation) -> bool:
@@ -110,6 +110,6 @@ class KvAware(Coordinated):
         if hit >= best or observation.time_s - when > self.memory_s:
             self._best[i] = (hit, observation.time_s)
             return False
-        at = list(service.prefill)
-        evicted, computed = signals.evicted_tps[at].sum(), signals.prefill_tps[at].sum()
+        pools = list(service.prefill)
+        evicted, computed = signals.evicted_tps[pools].sum(), signals.prefill_tps[pools].sum()
         return bool(evicted > self.evicted_share * computed and hit < best - self.hit_drop)

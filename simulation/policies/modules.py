@@ -116,9 +116,11 @@ class ModuleScaling(ScalingPolicy):
         self.standings.clear()
         self.held.clear()
         self._pools = {
-            p: _Elastic(one.start, one.start, fleet.pools[p].initial, _tbt_s(fleet, fleet.pools[p]))
-            for p, one in enumerate(self.layouts)
-            if one is not None
+            p: _Elastic(
+                layout.start, layout.start, fleet.pools[p].initial, _tbt_s(fleet, fleet.pools[p])
+            )
+            for p, layout in enumerate(self.layouts)
+            if layout is not None
         }
         return self._targets()
 
@@ -131,15 +133,15 @@ class ModuleScaling(ScalingPolicy):
         pools = len(self._fleet.pools)
         speed, share = np.ones(pools), np.ones(pools)
         batch = np.array([pool.profile.max_batch for pool in self._fleet.pools], np.int64)
-        for p, one in self._pools.items():
+        for p, elastic in self._pools.items():
             layout, profile = self._layout(p), self._fleet.pools[p].profile
-            pace = self._speed(p, one.state, observation)
+            pace = self._speed(p, elastic.state, observation)
             speed[p] = pace * (1.0 - THROUGHPUT_DISTURBANCE if busy else 1.0)
-            tokens = layout.tokens(one.state)
+            tokens = layout.tokens(elastic.state)
             share[p] = float(np.clip(tokens / profile.kv_capacity_tokens, 1e-6, 1.0))
             # The last step of Algorithm 2: no more sequences than fit with all their tokens.
             fit = tokens / (layout.isl + layout.osl) if layout.moves else np.inf
-            batch[p] = int(np.clip(min(fit, one.limit), 1, profile.max_batch))
+            batch[p] = int(np.clip(min(fit, elastic.limit), 1, profile.max_batch))
             self._note(p, now, pace)
         self._keep(now)
         return Actions(self._targets(), max_batch=batch, speed=speed, kv_share=share)
@@ -153,11 +155,11 @@ class ModuleScaling(ScalingPolicy):
         """Its instances, and of those that lend as many as anything lies on or is about to."""
         assert self._fleet is not None
         targets = np.zeros(len(self._fleet.pools), np.int64)
-        for p, one in self._pools.items():
-            targets[p] = one.count
+        for p, elastic in self._pools.items():
+            targets[p] = elastic.count
             layout = self._layout(p)
             if layout.hosts:
-                held = layout.borrows(one.state, one.wanted) * np.array(layout.held)
+                held = layout.borrows(elastic.state, elastic.wanted) * np.array(layout.held)
                 for host, count in zip(layout.hosts, held.tolist(), strict=True):
                     targets[host] += count if host >= 0 else 0
         return targets
@@ -165,65 +167,65 @@ class ModuleScaling(ScalingPolicy):
     def _speed(self, p: int, state: Instance, observation: Observation) -> float:
         assert self._fleet is not None
         assert observation.signals is not None
-        one, running = self._pools[p], _running(observation, p)
+        elastic, running = self._pools[p], _running(observation, p)
         bucket, busy = round(log(running) / FINE), round(float(observation.signals.busy[p]) * 10)
         key = (state, bucket, busy)
-        if key not in one.speeds:
+        if key not in elastic.speeds:
             profile = self._fleet.pools[p].profile
             batch = exp(bucket * FINE)
-            one.speeds[key] = self._layout(p).speed(state, profile, batch, busy / 10)
-        return one.speeds[key]
+            elastic.speeds[key] = self._layout(p).speed(state, profile, batch, busy / 10)
+        return elastic.speeds[key]
 
     def _act(self, p: int, observation: Observation, now: float) -> None:
         """Finish what pool ``p`` is at, then see what it needs."""
         assert self._fleet is not None
         assert observation.signals is not None
-        one, layout, seen = self._pools[p], self._layout(p), observation.signals
+        elastic, layout, seen = self._pools[p], self._layout(p), observation.signals
         profile = self._fleet.pools[p].profile
-        if one.until_s > now:
+        if elastic.until_s > now:
             return
-        if one.state is not one.wanted:
-            one.state, one.speeds = one.wanted, {}
+        if elastic.state is not elastic.wanted:
+            elastic.state, elastic.speeds = elastic.wanted, {}
         running = _running(observation, p)
         waiting = float(observation.waiting[p]) / max(int(observation.ready[p]), 1)
         sequences = max(min(running + waiting, float(profile.max_batch)), 1.0)
         needed = sequences * (layout.isl + layout.osl)
         late = float(np.nanmax([seen.late_first[p], seen.late_done[p], 0.0]))
         violated = late > self.violation_threshold
-        short = needed > layout.tokens(one.state) or seen.preemptions[p] > 0
-        one.calm = 0 if short or violated or observation.waiting[p] else one.calm + 1
-        if one.calm >= CALM:
-            one.limit = UNLIMITED
-        tried = one.state, round(log(sequences) / FINE), short, violated
-        if (short or violated) and layout.moves and tried != one.tried:
-            wanted = self._reduced(p, sequences, violated, observation)
-            self._change(p, now, "reduce", wanted, running)
-            one.tried = tried
-            if one.until_s > now:
+        short = needed > layout.tokens(elastic.state) or seen.preemptions[p] > 0
+        elastic.calm = 0 if short or violated or observation.waiting[p] else elastic.calm + 1
+        if elastic.calm >= CALM:
+            elastic.limit = UNLIMITED
+        tried = elastic.state, round(log(sequences) / FINE), short, violated
+        if (short or violated) and layout.moves and tried != elastic.tried:
+            reduced = self._reduced(p, sequences, violated, observation)
+            self._change(p, now, "reduce", reduced, running)
+            elastic.tried = tried
+            if elastic.until_s > now:
                 return
         start = layout.start
         away = any(
-            (getattr(one.state, name) != getattr(start, name)).any()
+            (getattr(elastic.state, name) != getattr(start, name)).any()
             for name in ("home", "ffn_home", "kv_home")
         )
-        if one.calm >= CALM and (away or one.state.offloaded_bytes):
-            copies = one.state.replicated.copy()
+        if elastic.calm >= CALM and (away or elastic.state.offloaded_bytes):
+            copies = elastic.state.replicated.copy()
             copies[np.arange(layout.home.size), layout.home] = False  # they are the originals now
             home = replace(start, replicated=copies)
             if layout.tokens(home) >= MARGIN * needed:
                 self._change(p, now, "home", home, running)
                 return
-        trying = one.state, round(log(running) / FINE), round(log(needed) / FINE)
-        if layout.copies and trying != one.tried:
+        trying = elastic.state, round(log(running) / FINE), round(log(needed) / FINE)
+        if layout.copies and trying != elastic.tried:
             busy = float(seen.busy[p])
             more = layout.copied(
-                one.state, profile, running, MARGIN * needed, self.vacancy_threshold, busy
+                elastic.state, profile, running, MARGIN * needed, self.vacancy_threshold, busy
             )
             faster = layout.speed(more, profile, running, busy)
-            if faster > WORTH * layout.speed(one.state, profile, running, busy):
+            if faster > WORTH * layout.speed(elastic.state, profile, running, busy):
                 self._change(p, now, "copy", more, running)
             elif not (short or violated):
-                one.tried = trying
+                elastic.tried = trying
 
     def _reduced(
         self, p: int, sequences: float, violated: bool, observation: Observation
@@ -231,7 +233,7 @@ class ModuleScaling(ScalingPolicy):
         """Algorithm 2 for as many sequences as run and wait."""
         assert self._fleet is not None
         assert observation.signals is not None
-        one, layout = self._pools[p], self._layout(p)
+        elastic, layout = self._pools[p], self._layout(p)
         profile, busy = self._fleet.pools[p].profile, float(observation.signals.busy[p])
         per_sequence = layout.kv_layer_token_bytes * (layout.isl + layout.osl)
 
@@ -239,38 +241,38 @@ class ModuleScaling(ScalingPolicy):
             caches = np.bincount(state.kv_home, minlength=layout.room_bytes.size)
             held = layout.used(state) + caches * state.batch * per_sequence
             missed, speed = False, 1.0
-            if violated and np.isfinite(one.tbt_s):  # a smaller batch only makes gaps shorter
+            if violated and np.isfinite(elastic.tbt_s):  # a smaller batch only makes gaps shorter
                 speed = layout.speed(state, profile, float(state.batch), busy)
-                missed = layout.pass_s(profile, float(state.batch)) / speed > one.tbt_s
+                missed = layout.pass_s(profile, float(state.batch)) / speed > elastic.tbt_s
             return Assessment(held - layout.room_bytes, missed, speed)
 
-        best, most, limit = one.state, -1.0, one.limit
+        best, most, limit = elastic.state, -1.0, elastic.limit
         # Copies elsewhere may be what keeps caches from moving there: without them too.
-        for replicated in (one.state.replicated, np.zeros_like(one.state.replicated)):
-            wanted = replace(one.state, replicated=replicated, batch=round(sequences))
-            sizes = layout.sizes(wanted.batch * per_sequence)
-            found = reduce(wanted, assess, sizes, layout.paces(busy))
-            tokens = layout.tokens(found.state)
+        for replicated in (elastic.state.replicated, np.zeros_like(elastic.state.replicated)):
+            candidate = replace(elastic.state, replicated=replicated, batch=round(sequences))
+            sizes = layout.sizes(candidate.batch * per_sequence)
+            reduction = reduce(candidate, assess, sizes, layout.paces(busy))
+            tokens = layout.tokens(reduction.state)
             if tokens > most:
-                best, most = replace(found.state, batch=one.state.batch), tokens
-                shrunk = found.state.batch < wanted.batch
-                limit = found.state.batch if shrunk and violated else UNLIMITED
-            if found.solved and found.state.batch == wanted.batch:
+                best, most = replace(reduction.state, batch=elastic.state.batch), tokens
+                shrunk = reduction.state.batch < candidate.batch
+                limit = reduction.state.batch if shrunk and violated else UNLIMITED
+            if reduction.solved and reduction.state.batch == candidate.batch:
                 break
-        one.limit = limit
+        elastic.limit = limit
         return best
 
-    def _change(self, p: int, now: float, kind: str, wanted: Instance, running: float) -> None:
+    def _change(self, p: int, now: float, kind: str, after: Instance, running: float) -> None:
         """Begin an operation, where there is one: it costs what table 2 says."""
-        one, layout = self._pools[p], self._layout(p)
-        before, sizes = one.state, layout.sizes()
-        copied = int((wanted.replicated & ~before.replicated).sum())
-        moved = wanted.home != before.home
-        parts = wanted.ffn_home != before.ffn_home
+        elastic, layout = self._pools[p], self._layout(p)
+        before, sizes = elastic.state, layout.sizes()
+        copied = int((after.replicated & ~before.replicated).sum())
+        moved = after.home != before.home
+        parts = after.ffn_home != before.ffn_home
         layers, projections = int(moved.sum()), int((parts & ~moved).sum())
-        caches = int(((wanted.kv_home != before.kv_home) & ~moved).sum())
-        gone = int((before.replicated & ~wanted.replicated).sum())
-        offloaded = max(wanted.offloaded_bytes - before.offloaded_bytes, 0.0)
+        caches = int(((after.kv_home != before.kv_home) & ~moved).sum())
+        gone = int((before.replicated & ~after.replicated).sum())
+        offloaded = max(after.offloaded_bytes - before.offloaded_bytes, 0.0)
         if not copied + layers + projections + caches + gone and not offloaded:
             return
         seconds = COORDINATE_S if copied else 0.0
@@ -284,25 +286,25 @@ class ModuleScaling(ScalingPolicy):
             ("migrate", offloaded / layout.layer_bytes, layout.layer_bytes),
         ):
             seconds += acting_cost(action, count, size).seconds if count else 0.0
-        one.wanted, one.until_s = wanted, now + seconds
+        elastic.wanted, elastic.until_s = after, now + seconds
         # Copies that go are not used from now on: their memory is what is waited for.
         if gone:
-            kept = before.replicated & wanted.replicated
-            one.state, one.speeds = replace(before, replicated=kept), {}
+            kept = before.replicated & after.replicated
+            elastic.state, elastic.speeds = replace(before, replicated=kept), {}
         self.events.append(
             Event(now, now + seconds, p, kind, copied, layers, projections, caches, gone, offloaded)
         )
 
     def _note(self, p: int, now: float, speed: float) -> None:
         """How modules stand, where that changed."""
-        one, layout = self._pools[p], self._layout(p)
-        if one.seen == (one.state, one.wanted):
+        elastic, layout = self._pools[p], self._layout(p)
+        if elastic.seen == (elastic.state, elastic.wanted):
             return
-        one.seen = one.state, one.wanted
-        devices, state = layout.room_bytes.size, one.state
+        elastic.seen = elastic.state, elastic.wanted
+        devices, state = layout.room_bytes.size, elastic.state
         held = 0
         if layout.hosts:
-            there = layout.borrows(state, one.wanted)
+            there = layout.borrows(state, elastic.wanted)
             both = zip(layout.hosts, layout.held, there.tolist(), strict=True)
             held = sum(count * on for host, count, on in both if host >= 0)
         self.standings.append(
@@ -319,9 +321,11 @@ class ModuleScaling(ScalingPolicy):
         )
 
     def _keep(self, now: float) -> None:
-        pairs = [(one, self._layout(p)) for p, one in self._pools.items()]
-        copies = [float(one.wanted.replicated.sum()) * layout.layer_bytes for one, layout in pairs]
-        away = [float((one.wanted.kv_home != layout.home).sum()) for one, layout in pairs]
+        pairs = [(elastic, self._layout(p)) for p, elastic in self._pools.items()]
+        copies = [
+            float(elastic.wanted.replicated.sum()) * layout.layer_bytes for elastic, layout in pairs
+        ]
+        away = [float((elastic.wanted.kv_home != layout.home).sum()) for elastic, layout in pairs]
         self.held.append((now, np.array(copies), np.array(away)))
 
 

@@ -113,9 +113,9 @@ class Proportional(Coordinated):
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
         service = self.services[i]
         pools = self.driving(service)
-        at = list(pools)
-        present = int((observation.ready + observation.starting)[at].sum())
-        if not observation.ready[at].any():  # nothing to read: the first instance is called for
+        places = list(pools)
+        present = int((observation.ready + observation.starting)[places].sum())
+        if not observation.ready[places].any():  # nothing to read: the first instance is called for
             calls = not present and bool(observation.waiting[list(service.pools)].any())
             return (OUT, 1) if calls else (STAY, present)
         expected, piled = self.expected(service, observation), self._piling_up(i, observation)
@@ -152,28 +152,32 @@ class Proportional(Coordinated):
     def in_force(self) -> tuple[InForce, ...]:
         targets = np.full(len(self._target), np.nan)
         for service in self.services:
-            at = list(self.driving(service))
-            targets[at] = self._target[at]
+            places = list(self.driving(service))
+            targets[places] = self._target[places]
         words = SIGNALS[self.signal].words
         return (InForce(f"target of {words}", targets), *super().in_force())
 
     def _piling_up(self, i: int, observation: Observation) -> float:
         """Instances that would hold what is in flight at the target, where it piles up; those that
         there are while that lasts; else 0."""
-        at = list(self.driving(self.services[i]))
-        ready = int(observation.ready[at].sum())
+        places = list(self.driving(self.services[i]))
+        ready = int(observation.ready[places].sum())
         there, flight_before = self._before[i]
         flight = float("nan")
         if observation.signals is not None:
             # Means since the last look are over the instances that were ready then.
-            running = pool_mean(observation.signals.batch, observation.ready, tuple(at)) * there
-            flight = np.nan_to_num(running) + float(observation.waiting[at].sum())
+            running = pool_mean(observation.signals.batch, observation.ready, tuple(places)) * there
+            flight = np.nan_to_num(running) + float(observation.waiting[places].sum())
         self._before[i] = (ready, flight)
-        wanted = flight / pool_mean(self._holds, observation.ready, tuple(at))
-        if not wanted > PILED_UP * ready:
+        holding = flight / pool_mean(self._holds, observation.ready, tuple(places))
+        if not holding > PILED_UP * ready:
             return 0.0
         more = flight > (1 + self.stability.theta_out) * flight_before
-        return min(wanted, SURGE * ready) if more else ready + float(observation.starting[at].sum())
+        return (
+            min(holding, SURGE * ready)
+            if more
+            else ready + float(observation.starting[places].sum())
+        )
 
     def expected(self, service: Service, observation: Observation) -> float:
         """Instances of the driving role that would show the target."""

@@ -97,11 +97,11 @@ def _move(
     best: tuple[tuple[float, float], tuple[int, int, int]] | None = None
     for i in range(first, problem.batches.size):
         for k in range(problem.parallel.size):
-            mine = table[j, i, k, r - 1]
-            if not np.isfinite(mine):
+            moved_s = table[j, i, k, r - 1]
+            if not np.isfinite(moved_s):
                 continue
             trial = s.copy()
-            trial[j] = mine
+            trial[j] = moved_s
             after, _ = critical_path(problem, trial)
             slots = float(problem.parallel[k] * r)
             if down:

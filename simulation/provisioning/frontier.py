@@ -35,13 +35,13 @@ def frontiers(problem: OperatorProblem, least: IntArray | None = None) -> tuple[
     if least is None:
         least = np.ones(problem.latency_s.shape, np.int64)
     fill_frontiers(operators_of(problem), most, np.ascontiguousarray(least), low, which)
-    found = []
+    frontiers = []
     for v in range(count):
         keep = np.flatnonzero(low[v, 1:] < low[v, :-1]) + 1
         place, r = np.divmod(which[v, keep], most)
         b, p = np.divmod(place, problem.parallel.size)
-        found.append(Frontier(keep, low[v, keep], np.stack([b, p, r + 1], axis=1)))
-    return tuple(found)
+        frontiers.append(Frontier(keep, low[v, keep], np.stack([b, p, r + 1], axis=1)))
+    return tuple(frontiers)
 
 
 def priced(table: FloatArray, price: FloatArray, first: int = 0) -> Frontier:

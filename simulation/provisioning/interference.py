@@ -86,8 +86,8 @@ class Demand:
         self, v: IntArray, b: IntArray, p: IntArray, replicas: IntArray | int
     ) -> FloatArray:
         """Memory of one shard of operators ``v`` at batch and parallelism indices ``b``, ``p``."""
-        own = self.memory_bytes[v, b, p]
-        return own if self.kept_bytes is None else own + self.kept_bytes[v, p] / replicas
+        weights = self.memory_bytes[v, b, p]
+        return weights if self.kept_bytes is None else weights + self.kept_bytes[v, p] / replicas
 
     def beside(self, compute: FloatArray, bandwidth: FloatArray) -> FloatArray:
         """What all of u's time adds to v's, ``[V, V]``, by the table; empty without one.

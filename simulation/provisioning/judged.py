@@ -72,19 +72,21 @@ def finer(
     trade: Level | None = None
     for share in TIGHTER:
         problem = replace(phase.problem, slo_s=share * phase.problem.slo_s)
-        found = plan(replace(phase, problem=problem))
-        if found is None:
+        made = plan(replace(phase, problem=problem))
+        if made is None:
             break
-        if found.trade is not None and trade is None:
-            came = replay.of(found.trade)
+        if made.trade is not None and trade is None:
+            came = replay.of(made.trade)
             if came.attainment >= attainment:
-                trade = replace(found.trade, replayed=came)
-        if found.method.startswith(tuple(FALLEN_BACK.values())):
+                trade = replace(made.trade, replayed=came)
+        if made.method.startswith(tuple(FALLEN_BACK.values())):
             break
-        came = replay.of(found)
-        longest = min((one.replayed.p95_s for one in coarser if one.replayed), default=came.p95_s)
+        came = replay.of(made)
+        longest = min(
+            (below.replayed.p95_s for below in coarser if below.replayed), default=came.p95_s
+        )
         if came.attainment >= attainment and came.p95_s <= AS_LONG * longest:
-            return replace(found, slo_s=phase.problem.slo_s, replayed=came, trade=trade)
+            return replace(made, slo_s=phase.problem.slo_s, replayed=came, trade=trade)
     if standing is None:
         return None
     stands_as = "module" if standing.replicas is None else "model"
@@ -102,23 +104,23 @@ def in_shares(
     worse in nothing than ``coarser``, plans without shares among them. None where they do not."""
 
     def planned(within: PhaseProblem, most: float) -> Level | None:
-        found = plan(confined(within, most), coarser=tuple(coarser), proofs=False)
-        if found is None:
+        made = plan(confined(within, most), coarser=tuple(coarser), proofs=False)
+        if made is None:
             return None
-        trade = None if found.trade is None else replace(found.trade, confined=most)
-        stands = found.method.startswith(tuple(FALLEN_BACK.values()))
-        return replace(found, confined=None if stands else most, trade=trade)
+        trade = None if made.trade is None else replace(made.trade, confined=most)
+        stands = made.method.startswith(tuple(FALLEN_BACK.values()))
+        return replace(made, confined=None if stands else most, trade=trade)
 
-    found = []
+    levels = []
     for most in SLOWED:
         level = finer("operator", phase, replay, attainment, coarser, partial(planned, most=most))
         if level is not None and level.confined is not None:
-            found.append(level)
-    best = least(found)
+            levels.append(level)
+    best = least(levels)
     if best is None:
         return None
-    bounds = [one.least_devices for one in coarser if one.level == "operator"]
-    bound = min((one for one in bounds if one is not None), default=None)
+    bounds = [below.least_devices for below in coarser if below.level == "operator"]
+    bound = min((proven for proven in bounds if proven is not None), default=None)
     return replace(
         best,
         method=f"{best.method}, in shares of the multiprocessors",

@@ -91,8 +91,8 @@ def order(level: Level) -> tuple[int, float]:
 def no_worse(level: Level, other: Level) -> bool:
     """In none of the figures that levels are judged by."""
     return all(
-        mine <= theirs * ROUNDING
-        for mine, theirs in zip(_figures(level), _figures(other), strict=True)
+        ours <= theirs * ROUNDING
+        for ours, theirs in zip(_figures(level), _figures(other), strict=True)
     )
 
 
@@ -108,20 +108,23 @@ def least(levels: Sequence[Level]) -> Level | None:
     fewest = min(level.devices for level in levels)
     able = [level for level in levels if level.devices == fewest]
     enough = (1.0 + EVEN) * min(level.power_w for level in able)
-    return min((one for one in able if one.power_w <= enough), key=lambda one: one.memory_bytes)
+    return min(
+        (frugal for frugal in able if frugal.power_w <= enough),
+        key=lambda frugal: frugal.memory_bytes,
+    )
 
 
-def chosen(name: str, own: Sequence[Level], coarser: Sequence[Level]) -> Level | None:
-    """The least of ``own`` that is worse than no coarser level in any figure, else the least of the
-    coarser ones itself, with what fewer devices would cost as its ``trade``."""
+def chosen(name: str, levels: Sequence[Level], coarser: Sequence[Level]) -> Level | None:
+    """The least of ``levels`` that is worse than no coarser level in any figure, else the least of
+    the coarser ones itself, with what fewer devices would cost as its ``trade``."""
     standing = min(coarser, key=order, default=None)
     if standing is None:
-        return least(own)
-    good = [one for one in own if all(no_worse(one, other) for other in coarser)]
-    best = least([one for one in good if order(one) < order(standing)])
+        return least(levels)
+    good = [level for level in levels if all(no_worse(level, other) for other in coarser)]
+    best = least([level for level in good if order(level) < order(standing)])
     if best is None:
         stands_as = "module" if standing.replicas is None else "model"
         best = replace(standing, level=name, method=FALLEN_BACK[stands_as], gap_slots=None)
-    fewest = least(own)
+    fewest = least(levels)
     trade = fewest if fewest is not None and fewest.devices < best.devices else None
     return replace(best, trade=trade)

@@ -96,9 +96,9 @@ def operator_level(
     prices.
     """
     begun = time.perf_counter()
-    found: list[Level] = []
+    levels: list[Level] = []
     most = None if proofs else min((level.devices for level in coarser), default=None)
-    for rung in _rungs(phase, device_bytes, coarser, found):
+    for rung in _rungs(phase, device_bytes, coarser, levels):
         fitting = fewest_replicas(rung, device_bytes)
         options = frontiers(rung.problem, fitting)
         if any(not option.slots.size for option in options):
@@ -120,9 +120,13 @@ def operator_level(
         if proofs and placed:
             fewest = exact(rung.problem, options)
             placed = [_with_gap(level, fewest) for level in placed]
-        found += placed
+        levels += placed
     by = ", by devices" if method == "greedy" else ""
-    best = chosen("operator", [replace(one, method=one.method + by) for one in found], coarser)
+    best = chosen(
+        "operator",
+        [replace(its_level, method=its_level.method + by) for its_level in levels],
+        coarser,
+    )
     if best is None:
         return None
     seconds = time.perf_counter() - begun
@@ -162,13 +166,13 @@ def module_level(
     (``brute`` enumerates), placed by Algorithm 2.
     """
     begun = time.perf_counter()
-    found: list[Level] = []
+    levels: list[Level] = []
     most = None if proofs else min((level.devices for level in coarser), default=None)
-    for rung in _rungs(phase, device_bytes, coarser, found):
+    for rung in _rungs(phase, device_bytes, coarser, levels):
         cut = in_blocks(rung)
         fills = filled(cut.problem, cut.demand, device_bytes)
-        for at in np.argsort(fills, axis=None, kind="stable"):
-            b, p = (int(i) for i in np.unravel_index(at, fills.shape))
+        for place in np.argsort(fills, axis=None, kind="stable"):
+            b, p = (int(i) for i in np.unravel_index(place, fills.shape))
             if not np.isfinite(cut.problem.latency_s[:, b, p]).all():
                 continue
             if most is not None and at_least(float(fills[b, p])) > most:
@@ -190,28 +194,28 @@ def module_level(
             if proofs and placed:
                 fewest = exact(alike.problem, options)
                 placed = [_with_gap(level, fewest) for level in placed]
-            found += [replace(level, level="module", cut=Cut(b, p)) for level in placed]
-            if not proofs and found:
-                most = min(level.devices for level in found)
-    best = chosen("module", found, coarser)
+            levels += [replace(level, level="module", cut=Cut(b, p)) for level in placed]
+            if not proofs and levels:
+                most = min(level.devices for level in levels)
+    best = chosen("module", levels, coarser)
     if best is None:
         return None
     if proofs:
         cut = in_blocks(phase)
         bounds = [
-            fewest_of_load(uniform(cut, *at), device_bytes)
-            for at in np.ndindex(cut.problem.latency_s.shape[1:])
-            if np.isfinite(cut.problem.latency_s[:, *at]).all()
+            fewest_of_load(uniform(cut, *place), device_bytes)
+            for place in np.ndindex(cut.problem.latency_s.shape[1:])
+            if np.isfinite(cut.problem.latency_s[:, *place]).all()
         ]
         best = replace(best, least_devices=min(*bounds, best.devices))
     return replace(best, seconds=time.perf_counter() - begun)
 
 
 def _rungs(
-    phase: PhaseProblem, device_bytes: float, coarser: Sequence[Level], found: list[Level]
+    phase: PhaseProblem, device_bytes: float, coarser: Sequence[Level], levels: list[Level]
 ) -> Iterator[PhaseProblem]:
     """``phase`` for passes within its limit, within powers of two of a millisecond, and within what
-    coarser levels take, each with the KV cache of passes that long. Of ``found`` so far it depends
+    coarser levels take, each with the KV cache of passes that long. Of ``levels`` so far it depends
     whether shorter ones can need less: not where memory is what there is enough of."""
     limit = phase.problem.slo_s
     fastest = float(phase.problem.latency_s.min(axis=(1, 2)).max())
@@ -219,14 +223,14 @@ def _rungs(
     last, in_vain = None, 0
     for seconds in (limit, *powers[(powers < limit) & (powers > fastest)][::-1]):
         yield _within(phase, float(seconds))
-        best = least(found)
+        best = least(levels)
         if best is not None:
             in_vain = 0 if last is None or order(best) < last else in_vain + 1
             last = order(best)
             if in_vain >= IN_VAIN or best.memory_bytes < ROOMY * best.devices * device_bytes:
                 break
     for seconds in sorted({level.latency_s for level in coarser}, reverse=True):
-        if seconds < limit and not any(all(no_worse(f, c) for c in coarser) for f in found):
+        if seconds < limit and not any(all(no_worse(f, c) for c in coarser) for f in levels):
             yield _within(phase, seconds)
 
 

@@ -179,17 +179,17 @@ def over_time(
         if level != "model":
             most = int(best.devices.sum()) if best.attainment >= attainment else None
             finer = partial(course, level)
-            own = _least(finer, headroom, attainment, REPLAYED_ROUNDS, most)
-            best = own if _better(own, best, attainment) else best
+            finer_course = _least(finer, headroom, attainment, REPLAYED_ROUNDS, most)
+            best = finer_course if _better(finer_course, best, attainment) else best
         courses[level] = best
     return courses
 
 
-def _better(own: Course, whole: Course, attainment: float) -> bool:
+def _better(ours: Course, coarse: Course, attainment: float) -> bool:
     """Whether requests bear the plans of a level itself, and these need less."""
-    if own.attainment < attainment or whole.attainment < attainment:
-        return own.attainment > whole.attainment
-    drawn = [(int(one.devices.sum()), float(one.power_w.sum())) for one in (own, whole)]
+    if ours.attainment < attainment or coarse.attainment < attainment:
+        return ours.attainment > coarse.attainment
+    drawn = [(int(course.devices.sum()), float(course.power_w.sum())) for course in (ours, coarse)]
     return drawn[0] < drawn[1]
 
 

@@ -68,9 +68,9 @@ def together(
     parallel = np.concatenate([plan.parallel for _, _, plan in parts])
     where, used = _greedily(merged, parallel, device_bytes, 1.0, True)
     if used < 0:
-        for (problem, _, _), own in zip(parts, packed, strict=True):
-            if own.memory.max() > device_bytes:
-                raise SimulationError(too_big(problem, own, device_bytes))
+        for (problem, _, _), of_service in zip(parts, packed, strict=True):
+            if of_service.memory.max() > device_bytes:
+                raise SimulationError(too_big(problem, of_service, device_bytes))
         raise SimulationError(too_big(parts[0][0], packed[0], device_bytes))
     return placement_of("algorithm 2, together", 1.0, merged, where, used)
 

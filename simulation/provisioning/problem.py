@@ -149,10 +149,10 @@ def evaluate(
 ) -> OperatorPlan:
     """The plan of a choice: ``choice[v]`` = (batch index, parallelism index, replicas)."""
     b, p, r = choice.T
-    at = (np.arange(len(problem.names)), b, p)
-    service, sojourn = problem.latency_s[at], np.empty(len(problem.names))
+    chosen = (np.arange(len(problem.names)), b, p)
+    service, sojourn = problem.latency_s[chosen], np.empty(len(problem.names))
     load = problem.rate / problem.batches[b] * service
-    chosen_sojourns(service, problem.transfer_s[at], load, r, sojourn)
+    chosen_sojourns(service, problem.transfer_s[chosen], load, r, sojourn)
     latency, _ = critical_path(problem, sojourn)
     return OperatorPlan(
         method=method,

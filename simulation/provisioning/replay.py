@@ -57,19 +57,19 @@ def requests_of(
 ) -> Requests:
     """As many requests of the sample as a replay takes, at the phase's rate: several times what is
     in flight at the limit."""
-    given, answers = (np.asarray(column, np.int64) for column in (isl, osl))
-    if not given.size or given.size != answers.size:
+    prompts, answers = (np.asarray(column, np.int64) for column in (isl, osl))
+    if not prompts.size or prompts.size != answers.size:
         raise SimulationError("A replay needs a sample of lengths, as many inputs as outputs.")
     passes = 1.0 if phase.queues else float(np.maximum(answers - 1, 1).mean())
-    wanted = max(REQUESTS, LIVES * phase.problem.rate * phase.service.slo_s)
-    count = int(min(wanted, max(FEWEST, VISITS / (passes * len(phase.names)))))
+    needed = max(REQUESTS, LIVES * phase.problem.rate * phase.service.slo_s)
+    count = int(min(needed, max(FEWEST, VISITS / (passes * len(phase.names)))))
     rng = np.random.default_rng(seed)
-    ordered = np.lexsort((answers, given))
-    even = ((np.arange(count) + rng.uniform()) * (given.size / count)).astype(np.int64)
-    rows = rng.permutation(ordered[np.minimum(even, given.size - 1)])
+    ordered = np.lexsort((answers, prompts))
+    even = ((np.arange(count) + rng.uniform()) * (prompts.size / count)).astype(np.int64)
+    rows = rng.permutation(ordered[np.minimum(even, prompts.size - 1)])
     arrival = np.cumsum(rng.exponential(size=count))
     arrival *= count / arrival[-1] / phase.service.requests_s
-    return Requests(arrival, given[rows], answers[rows])
+    return Requests(arrival, prompts[rows], answers[rows])
 
 
 def replayable(phase: PhaseProblem) -> bool:
@@ -99,7 +99,7 @@ class Replay:
             graph, devices = self._placed(level)
         aligned = level.replicas is not None
         came = [run(self.phase, graph, devices, draw, aligned=aligned) for draw in self.draws]
-        return min(came, key=lambda one: (one.attainment, -one.p95_s))
+        return min(came, key=lambda replayed: (replayed.attainment, -replayed.p95_s))
 
     def curve(self, j: int, names: tuple[str, ...] = ()) -> Curve:
         """Seconds of the operators ``names`` with their collectives (none: of all) for whatever is
@@ -177,8 +177,10 @@ class Replay:
             each = (
                 kept / (problem.rate * level.latency_s) / phase.service.context
             )  # bytes of a token
-            own = (kept / plan.replicas)[placement.operator] + (spare / sharing)[placement.device]
-            tokens = own / each[placement.operator]
+            tokens_room = (kept / plan.replicas)[placement.operator] + (spare / sharing)[
+                placement.device
+            ]
+            tokens = tokens_room / each[placement.operator]
         np.minimum.at(room, of_shard[holds], tokens[holds])
         rows = plan.batch * (phase.service.isl if phase.queues else 1.0)
         apart, far = _distances(phase, level)
@@ -212,8 +214,10 @@ class Replay:
             times = level.seen(phase).demand.slower
             if times is None:
                 return alone
-            own = times[phase.problem.chosen(plan.batch, plan.parallel)]
-            return [scaled(curve, float(slow)) for curve, slow in zip(alone, own, strict=True)]
+            slowdowns = times[phase.problem.chosen(plan.batch, plan.parallel)]
+            return [
+                scaled(curve, float(slow)) for curve, slow in zip(alone, slowdowns, strict=True)
+            ]
         # Runs of layers: equal parts of what repeats, and what runs once.
         cut = in_blocks(phase).problem
         repeated = tuple(n for n, count in zip(phase.names, phase.layers, strict=True) if count > 1)
@@ -222,8 +226,8 @@ class Replay:
         runs = len(cut.names) - bool(once)
         layers = int(phase.layers.max())
         edges = np.linspace(0, layers, runs + 1).round()
-        found = [scaled(part, float(share) / layers) for share in np.diff(edges)]
-        return found + ([self.curve(int(j[0]), once)] if once else [])
+        curves = [scaled(part, float(share) / layers) for share in np.diff(edges)]
+        return curves + ([self.curve(int(j[0]), once)] if once else [])
 
 
 def _some(
@@ -251,8 +255,8 @@ def run(
     finish = np.empty(requests.arrival_s.size)
     shortest = phase.service.order == "shortest" and not decodes
     key = requests.isl.astype(np.float64)
-    given = Passes(requests.arrival_s, requests.isl, passes, decodes, aligned, shortest, key)
-    visits = int(replay(graph, given, devices, finish))
+    passed = Passes(requests.arrival_s, requests.isl, passes, decodes, aligned, shortest, key)
+    visits = int(replay(graph, passed, devices, finish))
     took = (finish - requests.arrival_s) / passes + phase.service.start_s
     counted = requests.counted or slice(int(WARM_UP * took.size), None)
     took = np.where(np.isfinite(took), took, np.inf)[counted]

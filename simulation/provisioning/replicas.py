@@ -53,14 +53,16 @@ class _Running(NamedTuple):
 def whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | None:
     """The fewest devices over all batches, arrangements and counts, of those within ``EVEN`` of the
     least power the fastest; None when no choice meets the limit or fits the devices' memory."""
-    found = _of_prompts if phase.queues else _of_sequences
-    plans = found(phase, device_bytes)
+    search = _of_prompts if phase.queues else _of_sequences
+    plans = search(phase, device_bytes)
     if not plans:
         return None
     fewest = min(plan.devices for plan in plans)
     able = [(plan, watts_of(phase, plan)) for plan in plans if plan.devices == fewest]
     enough = (1.0 + EVEN) * min(watts for _, watts in able)
-    return min((one for one, watts in able if watts <= enough), key=lambda one: one.latency_s)
+    return min(
+        (cheap for cheap, watts in able if watts <= enough), key=lambda cheap: cheap.latency_s
+    )
 
 
 def _arrangements(phase: PhaseProblem) -> Iterator[tuple[int, int, int]]:
@@ -149,32 +151,32 @@ def _running(
     """None where so many do not keep up."""
     problem = phase.problem
     j = int(np.searchsorted(problem.parallel, parallel))
-    own, each = problem.rate / replicas, float(phase.kept_each[j]) / stages
+    rate, each = problem.rate / replicas, float(phase.kept_each[j]) / stages
     if phase.queues:
         b = int(np.searchsorted(problem.batches, batch))
         takes = float(phase.replica_s[b, j]) + (stages - 1) * float(phase.crossing_s[b, j])
         wait = mmc_mean_wait(replicas, problem.rate / batch, takes / stages)
         if not np.isfinite(wait):
             return None
-        held = float(phase.replica_bytes[b, j]) / stages + each * own * (wait + takes)
-        return _Running(wait + takes, float(batch), held, own / batch * takes / stages)
-    own /= stages  # of each batch
+        held = float(phase.replica_bytes[b, j]) / stages + each * rate * (wait + takes)
+        return _Running(wait + takes, float(batch), held, rate / batch * takes / stages)
+    rate /= stages  # of each batch
     sizes, seconds, held_by = _by_size(phase, j, stages)
-    keeps_up = np.flatnonzero(sizes / seconds >= own * (1.0 - 1e-12))
+    keeps_up = np.flatnonzero(sizes / seconds >= rate * (1.0 - 1e-12))
     if not keeps_up.size:
         return None
     first = int(keeps_up[0])
     if first == 0:
         in_flight, pass_s = 1.0, float(seconds[0])
-        busy = min(own * pass_s, 1.0)
+        busy = min(rate * pass_s, 1.0)
     else:
         # T is a line between two sizes: b = own x T(b) there.
         slope = seconds[first] - seconds[first - 1]
         start = seconds[first] - slope * sizes[first]
-        in_flight = float(own * start / (1.0 - own * slope))
+        in_flight = float(rate * start / (1.0 - rate * slope))
         pass_s, busy = float(start + slope * in_flight), 1.0
     held = float(np.interp(in_flight, sizes, held_by))
-    return _Running(pass_s, in_flight, held + stages * min(in_flight, own * pass_s) * each, busy)
+    return _Running(pass_s, in_flight, held + stages * min(in_flight, rate * pass_s) * each, busy)
 
 
 def under(phase: PhaseProblem, plan: ReplicaPlan) -> ReplicaPlan | None:

@@ -69,11 +69,11 @@ class Sampled:
         edges = begins - self.around_s, begins, begins + self.seconds
         first, counted, after = np.searchsorted(self.requests.arrival_s, edges)
         last = np.searchsorted(self.requests.arrival_s, edges[2] + self.around_s)
-        own = slice(first, last)
+        rows = slice(first, last)
         return Requests(
-            self.requests.arrival_s[own] - self.requests.arrival_s[first],
-            self.requests.isl[own],
-            self.requests.osl[own],
+            self.requests.arrival_s[rows] - self.requests.arrival_s[first],
+            self.requests.isl[rows],
+            self.requests.osl[rows],
             slice(int(counted - first), int(after - first)),
         )
 
@@ -81,6 +81,6 @@ class Sampled:
 def _even(requests_s: FloatArray, count: int) -> IntArray:
     """Windows of evenly spaced requests."""
     ends = np.cumsum(requests_s)
-    at = (np.arange(count) + 0.5) / count * ends[-1]
+    ranks = (np.arange(count) + 0.5) / count * ends[-1]
     last = requests_s.size - 1
-    return np.asarray(np.minimum(np.searchsorted(ends, at, side="right"), last), np.int64)
+    return np.asarray(np.minimum(np.searchsorted(ends, ranks, side="right"), last), np.int64)

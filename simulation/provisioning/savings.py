@@ -17,12 +17,12 @@ class Savings:
     memory: float | None
 
 
-def saved(whole: Sequence[float], fine: Sequence[float]) -> Savings:
-    """``fine`` against ``whole``, each GPUs, energy and memory in whatever unit."""
-    return Savings(*(1.0 - f / w if w else None for w, f in zip(whole, fine, strict=True)))
+def saved(coarse: Sequence[float], fine: Sequence[float]) -> Savings:
+    """``fine`` against ``coarse``, each GPUs, energy and memory in whatever unit."""
+    return Savings(*(1.0 - f / w if w else None for w, f in zip(coarse, fine, strict=True)))
 
 
 def savings(model: Level, fine: Level) -> Savings:
     """Devices, power and memory of ``fine`` against ``model``."""
-    whole, own = ((level.devices, level.power_w, level.memory_bytes) for level in (model, fine))
-    return saved(whole, own)
+    coarse, finer = ((level.devices, level.power_w, level.memory_bytes) for level in (model, fine))
+    return saved(coarse, finer)

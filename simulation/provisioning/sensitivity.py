@@ -52,11 +52,11 @@ def sensitivity(
 ) -> Sensitivity:
     """Of ``service``; ``problem_of`` gives its arrays, batch 1 and parallelism 1 first."""
     tokens, per_s = np.asarray(lengths, np.float64), np.asarray(rates, np.float64)
-    own = problem_of(service)
+    alone = problem_of(service)
     at_length = [problem_of(replace(service, isl=float(n))) for n in tokens]
     latency = np.stack([phase.problem.latency_s[:, 0, 0] for phase in at_length], axis=1)
     transfer = np.stack([phase.problem.transfer_s[:, 0, 0] for phase in at_length], axis=1)
-    weights = own.demand.memory_bytes[:, 0, 0]
+    weights = alone.demand.memory_bytes[:, 0, 0]
     least = np.minimum.reduce(
         [weights, *(phase.demand.memory_bytes[:, 0, 0] for phase in at_length)]
     )
@@ -67,35 +67,39 @@ def sensitivity(
         ],
         axis=1,
     )
-    seconds = own.problem.latency_s[:, 0, 0]
+    seconds = alone.problem.latency_s[:, 0, 0]
     arrivals = per_s * (1.0 if service.phase == "prefill" else service.osl)
     by_share = latency_at_share(
         seconds[:, None],
-        own.demand.compute[:, :1, 0],
-        own.demand.bandwidth[:, :1, 0],
+        alone.demand.compute[:, :1, 0],
+        alone.demand.bandwidth[:, :1, 0],
         SHARES[None],
     )
-    if own.demand.table is not None and own.demand.kinds is not None:
-        for v, kinds in enumerate(own.demand.kinds):
-            seen = measured_at_share(own.demand.table, KINDS[int(kinds.argmax())], SHARES)
+    if alone.demand.table is not None and alone.demand.kinds is not None:
+        for v, kinds in enumerate(alone.demand.kinds):
+            seen = measured_at_share(alone.demand.table, KINDS[int(kinds.argmax())], SHARES)
             by_share[v] = np.where(np.isfinite(seen), seen * seconds[v], by_share[v])
-    compute = own.demand.compute[:, :1, 0]
+    compute = alone.demand.compute[:, :1, 0]
     rate = service.requests_s * (1.0 if service.phase == "prefill" else service.osl)
     return Sensitivity(
-        names=own.problem.names,
+        names=alone.problem.names,
         lengths=tokens,
         latency_by_length=latency / latency[:, :1],
         memory_by_length=held,
         data_by_length=transfer * (service.gpu.link_bytes_s or 0.0),
         transfer_by_length=transfer / latency,
-        batches=own.problem.batches,
-        latency_by_batch=own.problem.latency_s[:, :, 0] / seconds[:, None],
+        batches=alone.problem.batches,
+        latency_by_batch=alone.problem.latency_s[:, :, 0] / seconds[:, None],
         rates=per_s,
         replicas_by_rate=np.floor(arrivals * seconds[:, None]).astype(np.int64) + 1,
         shares=SHARES,
         latency_by_share=by_share / seconds[:, None],
-        arithmetic_by_length=np.stack([one.demand.compute[:, 0, 0] for one in at_length], axis=1),
-        bandwidth_by_length=np.stack([one.demand.bandwidth[:, 0, 0] for one in at_length], axis=1),
+        arithmetic_by_length=np.stack(
+            [at_one.demand.compute[:, 0, 0] for at_one in at_length], axis=1
+        ),
+        bandwidth_by_length=np.stack(
+            [at_one.demand.bandwidth[:, 0, 0] for at_one in at_length], axis=1
+        ),
         wait_by_rate=_waits(arrivals[None], seconds[:, None]),
         wait_by_length=_waits(np.full((1, 1), rate), latency),
         sm_use_by_share=np.minimum(compute * seconds[:, None] / by_share / SHARES[None], 1.0),

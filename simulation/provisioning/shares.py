@@ -43,10 +43,10 @@ def confined(phase: PhaseProblem, most: float) -> PhaseProblem:
     slow."""
     demand, problem = phase.demand, phase.problem
     share, times = np.ones_like(demand.compute), np.ones_like(demand.compute)
-    for one in SHARES[::-1]:
-        taken = slower(demand, float(one))
+    for share_of_sms in SHARES[::-1]:
+        taken = slower(demand, float(share_of_sms))
         able = taken <= most * ROUNDING
-        share[able], times[able] = one, taken[able]
+        share[able], times[able] = share_of_sms, taken[able]
     return replace(
         phase,
         problem=replace(problem, latency_s=problem.latency_s * times),

@@ -156,11 +156,11 @@ def chunked(phase: PhaseProblem, device_bytes: float) -> Chunked:
     for b, size in enumerate(phase.problem.batches):
         limit = min(service.slo_s, service.ttft_s * float(size) / service.osl)
         batched = some_choices(phase, slice(b, b + 1), slo_s=limit)
-        whole = model_level(batched, device_bytes)
-        if whole is not None and (model is None or _less(whole, model)):
-            model, batch = whole, int(size)
+        coarse = model_level(batched, device_bytes)
+        if coarse is not None and (model is None or _less(coarse, model)):
+            model, batch = coarse, int(size)
         fine = operator_level(
-            batched, device_bytes, coarser=[] if whole is None else [whole], quick=True
+            batched, device_bytes, coarser=[] if coarse is None else [coarse], quick=True
         )
         if fine is not None and (operator is None or _less(fine, operator)):
             operator = fine

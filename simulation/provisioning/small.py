@@ -63,9 +63,9 @@ class Block:
 
     def chosen(self, plan: OperatorPlan, places: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         """The indices ``[V]`` of a plan's choices in arrays of the phase."""
-        whole = self.phase.problem
-        b = np.searchsorted(whole.batches, plan.batch)
-        return self.operators, b, np.searchsorted(whole.parallel, self.gpus[places])
+        full = self.phase.problem
+        b = np.searchsorted(full.batches, plan.batch)
+        return self.operators, b, np.searchsorted(full.parallel, self.gpus[places])
 
 
 def by_lengths(phase: PhaseProblem, replay: Replay) -> FloatArray:
@@ -76,11 +76,11 @@ def by_lengths(phase: PhaseProblem, replay: Replay) -> FloatArray:
         return np.ones(len(phase.names))
     isl = np.concatenate([draw.isl for draw in replay.draws]).astype(np.float64)
     tokens = np.append(isl, isl.mean())
-    found = []
+    ratios = []
     for name in phase.names:
         seconds = evaluate(replay.curve(0, (name,)), 0.0, 0.0, tokens, tokens**2 / 2.0)
-        found.append(float(seconds[:-1].mean() / seconds[-1]))
-    return np.array(found)
+        ratios.append(float(seconds[:-1].mean() / seconds[-1]))
+    return np.array(ratios)
 
 
 def block_of(
@@ -93,10 +93,10 @@ def block_of(
     """The operators ``names`` of ``phase``, each ``times`` as long; raises where even few replicas
     are too many plans."""
     problem = phase.problem
-    own = tuple(v for v, name in enumerate(problem.names) if name in names)
+    operators = tuple(v for v, name in enumerate(problem.names) if name in names)
     b = np.flatnonzero(np.isin(problem.batches, choices.batches))
     j = np.flatnonzero(np.isin(problem.parallel, choices.gpus))
-    if not own or not b.size or not j.size:
+    if not operators or not b.size or not j.size:
         raise SimulationError(
             f"A block needs operators ({', '.join(problem.names)}), batches "
             f"({', '.join(map(str, problem.batches))}) and GPUs of a replica "
@@ -109,26 +109,28 @@ def block_of(
     )
     spread = np.array([p for p, _ in places])
     share = np.array([percents for _, percents in places]) / 100.0
-    at = np.ix_(np.array(own), b, spread)
-    slower = _slower(phase, own, at, share)
-    longer = np.ones((len(own), 1, 1)) if times is None else times[list(own), None, None]
+    chosen = np.ix_(np.array(operators), b, spread)
+    slower = _slower(phase, operators, chosen, share)
+    longer = (
+        np.ones((len(operators), 1, 1)) if times is None else times[list(operators), None, None]
+    )
     smaller = OperatorProblem(
-        names=tuple(problem.names[v] for v in own),
-        edges=_among(problem, own),
+        names=tuple(problem.names[v] for v in operators),
+        edges=_among(problem, operators),
         batches=problem.batches[b],
         parallel=np.rint(problem.parallel[spread] * share * 100.0 / percent).astype(np.int64),
-        latency_s=problem.latency_s[at] * slower * longer,
-        transfer_s=problem.transfer_s[at],
+        latency_s=problem.latency_s[chosen] * slower * longer,
+        transfer_s=problem.transfer_s[chosen],
         rate=problem.rate,
-        slo_s=problem.slo_s * _part(problem, own),
+        slo_s=problem.slo_s * _part(problem, operators),
         max_replicas=MOST,
     )
-    sojourn_s, least = sojourns(smaller), fewest_replicas(phase, device_bytes)[at]
+    sojourn_s, least = sojourns(smaller), fewest_replicas(phase, device_bytes)[chosen]
     table = np.where(np.arange(1, MOST + 1) >= least[..., None], sojourn_s, np.inf)
     most, plans = _most(smaller, table)
     return Block(
         phase=phase,
-        operators=np.array(own),
+        operators=np.array(operators),
         problem=replace(smaller, max_replicas=most),
         gpus=problem.parallel[spread],
         share=share,
@@ -142,41 +144,41 @@ def block_of(
 
 
 def _slower(
-    phase: PhaseProblem, own: tuple[int, ...], at: tuple[IntArray, ...], share: FloatArray
+    phase: PhaseProblem, operators: tuple[int, ...], chosen: tuple[IntArray, ...], share: FloatArray
 ) -> FloatArray:
     """Times as long with each share as with all."""
-    demand, alone = phase.demand, phase.problem.latency_s[at]
-    times = latency_at_share(alone, demand.compute[at], demand.bandwidth[at], share) / alone
+    demand, alone = phase.demand, phase.problem.latency_s[chosen]
+    times = latency_at_share(alone, demand.compute[chosen], demand.bandwidth[chosen], share) / alone
     if demand.table is not None and demand.kinds is not None:
-        for row, v in enumerate(own):
+        for row, v in enumerate(operators):
             kind = KINDS[int(demand.kinds[v].argmax())]
             seen = measured_at_share(demand.table, kind, share)
             times[row] = np.where(np.isfinite(seen), seen, times[row])
     return np.asarray(times)
 
 
-def _among(problem: OperatorProblem, own: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Precedence among ``own``; those in between pass on what came before them."""
-    found = set()
-    for place, v in enumerate(own):
+def _among(problem: OperatorProblem, operators: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Precedence among ``operators``; those in between pass on what came before them."""
+    edges = set()
+    for place, v in enumerate(operators):
         waiting, seen = [v], set()
         while waiting:
             after = waiting.pop()
             for u in (u for u, w in problem.edges if w == after and u not in seen):
                 seen.add(u)
-                if u in own:
-                    found.add((own.index(u), place))
+                if u in operators:
+                    edges.add((operators.index(u), place))
                 else:
                     waiting.append(u)
-    return tuple(sorted(found))
+    return tuple(sorted(edges))
 
 
-def _part(problem: OperatorProblem, own: tuple[int, ...]) -> float:
+def _part(problem: OperatorProblem, operators: tuple[int, ...]) -> float:
     """Of the limit: the block's share of a pass at the smallest batch on the fewest GPUs."""
     only = np.zeros_like(problem.latency_s)
-    only[list(own)] = problem.latency_s[list(own)]
-    whole = pass_s(problem.latency_s, problem.edges)
-    return float(pass_s(only, problem.edges)[0, 0] / whole[0, 0])
+    only[list(operators)] = problem.latency_s[list(operators)]
+    by_batch = pass_s(problem.latency_s, problem.edges)
+    return float(pass_s(only, problem.edges)[0, 0] / by_batch[0, 0])
 
 
 def _most(problem: OperatorProblem, table: FloatArray) -> tuple[int, float]:
@@ -219,15 +221,15 @@ def plans_of(block: Block, epsilon: float = 0.0) -> tuple[Found, ...]:
     """Algorithm 1 in both readings, our greedy, the exact plan and the best of all plans."""
     problem, table = block.problem, block.table
     options = frontiers(problem, block.least)
-    found: dict[str, OperatorPlan | None] = {}
+    plan_by: dict[str, OperatorPlan | None] = {}
     for name in ("algorithm1", PRINTED):
         plans = by_algorithm1(problem, name, epsilon, table)
-        found[name] = min(plans, key=lambda plan: plan.slots, default=None)
+        plan_by[name] = min(plans, key=lambda plan: plan.slots, default=None)
     able = all(option.slots.size for option in options)
-    found["greedy"] = improved(problem, options) if able else None
-    found["exact"] = exact(problem, options) if able else None
-    found["brute"] = brute(problem, table)
-    return tuple(_found(block, name, plan) for name, plan in found.items())
+    plan_by["greedy"] = improved(problem, options) if able else None
+    plan_by["exact"] = exact(problem, options) if able else None
+    plan_by["brute"] = brute(problem, table)
+    return tuple(_found(block, name, plan) for name, plan in plan_by.items())
 
 
 def _found(block: Block, method: str, plan: OperatorPlan | None) -> Found:
@@ -245,17 +247,17 @@ def _found(block: Block, method: str, plan: OperatorPlan | None) -> Found:
     return Found(method, plan, places)
 
 
-def packed(block: Block, found: Found, device_bytes: float) -> tuple[IntArray, IntArray, int]:
+def packed(block: Block, choice: Found, device_bytes: float) -> tuple[IntArray, IntArray, int]:
     """Replica and device of every shard, and devices: first fit, the largest shares first, so that
     a device has the shares (equation 7), the memory and, while all of them run, the bandwidth."""
-    plan, phase = found.plan, block.phase
+    plan, phase = choice.plan, block.phase
     assert plan is not None
-    chosen = block.chosen(plan, found.places)
+    chosen = block.chosen(plan, choice.places)
     takes = np.stack(
         [
-            block.share[found.places],
+            block.share[choice.places],
             phase.demand.shard_bytes(*chosen, plan.replicas) / device_bytes,
-            bandwidth_of(block, found),
+            bandwidth_of(block, choice),
         ],
         axis=1,
     )
@@ -264,7 +266,7 @@ def packed(block: Block, found: Found, device_bytes: float) -> tuple[IntArray, I
     rows: list[tuple[int, int]] = []
     for v in np.argsort(-takes.max(axis=1), kind="stable"):
         for replica in range(int(plan.replicas[v])):
-            needs = int(block.gpus[found.places[v]])
+            needs = int(block.gpus[choice.places[v]])
             on = np.flatnonzero((left >= takes[v] - 1e-9).all(axis=1))[:needs]
             lacking = needs - on.size
             on = np.r_[on, np.arange(len(left), len(left) + lacking)]
@@ -275,31 +277,32 @@ def packed(block: Block, found: Found, device_bytes: float) -> tuple[IntArray, I
     return shards[:, 0], shards[:, 1], len(left)
 
 
-def bandwidth_of(block: Block, found: Found) -> FloatArray:
+def bandwidth_of(block: Block, choice: Found) -> FloatArray:
     """Share of a device's memory bandwidth that each operator takes while it runs, ``[V]``."""
-    plan = found.plan
+    plan = choice.plan
     assert plan is not None
-    v, b, j = block.chosen(plan, found.places)
-    at = np.searchsorted(block.problem.batches, plan.batch)
+    v, b, j = block.chosen(plan, choice.places)
+    batches = np.searchsorted(block.problem.batches, plan.batch)
     return np.asarray(
-        block.phase.demand.bandwidth[v, b, j] / block.slower[np.arange(v.size), at, found.places]
+        block.phase.demand.bandwidth[v, b, j]
+        / block.slower[np.arange(v.size), batches, choice.places]
     )
 
 
-def replayed(block: Block, found: Found, replay: Replay) -> tuple[Replayed, int]:
+def replayed(block: Block, choice: Found, replay: Replay) -> tuple[Replayed, int]:
     """What requests get of a plan of the block alone, and the devices it stands on. Shares of the
     SMs are kept apart."""
-    plan, phase, problem = found.plan, block.phase, block.problem
+    plan, phase, problem = choice.plan, block.phase, block.problem
     assert plan is not None
-    v, _, j = block.chosen(plan, found.places)
-    at = np.arange(v.size), np.searchsorted(problem.batches, plan.batch), found.places
-    of_shard, device, devices = packed(block, found, replay.device_bytes)
+    v, _, j = block.chosen(plan, choice.places)
+    chosen = np.arange(v.size), np.searchsorted(problem.batches, plan.batch), choice.places
+    of_shard, device, devices = packed(block, choice, replay.device_bytes)
     rows = plan.batch * (phase.service.isl if phase.queues else 1.0)
     kept = np.zeros(v.size) if phase.demand.kept_bytes is None else phase.demand.kept_bytes[v, j]
     count = v.size
     graph = graph_of_stations(
         curves=[
-            scaled(replay.curve(int(j[i]), (problem.names[i],)), float(block.slower[at][i]))
+            scaled(replay.curve(int(j[i]), (problem.names[i],)), float(block.slower[chosen][i]))
             for i in range(count)
         ],
         batch=plan.batch,
@@ -307,16 +310,18 @@ def replayed(block: Block, found: Found, replay: Replay) -> tuple[Replayed, int]
         places=np.full(count, EVERYTHING),
         room=np.full(int(plan.replicas.sum()), np.inf),
         hop_s=np.asarray(phase.layers[v] * MESSAGE_S, np.float64),
-        row_s=problem.transfer_s[at] / rows,
+        row_s=problem.transfer_s[chosen] / rows,
         edges=problem.edges,
         replicas=plan.replicas,
         of_shard=of_shard,
         device=device,
         compute=np.zeros(count),
-        bandwidth=bandwidth_of(block, found),
+        bandwidth=bandwidth_of(block, choice),
         beside=np.empty((0, 0)),
         devices=devices,
     )
     alone = replace(phase, service=replace(phase.service, slo_s=problem.slo_s, start_s=0.0))
     came = [run(alone, graph, devices, draw, aligned=False) for draw in replay.draws]
-    return min(came, key=lambda one: (one.attainment, -one.p95_s)), devices
+    return min(
+        came, key=lambda replayed_once: (replayed_once.attainment, -replayed_once.p95_s)
+    ), devices

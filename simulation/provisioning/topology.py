@@ -64,7 +64,7 @@ def by_affinity(
     as_is = np.arange(count) // per_node
     filled = _exchanged(held, _filled(held, per_node))
     stood = _exchanged(held, as_is)
-    node = min((as_is, filled, stood), key=lambda one: across(held, one))
+    node = min((as_is, filled, stood), key=lambda arranged: across(held, arranged))
     number = np.empty(count, np.int64)
     number[np.argsort(node, kind="stable")] = np.arange(count)
     order = np.argsort(number)
@@ -81,9 +81,9 @@ def _together(placement: Placement) -> FloatArray:
     """1 between devices that hold shards of one replica."""
     joined = np.zeros((placement.devices, placement.devices))
     replica = placement.operator * (1 + int(placement.replica.max())) + placement.replica
-    for one in np.unique(replica):
-        own = placement.device[replica == one]
-        joined[np.ix_(own, own)] = 1.0
+    for instance in np.unique(replica):
+        devices = placement.device[replica == instance]
+        joined[np.ix_(devices, devices)] = 1.0
     np.fill_diagonal(joined, 0.0)
     return joined
 
@@ -108,9 +108,9 @@ def _exchanged(held: FloatArray, node: IntArray) -> IntArray:
     rows = np.arange(len(node))
     for _ in range(ROUNDS):
         to_node = np.stack([held[:, node == k].sum(axis=1) for k in range(node.max() + 1)], axis=1)
-        own = to_node[rows, node]
+        now = to_node[rows, node]
         there = to_node[:, node]  # of each device to the node of each other
-        gain = there + there.T - own[:, None] - own[None, :] - 2.0 * held
+        gain = there + there.T - now[:, None] - now[None, :] - 2.0 * held
         gain[node[:, None] == node] = 0.0
         i, j = np.unravel_index(gain.argmax(), gain.shape)
         if gain[i, j] <= 1e-12 * held.sum():

@@ -338,16 +338,16 @@ def owner_of(graph: OperatorGraph, collective: Operator, names: tuple[str, ...])
 
 def _edges(graph: OperatorGraph, names: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
     """Precedence among ``names``; one that is left out passes on what came before it."""
-    found: set[tuple[int, int]] = set()
+    edges: set[tuple[int, int]] = set()
     for v, name in enumerate(names):
         waiting = list(graph[name].after)
         while waiting:
             before = waiting.pop(0)
             if before in names:
-                found.add((names.index(before), v))
+                edges.add((names.index(before), v))
             else:
                 waiting += graph[before].after
-    return tuple(sorted(found))
+    return tuple(sorted(edges))
 
 
 def pass_s(latency_s: FloatArray, edges: tuple[tuple[int, int], ...]) -> FloatArray:

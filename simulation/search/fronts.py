@@ -23,52 +23,52 @@ Points = tuple[IntArray, FloatArray, FloatArray, FloatArray]  # row, requests/s,
 
 def fronts(
     table: Table,
-    whole: Loads,
+    complete: Loads,
     second: Loads,
     instances: Sequence[Instance],
-    wanted: Wanted,
+    requests: Wanted,
     known: Sequence[Rated] = (),
 ) -> Fronts:
     """Cost of a request against TTFT and against TBT within the limits, found by the first look
     and judged by closed forms, beside what is ``known`` already. Cost is dollars, or GPUs where no
     candidate has a price."""
-    parts = zip(_alone(table, whole, wanted), _apart(table, second, wanted), strict=True)
+    parts = zip(_alone(table, complete, requests), _apart(table, second, requests), strict=True)
     rows, rates, ttft, tbt = (np.concatenate(part) for part in parts)
     priced = bool(np.isfinite(table.usd_per_hour[rows]).any())
     paid = (table.usd_per_hour if priced else table.gpus)[rows] / rates
     paid = np.where(paid <= COSTLY * np.nanmin(paid, initial=np.inf), paid, np.nan)
-    found = []
+    fronts_of = []
     for seconds, measure in ((ttft, "ttft_s"), (tbt, "tbt_s")):
         places = front(paid, seconds)
         if len(places) > ON_FRONT:
             places = places[np.linspace(0, len(places) - 1, ON_FRONT).astype(np.int64)]
-        judged = [at_rate(table.row(int(rows[p]), instances), float(rates[p]), wanted)
+        judged = [at_rate(table.row(int(rows[p]), instances), float(rates[p]), requests)
                   for p in places]  # fmt: skip
-        sure = [*known, *(one for one in judged if one is not None)]
-        cost = [(one.candidate.usd_per_hour if priced else one.candidate.gpus) / one.rate
-                for one in sure]  # fmt: skip
-        late = [getattr(one, measure) for one in sure]
-        found.append(tuple(sure[int(i)] for i in front(np.array(cost), np.array(late))))
-    return found[0], found[1]
+        sure = [*known, *(rated for rated in judged if rated is not None)]
+        cost = [(rated.candidate.usd_per_hour if priced else rated.candidate.gpus) / rated.rate
+                for rated in sure]  # fmt: skip
+        late = [getattr(rated, measure) for rated in sure]
+        fronts_of.append(tuple(sure[int(i)] for i in front(np.array(cost), np.array(late))))
+    return fronts_of[0], fronts_of[1]
 
 
-def _alone(table: Table, whole: Loads, wanted: Wanted) -> Points:
+def _alone(table: Table, complete: Loads, requests: Wanted) -> Points:
     """Of instances that do all, at every load within the limits."""
     rows = np.flatnonzero(table.prefill < 0)
     k = table.decode[rows]
-    row, load = np.nonzero(whole.within(wanted)[k])
-    at = (k[row], load)
-    return rows[row], whole.rate[at], whole.ttft_s[at], whole.tbt_s[at]
+    row, load = np.nonzero(complete.within(requests)[k])
+    places = (k[row], load)
+    return rows[row], complete.rate[places], complete.ttft_s[places], complete.tbt_s[places]
 
 
-def _apart(table: Table, second: Loads, wanted: Wanted) -> Points:
+def _apart(table: Table, second: Loads, requests: Wanted) -> Points:
     """Of pairs at some loads of their decode side, whose TTFT is left to their best rate."""
     rows = np.flatnonzero(table.prefill >= 0)
     k = table.decode[rows]
     loads = np.linspace(0, second.rate.shape[1] - 1, PAIR_LOADS).astype(np.int64)
     rates = table.decodes[rows][:, None] * second.rate[k][:, loads]
     row, load = np.nonzero(
-        second.within(wanted)[k][:, loads] & (rates <= table.rate[rows][:, None])
+        second.within(requests)[k][:, loads] & (rates <= table.rate[rows][:, None])
     )
     nothing = np.full(len(row), np.nan)
     return rows[row], rates[row, load], nothing, second.tbt_s[k][:, loads][row, load]

@@ -24,44 +24,44 @@ PD_PRECISION = 0.01  # relative, of its rate
 REACH, MOST_TIMES = 1.08, 4.0  # steps from the guess on, and how far
 
 
-def by_closed_forms(candidate: Candidate, wanted: Wanted) -> Rated | None:
+def by_closed_forms(candidate: Candidate, requests: Wanted) -> Rated | None:
     """None where it meets the limits at no rate."""
     if candidate.prefill is not None:
-        return _pair_by_closed_forms(candidate, candidate.prefill, wanted)
+        return _pair_by_closed_forms(candidate, candidate.prefill, requests)
     try:
         sized = size_pool(
-            candidate.decode.profile, wanted.workload, wanted.tier, precision=PRECISION
+            candidate.decode.profile, requests.workload, requests.tier, precision=PRECISION
         )
     except SimulationError:
         return None
-    return _rated(candidate, sized.at, sized.bound_by, wanted)
+    return _rated(candidate, sized.at, sized.bound_by, requests)
 
 
-def by_simulation(candidate: Candidate, wanted: Wanted, guess: float, seed: int) -> Rated | None:
+def by_simulation(candidate: Candidate, requests: Wanted, guess: float, seed: int) -> Rated | None:
     """None where it meets the limits at no rate; ``guess`` is one of closed forms."""
     if candidate.prefill is not None:
-        return _pair_by_simulation(candidate, candidate.prefill, wanted, guess, seed)
-    work = wanted.workload
+        return _pair_by_simulation(candidate, candidate.prefill, requests, guess, seed)
+    work = requests.workload
     try:
-        found = capacity(
-            candidate.decode.profile, (work.isl, work.osl), wanted.tier, seed=seed,
+        sized = capacity(
+            candidate.decode.profile, (work.isl, work.osl), requests.tier, seed=seed,
             requests=REQUESTS,
         )  # fmt: skip
     except SimulationError:
         return None
-    return Rated(candidate, found.max_rps, found.ttft_s, found.tbt_s, found.bound_by, "simulation")
+    return Rated(candidate, sized.max_rps, sized.ttft_s, sized.tbt_s, sized.bound_by, "simulation")
 
 
-def _pair_by_closed_forms(candidate: Candidate, first: Instance, wanted: Wanted) -> Rated | None:
+def _pair_by_closed_forms(candidate: Candidate, first: Instance, requests: Wanted) -> Rated | None:
     """Each side within its part of the tier, as plans count on it."""
     sides = []
-    for role, one, instances in (
+    for role, instance, instances in (
         ("prefill", first, candidate.prefills), ("decode", candidate.decode, candidate.decodes),
     ):  # fmt: skip
         try:
             sides.append(
                 size_pool(
-                    one.profile, wanted.workload, in_part(wanted.tier, role), role=role,
+                    instance.profile, requests.workload, in_part(requests.tier, role), role=role,
                     instances=instances, link=first.link if role == "decode" else None,
                     senders=candidate.prefills, precision=PRECISION,
                 )
@@ -69,15 +69,15 @@ def _pair_by_closed_forms(candidate: Candidate, first: Instance, wanted: Wanted)
         except SimulationError:
             return None
     least = min(sides, key=lambda sized: sized.max_rps)
-    found = at_rate(candidate, least.max_rps, wanted)
-    return None if found is None else replace(found, bound_by=least.bound_by)
+    rated = at_rate(candidate, least.max_rps, requests)
+    return None if rated is None else replace(rated, bound_by=least.bound_by)
 
 
 def _pair_by_simulation(
-    candidate: Candidate, first: Instance, wanted: Wanted, guess: float, seed: int
+    candidate: Candidate, first: Instance, requests: Wanted, guess: float, seed: int
 ) -> Rated | None:
     """Of both pools together, each within its part of the tier."""
-    decode, work, tier = candidate.decode, wanted.workload, wanted.tier
+    decode, work, tier = candidate.decode, requests.workload, requests.tier
     pools = (
         pool_of(first.profile, candidate.prefills, role="prefill", link=first.link),
         pool_of(decode.profile, candidate.decodes, role="decode"),
@@ -98,7 +98,7 @@ def _pair_by_simulation(
         )
 
     # Short runs do not see a line that grows without end: no rate is beyond what goes through.
-    most = min(trial.saturated_rps(), *_saturated(candidate, first, wanted))
+    most = min(trial.saturated_rps(), *_saturated(candidate, first, requests))
     low = high = min(guess, most)
     if holds(low):
         while low < most and holds(high := min(high * REACH, most)):
@@ -120,9 +120,9 @@ def _pair_by_simulation(
     )  # fmt: skip
 
 
-def _saturated(candidate: Candidate, first: Instance, wanted: Wanted) -> tuple[float, float]:
+def _saturated(candidate: Candidate, first: Instance, requests: Wanted) -> tuple[float, float]:
     """Requests/s that either side lets through with endless queues."""
-    work, senders = wanted.workload, candidate.prefills
+    work, senders = requests.workload, candidate.prefills
     return (
         saturated(first.profile, work, role="prefill", instances=senders),
         saturated(
@@ -137,16 +137,16 @@ def quantile(values: FloatArray, share: float) -> float:
     return float(np.quantile(known, share)) if len(known) else float("nan")
 
 
-def at_rate(candidate: Candidate, rate: float, wanted: Wanted) -> Rated | None:
+def at_rate(candidate: Candidate, rate: float, requests: Wanted) -> Rated | None:
     """By closed forms at a rate; None where that is not within the limits."""
-    arriving = wanted.workload.at(rate)
+    arriving = requests.workload.at(rate)
     decode, first = candidate.decode, candidate.prefill
     if first is None:
         seen = evaluate(decode.profile, arriving)
-        if seen.attained(wanted.tier) < wanted.tier.attainment:
+        if seen.attained(requests.tier) < requests.tier.attainment:
             return None
-        return _rated(candidate, seen, "", wanted)
-    senders, tier = candidate.prefills, wanted.tier
+        return _rated(candidate, seen, "", requests)
+    senders, tier = candidate.prefills, requests.tier
     before = evaluate(first.profile, arriving, role="prefill", instances=senders)
     after = evaluate(
         decode.profile, arriving, role="decode", instances=candidate.decodes, link=first.link,
@@ -156,12 +156,12 @@ def at_rate(candidate: Candidate, rate: float, wanted: Wanted) -> Rated | None:
         return None
     if before.ttft.within(tier.ttft_s) * after.tbt.within(tier.tbt_s) < tier.attainment:
         return None
-    found = _rated(candidate, after, "", wanted)
-    return replace(found, ttft_s=before.ttft.quantile(tier.attainment))
+    rated = _rated(candidate, after, "", requests)
+    return replace(rated, ttft_s=before.ttft.quantile(tier.attainment))
 
 
-def _rated(candidate: Candidate, seen: Evaluation, bound_by: str, wanted: Wanted) -> Rated:
-    share = wanted.tier.attainment
+def _rated(candidate: Candidate, seen: Evaluation, bound_by: str, requests: Wanted) -> Rated:
+    share = requests.tier.attainment
     return Rated(
         candidate,
         seen.rate,

@@ -43,20 +43,20 @@ class Loads:
     ttft_s: FloatArray  # that the tier's share of requests does not exceed
     tbt_s: FloatArray
 
-    def within(self, wanted: Wanted) -> BoolArray:
+    def within(self, requests: Wanted) -> BoolArray:
         """Where every limit is kept."""
-        tier = wanted.tier
+        tier = requests.tier
         kept = np.isfinite(self.rate) & (self.rate > 0)
-        whole = self.ttft_s + (wanted.osl - 1) * self.tbt_s
+        e2e_s = self.ttft_s + (requests.osl - 1) * self.tbt_s
         for limit, seconds in (
-            (tier.ttft_s, self.ttft_s), (tier.tbt_s, self.tbt_s), (tier.e2e_s, whole),
+            (tier.ttft_s, self.ttft_s), (tier.tbt_s, self.tbt_s), (tier.e2e_s, e2e_s),
         ):  # fmt: skip
             kept &= True if limit is None else seconds <= limit
         return kept
 
-    def best(self, wanted: Wanted) -> FloatArray:
+    def best(self, requests: Wanted) -> FloatArray:
         """``[k]``: the largest rate within the limits; 0 where there is none."""
-        return np.asarray(np.where(self.within(wanted), self.rate, 0.0).max(axis=1, initial=0.0))
+        return np.asarray(np.where(self.within(requests), self.rate, 0.0).max(axis=1, initial=0.0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,16 +71,16 @@ class Speeds:
     start: FloatArray  # [k] of a request before its first iteration
 
 
-def speeds_of(instances: Sequence[Instance], wanted: Wanted) -> Speeds:
+def speeds_of(instances: Sequence[Instance], requests: Wanted) -> Speeds:
     """A profile at a time looks up its speeds at a few numbers; all else is arrays."""
     share = np.linspace(0.0, 1.0, KNOTS)
     shape = (len(instances), KNOTS)
     decode, prompt, longer, limit = (np.zeros(shape) for _ in range(4))
-    context = wanted.workload.facts.decode_context
-    isl, work = np.array([float(wanted.isl)]), wanted.workload
+    context = requests.workload.facts.decode_context
+    isl, work = np.array([float(requests.isl)]), requests.workload
     known: dict[tuple[int, int, int, int], int] = {}  # engines may differ in their start alone
-    for k, one in enumerate(instances):
-        p = one.profile
+    for k, instance in enumerate(instances):
+        p = instance.profile
         same = (id(p.curve), p.max_batch, p.max_batch_tokens, p.kv_capacity_tokens)
         first = known.setdefault(same, k)
         if first < k:
@@ -88,14 +88,14 @@ def speeds_of(instances: Sequence[Instance], wanted: Wanted) -> Speeds:
                 part[k] = part[first]
             continue
         try:
-            held, _ = places(one.profile, work)
+            held, _ = places(instance.profile, work)
         except SimulationError:  # not even one request fits: no load is within the limits
             held = 0
         limit[k] = held
         n = max(float(held), 1.0) ** share
-        budget = np.maximum(one.profile.max_batch_tokens - n + 1.0, 1.0)
-        decode[k] = iteration_s(one.profile, n, n * context, 0.0, 0.0)
-        prompt[k] = prompt_s(one.profile, isl, n[:, None] - 1.0, context)[:, 0]
+        budget = np.maximum(instance.profile.max_batch_tokens - n + 1.0, 1.0)
+        decode[k] = iteration_s(instance.profile, n, n * context, 0.0, 0.0)
+        prompt[k] = prompt_s(instance.profile, isl, n[:, None] - 1.0, context)[:, 0]
         longer[k] = np.maximum(prompt[k] - np.ceil(isl[0] / budget) * decode[k], 0.0)
     fine = np.linspace(0.0, 1.0, POINTS)
     weights = np.maximum(1.0 - np.abs(fine[None, :] - share[:, None]) * (KNOTS - 1), 0.0)
@@ -105,11 +105,11 @@ def speeds_of(instances: Sequence[Instance], wanted: Wanted) -> Speeds:
     return Speeds(n, limit[:, 0], decode @ weights, prompt @ weights, longer @ weights, start)
 
 
-def together(speeds: Speeds, wanted: Wanted) -> Loads:
+def together(speeds: Speeds, requests: Wanted) -> Loads:
     """Of instances that prefill and decode."""
-    tail = _tail(wanted)
+    tail = _tail(requests)
     n, chance = speeds.n, tail * np.sqrt(SMOOTHED * speeds.n)
-    gaps = wanted.osl - 1.0
+    gaps = requests.osl - 1.0
     gap, rate = speeds.decode, np.zeros_like(n)
     for _ in range(STEPS):
         new = n / np.maximum(speeds.prompt + gaps * gap, NEVER)
@@ -123,29 +123,29 @@ def together(speeds: Speeds, wanted: Wanted) -> Loads:
     more = np.minimum(n + chance, speeds.limit[:, None])
     steeper = _at(speeds.n, speeds.decode, more) / np.maximum(speeds.decode, NEVER)
     waits = busy / np.maximum(1.0 - busy, 1.0 - BUSIEST) * speeds.longer / 2.0
-    ttft = speeds.start[:, None] + speeds.prompt + gap + _line(wanted) * waits
+    ttft = speeds.start[:, None] + speeds.prompt + gap + _line(requests) * waits
     # Where requests wait for a place the line has no end that a limit would bear.
-    limited = wanted.tier.ttft_s is not None or wanted.tier.e2e_s is not None
+    limited = requests.tier.ttft_s is not None or requests.tier.e2e_s is not None
     over = (busy >= BUSIEST) | (full | (n >= speeds.limit[:, None]) if limited else False)
     return Loads(np.where(over, 0.0, rate), ttft, gap * steeper + noise)
 
 
-def decoding(speeds: Speeds, instances: Sequence[Instance], wanted: Wanted) -> Loads:
+def decoding(speeds: Speeds, instances: Sequence[Instance], requests: Wanted) -> Loads:
     """Of instances whose prompts are prefilled elsewhere."""
-    n, gaps = speeds.n, max(wanted.osl - 1.0, NEVER)
-    more = np.minimum(n + _tail(wanted) * np.sqrt(SMOOTHED * n), speeds.limit[:, None])
-    sent = np.array([[_sending(instance.link, wanted)] for instance in instances])
+    n, gaps = speeds.n, max(requests.osl - 1.0, NEVER)
+    more = np.minimum(n + _tail(requests) * np.sqrt(SMOOTHED * n), speeds.limit[:, None])
+    sent = np.array([[_sending(instance.link, requests)] for instance in instances])
     rate = n / (gaps * speeds.decode)
     tbt = _at(speeds.n, speeds.decode, more) + sent / gaps
     return Loads(rate, np.zeros_like(rate), tbt)
 
 
-def prefilling(instances: Sequence[Instance], wanted: Wanted) -> Loads:
+def prefilling(instances: Sequence[Instance], requests: Wanted) -> Loads:
     """Of instances that only prefill."""
-    isl, share = float(wanted.isl), np.linspace(0.01, BUSIEST, POINTS)
+    isl, share = float(requests.isl), np.linspace(0.01, BUSIEST, POINTS)
     alone, each = np.zeros((len(instances), 1)), np.zeros((len(instances), 1))
-    for k, one in enumerate(instances):
-        profile, budget = one.profile, float(one.profile.max_batch_tokens)
+    for k, instance in enumerate(instances):
+        profile, budget = instance.profile, float(instance.profile.max_batch_tokens)
         alone[k] = prompt_s(profile, np.array([isl]), 0.0, isl)[0]
         crowd = max(budget / isl, 1.0) * isl
         tokens = min(crowd, budget)
@@ -153,7 +153,7 @@ def prefilling(instances: Sequence[Instance], wanted: Wanted) -> Loads:
         each[k] = min(full * isl / tokens, alone[k, 0])
     waits = share / (1.0 - share) * alone / 2.0
     start = np.array([[instance.profile.start_s] for instance in instances])
-    ttft = start + alone + _line(wanted) * waits
+    ttft = start + alone + _line(requests) * waits
     return Loads(share / each, ttft, np.zeros_like(ttft))
 
 
@@ -169,16 +169,16 @@ def _at(n: FloatArray, values: FloatArray, where: FloatArray) -> FloatArray:
     return np.asarray(left + part * (right - left))
 
 
-def _tail(wanted: Wanted) -> float:
+def _tail(requests: Wanted) -> float:
     """Standard deviations above the mean of what the tier's share does not exceed."""
-    share = min(max(wanted.tier.attainment, 0.5), 0.9999)
+    share = min(max(requests.tier.attainment, 0.5), 0.9999)
     return NormalDist().inv_cdf(share)
 
 
-def _line(wanted: Wanted) -> float:
+def _line(requests: Wanted) -> float:
     """Means of an exponential wait that the tier's share does not exceed."""
-    return float(-np.log(max(1.0 - wanted.tier.attainment, 1e-4)))
+    return float(-np.log(max(1.0 - requests.tier.attainment, 1e-4)))
 
 
-def _sending(link: KvLink | None, wanted: Wanted) -> float:
-    return 0.0 if link is None else link.kv_bytes_per_token * wanted.isl / link.bytes_s
+def _sending(link: KvLink | None, requests: Wanted) -> float:
+    return 0.0 if link is None else link.kv_bytes_per_token * requests.isl / link.bytes_s

@@ -41,7 +41,7 @@ class Found:
 
 def search(
     instances: Sequence[Instance],
-    wanted: Wanted,
+    requests: Wanted,
     *,
     top: int,
     seed: int = 0,
@@ -53,29 +53,29 @@ def search(
     if not instances:
         return Found((), (), (), (), 0, {})
     told(0.0, "Looking at every deployment")
-    speeds = speeds_of(instances, wanted)
-    whole = together(speeds, wanted)
-    first = prefilling(instances, wanted.part("prefill"))
-    second = decoding(speeds, instances, wanted.part("decode"))
-    table, ruled_out, evaluated = table_of(instances, wanted, whole, first, second)
+    speeds = speeds_of(instances, requests)
+    complete = together(speeds, requests)
+    first = prefilling(instances, requests.part("prefill"))
+    second = decoding(speeds, instances, requests.part("decode"))
+    table, ruled_out, evaluated = table_of(instances, requests, complete, first, second)
     told(0.3, "Queues of the best")
-    chosen = _chosen(table, instances, wanted, max(CLOSED, int(np.ceil(SPARE * top))))
-    judged = [by_closed_forms(one, wanted) for one in chosen]
-    closed = sorted(_known(judged), key=lambda rated: cost(rated, wanted))
+    chosen = _chosen(table, instances, requests, max(CLOSED, int(np.ceil(SPARE * top))))
+    judged = [by_closed_forms(candidate, requests) for candidate in chosen]
+    closed = sorted(_known(judged), key=lambda rated: cost(rated, requests))
     best: list[Rated] = []
     asked = closed[: int(np.ceil(SPARE * top))]
     for done, rated in enumerate(asked):
         told(0.5 + 0.4 * done / len(asked), "Simulating the best")
-        best += _known([by_simulation(rated.candidate, wanted, rated.rate, seed)])
+        best += _known([by_simulation(rated.candidate, requests, rated.rate, seed)])
     dropped = len(judged) - len(closed) + len(asked) - len(best)
     if dropped:
         ruled_out[MISSES_QUEUES] += dropped
-    best.sort(key=lambda rated: cost(rated, wanted))
+    best.sort(key=lambda rated: cost(rated, requests))
     told(0.9, "What costs how much at which latency")
-    latency, speed = fronts(table, whole, second, instances, wanted, best)
+    latency, speed = fronts(table, complete, second, instances, requests, best)
     return Found(
         best=tuple(best[:top]),
-        by_gpu=_by_gpu([*best, *closed[len(asked) :]], wanted),
+        by_gpu=_by_gpu([*best, *closed[len(asked) :]], requests),
         latency=latency,
         speed=speed,
         evaluated=evaluated,
@@ -83,13 +83,13 @@ def search(
     )
 
 
-def cost(rated: Rated, wanted: Wanted) -> tuple[float, float]:
+def cost(rated: Rated, requests: Wanted) -> tuple[float, float]:
     """What candidates are ranked by, less being better: dollars of a request, or of an hour of as
     many as carry the rate wanted (infinite without a price), then GPUs per request."""
     usd, each = rated.candidate.usd_per_hour, 1.0 / rated.rps_per_gpu
     if not np.isfinite(usd):
         return float("inf"), each
-    many = 1.0 / rated.rate if wanted.rps is None else copies(rated.rate, wanted.rps)
+    many = 1.0 / rated.rate if requests.rps is None else copies(rated.rate, requests.rps)
     return usd * many, each
 
 
@@ -110,36 +110,36 @@ def _known(judged: Sequence[Rated | None]) -> list[Rated]:
     return [rated for rated in judged if rated is not None]
 
 
-def _ranked(table: Table, wanted: Wanted) -> IntArray:
+def _ranked(table: Table, requests: Wanted) -> IntArray:
     """Rows by ``cost``, the cheapest first."""
     many = 1.0 / table.rate
-    if wanted.rps is not None:
-        many = np.maximum(np.ceil(wanted.rps / table.rate - 1e-9), 1.0)
+    if requests.rps is not None:
+        many = np.maximum(np.ceil(requests.rps / table.rate - 1e-9), 1.0)
     paid = table.usd_per_hour * many
     return np.lexsort((table.gpus / table.rate, np.where(np.isfinite(paid), paid, np.inf)))
 
 
 def _chosen(
-    table: Table, instances: Sequence[Instance], wanted: Wanted, most: int
+    table: Table, instances: Sequence[Instance], requests: Wanted, most: int
 ) -> list[Candidate]:
     """For closed forms: the best that are not alike, and the best of every GPU type."""
-    order = _ranked(table, wanted)
-    found: dict[Kind, Candidate] = {}
-    for at in order[:LOOKED_THROUGH].tolist():
-        one = table.row(at, instances)
-        found.setdefault(kind_of(one), one)
-        if len(found) >= most:
+    order = _ranked(table, requests)
+    by_kind: dict[Kind, Candidate] = {}
+    for row in order[:LOOKED_THROUGH].tolist():
+        candidate = table.row(row, instances)
+        by_kind.setdefault(kind_of(candidate), candidate)
+        if len(by_kind) >= most:
             break
     types = np.array([instance.gpu.name for instance in instances])[table.decode[order]]
-    for at in np.unique(types, return_index=True)[1].tolist():
-        one = table.row(int(order[at]), instances)
-        found.setdefault(kind_of(one), one)
-    return list(found.values())
+    for row in np.unique(types, return_index=True)[1].tolist():
+        candidate = table.row(int(order[row]), instances)
+        by_kind.setdefault(kind_of(candidate), candidate)
+    return list(by_kind.values())
 
 
-def _by_gpu(rated: Sequence[Rated], wanted: Wanted) -> tuple[Rated, ...]:
+def _by_gpu(rated: Sequence[Rated], requests: Wanted) -> tuple[Rated, ...]:
     """The best of each GPU type, the cheapest type first."""
-    found: dict[str, Rated] = {}
-    for one in sorted(rated, key=lambda rated: cost(rated, wanted)):
-        found.setdefault(one.candidate.decode.gpu.name, one)
-    return tuple(found.values())
+    by_gpu: dict[str, Rated] = {}
+    for cheapest in sorted(rated, key=lambda rated: cost(rated, requests)):
+        by_gpu.setdefault(cheapest.candidate.decode.gpu.name, cheapest)
+    return tuple(by_gpu.values())

@@ -33,53 +33,53 @@ class Table:
     gpus: IntArray
     usd_per_hour: FloatArray
 
-    def row(self, at: int, instances: Sequence[Instance]) -> Candidate:
+    def row(self, number: int, instances: Sequence[Instance]) -> Candidate:
         """One of them with its instances."""
-        first = int(self.prefill[at])
+        first = int(self.prefill[number])
         return Candidate(
-            instances[int(self.decode[at])],
+            instances[int(self.decode[number])],
             None if first == NONE else instances[first],
-            0 if first == NONE else int(self.prefills[at]),
-            int(self.decodes[at]),
+            0 if first == NONE else int(self.prefills[number]),
+            int(self.decodes[number]),
         )
 
 
 def table_of(
-    instances: Sequence[Instance], wanted: Wanted, whole: Loads, first: Loads, second: Loads
+    instances: Sequence[Instance], requests: Wanted, complete: Loads, first: Loads, second: Loads
 ) -> tuple[Table, Counter[str], int]:
     """Those that keep the limits at some rate, why how many others do not, and how many there are
     of both; engines that are as fast count as one each."""
     ruled_out: Counter[str] = Counter()
     whole_too = np.array([instance.mode != "disagg" for instance in instances])
-    rates = np.where(whole_too, whole.best(wanted), 0.0)
-    for k, one in enumerate(instances):
+    rates = np.where(whole_too, complete.best(requests), 0.0)
+    for k, instance in enumerate(instances):
         if whole_too[k] and rates[k] <= 0.0:
-            ruled_out[_why(whole, k, wanted)] += len(one.engines)
+            ruled_out[_why(complete, k, requests)] += len(instance.engines)
     gpus = np.array([instance.gpus for instance in instances], np.int64)
     price = np.array([instance.usd_per_gpu_hour for instance in instances])
     alone = np.flatnonzero(rates > 0.0)
     ones = np.ones(len(alone), np.int64)
     parts = [(np.full(len(alone), NONE), alone, ones, ones, rates[alone], gpus[alone])]
     evaluated = counted(instances)
-    prompts, answers = first.best(wanted), second.best(wanted)
-    for rows in _alike(instances) if wanted.osl > 1 else []:
+    prompts, answers = first.best(requests), second.best(requests)
+    for rows in _alike(instances) if requests.osl > 1 else []:
         sample = instances[int(rows[0])]
         if sample.link is None:
             continue
         engines = len(sample.engines)
         evaluated += engines * len(rows) ** 2
-        found = matched(prompts[rows], gpus[rows], answers[rows], gpus[rows])
-        late = np.broadcast_to((prompts[rows] <= 0.0)[:, None], found.rate.shape)
-        slow = np.broadcast_to((answers[rows] <= 0.0)[None, :], found.rate.shape)
-        fits = found.rate > 0.0
+        pairs = matched(prompts[rows], gpus[rows], answers[rows], gpus[rows])
+        late = np.broadcast_to((prompts[rows] <= 0.0)[:, None], pairs.rate.shape)
+        slow = np.broadcast_to((answers[rows] <= 0.0)[None, :], pairs.rate.shape)
+        fits = pairs.rate > 0.0
         for reason, these in (
             (MISSES_TTFT, late), (MISSES_TBT, slow & ~late), (TOO_MANY, ~(late | slow | fits)),
         ):  # fmt: skip
             ruled_out[reason] += engines * int(these.sum())
         p, d = np.nonzero(fits)
         parts.append(
-            (rows[p], rows[d], found.prefills[p, d], found.decodes[p, d], found.rate[p, d],
-             found.gpus[p, d])
+            (rows[p], rows[d], pairs.prefills[p, d], pairs.decodes[p, d], pairs.rate[p, d],
+             pairs.gpus[p, d])
         )  # fmt: skip
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     prefill, decode, prefills, decodes, rate, whole_gpus = columns
@@ -97,16 +97,16 @@ def _alike(instances: Sequence[Instance]) -> list[IntArray]:
     """Places of instances that prefill and decode for each other: one GPU type, precision and
     engine."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[int]] = defaultdict(list)
-    for k, one in enumerate(instances):
-        if one.mode == "agg":
+    for k, instance in enumerate(instances):
+        if instance.mode == "agg":
             continue
-        groups[one.gpu.name, one.where.weights, one.engines].append(k)
+        groups[instance.gpu.name, instance.where.weights, instance.engines].append(k)
     return [np.array(rows, np.int64) for rows in groups.values()]
 
 
-def _why(loads: Loads, k: int, wanted: Wanted) -> str:
+def _why(loads: Loads, k: int, requests: Wanted) -> str:
     """What stands in the way of instance k even with hardly a request."""
-    tier = wanted.tier
+    tier = requests.tier
     if not np.isfinite(loads.rate[k, 0]):
         return NO_ROOM
     if tier.ttft_s is not None and loads.ttft_s[k, 0] > tier.ttft_s:

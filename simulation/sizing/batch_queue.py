@@ -116,12 +116,12 @@ def places(profile: Profile, workload: Workload, role: str = "both") -> tuple[in
             f"A request of the sample does not fit in {profile.model}'s KV memory on {profile.gpu} "
             f"({profile.kv_capacity_tokens} tokens); use more GPUs per instance."
         )
-    found = [(batch, "batch"), (memory, "memory")]
+    limits = [(batch, "batch"), (memory, "memory")]
     if role == "both":
         per_iteration = (workload.facts.mean_osl - 1.0) / workload.facts.mean_isl
         budget = profile.max_batch_tokens * per_iteration / (1.0 + per_iteration)
-        found.append((max(int(np.ceil(budget)), 1), "prefill"))
-    return min(found)
+        limits.append((max(int(np.ceil(budget)), 1), "prefill"))
+    return min(limits)
 
 
 def speeds(profile: Profile, workload: Workload, role: str, limit: int) -> Speeds:
@@ -152,7 +152,9 @@ def speeds(profile: Profile, workload: Workload, role: str, limit: int) -> Speed
         gap = decode / (1.0 - busy)
         residence = (residence + prompt + gaps * gap) / 2.0
     noise = others * min(workload.rate, float(n[-1] / residence[-1])) * spread_s2
-    return Speeds(*(np.interp(every, n, one) for one in (decode, gap, noise, longer, residence)))
+    return Speeds(
+        *(np.interp(every, n, column) for column in (decode, gap, noise, longer, residence))
+    )
 
 
 def _beside(
@@ -183,8 +185,8 @@ def evaluate(
     if role == "prefill":
         return _prefill(profile, workload, instances)
     limit, limited_by = places(profile, workload, role)
-    one = workload.at(workload.rate / instances)
-    speed = speeds(profile, one, role, limit)
+    share_of_load = workload.at(workload.rate / instances)
+    speed = speeds(profile, share_of_load, role, limit)
     law = _law(speed, workload, instances)
     used = min(1.0, workload.rate / (instances * float(speed.completions[-1])))
     if not law.stable:
@@ -202,7 +204,7 @@ def evaluate(
         tbt = with_first(tbt, first, workload)
         e2e = end_to_end(AT_ONCE, tbt, workload)
         return Evaluation(workload.rate, True, used, batch, law.mean_queue, line, NOTHING, tbt, e2e)
-    prompts = _prompts(profile, one, occupied, speed)
+    prompts = _prompts(profile, share_of_load, occupied, speed)
     if np.isfinite(prompts.found.values[-1]):  # a sequence begins amid prompts that it left behind
         full = _longest_s(profile, workload, batch)
         tbt = with_first(tbt, prompts.found, workload)
@@ -229,13 +231,15 @@ def saturated(
         return prompt_queue(profile, workload, instances, 0.0).largest
     limit, _ = places(profile, workload, role)
     speed = speeds(profile, workload.at(np.inf), role, limit)
-    found = instances * float(speed.completions[-1])
+    limit_rps = instances * float(speed.completions[-1])
     if role == "both":
-        found = min(found, instances * prompt_queue(profile, workload.at(0.0), 1, limit).largest)
+        limit_rps = min(
+            limit_rps, instances * prompt_queue(profile, workload.at(0.0), 1, limit).largest
+        )
     elif link is not None:
         size = link.kv_bytes_per_token * workload.facts.mean_isl
-        found = min(found, senders * link.bytes_s / size, link.shared_bytes_s / size)
-    return found
+        limit_rps = min(limit_rps, senders * link.bytes_s / size, link.shared_bytes_s / size)
+    return limit_rps
 
 
 # --- sequences -----------------------------------------------------------------------------------
@@ -297,9 +301,9 @@ def _gaps(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spread:
         return spread(np.broadcast_to(base, weights.shape), weights)
     # With what prompts of others add, a life is a busy period that begins with its own decodes:
     # w / (1 - rho) on average, of variance w noise / (1 - rho)^3 (Takacs); taken as gamma.
-    own = (lengths.values - 1.0)[:, None] * base[:, :, 0]
-    mean = own * (factor - 1.0)
-    shape = mean * mean / (own * noise * factor**3)
+    unstretched = (lengths.values - 1.0)[:, None] * base[:, :, 0]
+    mean = unstretched * (factor - 1.0)
+    shape = mean * mean / (unstretched * noise * factor**3)
     drawn = scipy.special.gammaincinv(shape[:, :, None], SHARES) * (mean / shape)[:, :, None]
     return spread(base + drawn / (lengths.values - 1.0)[:, None, None], weights)
 
@@ -307,22 +311,24 @@ def _gaps(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spread:
 # --- prompts -------------------------------------------------------------------------------------
 
 
-def _prompts(profile: Profile, one: Workload, occupied: FloatArray, speed: Speeds) -> PromptTimes:
+def _prompts(
+    profile: Profile, workload: Workload, occupied: FloatArray, speed: Speeds
+) -> PromptTimes:
     """Of one instance whose decodes follow ``occupied``; ``found`` in seconds by which who has just
     begun to decode waits longer for his tokens."""
-    waits, whole, behind = [], [], []
+    waits, first_token, behind = [], [], []
     for beside, weight in zip(*_groups(occupied), strict=True):
-        queue = prompt_queue(profile, one, 1, beside)
-        at = max(round(beside) - 1, 0)
-        running = float(speed.decode_s[at]) if beside > 0 else 0.0
-        extra = float(speed.extra_s[at])
+        queue = prompt_queue(profile, workload, 1, beside)
+        decodes = max(round(beside) - 1, 0)
+        running = float(speed.decode_s[decodes]) if beside > 0 else 0.0
+        extra = float(speed.extra_s[decodes])
         times = queue.times(running)
         waits.append((weight, times.wait))
-        whole.append((weight, times.first))
+        first_token.append((weight, times.first))
         # What of the work takes longer than decodes would, and those who come meanwhile.
-        slower = extra / queue.alone.mean / max(1.0 - one.rate * extra, NEVER)
+        slower = extra / queue.alone.mean / max(1.0 - workload.rate * extra, NEVER)
         behind.append((weight, Spread(times.found.values * slower, times.found.weights)))
-    return PromptTimes(mixture(waits), mixture(whole), mixture(behind))
+    return PromptTimes(mixture(waits), mixture(first_token), mixture(behind))
 
 
 def _longest_s(profile: Profile, workload: Workload, beside: float) -> float:

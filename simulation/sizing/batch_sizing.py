@@ -59,13 +59,13 @@ def size_pool(
         return evaluate(more, workload.at(rate), **options)  # type: ignore[arg-type]
 
     most = saturated(profile, workload, **options)  # type: ignore[arg-type]
-    found = largest(at, tier, most, precision)
-    if found is None:
+    bracket = largest(at, tier, most, precision)
+    if bracket is None:
         raise SimulationError(
             f"{profile.model} on {profile.tp} x {profile.gpu} cannot meet tier {tier.name} even "
             "at batch 1; use a faster profile or a looser limit."
         )
-    low, high = found
+    low, high = bracket
     if not explain:
         return Sized(low, "", at(low))
     bound = "throughput" if high >= NEARLY * most else most_missed(at(high), tier)
@@ -77,31 +77,31 @@ def size_pool(
 
 
 def largest(
-    at: Evaluated, tier: Tier, saturated_rps: float, precision: float = PRECISION
+    evaluated: Evaluated, tier: Tier, saturated_rps: float, precision: float = PRECISION
 ) -> tuple[float, float] | None:
     """The largest rate that meets ``tier``, and the smallest found that misses or is saturated;
     None where even a trickle misses."""
     low, high = TRICKLE * saturated_rps, NEARLY * saturated_rps
-    if at(low).attained(tier) < tier.attainment:
+    if evaluated(low).attained(tier) < tier.attainment:
         return None
-    if at(high).attained(tier) >= tier.attainment:
+    if evaluated(high).attained(tier) >= tier.attainment:
         return high, high
     while high - low > precision * high:
         rate = (low + high) / 2
-        if at(rate).attained(tier) >= tier.attainment:
+        if evaluated(rate).attained(tier) >= tier.attainment:
             low = rate
         else:
             high = rate
     return low, high
 
 
-def most_missed(found: Evaluation, tier: Tier) -> str:
+def most_missed(evaluation: Evaluation, tier: Tier) -> str:
     """The limit that the most requests exceed."""
-    if not found.stable:
+    if not evaluation.stable:
         return "throughput"
     missed = {
-        "ttft": 1.0 - found.ttft.within(tier.ttft_s),
-        "tbt": 1.0 - found.tbt.within(tier.tbt_s),
-        "e2e": 1.0 - found.e2e.within(tier.e2e_s),
+        "ttft": 1.0 - evaluation.ttft.within(tier.ttft_s),
+        "tbt": 1.0 - evaluation.tbt.within(tier.tbt_s),
+        "e2e": 1.0 - evaluation.e2e.within(tier.e2e_s),
     }
     return max(missed, key=lambda name: missed[name])

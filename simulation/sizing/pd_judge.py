@@ -60,7 +60,7 @@ def simulated(
     while high - low > PRECISION * high:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
-    at = trial.at(low).requests
+    log = trial.at(low).requests
     bound, side = _bound(trial, service, pools, high)
     share = service.tier.attainment
     return replace(
@@ -69,35 +69,35 @@ def simulated(
         max_tps=low * service.tokens,
         bound_by=bound,
         side=side,
-        ttft_s=_quantile(at.ttft_s, share),
-        tbt_s=_quantile(at.tbt_s, share),
+        ttft_s=_quantile(log.ttft_s, share),
+        tbt_s=_quantile(log.tbt_s, share),
     )
 
 
 def judged(
     service: PdService,
-    found: list[Ratio],
+    ratios: list[Ratio],
     *,
     seed: int = 0,
     requests: int = REQUESTS,
-    told: Told = lambda done: None,
+    report: Told = lambda done: None,
 ) -> list[Ratio]:
-    """The best of ``found`` (by the closed forms) and its neighbours by simulation, and further
+    """The best of ``ratios`` (by the closed forms) and its neighbours by simulation, and further
     towards the better side until the best of those simulated has simulated neighbours."""
-    rows = sorted(found, key=lambda ratio: ratio.prefill)
-    at = int(np.argmax([per_gpu(service, ratio) for ratio in rows]))
+    rows = sorted(ratios, key=lambda ratio: ratio.prefill)
+    place = int(np.argmax([per_gpu(service, ratio) for ratio in rows]))
     seen: dict[int, Ratio] = {}
     while True:
-        for i in (at - 1, at, at + 1):
+        for i in (place - 1, place, place + 1):
             if 0 <= i < len(rows) and i not in seen:
-                told(min(0.9, len(seen) / 5))
+                report(min(0.9, len(seen) / 5))
                 seen[i] = simulated(
                     service, rows[i].prefill, rows[i].decode, seed=seed, requests=requests
                 )
         best = max(seen, key=lambda i: per_gpu(service, seen[i]))
-        if best == at:
+        if best == place:
             return [seen[i] for i in sorted(seen)]
-        at = best
+        place = best
 
 
 def _pools(service: PdService, prefill: int, decode: int) -> Pools:

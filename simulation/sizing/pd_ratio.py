@@ -131,21 +131,21 @@ def _link_binds(service: PdService, decode: int, rate: float) -> bool:
     return free.attained(service.tier) >= service.tier.attainment
 
 
-def best_of(found: Sequence[Ratio], service: PdService) -> Best:
+def best_of(ratios: Sequence[Ratio], service: PdService) -> Best:
     """The ratio that carries most per GPU; raises SimulationError where none carries anything."""
-    rows = sorted(found, key=lambda ratio: ratio.prefill)
+    rows = sorted(ratios, key=lambda ratio: ratio.prefill)
     worth = [per_gpu(service, ratio) for ratio in rows]
-    at = int(np.argmax(worth))
-    if worth[at] <= 0.0:
+    place = int(np.argmax(worth))
+    if worth[place] <= 0.0:
         raise SimulationError(
             f"No ratio of {service.prefill.model} meets tier {service.tier.name}, even at a "
             "trickle; use faster profiles or looser limits."
         )
 
     def lost(other: int) -> float | None:
-        return 1.0 - worth[other] / worth[at] if 0 <= other < len(rows) else None
+        return 1.0 - worth[other] / worth[place] if 0 <= other < len(rows) else None
 
-    return Best(rows[at], lost(at - 1), lost(at + 1))
+    return Best(rows[place], lost(place - 1), lost(place + 1))
 
 
 def per_gpu(service: PdService, ratio: Ratio) -> float:

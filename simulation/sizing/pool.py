@@ -95,7 +95,7 @@ def pool_curve(
     before the pool is as full as it will be are not judged. Raises SimulationError where one
     instance meets the tier at no rate.
     """
-    given = alone or capacity(
+    lone_capacity = alone or capacity(
         profile, lengths, tier, seed=seed, burstiness=burstiness, role=role, link=link,
         batching=batching, routing=routing, blocks=blocks,
     )  # fmt: skip
@@ -112,9 +112,9 @@ def pool_curve(
 
     lone = trial(1, REQUESTS)
     full = lone.saturated_rps()
-    points = [PoolPoint(1, given.max_rps, REQUESTS, 1, given.outside)]
-    if given.max_rps < SATED * full:
-        life = float(np.nanmean(lone.at(given.max_rps).requests.e2e_s))
+    points = [PoolPoint(1, lone_capacity.max_rps, REQUESTS, 1, lone_capacity.outside)]
+    if lone_capacity.max_rps < SATED * full:
+        life = float(np.nanmean(lone.at(lone_capacity.max_rps).requests.e2e_s))
         for n in SIMULATED:
             if n > most or _settled(points, full):
                 break
@@ -123,7 +123,7 @@ def pool_curve(
     return PoolCurve(
         max_rps=between(points, most),
         mean_isl=float(np.asarray(lengths[0], np.float64).mean()),
-        alone=given,
+        alone=lone_capacity,
         points=tuple(points),
     )
 
@@ -188,10 +188,10 @@ def _largest(trial: Trial, n: int, full: float, guess: float) -> PoolPoint:
 def beyond(attained: float, of: int, tier: Tier) -> float:
     """How far the log odds of attainment lie above the tier's; finite also where all or none of so
     many requests are within."""
-    kept, wanted = (
+    kept, goal = (
         min(max(share, 0.5 / of), 1.0 - 0.5 / of) for share in (attained, tier.attainment)
     )
-    return float(np.log(kept / (1.0 - kept)) - np.log(wanted / (1.0 - wanted)))
+    return float(np.log(kept / (1.0 - kept)) - np.log(goal / (1.0 - goal)))
 
 
 def root(f: Callable[[float], float], guess: float, step: float, precision: float) -> float:

@@ -26,12 +26,14 @@ def prompt_s(
     decodes broadcast against the lengths."""
     beside = np.asarray(beside, np.float64)
     room = np.maximum(profile.max_batch_tokens - beside, 1.0)
-    whole = np.floor(isl / room)
-    rest = isl - whole * room
+    full_chunks = np.floor(isl / room)
+    rest = isl - full_chunks * room
     held = beside * context
-    full = iteration_s(profile, beside, held, room, room * np.maximum(whole, 1.0) * room / 2.0)
-    last = iteration_s(profile, beside, held, rest, rest * (whole * room + rest / 2.0))
-    return np.asarray(whole * full + np.where(rest > 0, last, 0.0), np.float64)
+    full = iteration_s(
+        profile, beside, held, room, room * np.maximum(full_chunks, 1.0) * room / 2.0
+    )
+    last = iteration_s(profile, beside, held, rest, rest * (full_chunks * room + rest / 2.0))
+    return np.asarray(full_chunks * full + np.where(rest > 0, last, 0.0), np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,13 +69,13 @@ class PromptQueue:
         times what several make of it where service is taken as exponential.
         """
         rate = self.workload.rate / self.servers
-        found = None
+        delayed = None
         if self.law.stable:
-            found = delays(self.profile, self.workload.at(rate), self.beside, running_s)
-        if found is None:
+            delayed = delays(self.profile, self.workload.at(rate), self.beside, running_s)
+        if delayed is None:
             never = Spread(np.array([np.inf]), np.ones(1))
             return PromptTimes(never, never, never)
-        share, stretch, behind_s = found.share, 1.0, found.behind_s
+        share, stretch, behind_s = delayed.share, 1.0, delayed.behind_s
         if self.law is not self.one:
             many, few = self.law.at_least(self.servers), max(self.one.at_least(1), NEVER)
             late = _late(self.one, rate, self.alone.mean) / few
@@ -92,8 +94,8 @@ class PromptQueue:
                 ]
             )
 
-        first = added(of(found.late, behind_s), self.alone)
-        return PromptTimes(of(found.begin, 0.0), first, of(found.found, 0.0))
+        first = added(of(delayed.late, behind_s), self.alone)
+        return PromptTimes(of(delayed.begin, 0.0), first, of(delayed.found, 0.0))
 
 
 def _late(law: Occupancy, rate: float, alone_s: float) -> float:
@@ -120,7 +122,7 @@ def prompt_queue(profile: Profile, workload: Workload, servers: int, beside: flo
     law = occupancy(
         workload.rate, death, servers=servers, burstiness=workload.burstiness, service_scv=scv
     )
-    one = law
+    queue = law
     if servers > 1 or workload.burstiness != 1.0:
-        one = occupancy(workload.rate / servers, served, servers=1, service_scv=scv)
-    return PromptQueue(profile, workload, servers, beside, law, one, alone, float(death[-1]))
+        queue = occupancy(workload.rate / servers, served, servers=1, service_scv=scv)
+    return PromptQueue(profile, workload, servers, beside, law, queue, alone, float(death[-1]))

@@ -32,8 +32,8 @@ class Spread:
         """The value that ``share`` of the requests does not exceed; NaN where there are none."""
         if not len(self.values):
             return float("nan")
-        at = int(np.searchsorted(np.cumsum(self.weights), share - 1e-12))
-        return float(self.values[min(at, len(self.values) - 1)])
+        place = int(np.searchsorted(np.cumsum(self.weights), share - 1e-12))
+        return float(self.values[min(place, len(self.values) - 1)])
 
     def within(self, limit: float | None) -> float:
         """Share of requests that do not exceed ``limit``; 1 where there is none."""
@@ -60,16 +60,16 @@ def unit_gamma(scv: float = 1.0) -> tuple[FloatArray, FloatArray]:
     return np.diff(below) / weights, weights
 
 
-def thinned(whole: Spread, points: int) -> Spread:
+def thinned(spread: Spread, points: int) -> Spread:
     """The same distribution on at most ``points`` points, half of them for its upper tenth."""
-    if len(whole.values) <= points:
-        return whole
+    if len(spread.values) <= points:
+        return spread
     half = points // 2
     edges = np.append(np.linspace(0.0, 0.9, half, endpoint=False), 1.0 - _tail(points - half))
-    middle = np.cumsum(whole.weights) - whole.weights / 2
+    middle = np.cumsum(spread.weights) - spread.weights / 2
     group = np.maximum(np.searchsorted(edges, middle, "right") - 1, 0)  # of weights of about 0
-    weights = np.bincount(group, whole.weights, points).astype(np.float64)
-    sums = np.bincount(group, whole.weights * whole.values, points)
+    weights = np.bincount(group, spread.weights, points).astype(np.float64)
+    sums = np.bincount(group, spread.weights * spread.values, points)
     used = weights > 0
     return Spread(sums[used] / weights[used], weights[used])
 
@@ -77,17 +77,17 @@ def thinned(whole: Spread, points: int) -> Spread:
 def gathered(values: FloatArray, weights: FloatArray) -> Spread:
     """Of very many points, by the means of evenly spaced values: without sorting them."""
     low, high = float(values.min()), float(values.max())
-    at = ((values - low) * (GATHERED / max(high - low, 1e-300))).astype(np.int64)
-    at = np.minimum(at, GATHERED - 1)
-    mass = np.bincount(at, weights, GATHERED)
-    sums = np.bincount(at, weights * values, GATHERED)
+    cell = ((values - low) * (GATHERED / max(high - low, 1e-300))).astype(np.int64)
+    cell = np.minimum(cell, GATHERED - 1)
+    mass = np.bincount(cell, weights, GATHERED)
+    sums = np.bincount(cell, weights * values, GATHERED)
     used = mass > 0
     return Spread(sums[used] / mass[used], mass[used] / mass.sum())
 
 
-def later(one: Spread, seconds: float) -> Spread:
+def later(spread: Spread, seconds: float) -> Spread:
     """All of them ``seconds`` longer."""
-    return Spread(one.values + seconds, one.weights)
+    return Spread(spread.values + seconds, spread.weights)
 
 
 def added(first: Spread, second: Spread) -> Spread:

@@ -113,8 +113,8 @@ class Trial:
 
     def at(self, rate: float, pools: Pools | None = None, *, draw: int = 0) -> SimulationResult:
         """A draw at requests/s."""
-        given = self._drawn(draw)
-        return self._run(given, given.arrival / rate, pools or self.pools)
+        draw_of = self._drawn(draw)
+        return self._run(draw_of, draw_of.arrival / rate, pools or self.pools)
 
     def met(self, run: SimulationResult) -> bool:
         return bool(meets_slo(run).mean() >= self.tier.attainment)
@@ -135,8 +135,8 @@ class Trial:
 
     def saturated_rps(self, pools: Pools | None = None) -> float:
         """Completions per second with everything queued from the start, fill and tail left out."""
-        given, pools = self._drawn(0), pools or self.pools
-        log = self._run(given, np.zeros(len(given.arrival)), pools).requests
+        draw_of, pools = self._drawn(0), pools or self.pools
+        log = self._run(draw_of, np.zeros(len(draw_of.arrival)), pools).requests
         last = np.sort(log.last_token_s[log.outcome == COMPLETED])
         if not len(last):
             profile = pools[-1].profile
@@ -149,12 +149,12 @@ class Trial:
             return float((b - a) / (last[b] - last[a]))
         return float(len(last) / last[-1])
 
-    def _run(self, given: _Draw, arrival: FloatArray, pools: Sequence[Pool]) -> SimulationResult:
+    def _run(self, drawn: _Draw, arrival: FloatArray, pools: Sequence[Pool]) -> SimulationResult:
         codes = np.zeros(len(arrival), np.int16)
         trace = Trace(
             arrival_s=arrival,
-            input_tokens=given.isl,
-            output_tokens=given.osl,
+            input_tokens=drawn.isl,
+            output_tokens=drawn.osl,
             model=codes,
             region=codes,
             tier=codes,
@@ -163,7 +163,7 @@ class Trial:
             tiers=(self.tier.name,),
             start_s=0.0,
             provenance="synthesised",
-            blocks=given.blocks,
+            blocks=drawn.blocks,
         )
         fleet = Fleet(
             tiers=(self.tier,),
@@ -172,9 +172,9 @@ class Trial:
             latency_s=np.zeros((1, 1)),
             routing=self.routing,
         )
-        whole = float(arrival[-1]) + 1.0
-        policy = Flat([pool.initial for pool in pools], interval_s=whole)
-        return simulate(trace, fleet, policy, seed=self.seed, duration_s=whole, interval_s=whole)
+        span_s = float(arrival[-1]) + 1.0
+        policy = Flat([pool.initial for pool in pools], interval_s=span_s)
+        return simulate(trace, fleet, policy, seed=self.seed, duration_s=span_s, interval_s=span_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,8 +188,8 @@ class SharedPrompts:
     def again(self, n: int, turn: int = 0) -> SharedPrompts:
         """``n`` of them in their order, from the first on, or half-way on where ``turn`` is 1; once
         through, they begin again with prompts that nobody has seen."""
-        at = np.arange(n) + turn * (len(self.isl) // 2)
-        rounds, rows = np.divmod(at, len(self.isl))
+        places = np.arange(n) + turn * (len(self.isl) // 2)
+        rounds, rows = np.divmod(places, len(self.isl))
         taken, names = self.blocks.rows(rows), int(self.blocks.ids.max(initial=0)) + 1
         fresh = np.repeat(rounds * names, np.diff(taken.start))
         ids = np.unique(taken.ids + fresh, return_inverse=True)[1].astype(np.int32)

@@ -49,27 +49,27 @@ class StreamResult(Replay):
 def summarise_stream(result: StreamResult) -> Summary:
     """As ``metrics.summarise`` of every request, but for percentiles (``tally.ERROR``)."""
     groups, tally = result.groups, result.tally
-    whole = _group(tally, groups)
+    of_all = _group(tally, groups)
     tiers = {name: _group(tally, groups[:, :, t]) for t, name in enumerate(result.tiers)}
     models = {
         model: {region: _group(tally, groups[m, r]) for r, region in enumerate(result.regions)}
         for m, model in enumerate(result.models)
     }
     hours = least_hour(tally.hours[..., 0], tally.hours[..., 1], result.tiers)
-    return summary_of(result, whole, tiers, models, hours, int(tally.in_time.sum()))
+    return summary_of(result, of_all, tiers, models, hours, int(tally.in_time.sum()))
 
 
 def _group(tally: Tally, groups: Array) -> GroupSummary:
-    at = groups.ravel()
-    counts, tokens = tally.outcomes[at].sum(axis=0), tally.tokens[at].sum(axis=0)
+    rows = groups.ravel()
+    counts, tokens = tally.outcomes[rows].sum(axis=0), tally.tokens[rows].sum(axis=0)
     due = int(counts.sum() - counts[NOT_DUE])
-    ttft, tbt, e2e = (tally.percentiles(at, which) for which in range(3))
+    ttft, tbt, e2e = (tally.percentiles(rows, which) for which in range(3))
     return GroupSummary(
         arrived=int(counts.sum()),
         completed=int(counts[COMPLETED]),
         rejected=int(counts[REJECTED]),
         unfinished=int(counts[UNFINISHED]),
-        attainment=int(tally.met[at].sum()) / due if due else None,
+        attainment=int(tally.met[rows].sum()) / due if due else None,
         input_tokens=int(tokens[0]),
         output_tokens=int(tokens[1]),
         ttft_ms=ttft,

@@ -115,9 +115,9 @@ class Tally:
     def _attention(self, trace: Trace, group: Array, pool: Array) -> None:
         terms = attention_terms(trace.input_tokens, trace.output_tokens)
         for sums, places in ((self.asked, group), (self.served, pool)):
-            at = places >= 0
+            served = places >= 0
             for i, term in enumerate(terms):
-                sums[:, i] += np.bincount(places[at], term[at], len(sums))
+                sums[:, i] += np.bincount(places[served], term[served], len(sums))
 
     def plus(self, other: Tally) -> Tally:
         """Of the requests of both."""

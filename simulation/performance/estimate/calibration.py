@@ -57,14 +57,14 @@ class Calibration:
 
     def values(self) -> dict[str, float]:
         """All numbers by name, engine factors as ``what.engine``."""
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "engines"}
-        return own | {key: self.engines.get(key, 1.0) for key in ENGINE_FACTORS}
+        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "engines"}
+        return numbers | {key: self.engines.get(key, 1.0) for key in ENGINE_FACTORS}
 
     def with_values(self, values: Mapping[str, float]) -> Calibration:
         """With some numbers replaced, by the names of ``values``."""
-        own = {key: value for key, value in values.items() if "." not in key}
+        numbers = {key: value for key, value in values.items() if "." not in key}
         engines = {key: value for key, value in values.items() if "." in key}
-        return replace(self, **own, engines={**self.engines, **engines})
+        return replace(self, **numbers, engines={**self.engines, **engines})
 
 
 ENGINE_FACTORS = tuple(f"{w}.{e}" for w in ("mix", "start", "order") for e in ENGINES)

@@ -104,11 +104,11 @@ def wheres_of(
 def words(key: str, rows: int) -> str:
     """What a cell is of, in a sentence."""
     mode, *rest = key.split()
-    said = ["prefill and decode apart" if mode == "disagg" else "prefill and decode together"]
+    parts = ["prefill and decode apart" if mode == "disagg" else "prefill and decode together"]
     if rest and rest[0] in LOADS:
         low, high = {"low": (0, 16), "middle": (16, 128), "high": (128, 0)}[rest[0]]
-        said.append(f"above {low} requests in flight" if not high else f"up to {high} in flight")
-    said += [name for name in rest if name in ENGINES]
+        parts.append(f"above {low} requests in flight" if not high else f"up to {high} in flight")
+    parts += [name for name in rest if name in ENGINES]
     if "drafts" in rest:
-        said.append("models with layers that draft tokens, measured with or without them")
-    return f"{rows:,} measured deployments ({', '.join(said)})"
+        parts.append("models with layers that draft tokens, measured with or without them")
+    return f"{rows:,} measured deployments ({', '.join(parts)})"

@@ -87,23 +87,23 @@ def estimate_rows(
         return answers
     loop = loop_of(placed, efficiencies)
     steady = steady_state(loop, calibration)
-    for row, (index, one) in enumerate(zip(where, placed, strict=True)):
-        arranged, notes = one.arranged, one.arranged.assumptions + one.notes
+    for row, (index, fitted) in enumerate(zip(where, placed, strict=True)):
+        arranged, notes = fitted.arranged, fitted.arranged.assumptions + fitted.notes
         if np.isnan(arranged.prefill_workers):
             workers = float(np.ceil(steady.prefill_workers[row]))
             arranged = replace(arranged, prefill_workers=workers)
             notes += (f"prefill workers not given: {workers:g} taken, to keep up with decode",)
-        kept = one.cache_bytes * one.batch / one.arranged.decode.attention_dp
+        kept = fitted.cache_bytes * fitted.batch / fitted.arranged.decode.attention_dp
         answers[index] = Estimate(
             ttft_s=float(steady.ttft_s[row]),
             tbt_s=float(steady.tbt_s[row]),
             tokens_per_s=float(steady.tokens_per_s[row]),
             decode_s=float(steady.decode_s[row]),
             prompt_s=float(steady.prompt_s[row]),
-            batch=one.batch,
+            batch=fitted.batch,
             arranged=arranged,
-            memory_bytes=one.weight_bytes + kept,
-            weight_bytes=one.weight_bytes,
+            memory_bytes=fitted.weight_bytes + kept,
+            weight_bytes=fitted.weight_bytes,
             assumptions=notes,
         )
     return answers
@@ -137,14 +137,14 @@ def place(deployment: Deployment) -> Placed:
             "smaller precision."
         )
     most = max(1.0, np.floor(room / cache)) * ranks  # a stage holds its part of every sequence
-    wanted = deployment.concurrency / arranged.decode_workers
+    per_worker = deployment.concurrency / arranged.decode_workers
     notes: tuple[str, ...] = ()
-    if wanted > most:
+    if per_worker > most:
         notes = (
-            f"memory holds {most:.0f} of {wanted:.0f} sequences per decode worker at a time; the "
-            "rest wait",
+            f"memory holds {most:.0f} of {per_worker:.0f} sequences per decode worker at a time; "
+            "the rest wait",
         )
-    batch = float(np.clip(wanted, min(1.0, deployment.concurrency), most))
+    batch = float(np.clip(per_worker, min(1.0, deployment.concurrency), most))
     return Placed(deployment, arranged, batch, weights, cache, notes)
 
 
@@ -200,12 +200,12 @@ def demands_of(
 ) -> dict[str, FloatArray]:
     """Demands of row i's iteration on ``wheres[i]``, computed together where all else agrees."""
     groups: dict[tuple[ModelShape, str, Arrangement], list[int]] = defaultdict(list)
-    for index, (where, one) in enumerate(zip(wheres, placed, strict=True)):
-        groups[one.deployment.shape, one.deployment.gpu.name, where].append(index)
+    for index, (where, fitted) in enumerate(zip(wheres, placed, strict=True)):
+        groups[fitted.deployment.shape, fitted.deployment.gpu.name, where].append(index)
     out = {name: np.zeros(len(placed)) for name in DEMANDS}
     for (_, _, where), rows in groups.items():
-        given = placed[rows[0]].deployment
-        graph = operator_graph(replace(given.shape, encoder=None), where)
+        deployment = placed[rows[0]].deployment
+        graph = operator_graph(replace(deployment.shape, encoder=None), where)
         part = Iteration(
             it.decodes[rows],
             it.decode_context[rows],
@@ -214,7 +214,7 @@ def demands_of(
             it.encoder_tokens[rows],
             it.encoder_pairs[rows],
         )
-        for name, values in demands(graph, given.gpu, efficiencies, part).items():
+        for name, values in demands(graph, deployment.gpu, efficiencies, part).items():
             out[name][rows] = values
     return out
 

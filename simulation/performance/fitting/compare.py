@@ -98,11 +98,11 @@ def compare_with(
     prefilled; and its TTFT where nothing can queue, at a concurrency of one. Above it much of TTFT
     is waiting: it is compared where ``waiting`` says how long that is, as a quantity of its own.
     """
-    found = [_prefill(profile, rows), _tbt(profile, rows), _served(profile, rows)]
-    found.append(_ttft(profile, rows))
+    parts = [_prefill(profile, rows), _tbt(profile, rows), _served(profile, rows)]
+    parts.append(_ttft(profile, rows))
     if waiting is not None:
-        found.append(_served_ttft(profile, rows, waiting))
-    residuals = joined(found)
+        parts.append(_served_ttft(profile, rows, waiting))
+    residuals = joined(parts)
     return Comparison(checks_of(residuals, against), residuals)
 
 
@@ -133,16 +133,18 @@ def telling_check(checks: Sequence[Check]) -> Check | None:
     Fewer than ``FEW`` such rows are not preferred to what else there is, of which the worst counts.
     TTFT while serving is left out: most of it is waiting.
     """
-    judged = [one for one in checks if one.quantity != SERVED_TTFT] or list(checks)
-    told = []
-    for quantity in dict.fromkeys(one.quantity for one in judged):
-        of = [one for one in judged if one.quantity == quantity]
+    judged = [candidate for candidate in checks if candidate.quantity != SERVED_TTFT] or list(
+        checks
+    )
+    worst = []
+    for quantity in dict.fromkeys(candidate.quantity for candidate in judged):
+        of = [candidate for candidate in judged if candidate.quantity == quantity]
         for words in (UNSEEN, INSIDE):
-            preferred = [one for one in of if words in one.against]
-            of = preferred if sum(one.rows for one in preferred) >= FEW else of
-        told.append(max(of, key=lambda one: one.mape))
-    told = [one for one in told if INSIDE in one.against] or told
-    return max(told, key=lambda one: one.mape, default=None)
+            preferred = [candidate for candidate in of if words in candidate.against]
+            of = preferred if sum(candidate.rows for candidate in preferred) >= FEW else of
+        worst.append(max(of, key=lambda candidate: candidate.mape))
+    worst = [candidate for candidate in worst if INSIDE in candidate.against] or worst
+    return max(worst, key=lambda candidate: candidate.mape, default=None)
 
 
 def stated_check(checks: Sequence[Check], spread: float, modelled: bool) -> Check | None:
@@ -153,11 +155,11 @@ def stated_check(checks: Sequence[Check], spread: float, modelled: bool) -> Chec
     The spread is a standard deviation of the error's logarithm; the mean size of a normal one is
     0.8 of it. All of it is stated as the mean: it is of kernels, and not all errors are theirs.
     """
-    told = telling_check(checks)
-    unsure = told is None or ((modelled or told.rows < FEW) and spread > told.mape)
+    telling = telling_check(checks)
+    unsure = telling is None or ((modelled or telling.rows < FEW) and spread > telling.mape)
     if spread and unsure:
         return Check("iteration time", EXPECTED, 0, spread, spread, 2 * spread, 0.0)
-    return told
+    return telling
 
 
 def stated_error(profile: Profile) -> Check | None:

@@ -110,18 +110,18 @@ def fit(
                     "measure a second proportion, or use a model with its shape and a GPU with "
                     "its peaks."
                 )
-            found = sweep_fit(part, base, budget, waiting)
+            line = sweep_fit(part, base, budget, waiting)
             of = tied_to(base, provenance)
             spread, start_s = base.spread, start_beside(prompt_alone(part, waiting), waiting, base)
         else:
-            found = linear_fit(part, budget, base)
-            if found.tied:
+            line = linear_fit(part, budget, base)
+            if line.tied:
                 of, spread = without_prefill(base, provenance), 0.0 if base is None else base.spread
-        most = MAX_BATCH if found.saturation is None else int(found.saturation)
+        most = MAX_BATCH if line.saturation is None else int(line.saturation)
         limits = max_batch or most, budget, kv_capacity_tokens
-        profile = linear_profile(found, (model, gpu, tp), *limits, of, spread=spread)
+        profile = linear_profile(line, (model, gpu, tp), *limits, of, spread=spread)
         profile = replace(profile, start_s=start_s)
-        return profile, found.parameters, found.notes
+        return profile, line.parameters, line.notes
 
     def by_table(part: BenchmarkRows) -> tuple[Profile, tuple[Parameter, ...], tuple[str, ...]]:
         profile: TableProfile = table_profile(
@@ -142,18 +142,18 @@ def fit(
 
     fitter = {"linear": by_line, "table": by_table}.get(kind, by_factor)
     profile, parameters, notes = fitter(rows)
-    own = compare_with(profile, rows, FITTED, waiting)
-    checks = own.checks
+    comparison = compare_with(profile, rows, FITTED, waiting)
+    checks = comparison.checks
     if cross_validate:
         left_out = cross_validated(fitter, rows, waiting)
         if left_out is not None:
             checks += checks_of(left_out, LEFT_OUT)
     with_checks: Profile = replace(profile, checks=checks)  # type: ignore[type-var]
-    return FittedProfile(with_checks, parameters, checks, own.residuals, notes)
+    return FittedProfile(with_checks, parameters, checks, comparison.residuals, notes)
 
 
 def linear_profile(
-    found: LinearFit,
+    line: LinearFit,
     arrangement: tuple[str, str, int],
     max_batch: int,
     max_batch_tokens: int,
@@ -164,7 +164,7 @@ def linear_profile(
 ) -> LinearProfile:
     """The profile of fitted parameters."""
     model, gpu, tp = arrangement
-    alpha, beta, gamma, delta = found.seconds
+    alpha, beta, gamma, delta = line.seconds
     return LinearProfile(
         model=model,
         gpu=gpu,
@@ -178,9 +178,9 @@ def linear_profile(
         kv_capacity_tokens=kv_capacity_tokens,
         provenance=provenance,
         checks=checks,
-        fitted_decodes=found.decodes,
-        fitted_prefill_tokens=found.prefill_tokens,
-        fitted_context=found.context,
+        fitted_decodes=line.decodes,
+        fitted_prefill_tokens=line.prefill_tokens,
+        fitted_context=line.context,
         spread=spread,
     )
 
@@ -217,8 +217,8 @@ def cross_validated(
             profile, _, _ = fitter(rows.take(fold != i))
         except SimulationError:
             continue  # what is left cannot be fitted: the configuration carries the fit
-        found = compare_with(profile, rows.take(test), LEFT_OUT, waiting).residuals
-        parts.append(replace(found, row=test[found.row]))
+        residuals = compare_with(profile, rows.take(test), LEFT_OUT, waiting).residuals
+        parts.append(replace(residuals, row=test[residuals.row]))
     return joined(parts) if parts else None
 
 
@@ -237,7 +237,7 @@ def calibrated(
     tokens of a served row holds the prompts of others: the factor of decode is the one with which
     it comes out beside them.
     """
-    found = compare_with(base, rows, FITTED).residuals
+    residuals = compare_with(base, rows, FITTED).residuals
     factors: dict[str, FloatArray] = {}
     start_s = base.start_s
     notes: tuple[str, ...] = (
@@ -245,9 +245,9 @@ def calibrated(
         "one factor per phase (measured).",
     )
     for phase, quantities in (("prefill", (PREFILL, TTFT)), ("decode", (TBT, SERVED_TBT))):
-        which = np.isin(found.quantity, quantities)
+        which = np.isin(residuals.quantity, quantities)
         if which.any():
-            factors[phase] = found.measured_s[which] / found.predicted_s[which]
+            factors[phase] = residuals.measured_s[which] / residuals.predicted_s[which]
             start_s = 0.0 if phase == "prefill" else start_s
     if "prefill" not in factors and waiting is not None:
         prompt = prompt_alone(rows, waiting)
@@ -271,12 +271,12 @@ def calibrated(
     )
     some = next(iter(factors.values()))
     decode, prefill = factors.get("decode", some), factors.get("prefill", some)
-    which = np.isin(found.quantity, (TBT, SERVED_TBT))
-    batches = found.size[which] if which.any() else np.ones(1)
-    tokens = found.size[~which] if (~which).any() else np.full(1, 1024.0)
+    which = np.isin(residuals.quantity, (TBT, SERVED_TBT))
+    batches = residuals.size[which] if which.any() else np.ones(1)
+    tokens = residuals.size[~which] if (~which).any() else np.full(1, 1024.0)
     ends = float(batches.max()), float(tokens.max())
     pre = float(np.median(prefill))
-    if "prefill" in factors and (found.quantity == SERVED_TBT).any():
+    if "prefill" in factors and (residuals.quantity == SERVED_TBT).any():
         decode = beside_prompts(base, rows, pre, decode, ends)
     curve = by_phase(base.curve, float(np.median(decode)), pre, *ends)
     parameters = tuple(
@@ -317,9 +317,9 @@ def beside_prompts(
     ratio = decode / factor
     for _ in range(STEPS):
         curve = by_phase(base.curve, factor, prefill, *ends)
-        found = compare_with(adjusted(base, curve=curve), rows, FITTED).residuals
-        which = np.isin(found.quantity, (TBT, SERVED_TBT))
-        ratio = found.measured_s[which] / found.predicted_s[which]
+        residuals = compare_with(adjusted(base, curve=curve), rows, FITTED).residuals
+        which = np.isin(residuals.quantity, (TBT, SERVED_TBT))
+        ratio = residuals.measured_s[which] / residuals.predicted_s[which]
         step = float(np.clip(np.median(ratio), 0.5, 2.0))
         factor = max(factor * step, LEAST)
         if abs(step - 1.0) < 1e-3:

@@ -95,8 +95,8 @@ def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -
         nothing = np.full(k, np.nan)  # one group carries a term alone
         return Line(values, nothing, nothing)
     left = np.linalg.solve(without, (products.sum(axis=0) - products)[:, :, None])[:, :, 0]
-    whole = np.linalg.solve(squares.sum(axis=0), products.sum(axis=0))
-    deviation = np.sqrt((count - 1) / count * ((left - whole) ** 2).sum(axis=0))
+    of_all = np.linalg.solve(squares.sum(axis=0), products.sum(axis=0))
+    deviation = np.sqrt((count - 1) / count * ((left - of_all) ** 2).sum(axis=0))
     reach = scipy.special.stdtrit(count - 1, 0.5 + CONFIDENCE / 2) * deviation
     return Line(values, np.maximum(values - reach, 0.0), values + reach)
 
@@ -233,12 +233,12 @@ def _without_prefill(
 def served_rows(rows: BenchmarkRows) -> BenchmarkRows:
     """Rows of served deployments with all that the fit of their TBT asks for; of prompts and
     outputs up to ``CONTEXT`` tokens where there are such."""
-    found = rows.take(
+    served = rows.take(
         np.isfinite(rows.tbt_s) & np.isfinite(rows.concurrency) & np.isnan(rows.batch)
         & np.isfinite(rows.isl) & (rows.osl >= 1)
     )  # fmt: skip
-    near = np.fmax(found.isl, found.osl) <= CONTEXT
-    return found.take(near) if near.any() else found
+    near = np.fmax(served.isl, served.osl) <= CONTEXT
+    return served.take(near) if near.any() else served
 
 
 UNITS = {"alpha": "s", "beta": "s per sequence", "gamma": "s", "delta": "s per token"}

@@ -124,8 +124,8 @@ def sweep_fit(
     isl = float(np.median(served.isl if prompt is None else prompt.isl))
     chunks = float(np.ceil(isl / budget))
     if prompt is None:
-        found = compare_with(base, served, "").residuals.of(SERVED_TBT)
-        least = most = found.measured_s / found.predicted_s
+        residuals = compare_with(base, served, "").residuals.of(SERVED_TBT)
+        least = most = residuals.measured_s / residuals.predicted_s
         what = f"No row has TTFT at up to {LIGHT:g} in flight: the time between tokens"
     else:
         modelled = np.ceil(prompt.isl / budget) * gamma + prompt.isl * delta
@@ -156,17 +156,17 @@ def sweep_fit(
             f"γ is that of an iteration among decodes, {alpha * 1e3:.3g} ms, and not the "
             f"{factor * gamma * 1e3:.3g} ms of that profile; the rest of a prompt's time is in δ."
         )
-    whole = slope / ratio  # all of the slope
-    if tokens > whole:
-        first = min((alone - whole * isl) / chunks, alpha)
-        over = alone - chunks * first - whole * isl
+    full = slope / ratio  # all of the slope
+    if tokens > full:
+        first = min((alone - full * isl) / chunks, alpha)
+        over = alone - chunks * first - full * isl
         notes.append(
-            f"δ is {whole * 1e3:.3g} ms per token, all that the time between tokens grows by, and "
+            f"δ is {full * 1e3:.3g} ms per token, all that the time between tokens grows by, and "
             f"not the {tokens * 1e3:.3g} ms of that profile"
             + (f"; {over * 1e3:.3g} ms of a prompt are in no iteration and left out." if over > 0
                else ".")
         )  # fmt: skip
-        tokens = whole
+        tokens = full
     beta = max(slope - tokens * ratio, 0.0)
     ends = float(line.low[1]) - high * delta * ratio, float(line.high[1]) - low * delta * ratio
     parameters = (

@@ -67,7 +67,7 @@ class Observations:
 
     def __post_init__(self) -> None:
         arrays = [getattr(self, name) for name in self.__slots__]
-        arrays = [one for one in arrays if one is not None]
+        arrays = [array for array in arrays if array is not None]
         if len({a.shape for a in arrays}) != 1 or arrays[0].ndim != 1:
             raise SimulationError("Observations: the arrays must have one length.")
         if not all(np.isfinite(a).all() for a in arrays):

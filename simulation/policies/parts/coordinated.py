@@ -53,11 +53,11 @@ class Coordinated(ScalingPolicy):
         for i, service in enumerate(self.services):
             pools = self.driving(service)
             now = int(present[list(pools)].sum())
-            direction, wanted = self.wanted(i, observation)
-            if (wanted - now) * direction > 0 and self.cooling.allows(
+            direction, goal = self.wanted(i, observation)
+            if (goal - now) * direction > 0 and self.cooling.allows(
                 i, direction, observation.time_s
             ):
-                self._set(targets, i, service, wanted, direction)
+                self._set(targets, i, service, goal, direction)
                 if (targets != present)[list(service.pools)].any():
                     self.cooling.acted(i, observation.time_s)
             elif service.paired:
@@ -80,11 +80,9 @@ class Coordinated(ScalingPolicy):
     def driving(self, service: Service) -> tuple[int, ...]:
         return service.prefill if self.drives == PREFILL else service.decode
 
-    def _set(
-        self, targets: IntArray, i: int, service: Service, wanted: int, direction: int
-    ) -> None:
+    def _set(self, targets: IntArray, i: int, service: Service, goal: int, direction: int) -> None:
         pools = self.driving(service)
-        self._reach(targets, pools, wanted)
+        self._reach(targets, pools, goal)
         if service.paired:
             other, follows = self._follower(i, service, int(targets[list(pools)].sum()))
             there = int(targets[list(other)].sum())
@@ -114,8 +112,8 @@ class Coordinated(ScalingPolicy):
             return service.decode, self.ratio.decode_for(i, drives)
         return service.prefill, self.ratio.prefill_for(i, drives)
 
-    def _reach(self, targets: IntArray, pools: tuple[int, ...], wanted: int) -> None:
-        change = wanted - int(targets[list(pools)].sum())
+    def _reach(self, targets: IntArray, pools: tuple[int, ...], goal: int) -> None:
+        change = goal - int(targets[list(pools)].sum())
         if change:
             self._ends.move(targets, pools, change)
 

@@ -119,8 +119,8 @@ class Decided:
     def asked(self, time_s: float) -> Asked:
         runs = int(np.searchsorted(self._starts_s, time_s, side="right")) - 1
         ahead = self._answers[max(runs, 0) :]
-        counts: IntArray = np.max([one.counts for one in ahead], axis=0)
-        if all(one.lent is None for one in ahead):
+        counts: IntArray = np.max([step.counts for step in ahead], axis=0)
+        if all(step.lent is None for step in ahead):
             return Asked(counts, None, ahead[0].shares)
-        serving = [one.counts - (0 if one.lent is None else one.lent) for one in ahead]
+        serving = [step.counts - (0 if step.lent is None else step.lent) for step in ahead]
         return Asked(counts, counts - np.max(serving, axis=0), ahead[0].shares)

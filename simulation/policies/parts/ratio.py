@@ -55,15 +55,15 @@ class Ratio:
     def reset(self, fleet: Fleet, services: Sequence[Service]) -> None:
         initial = [pool.initial for pool in fleet.pools]
         self._ratios: list[float] = []
-        given = np.nan if self.value is None else np.asarray(self.value, np.float64)
-        values = np.broadcast_to(given, len(initial))
+        stated = np.nan if self.value is None else np.asarray(self.value, np.float64)
+        values = np.broadcast_to(stated, len(initial))
         for service in services:
             up, down = (
                 sum(initial[p] for p in pools) for pools in (service.prefill, service.decode)
             )
             begun = up / down if up and down else 1.0
-            told = float(values[service.prefill[0]])
-            self._ratios.append(told if told > 0 else begun)
+            ratio = float(values[service.prefill[0]])
+            self._ratios.append(ratio if ratio > 0 else begun)
         self._smooth: list[tuple[float, float] | None] = [None] * len(services)
         self._seen_s = 0.0
         if self.kind == OBSERVED:

@@ -81,5 +81,5 @@ def damped(expected: float, present: int, damping: float) -> int:
 
 def stepped(present: int, factor: float) -> int:
     """``present`` times ``factor``, whole: up where it grows, down where it shrinks."""
-    wanted = present * factor
-    return ceil(wanted - ROUNDING) if factor >= 1 else floor(wanted + ROUNDING)
+    exact = present * factor
+    return ceil(exact - ROUNDING) if factor >= 1 else floor(exact + ROUNDING)

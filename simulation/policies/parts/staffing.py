@@ -39,7 +39,7 @@ class Staffing:
     def fewest(self, loads: FloatArray) -> FloatArray:
         """The fewest instances that carry so much, whole, ``[pools]``."""
         most = self._carried.shape[1] - 1
-        wanted = loads - ROUNDING
-        within = (self._carried < wanted[:, None]).sum(axis=1)
-        beyond = most + np.ceil(wanted - self._carried[:, -1])
+        needed = loads - ROUNDING
+        within = (self._carried < needed[:, None]).sum(axis=1)
+        beyond = most + np.ceil(needed - self._carried[:, -1])
         return np.asarray(np.where(within <= most, within, beyond), np.float64)

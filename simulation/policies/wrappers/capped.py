@@ -60,10 +60,14 @@ class WithinCapacity(Wrapper):
         self._services = services(fleet)
         worth = np.ones(len(fleet.pools)) if self._worth is None else np.asarray(self._worth)
         # Services that matter alike, those that matter most first.
-        own = [float(max(worth[p] for p in service.pools)) for service in self._services]
+        of_service = [float(max(worth[p] for p in service.pools)) for service in self._services]
         self._classes = [
-            [service for service, its in zip(self._services, own, strict=True) if its == level]
-            for level in sorted(set(own), reverse=True)
+            [
+                service
+                for service, its in zip(self._services, of_service, strict=True)
+                if its == level
+            ]
+            for level in sorted(set(of_service), reverse=True)
         ]
         return super().reset(fleet)
 
@@ -103,11 +107,11 @@ class WithinCapacity(Wrapper):
             asked, targets=targets, firm=firm if firm.any() else asked.firm, keep_lent=keep
         )
 
-    def _count(self, wanted: IntArray, granted: IntArray, present: IntArray) -> None:
+    def _count(self, asked: IntArray, granted: IntArray, present: IntArray) -> None:
         """Instances that are lacking now and were not at the instant before, beyond what is up: by
         want of GPUs here, or of room in the pool."""
-        given = np.maximum(np.minimum(granted, self._maximum), present)
-        lacking = np.maximum(wanted - given, 0)
+        up = np.maximum(np.minimum(granted, self._maximum), present)
+        lacking = np.maximum(asked - up, 0)
         self.refused += int(np.maximum(lacking - self._lacking, 0).sum())
         self._lacking = lacking
 
@@ -126,12 +130,12 @@ class WithinCapacity(Wrapper):
         ``lent`` they take, their own first, in the order of the pools; ``lent`` is what is left."""
         fresh = np.zeros_like(growth)
         for p in pools:
-            wanted = max(0, int(growth[p]))
+            lacking = max(0, int(growth[p]))
             for q in (p, *(q for q in range(len(lent)) if q != p and self._may_take[p, q])):
-                taken = min(wanted, int(lent[q]))
+                taken = min(lacking, int(lent[q]))
                 lent[q] -= taken
-                wanted -= taken
-            fresh[p] = wanted
+                lacking -= taken
+            fresh[p] = lacking
         return fresh
 
     def _grant(
@@ -142,19 +146,19 @@ class WithinCapacity(Wrapper):
         lacks = np.zeros(len(self._groups), np.int64)
         for g, (group, _) in enumerate(self._groups):
             asking = [p for p in group if p in pools and fresh[p]]
-            each, wanted = self._gpus_each[asking], fresh[asking]
-            demand, left = int(wanted @ each), max(0, int(free[g]))
+            each, asked = self._gpus_each[asking], fresh[asking]
+            demand, left = int(asked @ each), max(0, int(free[g]))
             if demand <= left:
                 continue
             lacks[g] = demand - left
-            exact = wanted * (left / demand)
-            given = np.floor(exact + ROUNDING).astype(np.int64)
-            left -= int(given @ each)
-            for i in np.argsort(given - exact, kind="stable"):
-                if given[i] < wanted[i] and each[i] <= left:
-                    given[i] += 1
+            exact = asked * (left / demand)
+            whole = np.floor(exact + ROUNDING).astype(np.int64)
+            left -= int(whole @ each)
+            for i in np.argsort(whole - exact, kind="stable"):
+                if whole[i] < asked[i] and each[i] <= left:
+                    whole[i] += 1
                     left -= int(each[i])
-            targets[asking] -= wanted - given
+            targets[asking] -= asked - whole
         return lacks
 
     def _make_room(
@@ -178,27 +182,27 @@ class WithinCapacity(Wrapper):
             for g in np.flatnonzero(need > 0):
                 group = self._groups[g][0]
                 for service in self._classes[level]:
-                    at = list(service.pools)
-                    spare = np.maximum(targets[at] - np.maximum(self._minimum[at], 1), 0)
-                    there = np.array([p in group for p in at])
-                    room = int(spare[there] @ self._gpus_each[at][there])
+                    places = list(service.pools)
+                    spare = np.maximum(targets[places] - np.maximum(self._minimum[places], 1), 0)
+                    there = np.array([p in group for p in places])
+                    room = int(spare[there] @ self._gpus_each[places][there])
                     if need[g] <= 0 or not room:
                         continue
                     cut = np.ceil(spare * min(1.0, need[g] / room) - ROUNDING).astype(np.int64)
-                    targets[at] -= cut
-                    firm[at] |= cut > 0
-                    need[g] -= int(cut[there] @ self._gpus_each[at][there])
+                    targets[places] -= cut
+                    firm[places] |= cut > 0
+                    need[g] -= int(cut[there] @ self._gpus_each[places][there])
                     for other, (pools, _) in enumerate(self._groups):
-                        its = np.array([p in pools for p in at])
-                        coming[other] += int(cut[its] @ self._gpus_each[at][its])
+                        its = np.array([p in pools for p in places])
+                        coming[other] += int(cut[its] @ self._gpus_each[places][its])
         return firm
 
 
 def _keep_ratios(
-    targets: IntArray, wanted: IntArray, present: IntArray, services: Sequence[Service]
+    targets: IntArray, asked: IntArray, present: IntArray, services: Sequence[Service]
 ) -> None:
     """Growth of one role of a split service goes no further than that of the other."""
-    wants = np.maximum(wanted - present, 0)
+    wants = np.maximum(asked - present, 0)
     granted = np.maximum(targets - present, 0)
     for service in services:
         grows = [p for p in service.pools if wants[p]] if service.paired else []

@@ -57,12 +57,14 @@ class Combined(ScalingPolicy):
             last_s[:] = before  # each layer decides on what was done, not on what another asks
             asked = layer.decide(observation).targets
             for service in layer.services:
-                at = list(service.pools)
+                places = list(service.pools)
                 if layer.at_risk(service, observation):
-                    targets[at] = np.maximum(targets[at], np.maximum(asked[at], present[at]))
+                    targets[places] = np.maximum(
+                        targets[places], np.maximum(asked[places], present[places])
+                    )
         last_s[:] = before
         for i, service in enumerate(self.driver.services):
-            at = list(service.pools)
-            if (targets[at] != present[at]).any():
+            places = list(service.pools)
+            if (targets[places] != present[places]).any():
                 self.driver.cooling.acted(i, observation.time_s)
         return Actions(targets, soft_s=answer.soft_s)

@@ -56,14 +56,14 @@ class Metered(Wrapper):
         if not read or (self.swing is not None and _within(self.swing, gauge.words, read)):
             return
         seen = [value for value, _, _ in read]
-        found = Swing(
+        swing = Swing(
             gauge.words, gauge.share, float(min(seen)), float(max(seen)),
             _most([-limit for _, limit, _ in read]) * -1.0,
             _most([limit for _, _, limit in read]),
             any(value > limit for value, limit, _ in read),
             any(value < limit for value, _, limit in read),
         )  # fmt: skip
-        self.swing = found if self.swing is None else _wider(self.swing, found)
+        self.swing = swing if self.swing is None else _wider(self.swing, swing)
 
 
 def _within(swing: Swing, words: str, read: list[tuple[float, float, float]]) -> bool:
@@ -87,19 +87,19 @@ def _each(limit: FloatArray | float, values: list[float]) -> list[float]:
     """One limit for all, or those of the values."""
     if isinstance(limit, int | float):
         return [limit] * len(values)
-    whole = limit if limit.shape == (len(values),) else np.broadcast_to(limit, len(values))
-    found: list[float] = whole.tolist()
-    return found
+    limits = limit if limit.shape == (len(values),) else np.broadcast_to(limit, len(values))
+    by_value: list[float] = limits.tolist()
+    return by_value
 
 
-def _wider(one: Swing, other: Swing) -> Swing:
+def _wider(before: Swing, now: Swing) -> Swing:
     return Swing(
-        other.words,
-        other.share,
-        min(one.low, other.low),
-        max(one.high, other.high),
-        min(one.out_above, other.out_above),
-        max(one.in_below, other.in_below),
-        one.asked_more or other.asked_more,
-        one.asked_fewer or other.asked_fewer,
+        now.words,
+        now.share,
+        min(before.low, now.low),
+        max(before.high, now.high),
+        min(before.out_above, now.out_above),
+        max(before.in_below, now.in_below),
+        before.asked_more or now.asked_more,
+        before.asked_fewer or now.asked_fewer,
     )

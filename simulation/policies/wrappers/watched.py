@@ -45,12 +45,12 @@ class Watched(Wrapper):
         back = np.minimum(self._there(observation.time_s), observation.draining)
         targets = asked.targets.copy()
         for i, service in enumerate(self._services):
-            at = list(service.pools)
-            if back[at].any() and self._misses(i, service, observation):
-                self._until[i] = max(until for p in at for until, _ in self._out[p])
-                targets[at] = np.maximum(targets[at], (present + back)[at])
+            places = list(service.pools)
+            if back[places].any() and self._misses(i, service, observation):
+                self._until[i] = max(until for p in places for until, _ in self._out[p])
+                targets[places] = np.maximum(targets[places], (present + back)[places])
             elif observation.time_s < self._until[i]:
-                targets[at] = np.maximum(targets[at], present[at])
+                targets[places] = np.maximum(targets[places], present[places])
         self._note(targets - present, observation, asked)
         return replace(asked, targets=targets)
 
@@ -59,20 +59,20 @@ class Watched(Wrapper):
         return any(self._out) or bool((self._until > now).any())
 
     def _misses(self, i: int, service: Service, observation: Observation) -> bool:
-        at = list(service.pools)
+        places = list(service.pools)
         for role in (service.prefill, service.decode):
             none = not observation.ready[list(role)].any()
-            if none and observation.waiting[at].any():
+            if none and observation.waiting[places].any():
                 return True
         seen = observation.signals
         if seen is None:
             return False
-        late = np.concatenate([seen.late_first[at], seen.late_done[at]])
+        late = np.concatenate([seen.late_first[places], seen.late_done[places]])
         return bool((late > self._allowed[i]).any())  # NaN, where nothing came, is not late
 
     def _there(self, now: float) -> IntArray:
         """Instances still to be had back, ``[pools]``."""
-        self._out = [[one for one in out if one[0] > now] for out in self._out]
+        self._out = [[outage for outage in out if outage[0] > now] for out in self._out]
         return np.array([sum(count for _, count in out) for out in self._out], np.int64)
 
     def _note(self, change: IntArray, observation: Observation, asked: Actions) -> None:
