@@ -20,8 +20,8 @@ def profile_choices() -> list[tuple[str, str]]:
 def profile_words(profile: KnownProfile) -> str:
     if profile.own:
         return f"{profile.name}, version {profile.version}"
-    told = filter(None, ("built in", profile.kind, profile.precision, profile.engine))
-    return f"{profile.model} on {profile.tp} × {profile.gpu} ({', '.join(told)})"
+    parts = filter(None, ("built in", profile.kind, profile.precision, profile.engine))
+    return f"{profile.model} on {profile.tp} × {profile.gpu} ({', '.join(parts)})"
 
 
 def kernel_choices() -> list[tuple[str, str]]:

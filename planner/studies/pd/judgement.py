@@ -86,7 +86,7 @@ def _judged(asked: _Asked) -> Judgement:
                     (prefill[1], decode[1]))
             for row in closed
         ]  # fmt: skip
-    simulated = judged(service, pools, seed=asked.seed, told=asked.told)
+    simulated = judged(service, pools, seed=asked.seed, report=asked.told)
     return Judgement(
         service, tuple(closed), tuple(pools), tuple(simulated), best_of(simulated, service)
     )

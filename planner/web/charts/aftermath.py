@@ -17,10 +17,10 @@ def weeks_figure(outcomes: Sequence[Outcome]) -> Figure | None:
     done = [outcome for outcome in reversed(outcomes) if outcome.figures]
     if len(done) < 2:
         return None
-    when = [one.begins.isoformat() for one in done]
-    off = [one.figures["demand"]["wape"] for one in done]
-    late = [_worst(one.figures) for one in done]
-    more = [_beyond(one.figures) for one in done]
+    when = [judged.begins.isoformat() for judged in done]
+    off = [judged.figures["demand"]["wape"] for judged in done]
+    late = [_worst(judged.figures) for judged in done]
+    more = [_beyond(judged.figures) for judged in done]
     lines = (
         (off, "Demand off by", BLUE, "solid"),
         (more, "Replica-hours beyond need", ORANGE, "dash"),

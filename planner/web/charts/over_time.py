@@ -174,11 +174,11 @@ def _carried(capacity: pl.DataFrame, policy: str, pool: tuple[str, str] | None) 
     rows = pool_rows(capacity.filter(pl.col("policy") == policy), pool).sort("time")
     moments = rows.select("time").unique().sort("time")
     parts = rows.partition_by("model", "region")
-    whole = [
+    joined = [
         moments.join_asof(part.select("time", "capacity_tps"), on="time", strategy="backward")
         for part in parts
     ]
-    return pl.concat(whole).group_by("time").agg(pl.col("capacity_tps").sum()).sort("time")
+    return pl.concat(joined).group_by("time").agg(pl.col("capacity_tps").sum()).sort("time")
 
 
 def _at(table: pl.DataFrame, value: str, grid: pl.DataFrame | None) -> pl.DataFrame:

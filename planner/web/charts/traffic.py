@@ -38,7 +38,7 @@ def rate_figure(
     """The labels of ``rates`` stacked, those of the least last, below the line of their ``total``;
     what was ``lost`` is shaded. Both have place, label, start_s, seconds and ``field``."""
     parts = rates.sort("place", "start_s").partition_by("place", as_dict=True)
-    one = len(parts) == 1
+    single = len(parts) == 1
     lines: list[dict[str, Any]] = []
     for (place,), part in parts.items():
         label = str(part["label"][0])
@@ -46,15 +46,15 @@ def rate_figure(
         lines.append(
             _course(part, field, clock)
             | {
-                "name": label if not one else "Total",
+                "name": label if not single else "Total",
                 "mode": "lines",
-                "line": {"width": 1.2 if one else 0, "color": colour},
-                "fillcolor": f"{colour}66" if one else f"{colour}c0",
+                "line": {"width": 1.2 if single else 0, "color": colour},
+                "fillcolor": f"{colour}66" if single else f"{colour}c0",
                 "hovertemplate": f"%{{y:,.4~g}} {unit}",
-                **({"fill": "tozeroy"} if one else {"stackgroup": "all"}),
+                **({"fill": "tozeroy"} if single else {"stackgroup": "all"}),
             }
         )
-    if not one:
+    if not single:
         lines.append(
             _course(total.sort("start_s"), field, clock)
             | {

@@ -21,9 +21,9 @@ def week_figure(plans: Sequence[PlanInForce]) -> Figure | None:
     """Replicas of each deployment of one plan, or of all of each of several; None where they have
     none."""
     if len(plans) == 1:
-        found = {name: counts for (name, _), counts in pools_by_minute(plans[0]).items()}
+        courses = {name: counts for (name, _), counts in pools_by_minute(plans[0]).items()}
     else:
-        found = {f"Plan {plan.pk}": _total(plan) for plan in plans if plan.pools}
+        courses = {f"Plan {plan.pk}": _total(plan) for plan in plans if plan.pools}
     drawn = [
         line(
             *_steps(counts),
@@ -33,14 +33,14 @@ def week_figure(plans: Sequence[PlanInForce]) -> Figure | None:
             line_shape="hv",
             hover="%{y:,} replicas",
         )
-        for i, (name, counts) in enumerate(found.items())
+        for i, (name, counts) in enumerate(courses.items())
     ]
     if not drawn:
         return None
-    most = max(int(counts.max()) for counts in found.values())
-    whole = {"dtick": 1} if most <= FEW_REPLICAS else {}
+    most = max(int(counts.max()) for counts in courses.values())
+    ticks = {"dtick": 1} if most <= FEW_REPLICAS else {}
     return figure(
-        drawn, height=300, x="UTC, by day", y="replicas", together=True, xaxis=WEEKDAYS, yaxis=whole
+        drawn, height=300, x="UTC, by day", y="replicas", together=True, xaxis=WEEKDAYS, yaxis=ticks
     )
 
 
@@ -56,4 +56,4 @@ def _steps(counts: IntArray) -> tuple[list[str], list[int | None]]:
     values = [int(counts[edge]) for edge in edges]
     shown = [None if value == UNKNOWN else value for value in values]
     when = [MONDAY + timedelta(minutes=edge) for edge in (*edges, WEEK)]
-    return [one.isoformat() for one in when], [*shown, shown[-1]]
+    return [moment.isoformat() for moment in when], [*shown, shown[-1]]

@@ -188,9 +188,9 @@ class ComputedForm(forms.Form):
     def spec(self) -> ProfileSpec:
         values = self.cleaned_data
         keys = ("name", "kind", "model", "gpu", "precision", "kv_precision", *LIMITS)
-        given: dict[str, Any] = {key: values[key] for key in keys}
-        given |= {width: values[width] or 1 for width in WIDTHS}
-        return ProfileSpec(kernels=tuple(int(pk) for pk in values["kernels"]), **given)
+        sent: dict[str, Any] = {key: values[key] for key in keys}
+        sent |= {width: values[width] or 1 for width in WIDTHS}
+        return ProfileSpec(kernels=tuple(int(pk) for pk in values["kernels"]), **sent)
 
 
 class CompareForm(_RowsForm):

@@ -39,22 +39,22 @@ class Names:
 
 def names_of(data: dict[str, Any]) -> Names:
     """What the form of the document ``data`` offers."""
-    own = rows_of(data, "profiles")
+    profiles = rows_of(data, "profiles")
     kept = [
         ProfileChoice(profile.model, profile.gpu, profile.tp, profile.name)
         for profile in profiles_list()
         if profile.own
     ]
-    labels = {ProfileChoice.of(row): _label(row) for row in own}
+    labels = {ProfileChoice.of(row): _label(row) for row in profiles}
     for choice in kept:
         labels.setdefault(choice, choice.label)
     for key, profile in sorted(catalogue.profiles().items()):
         choice = ProfileChoice(*key)
         labels.setdefault(choice, f"{choice.label} ({_basis(profile.provenance)})")
-    for one in modelled():
+    for computed in modelled():
         choice = ProfileChoice.of(
-            {"model": one.model, "gpu": one.gpu, "tp": one.tp, "kind": one.kind,
-             "precision": one.precision}
+            {"model": computed.model, "gpu": computed.gpu, "tp": computed.tp, "kind": computed.kind,
+             "precision": computed.precision}
         )  # fmt: skip
         labels.setdefault(choice, choice.label)
     groups: dict[str, list[tuple[str, str]]] = {}
@@ -62,8 +62,8 @@ def names_of(data: dict[str, Any]) -> Names:
         groups.setdefault(choice.model, []).append((choice.encode(), label))
     return Names(
         profiles=[("", "choose"), *groups.items()],
-        models=_unique(row.get("model") for row in own),
-        gpus=_unique(row.get("gpu") for row in own),
+        models=_unique(row.get("model") for row in profiles),
+        gpus=_unique(row.get("gpu") for row in profiles),
         regions=_unique(row.get("name") for row in rows_of(data, "regions")),
         built_in_regions=sorted(catalogue.regions()),
         tiers=_unique(row.get("name") for row in rows_of(data, "tiers")),

@@ -59,18 +59,18 @@ class ConfigureForm(forms.Form):
         dress(self)
 
     def clean_prices(self) -> dict[str, float]:
-        found: dict[str, float] = {}
+        prices: dict[str, float] = {}
         for part in self.cleaned_data["prices"].replace("\n", ",").split(","):
             if not part.strip():
                 continue
             name, _, value = part.partition("=")
             try:
-                found[name.strip()] = float(value)
+                prices[name.strip()] = float(value)
             except ValueError:
                 raise forms.ValidationError(
                     f"{part.strip()[:60]} is not GPU=DOLLARS, such as H100-SXM=2.50."
                 ) from None
-        return found
+        return prices
 
     def asked(self) -> Asked:
         """Raises PlannerError where a value cannot be."""
@@ -97,5 +97,5 @@ def chosen_posted(posted: QueryDict) -> dict[str, Any]:
             raise ValueError
     except (ValueError, TypeError):
         raise PlannerError("What was chosen cannot be read; search again.") from None
-    found = {"model": posted.get("model", ""), "profiles": chosen, "limits": limits}
-    return found | ({kind: name} if kind in ("scenario", "trace") else {})
+    into = {"model": posted.get("model", ""), "profiles": chosen, "limits": limits}
+    return into | ({kind: name} if kind in ("scenario", "trace") else {})

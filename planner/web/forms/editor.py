@@ -130,7 +130,9 @@ class Editor:
         match = _SECTION.match(path)
         if match is None:
             return False
-        section = next((s for s, at in mapping.LISTS.items() if at == match["list"]), None)
+        section = next(
+            (s for s, address in mapping.LISTS.items() if address == match["list"]), None
+        )
         row = self._row(section, int(match["index"])) if section else None
         if row is None:
             return False

@@ -79,17 +79,17 @@ def schema_field(
         widget = forms.TextInput(attrs | ({"list": options} if options else {}))
         most = facts.get("maxLength", 80)
         return forms.CharField(label=label, required=required, max_length=most, widget=widget)
-    whole = facts["type"] == "integer"
+    integral = facts["type"] == "integer"
     attrs |= {"placeholder": empty or (f"{default / per:.12g}" if default else "")}
     least = facts.get("minimum", facts.get("exclusiveMinimum"))
     most = facts.get("maximum", facts.get("exclusiveMaximum"))
-    kind: Any = forms.IntegerField if whole else forms.FloatField
+    kind: Any = forms.IntegerField if integral else forms.FloatField
     field: forms.Field = kind(
         label=label,
         required=required,
         min_value=None if least is None else tidy(least / per),
         max_value=None if most is None else tidy(most / per),
-        widget=forms.NumberInput(attrs | {"step": "1" if whole else "any"}),
+        widget=forms.NumberInput(attrs | {"step": "1" if integral else "any"}),
     )
     return field
 

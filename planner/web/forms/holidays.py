@@ -30,10 +30,10 @@ class HolidaysField(forms.Field):
 
     def to_python(self, value: Any) -> list[str] | None:
         named = [part.strip() for part in str(value or "").replace("\n", ",").split(",")]
-        found = list(dict.fromkeys(_checked(part) for part in named if part))
-        if len(found) > MOST:
+        named_days = list(dict.fromkeys(_checked(part) for part in named if part))
+        if len(named_days) > MOST:
             raise forms.ValidationError(f"Give at most {MOST}; a country is one.")
-        return found or None
+        return named_days or None
 
     def prepare_value(self, value: Any) -> Any:
         return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
@@ -52,12 +52,12 @@ def shown(value: Any) -> list[str] | None:
     """What a document has, dates as they are written; None where it is no list."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         return None
-    return [_text(one) for one in value]
+    return [_text(day) for day in value]
 
 
-def _text(one: object) -> str:
+def _text(day: object) -> str:
     """A date that YAML read by itself is written as dates are."""
-    return one.isoformat() if isinstance(one, date) else str(one)
+    return day.isoformat() if isinstance(day, date) else str(day)
 
 
 def countries() -> list[tuple[str, str]]:

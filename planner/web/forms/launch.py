@@ -97,7 +97,7 @@ class LaunchForm(forms.Form):
         values: dict[str, Any] = super().clean() or {}
         if values.get("day") == OWN:
             try:
-                rates = [float(one) for one in values["own_day"].replace(",", " ").split()]
+                rates = [float(text) for text in values["own_day"].replace(",", " ").split()]
             except ValueError:
                 rates = []
             if len(rates) != 24 or min(rates) < 0 or not any(rates):

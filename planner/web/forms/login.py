@@ -46,5 +46,5 @@ def address_of(request: HttpRequest | None) -> str:
     """Where a request comes from; behind the proxy that ends TLS, what that one says last."""
     if request is None:
         return ""
-    said = request.headers.get("X-Forwarded-For", "") if settings.HTTPS else ""
-    return said.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", "")
+    forwarded = request.headers.get("X-Forwarded-For", "") if settings.HTTPS else ""
+    return forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", "")

@@ -33,8 +33,8 @@ class ChannelForm(forms.Form):
         dress(self)
 
     def chosen(self) -> dict[str, Any]:
-        said = dict(self.cleaned_data)
-        return said | {"mine": said.pop("whose", "mine") == "mine"}
+        fields = dict(self.cleaned_data)
+        return fields | {"mine": fields.pop("whose", "mine") == "mine"}
 
 
 class MailboxForm(forms.Form):

@@ -82,8 +82,8 @@ class ProfileChoice:
         if self.name:
             version = f"version {self.version}" if self.version else "newest version"
             text += f" ({self.name}, {version})"
-        told = [told for told in (self.kind, self.precision, self.engine) if told]
-        return f"{text} ({', '.join(told)})" if told else text
+        known = [known for known in (self.kind, self.precision, self.engine) if known]
+        return f"{text} ({', '.join(known)})" if known else text
 
 
 _KEYS = tuple(field.name for field in fields(ProfileChoice))

@@ -57,8 +57,8 @@ class ScheduleForm(forms.Form):
 
     def chosen(self) -> dict[str, Any]:
         """As ``schedule_create`` takes it."""
-        given = self.cleaned_data
-        limits = {"most_replicas": given.get("replicas"), "most_cost": given.get("cost")}
+        sent = self.cleaned_data
+        limits = {"most_replicas": sent.get("replicas"), "most_cost": sent.get("cost")}
         shares = {name: None if value is None else value / 100 for name, value in limits.items()}
-        plain = {name: given[name] for name in FIELDS}
+        plain = {name: sent[name] for name in FIELDS}
         return {**plain, **shares}

@@ -50,8 +50,8 @@ class SourceForm(forms.Form):
         dress(self)
 
     def settings(self) -> dict[str, Any]:
-        own = [name for name in self.fields if name not in SourceForm.base_fields]
-        return {name: value for name in own if (value := self.cleaned_data[name]) not in ("", {})}
+        names = [name for name in self.fields if name not in SourceForm.base_fields]
+        return {name: value for name in names if (value := self.cleaned_data[name]) not in ("", {})}
 
     def clean_match(self) -> dict[str, str]:
         return _pairs(self.cleaned_data["match"])

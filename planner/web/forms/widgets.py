@@ -20,21 +20,21 @@ class LongSelect(forms.Select):
     def render(
         self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: Any = None
     ) -> SafeString:
-        given = {str(one) for one in self.format_value(value)}
-        options = mark_safe("".join(_options(self.choices, given)))  # noqa: S308 - escaped there
+        selected = {str(item) for item in self.format_value(value)}
+        options = mark_safe("".join(_options(self.choices, selected)))  # noqa: S308 - escaped there
         named = {"name": name} if name else {}  # one without is not sent
         attributes = flatatt(self.build_attrs(self.attrs, named | (attrs or {})))
         return format_html("<select{}>{}</select>", attributes, options)
 
 
-def _options(choices: Iterable[Any], given: set[str]) -> Iterable[str]:
+def _options(choices: Iterable[Any], selected: set[str]) -> Iterable[str]:
     for value, label in choices:
         if isinstance(label, list | tuple):
             yield f'<optgroup label="{escape(value)}">'
-            yield from _options(label, given)
+            yield from _options(label, selected)
             yield "</optgroup>"
         else:
-            chosen = " selected" if str(value) in given else ""
+            chosen = " selected" if str(value) in selected else ""
             yield f'<option value="{escape(value)}"{chosen}>{escape(label)}</option>'
 
 

@@ -83,7 +83,7 @@ def written(value: Any) -> str:
     if value is None:
         return NOTHING
     if isinstance(value, list):
-        return ", ".join(setting(one) for one in value)
+        return ", ".join(setting(item) for item in value)
     return setting(value)
 
 
@@ -113,8 +113,8 @@ def change_words(row: Compared, change: float | None) -> str:
 def charts(
     runs: Sequence[Run], beside: Beside, clock: str, *, apart: bool
 ) -> dict[str, Figure | None]:
-    found = [course_of(run, held) for run, held in zip(runs, beside.runs, strict=True)]
-    courses = [course for course in found if course is not None]
+    all_courses = [course_of(run, held) for run, held in zip(runs, beside.runs, strict=True)]
+    courses = [course for course in all_courses if course is not None]
     return {
         "replica_figure": course_figure(courses, "ready", "replicas", clock=clock, apart=apart),
         "cost_figure": course_figure(

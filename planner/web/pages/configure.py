@@ -37,22 +37,24 @@ def widths(row: dict[str, Any]) -> list[str]:
         sides = [("prefill ", row["prefill"]), ("decode ", row["decode"])]
     names = {"tp": "tp", "pp": "pp", "attention_dp": "dp", "moe_tp": "moe tp", "moe_ep": "moe ep"}
     return [
-        f"{side}{', '.join(told) or 'of one GPU'}"
-        for side, found in sides
-        for told in [[f"{short} {found[name]}" for name, short in names.items() if found[name] > 1]]
+        f"{side}{', '.join(spread) or 'of one GPU'}"
+        for side, width_of in sides
+        for spread in [
+            [f"{short} {width_of[name]}" for name, short in names.items() if width_of[name] > 1]
+        ]
     ]
 
 
-def page_context(found: dict[str, Any]) -> dict[str, Any]:
-    rows = [_row(row) for row in found["candidates"]]
+def page_context(answer: dict[str, Any]) -> dict[str, Any]:
+    rows = [_row(row) for row in answer["candidates"]]
     return {
-        "found": found,
+        "found": answer,
         "rows": rows,
         "best": rows[0] if rows else None,
-        "by_gpu": [_row(row) for row in found["by_gpu"]],
-        "ruled_out": list(found["ruled_out"].items()),
-        "speed_figure": _front(found, "tokens_per_s_user", "tokens/s per user"),
-        "latency_figure": _front(found, "ttft_ms", "TTFT, ms (95th percentile)"),
+        "by_gpu": [_row(row) for row in answer["by_gpu"]],
+        "ruled_out": list(answer["ruled_out"].items()),
+        "speed_figure": _front(answer, "tokens_per_s_user", "tokens/s per user"),
+        "latency_figure": _front(answer, "ttft_ms", "TTFT, ms (95th percentile)"),
     }
 
 
@@ -65,18 +67,18 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _front(found: dict[str, Any], key: str, label: str) -> Figure | None:
+def _front(answer: dict[str, Any], key: str, label: str) -> Figure | None:
     """Dollars per million tokens over a measure, by GPU type and mode; the listed ones in grey."""
-    wanted = "TTFT" if key == "ttft_ms" else "user"
-    priced = [row for row in found["pareto"] if row["usd_per_mtok"] is not None]
-    on = [row for row in priced if any(wanted in name for name in row["front"])]
+    measure = "TTFT" if key == "ttft_ms" else "user"
+    priced = [row for row in answer["pareto"] if row["usd_per_mtok"] is not None]
+    on = [row for row in priced if any(measure in name for name in row["front"])]
     if len(on) < 2:
         return None
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in on:
         apart = ", P/D" if row["mode"] == "disagg" else ""
         groups.setdefault(f"{row['gpu']}{apart}", []).append(row)
-    listed = [row for row in found["candidates"] if row["usd_per_mtok"] is not None]
+    listed = [row for row in answer["candidates"] if row["usd_per_mtok"] is not None]
     traces = [_dots(listed, key, "Listed below", GREY, "circle-open")] if listed else []
     for i, (name, rows) in enumerate(groups.items()):
         colour, symbol = COLOURS[i % len(COLOURS)], SYMBOLS[i % len(SYMBOLS)]

@@ -92,21 +92,21 @@ def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     moments = moments.filter(*of)
     origins = moments["origin"].unique().sort()
     last = len(origins) - 1
-    given = params.get("moment", "")
-    at = min(int(given), last) if given.isdecimal() else last // 2
-    origin = origins[at]
-    told = moments.filter(pl.col("origin") == origin).sort("time")
+    asked = params.get("moment", "")
+    place = min(int(asked), last) if asked.isdecimal() else last // 2
+    origin = origins[place]
+    foreseen = moments.filter(pl.col("origin") == origin).sort("time")
     history = run_table(run, "history").filter(*of).sort("time")
     return {
         "run": run,
-        "moment": at,
+        "moment": place,
         "moment_last": last,
         "moment_origin": origin,
         "moment_series": pool,
         "moment_choices": list(pools),
         "moment_clock": clock,
-        "moment_error": _error(told, history),
-        "moment_figure": moment_figure(told, history, origin, clock),
+        "moment_error": _error(foreseen, history),
+        "moment_figure": moment_figure(foreseen, history, origin, clock),
     }
 
 
@@ -115,19 +115,19 @@ def _clock(run: Run) -> str:
     return str(run.trace.report.get("clock", "utc")) if run.trace is not None else "utc"
 
 
-def _error(told: pl.DataFrame, history: pl.DataFrame) -> float | None:
+def _error(foreseen: pl.DataFrame, history: pl.DataFrame) -> float | None:
     """WAPE of what was foreseen then."""
-    both = told.join(history, on="time").drop_nulls("actual")
+    both = foreseen.join(history, on="time").drop_nulls("actual")
     came = float(both["actual"].sum() or 0.0)
     off = float(np.abs(both["actual"].to_numpy() - both["mean"].to_numpy()).sum())
     return off / came if came > 0 else None
 
 
-def moment_figure(told: pl.DataFrame, history: pl.DataFrame, origin: Any, clock: str) -> Figure:
+def moment_figure(foreseen: pl.DataFrame, history: pl.DataFrame, origin: Any, clock: str) -> Figure:
     """What was known, what was foreseen, and what then came."""
-    named = told["unit"][0] if "unit" in told.columns else "input_tokens"
+    named = foreseen["unit"][0] if "unit" in foreseen.columns else "input_tokens"
     unit = f"{named.replace('_', ' ')}/s"
-    end = told["time"].max()
+    end = foreseen["time"].max()
     known = history.filter((pl.col("time") >= origin - BEFORE) & (pl.col("time") < origin))
     came = history.filter((pl.col("time") >= origin) & (pl.col("time") <= end))
 
@@ -137,10 +137,10 @@ def moment_figure(told: pl.DataFrame, history: pl.DataFrame, origin: Any, clock:
         return line(moments, rows[column].round(2), name, colour, hover=hover, **style)
 
     lines = [
-        course(told, "p90", "90 %", SKY, width=0, showlegend=False),
-        course(told, "p10", "10 to 90 % band", SKY, width=0, fill="tonexty", fillcolor=BAND),
+        course(foreseen, "p90", "90 %", SKY, width=0, showlegend=False),
+        course(foreseen, "p10", "10 to 90 % band", SKY, width=0, fill="tonexty", fillcolor=BAND),
         course(known, "actual", "Known then", GREY, width=1.5),
-        course(told, "mean", "Forecast then", BLUE, width=2),
+        course(foreseen, "mean", "Forecast then", BLUE, width=2),
         course(came, "actual", "What came", ORANGE, width=1.5, dash="dot"),
     ]
     return figure(lines, height=320, x=axis_title(clock), y=unit, together=True)

@@ -32,9 +32,9 @@ class Page:
 
 
 def _results(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    found = results_context(run, params) | groups_context(run, {}) | forecast_context(run, params)
-    found |= why_context(run) | modules_context(run)
-    return found | {"tabs": result_tabs(found)}
+    context = results_context(run, params) | groups_context(run, {}) | forecast_context(run, params)
+    context |= why_context(run) | modules_context(run)
+    return context | {"tabs": result_tabs(context)}
 
 
 RESULTS = Page(  # of the kinds that forecast, plan and replay

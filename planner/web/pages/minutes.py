@@ -181,8 +181,8 @@ def minute_charts(table: pl.DataFrame, clock: str) -> list[dict[str, Any]]:
 
 
 def _note(chart: Chart, lines: list[Line]) -> str:
-    told = " ".join(part for part in (chart.note, *(line.note for line in lines)) if part)
-    return f"{told.rstrip(';.')}." if told else ""
+    notes = " ".join(part for part in (chart.note, *(line.note for line in lines)) if part)
+    return f"{notes.rstrip(';.')}." if notes else ""
 
 
 def _always(chart: Chart) -> tuple[str, ...]:

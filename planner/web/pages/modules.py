@@ -30,8 +30,8 @@ class PoolView:
 def modules_context(run: Run) -> dict[str, Any]:
     """Empty where no policy moved modules."""
     result = run_result(run)
-    given = result.get("modules")
-    if not given:
+    moved = result.get("modules")
+    if not moved:
         return {}
     names = run_tables(run)
     table = run_table(run, "modules") if "modules" in names else pl.DataFrame()
@@ -39,22 +39,22 @@ def modules_context(run: Run) -> dict[str, Any]:
     clock = window.get("clock", "utc")
     if not table.is_empty() and "end" in window:
         table = _to_its_end(table, datetime.fromisoformat(window["end"]))
-    rows = [(one, row) for one in given for row in one["pools"]]
+    rows = [(policy, row) for policy in moved for row in policy["pools"]]
     rows.sort(key=lambda pair: -pair[1]["operations"])
     shown = [id(row) for _, row in rows[:POOLS]]
-    parts = {name: found for one in given for name, found in one["parts"].items()}
+    parts = {name: figures for policy in moved for name, figures in policy["parts"].items()}
     return {
-        "modules": given,
+        "modules": moved,
         "module_pools": [
             PoolView(
-                one["label"],
+                policy["label"],
                 row,
-                _figure(table, one["policy"], row, clock) if id(row) in shown else None,
+                _figure(table, policy["policy"], row, clock) if id(row) in shown else None,
                 f"Layers copied to each borrowed device, modules away from home and GPUs borrowed "
                 f"over time, {row['model']} in {row['region']}",
                 f"module-chart-{i}",
             )
-            for i, (one, row) in enumerate(rows)
+            for i, (policy, row) in enumerate(rows)
         ],
         "module_parts": parts,
         "module_operations": "module_operations" in names,
@@ -63,8 +63,8 @@ def modules_context(run: Run) -> dict[str, Any]:
 
 def _to_its_end(table: pl.DataFrame, end: datetime) -> pl.DataFrame:
     """How things stand last stands to the end of the window."""
-    own = ["policy", "model", "region", "arrangement", "device"]
-    last = table.sort("time").group_by(own, maintain_order=True).last()
+    keys = ["policy", "model", "region", "arrangement", "device"]
+    last = table.sort("time").group_by(keys, maintain_order=True).last()
     last = last.with_columns(pl.lit(end).cast(table.schema["time"]).alias("time"))
     return pl.concat([table, last.select(table.columns)])
 
@@ -72,23 +72,23 @@ def _to_its_end(table: pl.DataFrame, end: datetime) -> pl.DataFrame:
 def _figure(table: pl.DataFrame, policy: str, row: dict[str, Any], clock: str) -> Figure | None:
     if table.is_empty() or not row["operations"]:
         return None
-    mine = table.filter(
+    of_pool = table.filter(
         (pl.col("policy") == policy)
         & (pl.col("model") == row["model"])
         & (pl.col("region") == row["region"])
         & (pl.col("arrangement") == row["arrangement"])
     )
     lines: list[Any] = []
-    for d in sorted(mine.filter("borrowed")["device"].unique().to_list()):
-        there = steps(mine.filter(pl.col("device") == d), "time", "copies")
-        gpu = mine.filter(pl.col("device") == d)["gpu"][0]
+    for d in sorted(of_pool.filter("borrowed")["device"].unique().to_list()):
+        there = steps(of_pool.filter(pl.col("device") == d), "time", "copies")
+        gpu = of_pool.filter(pl.col("device") == d)["gpu"][0]
         lines.append(
             line(
                 times(there, "time", clock), there["copies"], f"copies on device {d} ({gpu})",
                 PALETTE[d % len(PALETTE)], line_shape="hv", hover="%{y} layers copied",
             )
         )  # fmt: skip
-    away = mine.filter("borrowed").group_by("time").agg(
+    away = of_pool.filter("borrowed").group_by("time").agg(
         pl.col("layers", "projections", "caches").sum(), pl.col("borrowed_instances").first(),
     )  # fmt: skip
     for name, words, colour in (

@@ -52,17 +52,17 @@ class Threaded:
 
 def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
     entries = proposal_entries(proposal)
-    found = proposed_of(proposal)
+    proposed = proposed_of(proposal)
     return {
         "proposal": proposal,
         "colour": STATE_COLOURS[proposal.state],
         "entries": [(entry, ENTRY_ICONS.get(entry.kind, "info")) for entry in entries],
-        "found": found,
-        "settings": _threads(found, entries),
-        "groups": _groups(found),
-        "worse": _lines(found.worse) if found else [],
-        "better": _lines(found.better) if found else [],
-        "pools": [_pool(pool) for pool in found.pools] if found else [],
+        "found": proposed,
+        "settings": _threads(proposed, entries),
+        "groups": _groups(proposed),
+        "worse": _lines(proposed.worse) if proposed else [],
+        "better": _lines(proposed.better) if proposed else [],
+        "pools": [_pool(pool) for pool in proposed.pools] if proposed else [],
         "rules": review_rules(),
         "missing": missing(proposal) if proposal.going else "",
         "approvals": approvals_of(proposal),
@@ -79,8 +79,8 @@ def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
     }
 
 
-def _threads(found: Proposed | None, entries: Sequence[ProposalEntry]) -> list[Threaded]:
-    if found is None:
+def _threads(proposed: Proposed | None, entries: Sequence[ProposalEntry]) -> list[Threaded]:
+    if proposed is None:
         return []
     return [
         Threaded(
@@ -88,12 +88,12 @@ def _threads(found: Proposed | None, entries: Sequence[ProposalEntry]) -> list[T
             setting_line(row),
             tuple(entry for entry in entries if entry.anchor.get(SETTING) == row.key),
         )
-        for row in found.settings
+        for row in proposed.settings
     ]
 
 
-def _groups(found: Proposed | None) -> list[tuple[str, str, list[Line]]]:
-    groups = found.groups if found else ()
+def _groups(proposed: Proposed | None) -> list[tuple[str, str, list[Line]]]:
+    groups = proposed.groups if proposed else ()
     return [(group.title, group.note, _lines(group.rows)) for group in groups]
 
 
@@ -101,10 +101,10 @@ def _lines(rows: Iterable[Compared]) -> list[Line]:
     return [figure_line(row) for row in rows]
 
 
-def _pool(one: Any) -> tuple[str, str, str, str, str]:
+def _pool(pool: Any) -> tuple[str, str, str, str, str]:
     """Its name; on average and at most, before and as proposed."""
-    words = [figure(value) if value is not None else "–" for value in (*one.mean, *one.most)]
-    return one.pool, words[0], words[1], words[2], words[3]
+    words = [figure(value) if value is not None else "–" for value in (*pool.mean, *pool.most)]
+    return pool.pool, words[0], words[1], words[2], words[3]
 
 
 def _askable(proposal: Proposal) -> list[User]:
@@ -117,8 +117,8 @@ def _runs_like(proposal: Proposal) -> list[Run]:
     """What it could be amended with: plans and comparisons that are done, of its scenario first."""
     kinds = (Run.Kind.PLAN, Run.Kind.COMPARE)
     rows = Run.objects.filter(kind__in=kinds, state=Run.State.COMPLETED, sweep=None)
-    found = list(rows.defer("document", "log", "result", "traceback")[:100])
-    return sorted(found, key=lambda run: (run.scenario_id != proposal.scenario_id, -run.pk))[:30]
+    runs = list(rows.defer("document", "log", "result", "traceback")[:100])
+    return sorted(runs, key=lambda run: (run.scenario_id != proposal.scenario_id, -run.pk))[:30]
 
 
 def _charts(proposal: Proposal, entries: Sequence[ProposalEntry]) -> dict[str, Figure | None]:
@@ -132,7 +132,7 @@ def _charts(proposal: Proposal, entries: Sequence[ProposalEntry]) -> dict[str, F
     if other is not None:
         courses.insert(0, _course(other, policy, label))
     drawn = [course for course in courses if course is not None]
-    said = [entry for entry in entries if entry.revision == proposal.revision]
+    comments = [entry for entry in entries if entry.revision == proposal.revision]
     result = run_result(run)
     clock = (result.get("window") or {}).get("clock", "utc")
     apart = other is not None and run_result(other).get("window", {}).get("start") != result[
@@ -142,7 +142,10 @@ def _charts(proposal: Proposal, entries: Sequence[ProposalEntry]) -> dict[str, F
         REPLICAS: course_figure(drawn, "ready", "replicas", clock=clock, apart=apart),
         COST: course_figure(drawn, "usd_per_hour", "$ an hour", clock=clock, apart=apart),
     }
-    return {f"{name}_figure": _with_comments(one, name, said) for name, one in figures.items()}
+    return {
+        f"{name}_figure": _with_comments(its_figure, name, comments)
+        for name, its_figure in figures.items()
+    }
 
 
 def _with_comments(
@@ -154,10 +157,10 @@ def _with_comments(
     ]
     if figure is None or not about:
         return figure
-    words = [escape(f"{one.by or one.rule}: {one.text[:80]}") for one in about]
+    words = [escape(f"{comment.by or comment.rule}: {comment.text[:80]}") for comment in about]
     marks = points(
-        [_place(one.anchor["time"]) for one in about],
-        [_place(one.anchor["value"]) for one in about],
+        [_place(comment.anchor["time"]) for comment in about],
+        [_place(comment.anchor["value"]) for comment in about],
         "Comments",
         RED,
         symbol="diamond",
@@ -194,5 +197,5 @@ def _course(run: Run, policy: str, label: str) -> Course | None:
     if not run_tables(run):
         return None
     held = Held(run.pk, "", "", policy if policy in known else "", "", "", None, None)
-    found = course_of(run, held)
-    return Course(label, found.table) if found else None
+    course = course_of(run, held)
+    return Course(label, course.table) if course else None

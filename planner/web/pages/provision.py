@@ -97,13 +97,13 @@ def sharing_context(sharing: dict[str, Any], pool: dict[str, Any]) -> dict[str, 
 
 def course_context(run: Run, over_time: dict[str, Any], pool: dict[str, Any]) -> dict[str, Any]:
     """The pool window by window: a row per level, and what each held along the traffic."""
-    own = next(row for row in over_time["pools"] if _of_pool(row, pool))
-    levels = own["levels"]
+    course = next(row for row in over_time["pools"] if _of_pool(row, pool))
+    levels = course["levels"]
     return {
         "over_time": over_time,
         "course_levels": [(LABELS[name], name, levels[name]) for name in LEVELS if name in levels],
-        "course_savings": own["savings"],
-        "replayed_windows": own.get("replayed_windows", 0),
+        "course_savings": course["savings"],
+        "replayed_windows": course.get("replayed_windows", 0),
         "course_figure": figures.course_figure(_rows(run, "courses", pool)),
     }
 

@@ -111,7 +111,7 @@ def strip_figure(shards: pl.DataFrame, order: list[str], height: int = 350) -> F
     return figure([cells], height=max(height, 120 + 22 * rows), yaxis={"autorange": "reversed"})
 
 
-def response_figures(found: dict[str, Any]) -> list[tuple[str, str, Figure]]:
+def response_figures(responses: dict[str, Any]) -> list[tuple[str, str, Figure]]:
     """Title, description and figure of each sensitivity."""
     plots = (
         ("Latency by length", "times that of the shortest", "lengths", "latency_by_length",
@@ -142,15 +142,21 @@ def response_figures(found: dict[str, Any]) -> list[tuple[str, str, Figure]]:
     scale = {"memory_by_length": 1e-9, "data_by_length": 1e-9, "transfer_by_length": 100.0,
              "arithmetic_by_length": 100.0, "bandwidth_by_length": 100.0,
              "sm_use_by_share": 100.0}  # fmt: skip
-    names = found["operators"]
+    names = responses["operators"]
     out = []
     for title, unit, axis, key, x, logarithmic in plots:
-        if key not in found:
+        if key not in responses:
             continue  # of a run kept before it was worked out
-        values = np.asarray(found[key]) * scale.get(key, 1.0)
+        values = np.asarray(responses[key]) * scale.get(key, 1.0)
         most = np.argsort(-values.max(axis=1), kind="stable")[:SHOWN]
         lines = [
-            line(found[axis], values[v], names[v].replace("_", " "), COLOURS[i], dash=DASHES[i % 4])
+            line(
+                responses[axis],
+                values[v],
+                names[v].replace("_", " "),
+                COLOURS[i],
+                dash=DASHES[i % 4],
+            )
             for i, v in enumerate(sorted(most))
         ]
         scaled = LOGARITHMIC if logarithmic else {}
@@ -158,10 +164,10 @@ def response_figures(found: dict[str, Any]) -> list[tuple[str, str, Figure]]:
     return out
 
 
-def sweep_figure(found: dict[str, Any], height: int = 350) -> Figure:
+def sweep_figure(sweep: dict[str, Any], height: int = 350) -> Figure:
     """Savings in %, ours as lines and the source's figures as crosses."""
-    by = found["by"]
-    rows = [row for row in found["rows"] if "gpus" in row]
+    by = sweep["by"]
+    rows = [row for row in sweep["rows"] if "gpus" in row]
     traces: list[Any] = []
     for (measure, name, colour), dash in zip(MEASURES, DASHES, strict=False):
         traces.append(

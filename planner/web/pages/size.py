@@ -62,8 +62,8 @@ def together_figure(pool: dict[str, Any]) -> Figure:
     traces = [
         line(list(range(1, len(tps) + 1)), each, "to count on", BLUE, hover=hover),
         points(
-            [one["instances"] for one in seen],
-            [one["max_rps"] / one["instances"] for one in seen],
+            [point["instances"] for point in seen],
+            [point["max_rps"] / point["instances"] for point in seen],
             "simulated", ORANGE, size=10, symbol="diamond", hover=hover,
         ),
     ]  # fmt: skip

@@ -42,7 +42,7 @@ def _figure(bins: pl.DataFrame, source: Source, fields: tuple[str, ...], y: str)
     start, end = int(str(bins["bin_start"].min())), int(str(bins["bin_start"].max()))
     step = source.bin_s * max(1, -(-((end - start) // source.bin_s + 1) // MAX_POINTS))
     grid = pl.DataFrame({"at": pl.int_range(start - start % step, end + 1, step, eager=True)})
-    found = []
+    courses = []
     for (model, region, tier), group in bins.group_by("model", "region", "tier"):
         for field in fields:
             known = group.drop_nulls(field)
@@ -57,10 +57,10 @@ def _figure(bins: pl.DataFrame, source: Source, fields: tuple[str, ...], y: str)
             )
             name = series_name(str(model), str(region), str(tier), source.name)
             label = name if len(fields) == 1 else f"{name}, {field}"
-            found.append((float(known[field].sum()), label, course))
-    if not found:
+            courses.append((float(known[field].sum()), label, course))
+    if not courses:
         return None
-    found.sort(key=lambda one: (-one[0], one[1]))
+    courses.sort(key=lambda ranked: (-ranked[0], ranked[1]))
     lines = [
         line(
             pl.from_epoch(course["at"], "s").dt.strftime("%Y-%m-%d %H:%M:%S").to_list(),
@@ -71,7 +71,7 @@ def _figure(bins: pl.DataFrame, source: Source, fields: tuple[str, ...], y: str)
             hover=f"%{{y:,.4~g}} {y.split(',')[0]}",
             connectgaps=False,
         )
-        for place, (_, label, course) in enumerate(found[:LINES])
+        for place, (_, label, course) in enumerate(courses[:LINES])
     ]
     return plain_figure(
         lines, height=340, x=UTC, y=y, together=True, showlegend=True, xaxis={"type": "date"}

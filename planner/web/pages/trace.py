@@ -23,43 +23,43 @@ BURSTY = 2.0  # times the variance of Poisson arrivals
 
 def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
     """``by`` of the query says what traffic is told apart by: model, region, tier or series."""
-    said = trace_character(trace)
-    kinds = list(dict.fromkeys(volume["by"] for volume in said["volumes"]))
+    character = trace_character(trace)
+    kinds = list(dict.fromkeys(volume["by"] for volume in character["volumes"]))
     several = [
-        kind for kind in kinds if sum(volume["by"] == kind for volume in said["volumes"]) > 1
+        kind for kind in kinds if sum(volume["by"] == kind for volume in character["volumes"]) > 1
     ]
     asked = params.get("by", "")
     by = asked if asked in kinds else next(iter([*several, *kinds]), "all")
-    volumes = [volume for volume in said["volumes"] if volume["by"] == by]
-    lengths = [length for length in said["lengths"] if length["by"] in ("all", by)]
+    volumes = [volume for volume in character["volumes"] if volume["by"] == by]
+    lengths = [length for length in character["lengths"] if length["by"] in ("all", by)]
     return {
-        "said": said,
+        "said": character,
         "kinds": kinds,
         "by": by,
-        "stands_out": list(_stands_out(said)),
-        "rates": _rates(trace, said, by),
+        "stands_out": list(_stands_out(character)),
+        "rates": _rates(trace, character, by),
         "stretch_s": _stretch_s(trace, by),
-        "week": _week(said),
-        "lengths": _lengths(said, by, volumes),
+        "week": _week(character),
+        "lengths": _lengths(character, by, volumes),
         "length_rows": lengths[: 2 * ROWS],
-        "days": days_figure(said["days"]["days"], said["unit"], said["clock"])
-        if len(said["days"]["days"]) > 1
+        "days": days_figure(character["days"]["days"], character["unit"], character["clock"])
+        if len(character["days"]["days"]) > 1
         else None,
-        "volumes": [said["total"], *volumes[:ROWS]],
+        "volumes": [character["total"], *volumes[:ROWS]],
         "more_volumes": max(0, len(volumes) - ROWS),
-        "cells": said["cells"][:ROWS],
-        "more_cells": max(0, len(said["cells"]) - ROWS),
+        "cells": character["cells"][:ROWS],
+        "more_cells": max(0, len(character["cells"]) - ROWS),
         "outages": [
             outage
             | {"from": moment(outage["start_s"]), "lasts": outage["end_s"] - outage["start_s"]}
-            for outage in said["outages"][:ROWS]
+            for outage in character["outages"][:ROWS]
         ],
-        "more_outages": max(0, said["outages_found"] - ROWS),
-        "utility": said["total"]["utility"] is not None,
+        "more_outages": max(0, character["outages_found"] - ROWS),
+        "utility": character["total"]["utility"] is not None,
     }
 
 
-def _rates(trace: Trace, said: Character, by: str) -> dict[str, Figure]:
+def _rates(trace: Trace, character: Character, by: str) -> dict[str, Figure]:
     rates, total = trace_rates(trace, by), trace_rates(trace, "all")
     return {
         field: rate_figure(
@@ -67,8 +67,8 @@ def _rates(trace: Trace, said: Character, by: str) -> dict[str, Figure]:
             total,
             field,
             unit="requests/s" if field == "requests" else f"{field.replace('_', ' ')}/s",
-            clock=said["clock"],
-            lost=said["outages"],
+            clock=character["clock"],
+            lost=character["outages"],
         )
         for field in AMOUNTS
         if field in rates.columns
@@ -80,55 +80,60 @@ def _stretch_s(trace: Trace, by: str) -> float:
     return float(trace_rates(trace, by)["seconds"][0])
 
 
-def _week(said: Character) -> Figure | None:
+def _week(character: Character) -> Figure | None:
     """Where all hours of the day were seen."""
-    if said["rhythm"]["peak_hour"] is None:
+    if character["rhythm"]["peak_hour"] is None:
         return None
-    unit = "requests/s" if said["unit"] == "requests" else f"{said['unit'].replace('_', ' ')}/s"
-    return week_figure(said["rhythm"], unit=unit, clock=said["clock"])
+    unit = (
+        "requests/s"
+        if character["unit"] == "requests"
+        else f"{character['unit'].replace('_', ' ')}/s"
+    )
+    return week_figure(character["rhythm"], unit=unit, clock=character["clock"])
 
 
-def _lengths(said: Character, by: str, volumes: list[Any]) -> dict[str, Figure]:
+def _lengths(character: Character, by: str, volumes: list[Any]) -> dict[str, Figure]:
     """Of the labels that charts tell apart; their colours are those of the other charts."""
-    places = {one["label"]: place for place, one in enumerate(volumes)}
+    places = {volume["label"]: place for place, volume in enumerate(volumes)}
     few = len(places) if len(places) <= LINES else LINES - 1
     figures = {}
     for field in ("input_tokens", "output_tokens"):
         lines = [
             length
-            for length in said["lengths"]
+            for length in character["lengths"]
             if length["field"] == field
             and length["by"] == by
             and length["quantiles"]
             and places.get(length["label"], 0) < few + (by == "all")
         ]
-        lines.sort(key=lambda one: places.get(one["label"], 0))
+        lines.sort(key=lambda line: places.get(line["label"], 0))
         if lines:
-            figures[field] = lengths_figure(lines, said["levels"], places)
+            figures[field] = lengths_figure(lines, character["levels"], places)
     return figures
 
 
-def _stands_out(said: Character) -> Iterator[str]:
+def _stands_out(character: Character) -> Iterator[str]:
     """What somebody who plans for this traffic has to know, most important first."""
-    yield from said["days"]["words"]
-    if said["outages_found"]:
-        many = said["outages_found"]
+    yield from character["days"]["words"]
+    if character["outages_found"]:
+        many = character["outages_found"]
         yield (
             f"{many:,} outage{'s' * (many > 1)} (bins without anything that cannot be demand) "
             f"{'are' if many > 1 else 'is'} shaded below and not counted as demand."
         )
-    if said["gaps"]:
-        yield f"Of {said['gaps']:,} bins the file says nothing: they are gaps, not zero."
-    yield from _rhythm(said)
-    for one in said["imbalance"]:
-        kind = one["by"] if one["by"] == "series" else f"{one['by']}s"
-        unit = said["unit"].replace("_", " ")
+    if character["gaps"]:
+        yield f"Of {character['gaps']:,} bins the file says nothing: they are gaps, not zero."
+    yield from _rhythm(character)
+    for unequal in character["imbalance"]:
+        kind = unequal["by"] if unequal["by"] == "series" else f"{unequal['by']}s"
+        unit = character["unit"].replace("_", " ")
         yield (
-            f"Of {one['labels']:,} {kind} {one['most']} has {percent(one['most_share'], 0)} and "
-            f"{one['least']} {percent(one['least_share'], 0)} of the {unit}: in effect "
-            f"{digits(one['effective'])} equal ones."
+            f"Of {unequal['labels']:,} {kind} {unequal['most']} has "
+            f"{percent(unequal['most_share'], 0)} and {unequal['least']} "
+            f"{percent(unequal['least_share'], 0)} of the {unit}: in effect "
+            f"{digits(unequal['effective'])} equal ones."
         )
-    yield from said["notes"]
+    yield from character["notes"]
 
 
 def repeats(correlation: float) -> str:
@@ -136,8 +141,8 @@ def repeats(correlation: float) -> str:
     return next(words for least, words in REPEATS if correlation >= least)
 
 
-def _rhythm(said: Character) -> Iterator[str]:
-    rhythm = said["rhythm"]
+def _rhythm(character: Character) -> Iterator[str]:
+    rhythm = character["rhythm"]
     day, week = rhythm["autocorrelation_day"], rhythm["autocorrelation_week"]
     if day is not None:
         words = f"Days {repeats(day)} each other (autocorrelation {day:.2f} at a day"
@@ -149,12 +154,12 @@ def _rhythm(said: Character) -> Iterator[str]:
                 f"{rhythm['trough_hour']:02d}:00"
             )
         yield f"{words}."
-    local = [one for one in said["burstiness"] if one["within_10_min"] is not None]
+    local = [scale for scale in character["burstiness"] if scale["within_10_min"] is not None]
     if local:
-        one = local[0]
-        times = one["within_10_min"]
+        scale = local[0]
+        times = scale["within_10_min"]
         how = "in bursts" if times >= BURSTY else "about as by chance"
         yield (
-            f"Within ten minutes traffic comes {how}: over {duration(one['bin_s'])} its variance "
+            f"Within ten minutes traffic comes {how}: over {duration(scale['bin_s'])} its variance "
             f"is {digits(times)} times that of Poisson arrivals."
         )

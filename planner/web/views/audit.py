@@ -25,7 +25,7 @@ def listing(request: Request) -> HttpResponse:
     check_may_administer(request.user)
     asked = {name: request.GET.get(name, "")[:200] for name in ("actor", "action", "search")}
     page = paged(request, audit_list(everything=request.user.is_superuser, **asked))
-    rows = [(one, json.loads(one.details)) for one in page]
+    rows = [(entry, json.loads(entry.details)) for entry in page]
     context: dict[str, Any] = {
         "page": page,
         "rows": rows,

@@ -25,9 +25,9 @@ def compare(request: Request) -> HttpResponse:
     return render(request, "web/beside.html", page_context(runs_chosen(numbers), request.GET))
 
 
-def numbers_of(given: list[str]) -> list[int]:
+def numbers_of(texts: list[str]) -> list[int]:
     """Each may hold several, apart by commas; raises PlannerError with what is no number."""
-    words = [word.strip() for text in given for word in text.split(",") if word.strip()]
+    words = [word.strip() for text in texts for word in text.split(",") if word.strip()]
     for word in words:
         if not (word.isascii() and word.isdecimal() and len(word) <= 9):
             raise PlannerError(f"run: {word[:40]!r} is not the number of a run.")
@@ -38,8 +38,8 @@ def _choose(request: Request, numbers: list[int]) -> HttpResponse:
     """Others of the same scenario and kind first."""
     first = run_get(numbers[0]) if numbers else None
     rows = runs_list().filter(state=Run.State.COMPLETED).exclude(kind=Run.Kind.INGEST)
-    found = list(rows.exclude(pk__in=numbers)[:OFFERED])
+    offered = list(rows.exclude(pk__in=numbers)[:OFFERED])
     if first is not None:
-        found.sort(key=lambda run: (run.name != first.name, run.kind != first.kind, -run.pk))
-    context = {"first": first, "runs": found, "choose": True}
+        offered.sort(key=lambda run: (run.name != first.name, run.kind != first.kind, -run.pk))
+    context = {"first": first, "runs": offered, "choose": True}
     return render(request, "web/beside_choose.html", context)

@@ -96,10 +96,10 @@ def answer(row: dict[str, Any], typed: list[dict[str, Any]]) -> dict[str, Any]:
     estimate = estimates.estimate_one(row, measured)
     loaded = {name: value for name, value in row.items() if name != "rate"}
     after = {name: estimate[name] for name in ("ttft_ms", "tbt_ms")}
-    if (at := estimate.get("at_rate")) is not None:
-        loaded["concurrency"] = max(at["in_flight"], 1.0)
+    if (at_rate := estimate.get("at_rate")) is not None:
+        loaded["concurrency"] = max(at_rate["in_flight"], 1.0)
         # What rows move is the closed loop, so that is what stands beside it.
-        after = {name: at[f"closed_loop_{name}"] for name in after}
+        after = {name: at_rate[f"closed_loop_{name}"] for name in after}
     sweep = estimates.estimate_sweep(loaded, sorted({*SWEEP, loaded["concurrency"]}), measured)
     loads = [float(load) for load, _ in sweep]
 

@@ -94,12 +94,12 @@ def names(request: Request, pk: int) -> HttpResponse:
 
 def _options(sent: QueryDict) -> ExportOptions:
     """``names`` come in one field, a pair each line."""
-    told = sent.copy()
-    told.pop("message", None)
-    told.setlist("names", sent.get("names", "").split())
-    if not told.getlist("names"):
-        told.pop("names", None)
-    return options_of(ExportOptions, options_posted(ExportOptions, told))
+    fields = sent.copy()
+    fields.pop("message", None)
+    fields.setlist("names", sent.get("names", "").split())
+    if not fields.getlist("names"):
+        fields.pop("names", None)
+    return options_of(ExportOptions, options_posted(ExportOptions, fields))
 
 
 def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[str, Any]:
@@ -137,8 +137,8 @@ def _form(sent: QueryDict, run: Run, plan: Plan | None) -> OptionsForm:
     policies = run.result.get("policies") or {}
     _choose(form, "policy", {"": "the recommended"} | {k: v["label"] for k, v in policies.items()})
     for what in ("region", "model"):
-        found = dict.fromkeys(getattr(pool, what) for pool in plan.pools) if plan else {}
-        _choose(form, what, {"": "every one"} | {name: name for name in found})
+        names = dict.fromkeys(getattr(pool, what) for pool in plan.pools) if plan else {}
+        _choose(form, what, {"": "every one"} | {name: name for name in names})
     _choose(form, "repeat", REPEATS)
     _choose(form, "form", FORMS)
     rows = {"class": "form-control font-monospace", "rows": 2, "placeholder": "DEFAULT=NAME"}

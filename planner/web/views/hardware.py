@@ -33,8 +33,8 @@ PRICE_FILTERS = ("search", "provider", "region", "gpu", "order")
 @require_safe
 def gpus(request: Request) -> HttpResponse:
     search = request.GET.get("search", "")
-    found = known.gpus_list(search)
-    context = {"gpus": found, "search": search, "assumed_watts": known.assumed_watts(found)}
+    listed = known.gpus_list(search)
+    context = {"gpus": listed, "search": search, "assumed_watts": known.assumed_watts(listed)}
     return _list(request, "gpus", context)
 
 
@@ -202,9 +202,9 @@ def _usual(names: list[str]) -> str:
 
 def _figures(entry: Any) -> list[tuple[own.Quantity, float, Provenance]]:
     """Every quantity that is known of a GPU type, with where it comes from."""
-    given, sources = own.gpu_given(entry.spec), known.gpu_sources(entry)
+    facts, sources = own.gpu_given(entry.spec), known.gpu_sources(entry)
     return [
-        (q, given[q.name], sources.get(_fact(q), sources[""])) for q in own.GPU if q.name in given
+        (q, facts[q.name], sources.get(_fact(q), sources[""])) for q in own.GPU if q.name in facts
     ]
 
 

@@ -69,10 +69,10 @@ def change(request: Request, name: str) -> HttpResponse:
     person = people.person_change(
         by=request.user, person=person_get(name), role=request.POST.get("role"), active=active
     )
-    said = f"is {person.role}"
+    change_made = f"is {person.role}"
     if active is not None:
-        said = "can sign in again" if active else "can no longer sign in"
-    messages.success(request, f"{person.username} {said}.")
+        change_made = "can sign in again" if active else "can no longer sign in"
+    messages.success(request, f"{person.username} {change_made}.")
     return redirect("web:people")
 
 

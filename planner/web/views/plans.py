@@ -31,19 +31,21 @@ SCENARIOS = 200  # to choose from
 def listing(request: Request) -> HttpResponse:
     """All, or those of a ``scenario``; the two that ``from`` and ``to`` name beside each other."""
     scenario = request.GET.get("scenario", "")
-    said = Prefetch("outcomes", Outcome.objects.defer("figures"))
-    rows = plans_kept(scenario).defer("pools").prefetch_related(said)
+    outcomes = Prefetch("outcomes", Outcome.objects.defer("figures"))
+    rows = plans_kept(scenario).defer("pools").prefetch_related(outcomes)
     old, new = (_named(request.GET.get(name, "")) for name in ("from", "to"))
-    found = plans_between(old, new) if old and new and old != new else None
+    difference = plans_between(old, new) if old and new and old != new else None
     context = {
         "page": paged(request, rows),
         "scenario": scenario,
         "scenarios": sorted({*plans_kept().values_list("scenario", flat=True)})[:SCENARIOS],
         "old": old,
         "new": new,
-        "found": found,
-        "settings": [setting_line(row) for row in found.settings] if found else [],
-        "week_figure": week_figure([old, new]) if found and found.hours and old and new else None,
+        "found": difference,
+        "settings": [setting_line(row) for row in difference.settings] if difference else [],
+        "week_figure": week_figure([old, new])
+        if difference and difference.hours and old and new
+        else None,
     }
     return render(request, "web/plans.html", context)
 
@@ -53,8 +55,8 @@ def detail(request: Request, pk: int) -> HttpResponse:
     plan = plan_kept_get(pk)
     now = timezone.now()
     held = [
-        (pool, one.replicas, [step.replicas for step in steps_of(pool)])
-        for pool, one in zip(plan.pools, desired(plan, now), strict=True)
+        (pool, pool_now.replicas, [step.replicas for step in steps_of(pool)])
+        for pool, pool_now in zip(plan.pools, desired(plan, now), strict=True)
     ]
     context = {
         "plan": plan,

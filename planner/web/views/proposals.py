@@ -55,7 +55,7 @@ def listing(request: Request) -> HttpResponse:
     page = paged(request, chosen.get(show, chosen[""]))
     context = {
         "page": page,
-        "rows": [(one, STATE_COLOURS[one.state]) for one in page],
+        "rows": [(proposal, STATE_COLOURS[proposal.state]) for proposal in page],
         "show": show,
         "waiting": proposals_for(request.user).count(),
         "tabs": [("", "To be decided"), (FOR_ME, "For me"), (MINE, "Mine"), (DONE, "Decided"),
@@ -120,7 +120,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
 def act(request: Request, pk: int) -> HttpResponse:
     """What the button says: comment, approve, changes, reject, amend, ready, request, withdraw."""
     proposal, by, text = proposal_get(pk), request.user, request.POST.get("text", "")
-    said: dict[str, tuple[Callable[[], Any], str]] = {
+    deeds: dict[str, tuple[Callable[[], Any], str]] = {
         "comment": (lambda: _comment(request, proposal), "Your comment is there."),
         "approve": (
             lambda: proposals.approve(proposal=proposal, by=by, text=text),
@@ -145,9 +145,9 @@ def act(request: Request, pk: int) -> HttpResponse:
         ),
     }
     action = request.POST.get("action", "")
-    if action not in said:
-        raise PlannerError(f"action: there is no {action!r}; there are {', '.join(said)}.")
-    do, words = said[action]
+    if action not in deeds:
+        raise PlannerError(f"action: there is no {action!r}; there are {', '.join(deeds)}.")
+    do, words = deeds[action]
     do()
     now = proposal_get(pk)
     if action == "approve" and now.state == Proposal.State.APPROVED:

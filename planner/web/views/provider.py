@@ -43,9 +43,9 @@ def back(request: HttpRequest) -> HttpResponse:
         if kept is None:
             raise NotAllowed(oidc.NOT_YOURS)
         goal = kept.pop("goal")
-        given = {name: str(request.GET[name]) for name in request.GET}
+        answered = {name: str(request.GET[name]) for name in request.GET}
         user = oidc.sign_in_finish(
-            pending=oidc.Pending(**kept), answered=given, back=_back(request)
+            pending=oidc.Pending(**kept), answered=answered, back=_back(request)
         )
     except PlannerError as problem:
         return problem_response(request, problem, status_of(problem))
@@ -61,8 +61,8 @@ def _back(request: HttpRequest) -> str:
 
 def _goal(request: HttpRequest) -> str:
     """A page of this site to go on to."""
-    wanted = request.GET.get("next", "")
+    goal = request.GET.get("next", "")
     safe = url_has_allowed_host_and_scheme(
-        wanted, {request.get_host()}, require_https=request.is_secure()
+        goal, {request.get_host()}, require_https=request.is_secure()
     )
-    return wanted if safe else resolve_url(settings.LOGIN_REDIRECT_URL)
+    return goal if safe else resolve_url(settings.LOGIN_REDIRECT_URL)

@@ -45,8 +45,8 @@ def detail(request: Request, pk: int) -> HttpResponse:
             return HttpResponse(headers={"HX-Refresh": "true"})
         return render(request, "web/_run_progress.html", {"run": run, **_waits(run)})
     if run.state != Run.State.COMPLETED or run.kind == Run.Kind.INGEST:
-        told = {"run": run, "again": _again(run), **_waits(run)}
-        return render(request, "web/run.html", told)
+        values = {"run": run, "again": _again(run), **_waits(run)}
+        return render(request, "web/run.html", values)
     page = PAGES[run.kind]
     part = request.GET.get("part", "")
     if part and part not in page.parts:

@@ -87,8 +87,8 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
     the trace, where one does not ask for the past."""
     choices = window_choices(trace) if trace.state == Trace.State.READY else ()
     past = request.GET.get("door") == PAST or "window" in request.GET
-    wanted = request.GET.get("window", USUAL)
-    chosen = next((choice for choice in choices if choice.key == wanted), next(iter(choices), None))
+    key = request.GET.get("window", USUAL)
+    chosen = next((choice for choice in choices if choice.key == key), next(iter(choices), None))
     horizon = HORIZONS.get(request.GET.get("horizon", ""), HORIZONS["day"])
     serving = serving_of(trace, request.GET.get("model", ""), request.GET.get("gpu", ""))
     window, ahead = (chosen, None) if past else (None, horizon)

@@ -102,11 +102,11 @@ def detail(request: Request, pk: int) -> HttpResponse:
 
 @require_safe
 def outcome(request: Request, pk: int) -> HttpResponse:
-    found = outcome_get(pk)
+    judged = outcome_get(pk)
     context = {
-        "outcome": found,
-        "hours_figure": hours_figure(found.figures),
-        "demand_figure": demand_figure(found.figures),
+        "outcome": judged,
+        "hours_figure": hours_figure(judged.figures),
+        "demand_figure": demand_figure(judged.figures),
     }
     return render(request, "web/outcome.html", context)
 
@@ -155,14 +155,14 @@ def _moment(text: str) -> datetime | None:
     if not text:
         return None
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
-        found = datetime.min
-    if not FIRST <= found.year <= LAST:
+        moment = datetime.min
+    if not FIRST <= moment.year <= LAST:
         raise PlannerError(
             f"as_of: {text[:40]!r} is no moment from {FIRST} to {LAST}; write 2026-05-04T06:00."
         )
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _values(schedule: Schedule) -> dict[str, Any]:

@@ -40,11 +40,11 @@ def new(request: Request) -> HttpResponse:
         return _form(request, kind(), context)
     form = kind(request.POST)
     if request.POST.get("do") == "look":
-        found, problem = attempt(
+        preview, problem = attempt(
             form,
             lambda: source_preview(user=request.user, kind=form.kind, given=form.settings()),
         )
-        return _form(request, form, context | {"preview": found, "problem": problem})
+        return _form(request, form, context | {"preview": preview, "problem": problem})
     source, problem = attempt(
         form,
         lambda: source_create(

@@ -53,10 +53,10 @@ def new(request: Request) -> HttpResponse:
 
 
 def _axes(request: Request) -> list[Axis]:
-    said = zip(request.POST.getlist("key"), request.POST.getlist("values"), strict=False)
+    pairs = zip(request.POST.getlist("key"), request.POST.getlist("values"), strict=False)
     return [
         Axis(key.strip(), tuple(values_of(values, key.strip())))
-        for key, values in said
+        for key, values in pairs
         if key.strip()
     ]
 

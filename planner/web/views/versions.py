@@ -33,7 +33,7 @@ def listing(request: Request, pk: int) -> HttpResponse:
     newest = list(rows[:2])
     old = _named(scenario, request.GET.get("from", ""), newest[-1] if newest else None)
     new = _named(scenario, request.GET.get("to", ""), newest[0] if newest else None)
-    found = between(old, new, part) if old and new and old != new else None
+    difference = between(old, new, part) if old and new and old != new else None
     context = {
         "scenario": scenario,
         "part": part,
@@ -42,9 +42,9 @@ def listing(request: Request, pk: int) -> HttpResponse:
         "page": paged(request, rows),
         "old": old,
         "new": new,
-        "found": found,
-        "settings": [setting_line(row) for row in found.settings] if found else [],
-        "lines": [(line, _kind(line)) for line in found.lines] if found else [],
+        "found": difference,
+        "settings": [setting_line(row) for row in difference.settings] if difference else [],
+        "lines": [(line, _kind(line)) for line in difference.lines] if difference else [],
     }
     return render(request, "web/versions.html", context)
 
