@@ -26,6 +26,7 @@ WEEK = 7  # days
 NEARLY = 0.75  # of the window is as good as all of it
 BLIND = 0.1  # share of a window's bins that may be gaps
 MOST = 3  # earlier windows: the last day, the same weekday and the day before the last
+QUIET = 0.1  # of the nearest's requests: less says nothing of what a fleet has to do (assumed)
 NEAR = 0.005  # attainment within this of the best there can be is as good
 AMPLE = 4  # times the flat fleet at peak: there requests hardly wait for each other
 NONE_BEFORE = (
@@ -77,15 +78,21 @@ class Earlier:
 
     @cached_property
     def studies(self) -> tuple[Study, ...]:
-        """The nearest first; those without a request are left out."""
+        """The nearest first; those without a request are left out. A quiet one counts for none of
+        the others, which it would stand in for; of several the nearest is kept."""
         found: list[Study] = []
+        quiet = 0
         demand = self.study.traffic.demand
         for window in earlier_windows(self.study.window, demand):
-            if len(found) == self.most:
+            if len(found) - quiet == self.most:
                 break
             if found and window.origins_s[0] < demand.start_s + self.history_s:
                 continue
             one = study_at(self.study, window)
+            if found and len(one.trace) < QUIET * len(found[0].trace):
+                if quiet or not len(one.trace):
+                    continue
+                quiet += 1
             if len(one.trace):
                 found.append(one)
         return tuple(found)

@@ -110,6 +110,27 @@ def days(folder: Path, after: float = 1.0, **sections: Any) -> Study:
     )
 
 
+def test_a_quiet_day_stands_in_for_no_other(tmp_path: Path) -> None:
+    """Of six days the third and fourth are at 5%: the fourth is rehearsed on beside as many others
+    as were asked for, and the third tells nothing more."""
+    load = np.repeat([20.0, 20.0, 1.0, 1.0, 20.0, 20.0], 1440)
+
+    def windows(most: int, load: Any) -> list[float]:
+        horizon = {"period_s": 3600, "duration_s": 3600, "start": "2024-05-18T08:00:00Z"}
+        one = study(
+            tmp_path, series=load.tolist(), tiers=TIERS[:1], horizon=horizon,
+            traffic={"sources": [make.source(**LENGTHS)], "bin_s": 900},
+        )  # fmt: skip
+        found = Earlier(one, most).studies
+        return [(one.window.start_s - its.window.start_s) / DAY_S for its in found]
+
+    assert windows(1, load) == [1]
+    assert windows(2, load) == [1, 2, 4]
+    # Where the nearest is as quiet, none is; where all are alike, the nearest are taken.
+    load[4 * 1440 : 5 * 1440] = 1.0
+    assert windows(2, load) == [1, 2]
+
+
 def test_flat_before_is_what_the_day_before_needed_whatever_comes(tmp_path: Path) -> None:
     one = days(tmp_path)
     counts = Earlier(one).flat(1)
