@@ -71,6 +71,8 @@ class Hardware:
     lend_share: float | None  # of its price, what an instance earns that is lent out
     provenance: tuple[tuple[str, Provenance], ...]  # what, where from
     committed: tuple[CommittedPrice, ...] = ()
+    # [l, tiers] whether a model has traffic of a tier, as far as is known; None: not known
+    asked: BoolArray | None = None
 
     def _start_up(self, m: int, r: int, g: int) -> StartUp | None:
         if self.starts is None:
@@ -90,6 +92,15 @@ class Hardware:
             "when_full": given.when_full,
             **{name: value for name, value in taus.items() if value is not None},
         }
+
+    def limits_of(self, m: int) -> list[Tier]:
+        """The interactive tiers whose limits model ``m`` has to keep: those it has traffic of, all
+        where that is not known or none is interactive."""
+        tiers = [tier for tier in self.tiers if not tier.deferrable]
+        if self.asked is None:
+            return tiers
+        of = {tier.name for tier, asked in zip(self.tiers, self.asked[m], strict=True) if asked}
+        return [tier for tier in tiers if tier.name in of] or tiers
 
     @property
     def types(self) -> IntArray:

@@ -15,6 +15,7 @@ from planner.studies.planning.planning import plan_window
 from planner.studies.progress import Progress, part
 from planner.studies.replay.cells import cells_of
 from planner.studies.replay.replay import prepare
+from planner.studies.sizing.curves import unforeseen
 from planner.studies.sizing.sizing import size_over_time
 from planner.studies.traffic.ahead import requests_ahead
 from planner.studies.traffic.known import foreseen, known_lengths
@@ -38,6 +39,7 @@ def study_of(scenario: Scenario, traces: Traces, known: Known, progress: Progres
         traffic = replace(traffic, notes=traffic.notes + notes)
     else:
         requests = traffic.requests(window.start_s, window.end_s, settings.seed, cells=cells)
+    traffic = replace(traffic, notes=traffic.notes + unforeseen(study.hardware, requests))
     study = replace(study, traffic=traffic, trace=requests, cells=cells)
     return replace(study, network=network_of(scenario, study.hardware))
 
@@ -50,6 +52,7 @@ def study_at(scenario: Scenario, traces: Traces, known: Known, progress: Progres
     window = resolve_window(settings.window, traffic.demand, traffic.clock)
     lengths = known_lengths(traffic, window, settings.seed)
     traffic = foreseen(traffic, lengths)
+    hardware = replace(hardware, asked=traffic.asked)
     sizes = size_over_time(hardware, lengths, settings.seed, part(progress, 0.2, 0.9))
     progress(0.9, "Preparing the requests")
     nothing = traffic.measured.rows(slice(0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import Field
 
@@ -117,6 +117,7 @@ def run(
     m = model_index(hardware, options.service)
     progress(0.0, "Reading the traffic")
     traffic = known_traffic(settings_of(scenario), traces)
+    hardware = replace(hardware, asked=traffic.asked)
     lengths = traffic.lengths[m]
     pairs, notes = _pairs(hardware, m, lengths, options, part(progress, 0.05, 0.3))
     pair = pairs[0]

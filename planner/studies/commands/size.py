@@ -203,7 +203,7 @@ def run(
             asked = [busiest_rps(hardware, traffic, m) for m in range(len(hardware.models))]
     if fixed is None:
         drawn = "lengths drawn from the scenario's traffic"
-        shared = traffic.shared
+        shared, hardware = traffic.shared, replace(hardware, asked=traffic.asked)
     else:
         _check_context(hardware, fixed)
         pair = (np.array(fixed[:1], np.int32), np.array(fixed[1:], np.int32))

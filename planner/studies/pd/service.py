@@ -83,9 +83,7 @@ def strictest_split(
     """The interactive tier at which the best ratio carries least, and that ratio, by closed forms;
     raises SimulationError where no ratio carries anything."""
     found: list[tuple[PdService, Ratio]] = []
-    for tier in hardware.tiers:
-        if tier.deferrable:
-            continue
+    for tier in hardware.limits_of(m):
         service = service_of(hardware, m, columns, lengths, tier)
         best = best_split(service, instances)
         if best.max_rps <= 0:

@@ -149,7 +149,7 @@ def _readings(
         replace(whole.pools[p], initial=int(n), minimum=0, maximum=max(int(n), 1), tiers=None)
         for p, n in zip(group, counts, strict=True)
     )
-    tier = next(i for i, t in enumerate(whole.tiers) if not t.deferrable)
+    tier = whole.tiers.index(study.hardware.limits_of(m)[0])
     region = [region.name for region in whole.regions].index(pools[0].region)
     fleet = Fleet(whole.tiers, whole.regions, pools, whole.latency_s, whole.routing)
     trace = Trace(

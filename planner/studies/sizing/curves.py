@@ -1,5 +1,5 @@
-"""C(n) of a model on a column at the scenario's interactive tiers, simulated once per process for
-what it depends on: compare, plan, size and pd-ratio of one scenario ask for the same."""
+"""C(n) of a model on a column at the interactive tiers that it serves, simulated once per process
+for what it depends on: compare, plan, size and pd-ratio of one scenario ask for the same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from simulation.sizing.capacity import Capacity, capacity
 from simulation.sizing.parts import in_part
 from simulation.sizing.pool import MOST, PoolCurve, pool_curve
 from simulation.sizing.trial import SharedPrompts
-from simulation.trace import PrefixBlocks
+from simulation.trace import PrefixBlocks, Trace
 
 KEPT = 256  # curves
 
@@ -127,7 +127,7 @@ def _asked(
                 hardware.routing, shared.blocks if shared is not None and caching else None,
             ),
         )
-        for tier in strictest([tier for tier in hardware.tiers if not tier.deferrable])
+        for tier in strictest(hardware.limits_of(m))
     ]  # fmt: skip
 
 
@@ -198,6 +198,22 @@ def strictest(tiers: list[Tier]) -> list[Tier]:
             continue
         kept = [other for other in kept if not implied(other, tier)] + [tier]
     return kept
+
+
+def unforeseen(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
+    """A sentence for every model and tier of ``trace`` whose limits its sizes do not keep, since
+    none of its requests was known when they were made."""
+    found = []
+    for m, model in enumerate(hardware.models):
+        kept = hardware.limits_of(m)
+        for t in np.unique(trace.tier[trace.model == m]).tolist():
+            tier = hardware.tiers[t]
+            if not tier.deferrable and tier in strictest([*kept, tier]) and tier not in kept:
+                found.append(
+                    f"Requests of tier {tier.name} come for {model.name} in this window, and none "
+                    "was known before: sizes of it keep the limits of its other tiers alone."
+                )
+    return tuple(found)
 
 
 def most_instances(hardware: Hardware, m: int, g: int) -> int:

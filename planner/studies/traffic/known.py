@@ -13,7 +13,7 @@ from planner.studies.traffic.lengths import SAMPLE, Lengths, mixed
 from planner.studies.traffic.sources import StoredTrace
 from planner.studies.traffic.traffic import Traffic, build_traffic
 from planner.studies.traffic.window import DAY_S, Window, resolve_window
-from simulation.arrays import IntArray
+from simulation.arrays import BoolArray, IntArray
 from simulation.sizing.trial import SharedPrompts
 
 LEAST = 200  # requests that say anything of their lengths
@@ -30,6 +30,7 @@ class KnownLengths:
     at: IntArray  # [p]
     notes: tuple[str, ...] = ()
     shared: tuple[SharedPrompts | None, ...] = ()  # [l] at the first decision
+    asked: BoolArray | None = None  # [l, tiers] whether it knows traffic of a tier
 
 
 def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
@@ -56,7 +57,8 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
         if kept[0] is traffic.lengths[m]
     )
     shared = tuple(_shared(traffic, m, window) for m in range(len(traffic.models)))
-    return KnownLengths(samples, np.argsort(order)[at.ravel()], notes, shared)
+    asked = asked_by(traffic, float(window.origins_s[0]))
+    return KnownLengths(samples, np.argsort(order)[at.ravel()], notes, shared, asked)
 
 
 def foreseen(traffic: Traffic, known: KnownLengths) -> Traffic:
@@ -65,8 +67,21 @@ def foreseen(traffic: Traffic, known: KnownLengths) -> Traffic:
         traffic,
         lengths=known.samples[0],
         shared=known.shared,
+        asked=known.asked,
         notes=traffic.notes + known.notes,
     )
+
+
+def asked_by(traffic: Traffic, before_s: float) -> BoolArray:
+    """Whether a model has traffic of a tier, ``[l, tiers]``: requests that came before a time, or a
+    source of counts that says so."""
+    asked = np.zeros((len(traffic.models), len(traffic.tiers)), np.bool_)
+    trace = traffic.measured
+    came = slice(int(np.searchsorted(trace.arrival_s + trace.start_s, before_s)))
+    asked[trace.model[came], trace.tier[came]] = True
+    for source in traffic.binned:
+        asked[source.model] |= source.cells.any(axis=0)
+    return asked
 
 
 def _shared(traffic: Traffic, m: int, window: Window) -> SharedPrompts | None:
@@ -91,7 +106,7 @@ def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic
     try:
         window = resolve_window(settings.window, traffic.demand, traffic.clock)
     except ScenarioError:
-        return traffic
+        return replace(traffic, asked=asked_by(traffic, np.inf))
     return foreseen(traffic, known_lengths(traffic, window, settings.seed))
 
 

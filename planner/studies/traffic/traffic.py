@@ -34,7 +34,7 @@ from planner.studies.traffic.until import (
     until_words,
 )
 from planner.studies.traffic.window import UTC_CLOCK, Window
-from simulation.arrays import FloatArray
+from simulation.arrays import BoolArray, FloatArray
 from simulation.sizing.trial import SharedPrompts
 from simulation.trace import Trace
 
@@ -67,6 +67,7 @@ class Traffic:
     binned: tuple[BinnedSource, ...]
     lengths: tuple[Lengths, ...]  # per model; ``known.foreseen`` leaves what a decision knows
     shared: tuple[SharedPrompts | None, ...] = ()  # likewise, per model, where a trace tells
+    asked: BoolArray | None = None  # likewise, [l, tiers] whether a model has traffic of a tier
 
     def expected(self, start_s: float, end_s: float) -> float:
         """Requests arriving in ``[start_s, end_s)``, about."""

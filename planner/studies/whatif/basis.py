@@ -20,7 +20,7 @@ from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
 from planner.studies.values import Study
 from planner.studies.whatif.closed import closed_rps
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.sizing.capacity import Capacity
 from simulation.trace import Trace
 
@@ -86,6 +86,8 @@ class Basis:
     load_factor: float  # of the policy that the plan is for: times all that
     models: tuple[str, ...]
     regions: tuple[str, ...]
+    asked: BoolArray | None = None  # [l, tiers] as in ``Hardware``
+    flat: IntArray | None = None  # [l, r, g] the flat fleet that is recommended, if one is
 
     @property
     def sizes(self) -> Sizes:
@@ -123,7 +125,9 @@ def _alone(max_rps: float, input_tps: float, ttft_s: float, tbt_s: float) -> Cap
     return Capacity(max_rps, input_tps, ttft_s, tbt_s, bound_by="", attainment=np.nan)
 
 
-def basis_of(study: Study, planned: Planned, load_factor: float = 1.0) -> Basis:
+def basis_of(
+    study: Study, planned: Planned, load_factor: float = 1.0, flat: IntArray | None = None
+) -> Basis:
     """Of the plan that ``study`` asks for, at the heights that ``planned`` stands on."""
     window, traffic, sizes = study.window, study.traffic, study.sizes
     shape = study.hardware.minimum.shape
@@ -158,6 +162,8 @@ def basis_of(study: Study, planned: Planned, load_factor: float = 1.0) -> Basis:
         load_factor=load_factor,
         models=tuple(traffic.models),
         regions=tuple(traffic.regions),
+        asked=study.hardware.asked,
+        flat=flat,
     )
 
 
@@ -204,6 +210,8 @@ def as_arrays(basis: Basis) -> Arrays:
         "levels": np.array([series_of.levels for series_of in series]),
         "rates": np.array([series_of.rates for series_of in series]),
     }
+    optional = {"asked": basis.asked, "flat": basis.flat}
+    held |= {name: values for name, values in optional.items() if values is not None}
     for m, (isl, osl) in enumerate(basis.lengths):
         held |= {f"isl_{m}": np.asarray(isl), f"osl_{m}": np.asarray(osl)}
     return held
@@ -237,4 +245,6 @@ def from_arrays(held: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
         load_factor=float(held["load_factor"]),
         models=models,
         regions=tuple(held["regions"].tolist()),
+        asked=held.get("asked"),
+        flat=held.get("flat"),
     )  # fmt: skip

@@ -23,7 +23,7 @@ PRECISION = 0.01  # of the rate: closed forms are off by more
 def closed_rps(hardware: Hardware, m: int, g: int, lengths: Lengths) -> float:
     """Requests/s of one instance at the strictest interactive tier; NaN where there is no rate."""
     work = Workload(*lengths)
-    tiers = strictest([tier for tier in hardware.tiers if not tier.deferrable])
+    tiers = strictest(hardware.limits_of(m))
     try:
         return min((_at(hardware, m, g, work, tier) for tier in tiers), default=np.nan)
     except SimulationError:

@@ -7,6 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.scenario.known import NOTHING
+from planner.studies.preparing import study_of
+from planner.studies.progress import silent
 from planner.studies.sizing.sizing import Sizes, size_over_time
 from planner.studies.traffic.known import KnownLengths, foreseen, known_lengths
 from planner.studies.traffic.sources import StoredTrace
@@ -110,3 +113,35 @@ def test_sizes_follow_and_a_factor_follows_them(tmp_path: Path) -> None:
     half = sizes.times(np.array([[0.5]]))
     np.testing.assert_allclose(half.of(3).theta_tps, 0.5 * drifted.theta_tps)
     assert any("Lengths of requests drift" in note for note in sizes.notes)
+
+
+def test_a_model_keeps_the_limits_of_tiers_that_it_has_traffic_of(tmp_path: Path) -> None:
+    """Not of those that others have; of one that comes later, only that is said. Which tiers there
+    are besides changes no size."""
+    at, slow = np.arange(0.0, 8 * HOUR, 5.0), {"name": "slow", "ttft_ms": 9000, "tbt_ms": 900}
+    spec = {"weight_gb": 16, "kv_bytes_per_token": 131072, "max_context": 131072}
+    speed = {"gpu": "G", "alpha_ms": 12, "beta_ms": 0.15, "gamma_ms": 12, "delta_ms": 0.06}
+    chat = {"name": "chat", "ttft_ms": 1000, "tbt_ms": 100}
+
+    def sized(tiers: list[str], first: str) -> tuple[list[str], list[str]]:
+        """By which tier m and n are sized, where m has chat, and n ``tiers``, at first another."""
+        names = np.resize(["m", *["n"] * len(tiers)], len(at))
+        of = np.resize(["chat", *tiers], len(at))
+        of[(names == "n") & (at < 4 * HOUR)] = first
+        stored = make.request_file(
+            tmp_path, at, name="-".join(tiers) + first, model=names.tolist(), tier=of.tolist()
+        )
+        asked = make.scenario(
+            models=[{"name": name, **spec} for name in "mn"],
+            profiles=[{"model": name, **speed} for name in "mn"],
+            tiers=[chat, slow, {"name": "never", "ttft_ms": 300, "tbt_ms": 30}],
+            traffic={"sources": [make.source(model=None, tiers=None)]}, horizon=HORIZON,
+        )  # fmt: skip
+        study = study_of(asked, {"t": stored}, NOTHING, silent)
+        by = [study.sizes.capacity[m, 0][0] for m in range(2)]
+        return by, [note for note in study.traffic.notes if "none was known before" in note]
+
+    assert sized(["slow"], "slow") == (["chat", "slow"], [])
+    assert sized(["slow", "chat"], "chat") == (["chat", "chat"], [])
+    by, (note,) = sized(["slow", "chat"], "slow")
+    assert by == ["chat", "slow"] and note.startswith("Requests of tier chat come for n")
