@@ -147,7 +147,9 @@ def forecast_lines(
     """The forecast table of a scenario, or that of a trace alone in the chosen unit (the first, if
     it has no such one); the unit, and of a trace all of its units in words."""
     if "forecast" in names:
-        return run_table(run, "forecast"), "input tokens/s", {}
+        # A single bin is a line as long as it lasts, not a point, which none would see.
+        table = _to_its_end(run_table(run, "forecast"), run_result(run))
+        return table, "input tokens/s", {}
     if "series" in names:
         table = run_table(run, "series")
         units = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import polars as pl
 from pydantic import Field
 
@@ -42,6 +43,7 @@ from planner.studies.results.frame import Forecasts, Frame, frame_of, quiet, unu
 from planner.studies.results.verdict import PolicyComparison, compare
 from planner.studies.values import PolicyRun, Study
 from planner.studies.whatif.basis import basis_of
+from simulation.arrays import IntArray
 from simulation.errors import SimulationError
 
 
@@ -161,7 +163,9 @@ def run(
         tables.planned_tables(study, planned)
         | tables.replayed_tables(comparison)
         | _timetables(study, comparison),
-        basis_of(study, *_changeable(study, scenario_plan, comparison)),
+        basis_of(
+            study, *_changeable(study, scenario_plan, comparison), flat=_flat(study, comparison)
+        ),
     )
 
 
@@ -195,6 +199,18 @@ def _planner(comparison: PolicyComparison) -> PolicyRun | None:
         if run.traits.plan.periods is None:
             return run
     return None
+
+
+def _flat(study: Study, comparison: PolicyComparison) -> IntArray | None:
+    """The fleet that is recommended, ``[l, r, g]``, where it is held all the time."""
+    take = comparison.recommended
+    run = None if take is None else comparison.run(take.policy)
+    if run is None or not run.traits.flat:
+        return None
+    counts = np.zeros(study.hardware.minimum.shape, np.int64)
+    for place, pool in zip(study.hardware.pool_index, run.fleet.pools, strict=False):
+        counts[place] = pool.initial
+    return counts
 
 
 def _load_factor(run: PolicyRun) -> float:

@@ -24,7 +24,14 @@ from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.groups import DEFERRABLE, INTERACTIVE
 from planner.studies.whatif.basis import Basis
 from planner.studies.whatif.closed import closed_rps
-from simulation.arrays import FloatArray
+from planner.studies.whatif.flat import (
+    IN_PROPORTION,
+    instances_for,
+    taken_by,
+    what_lacks,
+    with_spare,
+)
+from simulation.arrays import FloatArray, IntArray
 
 SOLVE_S = 2.0  # of a period, at most: this answers while one looks
 CLOSED_FORMS = (
@@ -91,6 +98,7 @@ class WhatIf:
     binding: tuple[str, ...]
     conflict: str
     notes: tuple[str, ...]  # what of this is less sure, or needs a replay
+    flat: bool = False  # of the flat fleet that is recommended, which follows no plan
 
 
 def what_if(
@@ -99,8 +107,8 @@ def what_if(
     """The plan of ``basis`` for ``scenario``, which is ``scenario_run``, its run's, with values
     changed."""
     hardware, before = (
-        build_hardware(scenario, known, spot=True),
-        build_hardware(scenario_run, known, spot=True),
+        replace(build_hardware(one, known, spot=True), asked=basis.asked)
+        for one in (scenario, scenario_run)
     )
     if hardware.columns != before.columns or hardware.models != before.models:
         raise ScenarioError(
@@ -119,11 +127,46 @@ def what_if(
         notes.append(WAITING)
     inputs = PlanInput(settings, hardware, basis.traffic, basis.window, sizes, basis.current)
     own_sizes = _sizes_moved(basis.sizes, sizes, hardware)
+    if basis.flat is not None:
+        spare = scenario.objective.spare.instances - scenario_run.objective.spare.instances
+        own_inputs = replace(inputs, current=basis.flat)
+        return _of_flat(basis, basis.flat, own_inputs, moved, spare, notes)
     try:
         plan = plan_load(inputs, load_of(basis, moved), silent)
     except Infeasible as problem:
         return _no_plan(str(problem), own_sizes, notes)
     return _told(inputs, plan, own_sizes, [*notes, NEVER])
+
+
+def _of_flat(
+    basis: Basis, held: IntArray, inputs: PlanInput, moved: Moved, spare: int, notes: Sequence[str]
+) -> WhatIf:
+    """Of the flat fleet ``held`` with so many more instances of each pool in spare."""
+    sizes = _sizes_moved(basis.sizes, inputs.sizes, inputs.hardware)
+    needed = instances_for(basis.sizes, inputs.sizes, held, moved.growth)
+    if (needed < 0).any():
+        why = "Some of its instances serve nothing within those limits; a replay finds what does."
+        return replace(_no_plan(why, sizes, notes), flat=True)
+    counts = with_spare(needed, spare)
+    if lacking := what_lacks(inputs.hardware, counts):
+        return replace(_no_plan(lacking, sizes, notes), flat=True)
+    load = load_of(basis, moved)
+    target = np.broadcast_to(counts, (len(load.tps), *counts.shape))
+    told = [IN_PROPORTION] if (needed != held).any() else []
+    return WhatIf(
+        status="flat",
+        totals=taken_by(inputs, load, counts),
+        gap=None,
+        least=int(counts.sum()),
+        most=int(counts.sum()),
+        periods=_periods(inputs, target, load.tps.max(axis=3)),
+        sizes=sizes,
+        gpus=_gpus(inputs.hardware, target),
+        binding=(),
+        conflict="",
+        notes=(*notes, *told, NEVER),
+        flat=True,
+    )
 
 
 def _no_plan(why: str, sizes: tuple[SizeMoved, ...], notes: Sequence[str]) -> WhatIf:
@@ -217,21 +260,20 @@ def _told(
         gap=figures.gap,
         least=int(replicas.min()),
         most=int(replicas.max()),
-        periods=_periods(inputs, plan),
+        periods=_periods(inputs, plan.target, plan.demand_tps),
         sizes=sizes,
-        gpus=_gpus(inputs, plan),
+        gpus=_gpus(inputs.hardware, plan.target),
         binding=tuple(limit.sentence for limit in figures.binding[:3]),
         conflict=" ".join(figures.conflicts),
         notes=tuple(notes),
     )
 
 
-def _gpus(inputs: PlanInput, plan: ScalingPlan) -> tuple[GpusMost, ...]:
+def _gpus(hardware: Hardware, target: IntArray) -> tuple[GpusMost, ...]:
     """By region and type of capacity, those of which there may be any."""
-    hardware = inputs.hardware
-    taken = np.zeros((len(plan.target), *hardware.capacity_gpus.shape), np.int64)
+    taken = np.zeros((len(target), *hardware.capacity_gpus.shape), np.int64)
     for m, r, g in hardware.pool_index:
-        taken[:, r, hardware.columns[g].gpu] += plan.target[:, m, r, g] * hardware.profiles[m, g].tp
+        taken[:, r, hardware.columns[g].gpu] += target[:, m, r, g] * hardware.profiles[m, g].tp
     most, of_all = taken.max(axis=0), taken.sum(axis=2).max(axis=0)
     spot = {column.gpu for column in hardware.columns if column.spot}
     return tuple(
@@ -242,17 +284,19 @@ def _gpus(inputs: PlanInput, plan: ScalingPlan) -> tuple[GpusMost, ...]:
     )
 
 
-def _periods(inputs: PlanInput, plan: ScalingPlan) -> tuple[PeriodMoved, ...]:
+def _periods(
+    inputs: PlanInput, target: IntArray, demand_tps: FloatArray
+) -> tuple[PeriodMoved, ...]:
     moved = []
-    for p, start_s in enumerate(plan.period_start_s.tolist()):
+    for p, start_s in enumerate(inputs.window.period_starts_s.tolist()):
         sizes = inputs.sizes.of(p)
-        carried = together(sizes.theta_tps, sizes.pool_tps, plan.target[p][None])[0]
+        carried = together(sizes.theta_tps, sizes.pool_tps, target[p][None])[0]
         places = np.ndindex(*carried.shape[:2])
         moved.append(
             PeriodMoved(
                 begins=moment(start_s).strftime("%Y-%m-%dT%H:%M:%SZ"),
-                replicas=int(plan.target[p].sum()),
-                demand_tps=float(plan.demand_tps[p].sum()),
+                replicas=int(target[p].sum()),
+                demand_tps=float(demand_tps[p].sum()),
                 capacity_tps=sum(inputs.hardware.lets_through(carried[place]) for place in places),
             )
         )

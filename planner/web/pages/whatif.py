@@ -53,7 +53,7 @@ class Row:
 def knobs_of(kept: Kept) -> list[Knob]:
     scenario, basis = kept.scenario, kept.basis
     knobs = [Knob("growth", "Demand", "times", 1.0, 0.25, 4.0, 0.05)]
-    if basis.series:
+    if basis.series and basis.flat is None:  # a fleet that is held goes by no forecast
         level = basis.series[0].level
         times = basis.series[0].times
         note = "it plans for the mean" if level is None else ""
@@ -149,6 +149,7 @@ def answer_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
         "run": run,
         "moved": changes != Changes(),
         "now": now,
+        "what": "The flat fleet" if now.flat else "The plan",
         "other": other_plan(run, before),
         "now_words": now_words(before, now),
         "rows": rows_of(before, now),
@@ -175,6 +176,8 @@ def _as_it_was(pk: int, store: str) -> WhatIf:
 
 def other_plan(run: Run, before: WhatIf) -> str:
     """A sentence where the plan on the run's page is not the scenario's own."""
+    if before.flat:
+        return _replayed(run, before)
     shown_usd = ((run.result.get("plan") or {}).get("totals") or {}).get("usd")
     if before.totals is None or shown_usd is None:
         return ""
@@ -183,6 +186,17 @@ def other_plan(run: Run, before: WhatIf) -> str:
     return (
         f"The policy that this run's page follows made another plan, of {figure(shown_usd, '$')}; "
         "here stands the scenario's own, of its forecast at its quantile."
+    )
+
+
+def _replayed(run: Run, before: WhatIf) -> str:
+    """A sentence where the flat fleet cost something else in the replay."""
+    cost = (run.result.get("recommended") or {}).get("cost_usd")
+    if before.totals is None or not cost or abs(before.totals.usd - cost) <= OTHER * cost:
+        return ""
+    return (
+        f"Replayed in the run this fleet cost {figure(cost, '$')}, with its starts and until the "
+        "last request was done; here it is held for as long as the window."
     )
 
 

@@ -14,7 +14,8 @@ from planner.models import Run, Scenario, User
 from planner.scenario.address import flat
 from planner.scenario.document import edit, parse
 from planner.services.whatif import Changes, kept_of, run_what_if, what_if_replay
-from planner.studies.whatif.answer import CLOSED_FORMS, WhatIf
+from planner.studies.whatif.answer import CLOSED_FORMS, NEVER, WhatIf
+from planner.studies.whatif.flat import IN_PROPORTION
 from tests.planner.management.test_commands import SCENARIO, answer, command
 from tests.planner.management.test_commands import folder as folder  # the fixture
 from tests.planner.samples import client_of
@@ -101,6 +102,40 @@ def test_a_comparison_s_what_ifs_are_of_the_plan_it_shows(folder: Path, viewer: 
     own_plan = Run.objects.get(pk=answer("plan", folder / "plan.yml")["run"])
     heights = [{one.level for one in kept_of(one).basis.series} for one in (run, own_plan)]
     assert heights[0] == {None} and None not in heights[1]
+
+
+def test_the_what_if_of_a_flat_fleet_is_that_fleet(folder: Path, viewer: User) -> None:
+    """Where one is recommended: whatever is taken has four here, so what is simplest is."""
+    four = {"model": "m", "region": "east", "gpu": "G", "replicas": 4, "minimum": 4}
+    changed = {"fleet.today": [four], "policies": ["today"], "objective.spare.instances": 0,
+               "traffic.bin_s": 300, "horizon.duration_s": 300}  # fmt: skip
+    (folder / "plan.yml").write_text(edit(SCENARIO, CHANGED | changed))
+    run = Run.objects.get(pk=answer("compare", folder / "plan.yml", "--rehearse", 0)["run"])
+    assert run.result["recommended"]["policy"] in ("today", "flat-peak", "flat-before")
+    same = run_what_if(run, Changes())
+    cost = run.result["recommended"]["cost_usd"]
+    assert same.flat and {row.replicas for row in same.periods} == {4} == {same.least, same.most}
+    assert totals(same)[0] == pytest.approx(cost, rel=0.01) and same.notes == (NEVER,)
+    # As many as carry so many times C(4), and no fewer do.
+    carries = kept_of(run).basis.pool_tps[0, 0, 0]
+    for growth in (0.5, 1.3, 2.0):
+        now = run_what_if(run, Changes(growth=growth))
+        assert carries[now.most - 1] >= growth * carries[3] * (1 - 1e-9) > carries[now.most - 2]
+        assert totals(now)[0] == pytest.approx(totals(same)[0] * now.most / 4)
+        assert IN_PROPORTION in now.notes
+    assert run_what_if(run, Changes(spare=2)).most == 6
+    assert totals(run_what_if(run, Changes(prices={"G": 3.0})))[0] == pytest.approx(
+        3 * totals(same)[0]
+    )
+    tight = run_what_if(run, Changes(tiers={"chat": {"ttft_ms": 600}}))
+    assert tight.most >= 4 and tight.sizes[0].input_tps < tight.sizes[0].before_tps
+    many = run_what_if(run, Changes(growth=20.0))
+    assert many.totals is None and "in east, where at most 32 may run" in many.conflict
+    page = text_of(signed_in(viewer).get(reverse("web:run-what-if", args=[run.pk])))
+    assert "The flat fleet" in page and "Quantile planned for" not in page
+    # Of its one bin the forecast is a line as long as the bin, which a point would not be.
+    shown = signed_in(viewer).get(reverse("web:run", args=[run.pk])).context["forecast_figure"]
+    assert {len(one["x"]) for one in shown["data"]} == {2}
 
 
 def test_a_gpu_type_is_held_to_a_share_that_can_be_replayed(folder: Path, planner: User) -> None:

@@ -1,0 +1,86 @@
+"""A flat fleet with something changed: as many instances of each pool as carry then, for so many
+times the demand, what those of the run carry together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from planner.optimizer.objective import totals
+from planner.optimizer.pools import together
+from planner.scenario.build import Hardware
+from planner.studies.planning.figures import Taken
+from planner.studies.planning.inputs import Load, PlanInput
+from planner.studies.planning.solving import Periods
+from planner.studies.sizing.sizing import Sizes
+from simulation.arrays import FloatArray, IntArray
+
+SHARE = 1 - 1e-9  # of what is wanted: rounding is no instance
+IN_PROPORTION = (
+    "In proportion to what the run's instances carry together, C(n): they did, and how much of the "
+    "last of each pool was needed is not known, so one less may do."
+)
+
+
+def instances_for(before: Sizes, after: Sizes, counts: IntArray, growth: float) -> IntArray:
+    """The fewest of each pool that carry by ``after`` so many times what ``counts`` ``[l, r, g]``
+    do by ``before``; -1 where none do."""
+    wanted = growth * together(before.theta_tps, before.pool_tps, counts)
+    found = np.zeros_like(counts)
+    for m, r, g in np.argwhere(counts > 0).tolist():
+        found[m, r, g] = _fewest(after.pool_tps[m, g], after.theta_tps[m, g], wanted[m, r, g])
+    return found
+
+
+def _fewest(pool_tps: FloatArray, theta_tps: float, wanted: float) -> int:
+    if theta_tps <= 0:
+        return -1
+    n = int(np.searchsorted(pool_tps, wanted * SHARE)) + 1
+    if n <= len(pool_tps):
+        return n
+    return len(pool_tps) + int(np.ceil((wanted * SHARE - pool_tps[-1]) / theta_tps))
+
+
+def what_lacks(hardware: Hardware, counts: IntArray) -> str:
+    """A sentence where there is no room for a fleet; "" where there is."""
+    taken = np.zeros(hardware.capacity_gpus.shape, np.int64)
+    for m, r, g in hardware.pool_index:
+        taken[r, hardware.columns[g].gpu] += counts[m, r, g] * hardware.profiles[m, g].tp
+        most = int(hardware.maximum[m, r, g])
+        if counts[m, r, g] > most:
+            return (
+                f"It would take {counts[m, r, g]:,} of {hardware.models[m].name} on "
+                f"{hardware.arrangement(m, g)} in {hardware.regions[r].name}, where at most "
+                f"{most:,} may run."
+            )
+    for r, t in np.argwhere(taken > hardware.capacity_gpus).tolist():
+        return (
+            f"It would take {taken[r, t]:,} {hardware.type_names[t]} in "
+            f"{hardware.regions[r].name}, where there are {hardware.capacity_gpus[r, t]:,}. What "
+            "else would do, a replay finds."
+        )
+    lost = np.argwhere((counts > 0) & (hardware.maximum == 0)).tolist()
+    for m, r, g in lost:
+        return (
+            f"{hardware.models[m].name} may no longer run on {hardware.gpus[g].name} in "
+            f"{hardware.regions[r].name}. What else would do, a replay finds."
+        )
+    return ""
+
+
+def taken_by(given: PlanInput, load: Load, counts: IntArray) -> Taken:
+    """What the fleet takes, held over the whole window without a start."""
+    hours = given.window.period_s / 3600
+    problems = Periods.of(given, load).problems
+    each = [totals(replace(problem, current=counts), counts) for problem in problems]
+    usd, gpu_hours, kwh, kg = (
+        hours * sum(getattr(one, name) for one in each)
+        for name in ("usd", "gpu_hours", "kwh", "kg")
+    )
+    return Taken(usd, gpu_hours, kwh, kg, 0, 0)
+
+
+def with_spare(counts: IntArray, more: int) -> IntArray:
+    """With so many more (or fewer) of each pool that is used, and no fewer than one."""
+    return np.where(counts > 0, np.maximum(1, counts + more), counts)
