@@ -4,13 +4,17 @@ Helm itself need not be here: the templates keep to values, ``quote`` and ``if``
 lines render as Helm does.
 """
 
+import copy
+import json
 import re
 from pathlib import Path
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from planner.models import Run
+from tests.platform.kubernetes import PATH
 
 CHART = Path(__file__).parents[2] / "docker/helm"
 TAG = re.compile(r"\{\{-?\s*(.*?)\s*(-?)\}\}")
@@ -63,6 +67,14 @@ def objects(**changes):
     return made
 
 
+def variants():
+    """Every object of every block of the templates, with and without."""
+    bucket = {"arrays__bucket": "s3://headroom/arrays", "arrays__url": "https://minio.example:9000"}
+    more = {"keda__enabled": True, "ingress__enabled": True}
+    for changes in ({}, more, {"storage__class": "nfs"}, bucket, bucket | more):
+        yield from objects(**changes).values()
+
+
 def containers(made):
     for (kind, name), one in made.items():
         if kind in ("Deployment", "Job"):
@@ -80,6 +92,37 @@ def test_what_a_chart_makes():
     assert made["Deployment", "try-scheduler"]["spec"]["replicas"] == 1
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["apiVersion"], chart["type"]) == ("v2", "application")
+
+
+def test_every_object_is_one_that_kubernetes_and_keda_take():
+    """By their published schemas, in which a field that there is not is a fault."""
+    schemas = json.loads(PATH.read_text(encoding="utf-8"))
+    made = list(variants())
+    assert {one["kind"] for one in made} == set(schemas)
+    for one in made:
+        faults = [
+            fault.message for fault in Draft202012Validator(schemas[one["kind"]]).iter_errors(one)
+        ]
+        assert not faults, (one["kind"], one["metadata"]["name"], faults)
+
+
+def test_an_object_that_is_none_is_a_fault():
+    schemas = json.loads(PATH.read_text(encoding="utf-8"))
+    made = objects(keda__enabled=True)
+    for (kind, name), path, wrong in (
+        (("Deployment", "try-web"), ("spec", "replica"), 2),
+        (("Deployment", "try-web"), ("spec", "replicas"), "two"),
+        (("Deployment", "try-web"), ("spec", "template", "spec", "containers", 0, "image"), 3),
+        (("Service", "try-web"), ("spec", "ports", 0, "port"), "http"),
+        (("ScaledObject", "try-worker"), ("spec", "triggers", 0, "type"), None),
+        (("ConfigMap", "try-config"), ("data", "HEADROOM_HOSTS"), 1),
+    ):
+        one = copy.deepcopy(made[kind, name])
+        inside = one
+        for step in path[:-1]:
+            inside = inside[step]
+        inside[path[-1]] = wrong
+        assert not Draft202012Validator(schemas[kind]).is_valid(one), (kind, path)
 
 
 def test_what_one_object_names_another_has():
