@@ -107,8 +107,16 @@ def misses(runs: Sequence[PolicyRun]) -> list[str]:
             if attainment is not None and not run.summary.slo_met[tier]
         ]
         if missed:
-            out.append(f"{run.label} misses {', '.join(missed)}.")
+            out.append(f"{run.label} misses {', '.join(missed)}{_refused(run)}.")
     return out
+
+
+def _refused(run: PolicyRun) -> str:
+    """Why it had no more, where there were no GPUs for it."""
+    if not run.refused_starts:
+        return ""
+    what = f"{run.refused_starts:,} instance{'s' * (run.refused_starts != 1)} that it asked for"
+    return f"; for {what} no GPU was left"
 
 
 def losses(runs: Sequence[PolicyRun]) -> list[str]:

@@ -169,6 +169,9 @@ def test_a_plan_that_misses_is_beaten_by_any_flat_fleet_that_meets() -> None:
     assert found.flat_wins and found.recommended is not None
     assert found.recommended.policy == "today"  # so that no warning says it again
     assert found.warnings == ("Planned (LT-I) misses fast (94.00% in time, 95% wanted).",)
+    short = replace(run("lt-i", 10, fast=0.94), refused_starts=1200)  # and why it had no more
+    (said,) = compare([short, run("today", 100)]).warnings
+    assert said.endswith("95% wanted); for 1,200 instances that it asked for no GPU was left.")
     moves = compare([run("lt-i", 10, fast=0.94), run("hpa", 90), run("today", 100)])
     assert moves.warnings[0].endswith(
         "for $100.00 (today's fleet); the plan costs $10.00 and misses a tier."
