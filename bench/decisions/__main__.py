@@ -73,11 +73,9 @@ def main() -> None:
 
 
 def summed_up(cases: list[Decision]) -> dict[str, Any]:
-    regret = [ratio - 1 for ratio in _of(cases, "over_perfect")]
     return {
         **_costs(cases, "over_"),
         "worst_shortfall_points": max(_of(cases, "shortfall_points"), default=nan),
-        "mean_regret": mean(regret) if regret else nan,
         "untold": [
             f"{case.name}: over_{other}"
             for case in cases
@@ -91,11 +89,13 @@ def summed_up(cases: list[Decision]) -> dict[str, Any]:
 
 
 def _costs(cases: list[Decision], over: str) -> dict[str, float]:
+    regret = [ratio - 1 for ratio in _of(cases, f"{over}perfect")]
     saved = [1 - ratio for ratio in _of([case for case in cases if case.diurnal], f"{over}flat")]
     return {
         "worst_cost_over_runnable_flat": max(_of(cases, f"{over}runnable_flat"), default=nan),
         "worst_cost_over_flat": max(_of(cases, f"{over}flat"), default=nan),
         "mean_saving_diurnal": mean(saved) if saved else nan,
+        "mean_regret": mean(regret) if regret else nan,
     }
 
 
