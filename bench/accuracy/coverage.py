@@ -18,7 +18,8 @@ import numpy as np
 
 from planner.catalogue.estimating import estimate_fit
 from simulation.arrays import BoolArray, FloatArray, TextArray
-from simulation.performance.estimate.errors import ErrorTable, Where, wheres_of
+from simulation.performance.estimate.errors import ErrorTable, Where
+from tools.catalogue.error_table import wheres_of
 from tools.catalogue.fit_estimate import Predicted, table_of
 from tools.catalogue.served import Served
 

@@ -19,7 +19,6 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.metrics import meets_slo
-from simulation.modules.costs import INSTANCE_S
 from simulation.modules.layout import Layout
 from simulation.performance.adjusted import adjusted
 from simulation.performance.profile import Profile
@@ -33,7 +32,9 @@ from simulation.trace import Trace
 
 STEADY_S, FEWEST = 300.0, 1500  # that a rate is kept up, in seconds and in requests
 INTERVAL_S = 5.0  # between decisions
-START_S = sum(INSTANCE_S) / 2  # of a whole instance: the middle of what the source gives
+# Least and most seconds to adjust a whole 13B instance (CoCoServe, section 2.3); the middle.
+INSTANCE_S = (8.0, 25.0)
+START_S = sum(INSTANCE_S) / 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -48,7 +48,6 @@ class LimitedPlan:
     target: IntArray  # [l, r, g]
     unserved_tps: FloatArray  # [l, r] of each region's own need
     unserved_joint_tps: FloatArray  # [l] of the joint peak beyond those
-    unserved_worth: float  # weight x tokens/s, over both
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def serve_limited(
     target = _greedy(problem, weight, policy, tiers)
     local, joint = unserved(problem, target)
     target.setflags(write=False)
-    return LimitedPlan(target, local, joint, float(weight @ (local.sum(axis=1) + joint)))
+    return LimitedPlan(target, local, joint)
 
 
 def unserved(problem: PlanningProblem, target: IntArray) -> tuple[FloatArray, FloatArray]:

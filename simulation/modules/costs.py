@@ -18,8 +18,6 @@ LAYER_MIB = 605.0  # of LLaMA-13B, table 1
 
 COORDINATE_S = 0.0391
 """Copies and originals agree on who computes what once an operation is done (section 6.5)."""
-INSTANCE_S = (8.0, 25.0)
-"""Least and most seconds to adjust a whole 13B instance (section 2.3)."""
 THROUGHPUT_DISTURBANCE, LATENCY_DISTURBANCE = 0.03, 0.05
 """Most that neighbours of an operation lose while it runs (section 8)."""
 

@@ -245,5 +245,10 @@ def best_by_counting(problem: PlanningProblem) -> float | None:
 def serve_exactly(problem: PlanningProblem, weight: np.ndarray) -> tuple[HorizonPlan, float]:
     """The plan that leaves the least worth unserved, and how much by its target."""
     plan = solve_horizon(replace(alone(problem), priority=weight[None]), gap=0.0)
-    local, joint = unserved(problem, plan.target[0])
-    return plan, float(weight @ (local.sum(axis=1) + joint))
+    return plan, worth_left(problem, plan.target[0], weight)
+
+
+def worth_left(problem: PlanningProblem, target: np.ndarray, weight: np.ndarray) -> float:
+    """Weight times the tokens/s that are left unserved."""
+    local, joint = unserved(problem, target)
+    return float(weight @ (local.sum(axis=1) + joint))

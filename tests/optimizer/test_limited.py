@@ -11,7 +11,7 @@ from planner.optimizer.figures import gpus_used, is_feasible
 from planner.optimizer.horizon import HorizonProblem, solve_horizon
 from planner.optimizer.limited import GREEDY, by_tier, serve_limited, unserved
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL, PlanningProblem
-from tests.optimizer.problems import every_fleet, problem, random_problem, serve_exactly
+from tests.optimizer.problems import every_fleet, problem, random_problem, serve_exactly, worth_left
 
 
 def one_region(*, capacity, need=(4, 4, 4)):
@@ -108,8 +108,8 @@ def test_limits_hold_and_exact_leaves_least(seed, policy):
         assert np.all(target >= instance.minimum)
         assert np.all(target <= instance.maximum)
         assert np.all(gpus_used(instance, target) <= instance.capacity_gpus)
-    assert (plan.unserved_worth == 0) == is_feasible(instance, plan.target)
-    assert least <= plan.unserved_worth * (1 + 1e-5) + 1e-6
+    assert (worth_left(instance, plan.target, weight) == 0) == is_feasible(instance, plan.target)
+    assert least <= worth_left(instance, plan.target, weight) * (1 + 1e-5) + 1e-6
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -143,7 +143,7 @@ def test_with_room_for_all_nothing_is_left():
     weight = np.array([1.0, 2.0])
     for policy in GREEDY:
         plan = serve_limited(problem(), weight, policy)
-        assert plan.unserved_worth == 0.0
+        assert worth_left(problem(), plan.target, weight) == 0.0
         assert is_feasible(problem(), plan.target)
     exact, left = serve_exactly(problem(), weight)
     assert left == 0.0

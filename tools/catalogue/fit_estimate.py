@@ -28,8 +28,9 @@ from scipy.optimize import least_squares
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import steady_state
-from simulation.performance.estimate.errors import ErrorTable, error_table, wheres_of
+from simulation.performance.estimate.errors import ErrorTable
 from simulation.performance.estimate.own import LIKENESS, Traits
+from tools.catalogue.error_table import error_table, wheres_of
 from tools.catalogue.fit_likeness import fit_likeness, stated
 from tools.catalogue.served import Served, served
 

@@ -18,7 +18,6 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
 from simulation.arrays import FloatArray, TextArray
-from simulation.performance.estimate.errors import LEAST
 from simulation.performance.estimate.own import (
     FARTHEST,
     LEVELS,
@@ -29,6 +28,7 @@ from simulation.performance.estimate.own import (
     learn,
     shared,
 )
+from tools.catalogue.error_table import LEAST
 
 Rows = npt.NDArray[np.int64]
 

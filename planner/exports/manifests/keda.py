@@ -23,7 +23,6 @@ from planner.exports.patterns import DAY, DAYS, Slot, dated, slots
 from planner.exports.plans import Plan, Pool
 
 API, KIND = "keda.sh/v1alpha1", "ScaledObject"
-PREFIX = "keda-hpa-"  # of the autoscaler that it makes
 POLL_S, ROUND_S = 30, 15  # its default; of the controller of autoscalers
 
 

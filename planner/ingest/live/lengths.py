@@ -37,16 +37,6 @@ def quantile(histogram: pl.DataFrame, share: float) -> float | None:
     return None if points is None else float(np.quantile(points, share))
 
 
-def share_within(histogram: pl.DataFrame, limit: float) -> float | None:
-    """The share of the counted within ``limit``, evenly spread within a bucket; None of none."""
-    least, most, counts = _summed(histogram)
-    if not counts.sum() > 0:
-        return None
-    width = np.where(np.isfinite(most), most - least, np.inf)
-    inside = np.clip((limit - least) / np.maximum(width, 1e-12), 0.0, 1.0)
-    return float((counts * inside).sum() / counts.sum())
-
-
 def _summed(histogram: pl.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Bounds and counts of the buckets in which something was counted."""
     table = histogram.group_by("least", "most").agg(pl.col("count").sum())

@@ -18,7 +18,6 @@ from simulation.errors import SimulationError
 from simulation.performance.estimate.arranging import Deployment, arrange
 from simulation.performance.estimate.calibration import Calibration
 from simulation.performance.estimate.closed_loop import demands, steady_state
-from simulation.performance.estimate.errors import Where, error_table
 from simulation.performance.estimate.estimate import (
     Estimate,
     Refused,
@@ -398,16 +397,3 @@ def test_experts_on_several_gpus_without_tensor_parallelism_are_data_parallel() 
            "isl": 1024, "osl": 256, "concurrency": 32}  # fmt: skip
     found = deployment(row).decode
     assert (found.gpus, found.attention_dp, found.moe_ep) == (8, 8, 8)
-
-
-def test_stated_errors_are_of_the_closest_cell_and_their_tail_outlives_any_group() -> None:
-    where = Where(False, 8.0, "vllm", False)
-    assert next(where.names()) == "agg low vllm plain"
-    errors = np.concatenate([np.full(60, 0.05), np.full(40, 0.5)])
-    groups = np.repeat(["a", "b"], [60, 40])
-    table = error_table([where] * 100, errors, errors, groups)
-    key, cell = table.of(where)
-    assert key == "agg low vllm plain" and cell.tbt == 0.05 and cell.tbt_90 == 0.5
-    assert table.of(replace(where, engine="trtllm", users=8.0))[0] == "agg low plain"
-    assert table.of(replace(where, users=1e6))[0] == "agg plain"
-    assert table.of(replace(where, split=True))[1] == table.cells["agg"]
