@@ -151,16 +151,16 @@ def build_topology(
         racks += shape.s2 * shape.s1_per_s2 * shape.racks_per_s1
         s1s += shape.s2 * shape.s1_per_s2
         s2s += shape.s2
-    table = np.array(columns, np.int64).reshape(-1, 5).T
+    in_rack, in_s1, in_s2, in_centre, of_gpu = np.array(columns, np.int64).reshape(-1, 5).T
     return Topology(
         gpu_types=tuple(gpu_types),
         centres=tuple(name for name, _, _ in centres),
-        rack=table[0],
-        s1=table[1],
-        s2=table[2],
-        centre=table[3],
-        gpu=table[4],
-        gpus=np.array(gpus_per_node, np.int64)[table[4]],
+        rack=in_rack,
+        s1=in_s1,
+        s2=in_s2,
+        centre=in_centre,
+        gpu=of_gpu,
+        gpus=np.array(gpus_per_node, np.int64)[of_gpu],
     )
 
 

@@ -13,8 +13,8 @@ from simulation.engine.ranking import pool_used
 from simulation.lifecycle import READY
 
 # Rows of what is read.
-COUNTS = ("ready", "starting", "draining", "spare", "waiting", "deferred")
-AMOUNTS = ("utilisation", "load", "input_tps", "asked_tps")
+COUNTS = _READY, _STARTING, _DRAINING, _SPARE, _WAITING, _DEFERRED = tuple(range(6))
+AMOUNTS = _UTILISATION, _LOAD, _INPUT_TPS, _ASKED_TPS = tuple(range(4))
 
 
 @kernel
@@ -44,23 +44,25 @@ def read(
             s.asked_tokens[service, region] = 0
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]
-        counts[0, p], counts[1, p], counts[2, p] = pool.ready, pool.starting, pool.draining
-        counts[3, p], counts[4, p], counts[5, p] = pool.lent, pool.waiting, 0
+        counts[_READY, p], counts[_STARTING, p] = pool.ready, pool.starting
+        counts[_DRAINING, p], counts[_SPARE, p] = pool.draining, pool.lent
+        counts[_WAITING, p], counts[_DEFERRED, p] = pool.waiting, 0
         for i in range(pool.services, pool.services + pool.service_count):
-            counts[5, p] += s.deferred_count[s.pool_services[i]]
-        amounts[0, p], amounts[1, p] = _fullness(s, p, t)
-        amounts[2, p] = pool.arrived_tokens / since_s
+            counts[_DEFERRED, p] += s.deferred_count[s.pool_services[i]]
+        amounts[_UTILISATION, p], amounts[_LOAD, p] = _fullness(s, p, t)
+        amounts[_INPUT_TPS, p] = pool.arrived_tokens / since_s
         pool.arrived_tokens = 0
-        amounts[3, p] = 0.0
+        amounts[_ASKED_TPS, p] = 0.0
         if asked_of[p] >= 0:
-            amounts[3, p] = asked[asked_of[p], pool.region] / since_s
+            amounts[_ASKED_TPS, p] = asked[asked_of[p], pool.region] / since_s
     for service in range(router_pool.shape[0]):
         for home in range(router_pool.shape[1]):
             if router_pool[service, home] >= 0:
-                counts[4, router_pool[service, home]] += s.router_waiting[service, home]
+                waits_at = router_pool[service, home]
+                counts[_WAITING, waits_at] += s.router_waiting[service, home]
     for p in range(s.pools.shape[0]):  # else nothing would ever call for its first instance
-        if counts[0, p] == 0 and counts[4, p] > 0:
-            amounts[0, p] = amounts[1, p] = 1.0
+        if counts[_READY, p] == 0 and counts[_WAITING, p] > 0:
+            amounts[_UTILISATION, p] = amounts[_LOAD, p] = 1.0
 
 
 @kernel

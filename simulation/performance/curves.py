@@ -32,14 +32,15 @@ LINEAR, GRID = 0, 1
 
 FOREVER = 1 << 62  # iterations
 
-# LINEAR: kind, alpha, beta, gamma, delta; of the fitted rows most decodes, most prefill tokens and
-# the longest context of a decode.
-# GRID: kind, overlap, mixed, then for each of the four parts the offset of its x knots, their
-# number (0: there is no such part), the number of its y knots (1: the part does not depend on y),
-# then per part its x knots, y knots, values in row-major order, and the least and the largest y
-# measured at each x knot.
-HEADER = 3 + 4 * 3
-DENSE, DECODE, PREFILL, BESIDE = 3, 6, 9, 12  # where a part's three header numbers stand
+KIND = 0  # where numbers stand, in both layouts
+# LINEAR goes on with most decodes and prefill tokens of the fitted rows, and the longest context.
+ALPHA, BETA, GAMMA, DELTA, MOST_DECODES, MOST_TOKENS, MOST_CONTEXT = range(1, 8)
+# GRID goes on with, for each of the four parts, the offset of its x knots, their number (0: there
+# is no such part), the number of its y knots (1: the part does not depend on y), then per part its
+# x knots, y knots, values in row-major order, and the least and the largest y measured at each x
+# knot.
+OVERLAP, MIXED, DENSE, DECODE, PREFILL, BESIDE = 1, 2, 3, 6, 9, 12
+HEADER = BESIDE + 3
 ANY = 1e300  # a limit that is none
 NO_LIMIT = 1e18  # likewise, of what a line was fitted to
 
@@ -59,7 +60,7 @@ class Curve:
 
     @property
     def kind(self) -> int:
-        return int(self.values[0])
+        return int(self.values[KIND])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,8 +176,8 @@ def _part(values: Any, place: int, x: float, y: float) -> float:
 @kernel
 def _grid_seconds(values: Any, b: float, c: float, p: float, a: float) -> float:
     total = 0.0
-    if b > 0 and p > 0 and values[2] > 0:
-        total = values[2] * _part(values, PREFILL, p + b, a / p)
+    if b > 0 and p > 0 and values[MIXED] > 0:
+        total = values[MIXED] * _part(values, PREFILL, p + b, a / p)
         return max(float(total), 0.0)
     if b + p > 0:
         total += _part(values, DENSE, b + p, 0.0)
@@ -186,18 +187,18 @@ def _grid_seconds(values: Any, b: float, c: float, p: float, a: float) -> float:
     if p > 0:
         total += _part(values, PREFILL, p, a / p)
         if b > 0:
-            total -= values[1]
+            total -= values[OVERLAP]
     return max(float(total), 0.0)
 
 
 @kernel
 def iteration_seconds(values: Any, b: float, c: float, p: float, a: float) -> float:
     """Seconds of one iteration from ``Curve.values``; see the module's docstring."""
-    if values[0] == LINEAR:
-        base = values[1] if b > 0 else 0.0
+    if values[KIND] == LINEAR:
+        base = values[ALPHA] if b > 0 else 0.0
         if p > 0:
-            base = max(base, values[3])
-        return float(base + values[2] * b + values[4] * p)
+            base = max(base, values[GAMMA])
+        return float(base + values[BETA] * b + values[DELTA] * p)
     return float(_grid_seconds(values, b, c, p, a))
 
 
@@ -252,7 +253,7 @@ def decode_growth(values: Any, b: float, c: float) -> tuple[float, int]:
     seconds each takes longer than the one before, and for how many of them that holds. Their mean
     context grows by a token each, so that the answer is one segment of the curve; all of it lies
     inside the measured range, or none."""
-    if values[0] == LINEAR:
+    if values[KIND] == LINEAR:
         return 0.0, FOREVER
     growth, iterations = _grid_growth(values, b, c)
     return float(growth), int(iterations)
@@ -271,7 +272,7 @@ def _covered(values: Any, place: int, x: float, y: float) -> bool:
 
 @kernel
 def _grid_measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
-    if b > 0 and p > 0 and values[2] > 0:
+    if b > 0 and p > 0 and values[MIXED] > 0:
         return bool(_covered(values, PREFILL, p + b, a / p))
     if b + p > 0 and not _covered(values, DENSE, b + p, 0.0):
         return False
@@ -284,8 +285,10 @@ def _grid_measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
 @kernel
 def measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
     """Whether one iteration lies inside the knots (GRID) or the fitted rows (LINEAR)."""
-    if values[0] == LINEAR:
-        return bool(b <= values[5] and p <= values[6] and c <= values[7] * b)
+    if values[KIND] == LINEAR:
+        return bool(
+            b <= values[MOST_DECODES] and p <= values[MOST_TOKENS] and c <= values[MOST_CONTEXT] * b
+        )
     return bool(_grid_measured(values, b, c, p, a))
 
 
@@ -331,7 +334,7 @@ def measured_to(curve: Curve) -> str:
     if curve.kind != LINEAR:
         return ""
     words = ("{:,.0f} sequences", "{:,.0f} prompt tokens an iteration", "{:,.0f} of context")
-    limits = zip(words, curve.values[5:8].tolist(), strict=True)
+    limits = zip(words, curve.values[MOST_DECODES : MOST_CONTEXT + 1].tolist(), strict=True)
     ranges = [word.format(limit) for word, limit in limits if limit < NO_LIMIT]
     return f" (up to {', '.join(ranges)})" if ranges else ""
 
@@ -342,9 +345,9 @@ def scaled(curve: Curve, factor: float) -> Curve:
         raise SimulationError("A curve can only be scaled by a positive factor.")
     values = curve.values.copy()
     if curve.kind == LINEAR:
-        values[1:5] *= factor
+        values[ALPHA : DELTA + 1] *= factor
         return Curve(values)
-    values[1] *= factor
+    values[OVERLAP] *= factor
     for place in (DENSE, DECODE, PREFILL, BESIDE):
         first, n, m = (int(v) for v in values[place : place + 3])
         values[first + n + m : first + n + m + n * m] *= factor
@@ -357,7 +360,7 @@ def slower_by_sequence(curve: Curve, seconds: float) -> Curve:
         raise SimulationError("A sequence cannot take less than no time.")
     values = curve.values.copy()
     if curve.kind == LINEAR:
-        values[2] += seconds
+        values[BETA] += seconds
         return Curve(values)
     for place in (DECODE, BESIDE):
         first, n, m = (int(v) for v in values[place : place + 3])

@@ -38,7 +38,8 @@ def algorithm1(
         return None
     everyone = np.arange(len(problem.names))
     while True:
-        s = believed[everyone, choice[:, 0], choice[:, 1], choice[:, 2] - 1]
+        b, p, r = choice.T
+        s = believed[everyone, b, p, r - 1]
         latency, path = critical_path(problem, s)
         j = path[int(s[path].argmax())]
         down = latency <= problem.slo_s - epsilon_s
@@ -89,8 +90,8 @@ def _move(
     down: bool,
     printed: bool,
 ) -> tuple[int, int, int] | None:
-    b, p, r = (int(x) for x in choice[j])
-    r = r - 1 if down else r + 1
+    b, p, now = (int(x) for x in choice[j])
+    r = now - 1 if down else now + 1
     if not 1 <= r <= problem.max_replicas:
         return None
     first = b if down else 0  # scaling down may only batch more
@@ -105,7 +106,7 @@ def _move(
             after, _ = critical_path(problem, trial)
             slots = float(problem.parallel[k] * r)
             if down:
-                gives = printed or slots < problem.parallel[p] * choice[j, 2]
+                gives = printed or slots < problem.parallel[p] * now
                 if after > problem.slo_s or not gives:
                     continue
                 key = (slots, after)

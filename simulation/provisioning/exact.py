@@ -58,7 +58,8 @@ def exact(
             return None
     choice = np.zeros((len(options), 3), np.int64)
     _unfold(piece, int(enough[0]), options, choice)
-    slots = int((problem.parallel[choice[:, 1]] * choice[:, 2]).sum())
+    _, spread, replicas = choice.T
+    slots = int((problem.parallel[spread] * replicas).sum())
     return evaluate(problem, "exact", choice, bound=slots)
 
 
