@@ -172,35 +172,35 @@ class _Group:
 
     def _follow(self) -> None:
         """Say what would have been said from the origins that are new."""
-        said = self.said
+        spoken = self.said
         origins = np.arange(
-            self.first + self.stride * len(said.origins), self.panel.bins, self.stride
+            self.first + self.stride * len(spoken.origins), self.panel.bins, self.stride
         )
         if not origins.size:
             self._judge()
             return
-        paths = self.learning.paths(self.panel, np.append(origins, self.panel.bins), said.reach)
+        paths = self.learning.paths(self.panel, np.append(origins, self.panel.bins), spoken.reach)
         self.here = self.panel.bins, paths[:, :, -1:].copy()
         paths = paths[:, :, :-1]
-        new = len(said.origins) + np.arange(len(origins))
-        self.said = said = replace(
-            said,
-            origins=np.concatenate([said.origins, origins]),
-            tops=np.concatenate([said.tops, self._tops(paths)], axis=2),
+        new = len(spoken.origins) + np.arange(len(origins))
+        self.said = spoken = replace(
+            spoken,
+            origins=np.concatenate([spoken.origins, origins]),
+            tops=np.concatenate([spoken.tops, self._tops(paths)], axis=2),
         )
         self._judge()
         last = self._last(origins, paths)
         known = self._known(new)
-        both = self._both(said.tops[:, :, new[0] :], known.bias)
+        both = self._both(spoken.tops[:, :, new[0] :], known.bias)
         _, mixed_top = self._mixed(paths, both, known.errors, last)
-        mixed_tops = np.concatenate([said.mixed_tops, mixed_top], axis=1)
-        self.said = said = replace(said, mixed_tops=mixed_tops)
+        mixed_tops = np.concatenate([spoken.mixed_tops, mixed_top], axis=1)
+        self.said = spoken = replace(spoken, mixed_tops=mixed_tops)
         self._judge()  # what was told just now, where it is of the past
         combined = self._in_force(paths, both, self._known(new), last)
         self.said = replace(
-            said,
-            paths=np.concatenate([said.paths, combined.path], axis=1),
-            lifts=np.concatenate([said.lifts, combined.lift], axis=1),
+            spoken,
+            paths=np.concatenate([spoken.paths, combined.path], axis=1),
+            lifts=np.concatenate([spoken.lifts, combined.lift], axis=1),
         )
         self.bias, self.errors, self.mixed = (
             running.latest(self._lag) for running in (self.bias, self.errors, self.mixed)
@@ -228,17 +228,17 @@ class _Group:
 
     def _judge(self) -> None:
         """Take in how far off peaks were, of windows that are over and not yet taken in."""
-        said, over = self.said, int((self.said.origins + self.window <= self.panel.bins).sum())
+        spoken, over = self.said, int((self.said.origins + self.window <= self.panel.bins).sum())
         if over > self.bias.end:
             new = np.arange(self.bias.end, over)
-            actual, tops = self._came(new), said.tops[:, :, new]
+            actual, tops = self._came(new), spoken.tops[:, :, new]
             ratio = np.clip(conformal.scores(actual, tops, self.scale), -CLIP, CLIP)
             self.bias = self.bias.then(ratio)
             both = self._both(tops, self.bias.upto(new - self._lag))
             self.errors = self.errors.then(np.abs(both - actual))
-        windows = np.arange(self.mixed.end, min(over, said.mixed_tops.shape[1]))
+        windows = np.arange(self.mixed.end, min(over, spoken.mixed_tops.shape[1]))
         if windows.size:
-            error = np.abs(said.mixed_tops[:, windows] - self._came(windows))
+            error = np.abs(spoken.mixed_tops[:, windows] - self._came(windows))
             self.mixed = self.mixed.then(error)
 
     def _known(self, origins: IntArray) -> Known:

@@ -37,10 +37,10 @@ def checked(folder: Path, name: str, remedy: str) -> Path:
     What no seal speaks of, since an earlier version wrote it, is only there."""
     path, mark = folder / name, _marks(folder).get(name)
     try:
-        found = _mark_of(path)
+        mark_now = _mark_of(path)
     except FileNotFoundError:
         raise _damaged(path, "is not there", remedy) from None
-    if mark is not None and found != tuple(mark):
+    if mark is not None and mark_now != tuple(mark):
         raise _damaged(path, "is not what was written: a disk or a hand has changed it", remedy)
     return path
 
@@ -89,8 +89,8 @@ def _as_it_is(path: Path) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=64)
 def _parsed(path: Path, size: int, mtime_ns: int, inode: int) -> Mapping[str, Mark]:
-    found = json.loads(path.read_text(encoding="ascii"))
-    return found if isinstance(found, dict) else {}
+    marks = json.loads(path.read_text(encoding="ascii"))
+    return marks if isinstance(marks, dict) else {}
 
 
 @lru_cache(maxsize=4096)

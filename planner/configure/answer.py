@@ -153,11 +153,11 @@ def _as_measured(row: Row, correction: Said) -> Row:
 
 
 def fronts_of(
-    found: Found, asked: Asked, shape: ModelShape, fit: EstimateFit, own: Own | None
+    searched: Found, asked: Asked, shape: ModelShape, fit: EstimateFit, own: Own | None
 ) -> tuple[Row, ...]:
     """Both fronts in one list by rising cost; what is on both is there once."""
     on: dict[tuple[object, ...], tuple[Rated, tuple[str, ...]]] = {}
-    for name, front in ((LATENCY, found.latency), (SPEED, found.speed)):
+    for name, front in ((LATENCY, searched.latency), (SPEED, searched.speed)):
         for rated in front:
             what = rated.candidate
             key = (id(what.decode), id(what.prefill), what.prefills, what.decodes, rated.rate)

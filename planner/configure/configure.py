@@ -56,7 +56,7 @@ class Configured:
 def configure(
     asked: Asked,
     known: Known = NOTHING,
-    told: Told = lambda done, what: None,
+    report: Told = lambda done, what: None,
     own: Own | None = None,
 ) -> Configured:
     """Every GPU type, arrangement, precision and engine, together and apart, for one model; as
@@ -71,15 +71,15 @@ def configure(
     _check_prices(asked, prices)
     built = instances_of(
         shape, published, gpus, prices, asked.engines or ENGINES,
-        lambda done, what: told(BUILDING * done, what), own.times if own else None,
+        lambda done, what: report(BUILDING * done, what), own.times if own else None,
     )  # fmt: skip
-    found = search(
+    searched = search(
         built.instances, asked.wanted, top=asked.top, seed=asked.seed,
-        told=lambda done, what: told(BUILDING + (1.0 - BUILDING) * done, what),
+        report=lambda done, what: report(BUILDING + (1.0 - BUILDING) * done, what),
     )  # fmt: skip
     fit = estimate_fit()
-    best = rows_of(found.best, asked, shape, fit, own)
-    by_gpu = rows_of(found.by_gpu, asked, shape, fit, own)
+    best = rows_of(searched.best, asked, shape, fit, own)
+    by_gpu = rows_of(searched.by_gpu, asked, shape, fit, own)
     return Configured(
         model=shape.name,
         isl=asked.isl,
@@ -89,15 +89,15 @@ def configure(
         percentile=asked.percentile,
         rps=asked.rps,
         candidates=best,
-        pareto=fronts_of(found, asked, shape, fit, own),
+        pareto=fronts_of(searched, asked, shape, fit, own),
         by_gpu=by_gpu,
         profiles=tuple(tuple(profiles_of(row, asked.model)) for row in best),
-        ruled_out=dict((built.ruled_out + Counter(found.ruled_out)).most_common()),
+        ruled_out=dict((built.ruled_out + Counter(searched.ruled_out)).most_common()),
         evaluated=built.evaluated
-        + found.evaluated
+        + searched.evaluated
         - counted(built.instances),  # which both have counted
         ranked_by=_ranked_by(asked, best),
-        assumptions=(*_assumptions(asked, found, prices, published, fit), *_measured(own)),
+        assumptions=(*_assumptions(asked, searched, prices, published, fit), *_measured(own)),
         seconds=time.perf_counter() - begun,
     )
 
@@ -105,13 +105,13 @@ def configure(
 def _model(asked: Asked, known: Known) -> tuple[ModelShape, str]:
     """What it computes, under the name asked for where it is one's own, and its precision."""
     if asked.model in known.models:
-        own = known.models[asked.model].shape
-        if own is None:
+        described = known.models[asked.model].shape
+        if described is None:
             raise PlannerError(
                 f"model {asked.model} is known by its memory alone; add it from its config.json, "
                 "which says what it computes."
             )
-        shape, published = own, stated_precision(asked.model) or "bf16"
+        shape, published = described, stated_precision(asked.model) or "bf16"
     else:
         shape = catalogue.shape(asked.model)
         published = catalogue.published_precision(asked.model)
@@ -166,7 +166,7 @@ def _measured(own: Own | None) -> tuple[Assumption, ...]:
 
 def _assumptions(
     asked: Asked,
-    found: Found,
+    searched: Found,
     prices: Mapping[str, HourPrice],
     published: str,
     fit: EstimateFit,
@@ -207,7 +207,7 @@ def _assumptions(
     out.append(
         Assumption("Prices that are not given", "of the catalogue", offers.kind, offers.source)
     )
-    shown = (rated.candidate.decode.gpu.name for rated in (*found.best, *found.by_gpu))
+    shown = (rated.candidate.decode.gpu.name for rated in (*searched.best, *searched.by_gpu))
     for name in dict.fromkeys(shown):
         price = prices[name]
         value = f"${price.usd:.2f} an hour" if price.usd > 0 else "not known"

@@ -66,7 +66,7 @@ def instances_of(
     gpus: Sequence[GpuSpec],
     prices: Mapping[str, HourPrice],
     wanted_engines: Sequence[str],
-    told: Told,
+    report: Told,
     own: Times | None = None,
 ) -> Built:
     """``published`` is the precision of the model's weights as released: there are instances in it
@@ -75,7 +75,7 @@ def instances_of(
     ruled_out: Counter[str] = Counter()
     evaluated = 0
     for done, gpu in enumerate(gpus):
-        told(done / len(gpus), f"Arrangements of {gpu.name}")
+        report(done / len(gpus), f"Arrangements of {gpu.name}")
         runs = RUNS_ON.get(gpu.family, ENGINES)
         engines = tuple(engine for engine in wanted_engines if engine in runs)
         for weights in precisions(published):

@@ -30,61 +30,61 @@ def narrower(where: Arrangement) -> Iterator[Arrangement]:
         yield where
 
 
-def as_given(given: Deployment) -> list[Way]:
+def as_given(deployment: Deployment) -> list[Way]:
     """As it was asked for; none where it does not fit."""
-    return _ways([given])
+    return _ways([deployment])
 
 
-def alone(given: Deployment) -> list[Way]:
+def alone(deployment: Deployment) -> list[Way]:
     """As many narrower instances as were asked for, the rest of their GPUs idle."""
-    if given.prefill is not None:
+    if deployment.prefill is not None:
         return []
-    return _ways([replace(given, decode=where) for where in narrower(given.decode)])
+    return _ways([replace(deployment, decode=where) for where in narrower(deployment.decode)])
 
 
-def together(given: Deployment) -> list[Way]:
+def together(deployment: Deployment) -> list[Way]:
     """All GPUs as more instances that are narrower, each with a request in flight at least."""
-    if given.prefill is not None:
+    if deployment.prefill is not None:
         return []
     more = [
-        replace(given, decode=where, decode_workers=(given.decode_workers or 1.0) * times)
-        for where in narrower(given.decode)
-        if (times := given.decode.gpus / where.gpus) <= given.concurrency
+        replace(deployment, decode=where, decode_workers=(deployment.decode_workers or 1.0) * times)
+        for where in narrower(deployment.decode)
+        if (times := deployment.decode.gpus / where.gpus) <= deployment.concurrency
     ]
     return _ways(more)
 
 
-def most(given: Deployment) -> float:
+def most(deployment: Deployment) -> float:
     """Tokens/s of its GPUs, however they are arranged; 0 where nothing fits."""
-    ways = [*as_given(given), *alone(given), *together(given)]
+    ways = [*as_given(deployment), *alone(deployment), *together(deployment)]
     return max((way.tokens_per_s for way in ways), default=0.0)
 
 
-def wider_than_pays(given: Deployment) -> list[str]:
+def wider_than_pays(deployment: Deployment) -> list[str]:
     """That fewer GPUs give as much, where they do, and how all would give more."""
-    (wide, *_), fewer = as_given(given) or (None,), alone(given)
+    (wide, *_), fewer = as_given(deployment) or (None,), alone(deployment)
     if wide is None or not fewer:
         return []
     best = max(fewer, key=lambda way: way.tokens_per_s)
     if best.tokens_per_s < wide.tokens_per_s:
         return []
     gives = "gives" if best.gpus == 1 else "give"
-    said = (
+    sentence = (
         f"{best.gpus} of the {wide.gpus} GPUs {gives} {best.tokens_per_s:,.0f} tokens/s here, all "
-        f"as one group {wide.tokens_per_s:,.0f}: collectives over the links of {given.gpu.name} "
-        "take more than the others bring, so take smaller instances"
+        f"as one group {wide.tokens_per_s:,.0f}: collectives over the links of "
+        f"{deployment.gpu.name} take more than the others bring, so take smaller instances"
     )
-    every = max(together(given), key=lambda way: way.tokens_per_s, default=None)
+    every = max(together(deployment), key=lambda way: way.tokens_per_s, default=None)
     if every is not None and every.tokens_per_s > best.tokens_per_s:
-        said += f"; {every.instances:g} of {every.gpus} GPU{'s'[: every.gpus > 1]} each give "
-        said += f"{every.tokens_per_s:,.0f} together"
-    return [said]
+        sentence += f"; {every.instances:g} of {every.gpus} GPU{'s'[: every.gpus > 1]} each give "
+        sentence += f"{every.tokens_per_s:,.0f} together"
+    return [sentence]
 
 
 def _ways(asked: list[Deployment]) -> list[Way]:
     answers = estimate_rows(asked, estimate_fit().calibration, efficiencies())
     return [
-        Way(way.decode.gpus, way.decode_workers or 1.0, one.tokens_per_s)
-        for way, one in zip(asked, answers, strict=True)
-        if not isinstance(one, Refused)
+        Way(way.decode.gpus, way.decode_workers or 1.0, answer.tokens_per_s)
+        for way, answer in zip(asked, answers, strict=True)
+        if not isinstance(answer, Refused)
     ]

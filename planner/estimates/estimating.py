@@ -57,52 +57,54 @@ def deployment(row: Mapping[str, Any], known: Known = NOTHING) -> Deployment:
 
     Raises PlannerError naming the field and the remedy.
     """
-    given = named_fields(row)
-    shape = _adapted(_shape(_text(given, "model"), known), given)
-    weights, said = _precision(given, known)
-    found = _deployment(given, shape, weights, known)
-    return found if said or weights != "bf16" else _fitting(found)
+    fields = named_fields(row)
+    shape = _adapted(_shape(_text(fields, "model"), known), fields)
+    weights, stated = _precision(fields, known)
+    described = _deployment(fields, shape, weights, known)
+    return described if stated or weights != "bf16" else _fitting(described)
 
 
 def _deployment(
-    given: Mapping[str, Any], shape: ModelShape, weights: str, known: Known
+    fields: Mapping[str, Any], shape: ModelShape, weights: str, known: Known
 ) -> Deployment:
-    name = _text(given, "gpu")
+    name = _text(fields, "gpu")
     gpu = known.gpus[name] if name in known.gpus else catalogue.gpu(name)
-    engine = _choice(given, "engine", ENGINE_NAMES, "vllm", ENGINES)
-    split = _choice(given, "mode", MODES, "disagg" if _split(given) else "agg", ("agg", "disagg"))
-    cache = PRECISIONS.get(str(given.get("kv_cache", "")).lower()) or _cache(shape, engine, weights)
-    isl, osl = _number(given, "isl"), _number(given, "osl")
-    further = _further(given, shape)
+    engine = _choice(fields, "engine", ENGINE_NAMES, "vllm", ENGINES)
+    split = _choice(fields, "mode", MODES, "disagg" if _split(fields) else "agg", ("agg", "disagg"))
+    cache = PRECISIONS.get(str(fields.get("kv_cache", "")).lower()) or _cache(
+        shape, engine, weights
+    )
+    isl, osl = _number(fields, "isl"), _number(fields, "osl")
+    further = _further(fields, shape)
     if not split:
-        where, workers = _together(given, weights, cache, shape)
-        users = _users(given, "batch", where.attention_dp * (workers or 1.0))
+        where, workers = _together(fields, weights, cache, shape)
+        users = _users(fields, "batch", where.attention_dp * (workers or 1.0))
         return Deployment(
             shape, gpu, where, isl, osl, users, engine, decode_workers=workers, **further
         )
-    decode = _arrangement(given, "decode_", weights, cache)
-    prefill = _arrangement(given, "prefill_", weights, cache)
-    workers = _workers(given, "decode_workers")
-    users = _users(given, "decode_batch", decode.attention_dp * (workers or 1.0))
-    prefills = _workers(given, "prefill_workers")
+    decode = _arrangement(fields, "decode_", weights, cache)
+    prefill = _arrangement(fields, "prefill_", weights, cache)
+    workers = _workers(fields, "decode_workers")
+    users = _users(fields, "decode_batch", decode.attention_dp * (workers or 1.0))
+    prefills = _workers(fields, "prefill_workers")
     return Deployment(
         shape, gpu, decode, isl, osl, users, engine, prefill, prefills, workers, **further
     )
 
 
-def _further(given: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
+def _further(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
     """Version, rounds and speculation, and what to say of the last."""
-    drafted = number(given.get("draft_tokens", 0), "draft_tokens")
+    drafted = number(fields.get("draft_tokens", 0), "draft_tokens")
     ships = shape.name.startswith(DRAFTING) and not drafted
     return {
-        "version": str(given.get("engine_version", "")).strip()[:VERSION],
-        "rounds": number(given.get("rounds", ROUNDS), "rounds"),
-        "equal": _choice(given, "equal_lengths", ANSWERS, "", ("yes", "no")),
-        "recv_interval": number(given["recv_interval"], "recv_interval")
-        if "recv_interval" in given
+        "version": str(fields.get("engine_version", "")).strip()[:VERSION],
+        "rounds": number(fields.get("rounds", ROUNDS), "rounds"),
+        "equal": _choice(fields, "equal_lengths", ANSWERS, "", ("yes", "no")),
+        "recv_interval": number(fields["recv_interval"], "recv_interval")
+        if "recv_interval" in fields
         else None,
         "drafted": drafted,
-        "accepted": number(given.get("accepted_tokens", 0), "accepted_tokens"),
+        "accepted": number(fields.get("accepted_tokens", 0), "accepted_tokens"),
         "notes": (f"without speculative decoding: {shape.name} has layers that draft tokens (MTP); "
                   "served with them decode takes about half to two thirds of the time; give "
                   "draft_tokens and accepted_tokens",) if ships else (),
@@ -120,43 +122,43 @@ def _shape(name: str, known: Known) -> ModelShape:
     return shape
 
 
-def _adapted(shape: ModelShape, given: Mapping[str, Any]) -> ModelShape:
+def _adapted(shape: ModelShape, fields: Mapping[str, Any]) -> ModelShape:
     """With the LoRA adapters that are asked for."""
-    if not {"lora_rank", "lora_active"} & given.keys():
+    if not {"lora_rank", "lora_active"} & fields.keys():
         return shape
-    rank, active = (_whole(given, name) for name in ("lora_rank", "lora_active"))
+    rank, active = (_whole(fields, name) for name in ("lora_rank", "lora_active"))
     return replace(shape, adapters=Adapters(rank, active))
 
 
-def _whole(given: Mapping[str, Any], field: str) -> int:
-    if field not in given:
+def _whole(fields: Mapping[str, Any], field: str) -> int:
+    if field not in fields:
         raise PlannerError(
             f"{field} is missing; LoRA adapters have a rank (lora_rank) and a number that is in "
             "use at once (lora_active)."
         )
-    found = number(given[field], field)
-    if found != round(found):
-        raise PlannerError(f"{field} is {found:g}; give a whole number.")
-    return round(found)
+    value = number(fields[field], field)
+    if value != round(value):
+        raise PlannerError(f"{field} is {value:g}; give a whole number.")
+    return round(value)
 
 
 def named_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row by the plain names of its columns, without what is empty."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for key, value in row.items():
         name = str(key).strip().lower().lstrip("-").replace("-", "_")
         name = ALIASES.get(name, name)
         empty = value is None or (isinstance(value, float) and math.isnan(value))
         text = "" if empty else str(value).strip()
         if text and text.lower() not in ("null", "none", "nan"):
-            found.setdefault(name, value)
-    return found
+            fields.setdefault(name, value)
+    return fields
 
 
-def _text(given: Mapping[str, Any], field: str) -> str:
-    if field not in given:
+def _text(fields: Mapping[str, Any], field: str) -> str:
+    if field not in fields:
         raise PlannerError(f"{field} is missing; name it, such as {EXAMPLES[field]}.")
-    return str(given[field]).strip()
+    return str(fields[field]).strip()
 
 
 MOST_GPUS, MOST = 65_536, 1e9  # of one width, and of anything else: far above any deployment
@@ -164,42 +166,42 @@ EXAMPLES = {"model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "h100_sxm"}
 
 
 def _choice(
-    given: Mapping[str, Any],
+    fields: Mapping[str, Any],
     field: str,
     known: Mapping[str, Any],
     default: str,
     shown: tuple[str, ...],
 ) -> Any:
-    name = str(given.get(field, default)).strip().lower()
+    name = str(fields.get(field, default)).strip().lower()
     if name not in known:
         raise PlannerError(f"{field} {name!r} is unknown; use one of {', '.join(shown)}.")
     return known[name]
 
 
-def _split(given: Mapping[str, Any]) -> bool:
-    return any(key.startswith(("prefill_", "decode_")) for key in given)
+def _split(fields: Mapping[str, Any]) -> bool:
+    return any(key.startswith(("prefill_", "decode_")) for key in fields)
 
 
-def _number(given: Mapping[str, Any], field: str) -> float:
-    if field not in given:
+def _number(fields: Mapping[str, Any], field: str) -> float:
+    if field not in fields:
         raise PlannerError(f"{field} is missing; give a number.")
-    return number(given[field], field)
+    return number(fields[field], field)
 
 
 def number(value: Any, field: str) -> float:
     """As a float; raises PlannerError naming the field."""
     try:
-        found = float(value)
+        read = float(value)
     except (TypeError, ValueError):
         raise PlannerError(f"{field} {value!r} is not a number.") from None
-    if not abs(found) <= MOST:
+    if not abs(read) <= MOST:
         raise PlannerError(f"{field} {value!r} is not a number up to {MOST:,.0f}.")
-    return found
+    return read
 
 
-def _count(given: Mapping[str, Any], field: str) -> int:
+def _count(fields: Mapping[str, Any], field: str) -> int:
     """A number of GPUs; 1 where it is left out or 0."""
-    count = number(given.get(field, 1), field)
+    count = number(fields.get(field, 1), field)
     if count != round(count) or not 0 <= count <= MOST_GPUS:
         raise PlannerError(
             f"{field} is {count:g}; give a whole number of GPUs, 1 or more and at most "
@@ -208,48 +210,53 @@ def _count(given: Mapping[str, Any], field: str) -> int:
     return max(1, round(count))
 
 
-def _workers(given: Mapping[str, Any], field: str) -> float | None:
-    return number(given[field], field) or None if field in given else None
+def _workers(fields: Mapping[str, Any], field: str) -> float | None:
+    return number(fields[field], field) or None if field in fields else None
 
 
-def _users(given: Mapping[str, Any], batch: str, ranks: float) -> float:
+def _users(fields: Mapping[str, Any], batch: str, ranks: float) -> float:
     """The concurrency; from the batch of each rank where it is not given."""
-    if "concurrency" not in given and batch in given:
-        return number(given[batch], batch) * ranks
-    return _number(given, "concurrency")
+    if "concurrency" not in fields and batch in fields:
+        return number(fields[batch], batch) * ranks
+    return _number(fields, "concurrency")
 
 
-def _precision(given: Mapping[str, Any], known: Known) -> tuple[str, bool]:
+def _precision(fields: Mapping[str, Any], known: Known) -> tuple[str, bool]:
     """As given, else by the quantisation, the name, or the release; and whether it was said."""
-    if "precision" in given:
+    if "precision" in fields:
         names = ("bf16", "fp8", "fp4", "int8", "int4")
-        return str(_choice(given, "precision", PRECISIONS, "", names)), True
+        return str(_choice(fields, "precision", PRECISIONS, "", names)), True
     for field in ("moe_quant", "quant"):  # experts are most of the weights
-        if found := PRECISIONS.get(str(given.get(field, "")).strip().lower()):
-            return found, True
-    name = _text(given, "model")
+        if precision := PRECISIONS.get(str(fields.get(field, "")).strip().lower()):
+            return precision, True
+    name = _text(fields, "model")
     if stated := stated_precision(name):
         return stated, True
     return "bf16" if name in known.models else catalogue.published_precision(name), False
 
 
-def _fitting(given: Deployment) -> Deployment:
+def _fitting(deployment: Deployment) -> Deployment:
     """With the most bits per weight that fit, where 16 do not and the row does not say."""
     for weights in ("bf16", "fp8", "fp4"):
-        cache = _cache(given.shape, given.engine, weights)
-        prefill = given.prefill and replace(given.prefill, weights=weights, kv_cache=cache)
-        one = replace(
-            given,
-            decode=replace(given.decode, weights=weights, kv_cache=cache),
+        cache = _cache(deployment.shape, deployment.engine, weights)
+        prefill = deployment.prefill and replace(
+            deployment.prefill, weights=weights, kv_cache=cache
+        )
+        fitted = replace(
+            deployment,
+            decode=replace(deployment.decode, weights=weights, kv_cache=cache),
             prefill=prefill,
-            notes=(*given.notes, f"precision not given: {weights} taken, as 16 bits do not fit"),
+            notes=(
+                *deployment.notes,
+                f"precision not given: {weights} taken, as 16 bits do not fit",
+            ),
         )
         try:
-            place(one)
+            place(fitted)
         except SimulationError:
             continue
-        return given if weights == "bf16" else one
-    return given
+        return deployment if weights == "bf16" else fitted
+    return deployment
 
 
 def _cache(shape: ModelShape, engine: str, weights: str) -> str:
@@ -259,9 +266,9 @@ def _cache(shape: ModelShape, engine: str, weights: str) -> str:
     return "fp8" if eight and BYTES[weights] < 2.0 else "bf16"
 
 
-def _arrangement(given: Mapping[str, Any], side: str, weights: str, cache: str) -> Arrangement:
+def _arrangement(fields: Mapping[str, Any], side: str, weights: str, cache: str) -> Arrangement:
     tp, pp, dp, moe_tp, moe_ep = (
-        _count(given, side + w if side + w in given else w) for w in WIDTHS
+        _count(fields, side + w if side + w in fields else w) for w in WIDTHS
     )
     if tp * dp == 1 < moe_tp * moe_ep:
         dp = moe_tp * moe_ep  # experts on several GPUs, attention whole on each
@@ -274,13 +281,13 @@ def _arrangement(given: Mapping[str, Any], side: str, weights: str, cache: str) 
 
 
 def _together(
-    given: Mapping[str, Any], weights: str, cache: str, shape: ModelShape
+    fields: Mapping[str, Any], weights: str, cache: str, shape: ModelShape
 ) -> tuple[Arrangement, float | None]:
     """One instance, or as many as the batch of each says; attention data parallel if it fits."""
-    where = _arrangement(given, "", weights, cache)
-    workers = _workers(given, "workers")
-    if workers is None and {"batch", "concurrency"} <= given.keys() and where.attention_dp == 1:
-        shares = _number(given, "concurrency") / max(number(given["batch"], "batch"), 1.0)
+    where = _arrangement(fields, "", weights, cache)
+    workers = _workers(fields, "workers")
+    if workers is None and {"batch", "concurrency"} <= fields.keys() and where.attention_dp == 1:
+        shares = _number(fields, "concurrency") / max(number(fields["batch"], "batch"), 1.0)
         ranks = round(shares)
         if shares > 1.5 and shape.experts and where.tp % ranks == 0:
             return Arrangement(

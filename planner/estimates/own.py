@@ -49,12 +49,12 @@ def _time(row: Mapping[str, Any], names: tuple[str, ...]) -> float:
         if value is None or value == "":
             continue
         try:
-            found = float(value) / 1e3
+            seconds = float(value) / 1e3
         except (TypeError, ValueError):
-            found = 0.0
-        if not 0 < found < 1e6:
+            seconds = 0.0
+        if not 0 < seconds < 1e6:
             raise PlannerError(f"{name} is {value!r}; give milliseconds above 0.")
-        return found
+        return seconds
     return math.nan
 
 
@@ -62,18 +62,18 @@ def measurements(
     rows: Sequence[Mapping[str, Any] | str], source: str, known: Known = NOTHING
 ) -> tuple[list[Measurement], list[str]]:
     """Those that can be used, and why the others cannot; raises PlannerError where none can."""
-    found: list[Measurement] = []
+    usable: list[Measurement] = []
     left: list[str] = []
     for number, row in enumerate(rows, 1):
         try:
             if isinstance(row, str):
                 raise PlannerError(row)
-            found.append(measurement(row, source, known))
+            usable.append(measurement(row, source, known))
         except EXPECTED as problem:
             left.append(f"{source}, row {number}: {problem}")
-    if rows and not found:
+    if rows and not usable:
         raise PlannerError(left[0])
-    return found, left
+    return usable, left
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,40 +91,48 @@ class Own:
         return Times(self.tbt, self.ttft)
 
 
-def own_of(given: Sequence[Measurement], notes: Sequence[str], fit: EstimateFit) -> Own | None:
+def own_of(
+    measured_rows: Sequence[Measurement], notes: Sequence[str], fit: EstimateFit
+) -> Own | None:
     """None where there is no row that an estimate can be compared with."""
-    said = list(notes)
-    if len(given) > MOST_ROWS:
-        said.append(f"{MOST_ROWS} of {len(given):,} measured rows are used, spread evenly.")
-        given = [given[i] for i in np.linspace(0, len(given) - 1, MOST_ROWS).astype(int)]
-    answers = estimate_rows([one.deployment for one in given], fit.calibration, efficiencies())
+    sentences = list(notes)
+    if len(measured_rows) > MOST_ROWS:
+        sentences.append(
+            f"{MOST_ROWS} of {len(measured_rows):,} measured rows are used, spread evenly."
+        )
+        measured_rows = [
+            measured_rows[i] for i in np.linspace(0, len(measured_rows) - 1, MOST_ROWS).astype(int)
+        ]
+    answers = estimate_rows(
+        [row.deployment for row in measured_rows], fit.calibration, efficiencies()
+    )
     kept: list[tuple[Measurement, Estimate]] = []
-    for one, answer in zip(given, answers, strict=True):
+    for row, answer in zip(measured_rows, answers, strict=True):
         if isinstance(answer, Refused):
-            said.append(f"{one.source}: {answer.reason}")
+            sentences.append(f"{row.source}: {answer.reason}")
         else:
-            kept.append((one, answer))
+            kept.append((row, answer))
     if not kept:
         return None
-    rows = tuple(one for one, _ in kept)
-    traits = traits_of([one.deployment for one in rows])
+    rows = tuple(row for row, _ in kept)
+    traits = traits_of([row.deployment for row in rows])
     learnt = {}
     for name in ("tbt", "ttft"):
-        measured = np.array([getattr(one, f"{name}_s") for one in rows])
+        measured = np.array([getattr(row, f"{name}_s") for row in rows])
         off = np.log(measured / np.array([getattr(e, f"{name}_s") for _, e in kept]))
         there = np.isfinite(off)
         learnt[name] = learn(fit.alike[name].likeness, traits.take(there), off[there])
         for same in learnt[name].dropped:
-            said.append(
+            sentences.append(
                 f"Measured {name.upper()} of {_called(rows, traits, same)} is set aside: its rows "
                 "do not predict each other better than the estimate does."
             )
-    return Own(learnt["tbt"], learnt["ttft"], rows, tuple(said))
+    return Own(learnt["tbt"], learnt["ttft"], rows, tuple(sentences))
 
 
 def _called(rows: Sequence[Measurement], traits: Traits, same: str) -> str:
-    one = rows[int(np.flatnonzero(traits.labels["deployment"] == same)[0])].deployment
-    return f"{one.shape.name} on {one.gpu.name}"
+    deployment = rows[int(np.flatnonzero(traits.labels["deployment"] == same)[0])].deployment
+    return f"{deployment.shape.name} on {deployment.gpu.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,25 +157,25 @@ def changes(own: Own, deployments: Sequence[Deployment], fit: EstimateFit) -> li
         half, nine = fit.alike[name].stated.of(where.split, moved.after)
         factor[name] = np.exp(moved.shift)
         error[name] = list(zip(half.tolist(), nine.tolist(), strict=True))
-    names = traits_of([one.deployment for one in own.rows]).labels["deployment"]
-    found = []
+    names = traits_of([row.deployment for row in own.rows]).labels["deployment"]
+    changes = []
     for i, name in enumerate(where.labels["deployment"].tolist()):
         same = int((names == name).sum())
-        found.append(
+        changes.append(
             Change(
                 float(factor["tbt"][i]), float(factor["ttft"][i]),
                 error["tbt"][i], error["ttft"][i], same, names.size - same,
             )
         )  # fmt: skip
-    return found
+    return changes
 
 
-def moved(one: Estimate, change: Change, osl: float) -> Estimate:
+def moved(estimate: Estimate, change: Change, osl: float) -> Estimate:
     """The estimate with its times moved; as many requests stay in it, so throughput follows."""
-    ttft, tbt = one.ttft_s * change.ttft, one.tbt_s * change.tbt
-    before = one.ttft_s + (osl - 1.0) * one.tbt_s
-    tokens = one.tokens_per_s * before / (ttft + (osl - 1.0) * tbt)
-    return replace(one, ttft_s=ttft, tbt_s=tbt, tokens_per_s=tokens)
+    ttft, tbt = estimate.ttft_s * change.ttft, estimate.tbt_s * change.tbt
+    before = estimate.ttft_s + (osl - 1.0) * estimate.tbt_s
+    tokens = estimate.tokens_per_s * before / (ttft + (osl - 1.0) * tbt)
+    return replace(estimate, ttft_s=ttft, tbt_s=tbt, tokens_per_s=tokens)
 
 
 LOADS = (1.0, 4.0, 16.0, 64.0, 256.0)  # requests in flight that a next measurement may have
@@ -185,40 +193,44 @@ class Next:
     commands: tuple[str, str]  # vLLM's benchmark and GuideLLM's
 
 
-def next_measurement(own: Own | None, given: Deployment, model: str, fit: EstimateFit) -> Next:
-    """Over LOADS and the load of ``given``: the row after which the mean of the stated errors of
-    all of them is least. A row's variance does not depend on what it will show. ``model`` is what
-    the engine serves it as."""
-    loads = sorted({*LOADS, given.concurrency})
-    at = traits_of([replace(given, concurrency=load) for load in loads])
+def next_measurement(own: Own | None, deployment: Deployment, model: str, fit: EstimateFit) -> Next:
+    """Over LOADS and the load of ``deployment``: the row after which the mean of the stated errors
+    of all of them is least. A row's variance does not depend on what it will show. ``model`` is
+    what the engine serves it as."""
+    loads = sorted({*LOADS, deployment.concurrency})
+    traits = traits_of([replace(deployment, concurrency=load) for load in loads])
     now, after = [], []
     for name in ("ttft", "tbt"):
         known = fit.alike[name]
         learnt = getattr(own, name) if own else None
-        rows = learnt.rows if learnt else at.take(np.zeros(0, np.int64))
-        now.append(_mean_error(known, rows, at))
-        after.append([_mean_error(known, _with(rows, at, i), at) for i in range(at.size)])
+        rows = learnt.rows if learnt else traits.take(np.zeros(0, np.int64))
+        now.append(_mean_error(known, rows, traits))
+        after.append(
+            [_mean_error(known, _with(rows, traits, i), traits) for i in range(traits.size)]
+        )
     gain = np.array(after) / np.array(now)[:, None]
     best = int(gain.sum(axis=0).argmin())
-    users, isl, osl = round(loads[best]), round(given.isl), round(given.osl)
+    users, isl, osl = round(loads[best]), round(deployment.isl), round(deployment.osl)
     return Next(
         users, isl, osl, (now[0], now[1]), (after[0][best], after[1][best]),
         commands_of(model, users, isl, osl),
     )  # fmt: skip
 
 
-def _with(rows: Traits, at: Traits, which: int) -> Traits:
-    labels = {name: np.append(rows.labels[name], at.labels[name][which]) for name in at.labels}
+def _with(rows: Traits, others: Traits, which: int) -> Traits:
+    labels = {
+        name: np.append(rows.labels[name], others.labels[name][which]) for name in others.labels
+    }
     return Traits(
         labels,
-        np.vstack([rows.load, at.load[which : which + 1]]),
-        np.append(rows.split, at.split[which]),
+        np.vstack([rows.load, others.load[which : which + 1]]),
+        np.append(rows.split, others.split[which]),
     )
 
 
-def _mean_error(known: Any, rows: Traits, at: Traits) -> float:
+def _mean_error(known: Any, rows: Traits, others: Traits) -> float:
     learnt = learn(known.likeness, rows, np.zeros(rows.size))
-    return float(known.stated.of(at.split, learnt.at(at).after)[0].mean())
+    return float(known.stated.of(others.split, learnt.at(others).after)[0].mean())
 
 
 def commands_of(model: str, users: int, isl: int, osl: int) -> tuple[str, str]:

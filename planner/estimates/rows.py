@@ -20,19 +20,17 @@ def read_rows(path: Path | str, name: str = "") -> list[dict[str, Any] | str]:
     ``name`` is the file's own where it is stored under another."""
     name = name or Path(path).name
     options = IngestOptions(chunk_bytes=CHUNK_BYTES, name=name)
-    found: list[tuple[int, dict[str, Any] | str]] = []
+    rows: list[tuple[int, dict[str, Any] | str]] = []
     with TemporaryDirectory() as scratch, refusals_of_libraries(name):
         table = open_table(Source(path, options), options, Path(scratch))
         for batch in table.batches(table.columns):
             faults = sum(fault.lines.size for fault in batch.faults)
-            if len(found) + batch.frame.height + faults > MOST_ROWS:
+            if len(rows) + batch.frame.height + faults > MOST_ROWS:
                 raise IngestError(f"{name} has more than {MOST_ROWS} rows; split it into several.")
-            found += zip(
-                batch.lines.tolist(), plain(batch.frame).iter_rows(named=True), strict=True
-            )
+            rows += zip(batch.lines.tolist(), plain(batch.frame).iter_rows(named=True), strict=True)
             for fault in batch.faults:
-                found += [
+                rows += [
                     (line, f"{name}, {table.unit} {line}: {fault.reason}.")
                     for line in fault.lines.tolist()
                 ]
-    return [row for _, row in sorted(found, key=lambda pair: pair[0])]
+    return [row for _, row in sorted(rows, key=lambda pair: pair[0])]

@@ -40,9 +40,9 @@ AnyPolicy = Annotated[Policy, _ByName()]
 _ADAPTER: TypeAdapter[Policy] = TypeAdapter(AnyPolicy)
 
 
-def policy_of(name: str, **given: Any) -> Policy:
+def policy_of(name: str, **parameters: Any) -> Policy:
     """A policy by name, with what is given and defaults else; raises pydantic's ValidationError."""
-    return _ADAPTER.validate_python({"name": name, **given})
+    return _ADAPTER.validate_python({"name": name, **parameters})
 
 
 def policy_groups() -> list[tuple[str, list[tuple[str, str, str]]]]:

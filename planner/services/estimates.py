@@ -56,8 +56,8 @@ class Measured:
     kept: bool = True  # use what was uploaded too
 
     def own(self, known: Known) -> Own | None:
-        given = own_rows(self.rows, self.name, known) if self.rows else None
-        return joined(given, own_kept(known) if self.kept else None)
+        sent = own_rows(self.rows, self.name, known) if self.rows else None
+        return joined(sent, own_kept(known) if self.kept else None)
 
 
 KEPT = Measured()
@@ -80,12 +80,12 @@ def estimate_one(row: Row, measured: Measured = KEPT) -> Answer:
     fit, known = estimate_fit(), own_hardware()
     own, model = measured.own(known), str(named_fields(row)["model"])
     asked = dict(row) | {"concurrency": answer["concurrency"]}
-    given = deployment(asked, known)
-    where = replace(where_of(given), split=answer["mode"] == "disagg")
+    deployed = deployment(asked, known)
+    where = replace(where_of(deployed), split=answer["mode"] == "disagg")
     return answer | {
-        "next_measurement": asdict(next_measurement(own, given, model, fit)),
+        "next_measurement": asdict(next_measurement(own, deployed, model, fit)),
         "notes": list(own.notes) if own else [],
-        "assumptions": [*answer["assumptions"], *wider_than_pays(given)],
+        "assumptions": [*answer["assumptions"], *wider_than_pays(deployed)],
         "left_out": _left_out(fit, where),
     }
 
@@ -105,22 +105,22 @@ def estimate_sweep(
     concurrency: one deployment under more load, not another one for each load.
     """
     fit, known = estimate_fit(), own_hardware()
-    given = deployment(row, known)
-    (one,) = estimate_rows([given], fit.calibration, efficiencies())
-    if isinstance(one, Refused):
+    deployed = deployment(row, known)
+    (estimate,) = estimate_rows([deployed], fit.calibration, efficiencies())
+    if isinstance(estimate, Refused):
         return []
-    where = one.arranged
-    fixed = replace(given, decode=where.decode, decode_workers=where.decode_workers)
+    where = estimate.arranged
+    fixed = replace(deployed, decode=where.decode, decode_workers=where.decode_workers)
     if where.split:
         fixed = replace(fixed, prefill=where.prefill, prefill_workers=where.prefill_workers)
     swept = [replace(fixed, concurrency=float(load)) for load in loads]
-    found = estimate_rows(swept, fit.calibration, efficiencies())
+    estimates = estimate_rows(swept, fit.calibration, efficiencies())
     # The rows are of deployments as they were given: what was filled in above is not.
-    asked = [replace(given, concurrency=float(load)) for load in loads]
+    asked = [replace(deployed, concurrency=float(load)) for load in loads]
     moves = _moves(measured.own(known), asked, fit)
     return [
-        (load, _answer(at, answer, fit, move))
-        for load, at, answer, move in zip(loads, swept, found, moves, strict=True)
+        (load, _answer(loaded, answer, fit, move))
+        for load, loaded, answer, move in zip(loads, swept, estimates, moves, strict=True)
         if not isinstance(answer, Refused)
     ]
 
@@ -132,7 +132,7 @@ def estimate_many(rows: Sequence[Row | str], measured: Measured = KEPT) -> list[
     """
     fit, known = estimate_fit(), own_hardware()
     answers: list[Answer] = [{}] * len(rows)
-    found: list[Deployment] = []
+    deployments: list[Deployment] = []
     rated: list[AtRate | None] = []
     places: list[int] = []
     own = measured.own(known)
@@ -141,20 +141,24 @@ def estimate_many(rows: Sequence[Row | str], measured: Measured = KEPT) -> list[
         try:
             if isinstance(row, str):
                 raise PlannerError(row)
-            given, at = asked_for(row, moved_by)
-            found.append(given)
-            rated.append(at)
+            deployed, at_rate = asked_for(row, moved_by)
+            deployments.append(deployed)
+            rated.append(at_rate)
             places.append(index)
         except EXPECTED as problem:
             answers[index] = {"refused": str(problem)}
-    estimates = estimate_rows(found, fit.calibration, efficiencies())
-    moves = _moves(own, found, fit)
-    for index, given, at, one, move in zip(places, found, rated, estimates, moves, strict=True):
-        if isinstance(one, Refused):
-            answers[index] = _refused(one)
+    estimates = estimate_rows(deployments, fit.calibration, efficiencies())
+    moves = _moves(own, deployments, fit)
+    for index, deployed, at_rate, estimate, move in zip(
+        places, deployments, rated, estimates, moves, strict=True
+    ):
+        if isinstance(estimate, Refused):
+            answers[index] = _refused(estimate)
             continue
-        answer = _answer(given, one, fit, move)
-        answers[index] = answer if at is None else answer | at_rate_words(answer, at, given.osl)
+        answer = _answer(deployed, estimate, fit, move)
+        answers[index] = (
+            answer if at_rate is None else answer | at_rate_words(answer, at_rate, deployed.osl)
+        )
     return answers
 
 
@@ -163,23 +167,25 @@ def estimate_file(path: Path | str, measured: Measured = KEPT) -> list[Answer]:
     return estimate_many(read_rows(path), measured)
 
 
-def _moves(own: Own | None, given: Sequence[Deployment], fit: EstimateFit) -> list[Change | None]:
+def _moves(
+    own: Own | None, deployments: Sequence[Deployment], fit: EstimateFit
+) -> list[Change | None]:
     """What the measurements make of each; None where they share nothing with it."""
-    return [None] * len(given) if own is None else list(changes(own, given, fit))
+    return [None] * len(deployments) if own is None else list(changes(own, deployments, fit))
 
 
-def _refused(one: Refused) -> Answer:
-    return {"refused": one.reason}
+def _refused(refused: Refused) -> Answer:
+    return {"refused": refused.reason}
 
 
 def _answer(
-    given: Deployment, before: Estimate, fit: EstimateFit, change: Change | None = None
+    deployed: Deployment, before: Estimate, fit: EstimateFit, change: Change | None = None
 ) -> Answer:
     split = before.arranged.split  # also where that is taken for what was given
-    version = given.version and f"{given.engine} {given.version}"
-    basis = fit.basis(given.shape.name, given.gpu.name, version)
-    one = moved(before, change, given.osl) if change else before
-    key, cell = fit.errors[basis].of(replace(where_of(given), split=split))
+    version = deployed.version and f"{deployed.engine} {deployed.version}"
+    basis = fit.basis(deployed.shape.name, deployed.gpu.name, version)
+    estimate = moved(before, change, deployed.osl) if change else before
+    key, cell = fit.errors[basis].of(replace(where_of(deployed), split=split))
     known = {name: value for name, value in asdict(cell).items() if name != "rows"}
     error: dict[str, float] = dict(known)
     if change:  # rows of others may say less than what is known of all
@@ -187,59 +193,63 @@ def _answer(
             half, nine = getattr(change, f"{name}_error")
             error[name] = min(known[name], half)
             error[f"{name}_90"] = min(known[f"{name}_90"], nine)
-    power = power_w(given, one)
+    power = power_w(deployed, estimate)
     return {
-        "model": given.shape.name,
-        "gpu": given.gpu.name,
+        "model": deployed.shape.name,
+        "gpu": deployed.gpu.name,
         "mode": "disagg" if split else "agg",
-        "ttft_ms": one.ttft_s * 1e3,
-        "tbt_ms": one.tbt_s * 1e3,
-        "tokens_per_s": one.tokens_per_s,
+        "ttft_ms": estimate.ttft_s * 1e3,
+        "tbt_ms": estimate.tbt_s * 1e3,
+        "tokens_per_s": estimate.tokens_per_s,
         "power_w": power,
-        "j_per_token": power / one.tokens_per_s,
-        "j_per_request": power / one.tokens_per_s * given.osl,
-        "memory_gb": one.memory_bytes / 1e9,
-        "gpus": one.gpus,
-        "engine": given.engine,
-        "concurrency": given.concurrency,
-        "batch": one.batch,
+        "j_per_token": power / estimate.tokens_per_s,
+        "j_per_request": power / estimate.tokens_per_s * deployed.osl,
+        "memory_gb": estimate.memory_bytes / 1e9,
+        "gpus": estimate.gpus,
+        "engine": deployed.engine,
+        "concurrency": deployed.concurrency,
+        "batch": estimate.batch,
         "profile": "roofline",
         "provenance": {
             "kind": "modelled",
             "source": "operators of the model, as fast as measured kernels of the GPU's family; "
             f"how serving differs from kernels was fitted to {fit.source}",
-            "gpu": given.gpu.provenance.source,
-            "power": power_model(given.gpu).provenance.source,
+            "gpu": deployed.gpu.provenance.source,
+            "power": power_model(deployed.gpu).provenance.source,
         },
         "expected_error": {
             **error,
             "basis": _basis(basis, change, words(key, cell.rows)),
-            "model_checked": given.shape.name in fit.models,
-            "gpu_checked": given.gpu.name in fit.gpus,
+            "model_checked": deployed.shape.name in fit.models,
+            "gpu_checked": deployed.gpu.name in fit.gpus,
             "outside": [
                 *fit.outside(
-                    {"isl": given.isl, "osl": given.osl, "concurrency": given.concurrency}
+                    {"isl": deployed.isl, "osl": deployed.osl, "concurrency": deployed.concurrency}
                 ),
-                *_strange(given),
+                *_strange(deployed),
             ],
         },
-        "assumptions": [*one.assumptions, *_held_back(given, one), *built_in_beside(given, one)],
+        "assumptions": [
+            *estimate.assumptions,
+            *_held_back(deployed, estimate),
+            *built_in_beside(deployed, estimate),
+        ],
         "own": _own_words(before, change, known),
     }
 
 
-def where_of(given: Deployment) -> Where:
+def where_of(deployed: Deployment) -> Where:
     """What the errors of its estimate go by."""
-    drafts = given.shape.name.startswith(DRAFTING) and not given.drafted
-    return Where(given.prefill is not None, given.concurrency, given.engine, drafts)
+    drafts = deployed.shape.name.startswith(DRAFTING) and not deployed.drafted
+    return Where(deployed.prefill is not None, deployed.concurrency, deployed.engine, drafts)
 
 
 def _basis(basis: str, change: Change | None, measured: str) -> str:
-    said = f"{BASIS[basis]}: {measured}"
+    words_of = f"{BASIS[basis]}: {measured}"
     if change is None or not change.rows:
-        return said
+        return words_of
     rows = f"{change.rows} measured row{'s' if change.rows > 1 else ''} of this deployment"
-    return f"{rows}; without them {said}"
+    return f"{rows}; without them {words_of}"
 
 
 def _own_words(
@@ -263,53 +273,55 @@ def _own_words(
     }
 
 
-def prefill_busy(given: Deployment, one: Estimate) -> float:
+def prefill_busy(deployed: Deployment, estimate: Estimate) -> float:
     """Of their time, what the prefill workers of a split deployment need for its prompts."""
-    each = one.prompt_s / (one.arranged.prefill.attention_dp * one.arranged.prefill_workers)
-    return one.tokens_per_s / given.osl * each
+    each = estimate.prompt_s / (
+        estimate.arranged.prefill.attention_dp * estimate.arranged.prefill_workers
+    )
+    return estimate.tokens_per_s / deployed.osl * each
 
 
-def _strange(given: Deployment) -> list[str]:
+def _strange(deployed: Deployment) -> list[str]:
     """Errors are of GPU types whose family has measured kernels."""
-    said = ["no deployment with LoRA adapters was measured"] if given.shape.adapters else []
-    family = given.gpu.family
+    notes = ["no deployment with LoRA adapters was measured"] if deployed.shape.adapters else []
+    family = deployed.gpu.family
     if family in {entry.family for entry in efficiencies().entries}:
-        return said
+        return notes
     return [
-        *said,
-        f"no kernel was measured on {given.gpu.name} or its family ({family or 'not named'}); "
+        *notes,
+        f"no kernel was measured on {deployed.gpu.name} or its family ({family or 'not named'}); "
         "those of another stand in, so expect more than this error",
     ]
 
 
-def _held_back(given: Deployment, one: Estimate) -> list[str]:
+def _held_back(deployed: Deployment, estimate: Estimate) -> list[str]:
     """What is served is bound by the prefill workers that were asked for."""
-    if given.prefill_workers is None or prefill_busy(given, one) < BUSY:
+    if deployed.prefill_workers is None or prefill_busy(deployed, estimate) < BUSY:
         return []
     return ["prefill workers are busy all the time and bound what is served; the rest wait"]
 
 
-def power_w(given: Deployment, one: Estimate) -> float:
+def power_w(deployed: Deployment, estimate: Estimate) -> float:
     """Watts of all GPUs at the board, servers not included; by what each worker is doing."""
-    gpu, where = given.gpu, one.arranged
+    gpu, where = deployed.gpu, estimate.arranged
     if gpu.tdp_w is None:
-        return one.gpus * gpu.decode_w
+        return estimate.gpus * gpu.decode_w
     model = power_model(gpu)
-    shape = replace(given.shape, encoder=None)
-    context = one.batch * (given.isl + given.osl / 2.0)
-    per_token = 0.0 if where.split else one.batch / given.osl  # prompts in an iteration
+    shape = replace(deployed.shape, encoder=None)
+    context = estimate.batch * (deployed.isl + deployed.osl / 2.0)
+    per_token = 0.0 if where.split else estimate.batch / deployed.osl  # prompts in an iteration
     decoding = load(
-        operator_graph(shape, where.decode), gpu, one.tbt_s, one.batch, context,
-        per_token * given.isl, per_token * given.isl**2 / 2.0,
+        operator_graph(shape, where.decode), gpu, estimate.tbt_s, estimate.batch, context,
+        per_token * deployed.isl, per_token * deployed.isl**2 / 2.0,
     )  # fmt: skip
     total = float(watts(model, gpu, decoding)) * where.decode.gpus * where.decode_workers
     if not where.split:
         return total
     ranks = where.prefill.attention_dp
     reading = load(
-        operator_graph(shape, where.prefill), gpu, one.prompt_s, 0.0, 0.0,
-        ranks * given.isl, ranks * given.isl**2 / 2.0,
+        operator_graph(shape, where.prefill), gpu, estimate.prompt_s, 0.0, 0.0,
+        ranks * deployed.isl, ranks * deployed.isl**2 / 2.0,
     )  # fmt: skip
-    busy = min(1.0, prefill_busy(given, one))
+    busy = min(1.0, prefill_busy(deployed, estimate))
     each = busy * float(watts(model, gpu, reading)) + (1.0 - busy) * gpu.idle_w
     return total + each * where.prefill.gpus * where.prefill_workers

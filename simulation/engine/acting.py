@@ -17,9 +17,9 @@ from simulation.policy import Actions
 ALL = np.iinfo(np.int64).max
 
 
-def place(s: State, fleet: Fleet, wanted: npt.NDArray[np.int64]) -> None:
+def place(s: State, fleet: Fleet, counts: npt.NDArray[np.int64]) -> None:
     """The instances of time 0, shape ``[pools]``."""
-    entry.place(s.handle, _of_pools(wanted, np.int64, fleet, "instance count"))
+    entry.place(s.handle, _of_pools(counts, np.int64, fleet, "instance count"))
 
 
 class Actor:
@@ -82,10 +82,10 @@ class Actor:
         self._shares = shares.copy()
 
 
-def _slow_links(s: State, fleet: Fleet, given: FloatArray) -> None:
+def _slow_links(s: State, fleet: Fleet, stated: FloatArray) -> None:
     """KV caches that leave from now on do so at a share of each link's bandwidth."""
-    shares = _of_pools(given, np.float64, fleet, "link_share")
-    if not np.all((given > 0) & (given <= 1)):
+    shares = _of_pools(stated, np.float64, fleet, "link_share")
+    if not np.all((stated > 0) & (stated <= 1)):
         raise SimulationError("A policy's link_share must be a share above 0, at most 1.")
     for p, pool in enumerate(fleet.pools):
         if pool.link is not None:

@@ -92,9 +92,10 @@ def allocate(
     r, m, t = len(regions), len(takers), len(fleet.tiers)
     endpoints = _endpoints(takers, pools["region"], r)
     of_pool = [
-        [i for i, found in enumerate(takers.values()) if p in found] for p in range(len(pools))
+        [i for i, pools_of in enumerate(takers.values()) if p in pools_of]
+        for p in range(len(pools))
     ]
-    pools["service_count"] = [len(found) for found in of_pool]
+    pools["service_count"] = [len(its_services) for its_services in of_pool]
     pools["services"] = np.cumsum(pools["service_count"]) - pools["service_count"]
     away = fleet.latency_s + np.where(np.eye(r, dtype=bool), -np.inf, 0.0)
     return State(
@@ -114,9 +115,9 @@ def allocate(
         delivery_request=np.zeros(max(n, 1), np.int64),
         latency=np.array(fleet.latency_s, np.float64, order="C"),
         region_order=np.array(np.argsort(away, axis=1, kind="stable"), np.int64, order="C"),
-        endpoint_start=np.cumsum([0] + [len(found) for found in endpoints], dtype=np.int64),
-        endpoint_pools=np.array([p for found in endpoints for p in found], np.int64),
-        pool_services=np.array([i for found in of_pool for i in found], np.int64),
+        endpoint_start=np.cumsum([0] + [len(its_pools) for its_pools in endpoints], dtype=np.int64),
+        endpoint_pools=np.array([p for its_pools in endpoints for p in its_pools], np.int64),
+        pool_services=np.array([i for its_services in of_pool for i in its_services], np.int64),
         service_model=np.array(
             [-1 if taker.takes_over else fleet.models.index(taker.model) for taker in takers],
             np.int64,
@@ -180,13 +181,13 @@ def services(fleet: Fleet) -> dict[Service, tuple[int, ...]]:
     groups: dict[str, dict[tuple[int, ...], tuple[str, ...]]] = {}
     for tier in fleet.tiers:
         for model in dict.fromkeys(pool.model for pool in fleet.pools):
-            found = groups.setdefault(model, {})
+            of_model = groups.setdefault(model, {})
             taking = tuple(
                 p
                 for p, pool in enumerate(fleet.pools)
                 if pool.model == model and pool.takes(tier.name)
             )
-            found[taking] = (*found.get(taking, ()), tier.name)
+            of_model[taking] = (*of_model.get(taking, ()), tier.name)
     out: dict[Service, tuple[int, ...]] = {}
     for p, pool in enumerate(fleet.pools):
         for taking, tiers in groups.get(pool.model, {}).items():
@@ -200,7 +201,7 @@ def _endpoints(
     takers: dict[Service, tuple[int, ...]], region: Array, regions: int
 ) -> list[list[int]]:
     return [
-        [p for p in found if region[p] == r] for found in takers.values() for r in range(regions)
+        [p for p in pools if region[p] == r] for pools in takers.values() for r in range(regions)
     ]
 
 
@@ -235,11 +236,11 @@ def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int,
             tiers = [name in service.tiers for name in trace.tiers]
             first[np.ix_([name == service.model for name in trace.models], tiers)] = i
     longest, context = np.zeros((2, len(takers) + 1), np.int64)
-    for i, found in enumerate(takers.values()):
-        longest[i] = max(_longest(fleet.pools[p]) for p in found)
-        context[i] = max(fleet.pools[p].max_context or NO_LIMIT for p in found)
-    for i, (then, found) in enumerate(zip(_handover(takers)[:, 0], takers.values(), strict=True)):
-        if any(fleet.pools[p].role == "prefill" for p in found):
+    for i, pools in enumerate(takers.values()):
+        longest[i] = max(_longest(fleet.pools[p]) for p in pools)
+        context[i] = max(fleet.pools[p].max_context or NO_LIMIT for p in pools)
+    for i, (then, pools) in enumerate(zip(_handover(takers)[:, 0], takers.values(), strict=True)):
+        if any(fleet.pools[p].role == "prefill" for p in pools):
             longest[i] = min(longest[i], longest[then])
             context[i] = min(context[i], context[then])
     known = [any(pool.model == name for pool in fleet.pools) for name in trace.models]
@@ -286,9 +287,9 @@ def _start_s(fleet: Fleet, pool: Pool) -> float:
     """Of the profile; a decode instance's requests began on prefill instances, the slowest of which
     counts."""
     first = [
-        one.profile.start_s
-        for one in fleet.pools
-        if pool.role == "decode" and (one.role, one.model) == ("prefill", pool.model)
+        sender.profile.start_s
+        for sender in fleet.pools
+        if pool.role == "decode" and (sender.role, sender.model) == ("prefill", pool.model)
     ]
     return max(first, default=pool.profile.start_s)
 

@@ -123,14 +123,14 @@ def _joining(s: Any, slot: int, chunk: int, left: int, t: float) -> tuple[int, i
     room = pool.usable - instance.kv
     if instance.running > 0:
         room -= pool.watermark
-    found, need = 0, prompt + 1
+    cached, need = 0, prompt + 1
     if pool.blocks > 0:
-        found, held = longest(s, slot, r)
+        cached, held = longest(s, slot, r)
         need -= held * pool.block_tokens
-    whole = pool.batching != CHUNKED and not head.carried
-    if need > room or (whole and chunk > 0 and prompt - found * pool.block_tokens > left):
+    undivided = pool.batching != CHUNKED and not head.carried
+    if need > room or (undivided and chunk > 0 and prompt - cached * pool.block_tokens > left):
         return -1, 0
-    return int(q), int(found)
+    return int(q), int(cached)
 
 
 @kernel
@@ -154,21 +154,21 @@ def _fill(s: Any, slot: int, preempted: bool, t: float) -> tuple[int, int, float
     """Spend the budget on prompts; what is left of it, the tokens, and pairs in their attention."""
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
-    whole = pool.batching != CHUNKED
+    undivided = pool.batching != CHUNKED
     chunk, pairs = 0, 0.0
-    left = pool.budget if whole else pool.budget - instance.decodes
+    left = pool.budget if undivided else pool.budget - instance.decodes
     while left > 0:
         if instance.partial < 0:
             if preempted or instance.running >= pool.max_batch or instance.waiting == 0:
                 break
-            q, found = _joining(s, slot, chunk, left, t)
+            q, cached = _joining(s, slot, chunk, left, t)
             if q < 0:
                 break
-            admit(s, slot, q, found, t)
+            admit(s, slot, q, cached, t)
             if instance.partial < 0:  # its prompt was computed elsewhere
                 left -= 1
                 continue
-        tokens = instance.partial_left if whole else min(left, instance.partial_left)
+        tokens = instance.partial_left if undivided else min(left, instance.partial_left)
         pairs += _prefill(s, slot, tokens)
         chunk += tokens
         left -= tokens

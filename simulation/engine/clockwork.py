@@ -41,8 +41,8 @@ class Clockwork:
         """Process every event before ``until``, and the faults up to it."""
         while self._next < len(self._faults) and self._faults[self._next]["time"] <= until:
             event = self._faults[self._next]
-            at = float(event["time"])
-            self._through(at)
+            fault_s = float(event["time"])
+            self._through(fault_s)
             entry.fault(
                 self._s.handle,
                 int(event["kind"]),
@@ -50,7 +50,7 @@ class Clockwork:
                 int(event["place"]),
                 float(event["until"]),
                 float(event["factor"]),
-                at,
+                fault_s,
             )
             self._next += 1
         self._through(until)

@@ -29,7 +29,7 @@ class Controller:
         observation = self._observe(now)
         down = [outage for outage in self._outages if outage.from_s <= now < outage.to_s]
         if down:
-            self._forgets |= any(not one.state_kept for one in down)
+            self._forgets |= any(not fault.state_kept for fault in down)
             return
         if self._forgets:
             self._forgets = False

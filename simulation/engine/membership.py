@@ -197,8 +197,8 @@ def sent(s: Any, r: int, t: float) -> None:
 
 
 @kernel
-def admit(s: Any, slot: int, q: int, found: int, t: float) -> None:
-    """The first request of queue ``q`` joins the batch, ``found`` blocks of its prompt cached."""
+def admit(s: Any, slot: int, q: int, cached: int, t: float) -> None:
+    """The first request of queue ``q`` joins the batch, ``cached`` blocks of its prompt cached."""
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     r = take_head(s, slot, q)
@@ -219,9 +219,9 @@ def admit(s: Any, slot: int, q: int, found: int, t: float) -> None:
         instance.context += prompt
         return
     if pool.blocks > 0:
-        request.cached = found * pool.block_tokens
+        request.cached = cached * pool.block_tokens
         instance.kv -= request.cached
-        hold(s, slot, r, found)
+        hold(s, slot, r, cached)
         trim(s, slot, instance.kv)
         instance.work -= request.cached
         instance.pending -= request.cached

@@ -63,7 +63,7 @@ class Observer:
         there_s, self._served_s = served_s - self._served_s, served_s
         preemptions = pools["preemptions"] - self._preemptions
         self._preemptions = pools["preemptions"].copy()
-        found = Signals(
+        seen = Signals(
             busy=np.minimum(_over(pools["busy_s"], there_s), 1.0),
             sm_activity=np.minimum(_over(pools["compute_s"], there_s), 1.0),
             prefill_tps=pools["computed"] / since_s,
@@ -79,7 +79,7 @@ class Observer:
             failed=pools["failed"].copy(),
         )
         signals.reset(pools)
-        return found
+        return seen
 
 
 def _over(amount: Array, of: Array) -> FloatArray:

@@ -91,8 +91,8 @@ def pool_series(
     )
 
 
-def _share(part: Array, whole: Array) -> npt.NDArray[np.float64]:
-    return np.asarray(part / np.where(whole > 0, whole, 1.0))
+def _share(part: Array, total: Array) -> npt.NDArray[np.float64]:
+    return np.asarray(part / np.where(total > 0, total, 1.0))
 
 
 def pool_totals(s: State) -> PoolTotals:

@@ -104,8 +104,8 @@ def _best_by_prefix(s: Any, endpoint: int, t: float, r: int) -> int:
                 hit = 0
                 if pool.blocks > 0:
                     trim(s, slot, instance.kv + done)
-                    found, _ = longest(s, slot, r)
-                    hit = found * pool.block_tokens
+                    cached, _ = longest(s, slot, r)
+                    hit = cached * pool.block_tokens
                 key, work = instance.pending - hit, instance.work - done - hit
                 if best < 0 or key < least or (key == least and work < least_work):
                     best, least, least_work = slot, key, work

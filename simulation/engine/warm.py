@@ -26,9 +26,11 @@ def warm_up() -> float:
         latency_s=np.zeros((1, 1)),
         faults=(Crash(0, 1.5),),
     )
-    zero, one = np.zeros(1), np.ones(1, np.int32)
+    zero, single = np.zeros(1), np.ones(1, np.int32)
     code = np.zeros(1, np.int16)
-    trace = Trace(zero, one, one, code, code, code, ("m",), ("r",), ("t",), 0.0, "synthesised")
+    trace = Trace(
+        zero, single, single, code, code, code, ("m",), ("r",), ("t",), 0.0, "synthesised"
+    )
     return simulate(trace, fleet, _Everything(), duration_s=3.0).wall_seconds
 
 
@@ -42,6 +44,6 @@ class _Everything(ScalingPolicy):
         return np.ones(len(fleet.pools), np.int64)
 
     def decide(self, observation: Observation) -> Actions:
-        one = np.ones(1)
-        targets = one.astype(np.int64)
-        return Actions(targets, 1.0, one > 0, max_batch=targets, speed=one, kv_share=one)
+        ones = np.ones(1)
+        targets = ones.astype(np.int64)
+        return Actions(targets, 1.0, ones > 0, max_batch=targets, speed=ones, kv_share=ones)

@@ -134,12 +134,12 @@ def grid(
 
 
 @kernel
-def _segment(values: Any, first: int, count: int, at: float) -> int:
-    """Index of the knot that begins the segment to read at ``at``: 0 to count - 2."""
+def _segment(values: Any, first: int, count: int, value: float) -> int:
+    """Index of the knot that begins the segment to read at ``value``: 0 to count - 2."""
     low, high = 0, count - 1
     while high - low > 1:
         middle = (low + high) // 2
-        if values[first + middle] <= at:
+        if values[first + middle] <= value:
             low = middle
         else:
             high = middle
@@ -221,29 +221,29 @@ def _limits(values: Any, place: int, x: float) -> tuple[float, float]:
 @kernel
 def _grid_growth(values: Any, b: float, c: float) -> tuple[float, int]:
     first, n, m = int(values[DECODE]), int(values[DECODE + 1]), int(values[DECODE + 2])
-    at = c / b
+    context = c / b
     growth, holds = 0.0, 1e15
     if m > 1:
         end = values[first + n + m - 1]
-        if at < values[first + n]:
-            holds = np.ceil(values[first + n] - at)
+        if context < values[first + n]:
+            holds = np.ceil(values[first + n] - context)
         else:
-            j = _segment(values, first + n, m, at)
+            j = _segment(values, first + n, m, context)
             low, high = values[first + n + j], values[first + n + j + 1]
             dense = _part(values, DENSE, b, 0.0)
             at_low = dense + _part(values, DECODE, b, low)
             at_high = dense + _part(values, DECODE, b, high)
             growth = (at_high - at_low) / (high - low)
-            if at < end:
-                holds = np.floor(high - at) + 1.0
-            if min(at_low, at_high) <= 0.0 or (at >= end and growth < 0.0):
+            if context < end:
+                holds = np.floor(high - context) + 1.0
+            if min(at_low, at_high) <= 0.0 or (context >= end and growth < 0.0):
                 growth, holds = 0.0, 1.0  # beyond sense: one at a time, never below no time
     # Let the measured range begin and end between two runs.
     begin, stop = _limits(values, DECODE, b)
-    if at < begin:
-        holds = min(holds, np.ceil(begin - at))
-    elif at <= stop:
-        holds = min(holds, np.floor(stop - at) + 1.0)
+    if context < begin:
+        holds = min(holds, np.ceil(begin - context))
+    elif context <= stop:
+        holds = min(holds, np.floor(stop - context) + 1.0)
     return growth, int(max(holds, 1.0))
 
 

@@ -104,15 +104,15 @@ def _slower(share: float, others: float, all_at_once: float) -> float:
 def slowdown_at(devices: Devices, d: int, v: int, plan: Plan) -> float:
     """How many times as long a shard of ``v`` takes on ``d``, where it is counted already: by
     ``plan.beside``, or where that is empty by the physical model."""
-    own = plan.busy[v]
-    arithmetic = min(devices.compute[d] - own * plan.compute[v], FULL)
-    traffic = min(devices.bandwidth[d] - own * plan.bandwidth[v], FULL)
+    its_busy = plan.busy[v]
+    arithmetic = min(devices.compute[d] - its_busy * plan.compute[v], FULL)
+    traffic = min(devices.bandwidth[d] - its_busy * plan.bandwidth[v], FULL)
     if not plan.beside.shape[0]:
         slower = _slower(plan.compute[v], arithmetic, devices.all_compute[d])
         return float(
             1.0 + max(slower, _slower(plan.bandwidth[v], traffic, devices.all_bandwidth[d]))
         )
-    more = -plan.beside[v, v] * own
+    more = -plan.beside[v, v] * its_busy
     for u in range(plan.beside.shape[0]):
         more += plan.beside[v, u] * devices.busy[d, u]
     return float(1.0 + max(0.0, more) / (1.0 - max(0.0, arithmetic, traffic)))
@@ -296,7 +296,7 @@ def _roomiest(
 ) -> int:  # fmt: skip
     """How many devices of ``instance`` (-1: of all there are) could take shard ``i``, up to
     ``TRIES``, and ``which``: that with most ``slack`` left after it first, of equals the older."""
-    v, found = plan.operator[i], 0
+    v, roomy = plan.operator[i], 0
     for e in range(used):
         if instance >= 0 and owner[e] != instance:
             continue
@@ -311,16 +311,16 @@ def _roomiest(
         )
         held = devices.memory[e] + plan.memory[v]
         left = (1.0 - held / capacity) + (1.0 - busiest)
-        if found < TRIES:
-            found += 1
+        if roomy < TRIES:
+            roomy += 1
         elif left <= slack[TRIES - 1]:
             continue
-        k = found - 1
+        k = roomy - 1
         while k > 0 and slack[k - 1] < left:
             which[k], slack[k] = which[k - 1], slack[k - 1]
             k -= 1
         which[k], slack[k] = e, left
-    return found
+    return roomy
 
 
 @cached_kernel
@@ -340,12 +340,12 @@ def place_greedily(
     for q in replicas.sequence:
         first, instance = replicas.first[q], replicas.base[q]
         for i in range(first, first + replicas.parallel[q]):
-            found, stands = 0, False
+            roomy, stands = 0, False
             if instance >= 0 or shared:
-                found = _roomiest(
+                roomy = _roomiest(
                     plan, devices, on, i, owner, instance, used, capacity, which, slack
                 )
-            for k in range(found):
+            for k in range(roomy):
                 stands = _join(plan, devices, on, which[k], i, slo)
                 if stands:
                     break

@@ -89,44 +89,44 @@ def chosen_sojourns(service: Any, transfer: Any, load: Any, replicas: Any, out: 
 
 
 @cached_kernel
-def fill_sojourns(given: Any, out: Any) -> None:
+def fill_sojourns(problem: Any, out: Any) -> None:
     """T + W + C of every choice, ``[V, B, P, R]``; inf: unstable."""
     operators, sizes, spreads, replicas = out.shape
     for v in range(operators):
         for i in range(sizes):
             for j in range(spreads):
-                service = given.latency_s[v, i, j]
+                service = problem.latency_s[v, i, j]
                 if not np.isfinite(service):
                     out[v, i, j, :] = np.inf
                     continue
-                load, blocked = given.rate / given.batches[i] * service, 1.0
+                load, blocked = problem.rate / problem.batches[i] * service, 1.0
                 for r in range(1, replicas + 1):
                     blocked = _blocked(blocked, r, load)
                     out[v, i, j, r - 1] = np.inf
                     if load < r:
                         out[v, i, j, r - 1] = _sojourn(
-                            blocked, r, load, service, given.transfer_s[v, i, j]
+                            blocked, r, load, service, problem.transfer_s[v, i, j]
                         )
 
 
 @cached_kernel
-def fill_frontiers(given: Any, replicas: int, least: Any, low: Any, which: Any) -> None:
+def fill_frontiers(problem: Any, replicas: int, least: Any, low: Any, which: Any) -> None:
     """``low[v, s]``: the least sojourn of ``v`` on at most ``s`` slots; ``which`` its choice.
 
     A batch and parallelism that even without waiting are no faster than what their slots already
     buy are passed over, which is most of them. ``least``: the fewest replicas that fit in memory.
     """
-    operators, sizes, spreads = given.latency_s.shape
+    operators, sizes, spreads = problem.latency_s.shape
     top = low.shape[1] - 1
     for v in range(operators):
         low[v, :] = np.inf
         for j in range(spreads):
-            p = given.parallel[j]
+            p = problem.parallel[j]
             for i in range(sizes):
-                service, transfer = given.latency_s[v, i, j], given.transfer_s[v, i, j]
+                service, transfer = problem.latency_s[v, i, j], problem.transfer_s[v, i, j]
                 if not np.isfinite(service):
                     continue
-                load = given.rate / given.batches[i] * service
+                load = problem.rate / problem.batches[i] * service
                 if load >= replicas:
                     continue
                 first = max(int(load) + 1, least[v, i, j])

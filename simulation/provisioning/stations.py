@@ -250,17 +250,17 @@ def _deliver(g: Graph, run: Run, v: int, first: int) -> None:
 
 
 @inlined_kernel
-def _fly(run: Run, v: int, first: int, at: float) -> None:
+def _fly(run: Run, v: int, first: int, lands: float) -> None:
     run.count[FREE] -= 1
     slot = run.free[run.count[FREE]]
     run.flight[slot, STATION], run.flight[slot, FIRST] = v, first
     i = run.count[FLYING]
     run.count[FLYING] += 1
     heap = run.flights
-    while i > 0 and heap[(i - 1) // 2, LANDS] > at:
+    while i > 0 and heap[(i - 1) // 2, LANDS] > lands:
         heap[i, LANDS], heap[i, SLOT] = heap[(i - 1) // 2, LANDS], heap[(i - 1) // 2, SLOT]
         i = (i - 1) // 2
-    heap[i, LANDS], heap[i, SLOT] = at, slot
+    heap[i, LANDS], heap[i, SLOT] = lands, slot
 
 
 @inlined_kernel
@@ -270,7 +270,7 @@ def _land(run: Run) -> int:
     slot = int(heap[0, SLOT])
     run.count[FLYING] -= 1
     n = run.count[FLYING]
-    at, last = heap[n, LANDS], heap[n, SLOT]
+    lands, last = heap[n, LANDS], heap[n, SLOT]
     i = 0
     while True:
         c = 2 * i + 1
@@ -278,11 +278,11 @@ def _land(run: Run) -> int:
             break
         if c + 1 < n and heap[c + 1, LANDS] < heap[c, LANDS]:
             c += 1
-        if heap[c, LANDS] >= at:
+        if heap[c, LANDS] >= lands:
             break
         heap[i, LANDS], heap[i, SLOT] = heap[c, LANDS], heap[c, SLOT]
         i = c
-    heap[i, LANDS], heap[i, SLOT] = at, last
+    heap[i, LANDS], heap[i, SLOT] = lands, last
     run.free[run.count[FREE]] = slot
     run.count[FREE] += 1
     return slot
@@ -319,13 +319,13 @@ def _end(g: Graph, p: Passes, run: Run, k: int, t: float) -> int:
         r = following
     goes_on = -1
     if g.child[v] < g.child[v + 1]:
-        at = t + g.hop_s[v]
+        sent_s = t + g.hop_s[v]
         if g.row_s[v] > 0:
             d = g.device[g.shard[k]]
             run.link_free[d] = max(t, run.link_free[d]) + rows * g.row_s[v]
-            at = run.link_free[d] + g.hop_s[v]
-        if at > t:
-            _fly(run, v, first, at)
+            sent_s = run.link_free[d] + g.hop_s[v]
+        if sent_s > t:
+            _fly(run, v, first, sent_s)
         else:
             goes_on = first
     return int(goes_on)

@@ -45,33 +45,33 @@ def search(
     *,
     top: int,
     seed: int = 0,
-    told: Told = lambda done, what: None,
+    report: Told = lambda done, what: None,
 ) -> Found:
     """The ``top`` deployments by cost for the requests wanted, those without a price after them by
     requests per GPU, each simulated. Of deployments that are alike (``kind_of``) the best is one of
     them."""
     if not instances:
         return Found((), (), (), (), 0, {})
-    told(0.0, "Looking at every deployment")
+    report(0.0, "Looking at every deployment")
     speeds = speeds_of(instances, requests)
     complete = together(speeds, requests)
     first = prefilling(instances, requests.part("prefill"))
     second = decoding(speeds, instances, requests.part("decode"))
     table, ruled_out, evaluated = table_of(instances, requests, complete, first, second)
-    told(0.3, "Queues of the best")
+    report(0.3, "Queues of the best")
     chosen = _chosen(table, instances, requests, max(CLOSED, int(np.ceil(SPARE * top))))
     judged = [by_closed_forms(candidate, requests) for candidate in chosen]
     closed = sorted(_known(judged), key=lambda rated: cost(rated, requests))
     best: list[Rated] = []
     asked = closed[: int(np.ceil(SPARE * top))]
     for done, rated in enumerate(asked):
-        told(0.5 + 0.4 * done / len(asked), "Simulating the best")
+        report(0.5 + 0.4 * done / len(asked), "Simulating the best")
         best += _known([by_simulation(rated.candidate, requests, rated.rate, seed)])
     dropped = len(judged) - len(closed) + len(asked) - len(best)
     if dropped:
         ruled_out[MISSES_QUEUES] += dropped
     best.sort(key=lambda rated: cost(rated, requests))
-    told(0.9, "What costs how much at which latency")
+    report(0.9, "What costs how much at which latency")
     latency, speed = fronts(table, complete, second, instances, requests, best)
     return Found(
         best=tuple(best[:top]),

@@ -135,10 +135,10 @@ def _late(
     cell: float,
     lengths: npt.NDArray[np.complex128],
 ) -> tuple[Spread, Spread, Spread]:
-    """``begin``, ``late`` and ``found`` of those who come while an iteration runs."""
+    """``begin``, ``late`` and ``behind`` of those who come while an iteration runs."""
     rate, isl = workload.rate, workload.facts.isl_points
-    own = thinned(spread(isl), OWN)
-    length = own.values[:, None]
+    law = thinned(spread(isl), OWN)
+    length = law.values[:, None]
     alone = each.all_s(length)
     turned, per_s = np.fft.rfft(lines), rate * float(isl.mean())
     parts: list[list[FloatArray]] = [[], [], [], []]
@@ -150,10 +150,10 @@ def _late(
         wait = rest + np.floor(tokens / each.room + 1e-9) * each.full_s
         full = each.before_last(tokens + length) * each.full_s
         prompts = (1.0 - moment) * np.maximum(took[row] - running_s, 0.0)
-        found = prompts + each.all_s(tokens + length) - alone
+        behind = prompts + each.all_s(tokens + length) - alone
         late = rest + each.all_s(tokens + length, per_s * (rest + full)) - alone
-        weight = ahead[row, column] * own.weights[:, None]
-        values = (np.broadcast_to(wait, found.shape), late, np.maximum(found, 0.0), weight)
+        weight = ahead[row, column] * law.weights[:, None]
+        values = (np.broadcast_to(wait, behind.shape), late, np.maximum(behind, 0.0), weight)
         for part, value in zip(parts, values, strict=True):
             part.append(value.ravel())
     waits, lates, founds, weights = (np.concatenate(part) for part in parts)
@@ -186,11 +186,11 @@ def _reach(each: Iterations, workload: Workload, spare: float) -> float:
     return float(usual if usual < each.room else reach)
 
 
-def _cells(at: FloatArray, size: int) -> FloatArray:
+def _cells(places: FloatArray, size: int) -> FloatArray:
     """Of lengths in cells, each divided between the two cells beside it."""
-    low = np.floor(at).astype(np.int64)
-    law = np.bincount(low, 1.0 - (at - low), size) + np.bincount(low + 1, at - low, size)
-    return np.asarray(law / len(at), np.float64)
+    low = np.floor(places).astype(np.int64)
+    law = np.bincount(low, 1.0 - (places - low), size) + np.bincount(low + 1, places - low, size)
+    return np.asarray(law / len(places), np.float64)
 
 
 def _moved(size: int, by: float) -> FloatArray:

@@ -70,8 +70,8 @@ class GrowingSeries:
         self, until_s: float | None = None, since_s: float | None = None
     ) -> pl.DataFrame:
         """As ``read`` has them; they are many times as many rows, so ask for the days you need."""
-        found = _latest_histograms(self._read("histograms", HISTOGRAMS, since_s))
-        return _joined_histograms(_before(found, self.bin_s, until_s))
+        latest = _latest_histograms(self._read("histograms", HISTOGRAMS, since_s))
+        return _joined_histograms(_before(latest, self.bin_s, until_s))
 
     def told(self) -> pl.DataFrame:
         """Which origin told of which bin of which key, and whether it saw the whole bin."""
@@ -135,11 +135,11 @@ def _write(table: pl.DataFrame, path: Path) -> None:
 
 def _latest_bins(parts: pl.DataFrame) -> pl.DataFrame:
     """Per origin and bin what was said last of each column."""
-    said = [pl.col(name).drop_nulls().last() for name in (*AMOUNTS, *GAUGES)]
+    last = [pl.col(name).drop_nulls().last() for name in (*AMOUNTS, *GAUGES)]
     return (
         parts.sort("part", maintain_order=True)
         .group_by(*_PLACE, "origin", maintain_order=True)
-        .agg(pl.col("whole").any(), *said)
+        .agg(pl.col("whole").any(), *last)
     )
 
 

@@ -128,7 +128,9 @@ def _report(
     notes: list[str],
     seconds: float,
 ) -> IngestReport:
-    said = [(folder / file).read_bytes() for file in (DEMAND, LENGTHS) if (folder / file).exists()]
+    contents = [
+        (folder / file).read_bytes() for file in (DEMAND, LENGTHS) if (folder / file).exists()
+    ]
     start_ns, end_ns = grids[0].start_ns, grids[0].end_ns
     totals = {field: _total(grids, field) for field in AMOUNTS}
     labels = {
@@ -159,8 +161,8 @@ def _report(
         columns={},
         notes=tuple(notes),
         provenance=f"measured, read live from {name}",
-        sha256=hashlib.sha256(b"".join(said)).hexdigest(),
-        bytes=sum(map(len, said)),
+        sha256=hashlib.sha256(b"".join(contents)).hexdigest(),
+        bytes=sum(map(len, contents)),
         seconds=seconds,
     )
 

@@ -113,7 +113,7 @@ def find(client: Prometheus, settings: PrometheusSettings, start_s: float, end_s
     return Found(engines, bool(POWER.present(there).names))
 
 
-def queries(settings: PrometheusSettings, found: Found, bin_s: int) -> tuple[Asked, ...]:
+def queries(settings: PrometheusSettings, present: Found, bin_s: int) -> tuple[Asked, ...]:
     """What would be asked, to be looked at."""
     asked = [
         Asked(
@@ -123,12 +123,12 @@ def queries(settings: PrometheusSettings, found: Found, bin_s: int) -> tuple[Ask
             _query(settings, engine, metric, part, bin_s),
             _words(metric),
         )
-        for engine in found.engines
+        for engine in present.engines
         for metric in engine.metrics
         for name in metric.names
         for part in _parts(metric, name)
     ]
-    if found.power:
+    if present.power:
         query = _power_query(settings, bin_s)
         asked.append(Asked("DCGM", POWER.what, POWER.names[0], query, _words(POWER)))
     return tuple(asked)
@@ -140,7 +140,7 @@ def _words(metric: Metric) -> str:
 
 
 def read_span(
-    client: Prometheus, settings: PrometheusSettings, found: Found, span: Span
+    client: Prometheus, settings: PrometheusSettings, present: Found, span: Span
 ) -> Samples:
     """All that the engines say of the span. A bin in which a counter that goes on was not scraped
     has no amount: it is a gap, not zero. Of a model that several engines count, the first counts.
@@ -148,7 +148,7 @@ def read_span(
     tables: list[pl.DataFrame] = []
     counted: list[pl.DataFrame] = []
     taken: set[Key] = set()
-    for engine in found.engines:
+    for engine in present.engines:
         amounts, histograms = _engine(client, settings, engine, span)
         own_keys = {key for key in amounts if key not in taken}
         taken |= own_keys
@@ -159,7 +159,7 @@ def read_span(
             if key in own_keys
             for bucket in buckets
         ]
-    if found.power:
+    if present.power:
         tables += _power(client, settings, span)
     known = pl.any_horizontal(pl.col(*AMOUNTS, *GAUGES).is_not_null())
     bins = pl.concat(tables).filter(known) if tables else bins_frame([]).clear()

@@ -43,15 +43,15 @@ def _items(cell: Any, item: Any, rank: Any) -> int:
                 continue
             price = first[g] if side == 0 else further[g]
             ratio = price / theta[g]
-            at = n
-            while at > 0 and item[at - 1, RATIO] > ratio:
-                item[at] = item[at - 1]
-                at -= 1
-            item[at, RATIO] = ratio
-            item[at, CARRIES] = theta[g]
-            item[at, PRICE] = price
-            item[at, COUNT] = count
-            item[at, TYPE] = g
+            place = n
+            while place > 0 and item[place - 1, RATIO] > ratio:
+                item[place] = item[place - 1]
+                place -= 1
+            item[place, RATIO] = ratio
+            item[place, CARRIES] = theta[g]
+            item[place, PRICE] = price
+            item[place, COUNT] = count
+            item[place, TYPE] = g
             n += 1
     ranks = 0
     for i in range(n):
@@ -262,25 +262,25 @@ def _within(
     order: Any,
     state: Any,
     x: Any,
-    at: int,
+    row: int,
     end: int,
 ) -> int:
     """Append every x of one cell in its box with cost <= ``limit``, depth first over types.
 
     Returns the rows used, or -1 when they would pass ``end`` or take too many visits.
     """
-    types, visits = 0, VISITS * (end - at)
+    types, visits = 0, VISITS * (end - row)
     for g in range(rank.size):
         if rank[g] >= 0:
             order[rank[g]] = g
             types += 1
     if types == 0:
         if need > 0.0:
-            return at
-        if at == end:
+            return row
+        if row == end:
             return -1
-        x[at] = 0
-        return at + 1
+        x[row] = 0
+        return row + 1
     i = 0
     state[0, MISSING], state[0, PAID], state[0, TAKEN] = need, 0.0, low[order[0]] - 1
     while i >= 0:
@@ -300,13 +300,13 @@ def _within(
             i += 1
             state[i, MISSING], state[i, PAID], state[i, TAKEN] = left, cost, low[order[i]] - 1
             continue
-        if at == end:
+        if row == end:
             return -1
-        x[at] = 0
+        x[row] = 0
         for j in range(types):
-            x[at, order[j]] = int(state[j, TAKEN])
-        at += 1
-    return at
+            x[row, order[j]] = int(state[j, TAKEN])
+        row += 1
+    return row
 
 
 @cached_kernel
@@ -318,7 +318,7 @@ def cells_within(
     most: Any,
     need: Any,
     limit: Any,
-    found: Any,
+    solution: Any,
     each: int,
     x: Any,
     begins: Any,
@@ -335,7 +335,7 @@ def cells_within(
     item = np.empty((2 * gpus, 5))
     state = np.empty((gpus + 1, 3))
     rank, order = np.empty(gpus, np.int64), np.empty(gpus, np.int64)
-    at = 0
+    row = 0
     begins[0] = 0
     for model in range(models):
         for region in range(regions):
@@ -349,13 +349,15 @@ def cells_within(
             must, may = need[model, region], limit[model, region]
             n = _items(cell, item, rank)
             box = (low[model, region], high[model, region])
-            _box(item, n, rank, cell, must, may, found[model, region], box[0], box[1])
-            end = min(at + each, x.shape[0])
-            done = _within(item, n, rank, cell, must, may, box[0], box[1], order, state, x, at, end)
-            if done < 0 and end < at + each:
+            _box(item, n, rank, cell, must, may, solution[model, region], box[0], box[1])
+            end = min(row + each, x.shape[0])
+            done = _within(
+                item, n, rank, cell, must, may, box[0], box[1], order, state, x, row, end
+            )
+            if done < 0 and end < row + each:
                 return False
-            at = max(at, done)
-            begins[model * regions + region + 1] = at
+            row = max(row, done)
+            begins[model * regions + region + 1] = row
     return True
 
 
@@ -363,8 +365,10 @@ def cells_within(
 def compiled() -> None:
     """Compile both entry points (seconds, once per machine) so that no time limit pays for it."""
     theta, three, two = np.ones((1, 1)), np.ones((1, 1, 1)), np.ones((1, 1))
-    whole = np.ones((1, 1, 1), np.int64)
-    cheapest_cells(theta, three, three, whole, whole, two, np.empty_like(whole), np.empty_like(two))
+    counts = np.ones((1, 1, 1), np.int64)
+    cheapest_cells(
+        theta, three, three, counts, counts, two, np.empty_like(counts), np.empty_like(two)
+    )
     x, begins = np.empty((1, 1), np.int32), np.empty(2, np.int64)
-    low, high = np.empty_like(whole), np.empty_like(whole)
-    cells_within(theta, three, three, whole, whole, two, two, whole, 1, x, begins, low, high)
+    low, high = np.empty_like(counts), np.empty_like(counts)
+    cells_within(theta, three, three, counts, counts, two, two, counts, 1, x, begins, low, high)

@@ -96,16 +96,16 @@ def _tabled(
             pays = first[g] - worth * steepest[g] <= 0.0
             if pays != (side == 0):
                 continue
-            at = 0
+            cheapest = 0
             for x in range(most[g] + 1):
                 _row(cell, g, x, gain, cost)
                 top[g] = x
-                if cost[g, x] <= cost[g, at]:
-                    at = x
+                if cost[g, x] <= cost[g, cheapest]:
+                    cheapest = x
                 if not pays and gain[g, x] >= need and cost[g, x] > limit - base[1]:
                     break
-            origin[g] = at
-            carried, paid = gain[g, at], cost[g, at]
+            origin[g] = cheapest
+            carried, paid = gain[g, cheapest], cost[g, cheapest]
             for x in range(top[g] + 1):
                 gain[g, x] -= carried
                 cost[g, x] -= paid
@@ -138,12 +138,12 @@ def _hulls(top: Any, gain: Any, cost: Any, origin: Any, item: Any, rank: Any, hu
         for i in range(end):
             more = gain[g, hull[i + 1]] - gain[g, hull[i]]
             paid = cost[g, hull[i + 1]] - cost[g, hull[i]]
-            at = n
-            while at > 0 and item[at - 1, RATIO] > paid / more:
-                item[at] = item[at - 1]
-                at -= 1
-            item[at, RATIO], item[at, CARRIES] = paid / more, more
-            item[at, PRICE], item[at, TYPE] = paid, g
+            place = n
+            while place > 0 and item[place - 1, RATIO] > paid / more:
+                item[place] = item[place - 1]
+                place -= 1
+            item[place, RATIO], item[place, CARRIES] = paid / more, more
+            item[place, PRICE], item[place, TYPE] = paid, g
             n += 1
     ranks = 0
     for i in range(n):
@@ -194,15 +194,15 @@ def _least(
                 enough += 1
             state[i, TAKEN] = enough
             if enough <= top[g]:
-                at = enough
+                least_x = enough
                 for x in range(enough + 1, top[g] + 1):
-                    if cost[g, x] < cost[g, at]:
-                        at = x
-                if paid + cost[g, at] < best:
-                    best = paid + cost[g, at]
+                    if cost[g, x] < cost[g, least_x]:
+                        least_x = x
+                if paid + cost[g, least_x] < best:
+                    best = paid + cost[g, least_x]
                     for j in range(types):
                         chosen[order[j]] = int(state[j, TAKEN]) if j < i else origin[order[j]]
-                    chosen[g] = at
+                    chosen[g] = least_x
         state[i, TAKEN] -= 1
         x = int(state[i, TAKEN])
         if x < origin[g] or i == types - 1:
@@ -242,8 +242,8 @@ def cheapest_pools(
     ``steepest[l,g]`` the most that one instance adds, the others ``[l,r,g]``.
     """
     models, regions, gpus = first.shape
-    gain, cost, item, hull, state, base, whole = _scratch(gpus, most.max() + 1)
-    rank, order, origin, top, chosen = whole[0], whole[1], whole[2], whole[3], whole[4]
+    gain, cost, item, hull, state, base, counts = _scratch(gpus, most.max() + 1)
+    rank, order, origin, top, chosen = counts[0], counts[1], counts[2], counts[3], counts[4]
     for model in range(models):
         for region in range(regions):
             cell = _cell(
@@ -273,12 +273,12 @@ def cheapest_pools(
 @cached_kernel
 def _listed(
     item: Any, n: int, rank: Any, order: Any, tables: Any, missing: float, may: float, state: Any,
-    box: Any, x: Any, at: int, end: int,
+    box: Any, x: Any, line: int, end: int,
 ) -> int:  # fmt: skip
     """Append every x of one cell with cost <= ``may`` above the origins, depth first over types;
     the rows used, or -1 when they would pass ``end`` or take too many visits."""
     gain, cost, _, top = tables
-    gpus, visits = rank.size, VISITS * (end - at)
+    gpus, visits = rank.size, VISITS * (end - line)
     for g in range(gpus):  # a count is in no column where some fractional rest is too dear with it
         box[g, LEAST], box[g, MOST] = top[g] + 1, -1
         for count in range(top[g] + 1):
@@ -307,12 +307,12 @@ def _listed(
             state[i, MISSING], state[i, PAID] = left, paid
             state[i, TAKEN] = box[order[i], LEAST] - 1
             continue
-        if at == end:
+        if line == end:
             return -1
         for j in range(gpus):
-            x[at, order[j]] = int(state[j, TAKEN])
-        at += 1
-    return at
+            x[line, order[j]] = int(state[j, TAKEN])
+        line += 1
+    return line
 
 
 @cached_kernel
@@ -324,10 +324,10 @@ def pools_within(
     cell ``l * R + r`` from ``begins[l * R + r]``. False where ``x`` has too few rows, or a cell
     more than ``each``."""
     models, regions, gpus = first.shape
-    gain, cost, item, hull, state, base, whole = _scratch(gpus, most.max() + 1)
-    rank, order, origin, top = whole[0], whole[1], whole[2], whole[3]
+    gain, cost, item, hull, state, base, counts = _scratch(gpus, most.max() + 1)
+    rank, order, origin, top = counts[0], counts[1], counts[2], counts[3]
     box = np.empty((gpus, 2), np.int64)
-    at = 0
+    line = 0
     begins[0] = 0
     for model in range(models):
         for region in range(regions):
@@ -347,20 +347,20 @@ def pools_within(
                 order[rank[g]] = g
             tables = (gain, cost, origin, top)
             missing, may = must - base[0], may - base[1]
-            end = min(at + each, x.shape[0])
-            at = _listed(item, n, rank, order, tables, missing, may, state, box, x, at, end)
-            if at < 0:
+            end = min(line + each, x.shape[0])
+            line = _listed(item, n, rank, order, tables, missing, may, state, box, x, line, end)
+            if line < 0:
                 return False
-            begins[model * regions + region + 1] = at
+            begins[model * regions + region + 1] = line
     return True
 
 
 @cache
 def compiled_pools() -> None:
     """Compile both entry points (seconds, once per machine) so that no time limit pays for it."""
-    one, two, three = np.ones(1), np.ones((1, 1)), np.ones((1, 1, 1))
-    whole = np.ones((1, 1, 1), np.int64)
-    cell = (three, two, whole, three, three, whole, whole, two, one, two)
-    cheapest_pools(*cell, np.empty_like(whole), np.empty_like(two))
+    single, two, three = np.ones(1), np.ones((1, 1)), np.ones((1, 1, 1))
+    counts = np.ones((1, 1, 1), np.int64)
+    cell = (three, two, counts, three, three, counts, counts, two, single, two)
+    cheapest_pools(*cell, np.empty_like(counts), np.empty_like(two))
     x, begins = np.empty((1, 1), np.int32), np.empty(2, np.int64)
     pools_within(*cell, two, 1, x, begins)

@@ -75,13 +75,13 @@ def _cost(first: float, further: float, running: int, held: int, more: int) -> A
 
 
 @kernel
-def _move(given: Any, now: Any, model: int, region: int, row: int) -> Any:
+def _move(problem: Any, now: Any, model: int, region: int, row: int) -> Any:
     """The best move of a cell: ``(key, goes, many, comes, number)``, key infinite without one.
 
     With a ``row`` of capacity it is the cheapest by GPU that frees some of it, else what saves
     most. ``comes`` is -1 where nothing has to.
     """
-    pool, theta, size, rows, minimum, running, most, first, further, need, _ = given
+    pool, theta, size, rows, minimum, running, most, first, further, need, _ = problem
     x, free, gain, surplus = now
     cell = (model, region)
     best, goes, many, comes, number = np.inf, -1, 0, -1, 0
@@ -92,11 +92,11 @@ def _move(given: Any, now: Any, model: int, region: int, row: int) -> Any:
         held, least = x[model, region, g], minimum[model, region, g]
         if held == 0 or (row >= 0 and rows[g] != row):
             continue
-        mine = _held(pool[model, g], theta[model, g], least + held)
-        at = (model, region, g)
+        carried = _held(pool[model, g], theta[model, g], least + held)
+        column = (model, region, g)
         for k in range(1, min(held, AT_ONCE) + 1):
-            lost = mine - _held(pool[model, g], theta[model, g], least + held - k)
-            saved = _cost(first[at], further[at], running[at], held, -k)
+            lost = carried - _held(pool[model, g], theta[model, g], least + held - k)
+            saved = _cost(first[column], further[column], running[column], held, -k)
             missing = lost - spare
             freed = k * size[model, g]
             if missing <= 0.0:
@@ -130,9 +130,9 @@ def _move(given: Any, now: Any, model: int, region: int, row: int) -> Any:
 
 
 @kernel
-def _change(given: Any, now: Any, model: int, region: int, g: int, more: int) -> None:
+def _change(problem: Any, now: Any, model: int, region: int, g: int, more: int) -> None:
     """Hold ``more`` instances of a column."""
-    pool, theta, size, rows, minimum, _, _, _, _, _, _ = given
+    pool, theta, size, rows, minimum, _, _, _, _, _, _ = problem
     x, free, gain, surplus = now
     least, held = minimum[model, region, g], x[model, region, g]
     carried = _held(pool[model, g], theta[model, g], least + held + more)
@@ -144,52 +144,52 @@ def _change(given: Any, now: Any, model: int, region: int, g: int, more: int) ->
 
 
 @kernel
-def _moved(given: Any, now: Any, region: int, row: int, keys: Any) -> float:
+def _moved(problem: Any, now: Any, region: int, row: int, keys: Any) -> float:
     """One pass over a region's models, best first; what it saved."""
     free, saved = now[1], 0.0
     for model in range(keys.size):
-        keys[model] = _move(given, now, model, region, row)[0]
+        keys[model] = _move(problem, now, model, region, row)[0]
     for model in np.argsort(keys):
         if keys[model] == np.inf or (row < 0 and keys[model] >= 0.0):
             break
         if row >= 0 and free[region, row] >= 0:
             break
-        key, goes, many, comes, number = _move(given, now, model, region, row)
+        key, goes, many, comes, number = _move(problem, now, model, region, row)
         if key == np.inf or (row < 0 and key >= -SHARE):
             continue
-        _change(given, now, model, region, goes, -many)
+        _change(problem, now, model, region, goes, -many)
         if comes >= 0:
-            _change(given, now, model, region, comes, number)
+            _change(problem, now, model, region, comes, number)
         saved -= key
     return saved
 
 
 @kernel
-def _added(given: Any, now: Any, model: int) -> bool:
+def _added(problem: Any, now: Any, model: int) -> bool:
     """Add the instance that is cheapest by what it carries of what a model still lacks. False
     where there is no room for any."""
-    pool, theta, size, rows, minimum, running, most, first, further, _, _ = given
+    pool, theta, size, rows, minimum, running, most, first, further, _, _ = problem
     x, free, _, surplus = now
     best, where, column = np.inf, -1, -1
     for region in range(x.shape[1]):
         for g in range(theta.shape[1]):
-            at = (model, region, g)
-            if theta[model, g] <= 0.0 or x[at] >= most[at]:
+            cell = (model, region, g)
+            if theta[model, g] <= 0.0 or x[cell] >= most[cell]:
                 continue
             if free[region, rows[g]] < size[model, g]:
                 continue
-            held = minimum[at] + x[at]
+            held = minimum[cell] + x[cell]
             carried = _held(pool[model, g], theta[model, g], held + 1)
             carried -= _held(pool[model, g], theta[model, g], held)
             if carried <= 0.0:
                 continue
-            key = _cost(first[at], further[at], running[at], x[at], 1)
+            key = _cost(first[cell], further[cell], running[cell], x[cell], 1)
             key /= min(carried, -surplus[model])
             if key < best:
                 best, where, column = key, region, g
     if where < 0:
         return False
-    _change(given, now, model, where, column, 1)
+    _change(problem, now, model, where, column, 1)
     return True
 
 
@@ -218,29 +218,29 @@ def mend(
     models, regions, gpus = x.shape
     free, gain, surplus = room.copy(), np.zeros((models, regions)), -joint
     now = (x, free, gain, surplus)
-    given = (pool, theta, size, rows, minimum, running, most, first, further, need, joint)
+    problem = (pool, theta, size, rows, minimum, running, most, first, further, need, joint)
     for model in range(models):
         for region in range(regions):
             for g in range(gpus):
                 held = x[model, region, g]
                 if held > 0:
                     x[model, region, g] = 0
-                    _change(given, now, model, region, g, held)
+                    _change(problem, now, model, region, g, held)
     keys, types = np.empty(models), room.shape[1]
     for _ in range(PASSES):
         for region in range(regions):
             for row in range(types):
                 if free[region, row] < 0:
-                    _moved(given, now, region, row, keys)
+                    _moved(problem, now, region, row, keys)
     steps = 0
     for model in range(models):
         while surplus[model] < -SHARE * joint[model] and steps < STEPS:
             steps += 1
-            if not _added(given, now, model):
+            if not _added(problem, now, model):
                 break
     for region in range(regions):
         for _ in range(PASSES):
-            if _moved(given, now, region, -1, keys) <= SHARE:
+            if _moved(problem, now, region, -1, keys) <= SHARE:
                 break
     return bool(free.min() >= 0 and np.all(surplus >= -SHARE * np.maximum(1.0, joint)))
 
@@ -248,8 +248,8 @@ def mend(
 @cache
 def compiled_repair() -> None:
     """Compile it (seconds, once per machine) so that no time limit pays for it."""
-    one, two, three = np.ones(1), np.ones((1, 1)), np.ones((1, 1, 1))
+    joint_need, two, three = np.ones(1), np.ones((1, 1)), np.ones((1, 1, 1))
     single, square = np.ones((1, 1), np.int64), np.ones((1, 1, 1), np.int64)
     rows = np.zeros(1, np.int64)
-    given = (three, two, single, rows, square, square, square, three, three, two, one)
-    mend(*given, single, square.copy())
+    problem = (three, two, single, rows, square, square, square, three, three, two, joint_need)
+    mend(*problem, single, square.copy())

@@ -50,11 +50,11 @@ class Chiron(Policy):
 
     def _start(self, making: Making) -> tuple[Fleet, list[int]]:
         """Scaled down, where need be, to the GPUs that there are."""
-        whole = making.fleet(making.today)
+        today = making.fleet(making.today)
         asked = np.array([self.interactive, self.mixed, self.batch]) * self.scale
         for share in np.linspace(1.0, 0.0, 101):
             start = np.maximum(np.round(asked * share), [1, 0, 0]).astype(int).tolist()
-            fleet, whence = chiron_fleet(whole, tuple(start))
+            fleet, whence = chiron_fleet(today, tuple(start))
             placed = sum(pool.initial for pool in fleet.pools)
             kinds = 3 if any(tier.deferrable for tier in fleet.tiers) else 2
             places = len({(pool.model, pool.region) for pool in fleet.pools if pool.maximum})

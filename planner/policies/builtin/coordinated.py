@@ -104,5 +104,5 @@ class Latencies(Steady):
         return self
 
     def layer(self, making: Making, signal: Latency, target_s: float | None = None) -> Feedback:
-        own = {"signal": signal, "target_s": target_s}
-        return Feedback(**self.told(Feedback) | self.steady(making) | own)
+        measure = {"signal": signal, "target_s": target_s}
+        return Feedback(**self.told(Feedback) | self.steady(making) | measure)

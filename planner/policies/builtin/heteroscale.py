@@ -40,6 +40,6 @@ class HeteroScale(Latencies):
             TTFT: any(tier.ttft_s is not None for tier in tiers),
             TBT: any(tier.tbt_s is not None for tier in tiers),
         }
-        layers = tuple(self.layer(making, latency) for latency, given in limited.items() if given)
+        layers = tuple(self.layer(making, latency) for latency, limit in limited.items() if limit)
         driver = self.driver(making, self.signal, self.target)
         return making.from_today(Combined(driver, layers, name=self.key))

@@ -55,13 +55,13 @@ class _Autoscaler(Policy):
 
     @model_validator(mode="before")
     @classmethod
-    def _named(cls, given: Any) -> Any:
-        own = METRICS.get(given.get("name", "")) if isinstance(given, dict) else None
-        if own is None:
-            return given
-        if given.get("metric", own) != own:
-            raise ValueError(f"metric of {given['name']} is {own}; leave it out")
-        return {**given, "metric": own}
+    def _named(cls, section: Any) -> Any:
+        metric = METRICS.get(section.get("name", "")) if isinstance(section, dict) else None
+        if metric is None:
+            return section
+        if section.get("metric", metric) != metric:
+            raise ValueError(f"metric of {section['name']} is {metric}; leave it out")
+        return {**section, "metric": metric}
 
     @model_validator(mode="after")
     def _share(self) -> Self:
@@ -120,8 +120,8 @@ class Hpa(_Autoscaler):
     metric: Metric = Rule.metric
 
     def ready(self, making: Making) -> Ready:
-        told = self.told(Rule) | {"target": self.aimed(making)}
-        return making.from_today(Rule(**told | {"name": self.key}))
+        parameters = self.told(Rule) | {"target": self.aimed(making)}
+        return making.from_today(Rule(**parameters | {"name": self.key}))
 
 
 class Keda(_Autoscaler):
@@ -148,5 +148,5 @@ class Keda(_Autoscaler):
     cooldown_s: Delay = KedaRule.cooldown_s
 
     def ready(self, making: Making) -> Ready:
-        told = self.told(KedaRule) | {"target": self.aimed(making)}
-        return making.from_today(KedaRule(**told | {"name": self.key}))
+        parameters = self.told(KedaRule) | {"target": self.aimed(making)}
+        return making.from_today(KedaRule(**parameters | {"name": self.key}))

@@ -36,5 +36,5 @@ class KvAware(Steady):
         return Knob("target", factors(0.95, 0.02))
 
     def ready(self, making: Making) -> Ready:
-        own = {"target": self.target * self.times(1.0)}
-        return making.from_today(Rule(**self.told(Rule) | self.steady(making) | own))
+        aim = {"target": self.target * self.times(1.0)}
+        return making.from_today(Rule(**self.told(Rule) | self.steady(making) | aim))

@@ -63,9 +63,9 @@ class ModuleLevel(Policy):
         return Knob("instances_factor", factors(0.25, 3.0))
 
     def ready(self, making: Making) -> Ready:
-        whole, modules = making.fleet(making.today), making.modules()
-        counts = self._counts(making, whole)
-        for p, pool in enumerate(whole.pools):
+        today, modules = making.fleet(making.today), making.modules()
+        counts = self._counts(making, today)
+        for p, pool in enumerate(today.pools):
             if counts[p] and pool.role != "both":
                 raise ScenarioError(
                     "policies: 'modules' has no rule for prefill and decode pools, only for "
@@ -76,7 +76,7 @@ class ModuleLevel(Policy):
                     f"policies: 'modules' needs the layers of {pool.model}; give the model by "
                     "shape or config instead of weight_gb, or use a built-in one."
                 )
-        lent = self._lent(making, whole, counts, modules)
+        lent = self._lent(making, today, counts, modules)
         fleet = making.fleet(counts)
         pools, whence = list(fleet.pools), list(range(len(fleet.pools)))
         layouts: list[Layout | None] = [None] * len(pools)
@@ -85,12 +85,12 @@ class ModuleLevel(Policy):
             if not count or its is None:
                 continue
             lenders, first = lent[p], len(pools)
-            layout = self._layout(making, whole, p, count, its, lenders, first)
+            layout = self._layout(making, today, p, count, its, lenders, first)
             layouts[p] = layout
             profile = adjusted(pools[p].profile, kv_capacity_tokens=int(layout.most_tokens()))
             pools[p] = replace(pools[p], profile=profile)
             for lender in lenders:
-                pools.append(_lending(whole.pools[lender.source], whole.pools[p], lender.count))
+                pools.append(_lending(today.pools[lender.source], today.pools[p], lender.count))
                 whence.append(lender.source)
         layouts += [None] * (len(pools) - len(layouts))
         policy = Rule(
@@ -104,10 +104,10 @@ class ModuleLevel(Policy):
             making.cut(policy, replace(fleet, pools=tuple(pools)), whence), modules=policy
         )
 
-    def _counts(self, making: Making, whole: Fleet) -> IntArray:
+    def _counts(self, making: Making, today: Fleet) -> IntArray:
         """Times what runs today, within each pool's limits and the GPUs that there are."""
-        least = np.array([pool.minimum for pool in whole.pools])
-        most = np.array([pool.maximum for pool in whole.pools])
+        least = np.array([pool.minimum for pool in today.pools])
+        most = np.array([pool.maximum for pool in today.pools])
         for share in np.linspace(1.0, 0.0, 101):
             asked = np.ceil(making.today * self.instances_factor * share - 1e-9).astype(np.int64)
             counts = np.clip(asked, least, most)
@@ -116,15 +116,15 @@ class ModuleLevel(Policy):
         return np.asarray(counts, np.int64)
 
     def _lent(
-        self, making: Making, whole: Fleet, counts: IntArray, modules: tuple[Modules | None, ...]
+        self, making: Making, today: Fleet, counts: IntArray, modules: tuple[Modules | None, ...]
     ) -> list[list[_Lender]]:
         """Idle GPUs by pool that may borrow them: those of its own type first, shared by how many
         instances there are, then of the fastest other type with some left."""
-        each = np.array([pool.gpus_per_instance for pool in whole.pools])
+        each = np.array([pool.gpus_per_instance for pool in today.pools])
         idle = [
             (pools, gpus - int((counts * each)[list(pools)].sum())) for pools, gpus in making.gpus
         ]
-        out: list[list[_Lender]] = [[] for _ in whole.pools]
+        out: list[list[_Lender]] = [[] for _ in today.pools]
         left = [free for _, free in idle]
         for i, (pools, free) in enumerate(idle):
             wanting = [p for p in pools if counts[p]]
@@ -138,7 +138,7 @@ class ModuleLevel(Policy):
             others = [(its.paces[pools[0]], i) for i, (pools, _) in enumerate(idle)]
             known = [(pace, i) for pace, i in others if np.isfinite(pace) and p not in idle[i][0]]
             for _, i in sorted(known, reverse=True):
-                if whole.pools[idle[i][0][0]].spot == whole.pools[p].spot:
+                if today.pools[idle[i][0][0]].spot == today.pools[p].spot:
                     count = left[i] // int(each[p])
                     source = idle[i][0][0]
                     self._borrow(out[p], source, count, int(counts[p]), left, i, int(each[p]))
@@ -156,15 +156,15 @@ class ModuleLevel(Policy):
             left[i] -= count * each
 
     def _layout(
-        self, making: Making, whole: Fleet, p: int, count: int, its: Modules,
+        self, making: Making, today: Fleet, p: int, count: int, its: Modules,
         lenders: list[_Lender], first: int,
     ) -> Layout:  # fmt: skip
-        pool = whole.pools[p]
+        pool = today.pools[p]
         kv_bytes = pool.profile.kv_capacity_tokens * its.kv_layer_token_bytes * its.layers
         room, pace, sharers = [its.layers * its.layer_bytes + kv_bytes], [1.0], [1.0]
         hosts, held = [-1], [0]
         for h, lender in enumerate(lenders):
-            gpu = whole.pools[lender.source].gpu
+            gpu = today.pools[lender.source].gpu
             whole_device = pool.profile.tp * (MEMORY_SHARE * gpu.memory_bytes - OVERHEAD_BYTES)
             for device in range(lender.devices):
                 there = lender.count // lender.devices + (device < lender.count % lender.devices)

@@ -74,7 +74,8 @@ class Periodic(Policy):
             return followed(making, making.day_before(self.load_factor), self.key)
         # Of one moment the row that stands last counts.
         rows = sorted(
-            ((at_s, row) for row in self.timetable for at_s in row.at_s()), key=lambda one: one[0]
+            ((at_s, row) for row in self.timetable for at_s in row.at_s()),
+            key=lambda moment_and_row: moment_and_row[0],
         )
         now, pools = making.today, making.fleet(making.today).pools
         counts: dict[float, IntArray] = {}

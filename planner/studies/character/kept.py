@@ -23,9 +23,9 @@ FIGURES, RATES, TOTAL = "character.json", "character-rates.parquet", "character-
 
 def character_written(store: Path) -> dict[str, Any]:
     """Compute and keep it; the figures as plain data."""
-    found = characterise(store)
-    figures: dict[str, Any] = as_json(found.character)
-    for name, table in ((RATES, found.rates), (TOTAL, _total_table(found))):
+    characterised = characterise(store)
+    figures: dict[str, Any] = as_json(characterised.character)
+    for name, table in ((RATES, characterised.rates), (TOTAL, _total_table(characterised))):
         with whole_file(store / name) as draft:
             table.write_parquet(draft)
     with whole_file(store / FIGURES) as draft:  # last: where it is, the tables are
@@ -71,11 +71,11 @@ def _table(store: Path, name: str) -> pl.DataFrame:
         return pl.read_parquet(store / name)
 
 
-def _total_table(found: Characterisation) -> pl.DataFrame:
-    first = found.total[0]
+def _total_table(characterised: Characterisation) -> pl.DataFrame:
+    first = characterised.total[0]
     return pl.DataFrame(
         {
             "start_s": [first.start_s + i * first.bin_s for i in range(first.bins)],
-            **{series.unit: series.values for series in found.total},
+            **{series.unit: series.values for series in characterised.total},
         }
     )

@@ -121,41 +121,41 @@ def run(
     lengths = traffic.lengths[m]
     pairs, notes = _pairs(hardware, m, lengths, options, part(progress, 0.05, 0.3))
     pair = pairs[0]
-    given, count = pair.service, pair.instances
+    service, count = pair.service, pair.instances
     progress(0.3, "Both pools by simulation")
     simulate = part(progress, 0.4, 0.75)
-    found = judgement(
+    judged = judgement(
         hardware, m, pair.columns, lengths, count, scenario.seed,
         report=lambda done: simulate(done, "Simulating the best"),
     )  # fmt: skip
-    best = found.best
+    best = judged.best
     mixed = _mixed(pair, scenario.seed)
     progress(0.78, "What moves the ratio")
-    moved = sensitivity(given, count, part(progress, 0.78, 0.92))
-    drift = over_time(traffic, m, given, count, best.ratio, part(progress, 0.92, 1.0))
-    simulated = {(ratio.prefill, ratio.decode): ratio for ratio in found.simulated}
+    moved = sensitivity(service, count, part(progress, 0.78, 0.92))
+    drift = over_time(traffic, m, service, count, best.ratio, part(progress, 0.92, 1.0))
+    simulated = {(ratio.prefill, ratio.decode): ratio for ratio in judged.simulated}
     rows = tuple(
         JudgedRatio(closed, pools, simulated.get((closed.prefill, closed.decode)))
-        for closed, pools in zip(found.closed, found.pools, strict=True)
+        for closed, pools in zip(judged.closed, judged.pools, strict=True)
     )
     errors = [row.prediction_error for row in rows if row.prediction_error is not None]
     result = PdRatioResult(
         scenario=scenario.name,
         service=options.service,
-        tier=given.tier.name,
-        percentile=100 * given.tier.attainment,
+        tier=service.tier.name,
+        percentile=100 * service.tier.attainment,
         limits=Limits(
-            milliseconds(given.tier.ttft_s),
-            milliseconds(given.tier.tbt_s),
-            milliseconds(given.tier.e2e_s),
+            milliseconds(service.tier.ttft_s),
+            milliseconds(service.tier.tbt_s),
+            milliseconds(service.tier.e2e_s),
         ),
         instances=count,
-        isl=given.workload.facts.mean_isl,
-        osl=given.workload.facts.mean_osl,
+        isl=service.workload.facts.mean_isl,
+        osl=service.workload.facts.mean_osl,
         prefill=_pool(hardware, m, pair.columns.prefill),
         decode=_pool(hardware, m, pair.columns.decode),
-        link_gb_s=given.link.bytes_s / 1e9,
-        kv_mb=given.link.kv_bytes_per_token * given.workload.facts.mean_isl / 1e6,
+        link_gb_s=service.link.bytes_s / 1e9,
+        kv_mb=service.link.kv_bytes_per_token * service.workload.facts.mean_isl / 1e6,
         ratios=rows,
         best=best,
         mixed=mixed,

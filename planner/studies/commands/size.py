@@ -210,37 +210,37 @@ def run(
         lengths = [pair] * len(hardware.models)
         drawn = f"{fixed[0]:,} input and {fixed[1]:,} output tokens each"
     sizes = size(hardware, lengths, scenario.seed, part(progress, 0.1, 0.4), scv, shared)
-    errors = {at: stated_error(hardware.profiles[at]) for at in sizes.capacity}
+    errors = {place: stated_error(hardware.profiles[place]) for place in sizes.capacity}
     late = part(progress, 0.4, 0.85)
     again = _again(hardware, lengths, errors, scv, scenario.seed, late, shared)
     splits = splits_of(hardware, sizes, lengths, scv, scenario.seed, part(progress, 0.85, 0.95))
     pools, curves = [], []
-    for at, sized in zip(sizes.capacity, sized_replicas(sizes, hardware), strict=True):
+    for place, sized in zip(sizes.capacity, sized_replicas(sizes, hardware), strict=True):
         tier = next(tier for tier in hardware.tiers if tier.name == sized.tier)
-        work = Workload(*lengths[at[0]], burstiness=scv[at[0]])
-        closed, curve = _closed_forms(hardware, at, tier, work, sized.max_rps)
+        work = Workload(*lengths[place[0]], burstiness=scv[place[0]])
+        closed, curve = _closed_forms(hardware, place, tier, work, sized.max_rps)
         replica = sized.replica
         name = {"model": replica.model, "arrangement": replica.arrangement, "role": replica.role}
         curves += [name | as_json(point) for point in curve]
-        profile, error = hardware.profiles[at], errors[at]
-        rps, mean = asked[at[0]], float(lengths[at[0]][0].mean())
+        profile, error = hardware.profiles[place], errors[place]
+        rps, mean = asked[place[0]], float(lengths[place[0]][0].mean())
         pools.append(
             SizedPool(
                 sized=sized,
                 percentile=100 * tier.attainment,
                 ttft_limit_ms=milliseconds(tier.ttft_s),
                 tbt_limit_ms=milliseconds(tier.tbt_s),
-                attainment=sizes.capacity[at][1].attainment,
-                burstiness=scv[at[0]],
+                attainment=sizes.capacity[place][1].attainment,
+                burstiness=scv[place[0]],
                 profile=profile.kind,
-                provenance=provenance_at(profile, sizes.outside(at)),
+                provenance=provenance_at(profile, sizes.outside(place)),
                 expected_error=error.value if error else None,
                 error_basis=error.basis if error else UNCHECKED,
                 demand_rps=rps,
-                replicas=None if rps is None else fewest(sizes.pool_tps[at], rps * mean),
-                simulated_pools=sizes.pools[at].set_by.points,
+                replicas=None if rps is None else fewest(sizes.pool_tps[place], rps * mean),
+                simulated_pools=sizes.pools[place].set_by.points,
                 closed=closed,
-                again=again[at],
+                again=again[place],
             )
         )
     poisson = options.burstiness == POISSON
@@ -264,22 +264,22 @@ def run(
 
 def _contradicted(hardware: Hardware) -> list[str]:
     """Built-in profiles with a neighbour that cannot be right as well; each sentence once."""
-    found = [
-        f"{profile.model} on {profile.tp} x {profile.gpu} is {said}."
+    sentences = [
+        f"{profile.model} on {profile.tp} x {profile.gpu} is {contradiction}."
         for profile in hardware.profiles.values()
-        for said in profile.provenance.source.split("; ")
-        if said.startswith(CONTRADICTED)
+        for contradiction in profile.provenance.source.split("; ")
+        if contradiction.startswith(CONTRADICTED)
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(sentences))
 
 
 def _closed_forms(
-    hardware: Hardware, at: At, tier: Tier, work: Workload, max_rps: float
+    hardware: Hardware, place: At, tier: Tier, work: Workload, max_rps: float
 ) -> tuple[ClosedForms, list[CurvePoint]]:
     """What the closed forms say of the size and at that rate, and over all rates; None where they
     find no rate."""
-    role, profile = hardware.columns[at[1]].role, hardware.profiles[at]
-    link = next((link for (m, _), link in hardware.links.items() if m == at[0]), None)
+    role, profile = hardware.columns[place[1]].role, hardware.profiles[place]
+    link = next((link for (m, _), link in hardware.links.items() if m == place[0]), None)
     way = {"role": role, "link": link if role == "decode" else None, "senders": SENDERS}
     most = saturated(profile, work, **way)  # type: ignore[arg-type]
     share = tier.attainment

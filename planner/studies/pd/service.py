@@ -39,11 +39,11 @@ def model_index(hardware: Hardware, service: str) -> int:
 def pairs_of(hardware: Hardware, m: int) -> list[PairColumns]:
     """Prefill and decode columns of a model that go together: those with such roles; where it has
     none, every GPU type for both, and any two for one each."""
-    mine = [g for model, g in hardware.profiles if model == m]
-    first = [g for g in mine if hardware.columns[g].role == "prefill"]
-    second = [g for g in mine if hardware.columns[g].role == "decode"]
+    columns_of = [g for model, g in hardware.profiles if model == m]
+    first = [g for g in columns_of if hardware.columns[g].role == "prefill"]
+    second = [g for g in columns_of if hardware.columns[g].role == "decode"]
     if not (first and second):
-        first = second = [g for g in mine if hardware.columns[g].role == "both"]
+        first = second = [g for g in columns_of if hardware.columns[g].role == "both"]
     return [PairColumns(p, d) for p in first for d in second]
 
 
@@ -51,9 +51,9 @@ def _link(hardware: Hardware, m: int, g: int) -> KvLink:
     """From an instance on column ``g``, also where the scenario's prefill elsewhere."""
     if (m, g) in hardware.links:
         return hardware.links[m, g]
-    section, given = hardware.sections[m, g], hardware.serving[m].kv_transfer
+    section, transfer = hardware.sections[m, g], hardware.serving[m].kv_transfer
     gpus = senders_of(section, hardware.profiles[m, g])
-    return link_of(hardware.models[m], hardware.gpus[g], gpus, section, given)[0]
+    return link_of(hardware.models[m], hardware.gpus[g], gpus, section, transfer)[0]
 
 
 def service_of(
@@ -82,7 +82,7 @@ def strictest_split(
 ) -> tuple[PdService, Ratio]:
     """The interactive tier at which the best ratio carries least, and that ratio, by closed forms;
     raises SimulationError where no ratio carries anything."""
-    found: list[tuple[PdService, Ratio]] = []
+    splits: list[tuple[PdService, Ratio]] = []
     for tier in hardware.limits_of(m):
         service = service_of(hardware, m, columns, lengths, tier)
         best = best_split(service, instances)
@@ -92,7 +92,7 @@ def strictest_split(
                 f"{hardware.columns[columns.decode].label} meets tier {tier.name}, even at a "
                 "trickle"
             )
-        found.append((service, best))
-    if not found:
+        splits.append((service, best))
+    if not splits:
         raise SimulationError("the scenario has no interactive tier to size for")
-    return min(found, key=lambda pair: pair[1].max_rps)
+    return min(splits, key=lambda pair: pair[1].max_rps)

@@ -42,7 +42,7 @@ class Asked:
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
-        named = [getattr(self, one.name) for one in fields(self) if one.init]
+        named = [getattr(self, field.name) for field in fields(self) if field.init]
         object.__setattr__(self, "digest", digest_of(tuple(named)))
 
 
@@ -85,7 +85,7 @@ def sized_pool(
     Raises SimulationError where a tier cannot be met at any rate.
     """
     asked = _asked(hardware, m, g, lengths, seed, hardware.profiles[m, g], burstiness, shared)
-    return SizedPool(tuple((tier, _in_part_or_whole(one, tier)) for tier, one in asked))
+    return SizedPool(tuple((tier, _in_part_or_whole(pool, tier)) for tier, pool in asked))
 
 
 def sized_alone(
@@ -102,10 +102,10 @@ def sized_alone(
     """Requests/s of one instance with another profile, at the tier that lets through least."""
     return min(
         capacity(
-            one.profile, one.lengths, one.tier, seed=seed, burstiness=burstiness, role=one.role,
-            link=one.link, batching=one.batching, routing=one.routing, blocks=one.blocks,
+            pool.profile, pool.lengths, pool.tier, seed=seed, burstiness=burstiness, role=pool.role,
+            link=pool.link, batching=pool.batching, routing=pool.routing, blocks=pool.blocks,
         ).max_rps
-        for _, one in _asked(hardware, m, g, lengths, seed, profile, burstiness, shared)
+        for _, pool in _asked(hardware, m, g, lengths, seed, profile, burstiness, shared)
     )  # fmt: skip
 
 
@@ -131,9 +131,9 @@ def _asked(
     ]  # fmt: skip
 
 
-def digest_of(given: tuple[object, ...]) -> str:
+def digest_of(values: tuple[object, ...]) -> str:
     """The same for equal values."""
-    return hashlib.sha256(pickle.dumps(given)).hexdigest()
+    return hashlib.sha256(pickle.dumps(values)).hexdigest()
 
 
 def pair_of_curves(
@@ -142,12 +142,12 @@ def pair_of_curves(
     """Requests/s that 1, 2, .. prefill instances and decode instances carry by themselves, as
     plans count on them, and what bounds them; both are asked with the whole tier. Raises
     SimulationError where one meets its part of it at no rate."""
-    found = []
-    for whole in (prefill, decode):
-        asked = replace(whole, tier=in_part(whole.tier, whole.role))
-        curve = _in_part_or_whole(asked, whole.tier)
-        found.append((curve.counted(MOST) / curve.mean_isl, curve.alone.bound_by))
-    return found[0], found[1]
+    curves = []
+    for pool in (prefill, decode):
+        asked = replace(pool, tier=in_part(pool.tier, pool.role))
+        curve = _in_part_or_whole(asked, pool.tier)
+        curves.append((curve.counted(MOST) / curve.mean_isl, curve.alone.bound_by))
+    return curves[0], curves[1]
 
 
 def curve_of(asked: Asked) -> PoolCurve:
@@ -203,17 +203,17 @@ def strictest(tiers: list[Tier]) -> list[Tier]:
 def unforeseen(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
     """A sentence for every model and tier of ``trace`` whose limits its sizes do not keep, since
     none of its requests was known when they were made."""
-    found = []
+    sentences = []
     for m, model in enumerate(hardware.models):
         kept = hardware.limits_of(m)
         for t in np.unique(trace.tier[trace.model == m]).tolist():
             tier = hardware.tiers[t]
             if not tier.deferrable and tier in strictest([*kept, tier]) and tier not in kept:
-                found.append(
+                sentences.append(
                     f"Requests of tier {tier.name} come for {model.name} in this window, and none "
                     "was known before: sizes of it keep the limits of its other tiers alone."
                 )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def most_instances(hardware: Hardware, m: int, g: int) -> int:

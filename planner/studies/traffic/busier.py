@@ -84,7 +84,7 @@ def risen(
         return Growth(model, min(most, MOST), 0) if most > NOTICED else None
     known = float(window.origins_s[0])
     back = [round((window.start_s - earlier.start_s) / DAY_S) for earlier in before]
-    apart = [abs(window.start_s - one.start_s - DAY_S * days) for one, days in
+    apart = [abs(window.start_s - its_window.start_s - DAY_S * days) for its_window, days in
              zip(before, back, strict=True)]  # fmt: skip
     if not back or min(back) < 1 or max(apart) > 1e-6:
         return None

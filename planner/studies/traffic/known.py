@@ -43,22 +43,23 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     requests of all the traffic, with a note.
     """
     rng = generator(seed, Stream.KNOWN)
-    found = [_of_model(traffic, m, window, rng) for m in range(len(traffic.models))]
-    chosen = np.stack([at for _, at in found], axis=1)  # [p, l]
-    rows, first, at = np.unique(chosen, axis=0, return_index=True, return_inverse=True)
+    by_model = [_of_model(traffic, m, window, rng) for m in range(len(traffic.models))]
+    chosen = np.stack([which for _, which in by_model], axis=1)  # [p, l]
+    rows, first, which = np.unique(chosen, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     samples = tuple(
-        tuple(samples[s] for (samples, _), s in zip(found, rows[row], strict=True)) for row in order
+        tuple(samples[s] for (samples, _), s in zip(by_model, rows[row], strict=True))
+        for row in order
     )
     notes = tuple(
         f"No request of {model} came before the first decision: its lengths are those of all the "
         "traffic, the window's too."
-        for m, (model, (kept, _)) in enumerate(zip(traffic.models, found, strict=True))
+        for m, (model, (kept, _)) in enumerate(zip(traffic.models, by_model, strict=True))
         if kept[0] is traffic.lengths[m]
     )
     shared = tuple(_shared(traffic, m, window) for m in range(len(traffic.models)))
     asked = asked_by(traffic, float(window.origins_s[0]))
-    return KnownLengths(samples, np.argsort(order)[at.ravel()], notes, shared, asked)
+    return KnownLengths(samples, np.argsort(order)[which.ravel()], notes, shared, asked)
 
 
 def foreseen(traffic: Traffic, known: KnownLengths) -> Traffic:
@@ -90,9 +91,9 @@ def _shared(traffic: Traffic, m: int, window: Window) -> SharedPrompts | None:
     trace = traffic.measured
     if trace.blocks is None:
         return None
-    mine = np.flatnonzero(trace.model == m)
-    before = mine[trace.arrival_s[mine] + trace.start_s < float(window.origins_s[0])]
-    rows = (before if len(before) >= LEAST else mine)[-SAMPLE:]
+    of_model = np.flatnonzero(trace.model == m)
+    before = of_model[trace.arrival_s[of_model] + trace.start_s < float(window.origins_s[0])]
+    rows = (before if len(before) >= LEAST else of_model)[-SAMPLE:]
     if not len(rows):
         return None
     blocks = trace.blocks.rows(rows)
@@ -120,11 +121,11 @@ def _of_model(
     if count < LEAST:
         sample, count = observed(traffic, m, traffic.demand.start_s, begin, rng)
     samples = [sample if count else traffic.lengths[m]]
-    at = np.zeros(len(origins), np.int64)
+    sample_of = np.zeros(len(origins), np.int64)
     now = 0
     for p, origin in enumerate(origins.tolist()):
         if p and origin == origins[p - 1]:  # ahead of the trace: nothing new is known
-            at[p] = now
+            sample_of[p] = now
             continue
         recent, count = observed(traffic, m, origin - window.period_s, origin, rng)
         if count >= LEAST and differ(samples[now], recent, count):
@@ -132,8 +133,8 @@ def _of_model(
             now = alike[0] if alike else len(samples)
             if not alike:
                 samples.append(recent)
-        at[p] = now
-    return samples, at
+        sample_of[p] = now
+    return samples, sample_of
 
 
 def observed(
@@ -143,21 +144,21 @@ def observed(
     trace = traffic.measured
     first, last = np.searchsorted(trace.arrival_s + trace.start_s, (start_s, end_s))
     rows = first + np.flatnonzero(trace.model[first:last] == m)
-    given = []
+    others = []
     for source in traffic.binned:
         bins = source.whole(start_s, end_s)
         count = float(np.nansum(source.requests()[bins]) * source.cells.sum())
         if source.model == m and count > 0:
-            given.append((count, source.lengths(bins)))
-    return mixed(trace, rows, given, rng)
+            others.append((count, source.lengths(bins)))
+    return mixed(trace, rows, others, rng)
 
 
 def differ(known: Lengths, recent: Lengths, count: float) -> bool:
     """Whether the mean input or output of ``count`` recent requests is another one: by more than
     a tenth, and by more than chance."""
-    for one, other in zip(known, recent, strict=True):
-        before, now = float(one.mean()), float(other.mean())
-        chance = ERRORS * float(other.std()) / min(count, len(other)) ** 0.5
+    for earlier, later in zip(known, recent, strict=True):
+        before, now = float(earlier.mean()), float(later.mean())
+        chance = ERRORS * float(later.std()) / min(count, len(later)) ** 0.5
         if abs(now - before) > max(DRIFT * before, chance):
             return True
     return False

@@ -96,12 +96,14 @@ class Traffic:
             return None
         bins = round(window.duration_s / window.bin_s)
         total = np.zeros(bins)
-        for one in parts:
-            if one.launch is None:
+        for part in parts:
+            if part.launch is None:
                 return None
-            came = rates(one.launch, window.start_s, window.bin_s, bins, self.clock)
-            lengths = {INPUT_TOKENS: one.input_lengths, OUTPUT_TOKENS: one.output_lengths}.get(unit)
-            total += came * one.cells[r, ours].sum() * (lengths.mean if lengths else 1.0)
+            came = rates(part.launch, window.start_s, window.bin_s, bins, self.clock)
+            lengths = {INPUT_TOKENS: part.input_lengths, OUTPUT_TOKENS: part.output_lengths}.get(
+                unit
+            )
+            total += came * part.cells[r, ours].sum() * (lengths.mean if lengths else 1.0)
         return total if parts else None
 
     def requests(self, start_s: float, end_s: float, seed: int, *, cells: int = 1) -> Trace:
@@ -144,7 +146,10 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
                     "find nothing for them."
                 )
         else:
-            series = [bins_by(one, settings.until_s) for one in read_demand(stored.store)]
+            series = [
+                bins_by(binned_columns, settings.until_s)
+                for binned_columns in read_demand(stored.store)
+            ]
             binned += binned_sources(shell, source, series, where)
         if source.scale != 1:
             name = f"{source.series} of {stored.name}" if source.series else stored.name
@@ -167,7 +172,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     binned += launched
     if launched:
         notes.append(LAUNCHED)
-    trace = merge([one.trace for one in measured], replay=MEASURED) if measured else shell
+    trace = merge([read.trace for read in measured], replay=MEASURED) if measured else shell
     if not shared and settings.prefix_caching:
         notes.append(
             "Prefix caches are on and find nothing: no trace here tells by hash_ids what its "
@@ -206,24 +211,33 @@ def _launched(
     rng: np.random.Generator,
 ) -> list[BinnedSource]:
     """The sources that are described, over the time that all others have in common."""
-    wanted = [(i, one) for i, one in enumerate(settings.sources) if one.launch is not None]
-    if not wanted:
+    to_come = [
+        (i, measured_source)
+        for i, measured_source in enumerate(settings.sources)
+        if measured_source.launch is not None
+    ]
+    if not to_come:
         return []
     span, bin_s = None, settings.bin_s
-    begins = [source.columns.start_s for source in binned] + [one.start_s for one in measured]
+    begins = [source.columns.start_s for source in binned] + [
+        measured_source.start_s for measured_source in measured
+    ]
     if begins:
         span = (
             min(begins),
-            min([source.end_s for source in binned] + [one.end_s for one in measured]),
+            min(
+                [source.end_s for source in binned]
+                + [measured_source.end_s for measured_source in measured]
+            ),
         )
         widths = [source.columns.bin_s for source in binned]
         bin_s = _bin_width(settings.bin_s, span[1] - span[0], widths)
-    found = []
-    for index, source in wanted:
+    sources = []
+    for index, source in to_come:
         where = f"traffic.sources[{index}]"
         columns = described(source, where, span, bin_s, clock, rng)
-        found += binned_sources(shell, source, [columns], where)
-    return found
+        sources += binned_sources(shell, source, [columns], where)
+    return sources
 
 
 def _nothing(models: tuple[str, ...], regions: tuple[str, ...], tiers: tuple[str, ...]) -> Trace:
@@ -258,10 +272,14 @@ def _demand(
 ) -> tuple[Demand, list[str]]:
     """All sources in bins of one width, from the first that begins to the first that ends, or to
     where the scenario says that knowledge ends."""
-    if not binned and not any(len(one.trace) for one in measured):
+    if not binned and not any(len(source_measured.trace) for source_measured in measured):
         raise ScenarioError("traffic.sources: no request is left; check series and scale.")
-    starts = [source.columns.start_s for source in binned] + [one.start_s for one in measured]
-    ends = [source.end_s for source in binned] + [one.end_s for one in measured]
+    starts = [source.columns.start_s for source in binned] + [
+        source_measured.start_s for source_measured in measured
+    ]
+    ends = [source.end_s for source in binned] + [
+        source_measured.end_s for source_measured in measured
+    ]
     start_s, end_s = min(starts), min(ends)
     if settings.until_s is not None:
         check_until(settings.until_s, end_s)
@@ -288,9 +306,11 @@ def _demand(
             f"bins of {bin_s:g} s; choose a smaller bin_s or a longer trace."
         )
     parts = [source.demand(shell, edge_s, bin_s, bins) for source in binned]
-    for one in measured:
-        counted = bin_demand(one.trace, bin_s, start_s=edge_s, bins=bins)
-        parts.append(blind_after(_blind_before(counted, one.start_s), one.end_s))
+    for source_measured in measured:
+        counted = bin_demand(source_measured.trace, bin_s, start_s=edge_s, bins=bins)
+        parts.append(
+            blind_after(_blind_before(counted, source_measured.start_s), source_measured.end_s)
+        )
     notes = []
     if settings.until_s is not None:
         notes.append(until_words(settings.until_s, min(ends), bin_s))
@@ -299,22 +319,22 @@ def _demand(
     return _sum(parts, edge_s, bin_s, bins), notes
 
 
-def _bin_width(wanted: float | None, span_s: float, widths: list[float]) -> float:
+def _bin_width(width_s: float | None, span_s: float, widths: list[float]) -> float:
     """The scenario's, else 15 minutes for days, 5 for half a day, 1 below; whole bins of every
     file."""
     coarsest = (
         float(np.lcm.reduce([max(1, round(width * 1000)) for width in widths] or [1000])) / 1000
     )
-    if wanted is None:
-        wanted = 900.0 if span_s >= 2 * DAY_S else 300.0 if span_s >= DAY_S / 2 else 60.0
-        wanted = float(np.ceil(max(wanted, coarsest) / coarsest - 1e-9) * coarsest)
+    if width_s is None:
+        width_s = 900.0 if span_s >= 2 * DAY_S else 300.0 if span_s >= DAY_S / 2 else 60.0
+        width_s = float(np.ceil(max(width_s, coarsest) / coarsest - 1e-9) * coarsest)
     for width in widths:
-        if abs(wanted / width - round(wanted / width)) > 1e-6 or wanted < width:
+        if abs(width_s / width - round(width_s / width)) > 1e-6 or width_s < width:
             raise ScenarioError(
-                f"traffic.bin_s: {wanted:g} s is not a whole multiple of a source's bin of "
-                f"{width:g} s; choose {np.ceil(wanted / coarsest) * coarsest:g}."
+                f"traffic.bin_s: {width_s:g} s is not a whole multiple of a source's bin of "
+                f"{width:g} s; choose {np.ceil(width_s / coarsest) * coarsest:g}."
             )
-    return wanted
+    return width_s
 
 
 def _blind_before(demand: Demand, start_s: float) -> Demand:
@@ -344,10 +364,10 @@ def _lengths(
 ) -> Lengths:
     """A sample of one model's requests, sources in proportion to their volume."""
     rows = np.flatnonzero(trace.model == model)
-    given = [
+    others = [
         (float(np.nansum(source.requests()) * source.cells.sum()), source.lengths())
         for source in binned
         if source.model == model
     ]
-    sample, _ = mixed(trace, rows, given, rng)
+    sample, _ = mixed(trace, rows, others, rng)
     return sample

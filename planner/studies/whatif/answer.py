@@ -107,8 +107,8 @@ def what_if(
     """The plan of ``basis`` for ``scenario``, which is ``scenario_run``, its run's, with values
     changed."""
     hardware, before = (
-        replace(build_hardware(one, known, spot=True), asked=basis.asked)
-        for one in (scenario, scenario_run)
+        replace(build_hardware(either, known, spot=True), asked=basis.asked)
+        for either in (scenario, scenario_run)
     )
     if hardware.columns != before.columns or hardware.models != before.models:
         raise ScenarioError(
@@ -152,7 +152,7 @@ def _of_flat(
         return replace(_no_plan(lacking, sizes, notes), flat=True)
     load = load_of(basis, moved)
     target = np.broadcast_to(counts, (len(load.tps), *counts.shape))
-    told = [IN_PROPORTION] if (needed != held).any() else []
+    in_proportion = [IN_PROPORTION] if (needed != held).any() else []
     return WhatIf(
         status="flat",
         totals=taken_by(inputs, load, counts),
@@ -164,7 +164,7 @@ def _of_flat(
         gpus=_gpus(inputs.hardware, target),
         binding=(),
         conflict="",
-        notes=(*notes, *told, NEVER),
+        notes=(*notes, *in_proportion, NEVER),
         flat=True,
     )
 

@@ -26,20 +26,20 @@ IN_PROPORTION = (
 def instances_for(before: Sizes, after: Sizes, counts: IntArray, growth: float) -> IntArray:
     """The fewest of each pool that carry by ``after`` so many times what ``counts`` ``[l, r, g]``
     do by ``before``; -1 where none do."""
-    wanted = growth * together(before.theta_tps, before.pool_tps, counts)
-    found = np.zeros_like(counts)
+    needed = growth * together(before.theta_tps, before.pool_tps, counts)
+    instances = np.zeros_like(counts)
     for m, r, g in np.argwhere(counts > 0).tolist():
-        found[m, r, g] = _fewest(after.pool_tps[m, g], after.theta_tps[m, g], wanted[m, r, g])
-    return found
+        instances[m, r, g] = _fewest(after.pool_tps[m, g], after.theta_tps[m, g], needed[m, r, g])
+    return instances
 
 
-def _fewest(pool_tps: FloatArray, theta_tps: float, wanted: float) -> int:
+def _fewest(pool_tps: FloatArray, theta_tps: float, needed: float) -> int:
     if theta_tps <= 0:
         return -1
-    n = int(np.searchsorted(pool_tps, wanted * SHARE)) + 1
+    n = int(np.searchsorted(pool_tps, needed * SHARE)) + 1
     if n <= len(pool_tps):
         return n
-    return len(pool_tps) + int(np.ceil((wanted * SHARE - pool_tps[-1]) / theta_tps))
+    return len(pool_tps) + int(np.ceil((needed * SHARE - pool_tps[-1]) / theta_tps))
 
 
 def what_lacks(hardware: Hardware, counts: IntArray) -> str:
@@ -69,13 +69,13 @@ def what_lacks(hardware: Hardware, counts: IntArray) -> str:
     return ""
 
 
-def taken_by(given: PlanInput, load: Load, counts: IntArray) -> Taken:
+def taken_by(inputs: PlanInput, load: Load, counts: IntArray) -> Taken:
     """What the fleet takes, held over the whole window without a start."""
-    hours = given.window.period_s / 3600
-    problems = Periods.of(given, load).problems
+    hours = inputs.window.period_s / 3600
+    problems = Periods.of(inputs, load).problems
     each = [totals(replace(problem, current=counts), counts) for problem in problems]
     usd, gpu_hours, kwh, kg = (
-        hours * sum(getattr(one, name) for one in each)
+        hours * sum(getattr(taken, name) for taken in each)
         for name in ("usd", "gpu_hours", "kwh", "kg")
     )
     return Taken(usd, gpu_hours, kwh, kg, 0, 0)

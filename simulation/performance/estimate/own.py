@@ -68,15 +68,20 @@ class Traits:
 
 def traits_of(deployments: Sequence[Deployment]) -> Traits:
     """Of deployments as they were given."""
-    named = [_names(one) for one in deployments]
+    named = [_names(deployment) for deployment in deployments]
     load = [
-        (one.concurrency, one.isl, one.osl, one.decode.gpus * (one.decode_workers or 1.0))
-        for one in deployments
+        (
+            deployment.concurrency,
+            deployment.isl,
+            deployment.osl,
+            deployment.decode.gpus * (deployment.decode_workers or 1.0),
+        )
+        for deployment in deployments
     ]
     return Traits(
         {name: np.array([names[name] for names in named], np.str_) for name in LEVELS},
         np.log(np.array(load, np.float64).reshape(len(deployments), len(LOADS))),
-        np.array([one.prefill is not None for one in deployments], np.bool_),
+        np.array([deployment.prefill is not None for deployment in deployments], np.bool_),
     )
 
 
@@ -86,17 +91,19 @@ def family(shape: ModelShape) -> str:
     return "-".join(map(str, (*sizes, shape.experts, shape.expert_intermediate)))
 
 
-def _names(one: Deployment) -> dict[str, str]:
-    mode = "disagg" if one.prefill else "agg"
-    weights = one.decode.weights
-    version = f"{one.engine} {one.version}" if one.version else ""
-    same = "|".join((family(one.shape), one.gpu.name, one.engine, weights, mode))
-    spread = "|".join(_widths(part) for part in (one.decode, one.prefill) if part)
+def _names(deployment: Deployment) -> dict[str, str]:
+    mode = "disagg" if deployment.prefill else "agg"
+    weights = deployment.decode.weights
+    version = f"{deployment.engine} {deployment.version}" if deployment.version else ""
+    same = "|".join(
+        (family(deployment.shape), deployment.gpu.name, deployment.engine, weights, mode)
+    )
+    spread = "|".join(_widths(part) for part in (deployment.decode, deployment.prefill) if part)
     return {
-        "engine": one.engine,
+        "engine": deployment.engine,
         "version": version,
-        "gpu": one.gpu.name,
-        "model": family(one.shape),
+        "gpu": deployment.gpu.name,
+        "model": family(deployment.shape),
         "mode": mode,
         "deployment": same,
         "release": f"{same}|{version}" if version else "",
@@ -128,8 +135,8 @@ def shared(a: Traits, b: Traits) -> Shared:
 
 def _same(a: TextArray, b: TextArray) -> BoolArray:
     names, codes = np.unique(np.concatenate([a, b]), return_inverse=True)
-    one, other = codes[: a.size], codes[a.size :]
-    return np.asarray((one[:, None] == other[None]) & (names[one] != "")[:, None])
+    left, right = codes[: a.size], codes[a.size :]
+    return np.asarray((left[:, None] == right[None]) & (names[left] != "")[:, None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +168,15 @@ class Likeness:
             total += getattr(self, name) ** 2 * same
         return np.asarray(total * self.split**of.scaled)
 
-    def variance(self, at: Traits) -> FloatArray:
+    def variance(self, traits: Traits) -> FloatArray:
         """Of each by itself, its noise included, before any row; ``[n]``."""
-        parts = sum(getattr(self, name) ** 2 * (at.labels[name] != "") for name in LEVELS)
-        scale = np.where(at.split, self.split, 1.0) ** 2
+        parts = sum(getattr(self, name) ** 2 * (traits.labels[name] != "") for name in LEVELS)
+        scale = np.where(traits.split, self.split, 1.0) ** 2
         return np.asarray((parts + self.load**2 + self.noise**2) * scale)
 
-    def noise_of(self, at: Traits) -> FloatArray:
+    def noise_of(self, traits: Traits) -> FloatArray:
         """Variance of what a row shares with nothing, ``[n]``."""
-        return np.asarray(np.where(at.split, self.split, 1.0) ** 2 * self.noise**2)
+        return np.asarray(np.where(traits.split, self.split, 1.0) ** 2 * self.noise**2)
 
 
 LIKENESS = tuple(field.name for field in fields(Likeness))
@@ -247,21 +254,21 @@ def learn(likeness: Likeness, rows: Traits, off: FloatArray) -> Learnt:
     Rows of a deployment that any part of what they say makes worse are set aside.
     """
     bounded = FARTHEST * np.tanh(off / FARTHEST)
-    found = _learn(likeness, rows, bounded)
+    learnt = _learn(likeness, rows, bounded)
     names = rows.labels["deployment"]
-    predicted = found.left_out() if rows.size else off
+    predicted = learnt.left_out() if rows.size else off
     part, unsure, dropped = np.ones(rows.size), np.zeros(rows.size), []
     for name in np.unique(names):
-        mine = names == name
-        if mine.sum() < JUDGED:
+        of_name = names == name
+        if of_name.sum() < JUDGED:
             continue
-        part[mine], unsure[mine] = _believed(predicted[mine], bounded[mine])
-        if not part[mine].any():
+        part[of_name], unsure[of_name] = _believed(predicted[of_name], bounded[of_name])
+        if not part[of_name].any():
             dropped.append(str(name))
     kept = ~np.isin(names, dropped)
     if not kept.all():
-        found = _learn(likeness, rows.take(kept), bounded[kept])
-    return replace(found, part=part[kept], unsure=unsure[kept], dropped=tuple(dropped))
+        learnt = _learn(likeness, rows.take(kept), bounded[kept])
+    return replace(learnt, part=part[kept], unsure=unsure[kept], dropped=tuple(dropped))
 
 
 def _believed(predicted: FloatArray, off: FloatArray) -> tuple[float, float]:
@@ -282,9 +289,9 @@ def _learn(likeness: Likeness, rows: Traits, off: FloatArray) -> Learnt:
     weight = np.ones(rows.size)
     inverse: FloatArray = np.zeros((rows.size, rows.size))
     for _ in range(ROUNDS):
-        own = noise / weight
-        inverse = np.asarray(np.linalg.inv(covariance + np.diag(own)))
-        left = own * (inverse @ off)  # of a row, what no part explains
-        unsure = np.maximum(own - own**2 * np.diag(inverse), 0.0)
+        row_noise = noise / weight
+        inverse = np.asarray(np.linalg.inv(covariance + np.diag(row_noise)))
+        left = row_noise * (inverse @ off)  # of a row, what no part explains
+        unsure = np.maximum(row_noise - row_noise**2 * np.diag(inverse), 0.0)
         weight = (FREEDOM + 1.0) / (FREEDOM + (left**2 + unsure) / noise)
     return Learnt(likeness, rows, off, np.ones(rows.size), np.zeros(rows.size), inverse, ())

@@ -152,13 +152,13 @@ class WithinCapacity(Wrapper):
                 continue
             lacks[g] = demand - left
             exact = asked * (left / demand)
-            whole = np.floor(exact + ROUNDING).astype(np.int64)
-            left -= int(whole @ each)
-            for i in np.argsort(whole - exact, kind="stable"):
-                if whole[i] < asked[i] and each[i] <= left:
-                    whole[i] += 1
+            granted = np.floor(exact + ROUNDING).astype(np.int64)
+            left -= int(granted @ each)
+            for i in np.argsort(granted - exact, kind="stable"):
+                if granted[i] < asked[i] and each[i] <= left:
+                    granted[i] += 1
                     left -= int(each[i])
-            targets[asking] -= asked - whole
+            targets[asking] -= asked - granted
         return lacks
 
     def _make_room(
