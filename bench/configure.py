@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.configure.answer import Row, profiles_of
-from planner.configure.asked import Asked
+from planner.configure.asked import DeploymentQuery
 from planner.configure.configure import Configured, configure
 from planner.scenario.schema import Scenario
 from planner.studies.commands import size
@@ -38,7 +38,7 @@ TTFT_MS, TBT_MS = 1000.0, 50.0
 RATED = (MISSES_TTFT, MISSES_TBT, MISSES_E2E, TOO_MANY, MISSES_QUEUES)
 
 
-def scenario_of(row: Row, asked: Asked) -> Scenario:
+def scenario_of(row: Row, asked: DeploymentQuery) -> Scenario:
     """One region with that deployment, one tier with the limits, and a trickle of traffic."""
     return Scenario.model_validate(
         {
@@ -58,7 +58,7 @@ def scenario_of(row: Row, asked: Asked) -> Scenario:
     )  # fmt: skip
 
 
-def sized_rps(row: Row, asked: Asked) -> float:
+def sized_rps(row: Row, asked: DeploymentQuery) -> float:
     """Requests/s of the deployment by ``size``: of one instance, or of the side that binds."""
     options = size.Options(isl=asked.isl, osl=asked.osl)
     found = size.run(scenario_of(row, asked), {}, options, progress=silent).result
@@ -71,7 +71,7 @@ def sized_rps(row: Row, asked: Asked) -> float:
     )
 
 
-def measured(asked: Asked) -> dict[str, Any]:
+def measured(asked: DeploymentQuery) -> dict[str, Any]:
     warm = replace(asked, model="llama-3.2-1b", gpus=("H100-SXM",), top=2)
     configure(warm)
     begun = time.process_time()
@@ -101,7 +101,9 @@ def main() -> None:
     parser.add_argument("--isl", type=int, default=1024)
     parser.add_argument("--osl", type=int, default=256)
     given = parser.parse_args()
-    asked = Asked(model=given.model, isl=given.isl, osl=given.osl, ttft_ms=TTFT_MS, tbt_ms=TBT_MS)
+    asked = DeploymentQuery(
+        model=given.model, isl=given.isl, osl=given.osl, ttft_ms=TTFT_MS, tbt_ms=TBT_MS
+    )
     found = measured(asked)
     if given.json:
         print(json.dumps(found))

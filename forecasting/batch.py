@@ -24,7 +24,7 @@ from forecasting.learning import Learning
 from forecasting.panel import Panel, at_origins, scale_of
 from forecasting.rules.registry import AUTO, ENSEMBLE, LAST_VALUE, RULES
 from forecasting.rules.scales import OFFSET
-from forecasting.said import Known, Past, Said, Told
+from forecasting.said import InForce, Past, PastForecasts, RecentErrors
 from forecasting.threads import alone, side_by_side
 
 ORIGINS = 336  # past moments that methods are judged from: every one, or so many of them
@@ -103,7 +103,7 @@ class _Group:
         """Say from all origins what would have been said, ``reach`` bins ahead."""
         methods, series = len(self.names), len(self.panel.values)
         apart = self.stride / self.horizon
-        self.said = Said.nothing(methods, series, reach)
+        self.said = PastForecasts.nothing(methods, series, reach)
         # log ratio of what came to each path's peak; errors of peaks as they are, then corrected
         # by that; and of the ensemble's
         self.bias = Running.of_none((methods, series), apart, none=0.0)
@@ -241,10 +241,12 @@ class _Group:
             error = np.abs(spoken.mixed_tops[:, windows] - self._came(windows))
             self.mixed = self.mixed.then(error)
 
-    def _known(self, origins: IntArray) -> Known:
+    def _known(self, origins: IntArray) -> RecentErrors:
         """How far off peaks were as far as it was known at each of ``origins``."""
         before = origins - self._lag
-        return Known(*(running.upto(before) for running in (self.bias, self.errors, self.mixed)))
+        return RecentErrors(
+            *(running.upto(before) for running in (self.bias, self.errors, self.mixed))
+        )
 
     def _came(self, origins: IntArray) -> FloatArray:
         """Peaks that came of the windows of ``origins``: [series, o]."""
@@ -278,8 +280,8 @@ class _Group:
         return _together(ensemble_weights(np.where(np.isnan(both), np.inf, errors)))
 
     def _in_force(
-        self, paths: FloatArray, both: FloatArray, known: Known, last: FloatArray
-    ) -> Told:
+        self, paths: FloatArray, both: FloatArray, known: RecentErrors, last: FloatArray
+    ) -> InForce:
         """What the method in force says; where it has nothing to say, the last value."""
         mixed, mixed_top = self._mixed(paths, both, known.errors, last)
         ensemble = len(both)
@@ -296,7 +298,7 @@ class _Group:
         path = np.where(np.isnan(path), last, path)
         on_path = self._tops(path)
         lift = np.where((on_path > 0) & ~np.isnan(top), top / np.where(on_path > 0, on_path, 1), 1)
-        return Told(path, lift, chosen)
+        return InForce(path, lift, chosen)
 
     def _bands(self, rows: IntArray, age: int, forecast: FloatArray) -> FloatArray:
         """``forecast [rows, bins and tops]``, ``age`` bins after the last observed one, at each

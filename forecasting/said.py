@@ -10,7 +10,7 @@ from forecasting.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Said:
+class PastForecasts:
     """What was forecast from past origins, each with what was known by then alone."""
 
     origins: IntArray  # [o] bins
@@ -20,7 +20,7 @@ class Said:
     lifts: FloatArray  # [series, o] its peak over that of its path
 
     @classmethod
-    def nothing(cls, methods: int, series: int, reach: int) -> Said:
+    def nothing(cls, methods: int, series: int, reach: int) -> PastForecasts:
         return cls(
             np.empty(0, np.int64),
             np.empty((methods, series, 0)),
@@ -35,7 +35,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Known:
+class RecentErrors:
     """Recent figures of peaks, up to each origin."""
 
     bias: FloatArray  # [methods, series, o] log ratio of what came to each path's peak
@@ -44,7 +44,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Told:
+class InForce:
     path: FloatArray  # [series, o, steps]
     lift: FloatArray  # [series, o]
     chosen: IntArray  # [series, o]

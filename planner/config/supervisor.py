@@ -37,7 +37,7 @@ class Stopped(Exception):
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Child:
     """One process, as often as it had to be started."""
 
     name: str
@@ -58,7 +58,7 @@ class Children:
     """
 
     def __init__(self) -> None:
-        self._kept: list[_Kept] = []
+        self._kept: list[_Child] = []
         self._asked = False  # to stop
 
     def start(
@@ -72,7 +72,7 @@ class Children:
         itself says ``failing`` what it means when it did not end well."""
         command = [sys.executable, *arguments]
         descriptors = [inherits.fileno()] if inherits else []
-        kept = _Kept(name, command, descriptors, failing)
+        kept = _Child(name, command, descriptors, failing)
         self._kept.append(kept)
         _run(kept)
 
@@ -130,7 +130,7 @@ class Children:
             process.wait()
 
 
-def _run(kept: _Kept) -> None:
+def _run(kept: _Child) -> None:
     kept.process = subprocess.Popen(  # noqa: S603 - our own modules
         kept.command,
         stdin=subprocess.DEVNULL,
@@ -142,7 +142,7 @@ def _run(kept: _Kept) -> None:
     kept.started = time.monotonic()
 
 
-def _again(kept: _Kept, status: int, now: float) -> None:
+def _again(kept: _Child, status: int, now: float) -> None:
     """To be started again, unless that has not helped."""
     assert kept.process is not None
     _end_group(kept.process)  # what the one that ended had started itself

@@ -11,17 +11,17 @@ import numpy as np
 from planner.catalogue.estimating import EstimateFit
 from planner.catalogue.power import power_model
 from planner.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS
-from planner.configure.asked import Asked
-from planner.configure.measured import Said, said_of
+from planner.configure.asked import DeploymentQuery
+from planner.configure.measured import Correction, said_of
 from planner.estimates.estimating import DRAFTING
-from planner.estimates.own import Own
+from planner.estimates.own import OwnMeasurements
 from simulation.performance.estimate.errors import Where
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import gpu_kv_bytes, gpu_weight_bytes
 from simulation.performance.power import load, watts
 from simulation.performance.profile import iteration_s
 from simulation.performance.specs import Arrangement, ModelShape
-from simulation.search.search import Found, copies
+from simulation.search.search import SearchResult, copies
 from simulation.search.values import Instance, Rated
 
 WIDTHS = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
@@ -113,7 +113,11 @@ class Row:
 
 
 def rows_of(
-    rated: Sequence[Rated], asked: Asked, shape: ModelShape, fit: EstimateFit, own: Own | None
+    rated: Sequence[Rated],
+    asked: DeploymentQuery,
+    shape: ModelShape,
+    fit: EstimateFit,
+    own: OwnMeasurements | None,
 ) -> tuple[Row, ...]:
     rows = tuple(row_of(candidate, asked, shape, fit) for candidate in rated)
     if own is None:
@@ -125,7 +129,7 @@ def rows_of(
     )
 
 
-def _as_measured(row: Row, correction: Said) -> Row:
+def _as_measured(row: Row, correction: Correction) -> Row:
     """With the errors that measured rows leave; those of others may say less than is known of
     all."""
     change, before = correction.change, row.expected_error
@@ -153,7 +157,11 @@ def _as_measured(row: Row, correction: Said) -> Row:
 
 
 def fronts_of(
-    searched: Found, asked: Asked, shape: ModelShape, fit: EstimateFit, own: Own | None
+    searched: SearchResult,
+    asked: DeploymentQuery,
+    shape: ModelShape,
+    fit: EstimateFit,
+    own: OwnMeasurements | None,
 ) -> tuple[Row, ...]:
     """Both fronts in one list by rising cost; what is on both is there once."""
     on: dict[tuple[object, ...], tuple[Rated, tuple[str, ...]]] = {}
@@ -168,7 +176,7 @@ def fronts_of(
     return tuple(sorted(rows, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
 
 
-def row_of(rated: Rated, asked: Asked, shape: ModelShape, fit: EstimateFit) -> Row:
+def row_of(rated: Rated, asked: DeploymentQuery, shape: ModelShape, fit: EstimateFit) -> Row:
     candidate, decode = rated.candidate, rated.candidate.decode
     where, first = decode.where, candidate.prefill
     mode = "agg" if first is None else "disagg"
@@ -214,7 +222,7 @@ def row_of(rated: Rated, asked: Asked, shape: ModelShape, fit: EstimateFit) -> R
     )  # fmt: skip
 
 
-def _where(rated: Rated, asked: Asked, shape: ModelShape) -> Where:
+def _where(rated: Rated, asked: DeploymentQuery, shape: ModelShape) -> Where:
     """What the errors of its estimate go by; in flight is by Little's law."""
     candidate = rated.candidate
     users = rated.rate * ((_known(rated.ttft_s) or 0.0) + asked.osl * (_known(rated.tbt_s) or 0.0))
@@ -281,7 +289,7 @@ def _limits(copies_of_attention: int) -> dict[str, int]:
     }
 
 
-def power_w(rated: Rated, asked: Asked, shape: ModelShape) -> float:
+def power_w(rated: Rated, asked: DeploymentQuery, shape: ModelShape) -> float:
     """Watts of all GPUs at the board at that rate, servers not included."""
     candidate = rated.candidate
     first, decode = candidate.prefill, candidate.decode
@@ -295,7 +303,7 @@ def power_w(rated: Rated, asked: Asked, shape: ModelShape) -> float:
 
 
 def _decode_w(
-    instance: Instance, rate: float, prompts: float, asked: Asked, shape: ModelShape
+    instance: Instance, rate: float, prompts: float, asked: DeploymentQuery, shape: ModelShape
 ) -> float:
     gpu = instance.gpu
     if gpu.tdp_w is None:
@@ -309,7 +317,7 @@ def _decode_w(
     return float(watts(power_model(gpu), gpu, working))
 
 
-def _prefill_w(instance: Instance, rate: float, asked: Asked, shape: ModelShape) -> float:
+def _prefill_w(instance: Instance, rate: float, asked: DeploymentQuery, shape: ModelShape) -> float:
     gpu, isl = instance.gpu, float(asked.isl)
     if gpu.tdp_w is None:
         return gpu.prefill_w
@@ -322,7 +330,9 @@ def _prefill_w(instance: Instance, rate: float, asked: Asked, shape: ModelShape)
     return busy * reading + (1.0 - busy) * gpu.idle_w
 
 
-def _steady(instance: Instance, rate: float, prompts: float, asked: Asked) -> tuple[float, float]:
+def _steady(
+    instance: Instance, rate: float, prompts: float, asked: DeploymentQuery
+) -> tuple[float, float]:
     """Sequences and seconds of the mean iteration: n = rate (OSL - 1) T(n), by repetition."""
     batch, seconds = 1.0, 0.0
     for _ in range(20):
@@ -338,7 +348,7 @@ def _steady(instance: Instance, rate: float, prompts: float, asked: Asked) -> tu
     return batch, seconds
 
 
-def _held(rated: Rated, asked: Asked) -> list[tuple[Instance, float]]:
+def _held(rated: Rated, asked: DeploymentQuery) -> list[tuple[Instance, float]]:
     """Sequences that an instance of each side holds."""
     candidate = rated.candidate
     if candidate.prefill is None:
@@ -347,14 +357,16 @@ def _held(rated: Rated, asked: Asked) -> list[tuple[Instance, float]]:
     return [(candidate.decode, batch), (candidate.prefill, 1.0)]
 
 
-def _memory_bytes(instance: Instance, held: float, asked: Asked, shape: ModelShape) -> float:
+def _memory_bytes(
+    instance: Instance, held: float, asked: DeploymentQuery, shape: ModelShape
+) -> float:
     where: Arrangement = instance.where
     text = replace(shape, encoder=None)
     each = gpu_kv_bytes(text, round(_context(asked)), where)
     return gpu_weight_bytes(shape, where) + held / where.attention_dp * each
 
 
-def _context(asked: Asked) -> float:
+def _context(asked: DeploymentQuery) -> float:
     return asked.isl + asked.osl / 2.0
 
 

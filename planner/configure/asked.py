@@ -12,7 +12,7 @@ from planner.errors import PlannerError
 from simulation.fleet import Tier
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import Provenance
-from simulation.search.values import Wanted
+from simulation.search.values import Requests
 
 LIMITS = "limits"  # name of the tier
 PERCENTILE = 95.0
@@ -21,7 +21,7 @@ TOP = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class DeploymentQuery:
     """``gpus`` empty: every type that is known. ``prices`` by GPU type, dollars of an hour of one;
     those left out are taken from the catalogue."""
 
@@ -68,14 +68,14 @@ class Asked:
                 )
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> Requests:
         tier = Tier(
             LIMITS,
             ttft_s=None if self.ttft_ms is None else self.ttft_ms / 1000,
             tbt_s=None if self.tbt_ms is None else self.tbt_ms / 1000,
             attainment=self.percentile / 100,
         )
-        return Wanted(self.isl, self.osl, tier, self.rps)
+        return Requests(self.isl, self.osl, tier, self.rps)
 
 
 @dataclass(frozen=True, slots=True)

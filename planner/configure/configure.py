@@ -12,14 +12,14 @@ from planner.catalogue.estimating import EstimateFit, estimate_fit
 from planner.catalogue.names import stated_precision
 from planner.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS
 from planner.configure.answer import Row, fronts_of, profiles_of, rows_of
-from planner.configure.asked import Asked, HourPrice, price_of
-from planner.configure.instances import KV_CACHE, Told, instances_of
+from planner.configure.asked import DeploymentQuery, HourPrice, price_of
+from planner.configure.instances import KV_CACHE, ReportProgress, instances_of
 from planner.errors import CatalogueError, PlannerError
-from planner.estimates.own import Own
+from planner.estimates.own import OwnMeasurements
 from planner.scenario.known import NOTHING, Known
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import GpuSpec, ModelShape
-from simulation.search.search import Found, search
+from simulation.search.search import SearchResult, search
 from simulation.search.table import counted
 
 BUILDING = 0.6  # of the time, to know how fast everything is
@@ -54,10 +54,10 @@ class Configured:
 
 
 def configure(
-    asked: Asked,
+    asked: DeploymentQuery,
     known: Known = NOTHING,
-    report: Told = lambda done, what: None,
-    own: Own | None = None,
+    report: ReportProgress = lambda done, what: None,
+    own: OwnMeasurements | None = None,
 ) -> Configured:
     """Every GPU type, arrangement, precision and engine, together and apart, for one model; as
     fast, and as sure, as ``own`` measured rows say.
@@ -102,7 +102,7 @@ def configure(
     )
 
 
-def _model(asked: Asked, known: Known) -> tuple[ModelShape, str]:
+def _model(asked: DeploymentQuery, known: Known) -> tuple[ModelShape, str]:
     """What it computes, under the name asked for where it is one's own, and its precision."""
     if asked.model in known.models:
         described = known.models[asked.model].shape
@@ -123,7 +123,7 @@ def _model(asked: Asked, known: Known) -> tuple[ModelShape, str]:
     return replace(shape, encoder=None), published
 
 
-def _gpus(asked: Asked, known: Known) -> list[GpuSpec]:
+def _gpus(asked: DeploymentQuery, known: Known) -> list[GpuSpec]:
     if not asked.gpus:
         every = {**catalogue.gpus(), **known.gpus}
         return [gpu for gpu in every.values() if gpu.bandwidth_bytes_s and gpu.peak_flops]
@@ -134,7 +134,7 @@ def _gpus(asked: Asked, known: Known) -> list[GpuSpec]:
     return list(gpus.values())
 
 
-def _check_prices(asked: Asked, prices: Mapping[str, HourPrice]) -> None:
+def _check_prices(asked: DeploymentQuery, prices: Mapping[str, HourPrice]) -> None:
     for name in asked.prices:
         if name not in prices:
             raise CatalogueError(
@@ -142,7 +142,7 @@ def _check_prices(asked: Asked, prices: Mapping[str, HourPrice]) -> None:
             )
 
 
-def _ranked_by(asked: Asked, best: tuple[Row, ...]) -> str:
+def _ranked_by(asked: DeploymentQuery, best: tuple[Row, ...]) -> str:
     if best and best[0].usd_per_hour is None:
         return "requests/s per GPU, for no price is known"
     if asked.rps is not None:
@@ -150,7 +150,7 @@ def _ranked_by(asked: Asked, best: tuple[Row, ...]) -> str:
     return "dollars per million tokens at full load"
 
 
-def _measured(own: Own | None) -> tuple[Assumption, ...]:
+def _measured(own: OwnMeasurements | None) -> tuple[Assumption, ...]:
     """Rows of one's own that moved speeds, and what became of the others."""
     if own is None:
         return ()
@@ -165,8 +165,8 @@ def _measured(own: Own | None) -> tuple[Assumption, ...]:
 
 
 def _assumptions(
-    asked: Asked,
-    searched: Found,
+    asked: DeploymentQuery,
+    searched: SearchResult,
     prices: Mapping[str, HourPrice],
     published: str,
     fit: EstimateFit,

@@ -47,7 +47,7 @@ NO_FIT = "does not fit in GPU memory"
 NO_PRECISION = "precision not on this GPU"
 NO_FACTS = "peaks or links of the GPU are not known"
 
-Told = Callable[[float, str], None]
+ReportProgress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +66,7 @@ def instances_of(
     gpus: Sequence[GpuSpec],
     prices: Mapping[str, HourPrice],
     wanted_engines: Sequence[str],
-    report: Told,
+    report: ReportProgress,
     own: Times | None = None,
 ) -> Built:
     """``published`` is the precision of the model's weights as released: there are instances in it

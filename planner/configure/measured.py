@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.catalogue.estimating import EstimateFit
-from planner.configure.asked import Asked
-from planner.estimates.own import Change, Own, changes
+from planner.configure.asked import DeploymentQuery
+from planner.estimates.own import Change, OwnMeasurements, changes
 from planner.scenario.measured import deployed, moves
 from simulation.performance.specs import ModelShape
 from simulation.search.values import Rated
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Correction:
     change: Change  # of the estimates of both times at that load, with their errors
     decode: float  # factor that its times of decode were searched with
     prefill: float
@@ -23,11 +23,11 @@ class Said:
 def said_of(
     rated: Sequence[Rated],
     users: Sequence[float],
-    asked: Asked,
+    asked: DeploymentQuery,
     shape: ModelShape,
-    own: Own,
+    own: OwnMeasurements,
     fit: EstimateFit,
-) -> list[Said]:
+) -> list[Correction]:
     """Of each in its order; ``users`` are the requests in flight there."""
     deployments, sides = [], []
     for candidate, many in zip(rated, users, strict=True):
@@ -44,6 +44,6 @@ def said_of(
         )  # fmt: skip
     moved = moves(sides, own.times)
     return [
-        Said(change, moved[2 * i].decode, moved[2 * i + 1].prefill)
+        Correction(change, moved[2 * i].decode, moved[2 * i + 1].prefill)
         for i, change in enumerate(changes(own, deployments, fit))
     ]

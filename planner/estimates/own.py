@@ -77,7 +77,7 @@ def measurements(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Own:
+class OwnMeasurements:
     """What measured rows say of estimates of both times."""
 
     tbt: Learnt
@@ -93,7 +93,7 @@ class Own:
 
 def own_of(
     measured_rows: Sequence[Measurement], notes: Sequence[str], fit: EstimateFit
-) -> Own | None:
+) -> OwnMeasurements | None:
     """None where there is no row that an estimate can be compared with."""
     sentences = list(notes)
     if len(measured_rows) > MOST_ROWS:
@@ -127,7 +127,7 @@ def own_of(
                 f"Measured {name.upper()} of {_called(rows, traits, same)} is set aside: its rows "
                 "do not predict each other better than the estimate does."
             )
-    return Own(learnt["tbt"], learnt["ttft"], rows, tuple(sentences))
+    return OwnMeasurements(learnt["tbt"], learnt["ttft"], rows, tuple(sentences))
 
 
 def _called(rows: Sequence[Measurement], traits: Traits, same: str) -> str:
@@ -147,7 +147,9 @@ class Change:
     alike: int  # of others, which share a part with it
 
 
-def changes(own: Own, deployments: Sequence[Deployment], fit: EstimateFit) -> list[Change]:
+def changes(
+    own: OwnMeasurements, deployments: Sequence[Deployment], fit: EstimateFit
+) -> list[Change]:
     """One per deployment, in their order."""
     where = traits_of(deployments)
     factor: dict[str, FloatArray] = {}
@@ -193,7 +195,9 @@ class Next:
     commands: tuple[str, str]  # vLLM's benchmark and GuideLLM's
 
 
-def next_measurement(own: Own | None, deployment: Deployment, model: str, fit: EstimateFit) -> Next:
+def next_measurement(
+    own: OwnMeasurements | None, deployment: Deployment, model: str, fit: EstimateFit
+) -> Next:
     """Over LOADS and the load of ``deployment``: the row after which the mean of the stated errors
     of all of them is least. A row's variance does not depend on what it will show. ``model`` is
     what the engine serves it as."""

@@ -27,7 +27,7 @@ FEWEST, MOST = 2, 8  # runs on one page
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RunBeside:
     """One of the runs: what it is, and the sentence it answers with."""
 
     run: int
@@ -42,7 +42,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    runs: tuple[Held, ...]
+    runs: tuple[RunBeside, ...]
     differences: tuple[Setting, ...]
     same: int  # settings that all share
     groups: tuple[Group, ...]
@@ -102,9 +102,9 @@ def _policy(result: dict[str, Any], asked: str) -> str:
     return asked if asked in (result.get("policies") or {}) else default_policy(result)
 
 
-def _held(run: Run, result: dict[str, Any], policy: str) -> Held:
+def _held(run: Run, result: dict[str, Any], policy: str) -> RunBeside:
     window, take = result.get("window") or {}, result.get("recommended") or {}
-    return Held(
+    return RunBeside(
         run=run.pk,
         kind=run.get_kind_display(),
         name=run.name,

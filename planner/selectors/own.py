@@ -12,7 +12,7 @@ from django.db import OperationalError, ProgrammingError
 from planner import storage
 from planner.catalogue.estimating import estimate_fit
 from planner.errors import PlannerError
-from planner.estimates.own import Measurement, Own, measurements, own_of
+from planner.estimates.own import Measurement, OwnMeasurements, measurements, own_of
 from planner.models import Calibration
 from planner.scenario.known import NOTHING, Known
 from planner.selectors.calibrations import EXTRA, SERVED_COLUMNS, calibration_table
@@ -39,7 +39,7 @@ def kept_rows() -> list[Row]:
     return [file_rows for file_rows in files_with_rows if file_rows["rows"]]
 
 
-def own_kept(known: Known) -> Own | None:
+def own_kept(known: Known) -> OwnMeasurements | None:
     """What the kept files say; None where none says anything."""
     files = kept_files()
     if not files:
@@ -50,11 +50,11 @@ def own_kept(known: Known) -> Own | None:
 
 
 @lru_cache(maxsize=8)
-def _remembered(files: tuple[Kept, ...]) -> Own | None:
+def _remembered(files: tuple[Kept, ...]) -> OwnMeasurements | None:
     return own_of_rows(kept_rows(), NOTHING)
 
 
-def own_of_rows(files: Sequence[Row], known: Known) -> Own | None:
+def own_of_rows(files: Sequence[Row], known: Known) -> OwnMeasurements | None:
     """What rows of files say, as ``kept_rows`` gives them."""
     measured: list[Measurement] = []
     notes: list[str] = []
@@ -86,7 +86,7 @@ def served_rows(calibration: Calibration) -> list[Row]:
     return rows
 
 
-def own_rows(rows: Any, name: str, known: Known) -> Own:
+def own_rows(rows: Any, name: str, known: Known) -> OwnMeasurements:
     """The same of rows given as such."""
     measured, left = measurements(rows, name, known)
     learnt = own_of(measured, left, estimate_fit())
@@ -95,7 +95,7 @@ def own_rows(rows: Any, name: str, known: Known) -> Own:
     return learnt
 
 
-def joined(first: Own | None, second: Own | None) -> Own | None:
+def joined(first: OwnMeasurements | None, second: OwnMeasurements | None) -> OwnMeasurements | None:
     """Both together."""
     if first is None or second is None:
         return first or second

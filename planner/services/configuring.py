@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from planner import catalogue
-from planner.configure.asked import Asked, price_of
+from planner.configure.asked import DeploymentQuery, price_of
 from planner.configure.configure import configure
 from planner.errors import NotReady, PlannerError
 from planner.models import Trace
@@ -26,7 +26,7 @@ NO_LIMITS: Mapping[str, float | None] = {}
 
 
 def configured(
-    asked: Asked, progress: Progress = silent, measured: Measured = KEPT
+    asked: DeploymentQuery, progress: Progress = silent, measured: Measured = KEPT
 ) -> dict[str, Any]:
     """The deployments of a model by what they cost, by the keys of the contract (interfaces.md),
     as fast as measurements of one's own say.

@@ -14,7 +14,7 @@ from planner.errors import EXPECTED, PlannerError
 from planner.estimates.arrangements import wider_than_pays
 from planner.estimates.at_rate import AtRate, asked_for, at_rate_words, built_in_beside
 from planner.estimates.estimating import DRAFTING, deployment, named_fields
-from planner.estimates.own import Change, Own, changes, moved, next_measurement
+from planner.estimates.own import Change, OwnMeasurements, changes, moved, next_measurement
 from planner.estimates.rows import read_rows
 from planner.scenario.known import Known
 from planner.selectors.hardware import own_hardware
@@ -55,7 +55,7 @@ class Measured:
     name: str = "measured"  # of those rows
     kept: bool = True  # use what was uploaded too
 
-    def own(self, known: Known) -> Own | None:
+    def own(self, known: Known) -> OwnMeasurements | None:
         sent = own_rows(self.rows, self.name, known) if self.rows else None
         return joined(sent, own_kept(known) if self.kept else None)
 
@@ -168,7 +168,7 @@ def estimate_file(path: Path | str, measured: Measured = KEPT) -> list[Answer]:
 
 
 def _moves(
-    own: Own | None, deployments: Sequence[Deployment], fit: EstimateFit
+    own: OwnMeasurements | None, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change | None]:
     """What the measurements make of each; None where they share nothing with it."""
     return [None] * len(deployments) if own is None else list(changes(own, deployments, fit))

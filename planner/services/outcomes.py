@@ -25,7 +25,7 @@ from planner.services.execution import stored_traces
 from planner.services.notices import notify
 from planner.services.observed import held_of, living, seen_of
 from planner.studies.aftermath.judged import Forecast, came_true
-from planner.studies.aftermath.values import Told
+from planner.studies.aftermath.values import ForecastBin
 from planner.studies.plain import as_json
 from planner.studies.progress import Progress, silent
 
@@ -159,7 +159,7 @@ def _told(run: Run) -> Forecast:
     if "forecast" not in run_tables(run):
         return {}
     return {
-        (SeriesKey(row["model"], row["region"], row["tier"]), row["time"].timestamp()): Told(
+        (SeriesKey(row["model"], row["region"], row["tier"]), row["time"].timestamp()): ForecastBin(
             row["mean"], row["planned"]
         )
         for row in run_table(run, "forecast").to_dicts()

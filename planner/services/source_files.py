@@ -32,7 +32,7 @@ MOST_FILES = 1000  # new ones, read at a time
 MOST_SHOWN = 1000  # of a preview
 LOOK_S = 10.0  # for an answer while somebody waits for the page
 
-Said = FolderSettings | BucketSettings
+PlaceSettings = FolderSettings | BucketSettings
 Mark = list[int | str]  # as JSON keeps it
 
 
@@ -108,7 +108,7 @@ class Objects:
             copy.unlink(missing_ok=True)
 
 
-def files_there(kind: str, place_settings: Said) -> tuple[str, ...]:
+def files_there(kind: str, place_settings: PlaceSettings) -> tuple[str, ...]:
     """What a look shows; raises SourceError where it cannot be read."""
     place = (
         Objects(place_settings, LOOK_S)
@@ -128,7 +128,7 @@ def read_bucket(source: Source) -> None:
     _read(source, bucket, Objects(bucket))
 
 
-def _read(source: Source, place_settings: Said, place: Folder | Objects) -> None:
+def _read(source: Source, place_settings: PlaceSettings, place: Folder | Objects) -> None:
     """Every file that is new, each once."""
     seen: dict[str, Mark] = dict(source.found.get("files", {}))
     refused = []
@@ -159,7 +159,9 @@ def _read(source: Source, place_settings: Said, place: Folder | Objects) -> None
         )
 
 
-def _read_one(source: Source, place_settings: Said, name: str, path: Path, store: Path) -> bool:
+def _read_one(
+    source: Source, place_settings: PlaceSettings, name: str, path: Path, store: Path
+) -> bool:
     """False where it is refused, which its line of the record says; the same bytes count once."""
     sha256 = sha256_file(path)
     if source.readings.filter(sha256=sha256).exists():

@@ -21,7 +21,7 @@ from planner.ingest.live.samples import AMOUNTS
 from planner.ingest.live.settings import PrometheusSettings, settings_of
 from planner.ingest.prometheus.address import allowed_address
 from planner.ingest.prometheus.client import TIMEOUT_S, Access, Prometheus
-from planner.ingest.prometheus.reading import Asked, Span, find, queries, read_span
+from planner.ingest.prometheus.reading import MetricQuery, Span, find, queries, read_span
 from planner.models import Source, SourceReading, User
 from planner.models.notice import Event
 from planner.models.workspace import within
@@ -58,7 +58,7 @@ class Preview:
     """What a source would read, before it is kept: of a Prometheus the queries, and what they gave
     of the last hour; of a folder or bucket its files."""
 
-    queries: tuple[Asked, ...]
+    queries: tuple[MetricQuery, ...]
     files: tuple[str, ...]
     series: tuple[PreviewSeries, ...]
     begins: datetime | None

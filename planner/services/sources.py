@@ -39,7 +39,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class SamplesTaken:
     """What came of samples that were sent."""
 
     bins: int
@@ -130,7 +130,7 @@ def source_delete(*, source: Source, user: User | None) -> None:
         storage.remove(store)
 
 
-def samples_take(*, source: Source, user: User | None, sent: Sent) -> Taken:
+def samples_take(*, source: Source, user: User | None, sent: Sent) -> SamplesTaken:
     """Keep samples that a program sent: sent again, they replace what was said of their bins."""
     check_may_plan(user, "not send samples")
     if source.kind != Source.Kind.SAMPLES:
@@ -144,7 +144,7 @@ def samples_take(*, source: Source, user: User | None, sent: Sent) -> Taken:
     source_watch(source)
     span = samples.span
     assert span is not None  # Sent has one sample at least
-    return Taken(samples.bins.height, samples.requests, _utc(span[0]), _utc(span[1]))
+    return SamplesTaken(samples.bins.height, samples.requests, _utc(span[0]), _utc(span[1]))
 
 
 def source_take(*, source: Source, samples: Samples, what: str = "", sha256: str = "") -> None:

@@ -21,14 +21,14 @@ LOGIN = "log-in"  # name of those made by a log-in that gives none
 USED_EVERY = timedelta(minutes=1)  # what is told of the last use, roughly
 
 
-class Made(NamedTuple):
+class NewToken(NamedTuple):
     token: ApiToken
     key: str  # shown once
 
 
 def token_make(
     *, user: User, name: str = LOGIN, scope: str = ApiToken.Scope.ALL, days: int = DAYS
-) -> Made:
+) -> NewToken:
     """A new token for the current workspace; the oldest ones of the same name, or that have
     expired, make room for it."""
     if not 1 <= days <= MOST_DAYS:
@@ -50,7 +50,7 @@ def token_make(
         expires_at=now + timedelta(days=days),
     )
     record("token.made", token, by=user, scope=str(token.scope), days=days)
-    return Made(token, key)
+    return NewToken(token, key)
 
 
 def tokens_of(user: User) -> QuerySet[ApiToken]:

@@ -50,14 +50,14 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kept:
+class KeptBasis:
     """A run's plan to change: its scenario and what the plan was made from."""
 
     scenario: Parsed
     basis: Basis
 
 
-def kept_of(run: Run) -> Kept:
+def kept_of(run: Run) -> KeptBasis:
     """Raises NotReady where a run keeps no plan to change, with why."""
     run_result(run)
     if run.kind not in (Run.Kind.PLAN, Run.Kind.COMPARE):
@@ -70,7 +70,7 @@ def kept_of(run: Run) -> Kept:
     scenario = _parsed(run.document)
     if run.kind == Run.Kind.PLAN:
         scenario = with_objective(scenario, options_of(Options, run.options))
-    return Kept(scenario, basis)
+    return KeptBasis(scenario, basis)
 
 
 def run_what_if(run: Run, changes: Changes) -> WhatIf:
@@ -80,7 +80,7 @@ def run_what_if(run: Run, changes: Changes) -> WhatIf:
     return replace(answer, notes=(*words(changes.mix, answer, caps), *answer.notes))
 
 
-def _held(kept: Kept, run: Run, changes: Changes) -> tuple[WhatIf, Caps]:
+def _held(kept: KeptBasis, run: Run, changes: Changes) -> tuple[WhatIf, Caps]:
     """The plan, and the capacities that keep its mix."""
     known = known_of(run.resolved)
     moved = Moved(changes.growth, changes.quantile)

@@ -201,7 +201,7 @@ def _most(problem: OperatorProblem, table: FloatArray) -> tuple[int, float]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class BlockPlan:
     """One method's plan of a block that keeps its part of the limit on average, None where it finds
     none, and the index of each operator's place."""
 
@@ -217,7 +217,7 @@ class Found:
         return np.stack([self.plan.replicas, self.plan.batch, self.places]).tobytes()
 
 
-def plans_of(block: Block, epsilon: float = 0.0) -> tuple[Found, ...]:
+def plans_of(block: Block, epsilon: float = 0.0) -> tuple[BlockPlan, ...]:
     """Algorithm 1 in both readings, our greedy, the exact plan and the best of all plans."""
     problem, table = block.problem, block.table
     options = frontiers(problem, block.least)
@@ -232,22 +232,24 @@ def plans_of(block: Block, epsilon: float = 0.0) -> tuple[Found, ...]:
     return tuple(_found(block, name, plan) for name, plan in plan_by.items())
 
 
-def _found(block: Block, method: str, plan: OperatorPlan | None) -> Found:
+def _found(block: Block, method: str, plan: OperatorPlan | None) -> BlockPlan:
     """Places of the same price (half of two GPUs, all of one) are told apart by their sojourns."""
     problem = block.problem
     if plan is None or not plan.feasible:
-        return Found(method, None, np.zeros(0, np.int64))
+        return BlockPlan(method, None, np.zeros(0, np.int64))
     every = np.arange(len(problem.names))
     b = np.searchsorted(problem.batches, plan.batch)
     off = np.abs(block.sojourn_s[every, b, :, plan.replicas - 1] - plan.sojourn_s[:, None])
     off[problem.parallel != plan.parallel[:, None]] = np.inf
     places = off.argmin(axis=1)
     if (plan.replicas < block.least[every, b, places]).any():
-        return Found(method, None, np.zeros(0, np.int64))  # does not fit: as printed nobody looks
-    return Found(method, plan, places)
+        return BlockPlan(
+            method, None, np.zeros(0, np.int64)
+        )  # does not fit: as printed nobody looks
+    return BlockPlan(method, plan, places)
 
 
-def packed(block: Block, choice: Found, device_bytes: float) -> tuple[IntArray, IntArray, int]:
+def packed(block: Block, choice: BlockPlan, device_bytes: float) -> tuple[IntArray, IntArray, int]:
     """Replica and device of every shard, and devices: first fit, the largest shares first, so that
     a device has the shares (equation 7), the memory and, while all of them run, the bandwidth."""
     plan, phase = choice.plan, block.phase
@@ -277,7 +279,7 @@ def packed(block: Block, choice: Found, device_bytes: float) -> tuple[IntArray, 
     return shards[:, 0], shards[:, 1], len(left)
 
 
-def bandwidth_of(block: Block, choice: Found) -> FloatArray:
+def bandwidth_of(block: Block, choice: BlockPlan) -> FloatArray:
     """Share of a device's memory bandwidth that each operator takes while it runs, ``[V]``."""
     plan = choice.plan
     assert plan is not None
@@ -289,7 +291,7 @@ def bandwidth_of(block: Block, choice: Found) -> FloatArray:
     )
 
 
-def replayed(block: Block, choice: Found, replay: Replay) -> tuple[Replayed, int]:
+def replayed(block: Block, choice: BlockPlan, replay: Replay) -> tuple[Replayed, int]:
     """What requests get of a plan of the block alone, and the devices it stands on. Shares of the
     SMs are kept apart."""
     plan, phase, problem = choice.plan, block.phase, block.problem

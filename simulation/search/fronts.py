@@ -11,7 +11,7 @@ from simulation.search.front import front
 from simulation.search.judge import at_rate
 from simulation.search.screen import Loads
 from simulation.search.table import Table
-from simulation.search.values import Instance, Rated, Wanted
+from simulation.search.values import Instance, Rated, Requests
 
 ON_FRONT = 24  # points of a front, at most
 COSTLY = 10.0  # times the least cost, beyond which points are on no front
@@ -26,7 +26,7 @@ def fronts(
     complete: Loads,
     second: Loads,
     instances: Sequence[Instance],
-    requests: Wanted,
+    requests: Requests,
     known: Sequence[Rated] = (),
 ) -> Fronts:
     """Cost of a request against TTFT and against TBT within the limits, found by the first look
@@ -52,7 +52,7 @@ def fronts(
     return fronts_of[0], fronts_of[1]
 
 
-def _alone(table: Table, complete: Loads, requests: Wanted) -> Points:
+def _alone(table: Table, complete: Loads, requests: Requests) -> Points:
     """Of instances that do all, at every load within the limits."""
     rows = np.flatnonzero(table.prefill < 0)
     k = table.decode[rows]
@@ -61,7 +61,7 @@ def _alone(table: Table, complete: Loads, requests: Wanted) -> Points:
     return rows[row], complete.rate[places], complete.ttft_s[places], complete.tbt_s[places]
 
 
-def _apart(table: Table, second: Loads, requests: Wanted) -> Points:
+def _apart(table: Table, second: Loads, requests: Requests) -> Points:
     """Of pairs at some loads of their decode side, whose TTFT is left to their best rate."""
     rows = np.flatnonzero(table.prefill >= 0)
     k = table.decode[rows]

@@ -10,7 +10,7 @@ import numpy as np
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.results import SimulationResult
-from simulation.search.values import Candidate, Instance, Rated, Wanted
+from simulation.search.values import Candidate, Instance, Rated, Requests
 from simulation.sizing.batch_queue import Evaluation, evaluate, saturated
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import capacity, misses
@@ -24,7 +24,7 @@ PD_PRECISION = 0.01  # relative, of its rate
 REACH, MOST_TIMES = 1.08, 4.0  # steps from the guess on, and how far
 
 
-def by_closed_forms(candidate: Candidate, requests: Wanted) -> Rated | None:
+def by_closed_forms(candidate: Candidate, requests: Requests) -> Rated | None:
     """None where it meets the limits at no rate."""
     if candidate.prefill is not None:
         return _pair_by_closed_forms(candidate, candidate.prefill, requests)
@@ -37,7 +37,9 @@ def by_closed_forms(candidate: Candidate, requests: Wanted) -> Rated | None:
     return _rated(candidate, sized.at, sized.bound_by, requests)
 
 
-def by_simulation(candidate: Candidate, requests: Wanted, guess: float, seed: int) -> Rated | None:
+def by_simulation(
+    candidate: Candidate, requests: Requests, guess: float, seed: int
+) -> Rated | None:
     """None where it meets the limits at no rate; ``guess`` is one of closed forms."""
     if candidate.prefill is not None:
         return _pair_by_simulation(candidate, candidate.prefill, requests, guess, seed)
@@ -52,7 +54,9 @@ def by_simulation(candidate: Candidate, requests: Wanted, guess: float, seed: in
     return Rated(candidate, sized.max_rps, sized.ttft_s, sized.tbt_s, sized.bound_by, "simulation")
 
 
-def _pair_by_closed_forms(candidate: Candidate, first: Instance, requests: Wanted) -> Rated | None:
+def _pair_by_closed_forms(
+    candidate: Candidate, first: Instance, requests: Requests
+) -> Rated | None:
     """Each side within its part of the tier, as plans count on it."""
     sides = []
     for role, instance, instances in (
@@ -74,7 +78,7 @@ def _pair_by_closed_forms(candidate: Candidate, first: Instance, requests: Wante
 
 
 def _pair_by_simulation(
-    candidate: Candidate, first: Instance, requests: Wanted, guess: float, seed: int
+    candidate: Candidate, first: Instance, requests: Requests, guess: float, seed: int
 ) -> Rated | None:
     """Of both pools together, each within its part of the tier."""
     decode, work, tier = candidate.decode, requests.workload, requests.tier
@@ -120,7 +124,7 @@ def _pair_by_simulation(
     )  # fmt: skip
 
 
-def _saturated(candidate: Candidate, first: Instance, requests: Wanted) -> tuple[float, float]:
+def _saturated(candidate: Candidate, first: Instance, requests: Requests) -> tuple[float, float]:
     """Requests/s that either side lets through with endless queues."""
     work, senders = requests.workload, candidate.prefills
     return (
@@ -137,7 +141,7 @@ def quantile(values: FloatArray, share: float) -> float:
     return float(np.quantile(known, share)) if len(known) else float("nan")
 
 
-def at_rate(candidate: Candidate, rate: float, requests: Wanted) -> Rated | None:
+def at_rate(candidate: Candidate, rate: float, requests: Requests) -> Rated | None:
     """By closed forms at a rate; None where that is not within the limits."""
     arriving = requests.workload.at(rate)
     decode, first = candidate.decode, candidate.prefill
@@ -160,7 +164,7 @@ def at_rate(candidate: Candidate, rate: float, requests: Wanted) -> Rated | None
     return replace(rated, ttft_s=before.ttft.quantile(tier.attainment))
 
 
-def _rated(candidate: Candidate, seen: Evaluation, bound_by: str, requests: Wanted) -> Rated:
+def _rated(candidate: Candidate, seen: Evaluation, bound_by: str, requests: Requests) -> Rated:
     share = requests.tier.attainment
     return Rated(
         candidate,

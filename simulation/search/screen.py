@@ -23,7 +23,7 @@ from simulation.arrays import BoolArray, FloatArray
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink
 from simulation.performance.profile import iteration_s
-from simulation.search.values import Instance, Wanted
+from simulation.search.values import Instance, Requests
 from simulation.sizing.batch_queue import places
 from simulation.sizing.prompt_queue import prompt_s
 
@@ -43,7 +43,7 @@ class Loads:
     ttft_s: FloatArray  # that the tier's share of requests does not exceed
     tbt_s: FloatArray
 
-    def within(self, requests: Wanted) -> BoolArray:
+    def within(self, requests: Requests) -> BoolArray:
         """Where every limit is kept."""
         tier = requests.tier
         kept = np.isfinite(self.rate) & (self.rate > 0)
@@ -54,7 +54,7 @@ class Loads:
             kept &= True if limit is None else seconds <= limit
         return kept
 
-    def best(self, requests: Wanted) -> FloatArray:
+    def best(self, requests: Requests) -> FloatArray:
         """``[k]``: the largest rate within the limits; 0 where there is none."""
         return np.asarray(np.where(self.within(requests), self.rate, 0.0).max(axis=1, initial=0.0))
 
@@ -71,7 +71,7 @@ class Speeds:
     start: FloatArray  # [k] of a request before its first iteration
 
 
-def speeds_of(instances: Sequence[Instance], requests: Wanted) -> Speeds:
+def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
     """A profile at a time looks up its speeds at a few numbers; all else is arrays."""
     share = np.linspace(0.0, 1.0, KNOTS)
     shape = (len(instances), KNOTS)
@@ -105,7 +105,7 @@ def speeds_of(instances: Sequence[Instance], requests: Wanted) -> Speeds:
     return Speeds(n, limit[:, 0], decode @ weights, prompt @ weights, longer @ weights, start)
 
 
-def together(speeds: Speeds, requests: Wanted) -> Loads:
+def together(speeds: Speeds, requests: Requests) -> Loads:
     """Of instances that prefill and decode."""
     tail = _tail(requests)
     n, chance = speeds.n, tail * np.sqrt(SMOOTHED * speeds.n)
@@ -130,7 +130,7 @@ def together(speeds: Speeds, requests: Wanted) -> Loads:
     return Loads(np.where(over, 0.0, rate), ttft, gap * steeper + noise)
 
 
-def decoding(speeds: Speeds, instances: Sequence[Instance], requests: Wanted) -> Loads:
+def decoding(speeds: Speeds, instances: Sequence[Instance], requests: Requests) -> Loads:
     """Of instances whose prompts are prefilled elsewhere."""
     n, gaps = speeds.n, max(requests.osl - 1.0, NEVER)
     more = np.minimum(n + _tail(requests) * np.sqrt(SMOOTHED * n), speeds.limit[:, None])
@@ -140,7 +140,7 @@ def decoding(speeds: Speeds, instances: Sequence[Instance], requests: Wanted) ->
     return Loads(rate, np.zeros_like(rate), tbt)
 
 
-def prefilling(instances: Sequence[Instance], requests: Wanted) -> Loads:
+def prefilling(instances: Sequence[Instance], requests: Requests) -> Loads:
     """Of instances that only prefill."""
     isl, share = float(requests.isl), np.linspace(0.01, BUSIEST, POINTS)
     alone, each = np.zeros((len(instances), 1)), np.zeros((len(instances), 1))
@@ -169,16 +169,16 @@ def _at(n: FloatArray, values: FloatArray, where: FloatArray) -> FloatArray:
     return np.asarray(left + part * (right - left))
 
 
-def _tail(requests: Wanted) -> float:
+def _tail(requests: Requests) -> float:
     """Standard deviations above the mean of what the tier's share does not exceed."""
     share = min(max(requests.tier.attainment, 0.5), 0.9999)
     return NormalDist().inv_cdf(share)
 
 
-def _line(requests: Wanted) -> float:
+def _line(requests: Requests) -> float:
     """Means of an exponential wait that the tier's share does not exceed."""
     return float(-np.log(max(1.0 - requests.tier.attainment, 1e-4)))
 
 
-def _sending(link: KvLink | None, requests: Wanted) -> float:
+def _sending(link: KvLink | None, requests: Requests) -> float:
     return 0.0 if link is None else link.kv_bytes_per_token * requests.isl / link.bytes_s

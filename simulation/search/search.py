@@ -13,7 +13,7 @@ from simulation.search.fronts import fronts
 from simulation.search.judge import by_closed_forms, by_simulation
 from simulation.search.screen import decoding, prefilling, speeds_of, together
 from simulation.search.table import Table, table_of
-from simulation.search.values import Candidate, Instance, Rated, Wanted
+from simulation.search.values import Candidate, Instance, Rated, Requests
 
 CLOSED = 24  # of the best by the first look, that closed forms judge
 SPARE = 1.2  # times as many as are asked for go on to be simulated: ranks change a little
@@ -21,12 +21,12 @@ LOOKED_THROUGH = 20_000  # of the best by the first look, for CLOSED that are no
 
 MISSES_QUEUES = "misses the limits once requests queue"
 
-Told = Callable[[float, str], None]
+ReportProgress = Callable[[float, str], None]
 Kind = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class SearchResult:
     """``best`` come first; ``by_gpu`` is the best of each GPU type, by closed forms where it is not
     among ``best``. ``latency`` and ``speed`` are the fronts of cost against TTFT and against TBT,
     within the limits. ``ruled_out`` counts candidates by reason, of all ``evaluated``."""
@@ -41,17 +41,17 @@ class Found:
 
 def search(
     instances: Sequence[Instance],
-    requests: Wanted,
+    requests: Requests,
     *,
     top: int,
     seed: int = 0,
-    report: Told = lambda done, what: None,
-) -> Found:
+    report: ReportProgress = lambda done, what: None,
+) -> SearchResult:
     """The ``top`` deployments by cost for the requests wanted, those without a price after them by
     requests per GPU, each simulated. Of deployments that are alike (``kind_of``) the best is one of
     them."""
     if not instances:
-        return Found((), (), (), (), 0, {})
+        return SearchResult((), (), (), (), 0, {})
     report(0.0, "Looking at every deployment")
     speeds = speeds_of(instances, requests)
     complete = together(speeds, requests)
@@ -73,7 +73,7 @@ def search(
     best.sort(key=lambda rated: cost(rated, requests))
     report(0.9, "What costs how much at which latency")
     latency, speed = fronts(table, complete, second, instances, requests, best)
-    return Found(
+    return SearchResult(
         best=tuple(best[:top]),
         by_gpu=_by_gpu([*best, *closed[len(asked) :]], requests),
         latency=latency,
@@ -83,7 +83,7 @@ def search(
     )
 
 
-def cost(rated: Rated, requests: Wanted) -> tuple[float, float]:
+def cost(rated: Rated, requests: Requests) -> tuple[float, float]:
     """What candidates are ranked by, less being better: dollars of a request, or of an hour of as
     many as carry the rate wanted (infinite without a price), then GPUs per request."""
     usd, each = rated.candidate.usd_per_hour, 1.0 / rated.rps_per_gpu
@@ -110,7 +110,7 @@ def _known(judged: Sequence[Rated | None]) -> list[Rated]:
     return [rated for rated in judged if rated is not None]
 
 
-def _ranked(table: Table, requests: Wanted) -> IntArray:
+def _ranked(table: Table, requests: Requests) -> IntArray:
     """Rows by ``cost``, the cheapest first."""
     many = 1.0 / table.rate
     if requests.rps is not None:
@@ -120,7 +120,7 @@ def _ranked(table: Table, requests: Wanted) -> IntArray:
 
 
 def _chosen(
-    table: Table, instances: Sequence[Instance], requests: Wanted, most: int
+    table: Table, instances: Sequence[Instance], requests: Requests, most: int
 ) -> list[Candidate]:
     """For closed forms: the best that are not alike, and the best of every GPU type."""
     order = _ranked(table, requests)
@@ -137,7 +137,7 @@ def _chosen(
     return list(by_kind.values())
 
 
-def _by_gpu(rated: Sequence[Rated], requests: Wanted) -> tuple[Rated, ...]:
+def _by_gpu(rated: Sequence[Rated], requests: Requests) -> tuple[Rated, ...]:
     """The best of each GPU type, the cheapest type first."""
     by_gpu: dict[str, Rated] = {}
     for cheapest in sorted(rated, key=lambda rated: cost(rated, requests)):

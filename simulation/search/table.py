@@ -12,7 +12,7 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.search.pairs import MOST_GPUS, matched
 from simulation.search.screen import Loads
-from simulation.search.values import Candidate, Instance, Wanted
+from simulation.search.values import Candidate, Instance, Requests
 
 NONE = -1
 
@@ -45,7 +45,7 @@ class Table:
 
 
 def table_of(
-    instances: Sequence[Instance], requests: Wanted, complete: Loads, first: Loads, second: Loads
+    instances: Sequence[Instance], requests: Requests, complete: Loads, first: Loads, second: Loads
 ) -> tuple[Table, Counter[str], int]:
     """Those that keep the limits at some rate, why how many others do not, and how many there are
     of both; engines that are as fast count as one each."""
@@ -104,7 +104,7 @@ def _alike(instances: Sequence[Instance]) -> list[IntArray]:
     return [np.array(rows, np.int64) for rows in groups.values()]
 
 
-def _why(loads: Loads, k: int, requests: Wanted) -> str:
+def _why(loads: Loads, k: int, requests: Requests) -> str:
     """What stands in the way of instance k even with hardly a request."""
     tier = requests.tier
     if not np.isfinite(loads.rate[k, 0]):

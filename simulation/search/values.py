@@ -18,7 +18,7 @@ Mode = Literal["any", "agg", "disagg"]  # what an instance is for: alone, beside
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Requests:
     """Requests of ``isl`` input and ``osl`` output tokens each, within the limits of ``tier``."""
 
     isl: int
@@ -26,7 +26,7 @@ class Wanted:
     tier: Tier
     rps: float | None = None  # that all instances together are to carry
 
-    def part(self, role: str) -> Wanted:
+    def part(self, role: str) -> Requests:
         """What one side has to do where prefill and decode are apart."""
         return replace(self, tier=in_part(self.tier, role))
 

@@ -22,7 +22,7 @@ TRIES = 40  # steps of REACH
 REQUESTS = 12_000  # at each rate, and twice as many where these meet the tier
 FREE = 1e18  # bytes/s of a link that nobody waits for
 
-Told = Callable[[float], None]  # the share of the work that is done
+ReportProgress = Callable[[float], None]  # the share of the work that is done
 
 
 def simulated(
@@ -80,7 +80,7 @@ def judged(
     *,
     seed: int = 0,
     requests: int = REQUESTS,
-    report: Told = lambda done: None,
+    report: ReportProgress = lambda done: None,
 ) -> list[Ratio]:
     """The best of ``ratios`` (by the closed forms) and its neighbours by simulation, and further
     towards the better side until the best of those simulated has simulated neighbours."""

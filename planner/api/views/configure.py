@@ -14,7 +14,7 @@ from planner.api.serializers.configure import (
     IntoScenario,
     ScenarioText,
 )
-from planner.configure.asked import Asked
+from planner.configure.asked import DeploymentQuery
 from planner.services.configuring import configured, document_with
 from planner.services.estimates import Measured
 
@@ -36,7 +36,7 @@ class ConfigureView(ApiView):
                 sent[name] = tuple(sent[name])
         rows = [{"model": sent["model"], **row} for row in sent.pop("measured", ())]
         measured = Measured(rows, kept=sent.pop("kept"))
-        return Response(configured(Asked(**sent), measured=measured))
+        return Response(configured(DeploymentQuery(**sent), measured=measured))
 
 
 class ConfigureScenarioView(ApiView):

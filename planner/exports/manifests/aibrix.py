@@ -11,8 +11,8 @@ from typing import Any
 
 from planner.errors import NotReady
 from planner.exports.manifests.common import (
-    Asked,
     Document,
+    Export,
     deployment,
     heading,
     metadata,
@@ -32,7 +32,7 @@ LAST = DAY - 1  # minute of a day that no schedule reaches
 METRIC, TARGET, PORT = "kv_cache_usage_perc", "0.7", "8000"
 
 
-def documents(asked: Asked) -> list[Document]:
+def documents(asked: Export) -> list[Document]:
     plan = asked.plan
     if plan.rule:
         raise NotReady(
@@ -50,7 +50,7 @@ def documents(asked: Asked) -> list[Document]:
     )
 
 
-def _scaled(asked: Asked, pool: Pool) -> Document:
+def _scaled(asked: Export, pool: Pool) -> Document:
     counts = asked.plan.counts(pool)
     base = floor_of(counts, asked.plan.floor(pool))
     scheduled = schedules(asked.plan, counts, base)

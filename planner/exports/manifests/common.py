@@ -19,7 +19,7 @@ APPS = "apps/v1"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Export:
     """A plan on its way out."""
 
     plan: Plan
@@ -55,7 +55,7 @@ def deployment(pool: Pool) -> Target:
 
 
 def metadata(
-    asked: Asked, pool: Pool, name: str = "", annotations: Mapping[str, str] | None = None
+    asked: Export, pool: Pool, name: str = "", annotations: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """By its label ``headroom/region`` kubectl applies one region, one cluster, of a file."""
     plan = asked.plan
@@ -88,7 +88,7 @@ def scale_target(target: Target) -> dict[str, str]:
     return {"apiVersion": target.api, "kind": target.kind, "name": target.name}
 
 
-def heading(asked: Asked, *more: str) -> tuple[str, ...]:
+def heading(asked: Export, *more: str) -> tuple[str, ...]:
     """Above the first object: which plan, when, what it covers and what it does not."""
     plan = asked.plan
     computed = f", computed {_utc(plan.computed)}" if plan.computed else ""

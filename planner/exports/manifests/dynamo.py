@@ -7,8 +7,8 @@ from typing import Any
 
 from planner.exports.manifests import keda
 from planner.exports.manifests.common import (
-    Asked,
     Document,
+    Export,
     Target,
     heading,
     metadata,
@@ -24,7 +24,7 @@ ADAPTER = "DynamoGraphDeploymentScalingAdapter"
 ROLES = {"mixed": "worker", "both": "worker"}  # else prefill, decode
 
 
-def documents(asked: Asked) -> list[Document]:
+def documents(asked: Export) -> list[Document]:
     plan = asked.plan
     documents: list[Document] = []
     for service in services(plan.pools, "dynamo"):
@@ -46,7 +46,7 @@ def component_of(pool: Pool) -> str:
     return ROLES.get(pool.role, pool.role)
 
 
-def _graph(asked: Asked, service: Service) -> Document:
+def _graph(asked: Export, service: Service) -> Document:
     body = {
         "apiVersion": API,
         "kind": KIND,
@@ -56,13 +56,13 @@ def _graph(asked: Asked, service: Service) -> Document:
     return Document(body, "dynamo", tuple(place_words(pool) for pool in service.pools))
 
 
-def _component(asked: Asked, pool: Pool) -> dict[str, Any]:
+def _component(asked: Export, pool: Pool) -> dict[str, Any]:
     role = component_of(pool)
     replicas = pool.least if asked.plan.rule else pool.at(asked.moment)
     return {"name": role, "type": role, "replicas": replicas, "scalingAdapter": {}}
 
 
-def _scaled(asked: Asked, service: Service, pool: Pool) -> Document:
+def _scaled(asked: Export, service: Service, pool: Pool) -> Document:
     """Of the adapter that Dynamo makes of graph and component."""
     adapter = f"{service.name}-{component_of(pool)}"
     return keda.scaled(asked, pool, Target(ADAPTER, adapter, API), name=name_of([adapter]))

@@ -8,8 +8,8 @@ from typing import Any
 from planner.exports.manifests import keda
 from planner.exports.manifests.common import (
     METRIC,
-    Asked,
     Document,
+    Export,
     deployment,
     heading,
     metadata,
@@ -24,7 +24,7 @@ from planner.exports.plans import Plan, Pool, Rule
 API, KIND = "autoscaling/v2", "HorizontalPodAutoscaler"
 
 
-def documents(asked: Asked) -> list[Document]:
+def documents(asked: Export) -> list[Document]:
     plan = asked.plan
     if plan.rule:
         name, series = pod_metric(plan.rule)
@@ -65,7 +65,7 @@ def least_words(plan: Plan) -> tuple[str, ...]:
 
 
 def autoscaler(
-    asked: Asked,
+    asked: Export,
     pool: Pool,
     metrics: list[dict[str, Any]],
     *,

@@ -7,8 +7,8 @@ from typing import Any
 
 from planner.errors import PlannerError
 from planner.exports.manifests.common import (
-    Asked,
     Document,
+    Export,
     Target,
     deployment,
     heading,
@@ -37,7 +37,7 @@ GUARDED = (
 )
 
 
-def documents(asked: Asked) -> list[Document]:
+def documents(asked: Export) -> list[Document]:
     documents = [scaled(asked, pool, deployment(pool)) for pool in asked.plan.pools]
     return with_head(documents, heading(asked, *words(asked.plan)))
 
@@ -69,7 +69,7 @@ def words(plan: Plan) -> tuple[str, ...]:
 
 
 def scaled(
-    asked: Asked, pool: Pool, target: Target, *, extra: tuple[dict[str, Any], ...] = (),
+    asked: Export, pool: Pool, target: Target, *, extra: tuple[dict[str, Any], ...] = (),
     annotations: dict[str, str] | None = None, name: str = "",
 ) -> Document:  # fmt: skip
     """A ScaledObject of ``target``; ``extra`` are triggers besides, by load, so that steps down
@@ -112,7 +112,7 @@ def behaviour(plan: Plan, pool: Pool) -> dict[str, Any]:
     return {"scaleUp": way, "scaleDown": way}
 
 
-def triggers(asked: Asked, pool: Pool) -> list[dict[str, Any]]:
+def triggers(asked: Export, pool: Pool) -> list[dict[str, Any]]:
     plan = asked.plan
     if plan.rule:
         return [
@@ -137,7 +137,7 @@ def triggers(asked: Asked, pool: Pool) -> list[dict[str, Any]]:
     return [*(crons or [_held(plan.zone, floor)]), *_by_load(asked, pool)]
 
 
-def _by_load(asked: Asked, pool: Pool) -> list[dict[str, Any]]:
+def _by_load(asked: Export, pool: Pool) -> list[dict[str, Any]]:
     """Of a guarded plan. Nothing to report is none: no pod, or nothing that piles up."""
     loads = loads_of(pool, f'pod=~"{pool.name}-.*"')
     return [

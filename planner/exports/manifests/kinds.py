@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from planner.exports.manifests import aibrix, dynamo, hpa, keda, kserve, llmd, lws, terraform, wva
-from planner.exports.manifests.common import Asked, Document
+from planner.exports.manifests.common import Document, Export
 from planner.exports.options import ExportOptions
 from planner.exports.plans import plan_of
 from planner.exports.yaml_text import yaml_text
 from planner.models import Run
 
-Documents = Callable[[Asked], list[Document]]
+Documents = Callable[[Export], list[Document]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) ->
     """Checked, object by object, before any of it leaves."""
     from planner.exports.validation import check  # slow to import, and no page needs it
 
-    documents = MANIFESTS[kind].documents(Asked(plan_of(run, options, now), options, now))
+    documents = MANIFESTS[kind].documents(Export(plan_of(run, options, now), options, now))
     for document in documents:
         named = document.body.get("metadata", {}).get("name", kind)
         check(document.schema, document.body, f"{named} to {kind}")

@@ -6,8 +6,8 @@ from typing import Any
 
 from planner.exports.manifests import keda
 from planner.exports.manifests.common import (
-    Asked,
     Document,
+    Export,
     heading,
     metadata,
     place_words,
@@ -19,7 +19,7 @@ from planner.exports.plans import Pool
 API, KIND = "serving.kserve.io/v1alpha2", "LLMInferenceService"
 
 
-def documents(asked: Asked) -> list[Document]:
+def documents(asked: Export) -> list[Document]:
     plan = asked.plan
     notes = [
         "Merge into your service: where the model lies, and its template, are not in here.",
@@ -32,7 +32,7 @@ def documents(asked: Asked) -> list[Document]:
     return with_head(documents, heading(asked, *notes))
 
 
-def _service(asked: Asked, service: Service) -> Document:
+def _service(asked: Export, service: Service) -> Document:
     prefill = service.prefill
     body = {
         "apiVersion": API,
@@ -46,7 +46,7 @@ def _service(asked: Asked, service: Service) -> Document:
     return Document(body, "kserve", tuple(place_words(pool) for pool in service.pools))
 
 
-def _role(asked: Asked, pool: Pool) -> dict[str, Any]:
+def _role(asked: Export, pool: Pool) -> dict[str, Any]:
     scaled = {
         "pollingInterval": keda.POLL_S,
         "advanced": {

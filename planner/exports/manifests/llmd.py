@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from planner.exports.manifests.common import (
-    Asked,
     Document,
+    Export,
     heading,
     place_words,
     unguarded,
@@ -16,7 +16,7 @@ from planner.exports.manifests.groups import Service, services
 from planner.exports.plans import Pool
 
 
-def documents(asked: Asked) -> list[Document]:
+def documents(asked: Export) -> list[Document]:
     plan = asked.plan
     notes = [
         f"Replicas as of {asked.moment:%Y-%m-%d %H:%M} ({plan.zone}): values have no timetable. "
@@ -34,7 +34,7 @@ def documents(asked: Asked) -> list[Document]:
     return with_head(documents, heading(asked, *notes))
 
 
-def _values(asked: Asked, service: Service) -> Document:
+def _values(asked: Export, service: Service) -> Document:
     nodes = {pool.gpus > (pool.facts.gpus_per_node or pool.gpus) for pool in service.pools}
     body = {
         "fullnameOverride": service.name,
@@ -48,7 +48,7 @@ def _values(asked: Asked, service: Service) -> Document:
     return Document(body, "llm-d", (f"Release {service.name}", *heads))
 
 
-def _role(asked: Asked, pool: Pool) -> dict[str, Any]:
+def _role(asked: Export, pool: Pool) -> dict[str, Any]:
     return {
         "create": True,
         "replicas": replicas_at(asked, pool),
@@ -56,6 +56,6 @@ def _role(asked: Asked, pool: Pool) -> dict[str, Any]:
     }
 
 
-def replicas_at(asked: Asked, pool: Pool) -> int:
+def replicas_at(asked: Export, pool: Pool) -> int:
     """The one number that a file without a timetable holds."""
     return pool.least if asked.plan.rule else pool.at(asked.moment)

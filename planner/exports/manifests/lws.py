@@ -6,8 +6,8 @@ from math import ceil
 
 from planner.exports.manifests import keda
 from planner.exports.manifests.common import (
-    Asked,
     Document,
+    Export,
     Target,
     heading,
     metadata,
@@ -20,7 +20,7 @@ from planner.exports.plans import Pool
 API, KIND = "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"
 
 
-def documents(asked: Asked) -> list[Document]:
+def documents(asked: Export) -> list[Document]:
     documents: list[Document] = []
     for pool in asked.plan.pools:
         documents += [_set(asked, pool), keda.scaled(asked, pool, Target(KIND, pool.name, API))]
@@ -37,7 +37,7 @@ def pods_of(pool: Pool) -> int:
     return ceil(pool.gpus / (pool.facts.gpus_per_node or pool.gpus))
 
 
-def _set(asked: Asked, pool: Pool) -> Document:
+def _set(asked: Export, pool: Pool) -> Document:
     body = {
         "apiVersion": API,
         "kind": KIND,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from planner.exports.manifests.common import Asked, Document, covers, heading, unguarded
+from planner.exports.manifests.common import Document, Export, covers, heading, unguarded
 from planner.exports.plans import Plan, Pool
 
 VARIABLE = "headroom_plan"
 
 
-def documents(asked: Asked) -> list[Document]:
+def documents(asked: Export) -> list[Document]:
     plan = asked.plan
     names = Counter(pool.name for pool in plan.pools)
     keys = [

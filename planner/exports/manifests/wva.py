@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from planner.exports.manifests import hpa, keda
 from planner.exports.manifests.common import (
-    Asked,
     Document,
+    Export,
     deployment,
     heading,
     metadata,
@@ -23,7 +23,7 @@ API, KIND = "llmd.ai/v1alpha1", "VariantAutoscaling"
 WISH = "wva_desired_replicas"
 
 
-def documents(asked: Asked) -> list[Document]:
+def documents(asked: Export) -> list[Document]:
     plan, form = asked.plan, asked.options.form
     notes = [
         "WVA decides replicas by load; the plan gives it limits: minReplicas and maxReplicas are "
@@ -58,13 +58,13 @@ def cost_of(pool: Pool) -> str:
     return "" if usd is None else f"{usd:.2f}"
 
 
-def _hpa(asked: Asked, pool: Pool) -> Document:
+def _hpa(asked: Export, pool: Pool) -> Document:
     space = asked.options.namespace
     labels = {"variant_name": pool.name, **({"exported_namespace": space} if space else {})}
     return hpa.autoscaler(asked, pool, [hpa.external(WISH, labels)], annotations=marks(pool))
 
 
-def _scaled(asked: Asked, pool: Pool) -> Document:
+def _scaled(asked: Export, pool: Pool) -> Document:
     space = asked.options.namespace
     where = f',exported_namespace="{space}"' if space else ""
     trigger = {
@@ -81,7 +81,7 @@ def _scaled(asked: Asked, pool: Pool) -> Document:
     return keda.scaled(asked, pool, deployment(pool), extra=(trigger,), annotations=marks(pool))
 
 
-def _legacy(asked: Asked, pool: Pool) -> Document:
+def _legacy(asked: Export, pool: Pool) -> Document:
     cost = cost_of(pool)
     body = {
         "apiVersion": API,

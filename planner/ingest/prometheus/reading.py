@@ -35,7 +35,7 @@ RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Readable:
     """What there is to read."""
 
     engines: tuple[Engine, ...]
@@ -43,7 +43,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MetricQuery:
     """One metric and the query that it is read by."""
 
     engine: str
@@ -97,7 +97,9 @@ class _Bucket:
     counts: FloatArray  # [bins], in this bucket alone
 
 
-def find(client: Prometheus, settings: PrometheusSettings, start_s: float, end_s: float) -> Found:
+def find(
+    client: Prometheus, settings: PrometheusSettings, start_s: float, end_s: float
+) -> Readable:
     """Which engines' metrics had samples in the time; raises SourceError where none had."""
     selector = _braced(settings, None)
     there = client.names(start_s, end_s, selector if settings.match else "")
@@ -110,13 +112,13 @@ def find(client: Prometheus, settings: PrometheusSettings, start_s: float, end_s
             f"Of {len(there):,} metrics there, none counts requests of {which}; check match, and "
             "that the engines' metrics are on and scraped (SGLang: --enable-metrics)."
         )
-    return Found(engines, bool(POWER.present(there).names))
+    return Readable(engines, bool(POWER.present(there).names))
 
 
-def queries(settings: PrometheusSettings, present: Found, bin_s: int) -> tuple[Asked, ...]:
+def queries(settings: PrometheusSettings, present: Readable, bin_s: int) -> tuple[MetricQuery, ...]:
     """What would be asked, to be looked at."""
     asked = [
-        Asked(
+        MetricQuery(
             engine.title,
             metric.what,
             name,
@@ -130,7 +132,7 @@ def queries(settings: PrometheusSettings, present: Found, bin_s: int) -> tuple[A
     ]
     if present.power:
         query = _power_query(settings, bin_s)
-        asked.append(Asked("DCGM", POWER.what, POWER.names[0], query, _words(POWER)))
+        asked.append(MetricQuery("DCGM", POWER.what, POWER.names[0], query, _words(POWER)))
     return tuple(asked)
 
 
@@ -140,7 +142,7 @@ def _words(metric: Metric) -> str:
 
 
 def read_span(
-    client: Prometheus, settings: PrometheusSettings, present: Found, span: Span
+    client: Prometheus, settings: PrometheusSettings, present: Readable, span: Span
 ) -> Samples:
     """All that the engines say of the span. A bin in which a counter that goes on was not scraped
     has no amount: it is a gap, not zero. Of a model that several engines count, the first counts.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
-from planner.configure.asked import TOP, Asked
+from planner.configure.asked import TOP, DeploymentQuery
 from planner.exports.figure_table import listed
 from planner.management.base import HeadroomCommand
 from planner.services.configuring import configured
@@ -66,7 +66,7 @@ class Command(HeadroomCommand):
         )
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        asked = Asked(
+        asked = DeploymentQuery(
             **{key: options[key] for key in FIELDS},
             gpus=_names(options["gpus"]),
             engines=_names(options["engines"]) or ENGINES,

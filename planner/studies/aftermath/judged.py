@@ -20,7 +20,7 @@ from planner.scenario.schema import Scenario
 from planner.studies.aftermath.drift import length_drift
 from planner.studies.aftermath.held import held_counts
 from planner.studies.aftermath.speeds import speed_drifts
-from planner.studies.aftermath.values import CameTrue, DemandError, HeldPool, Hour, Told
+from planner.studies.aftermath.values import CameTrue, DemandError, ForecastBin, HeldPool, Hour
 from planner.studies.outcome import Traces
 from planner.studies.plain import moment
 from planner.studies.planning.inputs import Load
@@ -36,7 +36,9 @@ from simulation.policies.scheduled import Scheduled
 
 PERFECT = "perfect"
 NEARLY = 1e-9
-Forecast = Mapping[tuple[SeriesKey, float], Told]  # by series and where its bin begins, epoch s
+Forecast = Mapping[
+    tuple[SeriesKey, float], ForecastBin
+]  # by series and where its bin begins, epoch s
 
 
 def came_true(

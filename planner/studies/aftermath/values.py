@@ -24,7 +24,7 @@ class HeldPool:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ForecastBin:
     """What a bin of a series was told to have, input tokens/s, by a forecast made before."""
 
     mean: float

@@ -35,7 +35,7 @@ from planner.studies.pd.service import (
 from planner.studies.pd.stated import BEST
 from planner.studies.plain import COLUMNS, milliseconds
 from planner.studies.progress import Progress, part
-from planner.studies.sizing.curves import Asked, curve_of
+from planner.studies.sizing.curves import CurveKey, curve_of
 from planner.studies.traffic.known import known_traffic
 from planner.studies.traffic.lengths import Lengths
 from simulation.errors import SimulationError
@@ -221,7 +221,7 @@ def _mixed(pair: Pair, seed: int) -> Mixed | None:
     lengths = (service.workload.isl, service.workload.osl)
     try:
         curve = curve_of(
-            Asked(
+            CurveKey(
                 service.decode, lengths, service.tier, seed, batching=service.batching,
                 routing=pair.hardware.routing,
             )

@@ -26,7 +26,7 @@ from planner.studies.outcome import Outcome, Traces
 from planner.studies.plain import COLUMNS, OPTIONAL
 from planner.studies.progress import Progress, part
 from planner.studies.provisioning import basis, figures, over_time, sharing
-from planner.studies.provisioning.block import Asked
+from planner.studies.provisioning.block import BlockOptions
 from planner.studies.provisioning.cases import (
     PHASES,
     Images,
@@ -180,13 +180,13 @@ class Options(RunOptions):
         return ",".join(map(str, sorted({int(part) for part in parts})))
 
     @property
-    def asked(self) -> Asked | None:
+    def asked(self) -> BlockOptions | None:
         names = tuple(name.strip() for name in self.block.split(",") if name.strip())
         batches, gpus, shares = (
             tuple(map(int, text.split(",")))
             for text in (self.block_batches, self.block_gpus, self.block_shares)
         )
-        return Asked(names, Choices(batches, gpus, shares)) if names else None
+        return BlockOptions(names, Choices(batches, gpus, shares)) if names else None
 
     @property
     def levels(self) -> tuple[str, ...]:

@@ -13,11 +13,11 @@ from functools import lru_cache
 
 from planner.scenario.build import Hardware
 from planner.studies.pd.service import PairColumns, strictest_split
-from planner.studies.sizing.curves import Asked, digest_of, pair_of_curves
+from planner.studies.sizing.curves import CurveKey, digest_of, pair_of_curves
 from planner.studies.traffic.lengths import Lengths
 from simulation.errors import SimulationError
 from simulation.fleet import Routing
-from simulation.sizing.pd_judge import Told, judged
+from simulation.sizing.pd_judge import ReportProgress, judged
 from simulation.sizing.pd_ratio import Best, PdService, Ratio, best_of, ratios, splits
 from simulation.sizing.pool import rate_of
 
@@ -36,13 +36,13 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _PairKey:
     digest: str
     service: PdService = field(compare=False)
     routing: Routing = field(compare=False)
     instances: int = field(compare=False)
     seed: int = field(compare=False)
-    told: Told = field(compare=False)
+    told: ReportProgress = field(compare=False)
 
 
 def judgement(
@@ -52,7 +52,7 @@ def judgement(
     lengths: Lengths,
     instances: int,
     seed: int,
-    report: Told = lambda done: None,
+    report: ReportProgress = lambda done: None,
 ) -> Judgement:
     """At the interactive tier at which the best ratio carries least; once per process for what it
     depends on. Raises SimulationError where no ratio carries anything."""
@@ -62,16 +62,16 @@ def judgement(
         service.prefill, service.decode, lengths, service.tier, service.link, service.batching,
         routing, instances, seed,
     )  # fmt: skip
-    return _judged(_Asked(digest_of(identity), service, routing, instances, seed, report))
+    return _judged(_PairKey(digest_of(identity), service, routing, instances, seed, report))
 
 
 @lru_cache(maxsize=KEPT)
-def _judged(asked: _Asked) -> Judgement:
+def _judged(asked: _PairKey) -> Judgement:
     service = asked.service
     closed = ratios(service, splits(asked.instances))
     try:
         lengths = (service.workload.isl, service.workload.osl)
-        sides = Asked(
+        sides = CurveKey(
             service.prefill, lengths, service.tier, asked.seed, "prefill", None, service.batching,
             routing=asked.routing,
         )  # fmt: skip

@@ -47,7 +47,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class PlanTotals:
     """What the plan takes over the whole window."""
 
     usd: float
@@ -114,7 +114,7 @@ class PlanFigures:
     minimise: str
     unit: str
     periods: str
-    totals: Taken
+    totals: PlanTotals
     conflicts: tuple[str, ...]
     limited: str
     unserved: tuple[Unserved, ...]
@@ -154,7 +154,7 @@ def plan_figures(
         minimise=settings.minimise,
         unit=settings.unit,
         periods="all" if plan.together else "one",
-        totals=Taken(
+        totals=PlanTotals(
             usd=sum(totals.usd for totals in taken) * hours,
             gpu_hours=sum(totals.gpu_hours for totals in taken) * hours,
             kwh=sum(totals.kwh for totals in taken) * hours,

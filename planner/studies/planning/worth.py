@@ -60,7 +60,7 @@ class PlanWorth:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _At:
+class _Dearest:
     """The period that costs most, planned by itself from the fleet before it."""
 
     period: int
@@ -107,7 +107,7 @@ def worth_of(
     )
 
 
-def _dearest(inputs: PlanInput, planned: Planned) -> _At | None:
+def _dearest(inputs: PlanInput, planned: Planned) -> _Dearest | None:
     plan, settings = planned.plan, inputs.settings
     period = int(np.argmax([window.objective_usd for window in plan.windows]))
     current = plan.initial if period == 0 else plan.windows[period - 1].target
@@ -123,11 +123,11 @@ def _dearest(inputs: PlanInput, planned: Planned) -> _At | None:
         "time_limit_s": min(RESOLVE_S, settings.time_limit_s),
     }
     alone = solve_window(window, **options)  # type: ignore[arg-type]
-    return _At(period, window, alone, options) if alone.status in (OPTIMAL, FEASIBLE) else None
+    return _Dearest(period, window, alone, options) if alone.status in (OPTIMAL, FEASIBLE) else None
 
 
 def _looser(
-    inputs: PlanInput, dearest: _At, field: str, seed: int, progress: Progress
+    inputs: PlanInput, dearest: _Dearest, field: str, seed: int, progress: Progress
 ) -> Worth | None:
     """Every interactive tier's limit of one kind by a tenth looser: sized again, planned again."""
     stated = [getattr(tier, field) for tier in inputs.hardware.tiers if not tier.deferrable]
@@ -165,7 +165,7 @@ def _loosened(tier: Tier, field: str) -> Tier:
     return replace(tier, **longer)
 
 
-def _quantile(inputs: PlanInput, planned: Planned, dearest: _At) -> Worth | None:
+def _quantile(inputs: PlanInput, planned: Planned, dearest: _Dearest) -> Worth | None:
     """A point of quantile more, errors of the forecast taken to be normal between its 10% and 90%
     quantiles."""
     traffic = inputs.traffic

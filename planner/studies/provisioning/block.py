@@ -14,8 +14,8 @@ from simulation.provisioning.level import Replayed
 from simulation.provisioning.replay import Replay, replayable
 from simulation.provisioning.small import (
     Block,
+    BlockPlan,
     Choices,
-    Found,
     block_of,
     by_lengths,
     plans_of,
@@ -27,7 +27,7 @@ BRUTE = "every plan (brute force)"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BlockOptions:
     """Operators by name, and what each may run at."""
 
     operators: tuple[str, ...]
@@ -81,7 +81,7 @@ class BlockFigures:
     refused: str
 
 
-def checked(asked: Asked | None, phases: Iterable[PhaseProblem]) -> None:
+def checked(asked: BlockOptions | None, phases: Iterable[PhaseProblem]) -> None:
     """Raises ScenarioError for an operator that no phase has."""
     known = dict.fromkeys(name for phase in phases for name in phase.problem.names)
     for name in asked.operators if asked else ():
@@ -92,7 +92,7 @@ def checked(asked: Asked | None, phases: Iterable[PhaseProblem]) -> None:
 
 
 def block_figures(
-    phase: PhaseProblem, asked: Asked, judge: Judge | None, epsilon: float
+    phase: PhaseProblem, asked: BlockOptions, judge: Judge | None, epsilon: float
 ) -> BlockFigures | None:
     """Of a phase; None where it has none of the operators."""
     operators = tuple(name for name in phase.problem.names if name in asked.operators)
@@ -126,7 +126,7 @@ def block_figures(
 
 
 def _method(
-    block: Block, plan_found: Found, fewest: int, seen: tuple[Replayed, int] | None
+    block: Block, plan_found: BlockPlan, fewest: int, seen: tuple[Replayed, int] | None
 ) -> BlockMethod:
     name = WORDS.get(plan_found.method, BRUTE)
     plan = plan_found.plan

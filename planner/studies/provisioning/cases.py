@@ -12,7 +12,7 @@ from planner.errors import ScenarioError
 from planner.scenario.build import Hardware
 from planner.studies.progress import Progress
 from planner.studies.provisioning.beside import methods_of
-from planner.studies.provisioning.block import Asked, block_figures, checked
+from planner.studies.provisioning.block import BlockOptions, block_figures, checked
 from planner.studies.provisioning.load import Limit, Peak
 from planner.studies.provisioning.problems import (
     Judge,
@@ -106,7 +106,7 @@ def solved(
     images: Images,
     lengths: Mapping[tuple[int, int], tuple[IntArray, IntArray]],
     seed: int,
-    block: Asked | None,
+    block: BlockOptions | None,
     progress: Progress,
 ) -> list[Case]:
     """Both phases of each variant under its peak, judged by requests of ``lengths``, by model and

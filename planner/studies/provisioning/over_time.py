@@ -18,7 +18,7 @@ from simulation.provisioning.savings import Savings, saved
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldPlan:
     """A level's plan of the busiest hour, held all the time. ``attainment``: of the requests that
     were replayed."""
 
@@ -43,7 +43,7 @@ class CourseFigures:
     headroom: float
     refused: int
     as_whole: float  # share of the windows in which it stands as whole replicas do
-    held: Held | None = field(metadata={OPTIONAL: True})
+    held: HeldPlan | None = field(metadata={OPTIONAL: True})
 
     @property
     def kept(self) -> bool:
@@ -144,13 +144,13 @@ def _as_whole(course: Course) -> float:
     return sum(level.replicas is not None for level in served) / max(len(served), 1)
 
 
-def _held(journey: Journey, name: str) -> Held | None:
+def _held(journey: Journey, name: str) -> HeldPlan | None:
     if name not in journey.held:
         return None
     gpus = journey.case.levels[name].devices
     windows = journey.load.windows
     hours = windows.requests_s.size * windows.seconds / 3600
-    return Held(gpus, gpus * hours, journey.held[name])
+    return HeldPlan(gpus, gpus * hours, journey.held[name])
 
 
 def _savings(levels: Mapping[str, CourseFigures | CourseTotal]) -> dict[str, Savings]:

@@ -13,7 +13,7 @@ from planner.studies.planning.planning import asked_s, schedule
 from planner.studies.planning.solving import Answer, Periods, plan_of, shares_of, solve_period
 from planner.studies.values import Study
 from simulation.arrays import FloatArray, IntArray
-from simulation.policies.parts.course import Asked, ByClock, Course, Decided
+from simulation.policies.parts.course import ByClock, Course, Decided, PlannedStep
 
 
 class Rolling:
@@ -30,7 +30,7 @@ class Rolling:
                 self._solved[period, _key(current)] = Answer(window)
                 current = window.target
 
-    def __call__(self, period: int, running: IntArray | None) -> Asked:
+    def __call__(self, period: int, running: IntArray | None) -> PlannedStep:
         current = self._periods.problems[period].current
         if running is not None:
             index = tuple(np.array(self._study.hardware.pool_index).T)
@@ -43,7 +43,7 @@ class Rolling:
         self._answers = [*self._answers[:period], answer]
         target = answer.window.target
         shares = shares_of(self._periods, period, target)
-        return Asked(self._study.pools(target), shares=_of_fleet(self._study, shares))
+        return PlannedStep(self._study.pools(target), shares=_of_fleet(self._study, shares))
 
     def plan(self) -> ScalingPlan:
         """What was decided, of every period: those that the run did not come to as they follow."""

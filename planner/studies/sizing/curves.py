@@ -26,7 +26,7 @@ KEPT = 256  # curves
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CurveKey:
     """What a curve depends on; equal where ``digest`` is."""
 
     profile: Profile = field(compare=False)
@@ -112,7 +112,7 @@ def sized_alone(
 def _asked(
     hardware: Hardware, m: int, g: int, lengths: Lengths, seed: int, profile: Profile,
     burstiness: float, shared: SharedPrompts | None,
-) -> list[tuple[Tier, Asked]]:  # fmt: skip
+) -> list[tuple[Tier, CurveKey]]:  # fmt: skip
     role = hardware.columns[g].role
     link = next((link for (model, _), link in hardware.links.items() if model == m), None)
     caching = shared is not None and role != "decode" and hardware.serving[m].prefix_caching
@@ -121,7 +121,7 @@ def _asked(
     return [
         (
             tier,
-            Asked(
+            CurveKey(
                 profile, lengths, in_part(tier, role), seed, role,
                 link if role == "decode" else None, hardware.serving[m].batching, burstiness,
                 hardware.routing, shared.blocks if shared is not None and caching else None,
@@ -137,7 +137,7 @@ def digest_of(values: tuple[object, ...]) -> str:
 
 
 def pair_of_curves(
-    prefill: Asked, decode: Asked
+    prefill: CurveKey, decode: CurveKey
 ) -> tuple[tuple[FloatArray, str], tuple[FloatArray, str]]:
     """Requests/s that 1, 2, .. prefill instances and decode instances carry by themselves, as
     plans count on them, and what bounds them; both are asked with the whole tier. Raises
@@ -150,12 +150,12 @@ def pair_of_curves(
     return curves[0], curves[1]
 
 
-def curve_of(asked: Asked) -> PoolCurve:
+def curve_of(asked: CurveKey) -> PoolCurve:
     """Raises SimulationError where one instance meets the tier at no rate."""
     return _curve(asked)
 
 
-def _in_part_or_whole(asked: Asked, tier: Tier) -> PoolCurve:
+def _in_part_or_whole(asked: CurveKey, tier: Tier) -> PoolCurve:
     """Where even a trickle misses so many that the other role would have none left to miss, as if
     that one missed none."""
     try:
@@ -167,7 +167,7 @@ def _in_part_or_whole(asked: Asked, tier: Tier) -> PoolCurve:
 
 
 @lru_cache(maxsize=KEPT)
-def _curve(asked: Asked) -> PoolCurve:
+def _curve(asked: CurveKey) -> PoolCurve:
     return pool_curve(
         asked.profile,
         asked.lengths,

@@ -16,7 +16,7 @@ from planner.scenario.known import Known
 from planner.scenario.schema import Scenario
 from planner.scenario.settings import settings_of
 from planner.studies.plain import moment
-from planner.studies.planning.figures import PlanFigures, Taken, plan_figures
+from planner.studies.planning.figures import PlanFigures, PlanTotals, plan_figures
 from planner.studies.planning.inputs import Load, PlanInput
 from planner.studies.planning.planning import plan_load
 from planner.studies.progress import silent
@@ -88,7 +88,7 @@ class WhatIf:
     """``totals`` is None where there is no plan, with why in ``conflict``."""
 
     status: str
-    totals: Taken | None
+    totals: PlanTotals | None
     gap: float | None
     least: int
     most: int

@@ -10,7 +10,7 @@ import numpy as np
 from planner.optimizer.objective import totals
 from planner.optimizer.pools import together
 from planner.scenario.build import Hardware
-from planner.studies.planning.figures import Taken
+from planner.studies.planning.figures import PlanTotals
 from planner.studies.planning.inputs import Load, PlanInput
 from planner.studies.planning.solving import Periods
 from planner.studies.sizing.sizing import Sizes
@@ -69,7 +69,7 @@ def what_lacks(hardware: Hardware, counts: IntArray) -> str:
     return ""
 
 
-def taken_by(inputs: PlanInput, load: Load, counts: IntArray) -> Taken:
+def taken_by(inputs: PlanInput, load: Load, counts: IntArray) -> PlanTotals:
     """What the fleet takes, held over the whole window without a start."""
     hours = inputs.window.period_s / 3600
     problems = Periods.of(inputs, load).problems
@@ -78,7 +78,7 @@ def taken_by(inputs: PlanInput, load: Load, counts: IntArray) -> Taken:
         hours * sum(getattr(taken, name) for taken in each)
         for name in ("usd", "gpu_hours", "kwh", "kg")
     )
-    return Taken(usd, gpu_hours, kwh, kg, 0, 0)
+    return PlanTotals(usd, gpu_hours, kwh, kg, 0, 0)
 
 
 def with_spare(counts: IntArray, more: int) -> IntArray:

@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 from django.http import QueryDict
 
-from planner.configure.asked import MOST_MS, MOST_RPS, MOST_TOKENS, Asked
+from planner.configure.asked import MOST_MS, MOST_RPS, MOST_TOKENS, DeploymentQuery
 from planner.errors import PlannerError
 from planner.web.forms.widgets import dress
 from simulation.performance.estimate.calibration import ENGINES
@@ -72,11 +72,11 @@ class ConfigureForm(forms.Form):
                 ) from None
         return prices
 
-    def asked(self) -> Asked:
+    def asked(self) -> DeploymentQuery:
         """Raises PlannerError where a value cannot be."""
         values = self.cleaned_data
         gpus = tuple(name.strip() for name in values["gpus"].split(",") if name.strip())
-        return Asked(
+        return DeploymentQuery(
             **{name: values[name] for name in FIELDS},
             gpus=gpus,
             engines=(values["engine"],) if values["engine"] else ENGINES,

@@ -10,7 +10,7 @@ import polars as pl
 
 from planner.exports.figure_table import shown
 from planner.models import Run
-from planner.selectors.beside import Beside, Held, runs_beside
+from planner.selectors.beside import Beside, RunBeside, runs_beside
 from planner.selectors.beside_figures import BETTER, Compared, Group, Setting
 from planner.selectors.policies import policies_in_order
 from planner.selectors.runs import run_result, run_tables
@@ -123,7 +123,7 @@ def charts(
     }
 
 
-def course_of(run: Run, held: Held) -> Course | None:
+def course_of(run: Run, held: RunBeside) -> Course | None:
     """All pools of a run together, under the policy that is compared or as planned."""
     steps, labels = replica_steps(run, run_tables(run), policies_in_order(run_result(run)))
     if steps is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.exports.proposed import REPLAYED, Proposed, outcome_of, proposed_of, replay_of
 from planner.models import Proposal, ProposalEntry, Run, User
-from planner.selectors.beside import Held
+from planner.selectors.beside import RunBeside
 from planner.selectors.beside_figures import Compared
 from planner.selectors.policies import policies_in_order
 from planner.selectors.review import approvals_of, authors_of, proposal_entries, review_rules
@@ -196,6 +196,6 @@ def _course(run: Run, policy: str, label: str) -> Course | None:
     known = policies_in_order(run_result(run))
     if not run_tables(run):
         return None
-    held = Held(run.pk, "", "", policy if policy in known else "", "", "", None, None)
+    held = RunBeside(run.pk, "", "", policy if policy in known else "", "", "", None, None)
     course = course_of(run, held)
     return Course(label, course.table) if course else None

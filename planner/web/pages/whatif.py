@@ -10,7 +10,7 @@ from typing import Any
 from planner.errors import PlannerError
 from planner.exports.figure_table import shown
 from planner.models import Run
-from planner.services.whatif import Changes, Kept, kept_of, run_what_if
+from planner.services.whatif import Changes, KeptBasis, kept_of, run_what_if
 from planner.studies.columns import COUNT, HOURS, KG, KWH, USD
 from planner.studies.whatif.answer import WhatIf
 from planner.templatetags.headroom import NOTHING, figure, signed_percent
@@ -50,7 +50,7 @@ class Row:
     change: str
 
 
-def knobs_of(kept: Kept) -> list[Knob]:
+def knobs_of(kept: KeptBasis) -> list[Knob]:
     scenario, basis = kept.scenario, kept.basis
     knobs = [Knob("growth", "Demand", "times", 1.0, 0.25, 4.0, 0.05)]
     if basis.series and basis.flat is None:  # a fleet that is held goes by no forecast
@@ -88,14 +88,14 @@ def knobs_of(kept: Kept) -> list[Knob]:
     return knobs
 
 
-def gpus_of(kept: Kept) -> list[str]:
+def gpus_of(kept: KeptBasis) -> list[str]:
     regions = kept.scenario.regions
     return list(
         dict.fromkeys(name for region in regions for name in (*region.capacity, *region.spot))
     )
 
 
-def changes_of(kept: Kept, params: Mapping[str, str]) -> Changes:
+def changes_of(kept: KeptBasis, params: Mapping[str, str]) -> Changes:
     """What was moved away from where it was; raises PlannerError with what is no number."""
     moved: dict[str, float] = {}
     for knob in knobs_of(kept):

@@ -16,7 +16,7 @@ from simulation.policy import Observation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class PlannedStep:
     """Instances to hold, ``[pools]``, of which ``lent`` are lent out and serve nothing (E9); where
     home regions' tokens are to be served, ``[models, regions, regions]`` (``Actions.shares``)."""
 
@@ -36,7 +36,7 @@ class Course(Protocol):
         """What there is at a control instant, before what is asked for then."""
         ...
 
-    def asked(self, time_s: float) -> Asked:
+    def asked(self, time_s: float) -> PlannedStep:
         """What is asked for at a control instant."""
         ...
 
@@ -70,18 +70,18 @@ class ByClock:
     def see(self, observation: Observation) -> None:
         pass
 
-    def asked(self, time_s: float) -> Asked:
+    def asked(self, time_s: float) -> PlannedStep:
         counts, step = self._steps.at(time_s), self._steps.step(time_s)
         lent = None if self._lent is None else np.zeros_like(counts)
         if step < 0:
-            return Asked(counts, lent)
+            return PlannedStep(counts, lent)
         shares = None if self._shares is None else self._shares[step]
-        return Asked(counts, None if self._lent is None else self._lent[step].copy(), shares)
+        return PlannedStep(counts, None if self._lent is None else self._lent[step].copy(), shares)
 
 
 # What a period is to hold: asked by its place, with the instances ready and starting ``[pools]`` at
 # its decision; None: nothing has run yet.
-Planner = Callable[[int, IntArray | None], Asked]
+Planner = Callable[[int, IntArray | None], PlannedStep]
 
 
 class Decided:
@@ -99,7 +99,7 @@ class Decided:
         self._planner = planner
         self._starts_s = np.asarray(starts_s, np.float64)
         self._asked_s = np.minimum(asked_s, self._starts_s)
-        self._answers: list[Asked] = []
+        self._answers: list[PlannedStep] = []
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._answers = []
@@ -116,11 +116,11 @@ class Decided:
             self._answers.append(self._planner(period, running))
             running = self._answers[-1].counts
 
-    def asked(self, time_s: float) -> Asked:
+    def asked(self, time_s: float) -> PlannedStep:
         runs = int(np.searchsorted(self._starts_s, time_s, side="right")) - 1
         ahead = self._answers[max(runs, 0) :]
         counts: IntArray = np.max([step.counts for step in ahead], axis=0)
         if all(step.lent is None for step in ahead):
-            return Asked(counts, None, ahead[0].shares)
+            return PlannedStep(counts, None, ahead[0].shares)
         serving = [step.counts - (0 if step.lent is None else step.lent) for step in ahead]
-        return Asked(counts, counts - np.max(serving, axis=0), ahead[0].shares)
+        return PlannedStep(counts, counts - np.max(serving, axis=0), ahead[0].shares)

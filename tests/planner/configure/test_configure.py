@@ -10,7 +10,7 @@ import pytest
 from planner import catalogue
 from planner.catalogue.serving import sequence_s
 from planner.configure.answer import profiles_of
-from planner.configure.asked import Asked, price_of
+from planner.configure.asked import DeploymentQuery, price_of
 from planner.configure.configure import Configured, configure
 from planner.configure.instances import NO_FIT, NO_PRECISION, instances_of, precisions
 from planner.errors import EXPECTED
@@ -21,7 +21,7 @@ from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.profile import iteration_s
 from simulation.sizing.capacity import capacity
 
-ASKED = Asked(
+ASKED = DeploymentQuery(
     model="llama-3.1-8b", isl=1024, osl=128, ttft_ms=1000, tbt_ms=40, top=4,
     gpus=("H100-SXM", "A100-80GB", "MI300X"),
 )  # fmt: skip

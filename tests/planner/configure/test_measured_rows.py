@@ -11,10 +11,10 @@ import pytest
 from planner import catalogue
 from planner.catalogue.estimating import estimate_fit
 from planner.configure.answer import WIDTHS
-from planner.configure.asked import Asked, price_of
+from planner.configure.asked import DeploymentQuery, price_of
 from planner.configure.configure import Configured, configure
 from planner.configure.instances import instances_of
-from planner.estimates.own import Own, measurements, own_of
+from planner.estimates.own import OwnMeasurements, measurements, own_of
 from planner.scenario.known import Known
 from planner.scenario.schema import Profile
 from planner.scenario.speeds import speed_of
@@ -23,7 +23,7 @@ from simulation.performance.profile import iteration_s
 from simulation.search.values import Instance
 
 MODEL, GPU = "llama-3.1-8b", "A100-80GB"  # without fp8, so that all serve one precision
-ASKED = Asked(
+ASKED = DeploymentQuery(
     model=MODEL, isl=1024, osl=128, ttft_ms=2000, tbt_ms=150, top=2, gpus=(GPU,), engines=("vllm",)
 )  # fmt: skip
 
@@ -38,7 +38,7 @@ def _rows(engine: str, ms_per_user: float) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def own() -> Own:
+def own() -> OwnMeasurements:
     given, left = measurements(_rows("vllm", 0.62), "mine.csv")
     found = own_of(given, left, estimate_fit())
     assert found is not None and len(found.rows) == 5
@@ -46,11 +46,11 @@ def own() -> Own:
 
 
 @pytest.fixture(scope="module")
-def both(own: Own) -> tuple[Configured, Configured]:
+def both(own: OwnMeasurements) -> tuple[Configured, Configured]:
     return configure(ASKED), configure(ASKED, own=own)
 
 
-def _instances(own: Own | None) -> Iterator[Instance]:
+def _instances(own: OwnMeasurements | None) -> Iterator[Instance]:
     gpu = catalogue.gpu(GPU)
     yield from instances_of(
         catalogue.shape(MODEL), "bf16", [gpu], {GPU: price_of(GPU, {})}, ENGINES,
@@ -58,7 +58,7 @@ def _instances(own: Own | None) -> Iterator[Instance]:
     ).instances  # fmt: skip
 
 
-def test_what_is_searched_is_as_fast_as_what_a_scenario_makes_of_it(own: Own) -> None:
+def test_what_is_searched_is_as_fast_as_what_a_scenario_makes_of_it(own: OwnMeasurements) -> None:
     known, checked = Known(own=own.times), set()
     for one in _instances(own):
         if one.where.pp > 1 or one.where.weights != "bf16":
@@ -80,7 +80,7 @@ def test_what_is_searched_is_as_fast_as_what_a_scenario_makes_of_it(own: Own) ->
     assert checked >= {(e, r) for e in ENGINES for r in ("mixed", "prefill", "decode")}
 
 
-def test_every_candidate_there_was_is_there_once(own: Own) -> None:
+def test_every_candidate_there_was_is_there_once(own: OwnMeasurements) -> None:
     def served(instances: Iterator[Instance], modes: set[str]) -> list[tuple[object, ...]]:
         return sorted(
             (str(one.where), engine) for one in instances if one.mode in modes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from planner.exports.facts import Facts
-from planner.exports.manifests.common import Asked
+from planner.exports.manifests.common import Export
 from planner.exports.options import ExportOptions
 from planner.exports.patterns import Repeat, Step
 from planner.exports.plans import Plan, Pool, Rule
@@ -69,5 +69,5 @@ def plan_of(*pools: Pool, repeat: Repeat = "weekly", rule: Rule | None = None) -
     )
 
 
-def asked(plan: Plan, **options: object) -> Asked:
-    return Asked(plan, ExportOptions.model_validate(options), NOW)
+def asked(plan: Plan, **options: object) -> Export:
+    return Export(plan, ExportOptions.model_validate(options), NOW)

@@ -5,7 +5,7 @@ import pytest
 
 from simulation.errors import SimulationError
 from simulation.policies.deferred import Deferred
-from simulation.policies.parts.course import Asked, Decided
+from simulation.policies.parts.course import Decided, PlannedStep
 from simulation.policies.periodic import Periodic
 from simulation.policies.scheduled import Scheduled
 from tests.simulation.builders import fleet, pool
@@ -153,7 +153,7 @@ class Chain:
     def __call__(self, period, running):
         self.asked.append((period, None if running is None else running.tolist()))
         there = np.array([2]) if running is None else running
-        return Asked(there + 1, shares=np.full((1, 1, 1), period + 1.0))
+        return PlannedStep(there + 1, shares=np.full((1, 1, 1), period + 1.0))
 
 
 def test_each_period_is_planned_from_the_fleet_that_there_is():

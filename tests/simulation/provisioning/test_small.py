@@ -9,8 +9,8 @@ from simulation.errors import SimulationError
 from simulation.provisioning.replay import Replay, requests_of
 from simulation.provisioning.small import (
     Block,
+    BlockPlan,
     Choices,
-    Found,
     bandwidth_of,
     block_of,
     by_lengths,
@@ -52,7 +52,7 @@ def test_shares_are_a_decision_that_devices_have_room_for() -> None:
     """More to choose from is never worse; what is placed has shares, memory and bandwidth."""
     whole, parts = block(60.0, Choices((1, 8), (1,), (100,))), block(60.0)
 
-    def least(one: Block) -> Found:
+    def least(one: Block) -> BlockPlan:
         return next(plan for plan in plans_of(one) if plan.method == "exact")
 
     assert least(parts).plan.slots * parts.unit <= least(whole).plan.slots * whole.unit

@@ -20,14 +20,14 @@ from simulation.search.screen import speeds_of, together
 from simulation.search.search import copies, cost, search
 from simulation.search.space import HEADS, arrangements
 from simulation.search.table import MISSES_TBT, MISSES_TTFT
-from simulation.search.values import Candidate, Instance, Wanted
+from simulation.search.values import Candidate, Instance, Requests
 from simulation.sizing.batch_queue import saturated
 from simulation.sizing.spread import Spread, thinned
 from tests.simulation.performance.test_graph import DEEPSEEK, LLAMA_8B
 from tests.simulation.performance.test_roofline import FACTORS, GPU, LIMITS
 
 HERE = Provenance("assumed", "test")
-WANTED = Wanted(1024, 128, Tier("limits", ttft_s=1.0, tbt_s=0.06))
+WANTED = Requests(1024, 128, Tier("limits", ttft_s=1.0, tbt_s=0.06))
 
 
 def instance(
@@ -188,7 +188,7 @@ def test_a_pair_carries_no_more_than_either_side_lets_through() -> None:
     slow = LinearProfile("m", "A", 1, 0.03, 1e-6, 0.03, 1e-6, 64, 2048, 400_000, HERE)
     decode = replace(instance(), profile=slow)
     pair = Candidate(decode, first, 1, 1)
-    wanted = Wanted(1024, 256, Tier("limits", ttft_s=5.0, tbt_s=0.2))
+    wanted = Requests(1024, 256, Tier("limits", ttft_s=5.0, tbt_s=0.2))
     most = saturated(slow, wanted.workload, role="decode")
     closed = by_closed_forms(pair, wanted)
     assert closed is not None and closed.rate <= most

@@ -11,7 +11,7 @@ from planner.ingest.live.served import Served
 from planner.scenario.known import NOTHING
 from planner.studies.aftermath.drift import speed_drift
 from planner.studies.aftermath.judged import came_true
-from planner.studies.aftermath.values import HeldPool, Told
+from planner.studies.aftermath.values import ForecastBin, HeldPool
 from planner.studies.progress import silent
 from tests.planner.studies import builders as make
 from tests.simulation.performance.fitting.test_kalman import TRUE, profile, watched
@@ -36,7 +36,7 @@ def judged(stored, replicas, times: float = 1.0, served=(), **changes):
         **changes,
     )
     told = {
-        (SERIES, make.EPOCH + 900.0 * q): Told(*[times * SCALE * n * 2000 / 900] * 2)
+        (SERIES, make.EPOCH + 900.0 * q): ForecastBin(*[times * SCALE * n * 2000 / 900] * 2)
         for q, n in enumerate(COUNTS)
     }
     held = HeldPool(
