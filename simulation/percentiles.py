@@ -26,3 +26,9 @@ def percentiles(values: FloatArray, shares: Sequence[float]) -> list[float]:
         part, step = place - rank, high - low
         values_at.append(low + step * part if part < 0.5 else high - step * (1 - part))
     return values_at
+
+
+def quantile(values: FloatArray, share: float) -> float:
+    """Of those that are finite; NaN where none is."""
+    known = values[np.isfinite(values)]
+    return float(np.quantile(known, share)) if len(known) else float("nan")

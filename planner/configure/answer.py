@@ -20,11 +20,10 @@ from simulation.performance.graph import operator_graph
 from simulation.performance.memory import gpu_kv_bytes, gpu_weight_bytes
 from simulation.performance.power import load, watts
 from simulation.performance.profile import iteration_s
-from simulation.performance.specs import Arrangement, ModelShape
+from simulation.performance.specs import WIDTHS, Arrangement, ModelShape
 from simulation.search.search import SearchResult, copies
 from simulation.search.values import Instance, Rated
 
-WIDTHS = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
 LATENCY, SPEED = "cost against TTFT", "cost against tokens/s per user"
 MTOK = 1e6
 

@@ -19,7 +19,7 @@ from simulation.errors import SimulationError
 from simulation.performance.estimate.arranging import Deployment
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS
 from simulation.performance.estimate.estimate import place
-from simulation.performance.specs import BYTES, Adapters, Arrangement, ModelShape
+from simulation.performance.specs import BYTES, WIDTHS, Adapters, Arrangement, ModelShape
 
 PRECISIONS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16",
@@ -36,7 +36,6 @@ ANSWERS = {"": None, **dict.fromkeys(("yes", "true", "1"), True),
 # 2.2; Qwen3-Next and Qwen3.5, GLM-4.5 and MiMo, their model cards).
 DRAFTING = ("deepseek-v3", "deepseek-r1", "qwen3.5", "qwen3-next", "glm-4.5", "mimo")
 VERSION = 60  # characters of an engine's version
-WIDTHS = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
 ALIASES = {
     "model_path": "model", "model_name": "model", "system": "gpu", "backend": "engine",
     "backend_version": "engine_version", "version": "engine_version",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from planner import catalogue
 from planner.errors import CatalogueError
-from simulation.performance.specs import Arrangement
+from simulation.performance.specs import WIDTHS, Arrangement
 
 COMPUTED = ("operator", "roofline")  # that follow from a model's shape, without benchmark rows
 KINDS = ("linear", "table", *COMPUTED)
@@ -44,11 +44,7 @@ class ProfileSpec:
     @property
     def arrangement(self) -> Arrangement:
         return Arrangement(
-            tp=self.tp,
-            pp=self.pp,
-            attention_dp=self.attention_dp,
-            moe_tp=self.moe_tp,
-            moe_ep=self.moe_ep,
+            **{name: getattr(self, name) for name in WIDTHS},
             weights=self.precision,
             kv_cache=self.kv_precision,
         )

@@ -6,9 +6,9 @@ import polars as pl
 from django.db.models import QuerySet
 
 from planner import storage
-from planner.errors import NotFound
 from planner.mappers import rows_of
 from planner.models import Calibration
+from planner.selectors.lookup import row_numbered
 from simulation.performance.rows import BenchmarkRows
 
 ROWS = "rows"
@@ -23,10 +23,9 @@ def calibrations_list() -> QuerySet[Calibration]:
 
 
 def calibration_get(number: int) -> Calibration:
-    row = calibrations_list().filter(pk=number).first()
-    if row is None:
-        raise NotFound(f"There is no calibration {number}; upload a file of measurements first.")
-    return row
+    return row_numbered(
+        calibrations_list(), "calibration", number, "; upload a file of measurements first"
+    )
 
 
 def calibration_table(calibration: Calibration) -> pl.DataFrame:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.db.models import Q, QuerySet
 
-from planner.errors import NotFound
 from planner.models import PlanInForce, Run
+from planner.selectors.lookup import row_numbered
 
 
 def plans_in_force() -> QuerySet[PlanInForce]:
@@ -28,10 +28,7 @@ def plans_kept(scenario: str = "") -> QuerySet[PlanInForce]:
 
 
 def plan_kept_get(number: int) -> PlanInForce:
-    plan = plans_kept().filter(pk=number).first()
-    if plan is None:
-        raise NotFound(f"There is no plan {number} that is or was in force.")
-    return plan
+    return row_numbered(plans_kept(), "plan", number, " that is or was in force")
 
 
 def in_force_of(run: Run) -> PlanInForce | None:

@@ -27,6 +27,14 @@ def row_named(
     return row
 
 
+def row_numbered(rows: QuerySet[Row], what: str, number: int, more: str = "") -> Row:
+    """Raises NotFound, ``more`` saying what else there is to say."""
+    row = rows.filter(pk=number).first()
+    if row is None:
+        raise NotFound(f"There is no {what} {number}{more}.")
+    return row
+
+
 def id_of(text: str) -> int | None:
     """The id of a row or the number of a version; None where it cannot be one."""
     return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None

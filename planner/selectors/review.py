@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from django.db.models import Q, QuerySet
 
-from planner.errors import NotFound
 from planner.models import Proposal, ProposalEntry, ReviewRules, User
+from planner.selectors.lookup import row_numbered
 
 GOING = (Proposal.State.DRAFT, Proposal.State.OPEN, Proposal.State.CHANGES)
 
@@ -29,10 +29,7 @@ def proposals_for(user: User) -> QuerySet[Proposal]:
 
 def proposal_get(number: int) -> Proposal:
     rows = proposals_list().select_related("base", "base_run", "replay", "outcome")
-    proposal = rows.filter(pk=number).first()
-    if proposal is None:
-        raise NotFound(f"There is no proposal {number}.")
-    return proposal
+    return row_numbered(rows, "proposal", number)
 
 
 def proposal_approved(run_id: int, policy: str) -> Proposal | None:

@@ -9,8 +9,9 @@ import polars as pl
 from django.db.models import QuerySet
 
 from planner import storage
-from planner.errors import NotFound, NotReady
+from planner.errors import NotReady
 from planner.models import Run
+from planner.selectors.lookup import row_numbered
 
 
 def runs_list() -> QuerySet[Run]:
@@ -21,10 +22,7 @@ def runs_list() -> QuerySet[Run]:
 
 
 def run_get(run_id: int) -> Run:
-    run = Run.objects.select_related("scenario", "trace", "owner").filter(pk=run_id).first()
-    if run is None:
-        raise NotFound(f"There is no run {run_id}.")
-    return run
+    return row_numbered(Run.objects.select_related("scenario", "trace", "owner"), "run", run_id)
 
 
 def run_named(name: str) -> Run | None:

@@ -9,9 +9,8 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from planner.errors import NotFound
 from planner.models import Firing, Outcome, PlanInForce, Schedule, Source
-from planner.selectors.lookup import row_named
+from planner.selectors.lookup import row_named, row_numbered
 
 LOOKED_AT = 100  # plans that were judged, for what was seen of a profile
 
@@ -32,10 +31,7 @@ def firings_list(schedule: Schedule | None = None) -> QuerySet[Firing]:
 
 
 def firing_get(number: int) -> Firing:
-    firing = firings_list().filter(pk=number).first()
-    if firing is None:
-        raise NotFound(f"There is no firing {number}.")
-    return firing
+    return row_numbered(firings_list(), "firing", number)
 
 
 def outcomes_list(schedule: Schedule | None = None) -> QuerySet[Outcome]:
@@ -80,7 +76,4 @@ def speeds_seen(model: str, gpu: str, tp: int) -> list[SpeedSeen]:
 
 
 def outcome_get(number: int) -> Outcome:
-    outcome = outcomes_list().filter(pk=number).first()
-    if outcome is None:
-        raise NotFound(f"There is no outcome {number}.")
-    return outcome
+    return row_numbered(outcomes_list(), "outcome", number)

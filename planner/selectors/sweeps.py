@@ -8,8 +8,9 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from planner.errors import NotFound, PlannerError
+from planner.errors import PlannerError
 from planner.models import Run, Sweep
+from planner.selectors.lookup import row_numbered
 from planner.selectors.policies import default_policy
 from planner.studies.columns import COUNT, HOURS, KG, KWH, LESS, MORE, SHARE, USD
 
@@ -99,10 +100,7 @@ def sweeps_list() -> QuerySet[Sweep]:
 
 
 def sweep_get(number: int) -> Sweep:
-    sweep = Sweep.objects.select_related("scenario", "owner").filter(pk=number).first()
-    if sweep is None:
-        raise NotFound(f"There is no sweep {number}.")
-    return sweep
+    return row_numbered(Sweep.objects.select_related("scenario", "owner"), "sweep", number)
 
 
 def figure_named(name: str) -> Figure:

@@ -27,13 +27,13 @@ from planner.selectors.calibrations import CALIBRATIONS, EXTRA, KERNEL_FILE
 from planner.selectors.hardware import gpus_list, models_list
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.once import Key, key_of
+from simulation.performance.specs import WIDTHS
 
 ROWS = "rows"
 KERNELS = "kernels"  # any of the kernel formats, found out from the columns
 CALIBRATION_FORMATS = (*BENCHMARK_FORMATS, KERNELS, *KERNEL_FORMATS)
 MAX_UPLOAD_BYTES = 50_000_000  # read while somebody waits
 AUTO = "auto"
-WIDTHS = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
 EXTRA_COLUMNS = (
     "engine", "engine_version", "mode", "kv_cache", "workers", "prefill_workers", "decode_workers",
     *WIDTHS[1:], *(f"{side}_{width}" for side in ("prefill", "decode") for width in WIDTHS),

@@ -21,7 +21,7 @@ from simulation.errors import SimulationError
 from simulation.performance.graph_adapters import with_adapters
 from simulation.performance.graph_attention import AttentionParts
 from simulation.performance.graph_parts import split
-from simulation.performance.specs import BYTES, Arrangement, ModelShape
+from simulation.performance.specs import BYTES, WIDTHS, Arrangement, ModelShape
 from simulation.performance.work import (
     Absorbed,
     Collective,
@@ -83,7 +83,7 @@ def operator_graph(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph
 
 
 def _checked(shape: ModelShape, arrangement: Arrangement) -> Arrangement:
-    for name in ("tp", "pp", "attention_dp", "moe_tp", "moe_ep"):
+    for name in WIDTHS:
         if getattr(arrangement, name) < 1:
             raise SimulationError(f"Arrangement of {shape.name}: {name} must be at least 1.")
     for name in ("weights", "kv_cache"):

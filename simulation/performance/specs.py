@@ -118,6 +118,9 @@ class ModelShape:
             )
 
 
+WIDTHS = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")  # of an arrangement, its whole numbers
+
+
 @dataclass(frozen=True, slots=True)
 class Arrangement:
     """How one instance is spread over GPUs, and in what precision.

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
+from simulation.percentiles import quantile
 from simulation.results import SimulationResult
 from simulation.search.values import Candidate, Instance, Rated, Requests
 from simulation.sizing.batch_queue import Evaluation, evaluate, saturated
@@ -134,11 +132,6 @@ def _saturated(candidate: Candidate, first: Instance, requests: Requests) -> tup
             link=first.link, senders=senders,
         ),
     )  # fmt: skip
-
-
-def quantile(values: FloatArray, share: float) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.quantile(known, share)) if len(known) else float("nan")
 
 
 def at_rate(candidate: Candidate, rate: float, requests: Requests) -> Rated | None:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing, Tier
 from simulation.metrics import meets_slo
+from simulation.percentiles import quantile
 from simulation.performance.adjusted import adjusted
 from simulation.performance.curves import linear
 from simulation.performance.profile import Profile
@@ -159,17 +159,12 @@ def _answer(trial: Trial, rate: float, run: SimulationResult, bound_by: str) -> 
     return Capacity(
         max_rps=rate,
         input_tps=rate * float(trial.isl.mean()),
-        ttft_s=_quantile(log.ttft_s, tier.attainment),
-        tbt_s=_quantile(log.tbt_s, tier.attainment),
+        ttft_s=quantile(log.ttft_s, tier.attainment),
+        tbt_s=quantile(log.tbt_s, tier.attainment),
         bound_by=bound_by,
         attainment=float(meets_slo(run).mean()),
         outside=outside_of(run),
     )
-
-
-def _quantile(values: FloatArray, share: float) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.quantile(known, share)) if len(known) else float("nan")
 
 
 def misses(log: RequestLog, tier: Tier) -> dict[str, tuple[float, float]]:
@@ -208,6 +203,6 @@ def _trickle_sentence(profile: Profile, tier: Tier, run: SimulationResult) -> st
     return (
         f"{place} cannot meet tier {tier.name}'s {name.upper()} limit of {limit * 1000:.0f} ms "
         f"even at batch 1: {tier.attainment:.0%} of requests take up to "
-        f"{_quantile(values, tier.attainment) * 1000:.0f} ms; use a faster profile or a looser "
+        f"{quantile(values, tier.attainment) * 1000:.0f} ms; use a faster profile or a looser "
         "limit."
     )

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from simulation.arrays import FloatArray
 from simulation.fleet import KvLink
 from simulation.metrics import meets_slo
+from simulation.percentiles import quantile
 from simulation.results import SimulationResult
 from simulation.sizing.capacity import misses
 from simulation.sizing.full_batch import decode_bound
@@ -69,8 +69,8 @@ def simulated(
         max_tps=low * service.tokens,
         bound_by=bound,
         side=side,
-        ttft_s=_quantile(log.ttft_s, share),
-        tbt_s=_quantile(log.tbt_s, share),
+        ttft_s=quantile(log.ttft_s, share),
+        tbt_s=quantile(log.tbt_s, share),
     )
 
 
@@ -130,8 +130,3 @@ def _bound(trial: Trial, service: PdService, pools: Pools, rate: float) -> tuple
 def _holds(trial: Trial, rate: float, draw: int, pools: Pools) -> bool:
     run: SimulationResult = trial.at(rate, pools, draw=draw)
     return bool(meets_slo(run).mean() >= trial.tier.attainment)
-
-
-def _quantile(values: FloatArray, share: float) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.quantile(known, share)) if len(known) else float("nan")

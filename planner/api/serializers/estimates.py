@@ -6,11 +6,10 @@ from rest_framework import serializers
 
 from planner.api.serializers.hardware import ProvenanceField
 from planner.api.serializers.strict import FiniteField, StrictSerializer
-from planner.estimates.estimating import WIDTHS
 from planner.estimates.own import MOST_ROWS
 from simulation.performance.estimate.arranging import MOST_RECV
 from simulation.performance.estimate.calibration import ENGINES
-from simulation.performance.specs import BYTES
+from simulation.performance.specs import BYTES, WIDTHS
 
 MAX_ROWS = 20_000
 

@@ -11,6 +11,7 @@ from planner.management.base import HeadroomCommand
 from planner.services.configuring import configured
 from planner.services.estimates import measured_in
 from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.specs import WIDTHS
 
 COLUMNS = {
     "$/M tokens": "usd_per_mtok:.3f", "deployment": "deployment", "requests/s": "max_rps:.3g",
@@ -115,11 +116,7 @@ def deployment(row: dict[str, Any]) -> str:
         sides = [(row["prefill"], " prefill"), (row["decode"], " decode")]
     parts = []
     for side, role in sides:
-        widths = [
-            f"{name} {side[name]}"
-            for name in ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
-            if side[name] > 1
-        ]
+        widths = [f"{name} {side[name]}" for name in WIDTHS if side[name] > 1]
         count = f"{side['instances']} x " if role else ""
         gpus = side["gpus"]
         inside = f" ({', '.join(widths)})" if widths else ""

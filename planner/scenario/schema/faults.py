@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -35,6 +35,12 @@ class Crashes(_Where):
     per_instance_hour: Annotated[float, Field(gt=0, le=100)]
 
 
+def _in_order(fault: Any) -> Any:
+    if fault.to_s <= fault.from_s:
+        raise ValueError("to_s must be after from_s")
+    return fault
+
+
 class Slow(_Where):
     """One instance of each pool that fits takes ``factor`` times as long for a while."""
 
@@ -44,11 +50,7 @@ class Slow(_Where):
     factor: Annotated[float, Field(gt=0, le=1000)]
     instance: Count = 0
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Slow:
-        if self.to_s <= self.from_s:
-            raise ValueError("to_s must be after from_s")
-        return self
+    _ordered = model_validator(mode="after")(_in_order)
 
 
 class Outage(Section):
@@ -59,11 +61,7 @@ class Outage(Section):
     from_s: At
     to_s: At
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Outage:
-        if self.to_s <= self.from_s:
-            raise ValueError("to_s must be after from_s")
-        return self
+    _ordered = model_validator(mode="after")(_in_order)
 
 
 class FailedStarts(_Where):
@@ -88,11 +86,7 @@ class Controller(Section):
     to_s: At
     state: Literal["kept", "lost"] = "kept"
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Controller:
-        if self.to_s <= self.from_s:
-            raise ValueError("to_s must be after from_s")
-        return self
+    _ordered = model_validator(mode="after")(_in_order)
 
 
 Fault = Annotated[

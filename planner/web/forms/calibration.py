@@ -11,7 +11,7 @@ from planner.ingest.benchmarks import BENCHMARK_FORMATS
 from planner.profiles.spec import KINDS, ProfileSpec
 from planner.services.calibrations import KERNELS, Reading
 from planner.web.forms.choices import WIDTHS
-from planner.web.forms.widgets import dress
+from planner.web.forms.widgets import DressedForm, dress
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES
 
@@ -59,7 +59,7 @@ def _kernels() -> forms.MultipleChoiceField:
     )
 
 
-class MeasurementsForm(forms.Form):
+class MeasurementsForm(DressedForm):
     """A file of measurements, and what it does not say itself."""
 
     file = forms.FileField(
@@ -92,10 +92,6 @@ class MeasurementsForm(forms.Form):
         widget=forms.TextInput(attrs={"placeholder": "cluster, engine and its version, date"}),
         help_text="Shown wherever a result rests on it; left empty, the file's name.",
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        dress(self)
 
     def reading(self) -> Reading:
         values = self.cleaned_data

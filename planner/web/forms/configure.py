@@ -10,7 +10,7 @@ from django.http import QueryDict
 
 from planner.configure.asked import MOST_MS, MOST_RPS, MOST_TOKENS, DeploymentQuery
 from planner.errors import PlannerError
-from planner.web.forms.widgets import dress
+from planner.web.forms.widgets import DressedForm
 from simulation.performance.estimate.calibration import ENGINES
 
 FIELDS = ("model", "isl", "osl", "ttft_ms", "tbt_ms", "rps")
@@ -28,7 +28,7 @@ def _tokens(label: str, initial: int) -> forms.IntegerField:
     return forms.IntegerField(label=label, min_value=1, max_value=MOST_TOKENS, initial=initial)
 
 
-class ConfigureForm(forms.Form):
+class ConfigureForm(DressedForm):
     model = forms.CharField(
         label="Model", max_length=200, initial="llama-3.3-70b",
         widget=forms.TextInput(attrs={"list": "model-names"}),
@@ -53,10 +53,6 @@ class ConfigureForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 2, "placeholder": "H100-SXM=2.50, B200=4"}),
         help_text="Dollars of an hour of one GPU; empty: medians of on-demand offers.",
     )  # fmt: skip
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        dress(self)
 
     def clean_prices(self) -> dict[str, float]:
         prices: dict[str, float] = {}

@@ -9,7 +9,7 @@ from django import forms
 
 from planner.estimates.at_rate import MOST_RPS
 from planner.web.forms.choices import WIDTHS
-from planner.web.forms.widgets import dress
+from planner.web.forms.widgets import DressedForm, dress
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES
 
@@ -141,11 +141,7 @@ class EstimateForm(forms.Form):
         return values
 
 
-class RowsForm(forms.Form):
+class RowsForm(DressedForm):
     file = forms.FileField(
         label="Rows", error_messages={"empty": "The file is empty; export it again."}
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        dress(self)

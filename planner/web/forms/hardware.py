@@ -8,7 +8,7 @@ from django import forms
 
 from planner.catalogue import own
 from planner.catalogue.facts import KINDS
-from planner.web.forms.widgets import dress
+from planner.web.forms.widgets import DressedForm, dress
 
 
 def quantity_field(q: own.Quantity) -> forms.Field:
@@ -76,7 +76,7 @@ class ModelForm(_Described):
     quantities = own.MODEL
 
 
-class ImportForm(forms.Form):
+class ImportForm(DressedForm):
     """A file that describes GPUs or models, or a model's config.json."""
 
     file = forms.FileField(
@@ -88,7 +88,3 @@ class ImportForm(forms.Form):
         label="Name of the model",
         help_text="For a config.json, which does not hold one.",
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        dress(self)

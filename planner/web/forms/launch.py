@@ -15,7 +15,7 @@ from planner.services.horizons import HORIZONS
 from planner.services.launches import LaunchAsked
 from planner.services.serving import GPU, MODEL
 from planner.web.forms.fields import tidy
-from planner.web.forms.widgets import dress
+from planner.web.forms.widgets import DressedForm
 
 OWN = "own"
 
@@ -32,7 +32,7 @@ def next_monday() -> Any:
     return today + timedelta(days=7 - today.weekday())
 
 
-class LaunchForm(forms.Form):
+class LaunchForm(DressedForm):
     model = forms.CharField(
         label="Model",
         max_length=80,
@@ -88,10 +88,6 @@ class LaunchForm(forms.Form):
         ],
         initial="week",
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        dress(self)
 
     def clean(self) -> dict[str, Any]:
         values: dict[str, Any] = super().clean() or {}

@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 
 from planner.models import Channel, Event
-from planner.web.forms.widgets import dress
+from planner.web.forms.widgets import DressedForm, dress
 
 WHOSE = (("mine", "Me"), ("ours", "The workspace"))
 
@@ -37,13 +37,9 @@ class ChannelForm(forms.Form):
         return fields | {"mine": fields.pop("whose", "mine") == "mine"}
 
 
-class MailboxForm(forms.Form):
+class MailboxForm(DressedForm):
     email = forms.EmailField(
         label="My mailbox",
         required=False,
         help_text="For a new password, when yours is forgotten.",
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        dress(self)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django import forms
 
 from planner.models import User
-from planner.web.forms.widgets import dress
+from planner.web.forms.widgets import DressedForm
 
 
-class InviteForm(forms.Form):
+class InviteForm(DressedForm):
     name = forms.CharField(
         label="User name",
         max_length=150,
@@ -25,10 +23,6 @@ class InviteForm(forms.Form):
         required=False,
         help_text="In another workspace of this installation; no password is chosen then.",
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        dress(self)
 
     def chosen(self) -> dict[str, str]:
         return {"name": self.cleaned_data["name"], "role": self.cleaned_data["role"]}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django import forms
 
 from planner.services.rules import MOST_APPROVALS
-from planner.web.forms.widgets import dress
+from planner.web.forms.widgets import DressedForm
 
 
-class RulesForm(forms.Form):
+class RulesForm(DressedForm):
     approvals = forms.IntegerField(
         label="Approvals",
         min_value=1,
@@ -33,7 +31,3 @@ class RulesForm(forms.Form):
         required=False,
         help_text="Left out, an approver may also put a run in force directly.",
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        dress(self)

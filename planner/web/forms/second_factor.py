@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django import forms
 
-from planner.web.forms.widgets import dress
+from planner.web.forms.widgets import DressedForm
 
 
-class CodeForm(forms.Form):
+class CodeForm(DressedForm):
     code = forms.CharField(
         label="Code",
         max_length=64,
@@ -17,7 +15,3 @@ class CodeForm(forms.Form):
             attrs={"autocomplete": "one-time-code", "inputmode": "text", "autocapitalize": "none"}
         ),
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        dress(self)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django import forms
 
 from planner.models import ApiToken
 from planner.services.tokens import DAYS, MOST_DAYS
-from planner.web.forms.widgets import dress
+from planner.web.forms.widgets import DressedForm
 
 
-class TokenForm(forms.Form):
+class TokenForm(DressedForm):
     name = forms.CharField(
         label="Name", max_length=60, help_text="What will use it, such as nightly-plan."
     )
@@ -19,7 +17,3 @@ class TokenForm(forms.Form):
     days = forms.IntegerField(
         label="Works for, days", min_value=1, max_value=MOST_DAYS, initial=DAYS
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        dress(self)

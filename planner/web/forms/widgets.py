@@ -38,6 +38,12 @@ def _options(choices: Iterable[Any], selected: set[str]) -> Iterable[str]:
             yield f'<option value="{escape(value)}"{chosen}>{escape(label)}</option>'
 
 
+class DressedForm(forms.Form):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        dress(self)
+
+
 def dress(form: AnyForm, small: bool = False) -> AnyForm:
     """Give every widget of ``form`` its class, and mark fields that have errors."""
     for name, field in form.fields.items():

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django import forms
 
-from planner.web.forms.widgets import dress
+from planner.web.forms.widgets import DressedForm
 
 
-class WorkspaceForm(forms.Form):
+class WorkspaceForm(DressedForm):
     name = forms.CharField(label="Name", max_length=80)
     slug = forms.CharField(
         label="Slug",
@@ -17,7 +15,3 @@ class WorkspaceForm(forms.Form):
         required=False,
         help_text="For addresses, headers and commands; left out, made of the name. It stays.",
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        dress(self)
