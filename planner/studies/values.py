@@ -116,7 +116,10 @@ class PolicyRun:
     flat_usd: float | None = None  # of the smallest flat fleet that serves as well
     swing: Swing | None = None  # of the one signal it goes by
     settings: tuple[Setting, ...] = ()  # what to copy
-    survives: float | None = None  # share of the time in which any one instance might be lost
+    # Share of the time in which the scenario's spare, else any one instance, might be lost, and how
+    # far that is below what is wanted where the scenario asks for spare.
+    survives: float | None = None
+    lacks_spare: float = 0.0
     modules: ModuleRun | None = None  # of one that moves modules
     refused_starts: int = 0  # for want of GPUs, each once until granted or no longer asked for
 

@@ -58,14 +58,19 @@ def _taken(plan: ScalingPlan) -> tuple[float, float]:
     return sum(w.usd for w in windows) * hours, sum(w.gpu_hours for w in windows) * hours
 
 
-def _sentence(
-    spare: SpareSettings, usd: float | None, gpu_hours: float | None, share: float | None
-) -> str:
+def gone_words(spare: SpareSettings) -> str:
+    """What may be gone."""
     many = "instance" if spare.instances == 1 else f"{spare.instances} instances"
     where = "every pool" if spare.by_pool else "every region's instances of a model"
     gone = [f"any {many} of {where}"] if spare.instances else []
     gone += ["any one region"] if spare.region else []
-    kept = f"Demand is carried without {' and '.join(gone)}"
+    return " and ".join(gone)
+
+
+def _sentence(
+    spare: SpareSettings, usd: float | None, gpu_hours: float | None, share: float | None
+) -> str:
+    kept = f"Demand is carried without {gone_words(spare)}"
     if usd is None or gpu_hours is None:
         return f"{kept}; the plan without that was not found."
     of = "" if share is None else f" ({share:+.1%})"

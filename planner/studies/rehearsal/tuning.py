@@ -21,9 +21,10 @@ Replay = Callable[[Policy], PolicyRun]  # on one window
 class Trial:
     """A policy replayed on the days before, its knob at ``value``; None where it has none, or the
     scenario sets it. ``shortfall`` is how far the worst tier of any window stays below what is
-    wanted there; ``whole`` says that all that it has to do was tried, or as far as the first that
-    it misses. ``lacks`` is how far it stays below the tiers on a day as busy as there has to be
-    room for; None where that was not tried."""
+    wanted there, or the share of the time in which the scenario's spare might be gone; ``whole``
+    says that all that it has to do was tried, or as far as the first that it misses. ``lacks`` is
+    how far it stays below the tiers on a day as busy as there has to be room for; None where that
+    was not tried."""
 
     value: float | None
     summaries: tuple[Summary, ...]  # by window
@@ -199,7 +200,7 @@ class Tuning:
             summaries.append(run.summary)
             ttft_ms.append(slowest(run, "ttft_ms"))
             e2e_ms.append(slowest(run, "e2e_ms"))
-            shortfall = _rounded(below(run.summary, self.goals))
+            shortfall = _rounded(max(below(run.summary, self.goals), run.lacks_spare))
             if shortfall:
                 break
         for replay in () if shortfall or alone else self.strays:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from planner.optimizer.pools import together
 from planner.studies.plain import moments
+from planner.studies.replay.spare import asked, carried, left
 from planner.studies.values import Study
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import IntArray
 from simulation.results import PoolSeries
 
 WHOLE = 1e-6  # of an instance: means over time are rounded
@@ -30,46 +30,18 @@ def serving(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> I
     return counts
 
 
-def carried(study: Study, counts: IntArray) -> FloatArray:
-    """Input tokens/s, ``[t, l, r]``; where prefill and decode are apart, of the weaker of both."""
-    tps = together(study.sizes.theta_tps, study.sizes.pool_tps, counts)
-    stages = study.hardware.stages
-    both = [tps[..., stages != other].sum(axis=-1) for other in (2, 1)]
-    return np.asarray(np.minimum(*both))
-
-
-def asked(study: Study) -> FloatArray:
-    """Input tokens/s that cannot wait, by bin of the window and model, ``[bins, l]``."""
-    trace, bin_s = study.trace, study.window.bin_s
-    waits = np.array([tier.deferrable for tier in study.hardware.tiers])
-    now = ~waits[trace.tier]
-    bins = max(1, round(study.window.duration_s / bin_s))
-    models = len(trace.models)
-    bin_of = np.minimum(trace.arrival_s[now] // bin_s, bins - 1).astype(np.int64)
-    cell = bin_of * models + trace.model[now]
-    tokens = np.bincount(cell, trace.input_tokens[now], minlength=bins * models)
-    return tokens.reshape(bins, models) * study.cells / bin_s
-
-
 def survives(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> float | None:
     """Share of the window's bins in which what is asked of every model would still be carried with
-    any one instance of it gone, its regions helping each other out; None where nothing is asked."""
+    what may be gone (``spare.left``); None where nothing is asked."""
     needed = asked(study)
     if not needed.any():
         return None
-    counts = serving(study, series, whence)
-    left = carried(study, counts).sum(axis=2)  # [t, l]
-    for m, r, g in study.hardware.pool_index:
-        there = counts[:, m, r, g] > 0
-        one_lost = counts.copy()
-        one_lost[there, m, r, g] -= 1
-        without = carried(study, one_lost)[:, m].sum(axis=1)
-        left[there, m] = np.minimum(left[there, m], without[there])
+    remains = left(study, serving(study, series, whence))
     bins = len(needed)
-    edges = np.minimum(np.arange(len(left)) * series.interval_s // study.window.bin_s, bins - 1)
+    edges = np.minimum(np.arange(len(remains)) * series.interval_s // study.window.bin_s, bins - 1)
     holds = np.ones(bins, bool)
     for b in range(bins):
-        of_bin = left[edges == b]
+        of_bin = remains[edges == b]
         if len(of_bin):
             holds[b] = bool((of_bin.mean(axis=0) >= needed[b] * (1 - WHOLE)).all())
     return float(holds.mean())

@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.studies.progress import Progress, silent
 from planner.studies.replay.smallest import Meets, fewest, trimmed
+from planner.studies.replay.spare import with_spare
 from planner.studies.values import Study
 from simulation.arrays import BoolArray, IntArray
 from simulation.cells import per_cell, simulate_cell
@@ -35,7 +36,8 @@ def smallest_flat(
     over pools as the flat fleet at peak is. Then single instances are taken out of the whole fleet,
     the dearest first, until none can go: tiers are counted over all models together (X4).
     Attainment need not be monotone in the total, so it is the smallest *found*. A model that
-    cannot meet its tiers with all the GPUs there are gets as many as were tried last.
+    cannot meet its tiers with all the GPUs there are gets as many as were tried last. What the
+    scenario wants spare comes on top.
     """
     windows = (study, *others)
     base = np.max([study.pools(its_study.peak) for its_study in windows], axis=0)
@@ -66,7 +68,7 @@ def smallest_flat(
     usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in all_pools.pools])
     traces = [its_study.trace for its_study in windows]
     meets = _judge(windows, traces, all_pools, goals, seed, partial(progress, 0.8, ""))
-    return trimmed(meets, counts, least, -usd)
+    return with_spare(windows, trimmed(meets, counts, least, -usd))
 
 
 def holds(study: Study, counts: IntArray, goals: Mapping[str, float], seed: int) -> bool:

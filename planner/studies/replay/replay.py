@@ -26,6 +26,7 @@ from planner.studies.replay.making import Loads, making_of
 from planner.studies.replay.modules import module_run
 from planner.studies.replay.pressure import PressureTests
 from planner.studies.replay.settings import settings_of
+from planner.studies.replay.spare import lacking
 from planner.studies.sizing.sizing import Sizes
 from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
@@ -147,6 +148,7 @@ def replayed(
             detail_of(result, labels, requests=requests),
             capacity=capacity_table(study, result.series, serving),
         )
+    if detailed or study.settings.plan.spare:
         lasting = survives(study, result.series, serving)
     summary = summarise(result, brief=not detailed)
     return PolicyRun(
@@ -160,6 +162,7 @@ def replayed(
         swing=metered.swing,
         settings=settings_of(policy, metered, fleet, result.series, labels),
         survives=lasting,
+        lacks_spare=lacking(study, lasting),
         modules=module_run(study, ready, result, labels, policy),
         refused_starts=getattr(ready.policy, "refused", 0),
     )

@@ -14,6 +14,7 @@ from planner.policies.base import Traits
 from planner.policies.registry import traits_of
 from planner.scenario.build import Hardware
 from planner.studies.plain import moment, per_cent
+from planner.studies.planning.spare import gone_words
 from planner.studies.replicas import REPLICA, Replica, replica_of
 from planner.studies.results.equal_slo import beside
 from planner.studies.traffic.ranking import day_words, moment_words
@@ -73,14 +74,14 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     counts, by_itself = _counts(study, run)
     what = _what(study, counts, run.label, run.traits, by_itself)
     ready = run.series.ready.sum(axis=0).mean()
+    spare = study.settings.plan.spare
+    lost = gone_words(spare) if spare else "one instance"
     parts = (
         Fact("Fleet", "" if run.traits.flat else f"{ready:,.1f} replicas on average"),
         Fact("Cost", _money(study, run) + beside(run, base, usd=False)),
         Fact("Growth", _growth(study)),
         Fact("In time", _in_time(run, study.window.ahead), "in time "),
-        Fact(
-            "Survives the loss of one instance", _lost(run), "survives the loss of one instance: "
-        ),
+        Fact(f"Survives the loss of {lost}", _lost(run), f"survives the loss of {lost}: "),
     )
     facts = tuple(fact for fact in parts if fact.words)
     sentence = "; ".join([what, *(f"{fact.before}{fact.words}" for fact in facts)])

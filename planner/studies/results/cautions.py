@@ -32,6 +32,7 @@ def flat_beats(by_name: dict[str, PolicyRun], planned: PolicyRun | None) -> list
         for run in by_name.values()
         if run.traits.flat
         and run.meets_slo
+        and not run.lacks_spare
         and (
             not planned.meets_slo
             or round(run.summary.cost_usd, 2) < round(planned.summary.cost_usd, 2)
@@ -55,6 +56,21 @@ def flat_beats(by_name: dict[str, PolicyRun], planned: PolicyRun | None) -> list
     if planned.meets_slo:
         return [f"{what}; the plan costs ${plan_usd}.{_unequal(flat, planned)}"]
     return [f"{what}; the plan costs ${plan_usd} and misses a tier."]
+
+
+def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
+    """Policies that serve in time and do not keep what the scenario wants spare."""
+    names = [
+        run.label
+        for run in runs
+        if run.lacks_spare and run.meets_slo and not run.traits.knows_what_came
+    ]
+    if not names:
+        return []
+    return [
+        f"objective.spare: in this window {', '.join(names)} served every tier in time without "
+        "keeping as much spare as is asked for."
+    ]
 
 
 def _unequal(flat: PolicyRun, planned: PolicyRun) -> str:

@@ -143,8 +143,8 @@ def _rehearsed(
 
 def _replayed(run: PolicyRun) -> Candidate:
     values = {objective.name: objective.value(run) for objective in OBJECTIVES}
-    short = below(run.summary, targets_of(run))
-    return Candidate(run.name, run.label, values, run.meets_slo, short)
+    short = max(below(run.summary, targets_of(run)), run.lacks_spare)
+    return Candidate(run.name, run.label, values, run.meets_slo and not run.lacks_spare, short)
 
 
 def recommend(

@@ -120,6 +120,7 @@ def compare(
                 if recommended is not None and recommended.rehearsed and rehearsal is not None
                 else ()
             ),
+            *cautions.no_spare(runs),
             *([] if still else cautions.plan_is_still(plan)),
             *cautions.misses([run for run in asked if run is not take]),  # that, the headline says
             *cautions.losses(asked),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,23 @@ def test_a_safer_value_that_is_cheaper_is_taken() -> None:
 
     best = tuned(PLAN, [overshoots, overshoots], GOALS)[1]
     assert best.meets and best.cost_usd == 100.0 and VALUES.index(best.value or 0) > 5
+
+
+def test_it_has_to_keep_the_spare_that_the_scenario_asks_for() -> None:
+    easy = Stage(VALUES[2])
+
+    def kept(policy: Policy) -> PolicyRun:
+        lacks = 0.0 if policy.arguments["load_factor"] >= VALUES[6] else 0.2
+        return replace(easy(policy), lacks_spare=lacks)
+
+    _, best, _ = tuned(PLAN, [kept], GOALS)
+    assert best.value == VALUES[6] and best.meets
+
+    def never(policy: Policy) -> PolicyRun:
+        return replace(easy(policy), lacks_spare=0.1)
+
+    _, best, _ = tuned(PLAN, [never], GOALS)
+    assert not best.meets and best.shortfall == 0.1
 
 
 def test_half_of_what_may_be_missed_is_left_over() -> None:

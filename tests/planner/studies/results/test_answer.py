@@ -9,14 +9,20 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from planner.scenario.settings import SpareSettings
 from planner.studies.plain import per_cent
 from planner.studies.results.answer import Row, Timetable, answer_of, timetable_tables
 from tests.planner.studies.results.test_verdict import run
 
+NO_SPARE = SpareSettings()
 START = 1_716_210_000.0  # 20 May 2024, 13:00
 
 
-def study(regions: tuple[str, ...] = ("east", "west"), clock: str = "utc") -> Any:
+def study(
+    regions: tuple[str, ...] = ("east", "west"),
+    clock: str = "utc",
+    spare: SpareSettings = NO_SPARE,
+) -> Any:
     """One model in each region, a day in four periods."""
     column = SimpleNamespace(label="G")
     hardware = SimpleNamespace(
@@ -32,6 +38,7 @@ def study(regions: tuple[str, ...] = ("east", "west"), clock: str = "utc") -> An
             hardware=hardware,
             window=window,
             traffic=SimpleNamespace(clock=clock),
+            settings=SimpleNamespace(plan=SimpleNamespace(spare=spare)),
             pools=lambda counts: counts,
         ),
     )
@@ -77,6 +84,12 @@ def test_what_never_changes_runs_all_the_time_and_an_empty_pool_is_left_out() ->
     assert told.sentence.startswith("Run 8b: 5 in east from 13:00 UTC on 20 May 2024, all the time")
     assert "as much as today's fleet" in told.sentence
     assert told.sentence.endswith("survives the loss of one instance: yes.")
+    stated = study(spare=SpareSettings(instances=2, region=True))
+    told = answer_of(stated, planned([[5, 0]] * 4, survives=0.5), run("today", 1980.0))
+    assert told.sentence.endswith(
+        "survives the loss of any 2 instances of every pool and any one region: no, only 50% of "
+        "the time."
+    )
     assert len(told.timetable.rows) == 1 and len(told.timetable.pools) == 1
 
 

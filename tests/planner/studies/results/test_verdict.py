@@ -113,6 +113,17 @@ def test_a_flat_fleet_that_beats_the_plan_is_the_first_warning() -> None:
     assert "(flat as the days before would have it); the plan costs $20.00" in held.warnings[0]
 
 
+def test_what_keeps_no_spare_where_it_is_asked_for_is_neither_taken_nor_beats_the_plan() -> None:
+    bare = replace(run("today", 90.0), lacks_spare=0.3)
+    told = compare([bare, run("lt-i", 100.0)])
+    assert told.recommended is not None and told.recommended.policy == "lt-i"
+    assert not told.flat_wins
+    assert any("Today's fleet served every tier in time without keeping" in one
+               for one in told.warnings)  # fmt: skip
+    kept = compare([run("today", 90.0), run("lt-i", 100.0)])
+    assert kept.recommended is not None and kept.recommended.policy == "today"
+
+
 def test_where_a_flat_fleet_is_the_one_to_take_the_headline_says_so_and_no_warning_again() -> None:
     found = compare([run("lt-i", 20), run("flat-min", 15), run("flat-before", 18)])
     assert found.recommended is not None and found.recommended.policy == "flat-before"

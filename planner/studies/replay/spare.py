@@ -1,0 +1,133 @@
+"""What a fleet still carries with some of it lost: what the scenario says may be gone
+(``objective.spare``), else any one instance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from planner.optimizer import pools as carry
+from planner.scenario.settings import SpareSettings
+from planner.studies.replay.smallest import trimmed
+from planner.studies.values import Study
+from simulation.arrays import FloatArray, IntArray
+
+ANY_ONE = SpareSettings(instances=1, by_pool=False)
+
+
+def carried(study: Study, counts: IntArray) -> FloatArray:
+    """Input tokens/s, ``[t, l, r]``, of ``counts`` ``[t, l, r, g]``; where prefill and decode are
+    apart, of the weaker of both."""
+    tps = carry.together(study.sizes.theta_tps, study.sizes.pool_tps, counts)
+    stages = study.hardware.stages
+    both = [tps[..., stages != other].sum(axis=-1) for other in (2, 1)]
+    return np.asarray(np.minimum(*both))
+
+
+def left(study: Study, counts: IntArray) -> FloatArray:
+    """Input tokens/s ``[t, l]`` that are carried in the worst way that may come, regions helping
+    each other out. Of instances lost by region all are of one pool, which with several columns is
+    not every way there is."""
+    spare = study.settings.plan.spare or ANY_ONE
+    ways = [carried(study, fewer).sum(axis=2) for fewer in _without(study, spare, counts)]
+    return np.asarray(np.min([carried(study, counts).sum(axis=2), *ways], axis=0))
+
+
+def _without(study: Study, spare: SpareSettings, counts: IntArray) -> Iterator[IntArray]:
+    """``counts`` in each way that may come."""
+    for fewer in _without_instances(study, spare, counts):
+        yield fewer
+        for region in range(counts.shape[2]) if spare.region else ():
+            lost = fewer.copy()
+            lost[:, :, region] = 0
+            yield lost
+
+
+def _without_instances(study: Study, spare: SpareSettings, counts: IntArray) -> Iterator[IntArray]:
+    if spare.by_pool or not spare.instances:
+        yield np.maximum(counts - spare.instances, 0)
+        return
+    for m, r, g in study.hardware.pool_index:
+        fewer = counts.copy()
+        fewer[:, m, r, g] = np.maximum(fewer[:, m, r, g] - spare.instances, 0)
+        yield fewer
+
+
+def asked(study: Study) -> FloatArray:
+    """Input tokens/s that cannot wait, by bin of the window and model, ``[bins, l]``."""
+    trace, bin_s = study.trace, study.window.bin_s
+    waits = np.array([tier.deferrable for tier in study.hardware.tiers])
+    now = ~waits[trace.tier]
+    bins = max(1, round(study.window.duration_s / bin_s))
+    models = len(trace.models)
+    bin_of = np.minimum(trace.arrival_s[now] // bin_s, bins - 1).astype(np.int64)
+    cell = bin_of * models + trace.model[now]
+    tokens = np.bincount(cell, trace.input_tokens[now], minlength=bins * models)
+    return tokens.reshape(bins, models) * study.cells / bin_s
+
+
+def lacking(study: Study, survives: float | None) -> float:
+    """How far ``survives`` is below what is wanted where the scenario asks for spare: demand is
+    carried without it for as large a share of the time as requests are to be in time."""
+    if not study.settings.plan.spare or survives is None:
+        return 0.0
+    shares = [tier.attainment for tier in study.hardware.tiers if not tier.deferrable]
+    return max(0.0, max(shares, default=0.0) - survives)
+
+
+def with_spare(windows: Sequence[Study], counts: IntArray) -> IntArray:
+    """A flat fleet's ``counts`` ``[pools]`` with as many more as carry what every bin of the
+    ``windows`` asks for without what may be gone, one after the other where it gains most for its
+    price, as far as there is room; as they are where the scenario asks for no spare."""
+    study = windows[0]
+    spare = study.settings.plan.spare
+    if not spare:
+        return counts
+    need = np.max([asked(one).max(axis=0) for one in windows], axis=0)  # [l]
+
+    def lacks(fleets: IntArray) -> FloatArray:
+        return np.asarray(np.maximum(need - _left_of(study, fleets), 0.0).sum(axis=1))
+
+    usd = np.array([
+        pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in study.fleet(counts).pools
+    ])  # fmt: skip
+    single = np.eye(len(counts), dtype=np.int64)
+    places = [(m, r) for m, r, _ in study.hardware.pool_index]
+    together = [
+        np.array([its == place for its in places], np.int64) for place in dict.fromkeys(places)
+    ]
+    more = counts.copy()
+    while (short := float(lacks(more[None])[0])) > 0:
+        # A pool that is new gains nothing before it has more than may be gone of it, and prefill
+        # may gain nothing without decode.
+        tries = [
+            more + step * pools
+            for pools in (*single, *together)
+            for step in (1, spare.instances + 1)
+            if _fits(study, more + step * pools)
+        ]
+        if not tries:
+            return more
+        paid = np.array([(tried - more) @ usd for tried in tries])
+        gains = short - lacks(np.array(tries))
+        more = tries[int(np.argmax(gains / np.maximum(paid, 1e-9)))]
+    return trimmed(lambda fleet: not lacks(fleet[None]).any(), more, counts, -usd)
+
+
+def _left_of(study: Study, pools: IntArray) -> FloatArray:
+    """Of fleets ``[t, pools]``."""
+    counts = np.zeros((len(pools), *study.hardware.minimum.shape), np.int64)
+    for p, place in enumerate(study.hardware.pool_index):
+        counts[:, *place] = pools[:, p]
+    return left(study, counts)
+
+
+def _fits(study: Study, counts: IntArray) -> bool:
+    """Whether every pool is within its maximum, and every region has the GPUs."""
+    hardware, pools = study.hardware, study.fleet(counts).pools
+    used = np.zeros_like(hardware.capacity_gpus)
+    for count, pool, (_, r, g) in zip(counts, pools, hardware.pool_index, strict=True):
+        used[r, hardware.types[g]] += count * pool.gpus_per_instance
+    most = np.array([pool.maximum for pool in pools])
+    return bool((counts <= most).all() and (used <= hardware.capacity_gpus).all())
