@@ -62,7 +62,7 @@ class Command(HeadroomCommand):
     def words(self, answer: dict[str, Any]) -> str:
         taken = answer["totals"]
         if taken is None:
-            return f"No plan. {answer['conflict']}"
+            return f"No {'such fleet' if answer['flat'] else 'plan'}. {answer['conflict']}"
         lines = [
             f"{figure(taken['usd'], '$')}, {taken['gpu_hours']:,.1f} GPU-hours, "
             f"{answer['least']:,} to {answer['most']:,} replicas ({answer['status']})",

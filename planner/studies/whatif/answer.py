@@ -38,6 +38,9 @@ CLOSED_FORMS = (
     "Limits moved: sizes are the simulated ones times what closed forms say that the move changes, "
     "which are off by 2 to 5% (median) against simulation; replay to have them simulated."
 )
+HELD = (
+    "A flat fleet goes by no forecast: the quantile changes what is asked, not how many there are."
+)
 WAITING = "Work that may wait is planned for as it was, beside what the other quantile leaves."
 NEVER = "What is served in time, latencies and the energy really drawn are known only by a replay."
 
@@ -152,7 +155,8 @@ def _of_flat(
         return replace(_no_plan(lacking, sizes, notes), flat=True)
     load = load_of(basis, moved)
     target = np.broadcast_to(counts, (len(load.tps), *counts.shape))
-    in_proportion = [IN_PROPORTION] if (needed != held).any() else []
+    unsure = [IN_PROPORTION] if (needed != held).any() else []
+    unsure += [HELD] if moved.quantile is not None else []
     return WhatIf(
         status="flat",
         totals=taken_by(inputs, load, counts),
@@ -164,7 +168,7 @@ def _of_flat(
         gpus=_gpus(inputs.hardware, target),
         binding=(),
         conflict="",
-        notes=(*notes, *in_proportion, NEVER),
+        notes=(*notes, *unsure, NEVER),
         flat=True,
     )
 

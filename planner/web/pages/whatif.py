@@ -203,7 +203,7 @@ def _replayed(run: Run, before: WhatIf) -> str:
 def now_words(before: WhatIf, now: WhatIf) -> str:
     """What the sliders come to, in one line."""
     if now.totals is None:
-        return "No plan with these settings."
+        return f"No {'such fleet' if now.flat else 'plan'} with these settings."
     words = f"{figure(now.totals.usd, '$')}, {_range(now)} replica{'s' * (now.most != 1)}"
     if before.totals is None or now is before or not before.totals.usd:
         return f"As it was: {words}"

@@ -14,7 +14,7 @@ from planner.models import Run, Scenario, User
 from planner.scenario.address import flat
 from planner.scenario.document import edit, parse
 from planner.services.whatif import Changes, kept_of, run_what_if, what_if_replay
-from planner.studies.whatif.answer import CLOSED_FORMS, NEVER, WhatIf
+from planner.studies.whatif.answer import CLOSED_FORMS, HELD, NEVER, WhatIf
 from planner.studies.whatif.flat import IN_PROPORTION
 from tests.planner.management.test_commands import SCENARIO, answer, command
 from tests.planner.management.test_commands import folder as folder  # the fixture
@@ -124,6 +124,7 @@ def test_the_what_if_of_a_flat_fleet_is_that_fleet(folder: Path, viewer: User) -
         assert totals(now)[0] == pytest.approx(totals(same)[0] * now.most / 4)
         assert IN_PROPORTION in now.notes
     assert run_what_if(run, Changes(spare=2)).most == 6
+    assert HELD in run_what_if(run, Changes(quantile=0.9)).notes
     assert totals(run_what_if(run, Changes(prices={"G": 3.0})))[0] == pytest.approx(
         3 * totals(same)[0]
     )
@@ -131,6 +132,8 @@ def test_the_what_if_of_a_flat_fleet_is_that_fleet(folder: Path, viewer: User) -
     assert tight.most >= 4 and tight.sizes[0].input_tps < tight.sizes[0].before_tps
     many = run_what_if(run, Changes(growth=20.0))
     assert many.totals is None and "in east, where at most 32 may run" in many.conflict
+    code, out, _ = command("whatif", run.pk, "--growth", 20)
+    assert code == 0 and out.startswith("No such fleet. It would take")
     page = text_of(signed_in(viewer).get(reverse("web:run-what-if", args=[run.pk])))
     assert "The flat fleet" in page and "Quantile planned for" not in page
     # Of its one bin the forecast is a line as long as the bin, which a point would not be.
