@@ -65,12 +65,17 @@ class Command(HeadroomCommand):
             return f"No {'such fleet' if answer['flat'] else 'plan'}. {answer['conflict']}"
         lines = [
             f"{figure(taken['usd'], '$')}, {taken['gpu_hours']:,.1f} GPU-hours, "
-            f"{answer['least']:,} to {answer['most']:,} replicas ({answer['status']})",
+            f"{_range(answer['least'], answer['most'])} ({answer['status']})",
             *listed(answer["sizes"], SIZES),
             *(f"binds: {sentence}" for sentence in answer["binding"]),
             *answer["notes"],
         ]
         return "\n".join(lines)
+
+
+def _range(least: int, most: int) -> str:
+    count = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    return f"{count} replica{'s' * (most != 1)}"
 
 
 def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, float]]:
