@@ -110,9 +110,9 @@ class _OfAll(Wrapper):
         if seen.signals is not None:
             signals: Signals = _times(seen.signals, self._cells, SIGNALLED)
             seen = replace(seen, signals=signals)
-        asked = actions_of(self._policy.decide(seen))
-        keep = None if asked.keep_lent is None else per_cell(asked.keep_lent, self._cells)
-        return replace(asked, targets=per_cell(asked.targets, self._cells), keep_lent=keep)
+        actions = actions_of(self._policy.decide(seen))
+        keep = None if actions.keep_lent is None else per_cell(actions.keep_lent, self._cells)
+        return replace(actions, targets=per_cell(actions.targets, self._cells), keep_lent=keep)
 
 
 def _all(of_cell: SimulationResult, fleet: Fleet, cells: int) -> SimulationResult:

@@ -111,10 +111,10 @@ def _attributes(policy: ScalingPolicy) -> None:
 
 def _answers(make: Factory, fleet: Fleet, name: str) -> None:
     policy, twin = make(), make()
-    asked = list(observations(fleet))
+    shown = list(observations(fleet))
     first = [_valid(policy.reset(fleet), fleet, name, 0.0)]
     _valid(twin.reset(fleet), fleet, name, 0.0)
-    for observation in asked:
+    for observation in shown:
         before = deepcopy(observation)
         answer = policy.decide(observation)
         first.append(_valid(answer, fleet, name, observation.time_s))
@@ -127,7 +127,7 @@ def _answers(make: Factory, fleet: Fleet, name: str) -> None:
         answers = [_valid(again.reset(fleet), fleet, name, 0.0)]
         answers += [
             _valid(again.decide(observation), fleet, name, observation.time_s)
-            for observation in asked
+            for observation in shown
         ]
         for place, (old, new) in enumerate(zip(first, answers, strict=True)):
             if not np.array_equal(old.targets, new.targets):

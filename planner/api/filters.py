@@ -102,8 +102,8 @@ class StrictOrdering(OrderingFilter):
     """Refuses a field it does not know."""
 
     def get_ordering(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
-        asked = [p for p in request.query_params.get(self.ordering_param, "").split(",") if p]
-        for name in asked:
+        orders = [p for p in request.query_params.get(self.ordering_param, "").split(",") if p]
+        for name in orders:
             if name.removeprefix("-") not in view.ordering_fields:
                 known = ", ".join(view.ordering_fields)
                 raise ValidationError(

@@ -113,16 +113,16 @@ class Row:
 
 def rows_of(
     rated: Sequence[Rated],
-    asked: DeploymentQuery,
+    query: DeploymentQuery,
     shape: ModelShape,
     fit: EstimateFit,
     own: OwnMeasurements | None,
 ) -> tuple[Row, ...]:
-    rows = tuple(row_of(candidate, asked, shape, fit) for candidate in rated)
+    rows = tuple(row_of(candidate, query, shape, fit) for candidate in rated)
     if own is None:
         return rows
-    users = [_where(candidate, asked, shape).users for candidate in rated]
-    corrections = said_of(rated, users, asked, shape, own, fit)
+    users = [_where(candidate, query, shape).users for candidate in rated]
+    corrections = said_of(rated, users, query, shape, own, fit)
     return tuple(
         _as_measured(row, candidate) for row, candidate in zip(rows, corrections, strict=True)
     )
@@ -157,7 +157,7 @@ def _as_measured(row: Row, correction: Correction) -> Row:
 
 def fronts_of(
     searched: SearchResult,
-    asked: DeploymentQuery,
+    query: DeploymentQuery,
     shape: ModelShape,
     fit: EstimateFit,
     own: OwnMeasurements | None,
@@ -170,19 +170,19 @@ def fronts_of(
             key = (id(what.decode), id(what.prefill), what.prefills, what.decodes, rated.rate)
             before = on[key][1] if key in on else ()
             on[key] = (rated, (*before, name))
-    every = rows_of([rated for rated, _ in on.values()], asked, shape, fit, own)
+    every = rows_of([rated for rated, _ in on.values()], query, shape, fit, own)
     rows = [replace(row, front=on) for row, (_, on) in zip(every, on.values(), strict=True)]
     return tuple(sorted(rows, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
 
 
-def row_of(rated: Rated, asked: DeploymentQuery, shape: ModelShape, fit: EstimateFit) -> Row:
+def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: EstimateFit) -> Row:
     candidate, decode = rated.candidate, rated.candidate.decode
     where, first = decode.where, candidate.prefill
     mode = "agg" if first is None else "disagg"
-    tokens, answers = rated.rate * (asked.isl + asked.osl), rated.rate * asked.osl
+    tokens, answers = rated.rate * (query.isl + query.osl), rated.rate * query.osl
     usd = _known(candidate.usd_per_hour)
-    power = power_w(rated, asked, shape)
-    many = None if asked.rps is None else copies(rated.rate, asked.rps)
+    power = power_w(rated, query, shape)
+    many = None if query.rps is None else copies(rated.rate, query.rps)
     tbt = _known(rated.tbt_s)
     return Row(
         gpu=decode.gpu.name,
@@ -206,13 +206,13 @@ def row_of(rated: Rated, asked: DeploymentQuery, shape: ModelShape, fit: Estimat
         tokens_per_s=answers,
         tokens_per_s_user=1.0 / tbt if tbt else None,
         memory_gb=max(
-            _memory_bytes(instance, held, asked, shape) for instance, held in _held(rated, asked)
+            _memory_bytes(instance, held, query, shape) for instance, held in _held(rated, query)
         ) / 1e9,
         power_w=power,
         j_per_token=power / answers,
         bound_by=rated.bound_by,
         checked=rated.judged,
-        expected_error=expected_error(fit, _where(rated, asked, shape), shape, decode.gpu.name),
+        expected_error=expected_error(fit, _where(rated, query, shape), shape, decode.gpu.name),
         instances=many,
         fleet_gpus=None if many is None else many * candidate.gpus,
         fleet_usd_per_hour=None if many is None or usd is None else many * usd,
@@ -221,10 +221,10 @@ def row_of(rated: Rated, asked: DeploymentQuery, shape: ModelShape, fit: Estimat
     )  # fmt: skip
 
 
-def _where(rated: Rated, asked: DeploymentQuery, shape: ModelShape) -> Where:
+def _where(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> Where:
     """What the errors of its estimate go by; in flight is by Little's law."""
     candidate = rated.candidate
-    users = rated.rate * ((_known(rated.ttft_s) or 0.0) + asked.osl * (_known(rated.tbt_s) or 0.0))
+    users = rated.rate * ((_known(rated.ttft_s) or 0.0) + query.osl * (_known(rated.tbt_s) or 0.0))
     drafts = shape.name.startswith(DRAFTING)
     return Where(candidate.prefill is not None, users, candidate.decode.engines[0], drafts)
 
@@ -288,36 +288,36 @@ def _limits(copies_of_attention: int) -> dict[str, int]:
     }
 
 
-def power_w(rated: Rated, asked: DeploymentQuery, shape: ModelShape) -> float:
+def power_w(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> float:
     """Watts of all GPUs at the board at that rate, servers not included."""
     candidate = rated.candidate
     first, decode = candidate.prefill, candidate.decode
     rate = rated.rate / candidate.decodes
     prompts = 0.0 if first is not None else 1.0
-    total = candidate.decodes * decode.gpus * _decode_w(decode, rate, prompts, asked, shape)
+    total = candidate.decodes * decode.gpus * _decode_w(decode, rate, prompts, query, shape)
     if first is None:
         return total
     each = rated.rate / candidate.prefills
-    return total + candidate.prefills * first.gpus * _prefill_w(first, each, asked, shape)
+    return total + candidate.prefills * first.gpus * _prefill_w(first, each, query, shape)
 
 
 def _decode_w(
-    instance: Instance, rate: float, prompts: float, asked: DeploymentQuery, shape: ModelShape
+    instance: Instance, rate: float, prompts: float, query: DeploymentQuery, shape: ModelShape
 ) -> float:
     gpu = instance.gpu
     if gpu.tdp_w is None:
         return gpu.decode_w
-    batch, seconds = _steady(instance, rate, prompts, asked)
+    batch, seconds = _steady(instance, rate, prompts, query)
     per = prompts * rate * seconds  # prompts in an iteration
     working = load(
         operator_graph(replace(shape, encoder=None), instance.where), gpu, seconds, batch,
-        batch * _context(asked), per * asked.isl, per * asked.isl**2 / 2.0,
+        batch * _context(query), per * query.isl, per * query.isl**2 / 2.0,
     )  # fmt: skip
     return float(watts(power_model(gpu), gpu, working))
 
 
-def _prefill_w(instance: Instance, rate: float, asked: DeploymentQuery, shape: ModelShape) -> float:
-    gpu, isl = instance.gpu, float(asked.isl)
+def _prefill_w(instance: Instance, rate: float, query: DeploymentQuery, shape: ModelShape) -> float:
+    gpu, isl = instance.gpu, float(query.isl)
     if gpu.tdp_w is None:
         return gpu.prefill_w
     seconds = float(iteration_s(instance.profile, 0.0, 0.0, isl, isl**2 / 2.0))
@@ -330,7 +330,7 @@ def _prefill_w(instance: Instance, rate: float, asked: DeploymentQuery, shape: M
 
 
 def _steady(
-    instance: Instance, rate: float, prompts: float, asked: DeploymentQuery
+    instance: Instance, rate: float, prompts: float, query: DeploymentQuery
 ) -> tuple[float, float]:
     """Sequences and seconds of the mean iteration: n = rate (OSL - 1) T(n), by repetition."""
     batch, seconds = 1.0, 0.0
@@ -338,35 +338,35 @@ def _steady(
         per = prompts * rate * seconds
         seconds = float(
             iteration_s(
-                instance.profile, batch, batch * _context(asked), per * asked.isl,
-                per * asked.isl**2 / 2.0,
+                instance.profile, batch, batch * _context(query), per * query.isl,
+                per * query.isl**2 / 2.0,
             )
         )  # fmt: skip
-        in_flight = rate * max(asked.osl - 1, 1) * seconds
+        in_flight = rate * max(query.osl - 1, 1) * seconds
         batch = float(np.clip((batch + in_flight) / 2.0, 1.0, instance.profile.max_batch))
     return batch, seconds
 
 
-def _held(rated: Rated, asked: DeploymentQuery) -> list[tuple[Instance, float]]:
+def _held(rated: Rated, query: DeploymentQuery) -> list[tuple[Instance, float]]:
     """Sequences that an instance of each side holds."""
     candidate = rated.candidate
     if candidate.prefill is None:
-        return [(candidate.decode, _steady(candidate.decode, rated.rate, 1.0, asked)[0])]
-    batch, _ = _steady(candidate.decode, rated.rate / candidate.decodes, 0.0, asked)
+        return [(candidate.decode, _steady(candidate.decode, rated.rate, 1.0, query)[0])]
+    batch, _ = _steady(candidate.decode, rated.rate / candidate.decodes, 0.0, query)
     return [(candidate.decode, batch), (candidate.prefill, 1.0)]
 
 
 def _memory_bytes(
-    instance: Instance, held: float, asked: DeploymentQuery, shape: ModelShape
+    instance: Instance, held: float, query: DeploymentQuery, shape: ModelShape
 ) -> float:
     where: Arrangement = instance.where
     text = replace(shape, encoder=None)
-    each = gpu_kv_bytes(text, round(_context(asked)), where)
+    each = gpu_kv_bytes(text, round(_context(query)), where)
     return gpu_weight_bytes(shape, where) + held / where.attention_dp * each
 
 
-def _context(asked: DeploymentQuery) -> float:
-    return asked.isl + asked.osl / 2.0
+def _context(query: DeploymentQuery) -> float:
+    return query.isl + query.osl / 2.0
 
 
 def _known(value: float) -> float | None:

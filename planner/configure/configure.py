@@ -54,7 +54,7 @@ class Configured:
 
 
 def configure(
-    asked: DeploymentQuery,
+    query: DeploymentQuery,
     known: Known = NOTHING,
     report: ReportProgress = lambda done, what: None,
     own: OwnMeasurements | None = None,
@@ -65,88 +65,88 @@ def configure(
     Raises PlannerError where a name is not known or the model does not take such requests.
     """
     begun = time.perf_counter()
-    shape, published = _model(asked, known)
-    gpus = _gpus(asked, known)
-    prices = {gpu.name: price_of(gpu.name, asked.prices) for gpu in gpus}
-    _check_prices(asked, prices)
+    shape, published = _model(query, known)
+    gpus = _gpus(query, known)
+    prices = {gpu.name: price_of(gpu.name, query.prices) for gpu in gpus}
+    _check_prices(query, prices)
     built = instances_of(
-        shape, published, gpus, prices, asked.engines or ENGINES,
+        shape, published, gpus, prices, query.engines or ENGINES,
         lambda done, what: report(BUILDING * done, what), own.times if own else None,
     )  # fmt: skip
     searched = search(
-        built.instances, asked.wanted, top=asked.top, seed=asked.seed,
+        built.instances, query.wanted, top=query.top, seed=query.seed,
         report=lambda done, what: report(BUILDING + (1.0 - BUILDING) * done, what),
     )  # fmt: skip
     fit = estimate_fit()
-    best = rows_of(searched.best, asked, shape, fit, own)
-    by_gpu = rows_of(searched.by_gpu, asked, shape, fit, own)
+    best = rows_of(searched.best, query, shape, fit, own)
+    by_gpu = rows_of(searched.by_gpu, query, shape, fit, own)
     return Configured(
         model=shape.name,
-        isl=asked.isl,
-        osl=asked.osl,
-        ttft_ms=asked.ttft_ms,
-        tbt_ms=asked.tbt_ms,
-        percentile=asked.percentile,
-        rps=asked.rps,
+        isl=query.isl,
+        osl=query.osl,
+        ttft_ms=query.ttft_ms,
+        tbt_ms=query.tbt_ms,
+        percentile=query.percentile,
+        rps=query.rps,
         candidates=best,
-        pareto=fronts_of(searched, asked, shape, fit, own),
+        pareto=fronts_of(searched, query, shape, fit, own),
         by_gpu=by_gpu,
-        profiles=tuple(tuple(profiles_of(row, asked.model)) for row in best),
+        profiles=tuple(tuple(profiles_of(row, query.model)) for row in best),
         ruled_out=dict((built.ruled_out + Counter(searched.ruled_out)).most_common()),
         evaluated=built.evaluated
         + searched.evaluated
         - counted(built.instances),  # which both have counted
-        ranked_by=_ranked_by(asked, best),
-        assumptions=(*_assumptions(asked, searched, prices, published, fit), *_measured(own)),
+        ranked_by=_ranked_by(query, best),
+        assumptions=(*_assumptions(query, searched, prices, published, fit), *_measured(own)),
         seconds=time.perf_counter() - begun,
     )
 
 
-def _model(asked: DeploymentQuery, known: Known) -> tuple[ModelShape, str]:
+def _model(query: DeploymentQuery, known: Known) -> tuple[ModelShape, str]:
     """What it computes, under the name asked for where it is one's own, and its precision."""
-    if asked.model in known.models:
-        described = known.models[asked.model].shape
+    if query.model in known.models:
+        described = known.models[query.model].shape
         if described is None:
             raise PlannerError(
-                f"model {asked.model} is known by its memory alone; add it from its config.json, "
+                f"model {query.model} is known by its memory alone; add it from its config.json, "
                 "which says what it computes."
             )
-        shape, published = described, stated_precision(asked.model) or "bf16"
+        shape, published = described, stated_precision(query.model) or "bf16"
     else:
-        shape = catalogue.shape(asked.model)
-        published = catalogue.published_precision(asked.model)
-    if asked.isl + asked.osl > shape.max_context:
+        shape = catalogue.shape(query.model)
+        published = catalogue.published_precision(query.model)
+    if query.isl + query.osl > shape.max_context:
         raise PlannerError(
-            f"isl {asked.isl:,} and osl {asked.osl:,} are {asked.isl + asked.osl:,} tokens, and "
+            f"isl {query.isl:,} and osl {query.osl:,} are {query.isl + query.osl:,} tokens, and "
             f"the context of {shape.name} is {shape.max_context:,}; give less."
         )
     return replace(shape, encoder=None), published
 
 
-def _gpus(asked: DeploymentQuery, known: Known) -> list[GpuSpec]:
-    if not asked.gpus:
+def _gpus(query: DeploymentQuery, known: Known) -> list[GpuSpec]:
+    if not query.gpus:
         every = {**catalogue.gpus(), **known.gpus}
         return [gpu for gpu in every.values() if gpu.bandwidth_bytes_s and gpu.peak_flops]
     gpus = {}
-    for name in asked.gpus:
+    for name in query.gpus:
         gpu = known.gpus[name] if name in known.gpus else catalogue.gpu(name)
         gpus[gpu.name] = gpu
     return list(gpus.values())
 
 
-def _check_prices(asked: DeploymentQuery, prices: Mapping[str, HourPrice]) -> None:
-    for name in asked.prices:
+def _check_prices(query: DeploymentQuery, prices: Mapping[str, HourPrice]) -> None:
+    for name in query.prices:
         if name not in prices:
             raise CatalogueError(
                 f"price of {name}: no such GPU type is searched; there are {', '.join(prices)}."
             )
 
 
-def _ranked_by(asked: DeploymentQuery, best: tuple[Row, ...]) -> str:
+def _ranked_by(query: DeploymentQuery, best: tuple[Row, ...]) -> str:
     if best and best[0].usd_per_hour is None:
         return "requests/s per GPU, for no price is known"
-    if asked.rps is not None:
-        return f"dollars an hour of all instances for {asked.rps:g} requests/s"
+    if query.rps is not None:
+        return f"dollars an hour of all instances for {query.rps:g} requests/s"
     return "dollars per million tokens at full load"
 
 
@@ -165,7 +165,7 @@ def _measured(own: OwnMeasurements | None) -> tuple[Assumption, ...]:
 
 
 def _assumptions(
-    asked: DeploymentQuery,
+    query: DeploymentQuery,
     searched: SearchResult,
     prices: Mapping[str, HourPrice],
     published: str,
@@ -186,7 +186,7 @@ def _assumptions(
             f"{MAX_BATCH:,} and {MAX_BATCH_TOKENS:,} per copy of attention",
             "assumed", "vLLM's defaults",
         ),
-        Assumption("Requests", f"all of {asked.isl:,} and {asked.osl:,} tokens, Poisson arrivals",
+        Assumption("Requests", f"all of {query.isl:,} and {query.osl:,} tokens, Poisson arrivals",
                    "assumed", "as asked"),
         Assumption(
             "From arrival to the first iteration, counted in TTFT, without launches",
@@ -194,9 +194,9 @@ def _assumptions(
             "measured", fit.source,
         ),
     ]  # fmt: skip
-    if asked.ttft_ms is None and asked.tbt_ms is None:
+    if query.ttft_ms is None and query.tbt_ms is None:
         out.append(Assumption("Limits", "none: throughput alone", "assumed", "none were given"))
-    if asked.rps is not None:
+    if query.rps is not None:
         out.append(
             Assumption(
                 "Several instances", "each carries what it does by itself; a pool carries more",

@@ -23,7 +23,7 @@ class Correction:
 def said_of(
     rated: Sequence[Rated],
     users: Sequence[float],
-    asked: DeploymentQuery,
+    query: DeploymentQuery,
     shape: ModelShape,
     own: OwnMeasurements,
     fit: EstimateFit,
@@ -38,8 +38,8 @@ def said_of(
         sides += [deployed_decode, deployed(shape, first.gpu, first.where, engine, apart=apart)]
         deployments.append(
             replace(
-                deployed_decode, prefill=first.where if apart else None, isl=float(asked.isl),
-                osl=float(asked.osl), concurrency=max(many, 1.0),
+                deployed_decode, prefill=first.where if apart else None, isl=float(query.isl),
+                osl=float(query.osl), concurrency=max(many, 1.0),
             )
         )  # fmt: skip
     moved = moves(sides, own.times)

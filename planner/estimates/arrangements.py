@@ -81,10 +81,10 @@ def wider_than_pays(deployment: Deployment) -> list[str]:
     return [sentence]
 
 
-def _ways(asked: list[Deployment]) -> list[Way]:
-    answers = estimate_rows(asked, estimate_fit().calibration, efficiencies())
+def _ways(deployments: list[Deployment]) -> list[Way]:
+    answers = estimate_rows(deployments, estimate_fit().calibration, efficiencies())
     return [
         Way(way.decode.gpus, way.decode_workers or 1.0, answer.tokens_per_s)
-        for way, answer in zip(asked, answers, strict=True)
+        for way, answer in zip(deployments, answers, strict=True)
         if not isinstance(answer, Refused)
     ]

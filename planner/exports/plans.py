@@ -163,12 +163,12 @@ Row = tuple[Key, datetime, int]  # of a pool: from when on how many
 
 
 def _said(
-    run: Run, result: dict[str, Any], asked: str | None
+    run: Run, result: dict[str, Any], policy_asked: str | None
 ) -> tuple[str, str, list[Row], Rule | None]:
     """The policy, its label, and its timetable or rule."""
     take = result.get("recommended") or {}
     policies = result.get("policies") or {}
-    policy = asked or take.get("policy")
+    policy = policy_asked or take.get("policy")
     if not policy:
         raise NotReady(
             f"Run {run.pk} recommends no policy, as every one of it knows what came; name one with "
@@ -329,10 +329,10 @@ def _chosen(pools: Sequence[Pool], options: ExportOptions, run: Run) -> list[Poo
 
 
 def _repeat(
-    asked: Repeat | Literal["auto"], begins: datetime, ends: datetime, now: datetime, clock: str
+    repeat: Repeat | Literal["auto"], begins: datetime, ends: datetime, now: datetime, clock: str
 ) -> Repeat:
-    if asked != "auto":
-        return asked
+    if repeat != "auto":
+        return repeat
     if clock == "utc" and ends > now:
         return "once"
     return "daily" if ends - begins <= timedelta(minutes=DAY) else "weekly"

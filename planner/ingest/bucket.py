@@ -178,8 +178,8 @@ class Bucket:
     def _stay(self, request: Any, **_: Any) -> None:
         """Whatever the library makes of an answer, it is sent nowhere else. After a redirect it
         asks by HEAD where the bucket is, and where that is one too, without end."""
-        asked = urlsplit(request.url)
-        if (asked.scheme, asked.netloc) != self._origin or request.method not in self._methods:
+        target = urlsplit(request.url)
+        if (target.scheme, target.netloc) != self._origin or request.method not in self._methods:
             raise _Elsewhere(self._moved())
 
     def _moved(self) -> str:

@@ -87,9 +87,9 @@ def _unservable(problem: PlanningProblem) -> Iterator[str]:
 
 
 def _minimums(problem: PlanningProblem) -> Iterator[str]:
-    asked = gpus_used(problem, problem.minimum)
-    for region, gpu in np.argwhere(asked > problem.capacity_gpus):
-        held, least = int(problem.capacity_gpus[region, gpu]), int(asked[region, gpu])
+    least_gpus = gpus_used(problem, problem.minimum)
+    for region, gpu in np.argwhere(least_gpus > problem.capacity_gpus):
+        held, least = int(problem.capacity_gpus[region, gpu]), int(least_gpus[region, gpu])
         inside = problem.rows == gpu
         name = problem.row_names[gpu]
         parts = (problem.minimum[:, region] * problem.gpus_per_instance)[:, inside].sum(axis=1)

@@ -245,9 +245,9 @@ class HorizonProblem:
     def asked_for(self, target: IntArray) -> IntArray:
         """Instances asked for in each period so that they are up in time, ``[p, l, r, g]``."""
         up = np.maximum(0, self.changes(target))
-        asked = np.zeros_like(up)
-        asked[: len(up) - self.lead] = up[self.lead :]
-        return asked
+        begun = np.zeros_like(up)
+        begun[: len(up) - self.lead] = up[self.lead :]
+        return begun
 
 
 def alone(window: PlanningProblem) -> HorizonProblem:

@@ -229,13 +229,13 @@ def _plan(scenario: Scenario) -> PlanSettings:
 
 
 def _spare(scenario: Scenario) -> SpareSettings:
-    asked = scenario.objective.spare
-    if asked.regions and len(scenario.regions) < 2:
+    spare = scenario.objective.spare
+    if spare.regions and len(scenario.regions) < 2:
         raise ScenarioError(
             "objective.spare.regions is 1 and there is one region: nothing is left where it is "
             "lost. Give another region, or leave it out."
         )
-    return SpareSettings(asked.instances, asked.by == "pool", bool(asked.regions))
+    return SpareSettings(spare.instances, spare.by == "pool", bool(spare.regions))
 
 
 def _weights(objective: Objective) -> Weights:

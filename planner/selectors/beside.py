@@ -65,9 +65,10 @@ def runs_beside(runs: Sequence[Run], policy: str = "", each: Sequence[str] = ())
         if run.kind == Run.Kind.INGEST:
             raise NotReady(f"Run {run.pk} took in a trace; compare runs of scenarios.")
     results = [run_result(run) for run in runs]
-    asked = each or [policy] * len(runs)
+    policies = each or [policy] * len(runs)
     chosen = [
-        _policy(result, policy_asked) for result, policy_asked in zip(results, asked, strict=True)
+        _policy(result, policy_asked)
+        for result, policy_asked in zip(results, policies, strict=True)
     ]
     settings, unread = _settings(runs)
     keys = list(dict.fromkeys(key for setting in settings for key in setting))
@@ -98,8 +99,8 @@ def runs_beside(runs: Sequence[Run], policy: str = "", each: Sequence[str] = ())
     )
 
 
-def _policy(result: dict[str, Any], asked: str) -> str:
-    return asked if asked in (result.get("policies") or {}) else default_policy(result)
+def _policy(result: dict[str, Any], policy: str) -> str:
+    return policy if policy in (result.get("policies") or {}) else default_policy(result)
 
 
 def _held(run: Run, result: dict[str, Any], policy: str) -> RunBeside:

@@ -100,11 +100,11 @@ def planned(
     totals = [(result.get("plan") or {}).get("totals") for result in results]
     if not _several(totals):
         return
-    asked = [row.key for row in differences if row.key.startswith(ASKED)]
+    differing = [row.key for row in differences if row.key.startswith(ASKED)]
     note = other
-    if asked and not other:
+    if differing and not other:
         note = (
-            f"The plans are asked for other things ({few(asked)}): one that costs less is not "
+            f"The plans are asked for other things ({few(differing)}): one that costs less is not "
             "better until it is replayed."
         )
     rows = [

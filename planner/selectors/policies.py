@@ -24,5 +24,5 @@ def default_policy(result: dict[str, Any]) -> str:
     ranking = [name for name in result.get("ranking") or [] if name in policies]
     best_first = dict.fromkeys([*ranking, *policies])
     able = [name for name in best_first if not traits_of(name).clairvoyant]
-    asked = [name for name in best_first if (policies[name] or {}).get("asked", True)]
-    return the_plan(asked) or next(iter([*able, *best_first]), "")
+    in_comparison = [name for name in best_first if (policies[name] or {}).get("asked", True)]
+    return the_plan(in_comparison) or next(iter([*able, *best_first]), "")

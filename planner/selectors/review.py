@@ -23,8 +23,8 @@ def proposals_list() -> QuerySet[Proposal]:
 
 def proposals_for(user: User) -> QuerySet[Proposal]:
     """Still to be decided, where ``user`` was asked for review or is mentioned."""
-    asked = Q(reviewers=user) | Q(entries__mentions=user)
-    return proposals_list().filter(asked, state__in=GOING).distinct()
+    addressed = Q(reviewers=user) | Q(entries__mentions=user)
+    return proposals_list().filter(addressed, state__in=GOING).distinct()
 
 
 def proposal_get(number: int) -> Proposal:

@@ -26,7 +26,7 @@ NO_LIMITS: Mapping[str, float | None] = {}
 
 
 def configured(
-    asked: DeploymentQuery, progress: Progress = silent, measured: Measured = KEPT
+    query: DeploymentQuery, progress: Progress = silent, measured: Measured = KEPT
 ) -> dict[str, Any]:
     """The deployments of a model by what they cost, by the keys of the contract (interfaces.md),
     as fast as measurements of one's own say.
@@ -34,7 +34,7 @@ def configured(
     Raises PlannerError or SimulationError saying what is wrong.
     """
     known = own_hardware()
-    answer: dict[str, Any] = as_json(configure(asked, known, progress, measured.own(known)))
+    answer: dict[str, Any] = as_json(configure(query, known, progress, measured.own(known)))
     for row, profiles in zip(answer["candidates"], answer.pop("profiles"), strict=True):
         row["profiles"] = profiles
     return answer

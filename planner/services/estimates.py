@@ -79,8 +79,8 @@ def estimate_one(row: Row, measured: Measured = KEPT) -> Answer:
         raise PlannerError(answer["refused"])
     fit, known = estimate_fit(), own_hardware()
     own, model = measured.own(known), str(named_fields(row)["model"])
-    asked = dict(row) | {"concurrency": answer["concurrency"]}
-    deployed = deployment(asked, known)
+    row_asked = dict(row) | {"concurrency": answer["concurrency"]}
+    deployed = deployment(row_asked, known)
     where = replace(where_of(deployed), split=answer["mode"] == "disagg")
     return answer | {
         "next_measurement": asdict(next_measurement(own, deployed, model, fit)),
@@ -116,8 +116,8 @@ def estimate_sweep(
     swept = [replace(fixed, concurrency=float(load)) for load in loads]
     estimates = estimate_rows(swept, fit.calibration, efficiencies())
     # The rows are of deployments as they were given: what was filled in above is not.
-    asked = [replace(deployed, concurrency=float(load)) for load in loads]
-    moves = _moves(measured.own(known), asked, fit)
+    deployments = [replace(deployed, concurrency=float(load)) for load in loads]
+    moves = _moves(measured.own(known), deployments, fit)
     return [
         (load, _answer(loaded, answer, fit, move))
         for load, loaded, answer, move in zip(loads, swept, estimates, moves, strict=True)

@@ -202,9 +202,9 @@ def _settled(firing: Firing, run: Run | None, now: datetime) -> bool:
     plan = timetable_of(run, ExportOptions(**options), now)
     difference = difference_of(plan, next(iter(replaced_by(plan, run)), None))
     rule = Rule(schedule.most_replicas, schedule.most_cost)
-    asked = rule.asks(difference, tiers_missed(run_result(run), plan.policy))
+    reason = rule.asks(difference, tiers_missed(run_result(run), plan.policy))
     sentences = [
-        asked or "Within the limits.",
+        reason or "Within the limits.",
         difference.sentence if difference else "",
         _taken_policy(schedule, run, plan),
     ]
@@ -215,7 +215,7 @@ def _settled(firing: Firing, run: Run | None, now: datetime) -> bool:
     by = f"schedule {schedule.name}"
     firing.proposal = _proposed(schedule, run, words, options, by)
     firing.save(update_fields=["proposal"])
-    if not asked:
+    if not reason:
         _approved(firing, by, now)
     return True
 

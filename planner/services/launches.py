@@ -47,41 +47,43 @@ class LaunchAsked:
     horizon: HorizonChoice
 
 
-def launch_draft(asked: LaunchAsked) -> str:
+def launch_draft(described: LaunchAsked) -> str:
     """YAML of the scenario; raises ScenarioError where no such instance or price is known."""
-    gpu = catalogue.gpu_name(asked.gpu)
+    gpu = catalogue.gpu_name(described.gpu)
     known = catalogue.regions()
     with_price = [name for name, priced in known.items() if gpu in priced.usd_per_gpu_hour]
-    region = asked.region or next(iter(with_price), "")
+    region = described.region or next(iter(with_price), "")
     if region not in with_price:
         raise ScenarioError(
             f"There is no built-in price of {gpu} in {region or 'any region'}; choose from "
             f"{', '.join(with_price[:12]) or 'another GPU'}, or state yours in the YAML."
         )
     launch: dict[str, Any] = {
-        "requests_per_day": asked.requests_per_day,
-        "day": asked.day,
-        "begins": asked.begins.isoformat(),
+        "requests_per_day": described.requests_per_day,
+        "day": described.day,
+        "begins": described.begins.isoformat(),
     }
-    if asked.weekend is not None:
-        launch["weekend"] = asked.weekend
-    if asked.utc_offset_h:
-        launch["utc_offset_h"] = asked.utc_offset_h
-    growth = {"growth": {"per_month": asked.growth_per_month}} if asked.growth_per_month else {}
+    if described.weekend is not None:
+        launch["weekend"] = described.weekend
+    if described.utc_offset_h:
+        launch["utc_offset_h"] = described.utc_offset_h
+    growth = (
+        {"growth": {"per_month": described.growth_per_month}} if described.growth_per_month else {}
+    )
     data: dict[str, Any] = {
         "version": 1,
-        "name": free_name(f"Launch of {asked.model.rpartition('/')[2]}"),
-        "models": [asked.model],
-        "profiles": [_profile(asked.model, gpu)],
+        "name": free_name(f"Launch of {described.model.rpartition('/')[2]}"),
+        "models": [described.model],
+        "profiles": [_profile(described.model, gpu)],
         "regions": [{"name": region, "like": region, "capacity": {gpu: CAPACITY_GPUS}}],
-        "tiers": [{"name": FAST, "ttft_ms": asked.ttft_ms, "tbt_ms": asked.tbt_ms}],
+        "tiers": [{"name": FAST, "ttft_ms": described.ttft_ms, "tbt_ms": described.tbt_ms}],
         "traffic": {
             "sources": [
                 {
                     "launch": launch,
-                    "model": asked.model,
-                    "input_tokens": {"mean": asked.input_tokens},
-                    "output_tokens": {"mean": asked.output_tokens},
+                    "model": described.model,
+                    "input_tokens": {"mean": described.input_tokens},
+                    "output_tokens": {"mean": described.output_tokens},
                 }
             ],
             **growth,
@@ -89,18 +91,18 @@ def launch_draft(asked: LaunchAsked) -> str:
         },
         "fleet": {"startup_s": STARTUP_S},
         "policies": list(USUAL),
-        "horizon": {"start": "end", "duration_s": asked.horizon.replayed_s},
+        "horizon": {"start": "end", "duration_s": described.horizon.replayed_s},
     }
-    data["regions"][0]["capacity"][gpu] = _gpus(asked, data)
+    data["regions"][0]["capacity"][gpu] = _gpus(described, data)
     return dump_mapping(data)
 
 
-def launch_assumed(asked: LaunchAsked, document: str) -> tuple[Assumed, ...]:
+def launch_assumed(described: LaunchAsked, document: str) -> tuple[Assumed, ...]:
     """What the draft filled in."""
-    return tuple(_assumed(asked, document))
+    return tuple(_assumed(described, document))
 
 
-def _assumed(asked: LaunchAsked, document: str) -> Iterator[Assumed]:
+def _assumed(described: LaunchAsked, document: str) -> Iterator[Assumed]:
     draft = parse(document)
     profile, region = draft.profiles[0], draft.regions[0]
     (capacity,) = region.capacity.values()
@@ -127,8 +129,8 @@ def _assumed(asked: LaunchAsked, document: str) -> Iterator[Assumed]:
         "near Azure's conversations of 2023",
         "The longer the tail, the fewer requests a replica carries in time.",
     )
-    if isinstance(asked.day, str):
-        shape = shapes()[asked.day]
+    if isinstance(described.day, str):
+        shape = shapes()[described.day]
         yield Assumed(
             "sources",
             "Shape of the day",
@@ -171,15 +173,15 @@ def _catalogue_name(model: str) -> str:
         return model
 
 
-def _gpus(asked: LaunchAsked, data: dict[str, Any]) -> int:
+def _gpus(described: LaunchAsked, data: dict[str, Any]) -> int:
     """Twice what the peak takes at the end of the horizon by the fluid model of one instance, so
     that it is the plan that says how many, and not this limit."""
     scenario = parse(dump_mapping(data))
     hardware = build_hardware(scenario, own_hardware())
     profile = next(iter(hardware.profiles.values()))
-    rate = largest_rate(profile, asked.input_tokens, asked.output_tokens)[0]
-    shape = shapes()[asked.day].by_hour if isinstance(asked.day, str) else asked.day
-    peak = max(shape) / max(sum(shape) / 24, 1e-9) * 1.4 * asked.requests_per_day / DAY_S
-    peak *= max(1.0, (1 + asked.growth_per_month) ** asked.horizon.months)
+    rate = largest_rate(profile, described.input_tokens, described.output_tokens)[0]
+    shape = shapes()[described.day].by_hour if isinstance(described.day, str) else described.day
+    peak = max(shape) / max(sum(shape) / 24, 1e-9) * 1.4 * described.requests_per_day / DAY_S
+    peak *= max(1.0, (1 + described.growth_per_month) ** described.horizon.months)
     needed = 2 * peak / rate * data["profiles"][0]["tp"] if rate > 0 else CAPACITY_GPUS
     return max(1, ceil(needed / CAPACITY_GPUS)) * CAPACITY_GPUS

@@ -30,7 +30,7 @@ def living(name: str) -> str:
 def held_of(plan: PlanInForce, begins: datetime, ends: datetime) -> list[HeldPool]:
     """What it asked for, read off as clusters do."""
     moments = [begins + n * LOOK for n in range(max(1, int((ends - begins) / LOOK)))]
-    asked = np.array(
+    replicas = np.array(
         [
             [wanted_pool.replicas or 0 for wanted_pool in desired(plan, moment)]
             for moment in moments
@@ -48,7 +48,7 @@ def held_of(plan: PlanInForce, begins: datetime, ends: datetime) -> list[HeldPoo
             pool.get("market"),
             pool.get("arrangement"),
             times,
-            asked[:, p],
+            replicas[:, p],
         )
         for p, pool in enumerate(plan.pools)
     ]

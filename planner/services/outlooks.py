@@ -32,11 +32,11 @@ def outlook_replay(*, run: Run, user: User, idempotency_key: str = "") -> Run:
         raise NotReady(f"No month of run {run.pk} has a plan, so there is nothing to replay.")
     growth = next(row["growth"] for row in run_result(run)["months"] if row["month"] == month)
     scenario = parse(run.document)
-    asked = scenario.horizon.period_s
+    period_s = scenario.horizon.period_s
     changes = {
         "horizon.start": "end",
         "horizon.duration_s": WEEK_S,
-        "horizon.period_s": asked if asked and WEEK_S % asked == 0 else PERIOD_S,
+        "horizon.period_s": period_s if period_s and WEEK_S % period_s == 0 else PERIOD_S,
         "traffic.growth": {"factor": growth},
         "traffic.max_replayed": min(scenario.traffic.max_replayed, MAX_REPLAYED),
     }

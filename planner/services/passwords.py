@@ -30,9 +30,9 @@ def password_forgotten(*, name: str, address: str) -> None:
     PlannerError for who asks too often."""
     if not mail_configured():
         raise PlannerError("This installation sends no mail; ask an admin for a new password.")
-    asked = f"forgotten-{hashlib.sha256(address.encode()).hexdigest()}"
-    cache.add(asked, 0, EVERY_S)
-    if cache.incr(asked) > FROM_ONE_ADDRESS:
+    from_address = f"forgotten-{hashlib.sha256(address.encode()).hexdigest()}"
+    cache.add(from_address, 0, EVERY_S)
+    if cache.incr(from_address) > FROM_ONE_ADDRESS:
         logger.warning("password mails from %s are refused", address)
         raise PlannerError("Too many mails were asked for from your address; wait a minute.")
     key = f"forgotten-{hashlib.sha256(name.strip().casefold().encode()).hexdigest()}"

@@ -91,8 +91,8 @@ def propose(
     _about(proposal, run, base_run, by)
     proposal.save()
     _add(proposal, Kind.OPENED, by, rule=rule, text=message, run=run)
-    if asked := list(reviewers):
-        request_review(proposal=proposal, by=by, reviewers=asked, rule=rule)
+    if named := list(reviewers):
+        request_review(proposal=proposal, by=by, reviewers=named, rule=rule)
     record("proposal.made", proposal, by=by, rule=rule, run=run.pk, policy=proposal.policy)
     return proposal
 
@@ -139,17 +139,17 @@ def request_review(
 ) -> Proposal:
     check_may_plan(by)
     _check_going(proposal, "reviewed")
-    asked = list(reviewers)
-    for reviewer in asked:
+    people = list(reviewers)
+    for reviewer in people:
         if not (reviewer.is_active and may_approve(reviewer)):
             raise PlannerError(
                 f"{reviewer.username} may not approve; ask an approver or an admin for review."
             )
-    proposal.reviewers.add(*asked)
+    proposal.reviewers.add(*people)
     entry = _add(proposal, Kind.REQUESTED, by, rule=rule)
-    entry.mentions.set(asked)
+    entry.mentions.set(people)
     words = f"Review is asked of you: {proposal.title} (proposal {proposal.pk})"
-    notify(proposal.workspace, Event.REVIEW, words, f"/proposals/{proposal.pk}/", people=asked)
+    notify(proposal.workspace, Event.REVIEW, words, f"/proposals/{proposal.pk}/", people=people)
     return proposal
 
 

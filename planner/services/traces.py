@@ -80,8 +80,8 @@ def trace_upload(
                 size=size,
                 options=options,
             )
-            asked = _reading(owner, trace, options, idempotency_key)
-            first = runs.run_of_key(asked)
+            ingest = _reading(owner, trace, options, idempotency_key)
+            first = runs.run_of_key(ingest)
             going = trace.runs.filter(kind=Run.Kind.INGEST, state__in=GOING).first()
             # Known but never read, since its run was cancelled or met a bug: read it now.
             read = new or (_unread(trace) and not first and not going)
@@ -91,7 +91,7 @@ def trace_upload(
                     owner=owner,
                     kind=Run.Kind.INGEST,
                     trace=trace,
-                    options=asked.options | {"upload": f"{UPLOADS}/{kept.name}"},
+                    options=ingest.options | {"upload": f"{UPLOADS}/{kept.name}"},
                     idempotency_key=idempotency_key,
                 )
     except BaseException:
@@ -130,8 +130,8 @@ def trace_reread(
 ) -> Run:
     """Read the kept file of a refused trace in another way."""
     check_may_plan(owner, "not upload")
-    asked = _reading(owner, trace, options, idempotency_key)
-    if first := runs.run_of_key(asked):
+    ingest = _reading(owner, trace, options, idempotency_key)
+    if first := runs.run_of_key(ingest):
         return first
     kept = _kept_file(trace)
     if trace.state != Trace.State.REFUSED:
@@ -153,7 +153,7 @@ def trace_reread(
             owner=owner,
             kind=Run.Kind.INGEST,
             trace=again,
-            options=asked.options | {"upload": f"{UPLOADS}/{kept.name}"},
+            options=ingest.options | {"upload": f"{UPLOADS}/{kept.name}"},
             idempotency_key=idempotency_key,
         )
 

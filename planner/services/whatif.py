@@ -84,10 +84,10 @@ def _held(kept: KeptBasis, run: Run, changes: Changes) -> tuple[WhatIf, Caps]:
     """The plan, and the capacities that keep its mix."""
     known = known_of(run.resolved)
     moved = Moved(changes.growth, changes.quantile)
-    asked = addresses(kept.scenario, run, changes, demand=False)
+    values = addresses(kept.scenario, run, changes, demand=False)
 
     def answered(capacities: dict[str, Any]) -> WhatIf:
-        changed = parsed_with(kept.scenario, asked | capacities)
+        changed = parsed_with(kept.scenario, values | capacities)
         return what_if(kept.basis, changed, kept.scenario, known, moved)
 
     return held(kept.scenario, changes.mix, answered)

@@ -33,37 +33,37 @@ class Actor:
         self._keep = np.full(pools, ALL)
         self._shares: FloatArray | None = None  # as they were asked for last
 
-    def act(self, asked: Actions, now: float) -> None:
+    def act(self, actions: Actions, now: float) -> None:
         """At ``now``: limits and speeds first, so that new runs have them."""
         s, fleet = self._s, self._fleet
-        if asked.speed is not None:
-            if not np.all((asked.speed > 0) & np.isfinite(asked.speed)):
+        if actions.speed is not None:
+            if not np.all((actions.speed > 0) & np.isfinite(actions.speed)):
                 raise SimulationError("A policy's speeds must be above 0: 1 is the profile's.")
-            entry.speed(s.handle, _of_pools(asked.speed, np.float64, fleet, "speed"), now)
-        if asked.max_batch is not None or asked.kv_share is not None:
-            _limit(s, fleet, asked, now)
-        if asked.link_share is not None:
-            _slow_links(s, fleet, asked.link_share)
-        s.clock["planned"] = asked.shares is not None
-        if asked.shares is not None:
-            self._share_out(asked.shares)
+            entry.speed(s.handle, _of_pools(actions.speed, np.float64, fleet, "speed"), now)
+        if actions.max_batch is not None or actions.kv_share is not None:
+            _limit(s, fleet, actions, now)
+        if actions.link_share is not None:
+            _slow_links(s, fleet, actions.link_share)
+        s.clock["planned"] = actions.shares is not None
+        if actions.shares is not None:
+            self._share_out(actions.shares)
         lend, keep = self._off, self._keep
-        if asked.lend is not None:
-            lend = _of_pools(asked.lend, np.bool_, fleet, "lend")
-        if asked.keep_lent is not None:
-            keep = _of_pools(asked.keep_lent, np.int64, fleet, "keep_lent")
-        targets = _of_pools(asked.targets, np.int64, fleet, "instance count")
-        entry.scale(s.handle, targets, self._soft(asked), lend, keep, now)
+        if actions.lend is not None:
+            lend = _of_pools(actions.lend, np.bool_, fleet, "lend")
+        if actions.keep_lent is not None:
+            keep = _of_pools(actions.keep_lent, np.int64, fleet, "keep_lent")
+        targets = _of_pools(actions.targets, np.int64, fleet, "instance count")
+        entry.scale(s.handle, targets, self._soft(actions), lend, keep, now)
 
-    def _soft(self, asked: Actions) -> FloatArray:
+    def _soft(self, actions: Actions) -> FloatArray:
         """For how many seconds what each pool takes out can be had back."""
-        if asked.soft_s == 0:
+        if actions.soft_s == 0:
             return self._firm
-        if not 0 <= asked.soft_s < np.inf:
+        if not 0 <= actions.soft_s < np.inf:
             raise SimulationError("A policy's soft_s must be a number of seconds >= 0.")
-        soft = np.full(len(self._firm), float(asked.soft_s))
-        if asked.firm is not None:
-            soft[_of_pools(asked.firm, np.bool_, self._fleet, "firm")] = 0.0
+        soft = np.full(len(self._firm), float(actions.soft_s))
+        if actions.firm is not None:
+            soft[_of_pools(actions.firm, np.bool_, self._fleet, "firm")] = 0.0
         return soft
 
     def _share_out(self, shares: FloatArray) -> None:
@@ -92,13 +92,13 @@ def _slow_links(s: State, fleet: Fleet, stated: FloatArray) -> None:
             s.pools[p]["link"] = pool.link.bytes_s * shares[p]
 
 
-def _limit(s: State, fleet: Fleet, asked: Actions, now: float) -> None:
+def _limit(s: State, fleet: Fleet, actions: Actions, now: float) -> None:
     pools = len(fleet.pools)
-    batch = np.zeros(pools, np.int64) if asked.max_batch is None else asked.max_batch
-    share = np.full(pools, -1.0) if asked.kv_share is None else asked.kv_share
-    if asked.max_batch is not None and not np.all(asked.max_batch >= 1):
+    batch = np.zeros(pools, np.int64) if actions.max_batch is None else actions.max_batch
+    share = np.full(pools, -1.0) if actions.kv_share is None else actions.kv_share
+    if actions.max_batch is not None and not np.all(actions.max_batch >= 1):
         raise SimulationError("A policy's max_batch must be at least 1.")
-    if asked.kv_share is not None and not np.all((share >= 0) & (share <= 1)):
+    if actions.kv_share is not None and not np.all((share >= 0) & (share <= 1)):
         raise SimulationError("A policy's kv_share must be a share between 0 and 1.")
     limits = _of_pools(batch, np.int64, fleet, "max_batch")
     entry.limit(s.handle, limits, _of_pools(share, np.float64, fleet, "kv_share"), now)

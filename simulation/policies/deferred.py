@@ -106,10 +106,10 @@ class Deferred(ScalingPolicy):
         """Endpoints whose load the forecast under- and overestimates, in the end of a period."""
         ends, now = self._ends, observation.time_s
         nowhere = np.zeros(len(ends), np.bool_)
-        asked = observation.asked_tps
-        if self.forecast_tps is None or not len(self.forecast_tps) or asked is None:
+        asked_tps = observation.asked_tps
+        if self.forecast_tps is None or not len(self.forecast_tps) or asked_tps is None:
             return nowhere, nowhere
-        self._arrived.append((now, asked * (now - self._seen_s)))
+        self._arrived.append((now, asked_tps * (now - self._seen_s)))
         self._seen_s = now
         while self._arrived[0][0] <= now - self.observed_s:
             self._arrived.popleft()

@@ -107,13 +107,13 @@ class Guarded(ScalingPolicy):
 
     def decide(self, observation: Observation) -> Actions:
         self.course.see(observation)
-        asked = self.course.asked(observation.time_s)
-        lent = np.zeros_like(asked.counts) if asked.lent is None else asked.lent
-        planned = asked.counts - lent
+        step = self.course.asked(observation.time_s)
+        lent = np.zeros_like(step.counts) if step.lent is None else step.lent
+        planned = step.counts - lent
         targets = np.maximum(planned, self._above(observation, planned))
-        if asked.lent is None:
-            return Actions(targets, shares=asked.shares)
-        return Actions(targets, lend=lent > 0, keep_lent=lent, shares=asked.shares)
+        if step.lent is None:
+            return Actions(targets, shares=step.shares)
+        return Actions(targets, lend=lent > 0, keep_lent=lent, shares=step.shares)
 
     def in_force(self) -> tuple[InForce, ...]:
         prefill, decode = (np.where(np.isinf(tps), np.nan, tps) for tps in self._tps)
@@ -141,17 +141,17 @@ class Guarded(ScalingPolicy):
         serving = np.min([look.served for look in self._looks], axis=0)
         room = self._staffing.carried(planned) * (1 + self.tolerance) + ROUNDING
         more = (serving > room) & (self._together(serving) > self._together(room))
-        asked = np.where(more, self._staffing.fewest(serving), 0.0)
+        guarded = np.where(more, self._staffing.fewest(serving), 0.0)
         piled = self._piled(observation, look)
         self._learn(observation, piled > 0)
         learned = self._staffing.fewest(self._learned.needed(serving))
-        asked = np.maximum(asked, np.where(learned > planned, learned, 0.0))
-        asked = np.maximum(asked, piled)
+        guarded = np.maximum(guarded, np.where(learned > planned, learned, 0.0))
+        guarded = np.maximum(guarded, piled)
         there = observation.ready + observation.starting
         windows = max(1.0, self.interval_s / POLICY_S)
         by_factor = there * (1 + self.scale_up_factor) ** windows
         most = np.maximum(by_factor, there + self.scale_up_instances * windows)
-        self._asked.append((look.time_s, np.minimum(asked, most).astype(np.int64)))
+        self._asked.append((look.time_s, np.minimum(guarded, most).astype(np.int64)))
         while self._asked[0][0] < look.time_s - self.fall_s:
             self._asked.popleft()
         out: IntArray = np.max([counts for _, counts in self._asked], axis=0)

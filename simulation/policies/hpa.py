@@ -106,12 +106,12 @@ class Hpa(ScalingPolicy):
         if not np.isfinite(value) or not ready:
             return present
         ratio = value / float(self._target[p])
-        asked = ratio
+        usage = ratio
         if starting:
-            asked = (ratio * ready + (starting if ratio < 1 else 0)) / present
-        if abs(asked - 1) <= self.tolerance + ROUNDING or (asked - 1) * (ratio - 1) < 0:
+            usage = (ratio * ready + (starting if ratio < 1 else 0)) / present
+        if abs(usage - 1) <= self.tolerance + ROUNDING or (usage - 1) * (ratio - 1) < 0:
             return present
-        return ceil(asked * present - ROUNDING)
+        return ceil(usage * present - ROUNDING)
 
     def _stabilised(self, p: int, time_s: float, present: int, recommended: int) -> int:
         recent = self._recent[p]

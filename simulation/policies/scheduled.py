@@ -41,12 +41,12 @@ class Scheduled(ScalingPolicy):
 
     def decide(self, observation: Observation) -> IntArray | Actions:
         self._course.see(observation)
-        asked = self._course.asked(observation.time_s)
-        if asked.lent is None:
-            return Actions(asked.counts.copy(), shares=asked.shares)
+        step = self._course.asked(observation.time_s)
+        if step.lent is None:
+            return Actions(step.counts.copy(), shares=step.shares)
         return Actions(
-            asked.counts - asked.lent,
-            lend=asked.lent > 0,
-            keep_lent=asked.lent,
-            shares=asked.shares,
+            step.counts - step.lent,
+            lend=step.lent > 0,
+            keep_lent=step.lent,
+            shares=step.shares,
         )

@@ -63,11 +63,11 @@ def search(
     judged = [by_closed_forms(candidate, requests) for candidate in chosen]
     closed = sorted(_known(judged), key=lambda rated: cost(rated, requests))
     best: list[Rated] = []
-    asked = closed[: int(np.ceil(SPARE * top))]
-    for done, rated in enumerate(asked):
-        report(0.5 + 0.4 * done / len(asked), "Simulating the best")
+    simulated = closed[: int(np.ceil(SPARE * top))]
+    for done, rated in enumerate(simulated):
+        report(0.5 + 0.4 * done / len(simulated), "Simulating the best")
         best += _known([by_simulation(rated.candidate, requests, rated.rate, seed)])
-    dropped = len(judged) - len(closed) + len(asked) - len(best)
+    dropped = len(judged) - len(closed) + len(simulated) - len(best)
     if dropped:
         ruled_out[MISSES_QUEUES] += dropped
     best.sort(key=lambda rated: cost(rated, requests))
@@ -75,7 +75,7 @@ def search(
     latency, speed = fronts(table, complete, second, instances, requests, best)
     return SearchResult(
         best=tuple(best[:top]),
-        by_gpu=_by_gpu([*best, *closed[len(asked) :]], requests),
+        by_gpu=_by_gpu([*best, *closed[len(simulated) :]], requests),
         latency=latency,
         speed=speed,
         evaluated=evaluated,

@@ -112,8 +112,8 @@ def capacity(
 def routed(role: str, routing: Routing | None) -> Routing:
     """Senders before decode instances take turns: they are all as idle as each other, and the first
     would send everything."""
-    asked = routing or Routing()
-    return replace(asked, instance="round-robin") if role == "decode" else asked
+    chosen = routing or Routing()
+    return replace(chosen, instance="round-robin") if role == "decode" else chosen
 
 
 def in_role(

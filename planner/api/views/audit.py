@@ -25,8 +25,8 @@ class AuditListView(ApiView, generics.ListAPIView[AuditRecord]):
     pagination_class = Pages
 
     def get_queryset(self) -> QuerySet[AuditRecord]:
-        asked = valid(AuditAsked(data=self.request.query_params))
-        words = {name: asked[name] for name in ("actor", "action", "search")}
+        query = valid(AuditAsked(data=self.request.query_params))
+        words = {name: query[name] for name in ("actor", "action", "search")}
         return audit_list(everything=self.user.is_superuser, **words)
 
     @operation({200: AuditItem(many=True)}, 400, 403, 404, parameters=[AuditAsked])

@@ -23,6 +23,6 @@ class RunsBesideView(ApiView):
         first run's (a fraction of it; of shares the difference) and its `marks`: better, worse, or
         empty, which it is of all where traffic, window or limits differ, with why in `note`.
         """
-        asked = valid(BesideAsked(data=request.query_params))
-        beside = runs_beside(runs_chosen(asked["run"]), asked["policy"])
+        query = valid(BesideAsked(data=request.query_params))
+        beside = runs_beside(runs_chosen(query["run"]), query["policy"])
         return Response(as_json(beside))

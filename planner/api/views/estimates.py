@@ -61,10 +61,10 @@ class EstimateView(ApiView):
         TTFT, TBT, throughput, power, memory in steady state, and the error to expect; moved by your
         own measured rows, those sent along and those kept here, with what they were before.
         """
-        asked = dict(valid(EstimateRequest(data=request.data)))
-        rows, kept = asked.pop("measured", []), asked.pop("kept")
-        measured = estimates.Measured([asked | row for row in rows], kept=kept)
-        return Response(estimates.estimate_one(asked, measured))
+        query = dict(valid(EstimateRequest(data=request.data)))
+        rows, kept = query.pop("measured", []), query.pop("kept")
+        measured = estimates.Measured([query | row for row in rows], kept=kept)
+        return Response(estimates.estimate_one(query, measured))
 
 
 class EstimateRowsView(ApiView):

@@ -160,9 +160,9 @@ class ModelListView(ModelEntry):
     @listing(ModelItem, ModelSearch, operation_id="hardware_models_list")
     def get(self, request: Request) -> Response:
         """Models and what they take of a GPU's memory."""
-        asked = valid(ModelSearch(data=request.query_params))
-        gpu = known.gpu_get(asked.get("gpu") or USUAL_GPU).spec
-        entries = known.models_list(asked.get("search", ""))
+        query = valid(ModelSearch(data=request.query_params))
+        gpu = known.gpu_get(query.get("gpu") or USUAL_GPU).spec
+        entries = known.models_list(query.get("search", ""))
         return paged(self, entries, ModelItem, {"request": request, "gpu": gpu})
 
     @operation(
@@ -228,8 +228,8 @@ class PriceListView(ApiView):
     @listing(PriceItem, PriceSearch, operation_id="hardware_prices_list")
     def get(self, request: Request) -> Response:
         """Prices by provider, region and GPU, those of own lists first."""
-        asked = valid(PriceSearch(data=request.query_params))
-        filters = {name: value for name, value in asked.items() if not name.startswith("page")}
+        query = valid(PriceSearch(data=request.query_params))
+        filters = {name: value for name, value in query.items() if not name.startswith("page")}
         return paged(self, known.prices_list(**filters), PriceItem, {})
 
 

@@ -111,8 +111,8 @@ class PlansBetweenView(ApiView):
 
         Pairs are before and after; `changed` is a share of the replica-hours before.
         """
-        asked = valid(PlansBetweenAsked(data=request.query_params))
-        old, new = (plan_kept_get(asked[name]) for name in ("old", "new"))
+        query = valid(PlansBetweenAsked(data=request.query_params))
+        old, new = (plan_kept_get(query[name]) for name in ("old", "new"))
         return Response(as_json(plans_between(old, new)))
 
 

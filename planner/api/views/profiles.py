@@ -67,8 +67,8 @@ class ProfileListView(ApiView):
     )  # fmt: skip
     def get(self, request: Request) -> Response:
         """Profiles: built-in ones and those fitted here."""
-        asked = valid(Search(data=request.query_params))
-        rows = known.profiles_list(asked.get("search", ""))
+        query = valid(Search(data=request.query_params))
+        rows = known.profiles_list(query.get("search", ""))
         return paged(self, rows, ProfileItem, {"request": request})
 
     @new_version(ComputeRequest, COMPUTED)
@@ -84,8 +84,8 @@ class ProfileView(ApiView):
     @operation({200: ProfileDetail}, 400, 404, parameters=[VersionAsked])
     def get(self, request: Request, name: str) -> Response:
         """One profile, the newest version or the one asked for."""
-        asked = valid(VersionAsked(data=request.query_params))
-        profile = known.profile_get(name, asked.get("version"))
+        query = valid(VersionAsked(data=request.query_params))
+        profile = known.profile_get(name, query.get("version"))
         return Response(ProfileDetail(profile, context={"request": request}).data)
 
     @removal
@@ -115,8 +115,8 @@ class ProfileChecksView(ApiView):
     @operation({200: Checks}, 400, 404, parameters=[VersionAsked])
     def get(self, request: Request, name: str) -> Response:
         """What a profile was checked against, and its errors."""
-        asked = valid(VersionAsked(data=request.query_params))
-        profile = known.profile_get(name, asked.get("version"))
+        query = valid(VersionAsked(data=request.query_params))
+        profile = known.profile_get(name, query.get("version"))
         checks = check_documents(profile.checks)
         return Response({"profile": profile.name, "version": profile.version, "checks": checks})
 
@@ -130,13 +130,13 @@ class ProfileResidualsView(ApiView):
 
         `Accept: text/csv` or `?format=csv` gives CSV. Empty for built-in profiles.
         """
-        asked = valid(ResidualsAsked(data=request.query_params))
-        profile = known.profile_get(name, asked.get("version"))
+        query = valid(ResidualsAsked(data=request.query_params))
+        profile = known.profile_get(name, query.get("version"))
         table = known.profile_residuals(profile)
-        part = table.slice(asked["offset"], asked.get("limit"))
+        part = table.slice(query["offset"], query.get("limit"))
         if request.accepted_renderer.format == "csv":
             return Response(part)
-        rows = table_rows(part.head(asked.get("limit") or JSON_ROWS))
+        rows = table_rows(part.head(query.get("limit") or JSON_ROWS))
         total = table.height
         return Response(
             {"profile": profile.name, "version": profile.version, "total": total, "rows": rows}
@@ -222,17 +222,17 @@ class CalibrationComparisonsView(ApiView):
 
         Nothing is changed.
         """
-        asked = valid(CompareAsked(data=request.data))
+        query = valid(CompareAsked(data=request.data))
         compared, table = profile_compare(
-            profile_name=asked["profile"],
-            version=asked.get("version"),
+            profile_name=query["profile"],
+            version=query.get("version"),
             calibration=calibration_get(number),
-            rows_model=asked["rows_model"],
-            rows_gpu=asked["rows_gpu"],
+            rows_model=query["rows_model"],
+            rows_gpu=query["rows_gpu"],
         )
         checks = check_documents(compared.checks)
         rows = table_rows(table.head(JSON_ROWS))
-        return Response({"profile": asked["profile"], "checks": checks, "residuals": rows})
+        return Response({"profile": query["profile"], "checks": checks, "residuals": rows})
 
 
 class ObservationsView(ApiView):
@@ -243,13 +243,13 @@ class ObservationsView(ApiView):
         An extended Kalman filter moves the parameters of a linear profile; the outcome is its next
         version.
         """
-        asked = valid(ObservationsRequest(data=request.data))
+        query = valid(ObservationsRequest(data=request.data))
         version = profile_tune(
             user=self.user,
-            name=asked["profile"],
-            observations=asked["observations"],
-            keep_as=asked["keep_as"],
-            source=asked["source"],
+            name=query["profile"],
+            observations=query["observations"],
+            keep_as=query["keep_as"],
+            source=query["source"],
             idempotency_key=idempotency_key(request),
         )
         return _made(version, request)

@@ -175,9 +175,9 @@ class ProposalReviewersView(ApiView):
     def post(self, request: Request, number: int) -> Response:
         """Ask approvers for review."""
         sent = valid(ReviewersRequest(data=request.data))
-        asked = _people(sent["reviewers"])
+        people = _people(sent["reviewers"])
         return _now(
-            proposals.request_review(proposal=proposal_get(number), by=self.user, reviewers=asked)
+            proposals.request_review(proposal=proposal_get(number), by=self.user, reviewers=people)
         )
 
 

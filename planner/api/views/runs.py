@@ -114,12 +114,12 @@ class RunExportView(ApiView):
         The same as `bin/manage export` writes. What is for a cluster has been checked against its
         published schema.
         """
-        asked = valid(ExportAsked(data=request.query_params))
+        query = valid(ExportAsked(data=request.query_params))
         file = run_export(
             by=self.user,
             run=run_get(run_id),
-            to=asked["to"],
-            options=options_of(ExportOptions, asked["options"]),
+            to=query["to"],
+            options=options_of(ExportOptions, query["options"]),
             now=timezone.now(),
         )
         headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
@@ -134,12 +134,12 @@ class RunSavingsView(ApiView):
         By policy and measure (gpu_hours, cost_usd, energy_kwh, carbon_kg): `value`, `baseline`,
         `saved` and `fraction` of the baseline; a negative saving is a loss.
         """
-        asked = valid(SavingsAsked(data=request.query_params))
+        query = valid(SavingsAsked(data=request.query_params))
         result = run_result(run_get(run_id))
         policies = result.get("policies", {})
         if not policies:
             raise NotReady(f"Run {run_id} simulated no policies; compare a scenario for savings.")
-        baseline = asked.get("baseline") or result["baseline"]
+        baseline = query.get("baseline") or result["baseline"]
         if baseline not in policies:
             there_are = ", ".join(policies)
             raise exceptions.ValidationError(
@@ -173,9 +173,9 @@ class RunSweepView(ApiView):
 
 
 def _pool(request: Request, run_id: int) -> tuple[Run, dict[str, Any]]:
-    asked = valid(PoolAsked(data=request.query_params))
+    query = valid(PoolAsked(data=request.query_params))
     run = run_get(run_id)
-    return run, results_pool(run, asked.get("pool", ""), asked.get("phase", ""))
+    return run, results_pool(run, query.get("pool", ""), query.get("phase", ""))
 
 
 class RunTablesView(ApiView):
@@ -208,9 +208,9 @@ class RunTableView(ApiView):
         `Accept: text/csv` or `?format=csv` gives CSV, `?format=parquet` the whole table as a
         Parquet file: the way for `requests`, which has a row per request of the replay.
         """
-        asked = valid(RowsAsked(data=request.query_params))
+        query = valid(RowsAsked(data=request.query_params))
         run, form = run_get(run_id), request.accepted_renderer.format
-        offset, limit = asked["offset"], asked.get("limit")
+        offset, limit = query["offset"], query.get("limit")
         total = run_table_rows(run, table)
         name = f"run-{run_id}-{table}.{form}"
         if form == "parquet":

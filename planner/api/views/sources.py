@@ -167,10 +167,10 @@ class SourceSeriesView(ApiView):
     @operation({200: SourceSeries}, 400, 404, parameters=[SeriesAsked])
     def get(self, request: Request, name: str) -> Response:
         """What a source has said per bin: amounts, gauges and histograms; null is a gap."""
-        asked = valid(SeriesAsked(data=request.query_params))
+        query = valid(SeriesAsked(data=request.query_params))
         source = source_get(name)
-        end = asked.get("end") or timezone.now()
-        start = asked.get("start") or end - timedelta(days=1)
+        end = query.get("end") or timezone.now()
+        start = query.get("start") or end - timedelta(days=1)
         if (end - start).total_seconds() / source.bin_s > MOST_BINS:
             raise exceptions.ValidationError(
                 {"start": f"More than {MOST_BINS:,} bins of {source.bin_s} s; ask for less."}

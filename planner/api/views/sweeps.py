@@ -92,8 +92,8 @@ class SweepView(ApiView):
     @operation({200: SweepShown}, 400, 404, parameters=[GridAsked])
     def get(self, request: Request, number: int) -> Response:
         """One sweep, with a figure of every cell."""
-        asked = valid(GridAsked(data=request.query_params))
-        return Response(_shown(sweep_get(number), request, asked["figure"]))
+        query = valid(GridAsked(data=request.query_params))
+        return Response(_shown(sweep_get(number), request, query["figure"]))
 
     @removal
     def delete(self, request: Request, number: int) -> Response:

@@ -182,7 +182,7 @@ class TraceCharacterView(ApiView):
         Amounts and lengths by model, region and tier, rhythm, burstiness by time scale, imbalance,
         outages, and every day ranked; with `start` and `end` the rank of that window.
         """
-        asked = valid(CharacterAsked(data=request.query_params))
+        query = valid(CharacterAsked(data=request.query_params))
         trace = trace_ready(name)
-        window = as_json(trace_window(trace, asked["start"], asked["end"])) if asked else None
+        window = as_json(trace_window(trace, query["start"], query["end"])) if query else None
         return Response(trace_character(trace) | {"window": window})

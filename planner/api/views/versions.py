@@ -52,10 +52,10 @@ class VersionsBetweenView(ApiView):
         `settings` by their address, a pair of values each; `lines` of the files as a unified
         difference.
         """
-        asked = valid(BetweenAsked(data=request.query_params))
+        query = valid(BetweenAsked(data=request.query_params))
         row = scenario_get(scenario)
-        old, new = (version_get(row, asked[name]) for name in ("old", "new"))
-        return Response(as_json(between(old, new, asked["part"])))
+        old, new = (version_get(row, query[name]) for name in ("old", "new"))
+        return Response(as_json(between(old, new, query["part"])))
 
 
 class VersionView(ApiView):

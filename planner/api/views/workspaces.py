@@ -49,8 +49,8 @@ class WorkspaceView(ApiView):
         sent = valid(WorkspaceChange(data=request.data))
         if "name" in sent:
             held = workspaces.workspace_rename(by=self.user, workspace=held, name=sent["name"])
-        if (asked := sent.get("second_factor")) is not None:
-            held = workspaces.workspace_rule(by=self.user, workspace=held, second_factor=asked)
+        if (required := sent.get("second_factor")) is not None:
+            held = workspaces.workspace_rule(by=self.user, workspace=held, second_factor=required)
         return Response(WorkspaceItem(held).data)
 
     @operation({200: WorkspaceRemoved}, 400, 403, 404, 409, parameters=[RemovalAsked])

@@ -32,8 +32,8 @@ LAST = DAY - 1  # minute of a day that no schedule reaches
 METRIC, TARGET, PORT = "kv_cache_usage_perc", "0.7", "8000"
 
 
-def documents(asked: Export) -> list[Document]:
-    plan = asked.plan
+def documents(export: Export) -> list[Document]:
+    plan = export.plan
     if plan.rule:
         raise NotReady(
             f"{plan.label} scales by a rule of its own and has no timetable for AIBrix; export it "
@@ -46,18 +46,18 @@ def documents(asked: Export) -> list[Document]:
         "and AIBrix's own example); in a schedule both are the plan's number.",
     )
     return with_head(
-        [_scaled(asked, pool) for pool in plan.pools], heading(asked, *notes, *unguarded(plan))
+        [_scaled(export, pool) for pool in plan.pools], heading(export, *notes, *unguarded(plan))
     )
 
 
-def _scaled(asked: Export, pool: Pool) -> Document:
-    counts = asked.plan.counts(pool)
-    base = floor_of(counts, asked.plan.floor(pool))
-    scheduled = schedules(asked.plan, counts, base)
+def _scaled(export: Export, pool: Pool) -> Document:
+    counts = export.plan.counts(pool)
+    base = floor_of(counts, export.plan.floor(pool))
+    scheduled = schedules(export.plan, counts, base)
     body = {
         "apiVersion": API,
         "kind": KIND,
-        "metadata": metadata(asked, pool),
+        "metadata": metadata(export, pool),
         "spec": {
             "scalingStrategy": "APA",
             "minReplicas": base,

@@ -55,13 +55,13 @@ def deployment(pool: Pool) -> Target:
 
 
 def metadata(
-    asked: Export, pool: Pool, name: str = "", annotations: Mapping[str, str] | None = None
+    export: Export, pool: Pool, name: str = "", annotations: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """By its label ``headroom/region`` kubectl applies one region, one cluster, of a file."""
-    plan = asked.plan
+    plan = export.plan
     return {
         "name": name or pool.name,
-        **({"namespace": asked.options.namespace} if asked.options.namespace else {}),
+        **({"namespace": export.options.namespace} if export.options.namespace else {}),
         "labels": {
             "app.kubernetes.io/managed-by": OURS,
             f"{OURS}/run": str(plan.run),
@@ -88,15 +88,15 @@ def scale_target(target: Target) -> dict[str, str]:
     return {"apiVersion": target.api, "kind": target.kind, "name": target.name}
 
 
-def heading(asked: Export, *more: str) -> tuple[str, ...]:
+def heading(export: Export, *more: str) -> tuple[str, ...]:
     """Above the first object: which plan, when, what it covers and what it does not."""
-    plan = asked.plan
+    plan = export.plan
     computed = f", computed {_utc(plan.computed)}" if plan.computed else ""
     clock = " (the trace has no dates: its first day is 1 Jan 1970)" * (plan.clock != "utc")
     return (
         f"Headroom, run {plan.run}: {plan.scenario}"
         + (f" (approved: proposal {plan.proposal})" if plan.proposal else ""),
-        f"Policy: {plan.label}{computed}; written {_utc(asked.now)}.",
+        f"Policy: {plan.label}{computed}; written {_utc(export.now)}.",
         f"Covers {_utc(plan.begins)} to {_utc(plan.ends)}{clock}. {_cycle(plan)}"
         if plan.rule is None
         else "A rule and its limits, as tuned on the days before; no timetable.",

@@ -24,12 +24,12 @@ ADAPTER = "DynamoGraphDeploymentScalingAdapter"
 ROLES = {"mixed": "worker", "both": "worker"}  # else prefill, decode
 
 
-def documents(asked: Export) -> list[Document]:
-    plan = asked.plan
+def documents(export: Export) -> list[Document]:
+    plan = export.plan
     documents: list[Document] = []
     for service in services(plan.pools, "dynamo"):
-        documents.append(_graph(asked, service))
-        documents += [_scaled(asked, service, pool) for pool in service.pools]
+        documents.append(_graph(export, service))
+        documents += [_scaled(export, service, pool) for pool in service.pools]
     notes = [
         "Merge the components into your graph by name: their pods, and the frontend, are not in "
         "here.",
@@ -39,30 +39,30 @@ def documents(asked: Export) -> list[Document]:
     ]
     if not all(pool.least for pool in plan.pools):
         notes.append("With none of every worker Dynamo's frontend forgets the model (404).")
-    return with_head(documents, heading(asked, *notes))
+    return with_head(documents, heading(export, *notes))
 
 
 def component_of(pool: Pool) -> str:
     return ROLES.get(pool.role, pool.role)
 
 
-def _graph(asked: Export, service: Service) -> Document:
+def _graph(export: Export, service: Service) -> Document:
     body = {
         "apiVersion": API,
         "kind": KIND,
-        "metadata": metadata(asked, service.decode, service.name),
-        "spec": {"components": [_component(asked, pool) for pool in service.pools]},
+        "metadata": metadata(export, service.decode, service.name),
+        "spec": {"components": [_component(export, pool) for pool in service.pools]},
     }
     return Document(body, "dynamo", tuple(place_words(pool) for pool in service.pools))
 
 
-def _component(asked: Export, pool: Pool) -> dict[str, Any]:
+def _component(export: Export, pool: Pool) -> dict[str, Any]:
     role = component_of(pool)
-    replicas = pool.least if asked.plan.rule else pool.at(asked.moment)
+    replicas = pool.least if export.plan.rule else pool.at(export.moment)
     return {"name": role, "type": role, "replicas": replicas, "scalingAdapter": {}}
 
 
-def _scaled(asked: Export, service: Service, pool: Pool) -> Document:
+def _scaled(export: Export, service: Service, pool: Pool) -> Document:
     """Of the adapter that Dynamo makes of graph and component."""
     adapter = f"{service.name}-{component_of(pool)}"
-    return keda.scaled(asked, pool, Target(ADAPTER, adapter, API), name=name_of([adapter]))
+    return keda.scaled(export, pool, Target(ADAPTER, adapter, API), name=name_of([adapter]))

@@ -24,8 +24,8 @@ from planner.exports.plans import Plan, Pool, Rule
 API, KIND = "autoscaling/v2", "HorizontalPodAutoscaler"
 
 
-def documents(asked: Export) -> list[Document]:
-    plan = asked.plan
+def documents(export: Export) -> list[Document]:
+    plan = export.plan
     if plan.rule:
         name, series = pod_metric(plan.rule)
         notes: tuple[str, ...] = (
@@ -45,14 +45,14 @@ def documents(asked: Export) -> list[Document]:
         )
     documents = [
         autoscaler(
-            asked,
+            export,
             pool,
             [_metric(plan, pool), *_by_load(pool)],
             behaviour=keda.behaviour(plan, pool),
         )
         for pool in plan.pools
     ]
-    return with_head(documents, heading(asked, *notes, *least_words(plan)))
+    return with_head(documents, heading(export, *notes, *least_words(plan)))
 
 
 def least_words(plan: Plan) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ def least_words(plan: Plan) -> tuple[str, ...]:
 
 
 def autoscaler(
-    asked: Export,
+    export: Export,
     pool: Pool,
     metrics: list[dict[str, Any]],
     *,
@@ -73,11 +73,11 @@ def autoscaler(
     behaviour: dict[str, Any] | None = None,
 ) -> Document:
     """Left out, ``behaviour`` is Kubernetes' own: up at once, down after five minutes."""
-    least = max(asked.plan.floor(pool), 1)
+    least = max(export.plan.floor(pool), 1)
     body = {
         "apiVersion": API,
         "kind": KIND,
-        "metadata": metadata(asked, pool, annotations=annotations),
+        "metadata": metadata(export, pool, annotations=annotations),
         "spec": {
             "scaleTargetRef": scale_target(deployment(pool)),
             "minReplicas": least,

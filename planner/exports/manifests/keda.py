@@ -37,9 +37,9 @@ GUARDED = (
 )
 
 
-def documents(asked: Export) -> list[Document]:
-    documents = [scaled(asked, pool, deployment(pool)) for pool in asked.plan.pools]
-    return with_head(documents, heading(asked, *words(asked.plan)))
+def documents(export: Export) -> list[Document]:
+    documents = [scaled(export, pool, deployment(pool)) for pool in export.plan.pools]
+    return with_head(documents, heading(export, *words(export.plan)))
 
 
 def words(plan: Plan) -> tuple[str, ...]:
@@ -69,25 +69,25 @@ def words(plan: Plan) -> tuple[str, ...]:
 
 
 def scaled(
-    asked: Export, pool: Pool, target: Target, *, extra: tuple[dict[str, Any], ...] = (),
+    export: Export, pool: Pool, target: Target, *, extra: tuple[dict[str, Any], ...] = (),
     annotations: dict[str, str] | None = None, name: str = "",
 ) -> Document:  # fmt: skip
     """A ScaledObject of ``target``; ``extra`` are triggers besides, by load, so that steps down
     wait as Kubernetes has it."""
     config = _own_name(name or pool.name)
     if not extra:
-        config["behavior"] = behaviour(asked.plan, pool)
+        config["behavior"] = behaviour(export.plan, pool)
     body = {
         "apiVersion": API,
         "kind": KIND,
-        "metadata": metadata(asked, pool, name, annotations),
+        "metadata": metadata(export, pool, name, annotations),
         "spec": {
             "scaleTargetRef": scale_target(target),
             "pollingInterval": POLL_S,
-            "minReplicaCount": asked.plan.floor(pool),
+            "minReplicaCount": export.plan.floor(pool),
             "maxReplicaCount": pool.ceiling,
             **({"advanced": {"horizontalPodAutoscalerConfig": config}} if config else {}),
-            "triggers": [*triggers(asked, pool), *extra],
+            "triggers": [*triggers(export, pool), *extra],
         },
     }
     return Document(body, "keda", (place_words(pool),))
@@ -112,8 +112,8 @@ def behaviour(plan: Plan, pool: Pool) -> dict[str, Any]:
     return {"scaleUp": way, "scaleDown": way}
 
 
-def triggers(asked: Export, pool: Pool) -> list[dict[str, Any]]:
-    plan = asked.plan
+def triggers(export: Export, pool: Pool) -> list[dict[str, Any]]:
+    plan = export.plan
     if plan.rule:
         return [
             {
@@ -121,7 +121,7 @@ def triggers(asked: Export, pool: Pool) -> list[dict[str, Any]]:
                 "name": "rule",
                 "metricType": "AverageValue",
                 "metadata": {
-                    "serverAddress": asked.options.prometheus,
+                    "serverAddress": export.options.prometheus,
                     "query": query_of(plan.rule, pool.name),
                     "threshold": f"{plan.rule.target:.6g}",
                     "ignoreNullValues": "false",
@@ -134,10 +134,10 @@ def triggers(asked: Export, pool: Pool) -> list[dict[str, Any]]:
     else:
         stretches = slots(plan.counts(pool), floor)
     crons = [_cron(plan.zone, slot, f"from-{i + 1}") for i, slot in enumerate(stretches)]
-    return [*(crons or [_held(plan.zone, floor)]), *_by_load(asked, pool)]
+    return [*(crons or [_held(plan.zone, floor)]), *_by_load(export, pool)]
 
 
-def _by_load(asked: Export, pool: Pool) -> list[dict[str, Any]]:
+def _by_load(export: Export, pool: Pool) -> list[dict[str, Any]]:
     """Of a guarded plan. Nothing to report is none: no pod, or nothing that piles up."""
     loads = loads_of(pool, f'pod=~"{pool.name}-.*"')
     return [
@@ -146,7 +146,7 @@ def _by_load(asked: Export, pool: Pool) -> list[dict[str, Any]]:
             "name": load.name,
             "metricType": "AverageValue",
             "metadata": {
-                "serverAddress": asked.options.prometheus,
+                "serverAddress": export.options.prometheus,
                 "query": load.query,
                 "threshold": f"{load.threshold:.6g}",
                 "ignoreNullValues": "true",

@@ -19,8 +19,8 @@ from planner.exports.plans import Pool
 API, KIND = "serving.kserve.io/v1alpha2", "LLMInferenceService"
 
 
-def documents(asked: Export) -> list[Document]:
-    plan = asked.plan
+def documents(export: Export) -> list[Document]:
+    plan = export.plan
     notes = [
         "Merge into your service: where the model lies, and its template, are not in here.",
         "KServe hands the triggers to KEDA, which has to be installed.",
@@ -28,33 +28,33 @@ def documents(asked: Export) -> list[Document]:
     ]
     if not all(pool.least for pool in plan.pools):
         notes.append("KServe keeps one replica where the plan has none: minReplicas is 1 there.")
-    documents = [_service(asked, service) for service in services(plan.pools, "kserve")]
-    return with_head(documents, heading(asked, *notes))
+    documents = [_service(export, service) for service in services(plan.pools, "kserve")]
+    return with_head(documents, heading(export, *notes))
 
 
-def _service(asked: Export, service: Service) -> Document:
+def _service(export: Export, service: Service) -> Document:
     prefill = service.prefill
     body = {
         "apiVersion": API,
         "kind": KIND,
-        "metadata": metadata(asked, service.decode, service.name),
+        "metadata": metadata(export, service.decode, service.name),
         "spec": {
-            **_role(asked, service.decode),
-            **({"prefill": _role(asked, prefill)} if prefill else {}),
+            **_role(export, service.decode),
+            **({"prefill": _role(export, prefill)} if prefill else {}),
         },
     }
     return Document(body, "kserve", tuple(place_words(pool) for pool in service.pools))
 
 
-def _role(asked: Export, pool: Pool) -> dict[str, Any]:
+def _role(export: Export, pool: Pool) -> dict[str, Any]:
     scaled = {
         "pollingInterval": keda.POLL_S,
         "advanced": {
-            "horizontalPodAutoscalerConfig": {"behavior": keda.behaviour(asked.plan, pool)}
+            "horizontalPodAutoscalerConfig": {"behavior": keda.behaviour(export.plan, pool)}
         },
-        "triggers": keda.triggers(asked, pool),
+        "triggers": keda.triggers(export, pool),
     }
-    least = max(asked.plan.floor(pool), 1)
+    least = max(export.plan.floor(pool), 1)
     return {
         "parallelism": {"tensor": pool.gpus},
         "scaling": {

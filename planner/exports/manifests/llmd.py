@@ -16,46 +16,46 @@ from planner.exports.manifests.groups import Service, services
 from planner.exports.plans import Pool
 
 
-def documents(asked: Export) -> list[Document]:
-    plan = asked.plan
+def documents(export: Export) -> list[Document]:
+    plan = export.plan
     notes = [
-        f"Replicas as of {asked.moment:%Y-%m-%d %H:%M} ({plan.zone}): values have no timetable. "
+        f"Replicas as of {export.moment:%Y-%m-%d %H:%M} ({plan.zone}): values have no timetable. "
         "Export to keda, and set autoscaling.enabled, for one.",
         "Merge into your values: where the model's weights lie, and its containers, are not in "
         "here.",
         *unguarded(plan),
     ]
-    documents = [_values(asked, service) for service in services(plan.pools, "llm-d")]
+    documents = [_values(export, service) for service in services(plan.pools, "llm-d")]
     if len(documents) > 1:
         notes.append(
             "Helm takes one release's values at a time: export each with region and model, or cut "
             "this at the lines ---."
         )
-    return with_head(documents, heading(asked, *notes))
+    return with_head(documents, heading(export, *notes))
 
 
-def _values(asked: Export, service: Service) -> Document:
+def _values(export: Export, service: Service) -> Document:
     nodes = {pool.gpus > (pool.facts.gpus_per_node or pool.gpus) for pool in service.pools}
     body = {
         "fullnameOverride": service.name,
         "multinode": any(nodes),
-        "decode": _role(asked, service.decode),
+        "decode": _role(export, service.decode),
         "prefill": {"create": False, "replicas": 0}
         if service.prefill is None
-        else _role(asked, service.prefill),
+        else _role(export, service.prefill),
     }
     heads = tuple(place_words(pool) for pool in service.pools)
     return Document(body, "llm-d", (f"Release {service.name}", *heads))
 
 
-def _role(asked: Export, pool: Pool) -> dict[str, Any]:
+def _role(export: Export, pool: Pool) -> dict[str, Any]:
     return {
         "create": True,
-        "replicas": replicas_at(asked, pool),
+        "replicas": replicas_at(export, pool),
         "parallelism": {"tensor": pool.gpus},
     }
 
 
-def replicas_at(asked: Export, pool: Pool) -> int:
+def replicas_at(export: Export, pool: Pool) -> int:
     """The one number that a file without a timetable holds."""
-    return pool.least if asked.plan.rule else pool.at(asked.moment)
+    return pool.least if export.plan.rule else pool.at(export.moment)

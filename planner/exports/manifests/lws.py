@@ -20,16 +20,16 @@ from planner.exports.plans import Pool
 API, KIND = "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"
 
 
-def documents(asked: Export) -> list[Document]:
+def documents(export: Export) -> list[Document]:
     documents: list[Document] = []
-    for pool in asked.plan.pools:
-        documents += [_set(asked, pool), keda.scaled(asked, pool, Target(KIND, pool.name, API))]
+    for pool in export.plan.pools:
+        documents += [_set(export, pool), keda.scaled(export, pool, Target(KIND, pool.name, API))]
     notes = (
         "A group of pods for each replica, as many as it takes nodes; apply server-side to a set "
         "that exists, as images and commands are not in here.",
-        *keda.words(asked.plan),
+        *keda.words(export.plan),
     )
-    return with_head(documents, heading(asked, *notes))
+    return with_head(documents, heading(export, *notes))
 
 
 def pods_of(pool: Pool) -> int:
@@ -37,13 +37,13 @@ def pods_of(pool: Pool) -> int:
     return ceil(pool.gpus / (pool.facts.gpus_per_node or pool.gpus))
 
 
-def _set(asked: Export, pool: Pool) -> Document:
+def _set(export: Export, pool: Pool) -> Document:
     body = {
         "apiVersion": API,
         "kind": KIND,
-        "metadata": metadata(asked, pool),
+        "metadata": metadata(export, pool),
         "spec": {
-            "replicas": replicas_at(asked, pool),
+            "replicas": replicas_at(export, pool),
             "leaderWorkerTemplate": {"size": pods_of(pool), "workerTemplate": {}},
         },
     }

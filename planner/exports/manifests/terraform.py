@@ -11,8 +11,8 @@ from planner.exports.plans import Plan, Pool
 VARIABLE = "headroom_plan"
 
 
-def documents(asked: Export) -> list[Document]:
-    plan = asked.plan
+def documents(export: Export) -> list[Document]:
+    plan = export.plan
     names = Counter(pool.name for pool in plan.pools)
     keys = [
         pool.name if names[pool.name] == 1 else f"{pool.region}/{pool.name}" for pool in plan.pools
@@ -24,7 +24,7 @@ def documents(asked: Export) -> list[Document]:
             "policy": plan.policy,
             "covers": covers(plan),
             "timezone": plan.zone,
-            "notes": [line for line in heading(asked, *unguarded(plan)) if line],
+            "notes": [line for line in heading(export, *unguarded(plan)) if line],
             "pools": {key: _pool(plan, pool) for key, pool in zip(keys, plan.pools, strict=True)},
         }
     }

@@ -23,8 +23,8 @@ API, KIND = "llmd.ai/v1alpha1", "VariantAutoscaling"
 WISH = "wva_desired_replicas"
 
 
-def documents(asked: Export) -> list[Document]:
-    plan, form = asked.plan, asked.options.form
+def documents(export: Export) -> list[Document]:
+    plan, form = export.plan, export.options.form
     notes = [
         "WVA decides replicas by load; the plan gives it limits: minReplicas and maxReplicas are "
         "its least and most.",
@@ -33,14 +33,14 @@ def documents(asked: Export) -> list[Document]:
     ]
     if form == "scaledobject":
         notes.append("Its timetable is here too, as a floor: the largest trigger wins.")
-        documents = [_scaled(asked, pool) for pool in plan.pools]
+        documents = [_scaled(export, pool) for pool in plan.pools]
     elif form == "hpa":
         notes += hpa.least_words(plan)
-        documents = [_hpa(asked, pool) for pool in plan.pools]
+        documents = [_hpa(export, pool) for pool in plan.pools]
     else:
         notes.append("For releases up to v0.8.0, whose object this is; later ones ignore it.")
-        documents = [_legacy(asked, pool) for pool in plan.pools]
-    return with_head(documents, heading(asked, *notes))
+        documents = [_legacy(export, pool) for pool in plan.pools]
+    return with_head(documents, heading(export, *notes))
 
 
 def marks(pool: Pool) -> dict[str, str]:
@@ -58,40 +58,40 @@ def cost_of(pool: Pool) -> str:
     return "" if usd is None else f"{usd:.2f}"
 
 
-def _hpa(asked: Export, pool: Pool) -> Document:
-    space = asked.options.namespace
+def _hpa(export: Export, pool: Pool) -> Document:
+    space = export.options.namespace
     labels = {"variant_name": pool.name, **({"exported_namespace": space} if space else {})}
-    return hpa.autoscaler(asked, pool, [hpa.external(WISH, labels)], annotations=marks(pool))
+    return hpa.autoscaler(export, pool, [hpa.external(WISH, labels)], annotations=marks(pool))
 
 
-def _scaled(asked: Export, pool: Pool) -> Document:
-    space = asked.options.namespace
+def _scaled(export: Export, pool: Pool) -> Document:
+    space = export.options.namespace
     where = f',exported_namespace="{space}"' if space else ""
     trigger = {
         "type": "prometheus",
         "name": "wva",
         "metricType": "AverageValue",
         "metadata": {
-            "serverAddress": asked.options.prometheus,
+            "serverAddress": export.options.prometheus,
             "query": f'max({WISH}{{variant_name="{pool.name}"{where}}})',
             "threshold": "1",
             "ignoreNullValues": "false",
         },
     }
-    return keda.scaled(asked, pool, deployment(pool), extra=(trigger,), annotations=marks(pool))
+    return keda.scaled(export, pool, deployment(pool), extra=(trigger,), annotations=marks(pool))
 
 
-def _legacy(asked: Export, pool: Pool) -> Document:
+def _legacy(export: Export, pool: Pool) -> Document:
     cost = cost_of(pool)
     body = {
         "apiVersion": API,
         "kind": KIND,
-        "metadata": metadata(asked, pool),
+        "metadata": metadata(export, pool),
         "spec": {
             "scaleTargetRef": scale_target(deployment(pool)),
             "modelID": pool.model,
             **({"variantCost": cost} if cost else {}),
-            "minReplicas": asked.plan.floor(pool),
+            "minReplicas": export.plan.floor(pool),
             "maxReplicas": max(pool.most, 1),
         },
     }

@@ -41,7 +41,7 @@ def vllm(documents: Sequence[Document], name: str) -> tuple[BenchmarkRows, list[
         osl = _number(run, "total_output_tokens", where) / done
         rate = _number(run, "request_throughput", where)
         ttft = _first(run, where, "median_ttft_ms", "mean_ttft_ms")
-        asked = _number(run, "max_concurrency", where)
+        most_in_flight = _number(run, "max_concurrency", where)
         # without a limit on concurrency: by Little's law, what was in flight on average
         mean = (
             _first(run, where, "mean_ttft_ms", "median_ttft_ms"),
@@ -53,7 +53,9 @@ def vllm(documents: Sequence[Document], name: str) -> tuple[BenchmarkRows, list[
                 "model": str(run.get("model_id") or run.get("model") or ""),
                 "isl": _number(run, "total_input_tokens", where) / done,
                 "osl": osl,
-                "concurrency": in_flight if math.isnan(asked) else min(asked, max(done, 1)),
+                "concurrency": in_flight
+                if math.isnan(most_in_flight)
+                else min(most_in_flight, max(done, 1)),
                 "ttft_s": ttft / 1e3,
                 "tbt_s": tpot / 1e3,
                 "e2e_s": _first(run, where, "median_e2el_ms", "mean_e2el_ms") / 1e3,

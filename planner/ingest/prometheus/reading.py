@@ -117,7 +117,7 @@ def find(
 
 def queries(settings: PrometheusSettings, present: Readable, bin_s: int) -> tuple[MetricQuery, ...]:
     """What would be asked, to be looked at."""
-    asked = [
+    metric_queries = [
         MetricQuery(
             engine.title,
             metric.what,
@@ -132,8 +132,8 @@ def queries(settings: PrometheusSettings, present: Readable, bin_s: int) -> tupl
     ]
     if present.power:
         query = _power_query(settings, bin_s)
-        asked.append(MetricQuery("DCGM", POWER.what, POWER.names[0], query, _words(POWER)))
-    return tuple(asked)
+        metric_queries.append(MetricQuery("DCGM", POWER.what, POWER.names[0], query, _words(POWER)))
+    return tuple(metric_queries)
 
 
 def _words(metric: Metric) -> str:

@@ -67,14 +67,14 @@ class Command(HeadroomCommand):
         )
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        asked = DeploymentQuery(
+        query = DeploymentQuery(
             **{key: options[key] for key in FIELDS},
             gpus=_names(options["gpus"]),
             engines=_names(options["engines"]) or ENGINES,
             prices=dict(options["price"]),
         )
         measured = measured_in(options["measured"], kept=not options["without_kept"])
-        return configured(asked, self.progress, measured)
+        return configured(query, self.progress, measured)
 
     def words(self, answer: dict[str, Any]) -> str:
         columns = COLUMNS | (MOVED if any(row["own"] for row in answer["candidates"]) else {})

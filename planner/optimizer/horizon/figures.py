@@ -21,15 +21,15 @@ from simulation.arrays import IntArray
 def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[Totals, ...]:
     """What each period takes of every measure: instances up and starting, less what lending
     earns."""
-    asked, moved = problem.asked_for(target), problem.changes(target)
+    begun, moved = problem.asked_for(target), problem.changes(target)
     out = []
     for period, window in enumerate(problem.windows):
-        starting = asked[max(0, period - problem.lead + 1) : period + 1].sum(axis=0)
+        starting = begun[max(0, period - problem.lead + 1) : period + 1].sum(axis=0)
         starting = starting if problem.lead else np.zeros_like(starting)
         usd, gpu_hours, kwh, kg = (
             float(
                 (per_hour(window, m) * (target[period] + starting)).sum()
-                + (per_start(window, m) * asked[period]).sum()
+                + (per_start(window, m) * begun[period]).sum()
             )
             * problem.hours
             for m in MEASURES

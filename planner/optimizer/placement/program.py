@@ -206,9 +206,9 @@ def solve(
 
 def _fit(room: Room, members: tuple[int, ...], need: IntArray) -> int:
     """How many units of ``need`` fit under the switches if nothing else does."""
-    asked = need > 0
-    each = room.slots[np.array(members)][:, asked] // need[asked]
-    return int(each.min(axis=1).sum()) if asked.any() else 0
+    used_types = need > 0
+    each = room.slots[np.array(members)][:, used_types] // need[used_types]
+    return int(each.min(axis=1).sum()) if used_types.any() else 0
 
 
 def _uses(rows: IntArray, need: IntArray) -> list[tuple[int, float]]:

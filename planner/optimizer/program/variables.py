@@ -140,8 +140,8 @@ class Draft:
 
     def starting(self, period: int, row: npt.ArrayLike, by: npt.ArrayLike) -> list[Entry]:
         """``by`` for every instance that is asked for and not yet up."""
-        asked = range(max(0, period - self.problem.lead + 1), period + 1)
-        return [(row, self.starts[begun], by) for begun in asked] if self.problem.lead else []
+        periods = range(max(0, period - self.problem.lead + 1), period + 1)
+        return [(row, self.starts[begun], by) for begun in periods] if self.problem.lead else []
 
     def takes(self, period: int, measure: str) -> list[Entry]:
         """What the period takes of a measure in an hour, in row 0."""

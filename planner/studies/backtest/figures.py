@@ -216,8 +216,8 @@ def _against_hindsight(row: Forecaster) -> list[str]:
 
 
 def _against_now(best: str, costs: Mapping[str, float], goals: Mapping[str, float]) -> str:
-    asked = ", ".join(f"{share:.1%} of {tier}" for tier, share in goals.items())
-    slo = f"at equal SLO ({asked} in time)"
+    attained = ", ".join(f"{share:.1%} of {tier}" for tier, share in goals.items())
+    slo = f"at equal SLO ({attained} in time)"
     now = costs.get(SAME_AS_NOW)
     if now is None:
         return f"{_named(best)} is the cheapest forecaster {slo}: ${costs[best]:,.2f}."

@@ -41,11 +41,11 @@ class Standing:
 
 def standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, Standing]:
     """By model, of the tiers of which it had enough requests; ``run`` has a row per request."""
-    requests, asked = run.detail.requests, {tier.name: tier for tier in tiers}
+    requests, tier_named = run.detail.requests, {tier.name: tier for tier in tiers}
     assert requests is not None
     by_model: dict[str, Standing] = {}
     for row in run.detail.groups.filter(pl.col("region") == ALL).iter_rows(named=True):
-        tier = asked.get(row["tier"])
+        tier = tier_named.get(row["tier"])
         if tier is None or tier.deferrable or row["model"] == ALL or row["arrived"] < FEW:
             continue
         its = requests.filter(model=row["model"], tier=tier.name)

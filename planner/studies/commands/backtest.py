@@ -127,8 +127,8 @@ def run(
     goals = {tier.name: tier.attainment for tier in study.hardware.tiers if not tier.deferrable}
     if not by_model_and_region(study.traffic, set(goals)):
         raise ScenarioError("traffic: no interactive tier has any demand; nothing is forecast.")
-    asked: tuple[str, ...] = options.methods or (*DEFAULT, scenario.forecast.method)
-    names = list(dict.fromkeys([*asked, SAME_AS_NOW, PERFECT]))
+    methods: tuple[str, ...] = options.methods or (*DEFAULT, scenario.forecast.method)
+    names = list(dict.fromkeys([*methods, SAME_AS_NOW, PERFECT]))
     by_replay = not options.by_coverage and len(study.trace) * EACH * len(names) <= MOST_REPLAYED
     drivers: dict[str, Driver] = {}
     rows: dict[str, Forecaster] = {}

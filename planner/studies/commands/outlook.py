@@ -175,9 +175,9 @@ def _last(target: IntArray) -> IntArray:
 
 def _weekly(scenario: Scenario) -> Scenario:
     """The scenario over the week after its traffic."""
-    asked = scenario.horizon
-    period = asked.period_s if asked.period_s and WEEK_S % asked.period_s == 0 else 3600.0
-    week = Horizon(start="end", duration_s=WEEK_S, period_s=period, lead_s=asked.lead_s)
+    horizon = scenario.horizon
+    period = horizon.period_s if horizon.period_s and WEEK_S % horizon.period_s == 0 else 3600.0
+    week = Horizon(start="end", duration_s=WEEK_S, period_s=period, lead_s=horizon.lead_s)
     return scenario.model_copy(update={"horizon": week})
 
 

@@ -193,14 +193,14 @@ def run(
     lengths: Sequence[Lengths]
     scv = [1.0 if variation is None else variation] * len(hardware.models)
     shared: Sequence[SharedPrompts | None] = ()
-    asked: list[float | None] = [options.rate] * len(hardware.models)
+    rates: list[float | None] = [options.rate] * len(hardware.models)
     if fixed is None or variation is None:
         traffic = known_traffic(settings_of(scenario), traces)
         lengths = traffic.lengths
         if variation is None:
             scv = [variation_in(traffic, m, notes) for m in range(len(hardware.models))]
         if options.rate is None:
-            asked = [busiest_rps(hardware, traffic, m) for m in range(len(hardware.models))]
+            rates = [busiest_rps(hardware, traffic, m) for m in range(len(hardware.models))]
     if fixed is None:
         drawn = "lengths drawn from the scenario's traffic"
         shared, hardware = traffic.shared, replace(hardware, asked=traffic.asked)
@@ -223,7 +223,7 @@ def run(
         name = {"model": replica.model, "arrangement": replica.arrangement, "role": replica.role}
         curves += [name | as_json(point) for point in curve]
         profile, error = hardware.profiles[place], errors[place]
-        rps, mean = asked[place[0]], float(lengths[place[0]][0].mean())
+        rps, mean = rates[place[0]], float(lengths[place[0]][0].mean())
         pools.append(
             SizedPool(
                 sized=sized,

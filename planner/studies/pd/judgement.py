@@ -66,14 +66,14 @@ def judgement(
 
 
 @lru_cache(maxsize=KEPT)
-def _judged(asked: _PairKey) -> Judgement:
-    service = asked.service
-    closed = ratios(service, splits(asked.instances))
+def _judged(pair: _PairKey) -> Judgement:
+    service = pair.service
+    closed = ratios(service, splits(pair.instances))
     try:
         lengths = (service.workload.isl, service.workload.osl)
         sides = CurveKey(
-            service.prefill, lengths, service.tier, asked.seed, "prefill", None, service.batching,
-            routing=asked.routing,
+            service.prefill, lengths, service.tier, pair.seed, "prefill", None, service.batching,
+            routing=pair.routing,
         )  # fmt: skip
         prefill, decode = pair_of_curves(
             sides, replace(sides, profile=service.decode, role="decode", link=service.link)
@@ -86,7 +86,7 @@ def _judged(asked: _PairKey) -> Judgement:
                     (prefill[1], decode[1]))
             for row in closed
         ]  # fmt: skip
-    simulated = judged(service, pools, seed=asked.seed, report=asked.told)
+    simulated = judged(service, pools, seed=pair.seed, report=pair.told)
     return Judgement(
         service, tuple(closed), tuple(pools), tuple(simulated), best_of(simulated, service)
     )

@@ -66,16 +66,16 @@ class OnNetwork(Wrapper):
         return counts
 
     def decide(self, observation: Observation) -> Actions:
-        asked = actions_of(self._policy.decide(observation))
+        actions = actions_of(self._policy.decide(observation))
         lent = 0 if observation.spare is None else observation.spare
         held = observation.ready + observation.starting + observation.draining + lent
-        to_place = np.maximum(asked.targets, held)
+        to_place = np.maximum(actions.targets, held)
         missing = self._placed(to_place)
-        targets = asked.targets - np.minimum(missing, np.maximum(asked.targets - held, 0))
-        self._refused += asked.targets - targets
+        targets = actions.targets - np.minimum(missing, np.maximum(actions.targets - held, 0))
+        self._refused += actions.targets - targets
         self._shares += self._share
         self._looks += 1
-        return replace(asked, targets=targets, link_share=self._share)
+        return replace(actions, targets=targets, link_share=self._share)
 
     def in_force(self) -> tuple[InForce, ...]:
         looks = max(self._looks, 1)

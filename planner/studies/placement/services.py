@@ -42,13 +42,13 @@ def placed_services(scenario: Scenario, hardware: Hardware, counts: IntArray) ->
 
 
 def services_by(
-    asked: Sequence[PlacedService], hardware: Hardware, counts: IntArray
+    rules_of: Sequence[PlacedService], hardware: Hardware, counts: IntArray
 ) -> tuple[Placed, ...]:
     """Those of ``counts`` ``[l, r, g]`` by what each model's service asks for, ``[l]``."""
     services = []
     stages = hardware.stages
     for m, r in np.argwhere(counts.any(axis=2)).tolist():
-        rules = asked[m]
+        rules = rules_of[m]
         name = f"{hardware.models[m].name} / {hardware.regions[r].name}"
         held = np.flatnonzero(counts[m, r])
         apart = tuple(int(g) for stage in (1, 2) for g in held if stages[g] == stage)

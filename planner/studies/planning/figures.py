@@ -261,9 +261,9 @@ def _rerouted(plan: ScalingPlan) -> tuple[Rerouted, ...]:
     if plan.rerouted_tps is None:
         return ()
     most = plan.rerouted_tps.max(axis=0)
-    asked = plan.demand_tps.sum(axis=1)[:, :, None]  # [p, home, 1]
+    demand = plan.demand_tps.sum(axis=1)[:, :, None]  # [p, home, 1]
     share = np.divide(
-        plan.rerouted_tps, asked, out=np.zeros_like(plan.rerouted_tps), where=asked > 0
+        plan.rerouted_tps, demand, out=np.zeros_like(plan.rerouted_tps), where=demand > 0
     ).max(axis=0)
     return tuple(
         Rerouted(

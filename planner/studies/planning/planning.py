@@ -175,13 +175,13 @@ def schedule(plan: ScalingPlan, window: Window) -> Schedule:
     and held until it ends: at any time the largest target among the period that runs and those
     already asked for. Requests fall on a control instant, never before what they rest on is known.
     """
-    times, asked = _in_force(window)
-    targets = _most(plan.target, asked)
+    times, in_force = _in_force(window)
+    targets = _most(plan.target, in_force)
     runs = np.searchsorted(window.period_starts_s - window.start_s, times, side="right") - 1
     shares = None if plan.shares is None else plan.shares[runs]
     if plan.lent is None:
         return Schedule(times, targets, None, shares)
-    return Schedule(times, targets, targets - _most(plan.target - plan.lent, asked), shares)
+    return Schedule(times, targets, targets - _most(plan.target - plan.lent, in_force), shares)
 
 
 def asked_s(window: Window) -> FloatArray:
@@ -195,14 +195,14 @@ def asked_s(window: Window) -> FloatArray:
 
 def _in_force(window: Window) -> tuple[FloatArray, BoolArray]:
     """Times at which what is asked for changes, and the periods it is asked for, ``[t, p]``."""
-    starts, asked = window.period_starts_s - window.start_s, asked_s(window)
-    times = np.unique(np.concatenate([starts, asked]))
+    starts, begins = window.period_starts_s - window.start_s, asked_s(window)
+    times = np.unique(np.concatenate([starts, begins]))
     ends = np.append(starts[1:], np.inf)
-    return times, (asked <= times[:, None]) & (times[:, None] < ends)
+    return times, (begins <= times[:, None]) & (times[:, None] < ends)
 
 
-def _most(counts: IntArray, asked: BoolArray) -> IntArray:
-    most: IntArray = np.where(asked[..., None, None, None], counts, 0).max(axis=1)
+def _most(counts: IntArray, in_force: BoolArray) -> IntArray:
+    most: IntArray = np.where(in_force[..., None, None, None], counts, 0).max(axis=1)
     return most
 
 

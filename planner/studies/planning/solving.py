@@ -108,11 +108,11 @@ def solve_periods(periods: Periods, progress: Progress) -> ScalingPlan:
 
 
 def _solved(
-    periods: Periods, asked: HorizonProblem, check: Callable[[], None] | None = None
+    periods: Periods, horizon: HorizonProblem, check: Callable[[], None] | None = None
 ) -> HorizonPlan:
     settings = periods.given.settings
     return solve_horizon(
-        asked,
+        horizon,
         solver=settings.solver,
         gap=settings.gap,
         time_limit_s=settings.time_limit_s,
@@ -134,10 +134,10 @@ def solve_period(
     """A period by itself from the fleet ``current`` ``[l, r, g]``. Raises Infeasible with the
     conflict, unless limited mode says whom to serve then."""
     settings = periods.given.settings
-    asked = replace(periods.problems[period], current=current)
+    problem_now = replace(periods.problems[period], current=current)
     if settings.reroute is None:
         window = solve_window(
-            asked,
+            problem_now,
             solver=settings.solver,
             gap=settings.gap,
             time_limit_s=settings.time_limit_s,
@@ -145,11 +145,11 @@ def solve_period(
             check=check,
         )
     else:
-        ways = periods.alone(period, asked)
+        ways = periods.alone(period, problem_now)
         (window,) = by_window(ways, _solved(periods, ways, check))
     unserved = None
     if window.status == INFEASIBLE and settings.limited is not None:
-        window, unserved = _rescued(periods, asked, window, period)
+        window, unserved = _rescued(periods, problem_now, window, period)
     if window.status == INFEASIBLE:
         name = periods.names[period]
         raise Infeasible(f"There is no feasible plan for {name}. {window.conflict}")
@@ -216,13 +216,15 @@ def _apart(periods: Periods, progress: Progress) -> ScalingPlan:
 
 
 def _rescued(
-    periods: Periods, asked: PlanningProblem, failed: WindowPlan, period: int
+    periods: Periods, window_problem: PlanningProblem, failed: WindowPlan, period: int
 ) -> tuple[WindowPlan, FloatArray | None]:
     """A window that serves what it can, with why it cannot serve all, and what it leaves,
     ``[k, l]``; None where a limit does not give way to unserved demand."""
     policy, worth = periods.given.settings.limited or EXACT, periods.worth
     if policy == EXACT:
-        within = replace(asked, minimum=np.minimum(asked.minimum, asked.maximum))
+        within = replace(
+            window_problem, minimum=np.minimum(window_problem.minimum, window_problem.maximum)
+        )
         partial = replace(periods.alone(period, within), priority=worth)
         plan = _solved(periods, partial)
         if plan.status == INFEASIBLE:
@@ -232,21 +234,23 @@ def _rescued(
     tiers = periods.load.tier_tps
     apart = tiers is not None and periods.given.settings.criticality == BY_TIER
     served = serve_limited(
-        asked,
+        window_problem,
         worth.max(axis=0),
         policy,
         tiers[:, period] if apart and tiers is not None else None,
         worth if apart else None,
     )
-    tier_tps = asked.demand_tps[None] if tiers is None else tiers[:, period]
-    left = by_tier(served.unserved_tps, served.unserved_joint_tps, tier_tps, asked.epsilon, worth)
-    return _held(asked, failed, served.target), left
+    tier_tps = window_problem.demand_tps[None] if tiers is None else tiers[:, period]
+    left = by_tier(
+        served.unserved_tps, served.unserved_joint_tps, tier_tps, window_problem.epsilon, worth
+    )
+    return _held(window_problem, failed, served.target), left
 
 
-def _held(asked: PlanningProblem, failed: WindowPlan, target: IntArray) -> WindowPlan:
+def _held(window_problem: PlanningProblem, failed: WindowPlan, target: IntArray) -> WindowPlan:
     """``target`` without a proof of how good it is."""
-    fleet = fleet_usd(asked, target)
-    objective = fleet + start_usd(asked, target)
+    fleet = fleet_usd(window_problem, target)
+    objective = fleet + start_usd(window_problem, target)
     return replace(
         failed,
         status=FEASIBLE,
@@ -255,8 +259,8 @@ def _held(asked: PlanningProblem, failed: WindowPlan, target: IntArray) -> Windo
         fleet_usd=fleet,
         bound_usd=np.nan,  # nothing is proven
         gap=np.nan,
-        binding=binding_constraints(asked, target),
-        totals=totals(asked, target),
+        binding=binding_constraints(window_problem, target),
+        totals=totals(window_problem, target),
     )
 
 

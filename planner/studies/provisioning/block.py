@@ -81,10 +81,10 @@ class BlockFigures:
     refused: str
 
 
-def checked(asked: BlockOptions | None, phases: Iterable[PhaseProblem]) -> None:
+def checked(options: BlockOptions | None, phases: Iterable[PhaseProblem]) -> None:
     """Raises ScenarioError for an operator that no phase has."""
     known = dict.fromkeys(name for phase in phases for name in phase.problem.names)
-    for name in asked.operators if asked else ():
+    for name in options.operators if options else ():
         if name not in known:
             raise ScenarioError(
                 f"block: no operator is named {name!r}; there are: {', '.join(known)}."
@@ -92,10 +92,10 @@ def checked(asked: BlockOptions | None, phases: Iterable[PhaseProblem]) -> None:
 
 
 def block_figures(
-    phase: PhaseProblem, asked: BlockOptions, judge: Judge | None, epsilon: float
+    phase: PhaseProblem, options: BlockOptions, judge: Judge | None, epsilon: float
 ) -> BlockFigures | None:
     """Of a phase; None where it has none of the operators."""
-    operators = tuple(name for name in phase.problem.names if name in asked.operators)
+    operators = tuple(name for name in phase.problem.names if name in options.operators)
     if not operators:
         return None
     room = MEMORY_SHARE * phase.service.gpu.memory_bytes
@@ -104,7 +104,7 @@ def block_figures(
         replay = Replay(phase, draws_of(phase, judge), room)
         times = by_lengths(phase, replay)
     try:
-        block = block_of(phase, operators, asked.choices, room, times)
+        block = block_of(phase, operators, options.choices, room, times)
     except SimulationError as error:
         return BlockFigures(operators, None, None, None, (), str(error))
     plans = plans_of(block, epsilon)

@@ -236,12 +236,12 @@ def _chain(
     levels = {} if by_replica is None else {"model": by_replica}
     coarser = list(levels.values())
     for name in ("module", "operator"):
-        asked = name in rules.levels
-        if not asked and not (name == "module" and "operator" in rules.levels):
+        wanted_level = name in rules.levels
+        if not wanted_level and not (name == "module" and "operator" in rules.levels):
             continue
         plan = partial(
-            at_level, name, device_bytes=room, method=rules.method if asked else "greedy",
-            shared=rules.shared, coarser=tuple(coarser), proofs=rules.proofs and asked,
+            at_level, name, device_bytes=room, method=rules.method if wanted_level else "greedy",
+            shared=rules.shared, coarser=tuple(coarser), proofs=rules.proofs and wanted_level,
             epsilon=rules.epsilon,
         )  # fmt: skip
         level = plan(phase) if judge is None else judged.finer(name, phase, *judge, coarser, plan)
@@ -250,7 +250,7 @@ def _chain(
             level = tried or level
         if level is not None:
             coarser.append(level)
-            if asked:
+            if wanted_level:
                 levels[name] = level
     return levels
 

@@ -64,13 +64,13 @@ def as_decided(study: Study, periods: Periods, known: ScalingPlan | None) -> Fol
 
 def by_clock(study: Study, plan: ScalingPlan, load: Load) -> Followed:
     """``plan`` as it was made, for ``load``."""
-    asked = schedule(plan, study.window)
+    scheduled = schedule(plan, study.window)
     course = ByClock(
         "plan",
-        asked.times_s,
-        study.pools(asked.targets),
-        None if asked.lent is None else study.pools(asked.lent),
-        None if asked.shares is None else _of_fleet(study, asked.shares),
+        scheduled.times_s,
+        study.pools(scheduled.targets),
+        None if scheduled.lent is None else study.pools(scheduled.lent),
+        None if scheduled.shares is None else _of_fleet(study, scheduled.shares),
     )
     return _followed(study, course, lambda: plan, load)
 

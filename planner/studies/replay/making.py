@@ -59,7 +59,7 @@ def making_of(
     them again."""
     tests = tests or PressureTests(study)
     before = earlier or Earlier(study)
-    asked = loads or Loads(study)
+    loads_known = loads or Loads(study)
     hardware = study.hardware
     means = [(float(isl.mean()), float(osl.mean())) for isl, osl in study.traffic.lengths]
     planning = part(progress, 0.0, 0.5)
@@ -69,7 +69,7 @@ def making_of(
         inputs = inputs.at_once() if plan.periods == ALL else inputs
         known = None
         if planned is None or replace(plan, load_factor=1.0) != Plan():
-            load = asked.of(plan, planning)
+            load = loads_known.of(plan, planning)
         else:
             load = planned.load.times(plan.load_factor)
             known = planned.plan if plan.load_factor == 1.0 else None
@@ -135,5 +135,5 @@ def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[S
                 if tiers is deferrable and buffer is None:
                     rate = np.full_like(rate, rate.mean())
                 load[p, m, r] += load_factor * weight * rate
-    asked = Load(load)
-    return plan_load(replace(study.plan_input, at_load=False), asked, progress), asked
+    day_load = Load(load)
+    return plan_load(replace(study.plan_input, at_load=False), day_load, progress), day_load

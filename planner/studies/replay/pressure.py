@@ -43,11 +43,11 @@ class PressureTests:
         self._made: dict[tuple[str | float, bool], Pressure] = {}
 
     def at(self, ratio: str | float = FIXED, *, many: bool = False) -> Pressure:
-        asked = BEST if ratio == OBSERVED else ratio, many  # one test
+        test = BEST if ratio == OBSERVED else ratio, many  # one test
         with self._making:
-            if asked not in self._made:
-                self._made[asked] = pressure_test(self._study, *asked)
-            return self._made[asked]
+            if test not in self._made:
+                self._made[test] = pressure_test(self._study, *test)
+            return self._made[test]
 
     def among_many(self) -> Pressure:
         return self.at(BEST, many=True)

@@ -84,8 +84,8 @@ def sized_pool(
 
     Raises SimulationError where a tier cannot be met at any rate.
     """
-    asked = _asked(hardware, m, g, lengths, seed, hardware.profiles[m, g], burstiness, shared)
-    return SizedPool(tuple((tier, _in_part_or_whole(pool, tier)) for tier, pool in asked))
+    by_tier = _asked(hardware, m, g, lengths, seed, hardware.profiles[m, g], burstiness, shared)
+    return SizedPool(tuple((tier, _in_part_or_whole(pool, tier)) for tier, pool in by_tier))
 
 
 def sized_alone(
@@ -144,41 +144,41 @@ def pair_of_curves(
     SimulationError where one meets its part of it at no rate."""
     curves = []
     for pool in (prefill, decode):
-        asked = replace(pool, tier=in_part(pool.tier, pool.role))
-        curve = _in_part_or_whole(asked, pool.tier)
+        key = replace(pool, tier=in_part(pool.tier, pool.role))
+        curve = _in_part_or_whole(key, pool.tier)
         curves.append((curve.counted(MOST) / curve.mean_isl, curve.alone.bound_by))
     return curves[0], curves[1]
 
 
-def curve_of(asked: CurveKey) -> PoolCurve:
+def curve_of(key: CurveKey) -> PoolCurve:
     """Raises SimulationError where one instance meets the tier at no rate."""
-    return _curve(asked)
+    return _curve(key)
 
 
-def _in_part_or_whole(asked: CurveKey, tier: Tier) -> PoolCurve:
+def _in_part_or_whole(key: CurveKey, tier: Tier) -> PoolCurve:
     """Where even a trickle misses so many that the other role would have none left to miss, as if
     that one missed none."""
     try:
-        return _curve(asked)
+        return _curve(key)
     except SimulationError:
-        if asked.tier == tier:
+        if key.tier == tier:
             raise
-        return _curve(replace(asked, tier=tier))
+        return _curve(replace(key, tier=tier))
 
 
 @lru_cache(maxsize=KEPT)
-def _curve(asked: CurveKey) -> PoolCurve:
+def _curve(key: CurveKey) -> PoolCurve:
     return pool_curve(
-        asked.profile,
-        asked.lengths,
-        asked.tier,
-        seed=asked.seed,
-        burstiness=asked.burstiness,
-        role=asked.role,
-        link=asked.link,
-        batching=asked.batching,
-        routing=asked.routing,
-        blocks=asked.blocks,
+        key.profile,
+        key.lengths,
+        key.tier,
+        seed=key.seed,
+        burstiness=key.burstiness,
+        role=key.role,
+        link=key.link,
+        batching=key.batching,
+        routing=key.routing,
+        blocks=key.blocks,
     )
 
 

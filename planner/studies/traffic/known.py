@@ -58,8 +58,8 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
         if kept[0] is traffic.lengths[m]
     )
     shared = tuple(_shared(traffic, m, window) for m in range(len(traffic.models)))
-    asked = asked_by(traffic, float(window.origins_s[0]))
-    return KnownLengths(samples, np.argsort(order)[which.ravel()], notes, shared, asked)
+    has_tier = asked_by(traffic, float(window.origins_s[0]))
+    return KnownLengths(samples, np.argsort(order)[which.ravel()], notes, shared, has_tier)
 
 
 def foreseen(traffic: Traffic, known: KnownLengths) -> Traffic:
@@ -76,13 +76,13 @@ def foreseen(traffic: Traffic, known: KnownLengths) -> Traffic:
 def asked_by(traffic: Traffic, before_s: float) -> BoolArray:
     """Whether a model has traffic of a tier, ``[l, tiers]``: requests that came before a time, or a
     source of counts that says so."""
-    asked = np.zeros((len(traffic.models), len(traffic.tiers)), np.bool_)
+    has_tier = np.zeros((len(traffic.models), len(traffic.tiers)), np.bool_)
     trace = traffic.measured
     came = slice(int(np.searchsorted(trace.arrival_s + trace.start_s, before_s)))
-    asked[trace.model[came], trace.tier[came]] = True
+    has_tier[trace.model[came], trace.tier[came]] = True
     for source in traffic.binned:
-        asked[source.model] |= source.cells.any(axis=0)
-    return asked
+        has_tier[source.model] |= source.cells.any(axis=0)
+    return has_tier
 
 
 def _shared(traffic: Traffic, m: int, window: Window) -> SharedPrompts | None:

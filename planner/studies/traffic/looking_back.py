@@ -124,11 +124,11 @@ def against_naive(
     traffic: Traffic,
     window: Window,
     forecasts: Sequence[SeriesForecast],
-    asked: str,
+    method_asked: str,
 ) -> str:
     """In a sentence how far off the forecast was in the window beside repeating what was there, all
-    series together; the worse one first. ``asked`` is the method that the scenario names. "" of a
-    window that is yet to come."""
+    series together; the worse one first. ``method_asked`` is the method that the scenario names. ""
+    of a window that is yet to come."""
     ours = error([(forecast.actual, forecast.mean) for forecast in forecasts])
     if ours is None:
         return ""
@@ -151,7 +151,7 @@ def against_naive(
         periods = len(window.period_starts_s)
         what = (
             f"That is of {periods:,} periods; a backtest says what it costs."
-            if asked == AUTO
+            if method_asked == AUTO
             else f"Choose forecast.method {best}, or auto."
         )
         return f"Worse than {NAIVE[best]}: {methods} is off by {ours:.1%} of demand, {off}. {what}"

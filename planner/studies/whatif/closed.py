@@ -33,14 +33,14 @@ def closed_rps(hardware: Hardware, m: int, g: int, lengths: Lengths) -> float:
 def _at(hardware: Hardware, m: int, g: int, work: Workload, tier: Tier) -> float:
     role = hardware.columns[g].role
     link = next((link for (model, _), link in hardware.links.items() if model == m), None)
-    asked = in_part(tier, role)
+    part = in_part(tier, role)
     if role != "both":
-        asked = replace(asked, e2e_s=None)
+        part = replace(part, e2e_s=None)
     if role == "prefill":
-        asked = replace(asked, tbt_s=None)
+        part = replace(part, tbt_s=None)
     elif role == "decode":
-        asked = replace(asked, ttft_s=None)
+        part = replace(part, ttft_s=None)
     return size_pool(
-        hardware.profiles[m, g], work, asked, role=role, explain=False, precision=PRECISION,
+        hardware.profiles[m, g], work, part, role=role, explain=False, precision=PRECISION,
         senders=SENDERS, link=link if role == "decode" else None,
     ).max_rps  # fmt: skip

@@ -54,9 +54,9 @@ def fit_form(calibration: Calibration, posted: Any = None) -> FitForm:
     return FitForm(posted, initial=first, arrangements=arrangements, kernels=kernel_choices())
 
 
-def compare_form(calibration: Calibration, asked: Any = None) -> CompareForm:
+def compare_form(calibration: Calibration, data: Any = None) -> CompareForm:
     arrangements = calibration.report.get("arrangements", [])
-    return CompareForm(asked, arrangements=arrangements, profiles=profile_choices())
+    return CompareForm(data, arrangements=arrangements, profiles=profile_choices())
 
 
 def suggested(arrangement: dict[str, Any]) -> dict[str, Any]:

@@ -92,8 +92,8 @@ def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     moments = moments.filter(*of)
     origins = moments["origin"].unique().sort()
     last = len(origins) - 1
-    asked = params.get("moment", "")
-    place = min(int(asked), last) if asked.isdecimal() else last // 2
+    chosen = params.get("moment", "")
+    place = min(int(chosen), last) if chosen.isdecimal() else last // 2
     origin = origins[place]
     foreseen = moments.filter(pl.col("origin") == origin).sort("time")
     history = run_table(run, "history").filter(*of).sort("time")

@@ -31,8 +31,8 @@ def groups_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     fields = []
     for name in GROUPED:
         there = [value for value in rows[name].unique().sort() if value != ALL]
-        asked = params.get(name, EACH if name == "tier" else ALL)
-        value = asked if asked in (ALL, EACH, *there) else ALL
+        chosen = params.get(name, EACH if name == "tier" else ALL)
+        value = chosen if chosen in (ALL, EACH, *there) else ALL
         rows = rows.filter(pl.col(name) != ALL if value == EACH else pl.col(name) == value)
         fields.append({"name": name, "value": value, "there": there})
     rows = rows.with_columns((pl.col("arrived") - pl.col("completed")).alias("lost"))

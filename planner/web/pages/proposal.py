@@ -108,9 +108,9 @@ def _pool(pool: Any) -> tuple[str, str, str, str, str]:
 
 
 def _askable(proposal: Proposal) -> list[User]:
-    asked = {reviewer.pk for reviewer in proposal.reviewers.all()}
+    reviewers = {reviewer.pk for reviewer in proposal.reviewers.all()}
     people = User.objects.filter(is_active=True).order_by("username")
-    return [person for person in people if may_approve(person) and person.pk not in asked]
+    return [person for person in people if may_approve(person) and person.pk not in reviewers]
 
 
 def _runs_like(proposal: Proposal) -> list[Run]:

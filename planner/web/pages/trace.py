@@ -28,8 +28,8 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
     several = [
         kind for kind in kinds if sum(volume["by"] == kind for volume in character["volumes"]) > 1
     ]
-    asked = params.get("by", "")
-    by = asked if asked in kinds else next(iter([*several, *kinds]), "all")
+    chosen = params.get("by", "")
+    by = chosen if chosen in kinds else next(iter([*several, *kinds]), "all")
     volumes = [volume for volume in character["volumes"] if volume["by"] == by]
     lengths = [length for length in character["lengths"] if length["by"] in ("all", by)]
     return {

@@ -23,13 +23,13 @@ FILES = {"csv": (audit_csv, "text/csv; charset=utf-8"), "json": (audit_json, "ap
 @require_safe
 def listing(request: Request) -> HttpResponse:
     check_may_administer(request.user)
-    asked = {name: request.GET.get(name, "")[:200] for name in ("actor", "action", "search")}
-    page = paged(request, audit_list(everything=request.user.is_superuser, **asked))
+    filters = {name: request.GET.get(name, "")[:200] for name in ("actor", "action", "search")}
+    page = paged(request, audit_list(everything=request.user.is_superuser, **filters))
     rows = [(entry, json.loads(entry.details)) for entry in page]
     context: dict[str, Any] = {
         "page": page,
         "rows": rows,
-        "asked": asked,
+        "asked": filters,
         "actions": audit_actions(),
     }
     if "verify" in request.GET:

@@ -63,14 +63,14 @@ def prices(request: Request) -> HttpResponse:
 
 
 def _prices(request: Request, problem: str = "") -> HttpResponse:
-    asked = {name: request.GET.get(name, "") for name in PRICE_FILTERS}
+    filters = {name: request.GET.get(name, "") for name in PRICE_FILTERS}
     everything = known.prices_list()
-    page = paged(request, known.prices_list(**asked))
+    page = paged(request, known.prices_list(**filters))
     context = {
         "page": page,
         "prices": page.object_list,
-        "search": asked["search"],
-        "asked": asked,
+        "search": filters["search"],
+        "asked": filters,
         "choices": {
             name: sorted({getattr(row, name) for row in everything} - {""})
             for name in ("provider", "region", "gpu")

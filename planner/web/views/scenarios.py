@@ -120,15 +120,15 @@ def _launch(request: Request) -> HttpResponse:
     form = LaunchForm(request.GET)
     if not form.is_valid():
         return _begin(request, form)
-    asked = form.asked()
+    launch = form.asked()
     try:
-        text = launch_draft(asked)
+        text = launch_draft(launch)
     except PlannerError as problem:
         return _begin(request, form, str(problem))
     draft = {
-        "title": f"A first scenario for the launch of {asked.model}",
-        "horizon": asked.horizon,
-        "assumed": launch_assumed(asked, text),
+        "title": f"A first scenario for the launch of {launch.model}",
+        "horizon": launch.horizon,
+        "assumed": launch_assumed(launch, text),
     }
     return _show(request, None, text, FORM, editor=Editor(text), draft=draft)
 
@@ -302,8 +302,8 @@ def _status(request: Request) -> int:
 def _outlook(request: Request, draft: dict[str, Any] | None) -> str:
     """The horizon that the draft was begun for, where that is an outlook's."""
     horizon = (draft or {}).get("horizon")
-    asked = request.POST.get("outlook", "") if horizon is None else horizon.outlook
-    return asked if asked in OUTLOOKS else ""
+    outlook = request.POST.get("outlook", "") if horizon is None else horizon.outlook
+    return outlook if outlook in OUTLOOKS else ""
 
 
 def _show(

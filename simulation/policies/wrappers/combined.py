@@ -55,12 +55,12 @@ class Combined(ScalingPolicy):
         targets = answer.targets.copy()
         for layer in self.safety:
             last_s[:] = before  # each layer decides on what was done, not on what another asks
-            asked = layer.decide(observation).targets
+            layer_targets = layer.decide(observation).targets
             for service in layer.services:
                 places = list(service.pools)
                 if layer.at_risk(service, observation):
                     targets[places] = np.maximum(
-                        targets[places], np.maximum(asked[places], present[places])
+                        targets[places], np.maximum(layer_targets[places], present[places])
                     )
         last_s[:] = before
         for i, service in enumerate(self.driver.services):

@@ -28,10 +28,10 @@ class Released(Wrapper):
         return super().reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
-        asked = actions_of(self._policy.decide(observation))
-        lend = asked.lend
+        actions = actions_of(self._policy.decide(observation))
+        lend = actions.lend
         if lend is None and self._lend:
-            lend = ~self._spot if len(self._spot) else np.ones(len(asked.targets), np.bool_)
-        if lend is asked.lend and not self._soft_s:
-            return asked
-        return replace(asked, soft_s=asked.soft_s or self._soft_s, lend=lend)
+            lend = ~self._spot if len(self._spot) else np.ones(len(actions.targets), np.bool_)
+        if lend is actions.lend and not self._soft_s:
+            return actions
+        return replace(actions, soft_s=actions.soft_s or self._soft_s, lend=lend)

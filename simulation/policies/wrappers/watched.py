@@ -38,12 +38,12 @@ class Watched(Wrapper):
         return super().reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
-        asked = actions_of(self._policy.decide(observation))
-        if asked.soft_s <= 0 and not self._watches(observation.time_s):
-            return asked
+        actions = actions_of(self._policy.decide(observation))
+        if actions.soft_s <= 0 and not self._watches(observation.time_s):
+            return actions
         present = observation.ready + observation.starting
         back = np.minimum(self._there(observation.time_s), observation.draining)
-        targets = asked.targets.copy()
+        targets = actions.targets.copy()
         for i, service in enumerate(self._services):
             places = list(service.pools)
             if back[places].any() and self._misses(i, service, observation):
@@ -51,8 +51,8 @@ class Watched(Wrapper):
                 targets[places] = np.maximum(targets[places], (present + back)[places])
             elif observation.time_s < self._until[i]:
                 targets[places] = np.maximum(targets[places], present[places])
-        self._note(targets - present, observation, asked)
-        return replace(asked, targets=targets)
+        self._note(targets - present, observation, actions)
+        return replace(actions, targets=targets)
 
     def _watches(self, now: float) -> bool:
         """Whether any instance taken out softly may still come back, or came back and stays."""
@@ -75,12 +75,12 @@ class Watched(Wrapper):
         self._out = [[outage for outage in out if outage[0] > now] for out in self._out]
         return np.array([sum(count for _, count in out) for out in self._out], np.int64)
 
-    def _note(self, change: IntArray, observation: Observation, asked: Actions) -> None:
+    def _note(self, change: IntArray, observation: Observation, actions: Actions) -> None:
         for p, out in enumerate(self._out):
             gone = -int(change[p]) - int(observation.starting[p])  # starting ones go first, at once
-            firm = asked.firm is not None and bool(asked.firm[p])
-            if gone > 0 and asked.soft_s > 0 and not firm:
-                out.append((observation.time_s + asked.soft_s, gone))
+            firm = actions.firm is not None and bool(actions.firm[p])
+            if gone > 0 and actions.soft_s > 0 and not firm:
+                out.append((observation.time_s + actions.soft_s, gone))
             for _ in range(max(0, int(change[p]))):  # growth takes those that drain first
                 if not out:
                     break
