@@ -59,19 +59,19 @@ class Forecast:
     def peak(self, level: float | None = None) -> float:
         """The largest bin of the window that ends the forecast, expected or at ``level``."""
         if self.tops is not None and self.peaks is not None:
-            held = self.tops if level is None else self._between(level, self.peaks)
-            return float(held[-1])
+            quantiles = self.tops if level is None else self._between(level, self.peaks)
+            return float(quantiles[-1])
         bins = self.mean if level is None else self.quantile(level)
         return float(bins[-self.window_bins :].max())
 
-    def _between(self, level: float, held: FloatArray) -> FloatArray:
+    def _between(self, level: float, quantiles: FloatArray) -> FloatArray:
         """``held [levels, steps]`` at ``level``, linear between the levels held."""
         if not self.levels[0] <= level <= self.levels[-1]:
             raise ForecastError(
                 f"{self.key}: the quantile {level:g} is outside {self.levels[0]:g} to "
                 f"{self.levels[-1]:g}, which the forecast holds; choose one within."
             )
-        return np.asarray(between(np.asarray(self.levels), held, np.array([level]))[0])
+        return np.asarray(between(np.asarray(self.levels), quantiles, np.array([level]))[0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,12 +92,12 @@ class PanelForecast:
     past: tuple[Past, ...]  # [series] peaks as they were forecast before, and as they came
 
 
-def between(levels: FloatArray, held: FloatArray, targets: FloatArray) -> FloatArray:
+def between(levels: FloatArray, quantiles: FloatArray, targets: FloatArray) -> FloatArray:
     """``held [levels, steps]`` at each level ``wanted [k]``, linear between those held and on
     beyond the outermost: [k, steps]."""
     above = np.clip(np.searchsorted(levels, targets), 1, len(levels) - 1)
     share = (targets - levels[above - 1]) / (levels[above] - levels[above - 1])
-    low, high = held[above - 1], held[above]
+    low, high = quantiles[above - 1], quantiles[above]
     return np.asarray(low + share[:, None] * (high - low), np.float64)
 
 

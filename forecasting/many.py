@@ -103,7 +103,8 @@ def _backtest(
     origin_bins = origins_of(series[0], steps, origins, steps)
     forecasts = _told(method, origin_bins.tolist(), steps, steps, series)
     return [
-        judged(demand, origin_bins, made) for demand, made in zip(series, forecasts, strict=True)
+        judged(demand, origin_bins, of_series)
+        for demand, of_series in zip(series, forecasts, strict=True)
     ]
 
 
@@ -122,14 +123,14 @@ def _told(
             )
             for demand in series
         ]
-    model, seen = Together(method, window), 0
+    model, until = Together(method, window), 0
     forecasts: list[list[Forecast]] = []
     for origin in origins:
-        new = [_bins(demand, seen, origin) for demand in series]
+        new = [_bins(demand, until, origin) for demand in series]
         model = model.update(new) if forecasts else model.fit(new)
         forecasts.append(model.predict(steps))
-        seen = origin
-    return [[made[i] for made in forecasts] for i in range(len(series))]
+        until = origin
+    return [[at_origin[i] for at_origin in forecasts] for i in range(len(series))]
 
 
 def _backtest_able(

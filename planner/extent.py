@@ -16,12 +16,12 @@ def fault_of_extent(data: Any, *, values: int = MAX_VALUES, depth: int = MAX_DEP
     Finds aliases that multiply or contain themselves, nesting on which others would recurse, and
     whole numbers so long that Python refuses to write them.
     """
-    seen = 0
+    count = 0
     rest: list[tuple[Any, int]] = [(data, 0)]
     while rest:
         value, level = rest.pop()
-        seen += 1
-        if seen > values:
+        count += 1
+        if count > values:
             return f"more than {values:,} values, far more than are needed; check its aliases"
         if level > depth:
             return f"nested deeper than {depth} levels; check its brackets and aliases"

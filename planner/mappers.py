@@ -127,8 +127,8 @@ def curve_bytes(curve: Curve) -> bytes:
 
 
 def curve_from_bytes(data: bytes) -> Curve:
-    with np.load(io.BytesIO(data), allow_pickle=False) as held:
-        values = held["values"]
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        values = arrays["values"]
     if values[0] == LINEAR and values.size == OLD_LINEAR:
         values = np.append(values, NO_LIMIT)
     return Curve(values)

@@ -106,11 +106,11 @@ class _OfAll(Wrapper):
         return per_cell(self._policy.reset(self._fleet), self._cells)
 
     def decide(self, observation: Observation) -> Actions:
-        seen = _times(observation, self._cells, OBSERVED)
-        if seen.signals is not None:
-            signals: Signals = _times(seen.signals, self._cells, SIGNALLED)
-            seen = replace(seen, signals=signals)
-        actions = actions_of(self._policy.decide(seen))
+        of_all = _times(observation, self._cells, OBSERVED)
+        if of_all.signals is not None:
+            signals: Signals = _times(of_all.signals, self._cells, SIGNALLED)
+            of_all = replace(of_all, signals=signals)
+        actions = actions_of(self._policy.decide(of_all))
         keep = None if actions.keep_lent is None else per_cell(actions.keep_lent, self._cells)
         return replace(actions, targets=per_cell(actions.targets, self._cells), keep_lent=keep)
 

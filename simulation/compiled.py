@@ -72,10 +72,10 @@ class _Kernels(Compiler):
 
 
 def _kernels(**options: Any) -> Callable[..., Any]:
-    made: Callable[..., Any] = _njit(
+    decorate: Callable[..., Any] = _njit(
         pipeline_class=_Kernels, no_cpython_wrapper=True, **_ALL, **options
     )
-    return made
+    return decorate
 
 
 kernel = _kernels()

@@ -347,8 +347,8 @@ def pool_summary(result: Replay, p: int) -> PoolSummary:
     hours = (starting_s + idle_s + busy_s) / HOUR_S
     energy = pool_energy(result, p)
     donated = float(totals.donated_s[p]) / HOUR_S * gpus
-    held = 0.0 if pool.lend_share is None else donated * pool.usd_per_gpu_hour
-    earned = held * (pool.lend_share or 0.0)
+    donated_usd = 0.0 if pool.lend_share is None else donated * pool.usd_per_gpu_hour
+    earned = donated_usd * (pool.lend_share or 0.0)
     instances = series.ready[p] + series.starting[p] + series.draining[p]
     return PoolSummary(
         model=pool.model,
@@ -364,7 +364,7 @@ def pool_summary(result: Replay, p: int) -> PoolSummary:
         energy_kwh=energy.kwh,
         host_energy_kwh=energy.all_host_kwh,
         busy_w_per_gpu=energy.busy_w,
-        cost_usd=hours * gpus * pool.usd_per_gpu_hour + held - earned,
+        cost_usd=hours * gpus * pool.usd_per_gpu_hour + donated_usd - earned,
         lent_usd=earned,
         carbon_kg=energy.carbon_kg,
         before_gpu_hours=before_s / HOUR_S * gpus,

@@ -127,20 +127,20 @@ class Arima:
     def update(self, series: DemandSeries) -> Self:
         state = fitted(self._state, self.method)
         known = state.seen.values
-        seen = replace(state.seen, values=np.concatenate([known, series.values]))
-        lost = no_demand(seen.values[None], seen.bin_s, state.fitted)[1]
+        history = replace(state.seen, values=np.concatenate([known, series.values]))
+        lost = no_demand(history.values[None], history.bin_s, state.fitted)[1]
         lost = lost[lost >= state.fitted]
         before = lost[lost < known.size]
         # what only now turns out to be no demand is taken back
         again = not np.array_equal(before, state.lost)
         first, model = (state.fitted, state.begun) if again else (known.size, state.model)
-        state = replace(state, tail=state.tail.follow(series), seen=seen, lost=lost)
-        values = state.standardised(_without(seen, lost))
+        state = replace(state, tail=state.tail.follow(series), seen=history, lost=lost)
+        values = state.standardised(_without(history, lost))
         peaks = state.said
-        for origin in range(peaks.next_origin, seen.bins, peaks.horizon_bins):
+        for origin in range(peaks.next_origin, history.bins, peaks.horizon_bins):
             reached = model.advance(values[first:origin]) if origin > first else model
             first, model = max(origin, first), reached
-            start_s = seen.start_s + origin * seen.bin_s
+            start_s = history.start_s + origin * history.bin_s
             peaks = peaks.then(origin, state.peak(model, start_s))
         model = model.advance(values[first:])
         self._state = replace(state, model=model, said=peaks)
@@ -164,12 +164,14 @@ class Arima:
     def _estimate(self, series: DemandSeries) -> _Fit:
         started = perf_counter()
         tail = Tail.of(series)
-        seen = self._history(series)
-        lost = no_demand(seen.values[None], seen.bin_s, 0)[1]
-        history = _without(seen, lost)
-        kind = OfUsual.learn(seen.holidays, history.values[None], seen.start_s, seen.bin_s)
+        observed = self._history(series)
+        lost = no_demand(observed.values[None], observed.bin_s, 0)[1]
+        history = _without(observed, lost)
+        kind = OfUsual.learn(
+            observed.holidays, history.values[None], observed.start_s, observed.bin_s
+        )
         if kind is not None:
-            factor = kind.factor(seen.start_s, seen.bin_s, seen.bins)[0]
+            factor = kind.factor(observed.start_s, observed.bin_s, observed.bins)[0]
             history = replace(history, values=history.values / factor)
         amount = float(np.nanmean(history.values)) or 1.0
         root = np.sqrt(history.values / amount)
@@ -195,11 +197,11 @@ class Arima:
             label=_label(best.order, cycles, self.max_bins if series.bins > self.max_bins else 0),
             fit_seconds=perf_counter() - started,
             begun=best.model,
-            fitted=seen.bins,
-            seen=seen,
+            fitted=observed.bins,
+            seen=observed,
             lost=lost[:0],
             kind=kind,
-            said=Peaks.none(self.horizon_bins, self.lead_bins, seen.bins),
+            said=Peaks.none(self.horizon_bins, self.lead_bins, observed.bins),
         )
         return replace(fit, said=self._said(fit, best))
 

@@ -42,10 +42,10 @@ class Peaks:
             told=np.append(self.told, forecast),
         )
 
-    def past(self, seen: DemandSeries, scale: float) -> Past:
+    def past(self, history: DemandSeries, scale: float) -> Past:
         """Beside what came of the windows that are over; NaN where a bin was not observed."""
-        over = self.origins + self.lead_bins + self.horizon_bins <= seen.bins
+        over = self.origins + self.lead_bins + self.horizon_bins <= history.bins
         first = self.origins[over] + self.lead_bins
-        came = at_origins(seen.values[None], first, self.horizon_bins)[0].max(axis=1)
-        starts = np.asarray(seen.start_s + seen.bin_s * first, np.float64)
+        came = at_origins(history.values[None], first, self.horizon_bins)[0].max(axis=1)
+        starts = np.asarray(history.start_s + history.bin_s * first, np.float64)
         return Past(starts, came, self.told[over], scale)

@@ -183,7 +183,7 @@ class _Reader:
     def compressed(self, head_dim: int) -> dict[str, Any]:
         """DeepSeek-V4: one shared vector per entry, of 4 or 128 tokens; 0 is a window layer."""
         ratios = self.text["compress_ratios"][: self.needed(*LAYERS)]
-        kept = [1 / ratio for ratio in ratios if ratio]
+        shares = [1 / ratio for ratio in ratios if ratio]
         rope = self.needed("qk_rope_head_dim")
         return {
             "kv_lora_rank": head_dim - rope,
@@ -191,7 +191,7 @@ class _Reader:
             "rope_head_dim": rope,
             "nope_head_dim": head_dim - rope,
             "v_head_dim": head_dim,
-            "kv_compression": len(kept) / sum(kept) if kept else 1.0,
+            "kv_compression": len(shares) / sum(shares) if shares else 1.0,
         }
 
     def experts(self) -> dict[str, Any]:

@@ -27,9 +27,9 @@ def mamba(*, heads: int, head_dim: int, state: int, groups: int, conv: int) -> d
 
 
 def _fields(keys: int, values: int, state: int, conv: int) -> dict[str, int]:
-    kept = CONV_BYTES * (conv - 1) * (2 * keys + values)
+    conv_bytes = CONV_BYTES * (conv - 1) * (2 * keys + values)
     return {
         "linear_key_width": keys,
         "linear_value_width": values,
-        "linear_state_bytes": state + kept,
+        "linear_state_bytes": state + conv_bytes,
     }

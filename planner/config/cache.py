@@ -22,8 +22,8 @@ class DiskCache(FileBasedCache):
         self._memory = LocMemCache("beside-the-disk", params)
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
-        held = self._memory.get(key, _ABSENT, version)
-        return super().get(key, default, version) if held is _ABSENT else held
+        value = self._memory.get(key, _ABSENT, version)
+        return super().get(key, default, version) if value is _ABSENT else value
 
     def set(self, key: Any, value: Any, *args: Any, **kwargs: Any) -> None:
         try:

@@ -72,9 +72,9 @@ class Children:
         itself says ``failing`` what it means when it did not end well."""
         command = [sys.executable, *arguments]
         descriptors = [inherits.fileno()] if inherits else []
-        kept = _Child(name, command, descriptors, failing)
-        self._kept.append(kept)
-        _run(kept)
+        child = _Child(name, command, descriptors, failing)
+        self._kept.append(child)
+        _run(child)
 
     def stop(self) -> None:
         """For a signal: the next check raises KeyboardInterrupt; asked again, this does at once.
@@ -88,20 +88,20 @@ class Children:
         if self._asked:
             raise KeyboardInterrupt
         now = time.monotonic()
-        for kept in list(self._kept):
-            if kept.process is None:
-                if now >= kept.due:
-                    _run(kept)
+        for child in list(self._kept):
+            if child.process is None:
+                if now >= child.due:
+                    _run(child)
                 continue
-            status = kept.process.poll()
+            status = child.process.poll()
             if status is None:
                 continue
-            if kept.failing:
+            if child.failing:
                 if status:
-                    _say(f"The {kept.name} process {_ended(status)}: {kept.failing}")
-                self._kept.remove(kept)
+                    _say(f"The {child.name} process {_ended(status)}: {child.failing}")
+                self._kept.remove(child)
             else:
-                _again(kept, status, now)
+                _again(child, status, now)
 
     def watch(self) -> None:
         """Returns only by an exception: Stopped, or the KeyboardInterrupt of a stop signal."""
@@ -118,7 +118,7 @@ class Children:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        processes = [kept.process for kept in self._kept if kept.process is not None]
+        processes = [child.process for child in self._kept if child.process is not None]
         for process in processes:
             process.terminate()  # the leader alone, who ends its own children in order
         deadline = time.monotonic() + STOPS_WITHIN_S
@@ -130,36 +130,36 @@ class Children:
             process.wait()
 
 
-def _run(kept: _Child) -> None:
-    kept.process = subprocess.Popen(  # noqa: S603 - our own modules
-        kept.command,
+def _run(child: _Child) -> None:
+    child.process = subprocess.Popen(  # noqa: S603 - our own modules
+        child.command,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,  # standard output is for the address and the login
         start_new_session=True,
         preexec_fn=die_with_parent,
-        pass_fds=kept.inherits,
+        pass_fds=child.inherits,
     )
-    kept.started = time.monotonic()
+    child.started = time.monotonic()
 
 
-def _again(kept: _Child, status: int, now: float) -> None:
+def _again(child: _Child, status: int, now: float) -> None:
     """To be started again, unless that has not helped."""
-    assert kept.process is not None
-    _end_group(kept.process)  # what the one that ended had started itself
-    kept.process = None
+    assert child.process is not None
+    _end_group(child.process)  # what the one that ended had started itself
+    child.process = None
     if status == ENDED_WITH_RUN:  # as it should: however often, nothing is wrong with it
-        kept.ends, kept.due = 0, now
+        child.ends, child.due = 0, now
         return
-    kept.ends = 1 if now - kept.started >= STEADY_S else kept.ends + 1
-    if kept.ends >= GIVES_UP:
+    child.ends = 1 if now - child.started >= STEADY_S else child.ends + 1
+    if child.ends >= GIVES_UP:
         raise Stopped(
-            f"The {kept.name} process {_ended(status)}, {kept.ends} times in a row within "
+            f"The {child.name} process {_ended(status)}, {child.ends} times in a row within "
             f"{STEADY_S:.0f} s of its start, so everything was stopped; its last messages stand "
             "above."
         )
-    wait = FIRST_WAIT_S * 2 ** (kept.ends - 1)
-    kept.due = now + wait
-    _say(f"The {kept.name} process {_ended(status)} and is started again in {wait:g} s.")
+    wait = FIRST_WAIT_S * 2 ** (child.ends - 1)
+    child.due = now + wait
+    _say(f"The {child.name} process {_ended(status)} and is started again in {wait:g} s.")
 
 
 def _ended(status: int) -> str:
@@ -250,13 +250,13 @@ def only_one(folder: Path) -> IO[str]:
 
 def start_compiler(children: Children) -> None:
     """Compile the simulator if need be; runs wait for it (``services.compiling``)."""
-    if held := compiling.lock():
-        with held:  # what inherits it holds it from here on
+    if lock := compiling.lock():
+        with lock:  # what inherits it holds it from here on
             children.start(
                 "compiler",
                 str(settings.BASE_DIR / "bin" / "setup.py"),
                 "compile",
-                inherits=held,
+                inherits=lock,
                 failing="the simulator is not compiled, for which its messages above give the "
                 "reason; the first run will try again.",
             )

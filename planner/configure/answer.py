@@ -206,7 +206,8 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
         tokens_per_s=answers,
         tokens_per_s_user=1.0 / tbt if tbt else None,
         memory_gb=max(
-            _memory_bytes(instance, held, query, shape) for instance, held in _held(rated, query)
+            _memory_bytes(instance, sequences, query, shape)
+            for instance, sequences in _held(rated, query)
         ) / 1e9,
         power_w=power,
         j_per_token=power / answers,
@@ -357,12 +358,12 @@ def _held(rated: Rated, query: DeploymentQuery) -> list[tuple[Instance, float]]:
 
 
 def _memory_bytes(
-    instance: Instance, held: float, query: DeploymentQuery, shape: ModelShape
+    instance: Instance, sequences: float, query: DeploymentQuery, shape: ModelShape
 ) -> float:
     where: Arrangement = instance.where
     text = replace(shape, encoder=None)
     each = gpu_kv_bytes(text, round(_context(query)), where)
-    return gpu_weight_bytes(shape, where) + held / where.attention_dp * each
+    return gpu_weight_bytes(shape, where) + sequences / where.attention_dp * each
 
 
 def _context(query: DeploymentQuery) -> float:

@@ -89,11 +89,11 @@ def instances_of(
                 elif not _fits(shape, gpu, where):
                     ruled_out[NO_FIT] += len(engines)
                 else:
-                    made = _instances(shape, gpu, where, engines, prices[gpu.name])
-                    if isinstance(made, str):
-                        ruled_out[made] += len(engines)
+                    fitting = _instances(shape, gpu, where, engines, prices[gpu.name])
+                    if isinstance(fitting, str):
+                        ruled_out[fitting] += len(engines)
                     else:
-                        instances += made
+                        instances += fitting
     if own is not None:
         instances = _as_measured(instances, shape, own)
     return Built(tuple(instances), evaluated, ruled_out)

@@ -296,13 +296,13 @@ def _named(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
     ]  # fmt: skip
     by_rule = told_apart(short, [(pool.arrangement,) for pool in pools])
     mapped = dict(pair.split("=", 1) for pair in pairs)
-    kept = names_kept()
+    names_before = names_kept()
     if unknown := [name for name in mapped if name not in by_rule]:
         raise NotFound(
             f"names: there is no deployment {unknown[0]!r}; there are: {', '.join(by_rule)}."
         )
     named = [
-        replace(pool, rule=rule, name=mapped.get(rule) or kept.get(rule, rule))
+        replace(pool, rule=rule, name=mapped.get(rule) or names_before.get(rule, rule))
         for pool, rule in zip(pools, by_rule, strict=True)
     ]
     seen: set[tuple[str, str]] = set()
@@ -373,7 +373,7 @@ def _notes(
 def tiers_missed(result: dict[str, Any], policy: str) -> list[str]:
     """Whose target a policy missed in its replay; none where it was not replayed."""
     met = _figures(result, policy).get("slo_met") or {}
-    return [tier for tier, kept in met.items() if not kept]
+    return [tier for tier, is_met in met.items() if not is_met]
 
 
 def _figures(result: dict[str, Any], policy: str) -> dict[str, Any]:

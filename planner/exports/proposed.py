@@ -234,5 +234,5 @@ def _levels(steps: Sequence[Step]) -> tuple[float | None, int | None]:
     seconds = [(step.ends - step.begins).total_seconds() for step in steps]
     if not steps or not sum(seconds):
         return None, None
-    held = sum(s * step.replicas for s, step in zip(seconds, steps, strict=True))
-    return held / sum(seconds), max(step.replicas for step in steps)
+    replica_seconds = sum(s * step.replicas for s, step in zip(seconds, steps, strict=True))
+    return replica_seconds / sum(seconds), max(step.replicas for step in steps)

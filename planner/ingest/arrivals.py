@@ -144,8 +144,8 @@ class _Reader:
                 *(pl.col(label).eq_missing(pl.lit(grid.identity[label])) for label in LABELS)
             )
             upto = of_series["requests"].cum_sum().to_numpy()
-            kept = min(SAMPLE, int(upto[-1]))
-            ranks = np.searchsorted(upto, (np.arange(kept) + 0.5) / kept * upto[-1])
+            points = min(SAMPLE, int(upto[-1]))
+            ranks = np.searchsorted(upto, (np.arange(points) + 0.5) / points * upto[-1])
             frames.append(
                 pl.DataFrame({"tokens": of_series["tokens"].cast(pl.Float64).gather(ranks)}).select(
                     pl.lit(grid.identity["name"]).alias("series"),

@@ -34,25 +34,25 @@ def record_blocks(
     With ``quoted`` a newline between double quotes does not end one (RFC 4180).
     """
     line = first_line
-    held: list[bytes] = []
+    waiting: list[bytes] = []
     length = 0
     for piece in pieces:
-        held.append(piece)
+        waiting.append(piece)
         length += len(piece)
         if length < size:
             continue
-        data = b"".join(held)
+        data = b"".join(waiting)
         cut = whole_records(data, quoted)
         if cut == 0 and length > MAX_RECORD_BYTES:
             raise _too_long(name, line, data, quoted)
         if cut:
             yield from _of_few_lines(checked(Block(data[:cut], line), name), quoted)
             line += data.count(b"\n", 0, cut)
-        held = [data[cut:]] if cut < length else []
+        waiting = [data[cut:]] if cut < length else []
         length -= cut
     if not length:
         return
-    data = b"".join(held)
+    data = b"".join(waiting)
     if not data.endswith(b"\n"):
         data += b"\n"
     cut = whole_records(data, quoted)

@@ -35,15 +35,15 @@ class Tally:
     def samples(self) -> tuple[Reject, ...]:
         """The first rows of each reason, in the order of the file."""
         return tuple(
-            sorted((s for kept in self._samples.values() for s in kept), key=lambda s: s.line)
+            sorted((s for rejects in self._samples.values() for s in rejects), key=lambda s: s.line)
         )
 
     def add(self, fault: Fault) -> None:
         count = int(fault.lines.size)
         self.reasons[fault.reason] = self.reasons.get(fault.reason, 0) + count
-        kept = self._samples.setdefault(fault.reason, [])
-        for i in range(min(count, SAMPLES - len(kept))):
-            kept.append(Reject(int(fault.lines[i]), fault.reason, fault.text(i)[:TEXT]))
+        rejects = self._samples.setdefault(fault.reason, [])
+        for i in range(min(count, SAMPLES - len(rejects))):
+            rejects.append(Reject(int(fault.lines[i]), fault.reason, fault.text(i)[:TEXT]))
 
     def close_batch(self) -> None:
         """Refuse the file at its first refused row, when the caller asked for that."""

@@ -229,12 +229,12 @@ def _read_aware(series: pl.Series, clock: Clock) -> Times:
     else:
         old, new = list(shifts), list(shifts.values())
         parsed = parsed - offset.replace_strict(old, new, default=None, return_dtype=pl.Int64)
-    seen = frozenset("+00:00" if shifts[mark] == 0 else mark for mark in shifts)
+    offsets = frozenset("+00:00" if shifts[mark] == 0 else mark for mark in shifts)
     if not parsed.null_count():
-        return _times(parsed, {}, seen)
+        return _times(parsed, {}, offsets)
     text = _stripped(series)
     without = _calendar(text).is_not_null()
-    return _times(parsed, _why(text, parsed, without, NO_OFFSET), seen)
+    return _times(parsed, _why(text, parsed, without, NO_OFFSET), offsets)
 
 
 def _why(

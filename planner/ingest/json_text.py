@@ -70,11 +70,11 @@ def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: st
 
 
 def _fields(value: Mapping[str, object], above: Path = ()) -> Iterator[Path]:
-    for key, held in value.items():
+    for key, inner in value.items():
         path = (*above, key)
-        if isinstance(held, dict) and held and len(path) < DEPTH and _PLAIN.fullmatch(key):
-            yield from _fields(held, path)
-        elif not above or (_PLAIN.fullmatch(key) and not isinstance(held, dict | list)):
+        if isinstance(inner, dict) and inner and len(path) < DEPTH and _PLAIN.fullmatch(key):
+            yield from _fields(inner, path)
+        elif not above or (_PLAIN.fullmatch(key) and not isinstance(inner, dict | list)):
             yield path
 
 

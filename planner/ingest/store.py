@@ -276,9 +276,10 @@ def labels_of(report: IngestReport, code: int) -> tuple[str | None, str | None, 
 
 
 def _label_names(report: IngestReport) -> dict[str, tuple[str, ...]]:
-    seen = {"model": report.models, "region": report.regions, "tier": report.tiers}
+    labels = {"model": report.models, "region": report.regions, "tier": report.tiers}
     return {
-        label: (*dict.fromkeys(name for name in names if name), "") for label, names in seen.items()
+        label: (*dict.fromkeys(name for name in names if name), "")
+        for label, names in labels.items()
     }
 
 

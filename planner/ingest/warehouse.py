@@ -103,9 +103,9 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
             f"The demand has over {DEMAND_ROWS:,} rows: choose wider bins (--bin), or fewer labels."
         )
     lengths = pl.concat([_lengths(good, of) for of in ("input", "output")])
-    taken = int(demand["requests"].sum())
+    counted = int(demand["requests"].sum())
     total = int(rows.count().to_pyarrow().as_py())
-    if not taken:
+    if not counted:
         raise IngestError(
             f"None of {total:,} rows is a request: each needs a time, and tokens of 1 to "
             f"{MAX_TOKENS:,} in {columns['input_tokens']} and {columns['output_tokens']}. A file "
@@ -113,7 +113,7 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
         )
     moments = pl.from_epoch(demand["bin"], time_unit="s").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     demand = demand.select(moments.alias("bin_start"), pl.exclude("bin"))
-    return Aggregated(demand, lengths, total, total - taken)
+    return Aggregated(demand, lengths, total, total - counted)
 
 
 def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:

@@ -94,8 +94,8 @@ class User(AbstractUser):
     @property
     def has_second_factor(self) -> bool:
         """Whether a sign-in asks for a code."""
-        held = getattr(self, "second_factor", None)  # without one Django raises on access
-        return held is not None and held.confirmed_at is not None
+        factor = getattr(self, "second_factor", None)  # without one Django raises on access
+        return factor is not None and factor.confirmed_at is not None
 
     @property
     def may_plan(self) -> bool:

@@ -37,14 +37,16 @@ def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Bin
 def _caps(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
     """Less is left than the cheapest instance would take (of churn: than one change)."""
     known = totals(problem, target)
-    taken = {BUDGET: known.usd, CARBON: known.kg, CHURN: float(known.starts + known.stops)}
+    used = {BUDGET: known.usd, CARBON: known.kg, CHURN: float(known.starts + known.stops)}
     for cap in caps(problem):
-        limit = taken[cap.family] + cap.limit - spent(problem, target, cap)
+        limit = used[cap.family] + cap.limit - spent(problem, target, cap)
         able = cap.per_instance[problem.theta_tps[:, None, :].repeat(target.shape[1], 1) > 0]
         step = 1.0 if cap.family == CHURN else float(able[able > 0].min(initial=np.inf))
-        if limit - taken[cap.family] < step:
-            held, most = amount(cap.family, taken[cap.family]), amount(cap.family, limit)
-            yield Binding(cap.family, "the whole plan", f"The plan takes {held} of {most} allowed.")
+        if limit - used[cap.family] < step:
+            used_words, most = amount(cap.family, used[cap.family]), amount(cap.family, limit)
+            yield Binding(
+                cap.family, "the whole plan", f"The plan takes {used_words} of {most} allowed."
+            )
 
 
 def _capacity(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:

@@ -89,14 +89,14 @@ def _unservable(problem: PlanningProblem) -> Iterator[str]:
 def _minimums(problem: PlanningProblem) -> Iterator[str]:
     least_gpus = gpus_used(problem, problem.minimum)
     for region, gpu in np.argwhere(least_gpus > problem.capacity_gpus):
-        held, least = int(problem.capacity_gpus[region, gpu]), int(least_gpus[region, gpu])
+        capacity, least = int(problem.capacity_gpus[region, gpu]), int(least_gpus[region, gpu])
         inside = problem.rows == gpu
         name = problem.row_names[gpu]
         parts = (problem.minimum[:, region] * problem.gpus_per_instance)[:, inside].sum(axis=1)
         yield (
-            f"{problem.regions[region]} has {_count(held, name)}, but the minimums "
+            f"{problem.regions[region]} has {_count(capacity, name)}, but the minimums "
             f"there ask for {least:,} ({_by_model(problem, parts)}): lower a minimum, or add "
-            f"{least - held:,} {name}."
+            f"{least - capacity:,} {name}."
         )
 
 
@@ -109,12 +109,12 @@ def _local_shortage(problem: PlanningProblem) -> Iterator[str]:
         shortage = _shortage(problem, need[:, region], capacity, minimum)
         if shortage is None:
             continue
-        types, parts, held = shortage
+        types, parts, there = shortage
         least, gpus = int(parts.sum()), _types(problem, types)
         yield (
             f"{name} needs at least {least:,} {gpus} to serve {share(problem.epsilon)} of its own "
-            f"peaks{without(problem)} ({_by_model(problem, parts)}) and has {held:,}: "
-            f"add {least - held:,}, or let more be served elsewhere with an epsilon below "
+            f"peaks{without(problem)} ({_by_model(problem, parts)}) and has {there:,}: "
+            f"add {least - there:,}, or let more be served elsewhere with an epsilon below "
             f"{problem.epsilon:g}."
         )
 
@@ -126,14 +126,14 @@ def _global_shortage(problem: PlanningProblem) -> Iterator[str]:
     shortage = _shortage(problem, global_need_tps(problem), capacity, minimum)
     if shortage is None:
         return
-    types, parts, held = shortage
+    types, parts, there = shortage
     least, gpus = int(parts.sum()), _types(problem, types)
     here = len(problem.regions) == 1
     needs = f"{problem.regions[0]} needs" if here else "All regions together need"
     yield (
         f"{needs} at least {least:,} {gpus} to serve the {'' if here else 'joint '}peaks"
         f"{without(problem)} ({_by_model(problem, parts)}) and {'has' if here else 'have'} "
-        f"{held:,}: add {least - held:,}{'' if here else ' in any region'}, or plan for less "
+        f"{there:,}: add {least - there:,}{'' if here else ' in any region'}, or plan for less "
         "demand."
     )
 
@@ -181,9 +181,9 @@ def _shortage(
                 able = np.flatnonzero(inside & (theta[model] > 0)).tolist()
                 least = _fewest_gpus(problem, need[model], side, size, model, able)
                 parts[model] = max(parts[model], least)
-        held = int(capacity[list(types)].sum())
-        if parts.sum() > held:
-            return types, parts, held
+        available = int(capacity[list(types)].sum())
+        if parts.sum() > available:
+            return types, parts, available
     return None
 
 
@@ -219,5 +219,5 @@ def _types(problem: PlanningProblem, types: tuple[int, ...]) -> str:
     return "GPUs" if len(names) == len(problem.row_names) else f"GPUs ({' or '.join(names)})"
 
 
-def _count(held: int, gpu: str) -> str:
-    return f"{held:,} {gpu}" if held else f"no {gpu}"
+def _count(count: int, gpu: str) -> str:
+    return f"{count:,} {gpu}" if count else f"no {gpu}"

@@ -76,8 +76,8 @@ class Covering:
             more = count[rows, best]
             self.target[chosen] += more
             model, region, column = chosen
-            taken = more * self._problem.gpus_per_instance[model, column]
-            self.free[region, self._problem.rows[column]] -= taken
+            gpus = more * self._problem.gpus_per_instance[model, column]
+            self.free[region, self._problem.rows[column]] -= gpus
             left[going] -= added[rows, best]
             if single:
                 break

@@ -144,9 +144,9 @@ def _greedy(
     for group in groups:
         waiting = list(group)
         while waiting:
-            held = target.sum()
+            before_pass = target.sum()
             waiting = [work for work in waiting if serve(work, single=True) > 0]
-            if target.sum() == held:
+            if target.sum() == before_pass:
                 break
     return target
 
@@ -169,14 +169,14 @@ def by_tier(
         order = np.argsort(worth[:, model], kind="stable")
         for region, lacks in enumerate(local[model]):
             for tier in order:
-                taken = min(float(lacks), float(regional[tier, model, region]))
-                out[tier, model] += taken
-                lacks -= taken
+                unserved_part = min(float(lacks), float(regional[tier, model, region]))
+                out[tier, model] += unserved_part
+                lacks -= unserved_part
         left = float(joint[model])
         for tier in order:
-            taken = min(left, float(most[tier, model] - out[tier, model]))
-            out[tier, model] += taken
-            left -= taken
+            unserved_part = min(left, float(most[tier, model] - out[tier, model]))
+            out[tier, model] += unserved_part
+            left -= unserved_part
     return out
 
 

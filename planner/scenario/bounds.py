@@ -61,10 +61,10 @@ def bounds(
         m = models.index(row.model)
         place = (m, regions.index(row.region), column_of(row, m, columns, sections, profiles))
         lent[place] = row.lent or 0
-        held = row.replicas + int(lent[place])
-        if held > maximum[place]:
+        running = row.replicas + int(lent[place])
+        if running > maximum[place]:
             raise ScenarioError(
-                f"fleet.today: {held} {'spot ' if row.spot else ''}replicas of {row.model} on "
+                f"fleet.today: {running} {'spot ' if row.spot else ''}replicas of {row.model} on "
                 f"{row.gpu} in {row.region} "
                 f"are more than the {maximum[place]} that fit; raise the region's capacity."
             )

@@ -250,8 +250,8 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = F
         price[-1] += [spot_price_of(part, name, facts, known) for name in offered]
         reclaims.append([0.0] * len(names) + [o.reclaims_per_instance_hour for o in on_spot])
     capacity_gpus = np.array(capacity, dtype=np.int64)
-    held = [column.gpu for column in columns]
-    usd_per_gpu_hour = np.array(price, np.float64)[:, held]
+    gpu_of_column = [column.gpu for column in columns]
+    usd_per_gpu_hour = np.array(price, np.float64)[:, gpu_of_column]
     minimum, maximum, today, lent = bounds(
         scenario, columns, sections, profiles, capacity_gpus, usd_per_gpu_hour
     )
@@ -293,7 +293,7 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = F
         registration=Registration(gate.ratio, gate.tolerance) if gate else None,
         faults=tuple(scenario.faults),
         retries=scenario.fleet.retries,
-        reclaims_per_hour=np.array(reclaims, np.float64)[:, held],
+        reclaims_per_hour=np.array(reclaims, np.float64)[:, gpu_of_column],
         lend_share=scenario.objective.lend_share,
         routing=Routing(**scenario.fleet.routing.model_dump()),
         provenance=tuple(facts),

@@ -44,8 +44,8 @@ def faults_of(declared: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[
         else:
             faults_made.append(FailedStarts(fault.probability, tuple(fault.nth), where))
     for rate in sorted({pool.reclaims_per_hour for pool in pools} - {0.0}):
-        taken = tuple(p for p, pool in enumerate(pools) if pool.reclaims_per_hour == rate)
-        faults_made.append(RandomCrashes(rate, taken))
+        reclaimed = tuple(p for p, pool in enumerate(pools) if pool.reclaims_per_hour == rate)
+        faults_made.append(RandomCrashes(rate, reclaimed))
     return tuple(faults_made)
 
 

@@ -25,8 +25,8 @@ def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> Power | N
         return PowerAtLoad(power_model(gpu), gpu, profile.graph)
     try:
         sixteen_bits = operator_graph(model.shape, Arrangement(tp=profile.tp))
-        kept = sixteen_bits.weight_bytes * profile.tp
-        weights = "bf16" if model.weight_bytes > 0.75 * kept else "fp8"
+        weight_bytes = sixteen_bits.weight_bytes * profile.tp
+        weights = "bf16" if model.weight_bytes > 0.75 * weight_bytes else "fp8"
         graph = operator_graph(model.shape, Arrangement(tp=profile.tp, weights=weights))
     except SimulationError:  # an arrangement the operator graph does not describe
         return None

@@ -135,10 +135,12 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) ->
     return measured_speed(computed, section, engine, shape, gpu, arrangement, known.own)
 
 
-def _served_by(made: Provenance, engine: str, engine_named: str | None) -> Provenance:
+def _served_by(provenance: Provenance, engine: str, engine_named: str | None) -> Provenance:
     """With the engine, and whether somebody named it."""
     why = "" if engine_named else ", as the scenario names no engine"
-    return Provenance(made.kind, f"{made.source}; served by {catalogue.engine_title(engine)}{why}")
+    return Provenance(
+        provenance.kind, f"{provenance.source}; served by {catalogue.engine_title(engine)}{why}"
+    )
 
 
 def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: GpuSpec) -> Speed:

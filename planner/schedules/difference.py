@@ -150,9 +150,9 @@ def _usd(
     for row, key in zip(counts, keys, strict=True):
         price = next(
             (
-                held.usd_per_hour
-                for held in (after.get(key), before.get(key))
-                if held is not None and held.usd_per_hour is not None
+                pool.usd_per_hour
+                for pool in (after.get(key), before.get(key))
+                if pool is not None and pool.usd_per_hour is not None
             ),
             None,
         )

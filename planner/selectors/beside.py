@@ -137,8 +137,8 @@ def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
                 )
         values |= {f"option {name}": value for name, value in run.options.items()}
         values |= {
-            f"profile kept here {name}, version": held.get("version")
-            for name, held in (run.resolved.get("profiles") or {}).items()
+            f"profile kept here {name}, version": version.get("version")
+            for name, version in (run.resolved.get("profiles") or {}).items()
         }
         if run.trace is not None:
             values["trace"] = run.trace.name

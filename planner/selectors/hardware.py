@@ -215,13 +215,13 @@ def _own_prices() -> list[PriceRow]:
             gpu=row["gpu"],
             usd_per_gpu_hour=row["on_demand"],
             spot_usd_per_gpu_hour=row["spot"],
-            provenance=Provenance(held.kind, held.source),
+            provenance=Provenance(price_list.kind, price_list.source),
             one_year_usd_per_gpu_hour=row["one_year"],
             three_years_usd_per_gpu_hour=row["three_years"],
-            price_list=held.name,
+            price_list=price_list.name,
         )
-        for held in PriceList.objects.all()
-        for row in held.facts["prices"]
+        for price_list in PriceList.objects.all()
+        for row in price_list.facts["prices"]
     ]
 
 

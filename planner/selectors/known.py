@@ -68,5 +68,5 @@ def _kernel_source(number: int) -> KernelSource:
     return KernelSource(path, row.file_name, row.format, row.source)
 
 
-def _provenance(held: dict[str, Any]) -> Provenance:
-    return Provenance(held["kind"], held["source"])
+def _provenance(facts: dict[str, Any]) -> Provenance:
+    return Provenance(facts["kind"], facts["source"])

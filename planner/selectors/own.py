@@ -26,8 +26,8 @@ Kept = tuple[int, str, datetime]  # key, digest, when: of a file whose rows neve
 def kept_files() -> tuple[Kept, ...]:
     """The uploaded benchmark files, oldest first; none where there is no database yet."""
     try:
-        kept = Calibration.objects.filter(kind=Calibration.Kind.BENCHMARK).order_by("pk")
-        return tuple(kept.values_list("pk", "sha256", "created_at"))
+        rows = Calibration.objects.filter(kind=Calibration.Kind.BENCHMARK).order_by("pk")
+        return tuple(rows.values_list("pk", "sha256", "created_at"))
     except (OperationalError, ProgrammingError):
         return ()
 

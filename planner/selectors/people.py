@@ -12,12 +12,14 @@ from planner.models.workspace import current_workspace_id
 def people_list() -> QuerySet[User]:
     """Everybody, those who may sign in first, each with ``runs``: how many they started here."""
     here = current_workspace_id()
-    held = Prefetch("memberships", Membership.objects.select_related("workspace"), to_attr="held")
+    memberships = Prefetch(
+        "memberships", Membership.objects.select_related("workspace"), to_attr="held"
+    )
     return (
         _members()  # type: ignore[no-redef]
         .annotate(runs=Count("run", filter=Q(run__workspace=here)))
         .select_related("second_factor")
-        .prefetch_related(held)
+        .prefetch_related(memberships)
         .order_by("-is_active", "username")
     )
 

@@ -118,11 +118,11 @@ def profile_get(name: str, version: int | None = None) -> KnownProfile:
         have = ", ".join(known.name for known in profiles_list()[:NAMED])
         raise NotFound(f"There is no profile {name!r}; there are, among others: {have}.")
     versions = row.versions.select_related("profile", "calibration", "created_by")
-    held = versions.filter(version=version).first() if version else versions.first()
-    if held is None:
+    found_version = versions.filter(version=version).first() if version else versions.first()
+    if found_version is None:
         numbers = ", ".join(str(n) for n in row.versions.values_list("version", flat=True))
         raise NotFound(f"Profile {name} has no version {version}; it has {numbers or 'none'}.")
-    return _known(held, row.versions.count())
+    return _known(found_version, row.versions.count())
 
 
 def profile_versions(name: str) -> list[ProfileVersion]:

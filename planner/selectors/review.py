@@ -44,8 +44,8 @@ def proposal_entries(proposal: Proposal) -> list[ProposalEntry]:
 
 def authors_of(proposal: Proposal) -> set[int]:
     """Who proposed or amended it."""
-    made = (ProposalEntry.Kind.OPENED, ProposalEntry.Kind.AMENDED)
-    entries = proposal.entries.filter(kind__in=made, by__isnull=False)
+    kinds = (ProposalEntry.Kind.OPENED, ProposalEntry.Kind.AMENDED)
+    entries = proposal.entries.filter(kind__in=kinds, by__isnull=False)
     return {*entries.values_list("by_id", flat=True)} | {proposal.author_id or 0}
 
 

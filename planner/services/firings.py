@@ -103,8 +103,8 @@ def _taken(schedule: Schedule, now: datetime) -> datetime | None:
     """The moment to fire for, once for whoever asks first; rows for those missed before it."""
     cron = cron_of(schedule)
     due = cron.between(schedule.next_due - timedelta(seconds=1), now, MOST_MISSED + 1)
-    held = Schedule.objects.filter(pk=schedule.pk, paused=False, next_due=schedule.next_due)
-    if not held.update(next_due=cron.after(now)) or not due:
+    unchanged = Schedule.objects.filter(pk=schedule.pk, paused=False, next_due=schedule.next_due)
+    if not unchanged.update(next_due=cron.after(now)) or not due:
         return None
     *missed, last = due
     Firing.objects.bulk_create(

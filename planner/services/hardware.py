@@ -105,7 +105,7 @@ def _provenance(kind: str, source: str, user: User | None) -> Provenance:
 
 def _keep(
     kind: type[Own],
-    held: Own | None,
+    row_before: Own | None,
     name: str,
     facts: dict[str, Any],
     provenance: Provenance,
@@ -114,12 +114,12 @@ def _keep(
 ) -> Own:
     columns = {"facts": facts, "kind": provenance.kind, "source": provenance.source}
     with transaction.atomic():
-        if held is None:
+        if row_before is None:
             row = kind(name=name, owner=user, **columns)
         else:
-            current = kind._default_manager.select_for_update().filter(pk=held.pk).first()
+            current = kind._default_manager.select_for_update().filter(pk=row_before.pk).first()
             if current is None:
-                raise NotFound(f"{held.name} was removed while you edited it; make it anew.")
+                raise NotFound(f"{row_before.name} was removed while you edited it; make it anew.")
             if version is not None and version != current.version:
                 raise Outdated(
                     f"{current.name} was changed by somebody else while you edited it; load it "

@@ -53,7 +53,7 @@ def hardware_import(
         raise CatalogueError(
             f"{file_name}: {', '.join(unknown)} is not known at the top; there are gpus and models."
         )
-    kept: list[OwnGpu | OwnModel] = []
+    saved: list[OwnGpu | OwnModel] = []
     gpus = {entry.name: entry.row for entry in gpus_list()}
     models = {entry.name: entry.row for entry in models_list()}
     for where, row_given in _entries(document, file_name):
@@ -65,7 +65,7 @@ def hardware_import(
         facts = {str(key): value for key, value in row_given.items() if key not in COMMON}
         common.setdefault("source", source or file_name)
         if where.startswith("gpus"):
-            kept.append(gpu_save(user=user, given=facts, gpu=gpus.get(common["name"]), **common))
+            saved.append(gpu_save(user=user, given=facts, gpu=gpus.get(common["name"]), **common))
         else:
             row = models.get(common["name"])
             shape = facts.pop("shape", None)
@@ -76,10 +76,10 @@ def hardware_import(
                 )
             if shape is not None:
                 spec = _of_shape(own.model_shape(common["name"], shape))
-                kept.append(model_save(user=user, spec=spec, model=row, **common))
+                saved.append(model_save(user=user, spec=spec, model=row, **common))
             else:
-                kept.append(model_save(user=user, given=facts, model=row, **common))
-    return kept
+                saved.append(model_save(user=user, given=facts, model=row, **common))
+    return saved
 
 
 def _config(

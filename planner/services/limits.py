@@ -36,10 +36,10 @@ class Limits:
                 f"This run was stopped after {most_s:,} s, as long as a run may take here "
                 f"(HEADROOM_MAX_RUN_SECONDS); {REMEDY}."
             )
-        if (held := resident_mb()) > most_mb:
+        if (used_mb := resident_mb()) > most_mb:
             return (
-                f"This run was stopped at {held:,.0f} MB of memory, where {most_mb:,} are allowed "
-                f"(HEADROOM_MAX_RUN_MB); {REMEDY}."
+                f"This run was stopped at {used_mb:,.0f} MB of memory, where {most_mb:,} are "
+                f"allowed (HEADROOM_MAX_RUN_MB); {REMEDY}."
             )
         return ""
 

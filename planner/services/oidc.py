@@ -265,11 +265,11 @@ def identity_link(*, person: User, subject: str) -> None:
     idp, subject = _configured(), subject.strip()
     if not subject:
         raise PlannerError("--subject is missing: it is what the provider calls sub.")
-    made, new = ExternalIdentity.objects.get_or_create(
+    identity, new = ExternalIdentity.objects.get_or_create(
         issuer=idp.issuer, subject=subject, defaults={"user": person}
     )
-    if made.user_id != person.pk:
-        raise NotAllowed(f"{subject} is {made.user.username} already.")
+    if identity.user_id != person.pk:
+        raise NotAllowed(f"{subject} is {identity.user.username} already.")
     if new:
         record("user.linked", person, by=None, issuer=idp.issuer, subject=subject)
 
@@ -277,11 +277,11 @@ def identity_link(*, person: User, subject: str) -> None:
 def _kept(idp: IdentityProvider, url: str, *, fresh: bool = False) -> dict[str, Any]:
     """What the provider says to everybody, asked once in a while."""
     key = f"oidc-{hashlib.sha256(url.encode()).hexdigest()}"
-    kept = None if fresh else cache.get(key)
-    if kept is None:
-        kept = _json(idp, url)
-        cache.set(key, kept, KEPT_S)
-    return dict(kept)
+    document = None if fresh else cache.get(key)
+    if document is None:
+        document = _json(idp, url)
+        cache.set(key, document, KEPT_S)
+    return dict(document)
 
 
 def _json(

@@ -27,18 +27,18 @@ def price_list_save(*, user: User | None, data: bytes, file_name: str, name: str
         raise CatalogueError(f"{file_name} is larger than {MAX_BYTES:,} bytes; split it.")
     name = check_name("price list", name.strip() or Path(file_name).stem, {})
     rows = [asdict(row) for row in read_price_list(data, file_name)]
-    held = PriceList.objects.select_for_update().filter(name=name).first()
-    if held is None:
-        made = PriceList.objects.create(
+    locked = PriceList.objects.select_for_update().filter(name=name).first()
+    if locked is None:
+        created = PriceList.objects.create(
             name=name, facts={"prices": rows}, source=file_name[:500], owner=user
         )
-        record("price-list.created", made, by=user)
-        return made
-    held.facts, held.source = {"prices": rows}, file_name[:500]
-    held.version += 1
-    held.save()
-    record("price-list.changed", held, by=user, version=held.version)
-    return held
+        record("price-list.created", created, by=user)
+        return created
+    locked.facts, locked.source = {"prices": rows}, file_name[:500]
+    locked.version += 1
+    locked.save()
+    record("price-list.changed", locked, by=user, version=locked.version)
+    return locked
 
 
 def price_list_delete(*, row: PriceList, user: User) -> None:

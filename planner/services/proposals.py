@@ -111,26 +111,26 @@ def amend(
     what is in force now. Approvals of the one before count no longer. ``rule``: what amends it
     where ``by`` is nobody."""
     check_may_plan(by)
-    held = _held(proposal)
-    _check_going(held, "amended")
-    _about(held, run, base_run, by)
-    held.revision += 1
-    if held.state == State.CHANGES:
-        held.state = State.OPEN
-    held.save()
-    _add(held, Kind.AMENDED, by, rule=rule, text=message, run=run)
-    record("proposal.amended", held, by=by, rule=rule, run=run.pk, revision=held.revision)
-    return held
+    locked = _held(proposal)
+    _check_going(locked, "amended")
+    _about(locked, run, base_run, by)
+    locked.revision += 1
+    if locked.state == State.CHANGES:
+        locked.state = State.OPEN
+    locked.save()
+    _add(locked, Kind.AMENDED, by, rule=rule, text=message, run=run)
+    record("proposal.amended", locked, by=by, rule=rule, run=run.pk, revision=locked.revision)
+    return locked
 
 
 @transaction.atomic
 def ready(*, proposal: Proposal, by: User) -> Proposal:
     """A draft is for others to review now."""
-    held = _held(proposal)
-    _check_author(held, by, "say that it is ready")
-    if held.state != State.DRAFT:
-        raise NotReady(f"Proposal {held.pk} is no draft; it is {state_of(held)}.")
-    return _moved(held, State.OPEN, Kind.READY, by, "")
+    locked = _held(proposal)
+    _check_author(locked, by, "say that it is ready")
+    if locked.state != State.DRAFT:
+        raise NotReady(f"Proposal {locked.pk} is no draft; it is {state_of(locked)}.")
+    return _moved(locked, State.OPEN, Kind.READY, by, "")
 
 
 @transaction.atomic
@@ -172,25 +172,25 @@ def ask_for_changes(*, proposal: Proposal, by: User, text: str) -> Proposal:
     check_may_approve(by)
     if not text.strip():
         raise PlannerError("text: say what should be changed.")
-    held = _held(proposal)
-    _check_going(held, "changed")
-    return _moved(held, State.CHANGES, Kind.CHANGES, by, text)
+    locked = _held(proposal)
+    _check_going(locked, "changed")
+    return _moved(locked, State.CHANGES, Kind.CHANGES, by, text)
 
 
 @transaction.atomic
 def reject(*, proposal: Proposal, by: User, text: str = "") -> Proposal:
     check_may_approve(by)
-    held = _held(proposal)
-    _check_going(held, "rejected")
-    return _moved(held, State.REJECTED, Kind.REJECTED, by, text)
+    locked = _held(proposal)
+    _check_going(locked, "rejected")
+    return _moved(locked, State.REJECTED, Kind.REJECTED, by, text)
 
 
 @transaction.atomic
 def withdraw(*, proposal: Proposal, by: User, text: str = "") -> Proposal:
-    held = _held(proposal)
-    _check_author(held, by, "withdraw it")
-    _check_going(held, "withdrawn")
-    return _moved(held, State.WITHDRAWN, Kind.WITHDRAWN, by, text)
+    locked = _held(proposal)
+    _check_author(locked, by, "withdraw it")
+    _check_going(locked, "withdrawn")
+    return _moved(locked, State.WITHDRAWN, Kind.WITHDRAWN, by, text)
 
 
 @transaction.atomic
@@ -204,23 +204,23 @@ def approve(
 ) -> Proposal:
     """Agree to it as it is now; with as many as the rules ask for it is in force. ``rule`` approves
     where ``by`` is nobody, within the limit above which an admin has to."""
-    held = _held(proposal)
+    locked = _held(proposal)
     if by is not None:
         check_may_approve(by)
     elif not rule:
         raise NotAllowed("Somebody approves a proposal, or a rule that has a name.")
-    if held.state != State.OPEN:
-        raise NotReady(f"Proposal {held.pk} is {state_of(held)}; only an open one is approved.")
-    check_fresh(held)
+    if locked.state != State.OPEN:
+        raise NotReady(f"Proposal {locked.pk} is {state_of(locked)}; only an open one is approved.")
+    check_fresh(locked)
     if by is not None:
-        check_may_approve_it(held, by)
-    elif why := admin_needed(held):
+        check_may_approve_it(locked, by)
+    elif why := admin_needed(locked):
         raise NotAllowed(f"No rule may approve it: {why}.")
-    _add(held, Kind.APPROVED, by, rule=rule, text=text, run=held.run)
-    record("proposal.approved", held, by=by, rule=rule, revision=held.revision)
-    if by is None or not missing(held):
-        _take_effect(held, by, rule, now or timezone.now())
-    return held
+    _add(locked, Kind.APPROVED, by, rule=rule, text=text, run=locked.run)
+    record("proposal.approved", locked, by=by, rule=rule, revision=locked.revision)
+    if by is None or not missing(locked):
+        _take_effect(locked, by, rule, now or timezone.now())
+    return locked
 
 
 def _about(proposal: Proposal, run: Run, base_run: Run | None, by: User | None) -> None:
@@ -251,10 +251,10 @@ def _planned(run: Run, options: Mapping[str, Any]) -> Plan:
 
 def _held(proposal: Proposal) -> Proposal:
     """The row as it is now, until this transaction ends."""
-    held = Proposal.objects.select_for_update().filter(pk=proposal.pk).first()
-    if held is None:
+    locked = Proposal.objects.select_for_update().filter(pk=proposal.pk).first()
+    if locked is None:
         raise NotFound(f"There is no proposal {proposal.pk}.")
-    return held
+    return locked
 
 
 def _add(

@@ -212,15 +212,15 @@ def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) 
     of the living look old, so that ``confirm_s`` passes for another before they are believed.
     """
     now = timezone.now()
-    taken = 0
+    taken_up = 0
     old = _not_near(now, "heartbeat_at", stale_after_s)
     stale = list(Run.everywhere.filter(old, state=Run.State.RUNNING))
     if stale:
         time.sleep(confirm_s)
     for run in stale:
-        taken += run_take_up(run=run, reason="died")
+        taken_up += run_take_up(run=run, reason="died")
     _end_abandoned(now)
-    return taken
+    return taken_up
 
 
 def turns_sweep() -> int:
@@ -247,9 +247,9 @@ def _not_near(now: datetime, moment: str, seconds: float) -> Q:
 
 def _end_abandoned(now: datetime) -> None:
     """Runs that a command had yet to begin: it was ended before, or between two of a sweep."""
-    seen = Coalesce(Greatest(Max("sweep__runs__heartbeat_at"), "created_at"), "created_at")
+    last_sign = Coalesce(Greatest(Max("sweep__runs__heartbeat_at"), "created_at"), "created_at")
     waiting = Run.everywhere.filter(state=Run.State.PENDING, enqueued_at__isnull=True)
-    for run in waiting.annotate(seen=seen).filter(_not_near(now, "seen", ABANDONED_S)):
+    for run in waiting.annotate(seen=last_sign).filter(_not_near(now, "seen", ABANDONED_S)):
         Run.everywhere.filter(pk=run.pk, state=Run.State.PENDING, enqueued_at__isnull=True).update(
             state=Run.State.FAILED, finished_at=now, stage="Failed", **GONE
         )

@@ -45,18 +45,18 @@ def scenario_update(
     them: if somebody saved in between, nothing is overwritten."""
     check_may_plan(user)
     with transaction.atomic():
-        held = Scenario.objects.select_for_update().filter(pk=scenario.pk).first()
-        if held is None:
+        locked = Scenario.objects.select_for_update().filter(pk=scenario.pk).first()
+        if locked is None:
             raise NotFound(f"{scenario.name} was removed while you edited it; make it anew.")
-        if version is not None and version != held.version:
+        if version is not None and version != locked.version:
             raise Outdated(
-                f"{held.name} was changed by somebody else while you edited it; "
+                f"{locked.name} was changed by somebody else while you edited it; "
                 "copy your changes, load it again and repeat them."
             )
-        if document == held.document:
-            return held
-        held.version += 1
-        saved = _save(held, document, user, message, origin)
+        if document == locked.document:
+            return locked
+        locked.version += 1
+        saved = _save(locked, document, user, message, origin)
         record("scenario.changed", saved, by=user, version=saved.version, **_from(origin))
         return saved
 

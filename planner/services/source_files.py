@@ -130,12 +130,12 @@ def read_bucket(source: Source) -> None:
 
 def _read(source: Source, place_settings: PlaceSettings, place: Folder | Objects) -> None:
     """Every file that is new, each once."""
-    seen: dict[str, Mark] = dict(source.found.get("files", {}))
+    marks: dict[str, Mark] = dict(source.found.get("files", {}))
     refused = []
     new = (
         dropped
         for dropped in place.files()
-        if dropped.settled and seen.get(dropped.name) != dropped.mark
+        if dropped.settled and marks.get(dropped.name) != dropped.mark
     )
     for dropped in islice(new, MOST_FILES):
         store = storage.folder(f"{UPLOADS}/reading-{source.pk}-{os.getpid()}")
@@ -149,8 +149,8 @@ def _read(source: Source, place_settings: PlaceSettings, place: Folder | Objects
             if not SourceReading.objects.filter(**reading).exists():
                 SourceReading.objects.create(**reading)
             continue
-        seen[dropped.name] = dropped.mark
-        source.found = {"files": seen}
+        marks[dropped.name] = dropped.mark
+        source.found = {"files": marks}
         Source.objects.filter(pk=source.pk).update(found=source.found, read_to=timezone.now())
     if refused:
         raise SourceError(

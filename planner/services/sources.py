@@ -95,19 +95,19 @@ def source_change(*, source: Source, user: User | None, changes: Mapping[str, An
             "every_s or paused."
         )
     with transaction.atomic():
-        held = Source.objects.select_for_update().get(pk=source.pk)
+        locked = Source.objects.select_for_update().get(pk=source.pk)
         if "settings" in changes:
-            checked = settings_of(held.kind, changes["settings"])
-            check_reach(held.kind, checked)
-            held.settings = checked.model_dump(exclude_none=True, exclude_defaults=True)
-        held.every_s = changes.get("every_s", held.every_s)
-        held.paused = changes.get("paused", held.paused)
-        _check_times(held)
-        if held.kind != Source.Kind.SAMPLES:
-            held.due_at = timezone.now()
-        held.save()
-        record("source.changed", held, by=user, changed=sorted(changes))
-    return held
+            checked = settings_of(locked.kind, changes["settings"])
+            check_reach(locked.kind, checked)
+            locked.settings = checked.model_dump(exclude_none=True, exclude_defaults=True)
+        locked.every_s = changes.get("every_s", locked.every_s)
+        locked.paused = changes.get("paused", locked.paused)
+        _check_times(locked)
+        if locked.kind != Source.Kind.SAMPLES:
+            locked.due_at = timezone.now()
+        locked.save()
+        record("source.changed", locked, by=user, changed=sorted(changes))
+    return locked
 
 
 def source_delete(*, source: Source, user: User | None) -> None:
@@ -182,18 +182,18 @@ def source_publish(*, source: Source) -> Trace | None:
     if not samples.bins["requests"].is_not_null().any():
         return None
     with transaction.atomic():
-        held = Source.objects.select_for_update().get(pk=source.pk)
-        trace = held.trace or Trace.objects.create(
-            name=held.name,
-            file_name=f"live source {held.name}",
-            sha256=f"live-{held.pk}",
+        locked = Source.objects.select_for_update().get(pk=source.pk)
+        trace = locked.trace or Trace.objects.create(
+            name=locked.name,
+            file_name=f"live source {locked.name}",
+            sha256=f"live-{locked.pk}",
             bytes=0,
-            owner=held.owner,
+            owner=locked.owner,
         )
-        _fill(trace, samples, held.name, f"{TRACES}/{trace.pk}-{timezone.now():%Y%m%d%H%M%S%f}")
-        if held.trace_id is None:
-            held.trace = trace
-            held.save(update_fields=["trace"])
+        _fill(trace, samples, locked.name, f"{TRACES}/{trace.pk}-{timezone.now():%Y%m%d%H%M%S%f}")
+        if locked.trace_id is None:
+            locked.trace = trace
+            locked.save(update_fields=["trace"])
     source.trace = trace
     return trace
 
@@ -252,12 +252,12 @@ def series(source: Source) -> GrowingSeries:
 
 def _known(source: Source, until_s: float | None = None) -> Samples:
     """All bins, and histograms of the last LENGTH_DAYS of them, from which lengths are drawn."""
-    kept = series(source)
-    bins = kept.bins(until_s)
+    grown = series(source)
+    bins = grown.bins(until_s)
     if bins.is_empty():
         return Samples(source.bin_s, bins, no_histograms())
     since = int(str(bins["bin_start"].max())) - LENGTH_DAYS * 86_400
-    return Samples(source.bin_s, bins, kept.histograms(until_s, since))
+    return Samples(source.bin_s, bins, grown.histograms(until_s, since))
 
 
 def _fill(trace: Trace, samples: Samples, name: str, store: str) -> None:

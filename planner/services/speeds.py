@@ -38,11 +38,11 @@ def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
         plans = PlanInForce.objects.filter(until=None).exclude(run=None).select_related("run")
         for plan in plans:
             try:
-                seen = _of_plan(plan, source)
+                drifts = _of_plan(plan, source)
             except EXPECTED as problem:  # its scenario cannot be built any more: the plan's matter
                 logger.warning("speed of %s by %s: %s", plan, source.name, problem)
                 continue
-            for drift, until in seen:
+            for drift, until in drifts:
                 row = {**as_json(drift), "scenario": plan.scenario, "run": plan.number,
                        "until": until.isoformat()}  # fmt: skip
                 was_told = bool(before.get(_kind(row), {}).get("told"))
@@ -57,9 +57,9 @@ def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
                     )
                 judged[_kind(row)] = row
         going = {plan.scenario for plan in plans}
-        kept = [row for row in (before | judged).values() if row["scenario"] in going]
-        Source.objects.filter(pk=source.pk).update(speed=kept)
-    return kept
+        rows = [row for row in (before | judged).values() if row["scenario"] in going]
+        Source.objects.filter(pk=source.pk).update(speed=rows)
+    return rows
 
 
 def _of_plan(plan: PlanInForce, source: Source) -> list[tuple[SpeedDrift, datetime]]:

@@ -34,10 +34,10 @@ def token_make(
     if not 1 <= days <= MOST_DAYS:
         raise PlannerError(f"days {days}: a token works for 1 to {MOST_DAYS} days.")
     now = timezone.now()
-    kept = tokens_of(user)
-    kept.filter(expires_at__lt=now).delete()
-    if kept.count() >= MOST:
-        same = kept.filter(name=LOGIN).order_by("created_at").first() if name == LOGIN else None
+    tokens = tokens_of(user)
+    tokens.filter(expires_at__lt=now).delete()
+    if tokens.count() >= MOST:
+        same = tokens.filter(name=LOGIN).order_by("created_at").first() if name == LOGIN else None
         if same is None:
             raise PlannerError(f"You have {MOST} tokens, the most one person may; end one first.")
         same.delete()

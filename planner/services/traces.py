@@ -387,8 +387,8 @@ def _trace_register(
 
 def _free_name(file_name: str) -> str:
     base = slugify(base_name(file_name.replace("/", "")).replace(".", "-"))[:100] or "trace"
-    taken = set(Trace.objects.filter(name__startswith=base).values_list("name", flat=True))
+    names = set(Trace.objects.filter(name__startswith=base).values_list("name", flat=True))
     name, n = base, 2
-    while name in taken:
+    while name in names:
         name, n = f"{base}-{n}", n + 1
     return name

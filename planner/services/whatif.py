@@ -75,22 +75,22 @@ def kept_of(run: Run) -> KeptBasis:
 
 def run_what_if(run: Run, changes: Changes) -> WhatIf:
     """The plan with ``changes``, nothing simulated. Raises PlannerError with what to correct."""
-    kept = kept_of(run)
-    answer, caps = _held(kept, run, changes)
+    base = kept_of(run)
+    answer, caps = _held(base, run, changes)
     return replace(answer, notes=(*words(changes.mix, answer, caps), *answer.notes))
 
 
-def _held(kept: KeptBasis, run: Run, changes: Changes) -> tuple[WhatIf, Caps]:
+def _held(base: KeptBasis, run: Run, changes: Changes) -> tuple[WhatIf, Caps]:
     """The plan, and the capacities that keep its mix."""
     known = known_of(run.resolved)
     moved = Moved(changes.growth, changes.quantile)
-    values = addresses(kept.scenario, run, changes, demand=False)
+    values = addresses(base.scenario, run, changes, demand=False)
 
     def answered(capacities: dict[str, Any]) -> WhatIf:
-        changed = parsed_with(kept.scenario, values | capacities)
-        return what_if(kept.basis, changed, kept.scenario, known, moved)
+        changed = parsed_with(base.scenario, values | capacities)
+        return what_if(base.basis, changed, base.scenario, known, moved)
 
-    return held(kept.scenario, changes.mix, answered)
+    return held(base.scenario, changes.mix, answered)
 
 
 @lru_cache(maxsize=32)
@@ -183,14 +183,14 @@ def what_if_replay(*, run: Run, user: User, changes: Changes, idempotency_key: s
     """A run of the same kind on a new scenario with these settings; the run's own stays. The same
     ``idempotency_key`` gives back the first; with another request it raises KeyReused."""
     check_may_plan(user)
-    kept = kept_of(run)
-    changed = addresses(kept.scenario, run, changes, demand=True)
+    base = kept_of(run)
+    changed = addresses(base.scenario, run, changes, demand=True)
     if changes.mix:
-        changed |= capacities_of(_held(kept, run, changes)[1])
+        changed |= capacities_of(_held(base, run, changes)[1])
     if not changed:
         raise PlannerError("Nothing is changed: move something first, or run it again.")
     return run_on_draft(
-        run=run, user=user, kind=run.kind, name=_free_name(kept.scenario.name), changes=changed,
+        run=run, user=user, kind=run.kind, name=_free_name(base.scenario.name), changes=changed,
         options={key: value for key, value in run.options.items() if key != "seed"},
         idempotency_key=idempotency_key,
     )  # fmt: skip

@@ -55,9 +55,9 @@ def words(mix: Mapping[str, float], answer: WhatIf, caps: Caps) -> tuple[str, ..
 
 def _caps(scenario: Scenario, mix: Mapping[str, float], gpus: Iterable[GpusMost]) -> Caps:
     """So many GPUs of each type; owned and spot ones as the plan has them beside each other."""
-    taken, caps = _by_region(gpus), Caps()
+    by_region, caps = _by_region(gpus), Caps()
     for region in scenario.regions:
-        rows = taken.get(region.name, [])
+        rows = by_region.get(region.name, [])
         for name, share in mix.items():
             most_of = {row.spot: row.most for row in rows if row.gpu == name}
             allowed = floor(share * rows[0].of_all + 1e-9) if rows else 0

@@ -159,17 +159,17 @@ def _fail(run: Run, problem: BaseException) -> None:
 
 def _finish(run: Run, state: str, **fields: Any) -> None:
     """Only the worker that still holds the run may end it."""
-    held = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
+    still_ours = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
     fields |= {"state": state, "finished_at": timezone.now()}
-    _patiently(lambda: held.update(heartbeat_at=timezone.now(), **fields))
+    _patiently(lambda: still_ours.update(heartbeat_at=timezone.now(), **fields))
 
 
 def _hand_back(run: Run) -> None:
     """A run whose database went away begins anew, wherever there is a worker first."""
     while True:
         current = Run.everywhere.get(pk=run.pk)
-        held = current.state == Run.State.RUNNING and current.attempts == run.attempts
-        if not held or runs.run_take_up(run=current, reason="lost its database"):
+        still_ours = current.state == Run.State.RUNNING and current.attempts == run.attempts
+        if not still_ours or runs.run_take_up(run=current, reason="lost its database"):
             return  # else its heart has beaten meanwhile
 
 
@@ -352,15 +352,15 @@ class _Watch:
 
     def _write(self, *, final: bool = False) -> None:
         fields: dict[str, Any] = {"log": "\n".join(self._log)[-LOG_LIMIT:]}
-        held = Run.everywhere.filter(pk=self._run.pk, attempts=self._run.attempts)
+        still_ours = Run.everywhere.filter(pk=self._run.pk, attempts=self._run.attempts)
         if not final:
-            held = held.filter(state=Run.State.RUNNING)
+            still_ours = still_ours.filter(state=Run.State.RUNNING)
             fields |= {
                 "heartbeat_at": timezone.now(),
                 "progress": self._fraction,
                 "stage": self._stage[:120],
             }
-        written = held.update(**fields)
+        written = still_ours.update(**fields)
         if final:
             return
         cancel = Run.everywhere.filter(pk=self._run.pk, cancel_requested=True).exists()

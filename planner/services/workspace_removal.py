@@ -42,19 +42,19 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
         raise PlannerError(f"confirm: type {slug}, the slug of what is removed for good.")
     path = storage.data_dir() / REMOVED / f"{slug}-{timezone.now():%Y%m%d-%H%M%S}.tar.zst"
     with transaction.atomic():
-        held = Workspace.objects.select_for_update().get(pk=workspace.pk)
-        going = Run.everywhere.filter(workspace=held, state__in=GOING).count()
+        locked = Workspace.objects.select_for_update().get(pk=workspace.pk)
+        going = Run.everywhere.filter(workspace=locked, state__in=GOING).count()
         if going:
             raise NotReady(f"{going} runs are going in {slug}; cancel them, or wait for them.")
-        collector = Collector(using="default", origin=held)
-        collector.collect([held])
+        collector = Collector(using="default", origin=locked)
+        collector.collect([locked])
         rows = list(_rows(collector))
         stores = sorted(_stores(rows))
         with tempfile.TemporaryDirectory(prefix="removed-", dir=storage.data_dir()) as folder:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             packed(Path(folder), rows, stores, path)
         storage.keep(f"{REMOVED}/{path.name}")
-        record("workspace.removed", held, by=by, slug=slug, rows=len(rows), file=path.name)
+        record("workspace.removed", locked, by=by, slug=slug, rows=len(rows), file=path.name)
         collector.delete()
     for store in stores:
         storage.remove(store)

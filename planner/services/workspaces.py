@@ -25,16 +25,16 @@ def workspace_add(*, by: User | None, name: str, slug: str = "") -> Workspace:
     """A new, empty one; whoever makes it is an admin of it."""
     check_looks_after(by)
     name = _name(name)
-    made = Workspace(name=name, slug=slug.strip() or slugify(name)[:40])
-    if slugify(made.slug) != made.slug or not 1 <= len(made.slug) <= 40:
+    workspace = Workspace(name=name, slug=slug.strip() or slugify(name)[:40])
+    if slugify(workspace.slug) != workspace.slug or not 1 <= len(workspace.slug) <= 40:
         raise PlannerError(
-            f"slug {made.slug[:50]!r}: give 1 to 40 small letters, digits and hyphens."
+            f"slug {workspace.slug[:50]!r}: give 1 to 40 small letters, digits and hyphens."
         )
-    _saved(made)
+    _saved(workspace)
     if by is not None:
-        by.join(made, Role.ADMIN)
-    record("workspace.made", made, by=by, slug=made.slug)
-    return made
+        by.join(workspace, Role.ADMIN)
+    record("workspace.made", workspace, by=by, slug=workspace.slug)
+    return workspace
 
 
 def workspace_rename(*, by: User | None, workspace: Workspace, name: str) -> Workspace:

@@ -173,9 +173,9 @@ def capacity_lines(run: Run, names: list[str]) -> pl.DataFrame | None:
         return run_table(run, "capacity")
     if "plan" in names and "replicas" not in names:
         plan = plan_to_its_end(run)
-        kept = plan.select(pl.lit("lt-i").alias("policy"), "time", "model", "region",
+        columns = plan.select(pl.lit("lt-i").alias("policy"), "time", "model", "region",
                            "capacity_tps")  # fmt: skip
-        return kept.unique(["time", "model", "region"])
+        return columns.unique(["time", "model", "region"])
     return None
 
 

@@ -61,9 +61,9 @@ class Layout:
 
     def used(self, state: Instance) -> FloatArray:
         """Bytes of layers and copies on each device; what is offloaded leaves room at home."""
-        held = weights_held(state, self.sizes())
-        held[self.home[0]] -= min(state.offloaded_bytes, held[self.home[0]])
-        return held
+        bytes_used = weights_held(state, self.sizes())
+        bytes_used[self.home[0]] -= min(state.offloaded_bytes, bytes_used[self.home[0]])
+        return bytes_used
 
     def tokens(self, state: Instance) -> float:
         """Tokens of KV cache that fit where the caches are."""

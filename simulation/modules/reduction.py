@@ -222,17 +222,17 @@ def _evictions(
     """Give up the copy whose loss costs least, where memory is short: of the layer with most
     copies, at the end of a run. Without a shortage an eviction would only slow the instance."""
     d = int(now.over_bytes.argmax())
-    held = np.flatnonzero(state.replicated[:, d])
-    if now.over_bytes[d] <= 0 or not held.size:
+    copied = np.flatnonzero(state.replicated[:, d])
+    if now.over_bytes[d] <= 0 or not copied.size:
         return None
     copies = state.replicated.sum(axis=1)
     inner = np.array(
         [
             0 < i < copies.size - 1 and state.replicated[i - 1, d] and state.replicated[i + 1, d]
-            for i in held
+            for i in copied
         ]
     )
-    i = int(held[np.lexsort((-held, -copies[held], inner))[0]])
+    i = int(copied[np.lexsort((-copied, -copies[copied], inner))[0]])
     replicated = state.replicated.copy()
     replicated[i, d] = False
     return replace(state, replicated=replicated), Action("evict replica", i, d, -1, Cost(0.0, 0.0))

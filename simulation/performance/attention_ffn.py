@@ -156,13 +156,13 @@ def kv_tokens(
     """Tokens of KV cache, in sequences of ``context``, that the attention GPUs hold between them;
     raises where either side's weights do not fit."""
     attending, _ = _sides(arrangement, split)
-    kept = side_bytes(shape, arrangement, split)
+    side_weights = side_bytes(shape, arrangement, split)
     used = OVERHEAD_BYTES + activation_bytes(shape, attending, max_batch_tokens)
-    room = [gpu.memory_bytes * MEMORY_SHARE - used - weights for weights in kept]
+    room = [gpu.memory_bytes * MEMORY_SHARE - used - weights for weights in side_weights]
     each = gpu_kv_bytes(shape, context, attending) / context
     tokens = attending.attention_dp * int(max(room[0], 0.0) // each)
     for name, count, left, weights in zip(
-        ("attention", "ffn"), (split.attention, split.ffn), room, kept, strict=True
+        ("attention", "ffn"), (split.attention, split.ffn), room, side_weights, strict=True
     ):
         if left < 0 or not tokens:
             raise SimulationError(
@@ -186,15 +186,17 @@ def side_bytes(
         BYTES["bf16"] if BYTES[attending.weights] < 1 else stored
     )  # 4 bits are those of experts alone
     wide = dense * shape.intermediate + moe * shape.shared_intermediate
-    kept = factor * shape.hidden * wide * unquantised
+    head_bytes = factor * shape.hidden * wide * unquantised
     width = shape.expert_hidden or shape.hidden
     experts_bytes = factor * width * shape.expert_intermediate * shape.experts * moe * stored
     # What an ordinary GPU with these shares keeps, less its feed-forward part.
     all_of_it = gpu_weight_bytes(shape, attending)
     attention_bytes = (
-        all_of_it - kept / attending.tp - experts_bytes / (attending.moe_tp * attending.moe_ep)
+        all_of_it
+        - head_bytes / attending.tp
+        - experts_bytes / (attending.moe_tp * attending.moe_ep)
     )
-    return attention_bytes, kept + experts_bytes / experts.moe_ep
+    return attention_bytes, head_bytes + experts_bytes / experts.moe_ep
 
 
 def _check(shape: ModelShape, arrangement: Arrangement, split: AttentionFfn) -> None:
@@ -236,14 +238,16 @@ def _of_ffn(operator: Operator) -> bool:
 
 def _attention(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph:
     graph = operator_graph(shape, arrangement)
-    kept = [o for o in graph.operators if not _of_ffn(o) and o.name not in WITHIN]
-    return OperatorGraph(shape, graph.arrangement, tuple(o for o in kept if o.axis != "encoder"))
+    operators = [o for o in graph.operators if not _of_ffn(o) and o.name not in WITHIN]
+    return OperatorGraph(
+        shape, graph.arrangement, tuple(o for o in operators if o.axis != "encoder")
+    )
 
 
 def _ffn(shape: ModelShape, experts: Arrangement) -> OperatorGraph:
     graph = operator_graph(shape, experts)
-    kept = tuple(o for o in graph.operators if _of_ffn(o) and o.axis != "encoder")
-    return OperatorGraph(shape, graph.arrangement, kept)
+    operators = tuple(o for o in graph.operators if _of_ffn(o) and o.axis != "encoder")
+    return OperatorGraph(shape, graph.arrangement, operators)
 
 
 @dataclass(frozen=True, slots=True)

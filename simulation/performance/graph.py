@@ -55,8 +55,8 @@ class OperatorGraph:
     @property
     def weight_bytes(self) -> float:
         """Weights that one GPU keeps, the mean over pipeline stages."""
-        kept = sum(operator.count * operator.memory_bytes for operator in self.operators)
-        return kept / self.arrangement.pp
+        weights = sum(operator.count * operator.memory_bytes for operator in self.operators)
+        return weights / self.arrangement.pp
 
 
 def operator_graph(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph:

@@ -65,10 +65,10 @@ def kv_bytes_per_token(
 
 def kv_bytes(shape: ModelShape, context: int, precision: str = "bf16") -> float:
     """What a sequence of ``context`` tokens holds: KV cache, window layers, linear states."""
-    seen = min(context, shape.window) if shape.window else context
+    in_window = min(context, shape.window) if shape.window else context
     return (
         context * _full_bytes(shape, precision)
-        + seen * _window_bytes(shape, precision)
+        + in_window * _window_bytes(shape, precision)
         + shape.linear_layers * shape.linear_state_bytes
     )
 
@@ -131,8 +131,8 @@ def gpu_weight_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
     ends = (parts.embedding, parts.head)
     outside = sum(ends) if arrangement.pp == 1 else max(ends)
     share = math.ceil(shape.layers / arrangement.pp) / shape.layers
-    kept = share * layers + plain * (outside + parts.encoder) / tp
-    return kept + adapter_bytes(shape, arrangement)
+    weights = share * layers + plain * (outside + parts.encoder) / tp
+    return weights + adapter_bytes(shape, arrangement)
 
 
 def adapter_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
@@ -140,8 +140,8 @@ def adapter_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
     if shape.adapters is None:
         return 0.0
     operators = operator_graph(shape, arrangement).operators
-    kept = sum(o.count * o.memory_bytes for o in operators if isinstance(o, LowRank))
-    return kept / arrangement.pp
+    weights = sum(o.count * o.memory_bytes for o in operators if isinstance(o, LowRank))
+    return weights / arrangement.pp
 
 
 def _expert_gpus(shape: ModelShape, arrangement: Arrangement) -> int:

@@ -262,8 +262,8 @@ def _balance(operator: Experts, distinct: FloatArray) -> FloatArray:
     """
     if operator.ep == 1:
         return np.ones_like(distinct)
-    held = operator.experts / operator.ep
-    hit = distinct / held
+    experts_each = operator.experts / operator.ep
+    hit = distinct / experts_each
     largest = distinct + np.sqrt(2.0 * np.log(operator.ep) * distinct * (1.0 - hit))
-    largest = np.maximum(np.minimum(largest, held), min(1.0, held))
+    largest = np.maximum(np.minimum(largest, experts_each), min(1.0, experts_each))
     return np.where(distinct > 0, np.minimum(distinct / largest, 1.0), 1.0)

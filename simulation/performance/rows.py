@@ -72,8 +72,8 @@ class BenchmarkRows:
     @property
     def context(self) -> FloatArray:
         """Mean KV tokens of a sequence while it decodes: its prompt and half of its output."""
-        seen = np.where(np.isfinite(self.generated), self.generated, self.osl)
-        return self.isl + np.clip(seen, 0.0, self.osl) / 2
+        generated = np.where(np.isfinite(self.generated), self.generated, self.osl)
+        return self.isl + np.clip(generated, 0.0, self.osl) / 2
 
     @property
     def tokens(self) -> FloatArray:

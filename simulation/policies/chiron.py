@@ -115,9 +115,9 @@ class Chiron(ScalingPolicy):
     ) -> None:
         """Batch instances of a model, in whichever region; its queue is one."""
         now, places = observation.time_s, list(pools)
-        held = 0 if observation.deferred is None else int(observation.deferred[pools[0]])
+        deferred = 0 if observation.deferred is None else int(observation.deferred[pools[0]])
         queue = self._queues[model]
-        self._follow(queue, held + int(observation.waiting[places].sum()), now)
+        self._follow(queue, deferred + int(observation.waiting[places].sum()), now)
         present = int(targets[places].sum())
         if not queue:
             idle = not (observation.utilisation[places] > 0).any()

@@ -119,9 +119,9 @@ class Feedback(Coordinated):
             return float("nan")
         signals = observation.signals
         latency = signals.ttft_s if self.signal == TTFT else signals.tbt_s
-        seen = (latency / self._target)[pools]
-        seen = seen[~np.isnan(seen)]
-        if len(seen):
-            return float(seen.max())
+        ratios = (latency / self._target)[pools]
+        ratios = ratios[~np.isnan(ratios)]
+        if len(ratios):
+            return float(ratios.max())
         idle = not waiting and not (observation.utilisation[pools] > 0).any()
         return 0.0 if idle else float("nan")

@@ -153,11 +153,11 @@ class Keda(Hpa):
         metric = per_instance(self.metric, observation, self._kv)
         active = (np.nan_to_num(metric) > 0) | (observation.waiting > 0)
         polls = int(now // self.polling_s)
-        seen = active & (polls > self._polled)
+        reads = active & (polls > self._polled)
         self._polled = polls
-        self._active_s[seen] = now
+        self._active_s[reads] = now
         none = observation.ready + observation.starting == 0
-        targets[none] = np.where(seen, max(1, self.min_replicas), 0)[none]
+        targets[none] = np.where(reads, max(1, self.min_replicas), 0)[none]
         if self.min_replicas == 0:
             targets[~none & ~active & (now - self._active_s >= self.cooldown_s)] = 0
         return targets

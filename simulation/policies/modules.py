@@ -159,8 +159,8 @@ class ModuleScaling(ScalingPolicy):
             targets[p] = elastic.count
             layout = self._layout(p)
             if layout.hosts:
-                held = layout.borrows(elastic.state, elastic.wanted) * np.array(layout.held)
-                for host, count in zip(layout.hosts, held.tolist(), strict=True):
+                lent = layout.borrows(elastic.state, elastic.wanted) * np.array(layout.held)
+                for host, count in zip(layout.hosts, lent.tolist(), strict=True):
                     targets[host] += count if host >= 0 else 0
         return targets
 
@@ -180,7 +180,7 @@ class ModuleScaling(ScalingPolicy):
         """Finish what pool ``p`` is at, then see what it needs."""
         assert self._fleet is not None
         assert observation.signals is not None
-        elastic, layout, seen = self._pools[p], self._layout(p), observation.signals
+        elastic, layout, signals = self._pools[p], self._layout(p), observation.signals
         profile = self._fleet.pools[p].profile
         if elastic.until_s > now:
             return
@@ -190,9 +190,9 @@ class ModuleScaling(ScalingPolicy):
         waiting = float(observation.waiting[p]) / max(int(observation.ready[p]), 1)
         sequences = max(min(running + waiting, float(profile.max_batch)), 1.0)
         needed = sequences * (layout.isl + layout.osl)
-        late = float(np.nanmax([seen.late_first[p], seen.late_done[p], 0.0]))
+        late = float(np.nanmax([signals.late_first[p], signals.late_done[p], 0.0]))
         violated = late > self.violation_threshold
-        short = needed > layout.tokens(elastic.state) or seen.preemptions[p] > 0
+        short = needed > layout.tokens(elastic.state) or signals.preemptions[p] > 0
         elastic.calm = 0 if short or violated or observation.waiting[p] else elastic.calm + 1
         if elastic.calm >= CALM:
             elastic.limit = UNLIMITED
@@ -217,7 +217,7 @@ class ModuleScaling(ScalingPolicy):
                 return
         trying = elastic.state, round(log(running) / FINE), round(log(needed) / FINE)
         if layout.copies and trying != elastic.tried:
-            busy = float(seen.busy[p])
+            busy = float(signals.busy[p])
             more = layout.copied(
                 elastic.state, profile, running, MARGIN * needed, self.vacancy_threshold, busy
             )
@@ -289,8 +289,8 @@ class ModuleScaling(ScalingPolicy):
         elastic.wanted, elastic.until_s = after, now + seconds
         # Copies that go are not used from now on: their memory is what is waited for.
         if gone:
-            kept = before.replicated & after.replicated
-            elastic.state, elastic.speeds = replace(before, replicated=kept), {}
+            shared = before.replicated & after.replicated
+            elastic.state, elastic.speeds = replace(before, replicated=shared), {}
         self.events.append(
             Event(now, now + seconds, p, kind, copied, layers, projections, caches, gone, offloaded)
         )
@@ -302,11 +302,11 @@ class ModuleScaling(ScalingPolicy):
             return
         elastic.seen = elastic.state, elastic.wanted
         devices, state = layout.room_bytes.size, elastic.state
-        held = 0
+        borrowed = 0
         if layout.hosts:
             there = layout.borrows(state, elastic.wanted)
             both = zip(layout.hosts, layout.held, there.tolist(), strict=True)
-            held = sum(count * on for host, count, on in both if host >= 0)
+            borrowed = sum(count * on for host, count, on in both if host >= 0)
         self.standings.append(
             Standing(
                 time_s=now,
@@ -315,7 +315,7 @@ class ModuleScaling(ScalingPolicy):
                 parts=np.bincount(state.home, minlength=devices),
                 projections=np.bincount(state.ffn_home, minlength=devices),
                 caches=np.bincount(state.kv_home, minlength=devices),
-                borrowed=held,
+                borrowed=borrowed,
                 speed=speed,
             )
         )

@@ -72,21 +72,21 @@ def finer(
     trade: Level | None = None
     for share in TIGHTER:
         problem = replace(phase.problem, slo_s=share * phase.problem.slo_s)
-        made = plan(replace(phase, problem=problem))
-        if made is None:
+        planned_level = plan(replace(phase, problem=problem))
+        if planned_level is None:
             break
-        if made.trade is not None and trade is None:
-            came = replay.of(made.trade)
+        if planned_level.trade is not None and trade is None:
+            came = replay.of(planned_level.trade)
             if came.attainment >= attainment:
-                trade = replace(made.trade, replayed=came)
-        if made.method.startswith(tuple(FALLEN_BACK.values())):
+                trade = replace(planned_level.trade, replayed=came)
+        if planned_level.method.startswith(tuple(FALLEN_BACK.values())):
             break
-        came = replay.of(made)
+        came = replay.of(planned_level)
         longest = min(
             (below.replayed.p95_s for below in coarser if below.replayed), default=came.p95_s
         )
         if came.attainment >= attainment and came.p95_s <= AS_LONG * longest:
-            return replace(made, slo_s=phase.problem.slo_s, replayed=came, trade=trade)
+            return replace(planned_level, slo_s=phase.problem.slo_s, replayed=came, trade=trade)
     if standing is None:
         return None
     stands_as = "module" if standing.replicas is None else "model"
@@ -104,12 +104,12 @@ def in_shares(
     worse in nothing than ``coarser``, plans without shares among them. None where they do not."""
 
     def planned(within: PhaseProblem, most: float) -> Level | None:
-        made = plan(confined(within, most), coarser=tuple(coarser), proofs=False)
-        if made is None:
+        level = plan(confined(within, most), coarser=tuple(coarser), proofs=False)
+        if level is None:
             return None
-        trade = None if made.trade is None else replace(made.trade, confined=most)
-        stands = made.method.startswith(tuple(FALLEN_BACK.values()))
-        return replace(made, confined=None if stands else most, trade=trade)
+        trade = None if level.trade is None else replace(level.trade, confined=most)
+        stands = level.method.startswith(tuple(FALLEN_BACK.values()))
+        return replace(level, confined=None if stands else most, trade=trade)
 
     levels = []
     for most in SLOWED:

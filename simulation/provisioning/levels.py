@@ -301,9 +301,9 @@ def _placed(
         if not placed.feasible:
             continue
         most = placed.devices if most is None else min(most, placed.devices)
-        held = reserving(phase, placed.latency_s)
+        reserved = reserving(phase, placed.latency_s)
         placed = by_affinity(
-            with_memory_of(placed, problem, held.demand, plan), handed_on(problem, plan),
+            with_memory_of(placed, problem, reserved.demand, plan), handed_on(problem, plan),
             problem.edges, phase.service.gpu.gpus_per_node,
         )  # fmt: skip
         levels.append(

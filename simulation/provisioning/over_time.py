@@ -282,10 +282,10 @@ def _course(
             ready = [k for k in range(max(0, w - delay), w + 1) if made_for[k] is not None]
             serving = made_for[min(ready, key=lambda k: (size[k], k))] or asked
         met[w], drawn = book.outcome(stands, serving, real[w])
-        held = book.plan(stands, serving)
-        assert held is not None
-        plans[w] = held, book.problem(serving)
-        power[w] = drawn + (plan.devices - held.devices) * book.service.gpu.idle_w
+        stood = book.plan(stands, serving)
+        assert stood is not None
+        plans[w] = stood, book.problem(serving)
+        power[w] = drawn + (plan.devices - stood.devices) * book.service.gpu.idle_w
     return Course(
         level, size, power, memory, met, refused, windows.requests_s, headroom, plans,
         None if judge is None else judge.attainment(plans),

@@ -158,8 +158,8 @@ class Replay:
         plan, placement = level.plan, level.placement
         assert plan is not None
         assert placement is not None
-        seen = level.seen(phase)
-        problem, demand = seen.problem, seen.demand
+        judged = level.seen(phase)
+        problem, demand = judged.problem, judged.demand
         chosen = problem.chosen(plan.batch, plan.parallel)
         packed = plan_of(problem, demand, plan)
         kept = np.zeros(len(problem.names))

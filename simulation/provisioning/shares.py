@@ -32,9 +32,9 @@ def slower(demand: Demand, share: float) -> FloatArray:
     times = latency_at_share(1.0, demand.compute, demand.bandwidth, share)
     if demand.table is not None and demand.kinds is not None:
         for v, kinds in enumerate(demand.kinds):
-            seen = float(measured_at_share(demand.table, KINDS[int(kinds.argmax())], share))
-            if np.isfinite(seen):
-                times[v] = seen
+            measured = float(measured_at_share(demand.table, KINDS[int(kinds.argmax())], share))
+            if np.isfinite(measured):
+                times[v] = measured
     return times
 
 
@@ -44,9 +44,9 @@ def confined(phase: PhaseProblem, most: float) -> PhaseProblem:
     demand, problem = phase.demand, phase.problem
     share, times = np.ones_like(demand.compute), np.ones_like(demand.compute)
     for share_of_sms in SHARES[::-1]:
-        taken = slower(demand, float(share_of_sms))
-        able = taken <= most * ROUNDING
-        share[able], times[able] = share_of_sms, taken[able]
+        times_slower = slower(demand, float(share_of_sms))
+        able = times_slower <= most * ROUNDING
+        share[able], times[able] = share_of_sms, times_slower[able]
     return replace(
         phase,
         problem=replace(problem, latency_s=problem.latency_s * times),

@@ -152,8 +152,8 @@ def _slower(
     if demand.table is not None and demand.kinds is not None:
         for row, v in enumerate(operators):
             kind = KINDS[int(demand.kinds[v].argmax())]
-            seen = measured_at_share(demand.table, kind, share)
-            times[row] = np.where(np.isfinite(seen), seen, times[row])
+            measured = measured_at_share(demand.table, kind, share)
+            times[row] = np.where(np.isfinite(measured), measured, times[row])
     return np.asarray(times)
 
 

@@ -60,11 +60,11 @@ def by_affinity(
     if not per_node < count <= MOST:
         return placement
     flow = traffic(placement, handed, edges)
-    held = flow + APART * max(float(flow.sum()), 1.0) * _together(placement)
+    weight = flow + APART * max(float(flow.sum()), 1.0) * _together(placement)
     as_is = np.arange(count) // per_node
-    filled = _exchanged(held, _filled(held, per_node))
-    stood = _exchanged(held, as_is)
-    node = min((as_is, filled, stood), key=lambda arranged: across(held, arranged))
+    filled = _exchanged(weight, _filled(weight, per_node))
+    stood = _exchanged(weight, as_is)
+    node = min((as_is, filled, stood), key=lambda arranged: across(weight, arranged))
     number = np.empty(count, np.int64)
     number[np.argsort(node, kind="stable")] = np.arange(count)
     order = np.argsort(number)
@@ -88,32 +88,34 @@ def _together(placement: Placement) -> FloatArray:
     return joined
 
 
-def _filled(held: FloatArray, per_node: int) -> IntArray:
+def _filled(weight: FloatArray, per_node: int) -> IntArray:
     """Node by node: the device with most traffic left, then those with most to the node."""
-    count = len(held)
+    count = len(weight)
     node = np.full(count, -1)
     for k in range(-(-count // per_node)):
         free = np.flatnonzero(node < 0)
-        first = free[held[np.ix_(free, free)].sum(axis=1).argmax()]
+        first = free[weight[np.ix_(free, free)].sum(axis=1).argmax()]
         node[first] = k
         for _ in range(min(per_node, free.size) - 1):
             free = np.flatnonzero(node < 0)
-            node[free[held[np.ix_(free, np.flatnonzero(node == k))].sum(axis=1).argmax()]] = k
+            node[free[weight[np.ix_(free, np.flatnonzero(node == k))].sum(axis=1).argmax()]] = k
     return node
 
 
-def _exchanged(held: FloatArray, node: IntArray) -> IntArray:
+def _exchanged(weight: FloatArray, node: IntArray) -> IntArray:
     """Pairs of devices change nodes while that leaves less between nodes, the best pair first."""
     node = node.copy()
     rows = np.arange(len(node))
     for _ in range(ROUNDS):
-        to_node = np.stack([held[:, node == k].sum(axis=1) for k in range(node.max() + 1)], axis=1)
+        to_node = np.stack(
+            [weight[:, node == k].sum(axis=1) for k in range(node.max() + 1)], axis=1
+        )
         now = to_node[rows, node]
         there = to_node[:, node]  # of each device to the node of each other
-        gain = there + there.T - now[:, None] - now[None, :] - 2.0 * held
+        gain = there + there.T - now[:, None] - now[None, :] - 2.0 * weight
         gain[node[:, None] == node] = 0.0
         i, j = np.unravel_index(gain.argmax(), gain.shape)
-        if gain[i, j] <= 1e-12 * held.sum():
+        if gain[i, j] <= 1e-12 * weight.sum():
             break
         node[i], node[j] = node[j], node[i]
     return node

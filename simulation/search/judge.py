@@ -139,10 +139,10 @@ def at_rate(candidate: Candidate, rate: float, requests: Requests) -> Rated | No
     arriving = requests.workload.at(rate)
     decode, first = candidate.decode, candidate.prefill
     if first is None:
-        seen = evaluate(decode.profile, arriving)
-        if seen.attained(requests.tier) < requests.tier.attainment:
+        evaluated = evaluate(decode.profile, arriving)
+        if evaluated.attained(requests.tier) < requests.tier.attainment:
             return None
-        return _rated(candidate, seen, "", requests)
+        return _rated(candidate, evaluated, "", requests)
     senders, tier = candidate.prefills, requests.tier
     before = evaluate(first.profile, arriving, role="prefill", instances=senders)
     after = evaluate(
@@ -157,13 +157,13 @@ def at_rate(candidate: Candidate, rate: float, requests: Requests) -> Rated | No
     return replace(rated, ttft_s=before.ttft.quantile(tier.attainment))
 
 
-def _rated(candidate: Candidate, seen: Evaluation, bound_by: str, requests: Requests) -> Rated:
+def _rated(candidate: Candidate, evaluated: Evaluation, bound_by: str, requests: Requests) -> Rated:
     share = requests.tier.attainment
     return Rated(
         candidate,
-        seen.rate,
-        seen.ttft.quantile(share),
-        seen.tbt.quantile(share),
+        evaluated.rate,
+        evaluated.ttft.quantile(share),
+        evaluated.tbt.quantile(share),
         bound_by,
         "closed forms",
     )

@@ -46,13 +46,13 @@ class Loads:
     def within(self, requests: Requests) -> BoolArray:
         """Where every limit is kept."""
         tier = requests.tier
-        kept = np.isfinite(self.rate) & (self.rate > 0)
+        within = np.isfinite(self.rate) & (self.rate > 0)
         e2e_s = self.ttft_s + (requests.osl - 1) * self.tbt_s
         for limit, seconds in (
             (tier.ttft_s, self.ttft_s), (tier.tbt_s, self.tbt_s), (tier.e2e_s, e2e_s),
         ):  # fmt: skip
-            kept &= True if limit is None else seconds <= limit
-        return kept
+            within &= True if limit is None else seconds <= limit
+        return within
 
     def best(self, requests: Requests) -> FloatArray:
         """``[k]``: the largest rate within the limits; 0 where there is none."""
@@ -88,11 +88,11 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
                 part[k] = part[first]
             continue
         try:
-            held, _ = places(instance.profile, work)
+            sequences, _ = places(instance.profile, work)
         except SimulationError:  # not even one request fits: no load is within the limits
-            held = 0
-        limit[k] = held
-        n = max(float(held), 1.0) ** share
+            sequences = 0
+        limit[k] = sequences
+        n = max(float(sequences), 1.0) ** share
         budget = np.maximum(instance.profile.max_batch_tokens - n + 1.0, 1.0)
         decode[k] = iteration_s(instance.profile, n, n * context, 0.0, 0.0)
         prompt[k] = prompt_s(instance.profile, isl, n[:, None] - 1.0, context)[:, 0]

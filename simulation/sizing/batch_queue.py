@@ -105,12 +105,12 @@ def places(profile: Profile, workload: Workload, role: str = "both") -> tuple[in
     """Most sequences that decode at once on an instance, and what limits them: batch, memory or
     prefill, where the token budget lets in no more than so many."""
     batch = min(profile.max_batch, profile.max_batch_tokens)
-    held = (
+    tokens_each = (
         workload.facts.decode_context
         if workload.facts.mean_osl > 1
         else workload.facts.mean_isl + 1.0
     )
-    memory = int(profile.kv_capacity_tokens / held)
+    memory = int(profile.kv_capacity_tokens / tokens_each)
     if memory < 1:
         raise SimulationError(
             f"A request of the sample does not fit in {profile.model}'s KV memory on {profile.gpu} "
@@ -286,17 +286,17 @@ def _gaps(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spread:
     answers = workload.facts.osl_points[workload.facts.osl_points > 1.0]
     if not len(answers):
         return NOTHING
-    seen = occupied[1:] * np.arange(1, len(occupied))
-    seen = seen / seen.sum() if seen.sum() > 0 else np.eye(len(seen))[0]
-    centre = thinned(spread(speed.decode_s, seen), NUMBERS)
+    met = occupied[1:] * np.arange(1, len(occupied))
+    met = met / met.sum() if met.sum() > 0 else np.eye(len(met))[0]
+    centre = thinned(spread(speed.decode_s, met), NUMBERS)
     lengths = thinned(spread(answers), NUMBERS)
     x = lengths.values / max(workload.facts.mean_osl, 1.0)
     smoothing = np.sqrt(2.0 * (np.expm1(-x) + x) / x**2)
     base = centre.mean + smoothing[:, None] * (centre.values - centre.mean)
     base = np.maximum(base, float(speed.decode_s[0]))[:, :, None]
     weights = lengths.weights[:, None, None] * centre.weights[:, None] * SHARE_WEIGHTS
-    factor = float(seen @ (speed.gap_s / speed.decode_s))
-    noise = float(seen @ speed.noise)
+    factor = float(met @ (speed.gap_s / speed.decode_s))
+    noise = float(met @ speed.noise)
     if factor <= 1.0 + NEVER or noise <= 0.0:
         return spread(np.broadcast_to(base, weights.shape), weights)
     # With what prompts of others add, a life is a busy period that begins with its own decodes:

@@ -36,11 +36,11 @@ def transfer(link: KvLink | None, workload: Workload, senders: int) -> Spread:
     for bytes_s, ways in ((link.bytes_s, senders), (link.shared_bytes_s, 1)):
         if not np.isfinite(bytes_s):
             continue
-        taken = size / bytes_s
-        mean, load = float(taken.mean()), rate / ways * float(taken.mean())
+        seconds = size / bytes_s
+        mean, load = float(seconds.mean()), rate / ways * float(seconds.mean())
         if load >= 1.0:
             return Spread(np.array([np.inf]), np.ones(1))
-        scv = float(taken.var()) / mean**2
+        scv = float(seconds.var()) / mean**2
         x, share = unit_gamma()
         late = (1.0 + scv) / 2.0 * mean / (1.0 - load)
         total = added(total, spread(np.append(0.0, late * x), np.append(1.0 - load, load * share)))

@@ -188,10 +188,10 @@ def _largest(trial: Trial, n: int, full: float, guess: float) -> PoolPoint:
 def beyond(attained: float, of: int, tier: Tier) -> float:
     """How far the log odds of attainment lie above the tier's; finite also where all or none of so
     many requests are within."""
-    kept, goal = (
+    share_kept, goal = (
         min(max(share, 0.5 / of), 1.0 - 0.5 / of) for share in (attained, tier.attainment)
     )
-    return float(np.log(kept / (1.0 - kept)) - np.log(goal / (1.0 - goal)))
+    return float(np.log(share_kept / (1.0 - share_kept)) - np.log(goal / (1.0 - goal)))
 
 
 def root(f: Callable[[float], float], guess: float, step: float, precision: float) -> float:

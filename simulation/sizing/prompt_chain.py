@@ -164,8 +164,8 @@ def _iterations(profile: Profile, workload: Workload, beside: float) -> Iteratio
     room = max(profile.max_batch_tokens - beside, 1.0)
     tokens = np.linspace(0.0, room, KNOTS)
     tokens[0] = min(1.0, room)  # of none, nothing is computed
-    held = beside * workload.facts.decode_context
-    took = iteration_s(profile, beside, held, tokens, tokens * workload.facts.keys)
+    context = beside * workload.facts.decode_context
+    took = iteration_s(profile, beside, context, tokens, tokens * workload.facts.keys)
     return Iterations(room, took)
 
 

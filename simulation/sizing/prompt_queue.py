@@ -28,11 +28,11 @@ def prompt_s(
     room = np.maximum(profile.max_batch_tokens - beside, 1.0)
     full_chunks = np.floor(isl / room)
     rest = isl - full_chunks * room
-    held = beside * context
+    tokens_held = beside * context
     full = iteration_s(
-        profile, beside, held, room, room * np.maximum(full_chunks, 1.0) * room / 2.0
+        profile, beside, tokens_held, room, room * np.maximum(full_chunks, 1.0) * room / 2.0
     )
-    last = iteration_s(profile, beside, held, rest, rest * (full_chunks * room + rest / 2.0))
+    last = iteration_s(profile, beside, tokens_held, rest, rest * (full_chunks * room + rest / 2.0))
     return np.asarray(full_chunks * full + np.where(rest > 0, last, 0.0), np.float64)
 
 

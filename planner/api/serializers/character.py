@@ -24,9 +24,9 @@ PLAIN: dict[Any, type[serializers.Field[Any, Any, Any, Any]]] = {
 def serializer_of(shape: type) -> type[serializers.Serializer[Any]]:
     """A serializer with a field for each of a dataclass, of its type and under its docstring."""
     hints = typing.get_type_hints(shape)
-    made = {field.name: _field(hints[field.name]) for field in fields(shape)}
+    declared = {field.name: _field(hints[field.name]) for field in fields(shape)}
     return type(
-        f"Trace{shape.__name__}", (serializers.Serializer,), made | {"__doc__": shape.__doc__}
+        f"Trace{shape.__name__}", (serializers.Serializer,), declared | {"__doc__": shape.__doc__}
     )
 
 

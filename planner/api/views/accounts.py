@@ -54,8 +54,8 @@ class LoginView(ApiView):
                 raise exceptions.AuthenticationFailed("Send a code of your second factor: code.")
             second_factor.factor_check(user=user, code=code)
         with within(workspace_for(user, sent.pop("workspace"))):
-            made = tokens.token_make(user=user, **sent)
-        answer = {"token": made.key, "expires_at": made.token.expires_at}
+            new = tokens.token_make(user=user, **sent)
+        answer = {"token": new.key, "expires_at": new.token.expires_at}
         return Response(TokenGiven(answer).data)
 
 
@@ -72,11 +72,11 @@ class MyFactorView(ApiView):
     @operation({200: FactorState})
     def get(self, request: Request) -> Response:
         """Your second factor."""
-        held = second_factor.factor_of(self.user)
+        factor = second_factor.factor_of(self.user)
         state = {
-            "on": held is not None,
+            "on": factor is not None,
             "needed": second_factor.is_required(self.user),
-            "recovery_left": len(held.recovery) if held else 0,
+            "recovery_left": len(factor.recovery) if factor else 0,
         }
         return Response(FactorState(state).data)
 

@@ -253,13 +253,13 @@ class PriceListsView(ApiView):
             file_name=file.name,
             name=sent.get("name", ""),
         )
-        kept = {
+        answer = {
             "name": row.name,
             "version": row.version,
             "prices": len(row.facts["prices"]),
             "source": row.source,
         }
-        return Response(PriceListKept(kept).data, status.HTTP_201_CREATED)
+        return Response(PriceListKept(answer).data, status.HTTP_201_CREATED)
 
 
 class PriceListDetailView(ApiView):

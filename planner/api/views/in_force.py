@@ -137,6 +137,6 @@ class PlanBranchView(ApiView):
     def post(self, request: Request, number: int) -> Response:
         """Begin a scenario of its own from what a plan was computed from."""
         sent = valid(BranchRequest(data=request.data))
-        made = plan_branch(plan=plan_kept_get(number), user=self.user, **sent)
-        body = ScenarioDetail(made, context={"request": request}).data
+        scenario = plan_branch(plan=plan_kept_get(number), user=self.user, **sent)
+        body = ScenarioDetail(scenario, context={"request": request}).data
         return Response(body, status.HTTP_201_CREATED)

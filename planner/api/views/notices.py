@@ -35,9 +35,9 @@ class ChannelsView(ApiView):
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Have an address told; webhooks are signed and go to hosts that the operator lists."""
-        made = notices.channel_add(user=self.user, **valid(ChannelRequest(data=request.data)))
-        made.signing_key = notices.signing_key(made)  # type: ignore[attr-defined]
-        return Response(ChannelMade(made).data, status.HTTP_201_CREATED)
+        channel = notices.channel_add(user=self.user, **valid(ChannelRequest(data=request.data)))
+        channel.signing_key = notices.signing_key(channel)  # type: ignore[attr-defined]
+        return Response(ChannelMade(channel).data, status.HTTP_201_CREATED)
 
 
 class ChannelView(ApiView):

@@ -66,15 +66,15 @@ class ProposalListView(ApiView, generics.ListAPIView[Proposal]):
         """
         sent = valid(ProposeRequest(data=request.data))
         base = sent.pop("base_run", None)
-        made = proposals.propose(
+        proposal = proposals.propose(
             by=self.user,
             run=run_get(sent.pop("run")),
             base_run=run_get(base) if base else None,
             reviewers=_people(sent.pop("reviewers", [])),
             **sent,
         )
-        url = reverse("api:proposal", kwargs={"number": made.pk}, request=request)
-        body = ProposalDetail(made).data
+        url = reverse("api:proposal", kwargs={"number": proposal.pk}, request=request)
+        body = ProposalDetail(proposal).data
         return Response(body, status.HTTP_201_CREATED, headers={"Location": url})
 
 

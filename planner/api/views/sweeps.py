@@ -73,11 +73,11 @@ class SweepListView(ApiView, generics.ListAPIView[Sweep]):
         the sweep until `grid.going` is 0.
         """
         sent = valid(SweepRequest(data=request.data))
-        kept = scenario_get(sent["scenario"]) if "scenario" in sent else None
+        scenario = scenario_get(sent["scenario"]) if "scenario" in sent else None
         sweep = sweep_create(
             owner=self.user,
-            scenario=kept,
-            document=kept.document if kept else sent["document"],
+            scenario=scenario,
+            document=scenario.document if scenario else sent["document"],
             kind=sent["kind"],
             options=sent["options"],
             axes=[Axis(axis["key"], tuple(axis["values"])) for axis in sent["vary"]],

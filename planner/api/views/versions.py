@@ -87,6 +87,6 @@ class VersionBranchView(ApiView):
         """Begin a scenario of its own from a version of another."""
         sent = valid(BranchRequest(data=request.data))
         version = version_get(scenario_get(scenario), number)
-        made = scenario_branch(version=version, user=self.user, **sent)
-        body = ScenarioDetail(made, context={"request": request}).data
+        branch = scenario_branch(version=version, user=self.user, **sent)
+        body = ScenarioDetail(branch, context={"request": request}).data
         return Response(body, status.HTTP_201_CREATED)

@@ -34,8 +34,8 @@ class WorkspacesView(ApiView):
         """Make a workspace; for admins of the installation."""
         workspaces.check_looks_after(self.user)
         sent = valid(WorkspaceRequest(data=request.data))
-        made = workspaces.workspace_add(by=self.user, **sent)
-        return Response(WorkspaceItem(made).data, status.HTTP_201_CREATED)
+        workspace = workspaces.workspace_add(by=self.user, **sent)
+        return Response(WorkspaceItem(workspace).data, status.HTTP_201_CREATED)
 
 
 class WorkspaceView(ApiView):
@@ -45,13 +45,17 @@ class WorkspaceView(ApiView):
     )  # fmt: skip
     def patch(self, request: Request, slug: str) -> Response:
         """Rename one, for admins of the installation; ask for second factors, for its admins."""
-        held = workspace_for(self.user, slug)
+        workspace = workspace_for(self.user, slug)
         sent = valid(WorkspaceChange(data=request.data))
         if "name" in sent:
-            held = workspaces.workspace_rename(by=self.user, workspace=held, name=sent["name"])
+            workspace = workspaces.workspace_rename(
+                by=self.user, workspace=workspace, name=sent["name"]
+            )
         if (required := sent.get("second_factor")) is not None:
-            held = workspaces.workspace_rule(by=self.user, workspace=held, second_factor=required)
-        return Response(WorkspaceItem(held).data)
+            workspace = workspaces.workspace_rule(
+                by=self.user, workspace=workspace, second_factor=required
+            )
+        return Response(WorkspaceItem(workspace).data)
 
     @operation({200: WorkspaceRemoved}, 400, 403, 404, 409, parameters=[RemovalAsked])
     def delete(self, request: Request, slug: str) -> Response:
@@ -60,8 +64,8 @@ class WorkspaceView(ApiView):
         Its rows and arrays are written to a file of the installation first. Accounts and the audit
         log stay; `main` does too.
         """
-        held = workspace_for(self.user, slug)
+        workspace = workspace_for(self.user, slug)
         workspaces.check_looks_after(self.user)
         sent = valid(RemovalAsked(data=request.query_params))
-        done = workspace_remove(by=self.user, workspace=held, confirm=sent["confirm"])
+        done = workspace_remove(by=self.user, workspace=workspace, confirm=sent["confirm"])
         return Response(WorkspaceRemoved({"rows": done.rows, "file": Path(done.path).name}).data)

@@ -112,14 +112,16 @@ def _line(
     label: str, times: list[datetime], values: list[float], colour: str, dashed: bool
 ) -> Line:
     """Where something changes only, and the end; thinned by the most of each stretch."""
-    kept = [i for i, value in enumerate(values) if i == 0 or value != values[i - 1]]
-    if len(kept) > MOST:
-        size = ceil(len(kept) / MOST)
-        kept = [max(kept[i : i + size], key=lambda k: values[k]) for i in range(0, len(kept), size)]
+    drawn = [i for i, value in enumerate(values) if i == 0 or value != values[i - 1]]
+    if len(drawn) > MOST:
+        size = ceil(len(drawn) / MOST)
+        drawn = [
+            max(drawn[i : i + size], key=lambda k: values[k]) for i in range(0, len(drawn), size)
+        ]
     last = times[-1] + (times[-1] - times[-2] if len(times) > 1 else timedelta(0))
     return Line(
-        label, (*(times[i] for i in kept), last), (*(values[i] for i in kept), values[-1]), colour,
-        dashed,
+        label, (*(times[i] for i in drawn), last), (*(values[i] for i in drawn), values[-1]),
+        colour, dashed,
     )  # fmt: skip
 
 

@@ -128,11 +128,11 @@ def _text(text: str, style: ParagraphStyle = BODY, **more: Any) -> Paragraph:
 
 
 def _story(report: Report) -> list[Flowable]:
-    made = f"Computed {report.computed} by version {report.version}; written {report.written}."
+    computed = f"Computed {report.computed} by version {report.version}; written {report.written}."
     story: list[Flowable] = [
         _text(f"Headroom · {report.kind} · run {report.run}", SMALL),
         _text(report.title, TITLE),
-        _text(f"For {report.window}. {made}", SMALL),
+        _text(f"For {report.window}. {computed}", SMALL),
         _answer(report.answer),
         *([_text(report.why), Spacer(0, 6)] if report.why else []),
         _facts(report),

@@ -86,7 +86,7 @@ def guidellm(documents: Sequence[Document], name: str) -> tuple[BenchmarkRows, l
                 notes.append(f"Benchmark {number} left out: none of its requests was completed.")
                 continue
             streams = _find(run, ("config", "strategy", "streams"), ("args", "strategy", "streams"))
-            seen = _metric(metrics, "request_concurrency", "mean", where)
+            in_flight = _metric(metrics, "request_concurrency", "mean", where)
             model = _find(
                 run, ("config", "backend", "model"), ("worker", "backend_model")
             ) or _find(report, ("args", "model"), ("args", "backend_kwargs", "model"))
@@ -95,7 +95,9 @@ def guidellm(documents: Sequence[Document], name: str) -> tuple[BenchmarkRows, l
                     "model": str(model or ""),
                     "isl": _metric(metrics, "prompt_token_count", "mean", where),
                     "osl": _metric(metrics, "output_token_count", "mean", where),
-                    "concurrency": float(streams) if isinstance(streams, int | float) else seen,
+                    "concurrency": float(streams)
+                    if isinstance(streams, int | float)
+                    else in_flight,
                     "ttft_s": _metric(metrics, "time_to_first_token_ms", "median", where) / 1e3,
                     "tbt_s": tbt / 1e3,
                     "e2e_s": _metric(metrics, "request_latency", "median", where),

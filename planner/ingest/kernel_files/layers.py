@@ -132,9 +132,9 @@ def vidur_network(frame: Frame, shapes: Shapes) -> ByGpu:
         everyone = part.numbers("num_workers") == part.numbers("devices_per_node")
         inside = part.only(everyone)
         use = collective == "all_reduce" and node in GPUS
-        kept = inside.data.height if use else 0
-        part.set_aside["between nodes, in pairs, or not an all-reduce"] += part.data.height - kept
-        if not kept:
+        usable = inside.data.height if use else 0
+        part.set_aside["between nodes, in pairs, or not an all-reduce"] += part.data.height - usable
+        if not usable:
             continue
         columns = inside.columns({"gpus": "num_workers", "message_bytes": "size_bytes"})
         rows = KernelRows("all_reduce", "bf16", columns, inside.seconds("median_ms", 1e-3))

@@ -101,8 +101,8 @@ def _of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
 def _summed(values: FloatArray, into: np.ndarray, bins: int, per_bin: int) -> FloatArray:
     """A bin is known where all of its parts are."""
     total = np.bincount(into, np.nan_to_num(values), minlength=bins)
-    seen = np.bincount(into, ~np.isnan(values), minlength=bins)
-    return np.asarray(np.where(seen >= per_bin, total, np.nan))
+    counted = np.bincount(into, ~np.isnan(values), minlength=bins)
+    return np.asarray(np.where(counted >= per_bin, total, np.nan))
 
 
 def _amounts(columns: DemandColumns) -> dict[str, FloatArray]:

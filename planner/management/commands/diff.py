@@ -27,8 +27,8 @@ class Command(HeadroomCommand):
         return plain
 
     def words(self, answer: dict[str, Any]) -> str:
-        heads = tuple(Head(f"run {held['run']}") for held in answer["runs"])
-        lines = [f"run {held['run']}: {held['name']}. {held['answer']}" for held in answer["runs"]]
+        heads = tuple(Head(f"run {run['run']}") for run in answer["runs"])
+        lines = [f"run {run['run']}: {run['name']}. {run['answer']}" for run in answer["runs"]]
         lines += answer["notes"]
         if answer["differences"]:
             rows = [_row(row["key"], row["values"]) for row in answer["differences"]]

@@ -55,9 +55,9 @@ class Command(HeadroomCommand):
             again = plan_kept_get(options["again"])
             plan_restore(plan=again, user=None, now=now, message=options["message"])
         elif options["none"]:
-            held = plan_in_force(options["scenario"])
-            if held or not options["scenario"]:
-                withdraw(user=None, now=now, plan=held)
+            current = plan_in_force(options["scenario"])
+            if current or not options["scenario"]:
+                withdraw(user=None, now=now, plan=current)
         elif options["run"] is not None:
             chosen = options_of(ExportOptions, options_said(ExportOptions, options))
             run = run_get(options["run"])

@@ -106,9 +106,9 @@ class Command(HeadroomCommand):
                 "> runs.json), and tables under one header."
             )
         if not rows and options["kind"] not in COMPUTED:
-            held = f"; {kernels[0].name} holds measured kernels" if kernels else ""
+            hint = f"; {kernels[0].name} holds measured kernels" if kernels else ""
             raise PlannerError(
-                f"A {options['kind']} profile is fitted to benchmark rows; name a file{held}."
+                f"A {options['kind']} profile is fitted to benchmark rows; name a file{hint}."
             )
         spec = _spec(options, rows[0] if rows else None, tuple(kernel.pk for kernel in kernels))
         if rows:
@@ -122,17 +122,17 @@ class Command(HeadroomCommand):
 def _keep(options: dict[str, Any]) -> dict[str, Any]:
     names = ("format", "model", "gpu", "tp", "precision", "engine", "engine_version")
     reading = Reading(**{name: options[name] for name in names})
-    kept = calibration_path(
+    calibration = calibration_path(
         user=None, path=options["file"], reading=reading, source=options["source"]
     )
-    served = len(served_rows(kept)) if kept.kind == Calibration.Kind.BENCHMARK else 0
+    served = len(served_rows(calibration)) if calibration.kind == Calibration.Kind.BENCHMARK else 0
     return {
-        "calibration": kept.pk,
-        "name": kept.name,
-        "kind": kept.kind,
-        "rows": kept.rows,
+        "calibration": calibration.pk,
+        "name": calibration.name,
+        "kind": calibration.kind,
+        "rows": calibration.rows,
         "served": served,
-        "notes": list(kept.report.get("notes", [])),
+        "notes": list(calibration.report.get("notes", [])),
     }
 
 

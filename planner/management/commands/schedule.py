@@ -132,13 +132,13 @@ def _option(text: str) -> tuple[str, Any]:
 def _scenario(command: Command, source: str) -> Scenario:
     """A stored one; that of a file is kept under its name if there is none yet."""
     document, name = load_scenario(source, command.progress)
-    kept = Scenario.objects.filter(name=name).first()
-    if kept is not None and Path(source).exists() and kept.document != document:
+    scenario = Scenario.objects.filter(name=name).first()
+    if scenario is not None and Path(source).exists() and scenario.document != document:
         raise PlannerError(
             f"{source}: there is another scenario {name!r} already; give the file another name in "
             "name, or say --scenario with the stored one's."
         )
-    return kept or scenario_create(owner=None, document=document)
+    return scenario or scenario_create(owner=None, document=document)
 
 
 def _add(command: Command, options: dict[str, Any]) -> dict[str, Any]:
@@ -146,8 +146,8 @@ def _add(command: Command, options: dict[str, Any]) -> dict[str, Any]:
     missing = [name for name in ("scenario", "cron") if name not in fields]
     if missing:
         raise PlannerError(f"schedule add: give --{' and --'.join(missing)} too.")
-    made = schedule_create(owner=None, name=options["name"], now=options["now"], **fields)
-    return {"schedules": [_row(made)]}
+    schedule = schedule_create(owner=None, name=options["name"], now=options["now"], **fields)
+    return {"schedules": [_row(schedule)]}
 
 
 def _change(command: Command, options: dict[str, Any]) -> dict[str, Any]:

@@ -63,19 +63,19 @@ class Command(BaseCommand):
                 "this machine; add --no-demo, and bin/manage user add for each person."
             )
         try:
-            held = only_one(settings.HEADROOM_DATA_DIR)
+            lock = only_one(settings.HEADROOM_DATA_DIR)
         except Stopped as problem:
             self._refuse(str(problem))
         try:
             listener = listen(options["host"], port)
         except Stopped as problem:
-            held.close()
+            lock.close()
             self._refuse(str(problem))
 
         children = Children()
         stop_on_signals(children)
         try:
-            with held, children:
+            with lock, children:
                 start_compiler(children)  # before the worker, whose runs wait for it
                 start_web(children, listener)
                 password = self._demo() if demo else ""
@@ -83,8 +83,8 @@ class Command(BaseCommand):
                 anywhere = host == "0.0.0.0"  # noqa: S104 - compared, not bound
                 address = f"http://{'127.0.0.1' if anywhere else host}:{port}"
                 wait_until_up(children, address)
-                held.write(f"process {os.getpid()}, {address}")
-                held.flush()
+                lock.write(f"process {os.getpid()}, {address}")
+                lock.flush()
                 # Not needed for a page, so they do not slow the start; runs wait for them.
                 start_workers(children)
                 start_scheduler(children)

@@ -44,20 +44,25 @@ class Command(HeadroomCommand):
         if not which:
             raise PlannerError(f"workspace {action}: the name is missing; give it after {action}.")
         if action == "remove":
-            held = workspace_of(which)
-            done = workspace_remove(by=None, workspace=held, confirm=options["confirm"])
-            return {"workspace": which, "name": held.name, "rows": done.rows, "path": done.path}
+            workspace = workspace_of(which)
+            done = workspace_remove(by=None, workspace=workspace, confirm=options["confirm"])
+            return {
+                "workspace": which,
+                "name": workspace.name,
+                "rows": done.rows,
+                "path": done.path,
+            }
         if action == "add":
-            made = workspaces.workspace_add(by=None, name=which, slug=options["slug"])
+            workspace = workspaces.workspace_add(by=None, name=which, slug=options["slug"])
         elif action in ("ask-factor", "waive-factor"):
-            made = workspaces.workspace_rule(
+            workspace = workspaces.workspace_rule(
                 by=None, workspace=workspace_of(which), second_factor=action == "ask-factor"
             )
         else:
-            made = workspaces.workspace_rename(
+            workspace = workspaces.workspace_rename(
                 by=None, workspace=workspace_of(which), name=options["name"]
             )
-        return {"workspace": made.slug, "name": made.name}
+        return {"workspace": workspace.slug, "name": workspace.name}
 
     def words(self, answer: dict[str, Any]) -> str:
         if "workspaces" in answer:

@@ -173,12 +173,12 @@ class Cells:
             + self.fixed_usd
         )
         beyond = np.maximum(0, x - self.running)
-        taken = np.einsum("klrg,lrg->k", self.cap_x, x)
-        taken += np.einsum("klrg,lrg->k", self.cap_start, beyond)
+        used_caps = np.einsum("klrg,lrg->k", self.cap_x, x)
+        used_caps += np.einsum("klrg,lrg->k", self.cap_start, beyond)
         slope = Prices(
             (used - self.room).astype(float),
             (self.joint - served) / self.tokens,
-            taken - self.cap_room,
+            used_caps - self.cap_room,
         )
         return Priced(bound, x, lowest, slope)
 

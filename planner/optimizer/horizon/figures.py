@@ -43,9 +43,9 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
 
 def costs(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[float, float]:
     """What the objective charges in all, and of it for the instances that are up."""
-    taken = totals(problem, target, lent)
+    by_period = totals(problem, target, lent)
     weights = problem.first.weights
-    total = sum(getattr(weights, m) * getattr(period, m) for period in taken for m in MEASURES)
+    total = sum(getattr(weights, m) * getattr(period, m) for period in by_period for m in MEASURES)
     fleet = sum(
         float((price(window) * target[period]).sum()) * problem.hours
         for period, window in enumerate(problem.windows)

@@ -155,18 +155,18 @@ def _binding(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple
         )
         for same in by_place.values()
     ]
-    taken = totals(problem, target, lent)
+    by_period = totals(problem, target, lent)
     for family, limit, used, form in (
-        ("budget", problem.budget_usd, sum(taking.usd for taking in taken), "${:,.2f}"),
-        ("carbon", problem.carbon_kg, sum(taking.kg for taking in taken), "{:,.2f} kg CO2"),
+        ("budget", problem.budget_usd, sum(taking.usd for taking in by_period), "${:,.2f}"),
+        ("carbon", problem.carbon_kg, sum(taking.kg for taking in by_period), "{:,.2f} kg CO2"),
         (
             "churn",
             problem.churn,
-            sum(taking.starts + taking.stops for taking in taken),
+            sum(taking.starts + taking.stops for taking in by_period),
             "{:,.0f} changes",
         ),
     ):
-        step = min((o.usd for o in taken), default=0.0) * 0.02 if family == "budget" else 1.0
+        step = min((o.usd for o in by_period), default=0.0) * 0.02 if family == "budget" else 1.0
         if np.isfinite(limit) and used > limit - max(step, 0.02 * limit):
             sentence = (
                 f"The plan takes {form.format(used)} of {form.format(limit)} allowed over all "

@@ -44,8 +44,8 @@ def schedule(problem: PlacementProblem, current: Placement | None = None) -> Pla
             standing = scaled_in(problem, standing, s, less)
         more = tuple(max(0, d) for d in delta)
         if any(more):
-            taken, gaps = _scaled_out(problem, ledger, standing, s, more)
-            rows += taken
+            new_rows, gaps = _scaled_out(problem, ledger, standing, s, more)
+            rows += new_rows
             unplaced += gaps
     return joined(standing, Placement.of(rows, tuple(unplaced)))
 
@@ -69,8 +69,8 @@ def _scaled_out(
         for narrow, alternative in _tries(service):
             parts = blocks(service, shape, alternative)
             for domain in candidates(problem, ledger, present, s, narrow, parts):
-                while left and (taken := ledger.place_unit(s, unit, parts, domain)):
-                    rows += taken
+                while left and (unit_rows := ledger.place_unit(s, unit, parts, domain)):
+                    rows += unit_rows
                     unit, left = unit + 1, left - 1
                 if not left:
                     break
@@ -138,19 +138,19 @@ def _widened(
     for r, count in enumerate(more):
         for done in range(count):
             shape = tuple(int(i == r) for i in range(len(service.roles)))
-            taken: list[Row] = []
+            unit_rows: list[Row] = []
             for u in sorted(have_by_unit, key=lambda u: (have_by_unit[u][r], u)):
                 for alternative in service.alternatives:
                     block = blocks(service, shape, alternative)[0]
                     block = Block(r, have_by_unit[u][r], block.instances)
-                    taken = ledger.place_unit(s, u, [block], domain_of[u])
-                    if taken:
+                    unit_rows = ledger.place_unit(s, u, [block], domain_of[u])
+                    if unit_rows:
                         break
-                if taken:
+                if unit_rows:
                     have_by_unit[u][r] += 1
                     break
-            rows += taken
-            if not taken:
+            rows += unit_rows
+            if not unit_rows:
                 reason = (
                     f"none of its groups has room for another {service.roles[r].name} instance "
                     "beside it"

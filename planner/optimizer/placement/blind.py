@@ -27,12 +27,12 @@ def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
         unit = 0
         for shape, number in service.shapes:
             for done in range(number):
-                taken = _unit(problem, ledger, s, unit, shape, of_type)
-                if not taken:
+                unit_rows = _unit(problem, ledger, s, unit, shape, of_type)
+                if not unit_rows:
                     reason = why_not(problem, ledger, s, shape)
                     unplaced.append(Unplaced(s, shape, number - done, reason))
                     break
-                rows += taken
+                rows += unit_rows
                 unit += 1
     return Placement.of(rows, tuple(unplaced))
 
@@ -52,8 +52,8 @@ def _unit(
     for block in blocks(service, shape, service.alternatives[0]):
         for part, _, size in block.instances:
             for gpu in service.roles[block.role].parts[part].types:
-                taken = _most_free(ledger, of_type[gpu], size)
-                if taken:
+                places = _most_free(ledger, of_type[gpu], size)
+                if places:
                     break
             else:
                 ledger.give_back([(row[-2], row[-1]) for row in rows])
@@ -61,7 +61,7 @@ def _unit(
                 return []
             rows += [
                 (s, unit, block.role, block.replica, part, ledger.instance, node, gpus)
-                for node, gpus in taken
+                for node, gpus in places
             ]
             ledger.instance += 1
     return rows

@@ -72,9 +72,9 @@ def place_exact(
         if left <= 0 or best[0] - bound <= max(gap, ENOUGH) * best[0]:
             break
         kinds = classes(problem, together=together)
-        made = build(problem, kinds, room, shares)
+        program = build(problem, kinds, room, shares)
         begin = None if where is None else kinds.columns(problem.subgroup, where)[0]
-        answer = solve(made, gap=gap, time_limit_s=left, check=check, begin=begin)
+        answer = solve(program, gap=gap, time_limit_s=left, check=check, begin=begin)
         bound = max(bound, answer.bound)
         if answer.counts is not None:
             where = realise(problem, kinds, room, answer.counts)

@@ -80,11 +80,11 @@ def _anew(
     for (what, s, k, *_), n in begin.items():
         if what != "part":
             units[s, k] = units.get((s, k), 0) + n
-    made = build(problem, kinds, room, shares, units)
-    answer = solve(made, gap=GAP, time_limit_s=limit_s, check=check, begin=begin)
+    program = build(problem, kinds, room, shares, units)
+    answer = solve(program, gap=GAP, time_limit_s=limit_s, check=check, begin=begin)
     if answer.counts is None:
         return None
-    costs = dict(zip(made.keys, made.cost, strict=True))
+    costs = dict(zip(program.keys, program.cost, strict=True))
     before, after = (
         sum(costs[key] * n for key, n in counted.items()) for counted in (begin, answer.counts)
     )

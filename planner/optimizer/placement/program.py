@@ -90,12 +90,12 @@ def build(
 ) -> Program:
     """The program over the classes of ``kinds``; ``numbers``: of units by service and shape, where
     not all are to be placed."""
-    made = Program()
+    program = Program()
     slots = np.array([room.slots[list(members)].sum(axis=0) for members in kinds.switches])
     rows = np.array(
-        [[made.row(-highspy.kHighsInf, float(n)) for n in line] for line in slots], np.int64
+        [[program.row(-highspy.kHighsInf, float(n)) for n in line] for line in slots], np.int64
     ).reshape(slots.shape)
-    opened = _node_rows(made, problem, kinds)
+    opened = _node_rows(program, problem, kinds)
     near, across = max(shares[: S1 + 1]), shares[S2]
     for s, service in enumerate(problem.services):
         several = len(service.roles) > 1
@@ -116,9 +116,9 @@ def build(
         if not any(number for _, number in shapes):
             continue
         for k, (shape, number) in enumerate(shapes):
-            demand[k] = made.row(number, number)
+            demand[k] = program.row(number, number)
             points = POINTS.unplaced * (1 + service.priority) * service.gpus(shape)
-            made.column(("none", s, k, 0, 0, 0), points, number, [(demand[k], 1.0)])
+            program.column(("none", s, k, 0, 0, 0), points, number, [(demand[k], 1.0)])
         links: dict[tuple[int, int, int], int] = {}
         for a, alternative in enumerate(service.alternatives):
             single = [
@@ -140,7 +140,7 @@ def build(
                     nodes, less = _opens(opened, c, parts)
                     entries = [(demand[k], 1.0), *_uses(rows[c], need), *nodes]
                     upper = float(min(number, fit))
-                    made.column(("unit", s, k, a, c, 0), cost - less, upper, entries)
+                    program.column(("unit", s, k, a, c, 0), cost - less, upper, entries)
                 if not several or sum(shape) == 1:
                     continue
                 for p in pools:
@@ -152,9 +152,9 @@ def build(
                     entries = [(demand[k], 1.0)]
                     for r, count in enumerate(shape):
                         if (a, r, p) not in links:
-                            links[a, r, p] = made.row(0.0, 0.0)
+                            links[a, r, p] = program.row(0.0, 0.0)
                         entries.append((links[a, r, p], -float(count)))
-                    made.column(("wide", s, k, a, p, 0), cost, number, entries)
+                    program.column(("wide", s, k, a, p, 0), cost, number, entries)
             for (alt, r, p), row in links.items():
                 if alt != a:
                     continue
@@ -166,12 +166,12 @@ def build(
                     nodes, less = _opens(opened, c, [single[r]])
                     entries = [(row, 1.0), *_uses(rows[c], need), *nodes]
                     upper = float(min(total, fit))
-                    made.column(("part", s, r, a, c, p), -less, upper, entries)
-    return made
+                    program.column(("part", s, r, a, c, p), -less, upper, entries)
+    return program
 
 
 def solve(
-    made: Program,
+    program: Program,
     *,
     gap: float,
     time_limit_s: float,
@@ -180,13 +180,13 @@ def solve(
 ) -> Answer:
     """HiGHS to ``gap`` of the objective or until time runs out, from ``begin`` where given."""
     highs = configured(time_limit_s=time_limit_s, gap=gap)
-    load(highs, made.lp())
+    load(highs, program.lp())
     if begin is not None:
-        known = [i for i, key in enumerate(made.keys) if key[0] != "open"]
+        known = [i for i, key in enumerate(program.keys) if key[0] != "open"]
         highs.setSolution(
             len(known),
             np.array(known, np.int32),
-            np.array([float(begin.get(made.keys[i], 0)) for i in known]),
+            np.array([float(begin.get(program.keys[i], 0)) for i in known]),
         )
     run(highs, check)
     states, status, info = highspy.HighsModelStatus, highs.getModelStatus(), highs.getInfo()
@@ -194,12 +194,12 @@ def solve(
         raise SolverFailed(
             f"HiGHS stopped with {highs.modelStatusToString(status)!r}: use algorithm4."
         )
-    bound = info.mip_dual_bound + made.fixed
+    bound = info.mip_dual_bound + program.fixed
     if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
         return Answer(None, bound)
     values = np.rint(highs.getSolution().col_value).astype(np.int64)
     counts = {
-        key: int(n) for key, n in zip(made.keys, values, strict=True) if n and key[0] != "open"
+        key: int(n) for key, n in zip(program.keys, values, strict=True) if n and key[0] != "open"
     }
     return Answer(counts, bound)
 
@@ -216,7 +216,7 @@ def _uses(rows: IntArray, need: IntArray) -> list[tuple[int, float]]:
 
 
 def _node_rows(
-    made: Program, problem: PlacementProblem, kinds: Classes
+    program: Program, problem: PlacementProblem, kinds: Classes
 ) -> dict[tuple[int, int], int]:
     """Rows that say how many nodes of a type are in use under a class of switches, and their
     columns: each charges all its GPUs as fragments, what runs there takes them off again."""
@@ -230,10 +230,10 @@ def _node_rows(
             if size != tree.gpus[nodes].min():
                 continue  # nodes of several sizes: fragments are not charged, the bound still holds
             taken = int(problem.taken[nodes].sum())
-            row = rows[c, gpu] = made.row(float(taken), highspy.kHighsInf)
-            made.fixed -= POINTS.fragment * taken
+            row = rows[c, gpu] = program.row(float(taken), highspy.kHighsInf)
+            program.fixed -= POINTS.fragment * taken
             key = ("open", 0, 0, gpu, c, 0)
-            made.column(key, POINTS.fragment * size, int(nodes.sum()), [(row, float(size))])
+            program.column(key, POINTS.fragment * size, int(nodes.sum()), [(row, float(size))])
     return rows
 
 

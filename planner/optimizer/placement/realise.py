@@ -66,7 +66,7 @@ def realise(problem: PlacementProblem, kinds: Classes, room: Room, counts: Where
     Units that find no switch of their class for themselves go anywhere their affinity allows, else
     anywhere in a subgroup, else they are unplaced.
     """
-    made = Realiser(problem, room)
+    realiser = Realiser(problem, room)
     pending: list[tuple[int, str, int, int, int, int]] = []
     for (what, s, k, a, place, _), n in counts.items():
         if what in ("unit", "wide"):
@@ -78,22 +78,22 @@ def realise(problem: PlacementProblem, kinds: Classes, room: Room, counts: Where
         service = problem.services[s]
         parts = blocks(service, service.shapes[k][0], service.alternatives[a])
         if what == "unit":
-            fine = made.near(s, k, a, kinds.switches[place], parts)
+            fine = realiser.near(s, k, a, kinds.switches[place], parts)
         elif kinds.alone:
             placed = [(block, chosen[s, block.role, a, place].pop()) for block in parts]
-            made.given(s, k, a, placed)
+            realiser.given(s, k, a, placed)
             fine = True
         else:
-            fine = any(made.across(s, k, a, members, parts) for members in kinds.pools[place])
+            fine = any(realiser.across(s, k, a, members, parts) for members in kinds.pools[place])
         if not fine:
             over.append((s, k))
     for (what, s, k, *_), n in counts.items():
         if what == "none":
-            made.count(("none", s, k, 0, 0, 0), n)
+            realiser.count(("none", s, k, 0, 0, 0), n)
     for s, k in over:
-        if not _anywhere(made, s, k):
-            made.count(("none", s, k, 0, 0, 0))
-    return made.counts
+        if not _anywhere(realiser, s, k):
+            realiser.count(("none", s, k, 0, 0, 0))
+    return realiser.counts
 
 
 def _parts(kinds: Classes, counts: dict[Key, int]) -> dict[tuple[int, int, int, int], list[int]]:
@@ -105,19 +105,19 @@ def _parts(kinds: Classes, counts: dict[Key, int]) -> dict[tuple[int, int, int, 
     return {key: sorted(switches) for key, switches in switches_of.items()}
 
 
-def _anywhere(made: Realiser, s: int, k: int) -> bool:
-    problem = made.problem
+def _anywhere(realiser: Realiser, s: int, k: int) -> bool:
+    problem = realiser.problem
     service = problem.services[s]
     s1s = np.flatnonzero(problem.centre_of_s1 == service.centre)
     by_tier = [s1s[problem.tiers[s1s] == tier] for tier in np.unique(problem.tiers[s1s])]
     for a, alternative in enumerate(service.alternatives):
         parts = blocks(service, service.shapes[k][0], alternative)
-        if any(made.near(s, k, a, tuple(members.tolist()), parts) for members in by_tier):
+        if any(realiser.near(s, k, a, tuple(members.tolist()), parts) for members in by_tier):
             return True
         if len(parts) > 1:
             groups = problem.subgroup[s1s]
             for g in np.unique(groups):
-                if made.across(s, k, a, tuple(s1s[groups == g].tolist()), parts):
+                if realiser.across(s, k, a, tuple(s1s[groups == g].tolist()), parts):
                     return True
     return False
 

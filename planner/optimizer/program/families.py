@@ -114,8 +114,8 @@ def capacity(draft: Draft) -> None:
         size = window.gpus_per_instance[draft.model, draft.column]
         entries: list[Entry] = [(row, draft.x[period], size)]
         entries += draft.starting(period, row, size)
-        held, words = window.capacity_gpus, partial(_held, window, draft.problem.within(period))
-        draft.builder.add("capacity", entries, -INF, held.ravel(), held.size, words)
+        gpus, words = window.capacity_gpus, partial(_held, window, draft.problem.within(period))
+        draft.builder.add("capacity", entries, -INF, gpus.ravel(), gpus.size, words)
 
 
 def lending(draft: Draft) -> None:
@@ -249,8 +249,8 @@ FAMILIES = (
 
 def _held(window: PlanningProblem, within: str, row: int) -> str:
     region, kind = divmod(row, window.capacity_gpus.shape[1])
-    held = int(window.capacity_gpus[region, kind])
-    return f"{held:,} {window.row_names[kind]} in {window.regions[region]}{within}"
+    gpus = int(window.capacity_gpus[region, kind])
+    return f"{gpus:,} {window.row_names[kind]} in {window.regions[region]}{within}"
 
 
 def _own(window: PlanningProblem, within: str, row: int) -> str:

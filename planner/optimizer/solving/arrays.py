@@ -76,8 +76,8 @@ class LinearProgram:
             (values, self.lower, self.upper),
         )
         return all(
-            bool(np.all(held >= low - _slack(low)) and np.all(held <= high + _slack(high)))
-            for held, low, high in pairs
+            bool(np.all(value >= low - _slack(low)) and np.all(value <= high + _slack(high)))
+            for value, low, high in pairs
         )
 
     def activity(self, x: FloatArray) -> FloatArray:

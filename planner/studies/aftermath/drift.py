@@ -39,10 +39,13 @@ def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDri
     return tuple(drifts)
 
 
-def speed_drift(profile: LinearProfile, seen: Observations) -> SpeedDrift:
+def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrift:
     """``profile`` against what a running service showed, after the filter has taken it in."""
-    tuned = tune(profile, seen)
-    load = tuple(float(each.mean()) for each in (seen.decodes, seen.prefill_tokens, seen.share))
+    tuned = tune(profile, observations)
+    load = tuple(
+        float(each.mean())
+        for each in (observations.decodes, observations.prefill_tokens, observations.share)
+    )
     coefficients = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
     before, _ = expected(coefficients, *load)
     path = np.array([expected(fitted, *load)[0] for fitted in tuned.history]) / before
@@ -56,12 +59,12 @@ def speed_drift(profile: LinearProfile, seen: Observations) -> SpeedDrift:
         profile.model,
         profile.gpu,
         profile.tp,
-        int(seen.seconds.size),
+        int(observations.seconds.size),
         times,
         float(low),
         float(high),
         off,
-        moment(float(seen.at_s[_since(path)])) if off else None,
+        moment(float(observations.at_s[_since(path)])) if off else None,
     )
 
 

@@ -14,32 +14,32 @@ from simulation.arrays import FloatArray, IntArray
 
 
 def held_counts(
-    hardware: Hardware, held: Sequence[HeldPool], start_s: float, end_s: float
+    hardware: Hardware, pools: Sequence[HeldPool], start_s: float, end_s: float
 ) -> tuple[FloatArray, IntArray]:
     """When something changes, seconds from ``start_s``, and replicas from then on
     ``[steps, pools]``. Raises ScenarioError where a pool that was held is none of the scenario's.
     """
-    edges = np.unique(np.concatenate([pool.times_s for pool in held] or [np.zeros(0)]))
+    edges = np.unique(np.concatenate([pool.times_s for pool in pools] or [np.zeros(0)]))
     inside = edges[(edges > start_s) & (edges < end_s)]
     times = np.concatenate([[start_s], inside])
     counts = np.zeros((len(times), len(hardware.pool_index)), np.int64)
-    for pool in held:
+    for pool in pools:
         step = np.clip(np.searchsorted(pool.times_s, times, side="right") - 1, 0, None)
         counts[:, _place(hardware, pool)] += pool.replicas[step]
     return times - start_s, counts
 
 
-def _place(hardware: Hardware, held: HeldPool) -> int:
+def _place(hardware: Hardware, pool: HeldPool) -> int:
     """Which pool of the scenario it is."""
     for p, (m, r, g) in enumerate(hardware.pool_index):
         here = replica_of(hardware, m, g)
         same = (here.model, hardware.regions[r].name, here.gpu, here.role) == (
-            held.model, held.region, held.gpu, held.role
+            pool.model, pool.region, pool.gpu, pool.role
         )  # fmt: skip
         finer = ("tp", "market", "arrangement")
-        if same and all(getattr(held, n) in (None, getattr(here, n)) for n in finer):
+        if same and all(getattr(pool, n) in (None, getattr(here, n)) for n in finer):
             return p
     raise ScenarioError(
-        f"The plan held {held.model} on {held.gpu} in {held.region}, and the scenario has no such "
+        f"The plan held {pool.model} on {pool.gpu} in {pool.region}, and the scenario has no such "
         "pool any more; what came of it cannot be replayed."
     )

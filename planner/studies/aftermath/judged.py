@@ -129,12 +129,12 @@ def _usd(study: Study, counts: IntArray) -> float:
     return float((counts @ np.array(each)).sum())
 
 
-def _short(study: Study, held: IntArray, load: Load) -> float:
+def _short(study: Study, counts_held: IntArray, load: Load) -> float:
     """Periods in which what a model has, in all regions, carries less than its peak that came."""
     hardware = study.hardware
-    counts = np.zeros((len(held), *hardware.minimum.shape), np.int64)
+    counts = np.zeros((len(counts_held), *hardware.minimum.shape), np.int64)
     for p, (m, r, g) in enumerate(hardware.pool_index):
-        counts[:, m, r, g] = held[:, p]
+        counts[:, m, r, g] = counts_held[:, p]
     carried = together(study.sizes.theta_tps, study.sizes.pool_tps, counts)
     through = np.apply_along_axis(hardware.lets_through, 3, carried).sum(axis=2)  # [p, l]
     peak = load.tps.sum(axis=2).max(axis=2)

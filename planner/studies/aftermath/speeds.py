@@ -70,16 +70,18 @@ def speeds_now(
 
 
 def _drift(profile: Profile, observed: Served) -> SpeedDrift:
-    seen = observations_of(profile, observed)
+    observations = observations_of(profile, observed)
     if isinstance(profile, LinearProfile) and profile.beta_s > 0 and profile.delta_s > 0:
-        return speed_drift(profile, seen)
+        return speed_drift(profile, observations)
     # Of another kind a line stands for it, and observations are what they would be if it were so.
-    straight = _straight(profile, observed, seen)
-    line = straight.alpha_s + straight.beta_s * seen.decodes
-    line = line + straight.delta_s * seen.prefill_tokens
-    modelled = _seconds(profile, observed, seen.decodes, seen.prefill_tokens, seen.share)
-    seconds = seen.seconds * line / modelled
-    return speed_drift(straight, replace(seen, seconds=seconds))
+    straight = _straight(profile, observed, observations)
+    line = straight.alpha_s + straight.beta_s * observations.decodes
+    line = line + straight.delta_s * observations.prefill_tokens
+    modelled = _seconds(
+        profile, observed, observations.decodes, observations.prefill_tokens, observations.share
+    )
+    seconds = observations.seconds * line / modelled
+    return speed_drift(straight, replace(observations, seconds=seconds))
 
 
 def observations_of(profile: Profile, observed: Served) -> Observations:
@@ -98,11 +100,12 @@ def observations_of(profile: Profile, observed: Served) -> Observations:
     )
 
 
-def _straight(profile: Profile, observed: Served, seen: Observations) -> LinearProfile:
+def _straight(profile: Profile, observed: Served, observations: Observations) -> LinearProfile:
     """A line through what the profile says at one sequence and at the mean load."""
     few = np.ones(1)
     b, p, share = (
-        each.mean(keepdims=True) for each in (seen.decodes, seen.prefill_tokens, seen.share)
+        each.mean(keepdims=True)
+        for each in (observations.decodes, observations.prefill_tokens, observations.share)
     )
     mean = replace(
         observed,

@@ -121,7 +121,7 @@ class CameTrue:
 
     @property
     def missed(self) -> tuple[str, ...]:
-        return tuple(tier for tier, kept in self.met.items() if not kept)
+        return tuple(tier for tier, is_met in self.met.items() if not is_met)
 
     @property
     def sentence(self) -> str:

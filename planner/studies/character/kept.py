@@ -37,12 +37,12 @@ def character_written(store: Path) -> dict[str, Any]:
 def character_kept(store: Path) -> dict[str, Any]:
     """The figures as plain data, computed where they are not kept."""
     try:
-        kept = json.loads(checked(store, FIGURES, "").read_text(encoding="utf-8"))
+        stored = json.loads(checked(store, FIGURES, "").read_text(encoding="utf-8"))
     except ValueError:  # Damaged, or none
         return character_written(store)
-    if kept.get("version") != VERSION:
+    if stored.get("version") != VERSION:
         return character_written(store)
-    figures: dict[str, Any] = kept["figures"]
+    figures: dict[str, Any] = stored["figures"]
     return figures
 
 

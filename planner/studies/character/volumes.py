@@ -133,10 +133,10 @@ def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
             columns = {}
             for field in grid.amounts:
                 values = np.where(lost, np.nan, grid.summed(field, rows))
-                seen = np.add.reduceat((~np.isnan(values)).astype(float), starts)
+                known_bins = np.add.reduceat((~np.isnan(values)).astype(float), starts)
                 total = np.add.reduceat(np.nan_to_num(values), starts)
-                enough = seen * 2 >= width
-                scaled = total * width / np.maximum(seen, 1)
+                enough = known_bins * 2 >= width
+                scaled = total * width / np.maximum(known_bins, 1)
                 columns[field] = pl.Series(np.where(enough, scaled, np.nan)).fill_nan(None)
             frames.append(
                 pl.DataFrame(

@@ -43,9 +43,11 @@ def how_sure(
     ready = policy.ready(making)
     rows = []
     changes = list(_changes(study, ready, seed))
-    for i, (what, changed, made, its_seed) in enumerate(changes):
+    for i, (what, changed, making_changed, its_seed) in enumerate(changes):
         step = part(progress, i / len(changes), (i + 1) / len(changes))
-        run = replayed(changed, policy, made, seed=its_seed, progress=step, detailed=False)
+        run = replayed(
+            changed, policy, making_changed, seed=its_seed, progress=step, detailed=False
+        )
         rows.append(Sure.of(what, run))
     return tuple(rows)
 

@@ -151,11 +151,11 @@ def verify(
     grounds = grounds_of(study, planned, seed, part(progress, 0.1, 0.2))
     tried, outcome = _tried(study, grounds, seed, rounds, part(progress, 0.2, 0.6))
     rounds_run = [attempt.told for attempt in tried]
-    made: list[_Trial] = []
+    trials: list[_Trial] = []
     for attempt in _worth_it(tried):
         again = replace(study, sizes=study.sizes.times(attempt.factors))
         if (attempt.factors == 1.0).all():
-            made.append(_Trial(study, planned, first))
+            trials.append(_Trial(study, planned, first))
         else:
             try:
                 plan = plan_load(again.plan_input, planned.load, part(progress, 0.6, 0.65))
@@ -167,10 +167,10 @@ def verify(
                 continue
             its = replace(planned, plan=plan)
             run = _replayed(again, its, seed, part(progress, 0.65, 0.7))
-            made.append(_Trial(again, its, run))
-        if made[-1].short <= HALF:
+            trials.append(_Trial(again, its, run))
+        if trials[-1].short <= HALF:
             break
-    stands = min(made or [_Trial(study, planned, first)], key=lambda attempt: attempt.short)
+    stands = min(trials or [_Trial(study, planned, first)], key=lambda attempt: attempt.short)
     of_first = causes(study, planned, first, seed, part(progress, 0.7, 0.85))
     of_last = of_first
     if stands.run is not first:
@@ -183,7 +183,7 @@ def verify(
         tuple(rounds_run),
         tuple(ground.words for ground in grounds),
         outcome,
-        len(made),
+        len(trials),
         of_first,
         of_last,
     )

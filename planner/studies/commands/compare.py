@@ -230,5 +230,5 @@ def _changeable(
         return scenario_plan, 1.0
     if run.traits.plan.method is None:
         return scenario_plan, _load_factor(run)
-    made = forecast_load(study.plan_input, silent, method=run.traits.plan.method)
-    return Planned(scenario_plan.plan, made.forecasts, made.load), _load_factor(run)
+    foreseen = forecast_load(study.plan_input, silent, method=run.traits.plan.method)
+    return Planned(scenario_plan.plan, foreseen.forecasts, foreseen.load), _load_factor(run)

@@ -159,11 +159,13 @@ def plan_months(
             outcome = PlannedMonth(month, times, share, None)
             for _ in range(2 if i == 0 else 1):
                 try:
-                    made = plan_load(replace(inputs, current=current), load.times(times), silent)
+                    plan_of_month = plan_load(
+                        replace(inputs, current=current), load.times(times), silent
+                    )
                 except Infeasible as problem:
                     outcome = replace(outcome, plan=None, conflict=str(problem))
                     break
-                outcome, current = replace(outcome, plan=made), _last(made.target)
+                outcome, current = replace(outcome, plan=plan_of_month), _last(plan_of_month.target)
         planned.append(outcome)
         last = outcome
     return planned

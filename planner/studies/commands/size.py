@@ -285,23 +285,27 @@ def _closed_forms(
     share = tier.attainment
     curve = []
     for load in POINTS:
-        seen = evaluate(profile, work.at(load * most), **way)  # type: ignore[arg-type]
-        if seen.stable:
+        evaluated = evaluate(profile, work.at(load * most), **way)  # type: ignore[arg-type]
+        if evaluated.stable:
             curve.append(
                 CurvePoint(
                     rate=float(load * most),
                     load=float(load),
-                    ttft_mean_ms=milliseconds(seen.ttft.mean) if len(seen.ttft.values) else None,
-                    ttft_ms=milliseconds(seen.ttft.quantile(share)),
-                    tbt_mean_ms=milliseconds(seen.tbt.mean) if len(seen.tbt.values) else None,
-                    tbt_ms=milliseconds(seen.tbt.quantile(share)),
-                    e2e_ms=milliseconds(seen.e2e.quantile(share)),
-                    wait_mean_ms=milliseconds(seen.wait.mean),
-                    utilisation=seen.utilisation,
-                    batch=seen.batch,
+                    ttft_mean_ms=milliseconds(evaluated.ttft.mean)
+                    if len(evaluated.ttft.values)
+                    else None,
+                    ttft_ms=milliseconds(evaluated.ttft.quantile(share)),
+                    tbt_mean_ms=milliseconds(evaluated.tbt.mean)
+                    if len(evaluated.tbt.values)
+                    else None,
+                    tbt_ms=milliseconds(evaluated.tbt.quantile(share)),
+                    e2e_ms=milliseconds(evaluated.e2e.quantile(share)),
+                    wait_mean_ms=milliseconds(evaluated.wait.mean),
+                    utilisation=evaluated.utilisation,
+                    batch=evaluated.batch,
                 )
             )
-    seen = evaluate(profile, work.at(min(max_rps, 0.999 * most)), **way)  # type: ignore[arg-type]
+    evaluated = evaluate(profile, work.at(min(max_rps, 0.999 * most)), **way)  # type: ignore[arg-type]
     only = tier if role == "both" else _of_role(in_part(tier, role), role)
     try:
         guess = size_pool(profile, work, only, **way).max_rps  # type: ignore[arg-type]
@@ -310,10 +314,10 @@ def _closed_forms(
     load = max_rps / most
     closed = ClosedForms(
         load=load,
-        wait_ms=milliseconds(seen.wait.mean),
-        e2e_ms=milliseconds(seen.e2e.quantile(share)),
-        e2e_mean_ms=milliseconds(seen.e2e.mean),
-        utilisation=seen.utilisation,
+        wait_ms=milliseconds(evaluated.wait.mean),
+        e2e_ms=milliseconds(evaluated.e2e.quantile(share)),
+        e2e_mean_ms=milliseconds(evaluated.e2e.mean),
+        utilisation=evaluated.utilisation,
         predicted_rps=guess,
         prediction_error=guess / max_rps - 1.0 if guess and max_rps else None,
         latency_error=expected("latency", load),

@@ -84,9 +84,9 @@ def month_figures(
     committed = cost
     for row in commitments:
         used = _of_type(gpus, hardware, row.region, row.gpu)
-        taken = float(hours @ np.minimum(used, row.gpus))
+        committed_hours = float(hours @ np.minimum(used, row.gpus))
         committed += row.committed_usd_per_gpu_hour * row.gpus * float(hours.sum())
-        committed -= row.on_demand_usd_per_gpu_hour * taken
+        committed -= row.on_demand_usd_per_gpu_hour * committed_hours
     replicas = plan.target.sum(axis=(1, 2, 3))
     seen = planned.weights > 0
     return MonthFigures(

@@ -68,10 +68,10 @@ class OnNetwork(Wrapper):
     def decide(self, observation: Observation) -> Actions:
         actions = actions_of(self._policy.decide(observation))
         lent = 0 if observation.spare is None else observation.spare
-        held = observation.ready + observation.starting + observation.draining + lent
-        to_place = np.maximum(actions.targets, held)
+        present = observation.ready + observation.starting + observation.draining + lent
+        to_place = np.maximum(actions.targets, present)
         missing = self._placed(to_place)
-        targets = actions.targets - np.minimum(missing, np.maximum(actions.targets - held, 0))
+        targets = actions.targets - np.minimum(missing, np.maximum(actions.targets - present, 0))
         self._refused += actions.targets - targets
         self._shares += self._share
         self._looks += 1

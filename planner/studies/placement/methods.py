@@ -92,8 +92,8 @@ class Placer:
             if min(lacking) < 0:
                 return Solved(schedule(problem, before))
             more.append(replace(service, wanted=lacking))
-        taken = problem.taken + before.used(len(problem.topology))
-        delta = PlacementProblem(problem.topology, tuple(more), taken)
+        used = problem.taken + before.used(len(problem.topology))
+        delta = PlacementProblem(problem.topology, tuple(more), used)
         if self.method == BLIND:
             return Solved(_joined(before, place_blind(delta, self.seed)))
         exact = place_exact(

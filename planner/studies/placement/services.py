@@ -50,15 +50,15 @@ def services_by(
     for m, r in np.argwhere(counts.any(axis=2)).tolist():
         rules = rules_of[m]
         name = f"{hardware.models[m].name} / {hardware.regions[r].name}"
-        held = np.flatnonzero(counts[m, r])
-        apart = tuple(int(g) for stage in (1, 2) for g in held if stages[g] == stage)
+        with_replicas = np.flatnonzero(counts[m, r])
+        apart = tuple(int(g) for stage in (1, 2) for g in with_replicas if stages[g] == stage)
         if len(set(stages[list(apart)].tolist())) == 1:
             raise ScenarioError(
                 f"{name} has prefill instances without decode instances, or the other way round; "
                 "give both in fleet.today."
             )
         groups = [apart] if apart else []
-        mixed = [(int(g),) for g in held if stages[g] == 0]
+        mixed = [(int(g),) for g in with_replicas if stages[g] == 0]
         for columns in groups + mixed:
             label = name if len(groups) + len(mixed) == 1 else _told(hardware, name, m, columns)
             roles = tuple(_role(hardware, rules, m, g, label) for g in columns)

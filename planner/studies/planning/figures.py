@@ -135,7 +135,7 @@ def plan_figures(
 ) -> PlanFigures:
     hardware, settings = inputs.hardware, inputs.settings
     hours = plan.period_s / 3600
-    windows, taken = plan.windows, [window.totals for window in plan.windows]
+    windows, by_window = plan.windows, [window.totals for window in plan.windows]
     fleet_cost = sum(window.fleet_usd for window in windows) * hours
     objective = sum(window.objective_usd for window in windows) * hours
     bound = sum(window.bound_usd for window in windows) * hours
@@ -155,12 +155,12 @@ def plan_figures(
         unit=settings.unit,
         periods="all" if plan.together else "one",
         totals=PlanTotals(
-            usd=sum(totals.usd for totals in taken) * hours,
-            gpu_hours=sum(totals.gpu_hours for totals in taken) * hours,
-            kwh=sum(totals.kwh for totals in taken) * hours,
-            carbon_kg=sum(totals.kg for totals in taken) * hours,
-            starts=sum(totals.starts for totals in taken),
-            stops=sum(totals.stops for totals in taken),
+            usd=sum(totals.usd for totals in by_window) * hours,
+            gpu_hours=sum(totals.gpu_hours for totals in by_window) * hours,
+            kwh=sum(totals.kwh for totals in by_window) * hours,
+            carbon_kg=sum(totals.kg for totals in by_window) * hours,
+            starts=sum(totals.starts for totals in by_window),
+            stops=sum(totals.stops for totals in by_window),
         ),
         conflicts=tuple(dict.fromkeys(window.conflict for window in windows if window.conflict)),
         limited=plan.policy,

@@ -37,10 +37,10 @@ def plan_window(
     """Forecast with ``method`` (the scenario's where None) and plan every period for
     ``load_factor`` times that, ``[l, r, g]`` instances from ``current`` on; raises Infeasible with
     the conflict in words."""
-    made = forecast_load(inputs, part(progress, 0.0, 0.7), method=method)
-    load = made.load.times(load_factor)
+    foreseen = forecast_load(inputs, part(progress, 0.0, 0.7), method=method)
+    load = foreseen.load.times(load_factor)
     plan = plan_load(inputs, load, part(progress, 0.7, 1.0))
-    return Planned(plan, made.forecasts, load, made.quantiles)
+    return Planned(plan, foreseen.forecasts, load, foreseen.quantiles)
 
 
 def forecast_load(inputs: PlanInput, progress: Progress, *, method: str | None = None) -> Foreseen:
@@ -125,8 +125,8 @@ def flat_before(inputs: PlanInput) -> Before:
     window, demand = inputs.window, inputs.traffic.demand
     least_s = 7 * DAY_S if inputs.traffic.all_launched else DAY_S
     start_s = max(window.start_s - max(window.duration_s, least_s), demand.start_s)
-    seen = demand.requests[:, demand.inside(start_s, window.start_s)]
-    seconds = window.start_s - start_s if np.any(~np.isnan(seen)) else 0.0
+    requests = demand.requests[:, demand.inside(start_s, window.start_s)]
+    seconds = window.start_s - start_s if np.any(~np.isnan(requests)) else 0.0
     return Before(_flat(inputs, start_s, window.start_s)[0], max(0.0, seconds))
 
 

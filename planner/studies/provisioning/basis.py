@@ -47,11 +47,11 @@ def word(shares: FloatArray) -> str:
 
 def shares(phase: PhaseProblem, level: Level) -> FloatArray:
     """Shares of the time of one pass of a plan that were measured and lie beyond, ``[2]``."""
-    plan, seen = level.plan or level.replicas, level.seen(phase)
+    plan, judged = level.plan or level.replicas, level.seen(phase)
     assert plan is not None
-    chosen = seen.problem.chosen(plan.batch, plan.parallel)
-    seconds = seen.problem.latency_s[chosen]
-    return np.asarray((seen.measured[:, *chosen] * seconds).sum(axis=1) / seconds.sum())
+    chosen = judged.problem.chosen(plan.batch, plan.parallel)
+    seconds = judged.problem.latency_s[chosen]
+    return np.asarray((judged.measured[:, *chosen] * seconds).sum(axis=1) / seconds.sum())
 
 
 def timing(phase: PhaseProblem, level: Level) -> Timing:

@@ -126,13 +126,13 @@ def block_figures(
 
 
 def _method(
-    block: Block, plan_found: BlockPlan, fewest: int, seen: tuple[Replayed, int] | None
+    block: Block, plan_found: BlockPlan, fewest: int, replayed: tuple[Replayed, int] | None
 ) -> BlockMethod:
     name = WORDS.get(plan_found.method, BRUTE)
     plan = plan_found.plan
     if plan is None:
         return BlockMethod(name, None, None, None, None, None, None, None, ())
-    came, devices = seen or (None, None)
+    came, devices = replayed or (None, None)
     return BlockMethod(
         method=name,
         gpus=plan.slots * block.unit,

@@ -146,11 +146,13 @@ def _load(following: Following, place: tuple[str, str]) -> ModelDemand:
         SeriesKey(*place, "interactive"), back, MINUTE_S, counts[:minutes].astype(float), REQUESTS
     )
     lengths = seen_before(windows, EVERY[MODULE])
-    seen = {}
+    foreseen = {}
     for level, by_minute in _forecast(following, series).items():
         rate = np.repeat(by_minute, round(MINUTE_S / WINDOW_S))[:count]
-        seen[level] = Windows(WINDOW_S, rate, lengths.isl, lengths.osl)
-    return ModelDemand(windows, requests, seen, f"a forecast by the minute ({following.method})")
+        foreseen[level] = Windows(WINDOW_S, rate, lengths.isl, lengths.osl)
+    return ModelDemand(
+        windows, requests, foreseen, f"a forecast by the minute ({following.method})"
+    )
 
 
 def _forecast(following: Following, series: DemandSeries) -> dict[str, FloatArray]:

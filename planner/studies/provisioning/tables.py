@@ -95,8 +95,14 @@ def devices_table(cases: list[Case]) -> pl.DataFrame:
         room, placed = MEMORY_SHARE * case.service.gpu.memory_bytes, level.placement
         for d in range(0 if placed is None else placed.devices):
             assert placed is not None
-            held = float(placed.memory_bytes[d])
-            yield d, held / 1e9, held / room, float(placed.compute[d]), float(placed.bandwidth[d])
+            bytes_held = float(placed.memory_bytes[d])
+            yield (
+                d,
+                bytes_held / 1e9,
+                bytes_held / room,
+                float(placed.compute[d]),
+                float(placed.bandwidth[d]),
+            )
 
     shares = dict.fromkeys(("memory_gb", "memory", "compute", "bandwidth"), pl.Float64)
     return _table(cases, rows, {"device": pl.Int64, **shares})
@@ -109,14 +115,14 @@ def shards_table(cases: list[Case]) -> pl.DataFrame:
         placed, plan = level.placement, level.plan
         if placed is None or plan is None:
             return
-        seen = level.seen(case.problem)
-        chosen = seen.problem.chosen(plan.batch, plan.parallel)
-        each = seen.demand.shard_bytes(*chosen, plan.replicas) / 1e9
+        judged = level.seen(case.problem)
+        chosen = judged.problem.chosen(plan.batch, plan.parallel)
+        each = judged.demand.shard_bytes(*chosen, plan.replicas) / 1e9
         pairs, counts = np.unique(
             np.stack([placed.device, placed.operator], axis=1), axis=0, return_counts=True
         )
         for (d, v), n in zip(pairs, counts, strict=True):
-            yield int(d), seen.problem.names[v], int(n), float(n * each[v])
+            yield int(d), judged.problem.names[v], int(n), float(n * each[v])
 
     schema = {
         "device": pl.Int64,

@@ -35,14 +35,14 @@ def worth_taking(paid: Mapping[str, Paid], *, days: bool = False) -> set[str]:
     ``tells``; where there is no simple fleet, all. Where windows are ``days`` before, at the same
     time of day, also what cost the same on each: it then is that fleet while days are as they
     were, which a stretch right before the window does not say."""
-    held = simple(paid)
-    if held is None:
+    simplest = simple(paid)
+    if simplest is None:
         return set(paid)
-    flat = paid[held]
+    flat = paid[simplest]
     return {
         key
         for key, cost in paid.items()
-        if key == held or tells(cost, flat) or (days and same(cost, flat))
+        if key == simplest or tells(cost, flat) or (days and same(cost, flat))
     }
 
 

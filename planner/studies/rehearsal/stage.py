@@ -82,11 +82,11 @@ class Stage:
         for a quantile has the room that this takes, unless what it is turned by took it away. With
         too little history for it, the most that any policy is tried with."""
         try:
-            made = self.planned.forecasts
+            forecasts = self.planned.forecasts
         except EXPECTED:
             return STRAYS[-1]
-        high = sum(float(np.nansum(series.high)) for series in made)
-        mean = sum(float(np.nansum(series.mean)) for series in made)
+        high = sum(float(np.nansum(series.high)) for series in forecasts)
+        mean = sum(float(np.nansum(series.mean)) for series in forecasts)
         return float(np.clip(high / mean, 1.0, STRAYS[-1])) if mean > 0 else 1.0
 
     def lengthened(self, policy: Policy, alive: Progress) -> PolicyRun:

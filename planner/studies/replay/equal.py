@@ -25,10 +25,10 @@ HOPELESS = 0.1  # below a tier's target: what a fleet that bad would cost says n
 REFERENCES = ("flat-min", "flat-peak")  # whose proportions flat fleets take, the first that ran
 
 
-def equally_good(seen: Summary, as_good: Summary) -> bool:
+def equally_good(summary: Summary, as_good: Summary) -> bool:
     """Whether no tier is served worse than in ``as_good``, but for what counts as equal."""
     return all(
-        share is None or (seen.slo_attainment[tier] or 0.0) >= share - EQUAL_SLO
+        share is None or (summary.slo_attainment[tier] or 0.0) >= share - EQUAL_SLO
         for tier, share in as_good.slo_attainment.items()
     )
 

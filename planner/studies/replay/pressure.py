@@ -141,8 +141,8 @@ def _readings(
     isl, osl, blocks = isl[drawn], osl[drawn], None
     shared = study.traffic.shared[m] if study.traffic.shared else None
     if shared is not None and study.hardware.serving[m].prefix_caching:
-        taken = shared.again(requests)
-        isl, osl, blocks = taken.isl, taken.osl, taken.blocks
+        sample = shared.again(requests)
+        isl, osl, blocks = sample.isl, sample.osl, sample.blocks
     arrival = np.cumsum(rng.exponential(1 / rate, requests))
     whole = study.fleet(np.zeros(len(index), np.int64))
     pools = tuple(
@@ -169,10 +169,10 @@ def _readings(
     end_s = float(arrival[-1])
     policy = Recording(Flat(counts, interval_s=end_s * WARM_UP))
     simulate(trace, fleet, policy, seed=study.settings.seed, duration_s=end_s * 1.0001)
-    seen = [look.signals for look in policy.seen[1:] if look.signals is not None]
+    signals = [look.signals for look in policy.seen[1:] if look.signals is not None]
     kv = np.array([pool.profile.kv_capacity_tokens for pool in pools], np.float64)
     with np.errstate(invalid="ignore"):
-        means = {name: np.mean([getattr(s, name) for s in seen], axis=0) for name in READ}
+        means = {name: np.mean([getattr(s, name) for s in signals], axis=0) for name in READ}
         for metric in GAUGES:
             each = [per_instance(metric, look, kv) for look in policy.seen[1:]]
             means[metric] = np.mean(each, axis=0) if each else np.full(len(counts), np.nan)

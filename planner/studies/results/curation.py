@@ -208,8 +208,8 @@ def _proven(valued: Valued, days: bool) -> tuple[Valued, Candidate | None]:
     paid = {
         candidate.policy: candidate.paid for _, candidate in valued if candidate.paid is not None
     }
-    worth, held = worth_taking(paid, days=days), simple(paid)
-    flat = next((candidate for _, candidate in valued if candidate.policy == held), None)
+    worth, simplest = worth_taking(paid, days=days), simple(paid)
+    flat = next((candidate for _, candidate in valued if candidate.policy == simplest), None)
     return [pair for pair in valued if flat is None or pair[1].policy in worth], flat
 
 

@@ -205,10 +205,10 @@ def unforeseen(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
     none of its requests was known when they were made."""
     sentences = []
     for m, model in enumerate(hardware.models):
-        kept = hardware.limits_of(m)
+        limits = hardware.limits_of(m)
         for t in np.unique(trace.tier[trace.model == m]).tolist():
             tier = hardware.tiers[t]
-            if not tier.deferrable and tier in strictest([*kept, tier]) and tier not in kept:
+            if not tier.deferrable and tier in strictest([*limits, tier]) and tier not in limits:
                 sentences.append(
                     f"Requests of tier {tier.name} come for {model.name} in this window, and none "
                     "was known before: sizes of it keep the limits of its other tiers alone."

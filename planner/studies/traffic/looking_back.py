@@ -75,21 +75,22 @@ def series_looked_back(
     looks = []
     shown = series[:MOST_SERIES]
     forecasts = told_each(shown, method, horizon_s, DAY_S, MOST_ORIGINS)
-    for demand, made in zip(shown, forecasts, strict=True):
-        if made:
-            looks.append(_of_forecasts(demand, made))
+    for demand, of_demand in zip(shown, forecasts, strict=True):
+        if of_demand:
+            looks.append(_of_forecasts(demand, of_demand))
     return tuple(looks)
 
 
-def _of_forecasts(series: DemandSeries, made: Sequence[Forecast]) -> LookedBack:
-    origins_s = np.array([forecast.start_s for forecast in made])
-    steps = min(made[0].steps, MOST_STEPS)
+def _of_forecasts(series: DemandSeries, forecasts: Sequence[Forecast]) -> LookedBack:
+    origins_s = np.array([forecast.start_s for forecast in forecasts])
+    steps = min(forecasts[0].steps, MOST_STEPS)
     end_s = float(origins_s[-1]) + steps * series.bin_s
     seen = series.window(float(origins_s[0]) - SEEN_S, end_s)
     low, high = (
-        np.stack([forecast.quantile(level)[:steps] for forecast in made]) for level in QUANTILES
+        np.stack([forecast.quantile(level)[:steps] for forecast in forecasts])
+        for level in QUANTILES
     )
-    mean = np.stack([forecast.mean[:steps] for forecast in made])
+    mean = np.stack([forecast.mean[:steps] for forecast in forecasts])
     return LookedBack(
         series.key, series.bin_s, origins_s, mean, low, high, seen.start_s, seen.values, series.unit
     )

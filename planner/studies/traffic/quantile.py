@@ -294,10 +294,10 @@ def past_of(
         raise SeriesTooShort(f"{series.key}: nothing came before the first of its past decisions.")
     known = series.window(series.start_s, float(window.origins_s[0]))
     model = forecaster(method, horizon_bins=per_period, lead_bins=lead)
-    made = rolling_forecasts(known, model, origins.tolist(), lead + steps)
-    foreseen = np.concatenate([at_levels(forecast)[:, lead:] for forecast in made], axis=1)
-    held = foreseen.reshape(len(LEVELS), -1, per_period).max(axis=2)
-    room = np.concatenate([held, np.multiply.outer(TIMES, held[-1])])
+    forecasts = rolling_forecasts(known, model, origins.tolist(), lead + steps)
+    foreseen = np.concatenate([at_levels(forecast)[:, lead:] for forecast in forecasts], axis=1)
+    peaks = foreseen.reshape(len(LEVELS), -1, per_period).max(axis=2)
+    room = np.concatenate([peaks, np.multiply.outer(TIMES, peaks[-1])])
     begin = round((float(origins[0]) - known.start_s) / window.bin_s) + lead
     came = known.values[begin : begin + foreseen.shape[1]].reshape(-1, per_period)
     return room, came

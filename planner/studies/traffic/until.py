@@ -76,14 +76,14 @@ def check_until(until_s: float, end_s: float) -> None:
 
 def blind_after(demand: Demand, end_s: float) -> Demand:
     """Bins of which a trace that ends at ``end_s`` saw only a part, or nothing, are gaps."""
-    seen = int(np.floor((end_s - demand.start_s) / demand.bin_s + PART))
-    if seen >= demand.bins:
+    known_bins = int(np.floor((end_s - demand.start_s) / demand.bin_s + PART))
+    if known_bins >= demand.bins:
         return demand
     changed = {
         name: getattr(demand, name).copy() for name in ("requests", "input_tokens", "output_tokens")
     }
     for values in changed.values():
-        values[:, seen:] = np.nan
+        values[:, known_bins:] = np.nan
     return replace(demand, **changed)
 
 

@@ -180,7 +180,7 @@ def _sample(lengths: Lengths) -> Lengths:
 def as_arrays(basis: Basis) -> Arrays:
     """To be kept as one npz file, read again by ``from_arrays``."""
     window, series = basis.window, basis.series
-    held: Arrays = {
+    arrays: Arrays = {
         "version": np.array(VERSION),
         "window": np.array(
             [window.start_s, window.end_s, window.period_s, window.lead_s, window.bin_s]
@@ -211,40 +211,40 @@ def as_arrays(basis: Basis) -> Arrays:
         "rates": np.array([series_of.rates for series_of in series]),
     }
     optional = {"asked": basis.asked, "flat": basis.flat}
-    held |= {name: values for name, values in optional.items() if values is not None}
+    arrays |= {name: values for name, values in optional.items() if values is not None}
     for m, (isl, osl) in enumerate(basis.lengths):
-        held |= {f"isl_{m}": np.asarray(isl), f"osl_{m}": np.asarray(osl)}
-    return held
+        arrays |= {f"isl_{m}": np.asarray(isl), f"osl_{m}": np.asarray(osl)}
+    return arrays
 
 
-def from_arrays(held: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
+def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
     """None of another version."""
-    if "version" not in held or int(held["version"]) != VERSION:
+    if "version" not in arrays or int(arrays["version"]) != VERSION:
         return None
-    start_s, end_s, period_s, lead_s, bin_s = held["window"].tolist()
-    models = tuple(held["models"].tolist())
+    start_s, end_s, period_s, lead_s, bin_s = arrays["window"].tolist()
+    models = tuple(arrays["models"].tolist())
     return Basis(
-        window=Window(start_s, end_s, period_s, lead_s, bin_s, bool(held["ahead"])),
-        clock=str(held["clock"]),
-        current=held["current"],
-        pool_tps=held["pool_tps"],
-        sizes_at=held["sizes_at"],
-        alone=held["alone"],
-        lengths=tuple((held[f"isl_{m}"], held[f"osl_{m}"]) for m in range(len(models))),
+        window=Window(start_s, end_s, period_s, lead_s, bin_s, bool(arrays["ahead"])),
+        clock=str(arrays["clock"]),
+        current=arrays["current"],
+        pool_tps=arrays["pool_tps"],
+        sizes_at=arrays["sizes_at"],
+        alone=arrays["alone"],
+        lengths=tuple((arrays[f"isl_{m}"], arrays[f"osl_{m}"]) for m in range(len(models))),
         series=tuple(
             Series(int(m), int(r), str(tier), None if np.isnan(level) else float(level),
                    float(times), levels, rates)
             for (m, r), tier, (level, times), levels, rates in zip(
-                held["places"], held["tiers"].tolist(), held["heights"], held["levels"],
-                held["rates"], strict=True,
+                arrays["places"], arrays["tiers"].tolist(), arrays["heights"], arrays["levels"],
+                arrays["rates"], strict=True,
             )
         ),
-        waiting_tps=held["waiting_tps"],
-        closed_rps=held["closed_rps"],
-        mean_lengths=held["mean_lengths"],
-        load_factor=float(held["load_factor"]),
+        waiting_tps=arrays["waiting_tps"],
+        closed_rps=arrays["closed_rps"],
+        mean_lengths=arrays["mean_lengths"],
+        load_factor=float(arrays["load_factor"]),
         models=models,
-        regions=tuple(held["regions"].tolist()),
-        asked=held.get("asked"),
-        flat=held.get("flat"),
+        regions=tuple(arrays["regions"].tolist()),
+        asked=arrays.get("asked"),
+        flat=arrays.get("flat"),
     )  # fmt: skip

@@ -40,13 +40,13 @@ class Names:
 def names_of(data: dict[str, Any]) -> Names:
     """What the form of the document ``data`` offers."""
     profiles = rows_of(data, "profiles")
-    kept = [
+    own_profiles = [
         ProfileChoice(profile.model, profile.gpu, profile.tp, profile.name)
         for profile in profiles_list()
         if profile.own
     ]
     labels = {ProfileChoice.of(row): _label(row) for row in profiles}
-    for choice in kept:
+    for choice in own_profiles:
         labels.setdefault(choice, choice.label)
     for key, profile in sorted(catalogue.profiles().items()):
         choice = ProfileChoice(*key)

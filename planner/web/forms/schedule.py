@@ -48,9 +48,9 @@ class ScheduleForm(forms.Form):
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["scenario"].queryset = scenarios_list()  # type: ignore[attr-defined]
-        held = self.initial.get("policy", "")  # maybe one with a label, of the API
+        policy = self.initial.get("policy", "")  # maybe one with a label, of the API
         names = {"": "the recommended policy"} | POLICIES
-        self.fields["policy"].choices = [*({held: held} | names).items()]  # type: ignore[attr-defined]
+        self.fields["policy"].choices = [*({policy: policy} | names).items()]  # type: ignore[attr-defined]
         if not may_approve(user):  # only approvers let plans take effect unasked
             del self.fields["replicas"], self.fields["cost"]
         dress(self)

@@ -40,7 +40,7 @@ class Line:
 def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, Any]:
     beside = runs_beside(runs, params.get("policy", ""))
     results = [run_result(run) for run in runs]
-    windows = {(held.start, held.end) for held in beside.runs}
+    windows = {(its.start, its.end) for its in beside.runs}
     clocks = {(result.get("window") or {}).get("clock", "utc") for result in results}
     return {
         "beside": beside,
@@ -113,7 +113,9 @@ def change_words(row: Compared, change: float | None) -> str:
 def charts(
     runs: Sequence[Run], beside: Beside, clock: str, *, apart: bool
 ) -> dict[str, Figure | None]:
-    all_courses = [course_of(run, held) for run, held in zip(runs, beside.runs, strict=True)]
+    all_courses = [
+        course_of(run, run_beside) for run, run_beside in zip(runs, beside.runs, strict=True)
+    ]
     courses = [course for course in all_courses if course is not None]
     return {
         "replica_figure": course_figure(courses, "ready", "replicas", clock=clock, apart=apart),
@@ -123,12 +125,12 @@ def charts(
     }
 
 
-def course_of(run: Run, held: RunBeside) -> Course | None:
+def course_of(run: Run, beside: RunBeside) -> Course | None:
     """All pools of a run together, under the policy that is compared or as planned."""
     steps, labels = replica_steps(run, run_tables(run), policies_in_order(run_result(run)))
     if steps is None:
         return None
-    name = held.policy or next(iter(labels), "")
+    name = beside.policy or next(iter(labels), "")
     rows = steps.filter(pl.col("policy") == name)
     if rows.is_empty():
         return None

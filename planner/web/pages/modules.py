@@ -104,11 +104,12 @@ def _figure(table: pl.DataFrame, policy: str, row: dict[str, Any], clock: str) -
                     dash="dot", hover=f"%{{y}} {words}",
                 )
             )  # fmt: skip
-    held = steps(away, "time", "borrowed_instances")
+    borrowed = steps(away, "time", "borrowed_instances")
     lines.append(
         line(
-            times(held, "time", clock), held["borrowed_instances"], "devices borrowed in all",
-            GREY, line_shape="hv", yaxis="y2", hover="%{y} devices borrowed",
+            times(borrowed, "time", clock), borrowed["borrowed_instances"],
+            "devices borrowed in all", GREY, line_shape="hv", yaxis="y2",
+            hover="%{y} devices borrowed",
         )
     )  # fmt: skip
     under = {"title": {"text": "devices"}, "rangemode": "tozero", "automargin": True,

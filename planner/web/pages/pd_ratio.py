@@ -97,7 +97,7 @@ def drift_figure(result: dict[str, Any]) -> Figure:
     """Prefill instances of the best ratio by window, beside those of the ratio that is kept."""
     rows = [row for row in result["over_time"] if row["prefill"]]
     moments = [row["start"].rstrip("Z") for row in rows]
-    kept = [result["best"]["prefill"]] * 2 if moments else []
+    best = [result["best"]["prefill"]] * 2 if moments else []
     traces = [
         line(
             moments, [row["prefill"] for row in rows], "best in the window", BLUE,
@@ -107,7 +107,7 @@ def drift_figure(result: dict[str, Any]) -> Figure:
             "%{customdata[2]:,.0f}<extra></extra>",
         ),
         line(
-            [moments[0], moments[-1]] if moments else [], kept, "best of all", GREY,
+            [moments[0], moments[-1]] if moments else [], best, "best of all", GREY,
             width=1.5, dash="dash", hover="%{x}, %{y}",
         ),
     ]  # fmt: skip

@@ -123,13 +123,13 @@ def _tree(
                 switch["racks"] = [
                     {
                         "number": rack,
-                        "gpu": ", ".join(dict.fromkeys(row["gpu"] for row in held.to_dicts())),
+                        "gpu": ", ".join(dict.fromkeys(row["gpu"] for row in in_rack.to_dicts())),
                         "nodes": [
                             _node(row, by_node.get(row["node"], []), colour, known)
-                            for row in held.to_dicts()
+                            for row in in_rack.to_dicts()
                         ],
                     }
-                    for (rack,), held in below.group_by("rack", maintain_order=True)
+                    for (rack,), in_rack in below.group_by("rack", maintain_order=True)
                 ]
             switches.append(switch)
         total = sum(row["gpus"] for row in switches)

@@ -196,6 +196,6 @@ def _course(run: Run, policy: str, label: str) -> Course | None:
     known = policies_in_order(run_result(run))
     if not run_tables(run):
         return None
-    held = RunBeside(run.pk, "", "", policy if policy in known else "", "", "", None, None)
-    course = course_of(run, held)
+    beside = RunBeside(run.pk, "", "", policy if policy in known else "", "", "", None, None)
+    course = course_of(run, beside)
     return Course(label, course.table) if course else None

@@ -58,12 +58,12 @@ def together_figure(pool: dict[str, Any]) -> Figure:
     isl, tps = pool["input_tps"] / pool["max_rps"], pool["pool_tps"]
     hover = "%{x}: %{y:,.4~g}/s each"
     each = [carried / n / isl for n, carried in enumerate(tps, start=1)]
-    seen = pool["simulated_pools"]
+    pools = pool["simulated_pools"]
     traces = [
         line(list(range(1, len(tps) + 1)), each, "to count on", BLUE, hover=hover),
         points(
-            [point["instances"] for point in seen],
-            [point["max_rps"] / point["instances"] for point in seen],
+            [point["instances"] for point in pools],
+            [point["max_rps"] / point["instances"] for point in pools],
             "simulated", ORANGE, size=10, symbol="diamond", hover=hover,
         ),
     ]  # fmt: skip

@@ -77,10 +77,10 @@ def token(request: Request) -> HttpResponse:
         messages.success(request, "The token is ended.")
         return redirect("web:token")
     form = TokenForm(request.POST)
-    made, problem = attempt(form, lambda: tokens.token_make(user=request.user, **form.cleaned_data))
-    if made is None:
+    new, problem = attempt(form, lambda: tokens.token_make(user=request.user, **form.cleaned_data))
+    if new is None:
         return _tokens(request, form, problem=problem, status=400)
-    return _tokens(request, TokenForm(), key=made.key)
+    return _tokens(request, TokenForm(), key=new.key)
 
 
 def _tokens(

@@ -42,10 +42,10 @@ def new(request: Request) -> HttpResponse:
     if request.method != "POST":
         return render(request, NEW, {"form": MeasurementsForm(), **choice_names()})
     form = MeasurementsForm(request.POST, request.FILES)
-    kept, problem = attempt(form, lambda: _keep(request, form))
-    if kept is None:
+    calibration, problem = attempt(form, lambda: _keep(request, form))
+    if calibration is None:
         return refused(request, NEW, form, problem, **choice_names())
-    return go(request, reverse("web:calibration", args=[kept.pk]))
+    return go(request, reverse("web:calibration", args=[calibration.pk]))
 
 
 @require_http_methods(["GET", "POST"])

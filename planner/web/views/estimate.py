@@ -79,7 +79,7 @@ def keep(request: Request) -> HttpResponse:
     names = list(dict.fromkeys(name for row in rows for name in row))
     text = csv_text(pl.DataFrame([{n: row.get(n) for n in names} for row in rows]))
     row = form.row()
-    kept = calibrations.calibration_upload(
+    calibration = calibrations.calibration_upload(
         user=request.user,
         chunks=[text.encode()],
         file_name=f"{slugify(row['model'])}-{slugify(row['gpu'])}-typed.csv",
@@ -87,7 +87,7 @@ def keep(request: Request) -> HttpResponse:
         source="typed in on the page of estimates",
     )
     messages.success(request, f"{len(rows)} rows are kept; every estimate like them uses them.")
-    return redirect("web:calibration", kept.pk)
+    return redirect("web:calibration", calibration.pk)
 
 
 def answer(row: dict[str, Any], typed: list[dict[str, Any]]) -> dict[str, Any]:

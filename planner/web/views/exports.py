@@ -69,8 +69,8 @@ def in_force(request: Request, pk: int) -> HttpResponse:
     """Put the plan of a run in force as chosen, or have none of its scenario in force any more."""
     now, run = timezone.now(), run_get(pk)
     if "none" in request.POST:
-        if held := in_force_of(run):
-            withdraw(user=request.user, now=now, plan=held)
+        if current := in_force_of(run):
+            withdraw(user=request.user, now=now, plan=current)
         messages.success(request, "No plan of this scenario is in force any more.")
     else:
         options = _options(request.POST)

@@ -229,10 +229,10 @@ def _edit(
 ) -> HttpResponse:
     facts = shown | ({"name": row.name, "kind": row.kind, "source": row.source} if row else {})
     form = form_class(request.POST if request.method == "POST" else None, initial=facts)
-    kept, problem = attempt(form, lambda: _save(request, row, form, what, **fixed))
-    if kept is not None:
-        messages.success(request, f"{kept.name} is saved.")
-        return redirect(f"web:{what}", kept.name)
+    saved, problem = attempt(form, lambda: _save(request, row, form, what, **fixed))
+    if saved is not None:
+        messages.success(request, f"{saved.name} is saved.")
+        return redirect(f"web:{what}", saved.name)
     context = {"form": form, "row": row, "what": what, "problem": problem}
     status = 400 if request.method == "POST" else 200
     return render(request, "web/hardware_edit.html", context, status=status)

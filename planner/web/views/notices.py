@@ -26,10 +26,12 @@ def listing(request: Request) -> HttpResponse:
     if request.method != "POST":
         return _shown(request, ChannelForm(shared=shared), _mailbox(request))
     form = ChannelForm(request.POST, shared=shared)
-    made, problem = attempt(form, lambda: notices.channel_add(user=request.user, **form.chosen()))
-    if made is None:
+    channel, problem = attempt(
+        form, lambda: notices.channel_add(user=request.user, **form.chosen())
+    )
+    if channel is None:
         return _shown(request, form, _mailbox(request), problem=problem, status=400)
-    messages.success(request, f"{made.address} is told from now on.")
+    messages.success(request, f"{channel.address} is told from now on.")
     return redirect("web:notices")
 
 

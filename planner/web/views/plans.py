@@ -54,7 +54,7 @@ def listing(request: Request) -> HttpResponse:
 def detail(request: Request, pk: int) -> HttpResponse:
     plan = plan_kept_get(pk)
     now = timezone.now()
-    held = [
+    pools = [
         (pool, pool_now.replicas, [step.replicas for step in steps_of(pool)])
         for pool, pool_now in zip(plan.pools, desired(plan, now), strict=True)
     ]
@@ -62,7 +62,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
         "plan": plan,
         "pools": [
             (pool, now_has, min(counts, default=None), max(counts, default=None))
-            for pool, now_has, counts in held
+            for pool, now_has, counts in pools
         ],
         "before": plans_kept(plan.scenario).filter(since__lt=plan.since).first(),
         "outcomes": plan.outcomes.all(),
@@ -89,9 +89,9 @@ def restore(request: Request, pk: int) -> HttpResponse:
 @planners_only
 def branch(request: Request, pk: int) -> HttpResponse:
     name = request.POST.get("name", "")
-    made = plan_branch(plan=plan_kept_get(pk), user=request.user, name=name)
-    messages.success(request, f"{made.name} is made.")
-    return redirect("web:scenario", made.pk)
+    scenario = plan_branch(plan=plan_kept_get(pk), user=request.user, name=name)
+    messages.success(request, f"{scenario.name} is made.")
+    return redirect("web:scenario", scenario.pk)
 
 
 def _named(text: str) -> PlanInForce | None:

@@ -73,7 +73,7 @@ def new(request: Request) -> HttpResponse:
     problem: PlannerError | None = None
     if request.method == "POST":
         try:
-            made = proposals.propose(
+            proposal = proposals.propose(
                 by=request.user,
                 title=sent.get("title", ""),
                 run=run,
@@ -85,12 +85,12 @@ def new(request: Request) -> HttpResponse:
         except PlannerError as refused:
             problem = refused
         else:
-            messages.success(request, f"Proposal {made.pk} is made.")
-            return redirect("web:proposal", made.pk)
+            messages.success(request, f"Proposal {proposal.pk} is made.")
+            return redirect("web:proposal", proposal.pk)
     try:
         replaced = replaced_by(timetable_of(run, ExportOptions(), timezone.now()), run)
     except PlannerError:  # said once it is proposed: another policy may do
-        replaced = [held] if (held := in_force_of(run)) else []
+        replaced = [current] if (current := in_force_of(run)) else []
     people = User.objects.filter(is_active=True).order_by("username")
     context = {
         "run": run,

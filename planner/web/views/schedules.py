@@ -59,13 +59,13 @@ def new(request: Request) -> HttpResponse:
         initial = {"scenario": request.GET.get("scenario")}
         return _form(request, ScheduleForm(user=request.user, initial=initial), None)
     form = ScheduleForm(request.POST, user=request.user)
-    made, problem = attempt(
+    schedule, problem = attempt(
         form,
         lambda: schedule_create(owner=request.user, now=timezone.now(), **form.chosen()),
     )
-    if made is None:
+    if schedule is None:
         return _form(request, form, None, problem)
-    return redirect("web:schedule", made.pk)
+    return redirect("web:schedule", schedule.pk)
 
 
 @require_http_methods(["GET", "POST"])
@@ -74,8 +74,8 @@ def edit(request: Request, pk: int) -> HttpResponse:
     schedule = schedule_get(str(pk))
     if request.method != "POST":
         return _form(request, ScheduleForm(user=request.user, initial=_values(schedule)), schedule)
-    held = {"policy": schedule.policy}
-    form = ScheduleForm(request.POST, user=request.user, initial=held)
+    initial = {"policy": schedule.policy}
+    form = ScheduleForm(request.POST, user=request.user, initial=initial)
     changed, problem = attempt(
         form,
         lambda: schedule_change(

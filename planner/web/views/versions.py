@@ -67,9 +67,11 @@ def restore(request: Request, pk: int, number: int) -> HttpResponse:
 @planners_only
 def branch(request: Request, pk: int, number: int) -> HttpResponse:
     version = version_get(scenario_get(str(pk)), number)
-    made = scenario_branch(version=version, user=request.user, name=request.POST.get("name", ""))
-    messages.success(request, f"{made.name} is made.")
-    return redirect("web:scenario", made.pk)
+    branched = scenario_branch(
+        version=version, user=request.user, name=request.POST.get("name", "")
+    )
+    messages.success(request, f"{branched.name} is made.")
+    return redirect("web:scenario", branched.pk)
 
 
 def _named(

@@ -23,13 +23,13 @@ def listing(request: Request) -> HttpResponse:
         return _shown(request, WorkspaceForm())
     workspaces.check_looks_after(request.user)
     form = WorkspaceForm(request.POST)
-    made, problem = attempt(
+    workspace, problem = attempt(
         form, lambda: workspaces.workspace_add(by=request.user, **form.cleaned_data)
     )
-    if made is None:
+    if workspace is None:
         return _shown(request, form, problem=problem, status=400)
-    request.session[ENTERED] = made.slug
-    messages.success(request, f"You are in {made.name} now; invite people to it.")
+    request.session[ENTERED] = workspace.slug
+    messages.success(request, f"You are in {workspace.name} now; invite people to it.")
     return redirect("web:people")
 
 
@@ -44,12 +44,12 @@ def enter(request: Request, slug: str) -> HttpResponse:
 def remove(request: Request, slug: str) -> HttpResponse:
     """With all that is in it, once its slug was typed."""
     workspaces.check_looks_after(request.user)
-    held = workspace_for(request.user, slug)
+    workspace = workspace_for(request.user, slug)
     confirm = request.POST.get("confirm", "")
-    done = workspace_remove(by=request.user, workspace=held, confirm=confirm)
+    done = workspace_remove(by=request.user, workspace=workspace, confirm=confirm)
     messages.success(
         request,
-        f"{held.name} is removed; its {done.rows:,} rows and their arrays lie in {done.path}.",
+        f"{workspace.name} is removed; its {done.rows:,} rows and their arrays lie in {done.path}.",
     )
     return redirect("web:workspaces")
 

@@ -164,10 +164,10 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     late = np.minimum(prompts, 1.0) * (overlapped(carrying, launched) - decode)
     tbt = decode / (1.0 + loop.accepted) + np.where(loop.split, 0.0, late)
     # Each user who holds a place asks for a prompt every osl tokens.
-    held = np.minimum(loop.users, loop.batch * loop.decode_workers)
-    enough = np.maximum(held * each / (loop.osl * tbt), 1.0)
+    in_service = np.minimum(loop.users, loop.batch * loop.decode_workers)
+    enough = np.maximum(in_service * each / (loop.osl * tbt), 1.0)
     workers = np.where(np.isnan(loop.prefill_workers), enough, loop.prefill_workers)
-    queued = np.where(loop.split, held / workers, loop.batch)
+    queued = np.where(loop.split, in_service / workers, loop.batch)
     start = np.choose(loop.engine, [c.of("start", e) for e in ENGINES])
     order = np.choose(loop.engine, [c.of("order", e) for e in ENGINES])
     order = order * np.where(loop.split, c.split_order, 1.0)
@@ -186,5 +186,5 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     ttft = np.maximum(ttft, queued * each - (loop.osl - 1.0) * tbt)
     # Users beyond what the batch can hold wait for a place.
     stay = ttft + (loop.osl - 1.0) * tbt
-    wait = stay * (loop.users / held - 1.0)
-    return Steady(ttft + wait, tbt, loop.osl * held / stay, decode, prompt, workers)
+    wait = stay * (loop.users / in_service - 1.0)
+    return Steady(ttft + wait, tbt, loop.osl * in_service / stay, decode, prompt, workers)

@@ -93,7 +93,7 @@ def estimate_rows(
             workers = float(np.ceil(steady.prefill_workers[row]))
             arranged = replace(arranged, prefill_workers=workers)
             notes += (f"prefill workers not given: {workers:g} taken, to keep up with decode",)
-        kept = fitted.cache_bytes * fitted.batch / fitted.arranged.decode.attention_dp
+        cache_bytes = fitted.cache_bytes * fitted.batch / fitted.arranged.decode.attention_dp
         answers[index] = Estimate(
             ttft_s=float(steady.ttft_s[row]),
             tbt_s=float(steady.tbt_s[row]),
@@ -102,7 +102,7 @@ def estimate_rows(
             prompt_s=float(steady.prompt_s[row]),
             batch=fitted.batch,
             arranged=arranged,
-            memory_bytes=fitted.weight_bytes + kept,
+            memory_bytes=fitted.weight_bytes + cache_bytes,
             weight_bytes=fitted.weight_bytes,
             assumptions=notes,
         )

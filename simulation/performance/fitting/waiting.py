@@ -23,13 +23,13 @@ class Waiting:
         tbt_s: FloatArray,
         osl: FloatArray,
         users: FloatArray,
-        held: FloatArray,
+        in_service: FloatArray,
     ) -> FloatArray:
         """TTFT as in ``closed_loop``: the start, the iteration under way, one's own prompt and
-        those of a share of the others; ``held`` of the ``users`` have a place in the batch, the
-        rest wait for one by Little's law."""
-        ttft = self.before_s(tbt_s, held) + prompt_s * self.prompts(held)
-        wait: FloatArray = (ttft + (osl - 1.0) * tbt_s) * (users / held - 1.0)
+        those of a share of the others; ``in_service`` of the ``users`` have a place in the batch,
+        the rest wait for one by Little's law."""
+        ttft = self.before_s(tbt_s, in_service) + prompt_s * self.prompts(in_service)
+        wait: FloatArray = (ttft + (osl - 1.0) * tbt_s) * (users / in_service - 1.0)
         return ttft + wait
 
     def before_s(self, tbt_s: FloatArray, users: FloatArray) -> FloatArray:

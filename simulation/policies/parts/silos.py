@@ -29,14 +29,14 @@ def siloed(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet, list[
     pools: list[Pool] = []
     whence: list[int] = []
     for p, pool in enumerate(fleet.pools):
-        kept = _kept(pool, interactive), _kept(pool, batch)
-        if not all(kept):
+        takes = _kept(pool, interactive), _kept(pool, batch)
+        if not all(takes):
             pools.append(pool)
             whence.append(p)
             continue
         apart = round(pool.initial * batch_share)
         apart = min(max(apart, 1), pool.initial - 1) if pool.initial > 1 else 0
-        for serves, initial in zip(kept, (pool.initial - apart, apart), strict=True):
+        for serves, initial in zip(takes, (pool.initial - apart, apart), strict=True):
             pools.append(replace(pool, tiers=serves, initial=initial))
             whence.append(p)
     tiers = tuple(replace(tier, deferrable=False) for tier in fleet.tiers)

@@ -79,8 +79,8 @@ class WithinCapacity(Wrapper):
             return asked
         draining = observation.draining  # what goes now may drain first
         lent = np.zeros_like(present) if observation.spare is None else observation.spare.copy()
-        held = (present + draining + lent) * self._gpus_each
-        free = np.array([gpus - held[pools].sum() for pools, gpus in self._groups], np.int64)
+        gpus_held = (present + draining + lent) * self._gpus_each
+        free = np.array([gpus - gpus_held[pools].sum() for pools, gpus in self._groups], np.int64)
         targets = asked.targets.copy()
         lacks = np.zeros((len(self._classes), len(self._groups)), np.int64)  # GPUs
         for level, alike in enumerate(self._classes):
@@ -101,8 +101,8 @@ class WithinCapacity(Wrapper):
         self._count(asked.targets, targets, present)
         keep = asked.keep_lent
         if back.any() and observation.spare is not None:
-            kept = observation.spare - back
-            keep = kept if keep is None else np.minimum(keep, kept)
+            spare = observation.spare - back
+            keep = spare if keep is None else np.minimum(keep, spare)
         return replace(
             asked, targets=targets, firm=firm if firm.any() else asked.firm, keep_lent=keep
         )

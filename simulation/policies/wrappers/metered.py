@@ -55,9 +55,9 @@ class Metered(Wrapper):
         read = [row for row in zip(values, above, below, strict=True) if isfinite(row[0])]
         if not read or (self.swing is not None and _within(self.swing, gauge.words, read)):
             return
-        seen = [value for value, _, _ in read]
+        measured = [value for value, _, _ in read]
         swing = Swing(
-            gauge.words, gauge.share, float(min(seen)), float(max(seen)),
+            gauge.words, gauge.share, float(min(measured)), float(max(measured)),
             _most([-limit for _, limit, _ in read]) * -1.0,
             _most([limit for _, _, limit in read]),
             any(value > limit for value, limit, _ in read),

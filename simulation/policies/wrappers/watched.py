@@ -64,10 +64,10 @@ class Watched(Wrapper):
             none = not observation.ready[list(role)].any()
             if none and observation.waiting[places].any():
                 return True
-        seen = observation.signals
-        if seen is None:
+        signals = observation.signals
+        if signals is None:
             return False
-        late = np.concatenate([seen.late_first[places], seen.late_done[places]])
+        late = np.concatenate([signals.late_first[places], signals.late_done[places]])
         return bool((late > self._allowed[i]).any())  # NaN, where nothing came, is not late
 
     def _there(self, now: float) -> IntArray:
