@@ -30,7 +30,7 @@ def run_body(*, run: Run, progress: Progress) -> dict[str, Any]:
     if run.kind == Run.Kind.INGEST:
         return traces.trace_ingest_upload(run=run, progress=progress)
     outcome = _outcome(run, progress)
-    store = f"{RUNS}/{run.pk}"
+    store = store_of(run)
     held = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
     if not held.update(store=store):
         raise RunCancelled  # taken up by another worker, whose tables lie there
@@ -40,6 +40,11 @@ def run_body(*, run: Run, progress: Progress) -> dict[str, Any]:
         storage.arrays_write(store, BASIS, as_arrays(outcome.basis))
     storage.keep(store)
     return {**outcome.document, "run": run.pk}
+
+
+def store_of(run: Run) -> str:
+    """Of this attempt alone: a worker that was taken for dead and goes on writes over nothing."""
+    return f"{RUNS}/{run.pk}" if run.attempts < 2 else f"{RUNS}/{run.pk}-{run.attempts}"
 
 
 def _outcome(run: Run, progress: Progress) -> Outcome:

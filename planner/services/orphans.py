@@ -85,10 +85,9 @@ def _touched(path: Path) -> float:
 def _spoken_of() -> set[str]:
     """Paths that rows name, relative to the data directory."""
     names: set[str] = set()
-    kinds: tuple[type[Model], ...] = (*STORED, Source)
+    kinds: tuple[type[Model], ...] = (*STORED, Source, Run)
     for kind in kinds:
         names.update(kind._base_manager.values_list("store", flat=True))
-    names |= {f"{RUNS}/{pk}" for pk in Run.everywhere.values_list("pk", flat=True)}
     ingests = Run.everywhere.filter(kind=Run.Kind.INGEST)
     waiting = ingests.filter(state__in=GOING) | ingests.filter(trace__state=Trace.State.REFUSED)
     for options, trace_id, sha256 in waiting.values_list("options", "trace_id", "trace__sha256"):

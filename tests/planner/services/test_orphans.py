@@ -26,9 +26,8 @@ def test_orphans_go_and_nothing_else(db, planner):
 
     ready = trace("a" * 8, Trace.State.READY, store="traces/90001-aaaaaaaaaaaa")
     read, refused = trace("b" * 8), trace("c" * 8, Trace.State.REFUSED)
-    going = Run.objects.create(
-        kind=Run.Kind.INGEST, trace=read, options={"upload": "uploads/going"}
-    )
+    Run.objects.create(kind=Run.Kind.INGEST, trace=read, options={"upload": "uploads/going"})
+    again = Run.objects.create(kind=Run.Kind.PLAN, attempts=2, store="runs/90005-2")
     Run.objects.create(
         kind=Run.Kind.INGEST,
         trace=refused,
@@ -38,7 +37,7 @@ def test_orphans_go_and_nothing_else(db, planner):
     stay = {
         f"{ready.store}/meta.json",
         f"traces/{read.pk}-{read.sha256[:12]}.0a1b2c.partial/columns.parquet",
-        f"runs/{going.pk}/replicas.parquet",
+        f"{again.store}/replicas.parquet",
         "uploads/going",
         "uploads/refused",
     }
@@ -46,6 +45,7 @@ def test_orphans_go_and_nothing_else(db, planner):
         "traces/90002-abc.0a1b2c.partial/columns.parquet",
         "traces/90003-abc/meta.json",
         "runs/90004/replicas.parquet",
+        "runs/90005/replicas.parquet",  # of its first attempt
         "uploads/nobody",
         "uploads/tmpxyz.upload",
         "queue/celery/1.part",

@@ -5,16 +5,19 @@ import time
 from contextvars import copy_context
 from datetime import timedelta
 
+import polars as pl
 import pytest
 from django.db import InterfaceError, OperationalError, connection
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerAway
 
+from planner import storage
 from planner.errors import KeyReused, NotAllowed, NotReady, PlannerError, RunCancelled
 from planner.models import Run, User
-from planner.services import execution, runs, worker
+from planner.services import execution, orphans, runs, worker
 from planner.services.scenarios import document_run, scenario_run
 from planner.services.sweeps import Axis, sweep_create
+from planner.studies.outcome import Outcome
 from tests.planner.samples import DOCUMENT
 
 State = Run.State
@@ -171,6 +174,31 @@ def test_a_worker_that_lost_its_run_changes_nothing_at_its_end(run, monkeypatch)
     worker.run_execute(run_id=run.pk)
     run.refresh_from_db()
     assert (run.state, run.stage, run.result) == (State.RUNNING, "By another", {})
+
+
+def test_a_worker_that_lost_its_run_while_it_writes_spoils_nothing(run, monkeypatch, data_dir):
+    """Taken for dead, it goes on once another has completed the run."""
+    tables = {"plan": pl.DataFrame({"a": [1]})}
+    monkeypatch.setattr(execution, "_outcome", lambda run, progress: Outcome({}, tables))
+    first, write, done = worker.run_claim(run_id=run.pk), storage.tables_write, []
+
+    def late(store, tables):
+        if not done:
+            done.append(store)
+            now_is(run, state=State.PENDING)
+            assert worker.run_execute(run_id=run.pk).state == State.COMPLETED
+            raise KeyboardInterrupt  # killed after it has removed what lay there
+        write(store, tables)
+
+    monkeypatch.setattr(storage, "tables_write", late)
+    with pytest.raises(KeyboardInterrupt):
+        execution.run_body(run=first, progress=lambda *_: None)
+    write(done[0], tables)  # or not killed
+    run.refresh_from_db()
+    assert run.store not in done
+    assert storage.table_read(run.store, "plan")["a"].to_list() == [1]
+    orphans.orphans_sweep(untouched_s=-1.0)
+    assert storage.exists(run.store) and not storage.exists(done[0])
 
 
 def dead(run, **fields):
