@@ -29,11 +29,11 @@ def orphans_sweep(*, untouched_s: float = UNTOUCHED_S) -> int:
     before = time.time() - untouched_s
     # Files first, rows after: what gets its row in between is spared.
     found = [path for path in _candidates(storage.data_dir()) if _touched(path) < before]
-    spoken_of = _spoken_of()
+    spoken_of, being_read = _spoken_of(), _being_read()
     removed = 0
     for path in found:
-        meant = path.with_name(meant_for(path.name))
-        if not spoken_of.isdisjoint(_relative(one) for one in (path, meant)):
+        meant = _relative(path.with_name(meant_for(path.name)))
+        if _relative(path) in spoken_of or meant in being_read:
             continue
         logger.info("%s belongs to nothing any more and is removed", path.name)
         if path.is_dir():
@@ -90,8 +90,11 @@ def _spoken_of() -> set[str]:
         names.update(kind._base_manager.values_list("store", flat=True))
     ingests = Run.everywhere.filter(kind=Run.Kind.INGEST)
     waiting = ingests.filter(state__in=GOING) | ingests.filter(trace__state=Trace.State.REFUSED)
-    for options, trace_id, sha256 in waiting.values_list("options", "trace_id", "trace__sha256"):
-        names.add(options.get("upload", ""))
-        if trace_id is not None:
-            names.add(store_of(trace_id, sha256))
+    names.update(options.get("upload", "") for options in waiting.values_list("options", flat=True))
     return names
+
+
+def _being_read() -> set[str]:
+    """Folders that runs that are going will have made; drafts of them are theirs."""
+    ingests = Run.everywhere.filter(kind=Run.Kind.INGEST, state__in=GOING, trace__isnull=False)
+    return {store_of(*trace) for trace in ingests.values_list("trace_id", "trace__sha256")}

@@ -43,6 +43,7 @@ def test_orphans_go_and_nothing_else(db, planner):
     }
     go = {
         "traces/90002-abc.0a1b2c.partial/columns.parquet",
+        f"{ready.store}.0a1b2c.partial/columns.parquet",  # of a reader that was killed
         "traces/90003-abc/meta.json",
         "runs/90004/replicas.parquet",
         "runs/90005/replicas.parquet",  # of its first attempt
