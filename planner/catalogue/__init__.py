@@ -27,6 +27,7 @@ from planner.catalogue.hardware import (
     models,
     published_parameters,
     published_precision,
+    repository,
     shape,
 )
 from planner.catalogue.load import engine_of, engine_title, fits, profiles
@@ -60,5 +61,6 @@ __all__ = [
     "published_parameters",
     "published_precision",
     "regions",
+    "repository",
     "shape",
 ]

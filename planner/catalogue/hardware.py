@@ -80,6 +80,15 @@ def model_name(name: str) -> str:
     return canonical
 
 
+def repository(name: str) -> str:
+    """What a built-in model is called on Hugging Face, where engines and benchmarks find its
+    tokenizer; a repository, or a model of one's own, as it is given."""
+    known = names.find_model(name, _model_names())
+    if "/" in name or known is None:
+        return name
+    return str(next(iter(_entries()[known].get("hf", ())), name))
+
+
 def gpu_name(name: str) -> str:
     """The catalogue's name of a GPU type; raises CatalogueError with the nearest ones."""
     known = _gpu_names()

@@ -22,17 +22,19 @@ def serving_limits(
     arrangement: Arrangement,
     *,
     engine: str = ENGINE,
+    recv_interval: float | None = None,
     **limits: int | None,
 ) -> dict[str, Any]:
     """Limits (``limits`` of one's own as ``room`` takes them) and the host's seconds as
     ``roofline_profile`` and ``operator_profile`` take them; the KV cache is what memory leaves, and
-    what an ``engine`` adds is what estimates of it do. Raises SimulationError where the model does
+    what an ``engine`` adds is what estimates of it do (``recv_interval`` of SGLang: where it is not
+    1, its default). Raises SimulationError where the model does
     not fit or what it takes is not known."""
     return {
         **room(shape, gpu, arrangement, **limits),
         "overhead_s": estimate_fit().calibration.iteration_s,
         "sequence_s": sequence_s(engine),
-        "start_s": starts_after(shape, gpu, arrangement, (engine,))[0],
+        "start_s": starts_after(shape, gpu, arrangement, (engine,), recv_interval or 1.0)[0],
     }
 
 
@@ -61,12 +63,16 @@ def sequence_s(engine: str) -> float:
 
 
 def starts_after(
-    shape: ModelShape, gpu: GpuSpec, arrangement: Arrangement, engines: Sequence[str]
+    shape: ModelShape,
+    gpu: GpuSpec,
+    arrangement: Arrangement,
+    engines: Sequence[str],
+    recv_interval: float = 1.0,
 ) -> list[float]:
     """By engine, seconds of a request that estimates add to its prompt where nobody else is
     served."""
     calibration = estimate_fit().calibration
-    return starts_s(shape, gpu, arrangement, engines, calibration, efficiencies())
+    return starts_s(shape, gpu, arrangement, engines, calibration, efficiencies(), recv_interval)
 
 
 def typical_context(max_context: int) -> int:

@@ -60,7 +60,6 @@ def at_rate(given: Deployment, rate: float, known: Known, *, any_engine: bool) -
     without = {
         "prefill and decode apart": given.prefill is not None,
         "speculative decoding": given.drafted > 0,
-        "LoRA adapters": given.shape.adapters is not None,
     }
     if what := next((name for name, there in without.items() if there), None):
         raise PlannerError(
@@ -207,7 +206,7 @@ def built_in_section(given: Deployment, any_engine: bool = False) -> Section | N
 
 
 def _computed(given: Deployment) -> Section:
-    where = given.decode
+    where, adapters = given.decode, given.shape.adapters
     if where.kv_cache not in ("bf16", "fp8"):
         raise PlannerError(f"kv_cache is {where.kv_cache}; with a rate, give bf16 or fp8.")
     return Section.model_validate(
@@ -215,6 +214,8 @@ def _computed(given: Deployment) -> Section:
             "model": given.shape.name, "gpu": given.gpu.name, "kind": "roofline",
             "engine": given.engine, "engine_version": given.version, "precision": where.weights,
             "kv_precision": where.kv_cache,
+            **({"recv_interval": given.recv_interval} if given.engine == "sglang" else {}),
+            **({"lora_rank": adapters.rank, "lora_active": adapters.active} if adapters else {}),
             **{name: getattr(where, name) for name in WIDTHS},
         }
     )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from planner import catalogue
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import EstimateFit
 from planner.errors import EXPECTED, PlannerError
@@ -217,7 +218,7 @@ def next_measurement(
     users, isl, osl = round(loads[best]), round(deployment.isl), round(deployment.osl)
     return Next(
         users, isl, osl, (now[0], now[1]), (after[0][best], after[1][best]),
-        commands_of(model, users, isl, osl),
+        commands_of(model, deployment.engine, users, isl, osl),
     )  # fmt: skip
 
 
@@ -237,14 +238,19 @@ def _mean_error(known: Any, rows: Traits, others: Traits) -> float:
     return float(known.stated.of(others.split, learnt.at(others).after)[0].mean())
 
 
-def commands_of(model: str, users: int, isl: int, osl: int) -> tuple[str, str]:
+PORTS = {"sglang": 30000}  # where an engine serves unless told otherwise; 8000 the others
+
+
+def commands_of(model: str, engine: str, users: int, isl: int, osl: int) -> tuple[str, str]:
     """What measures a load: ten rounds of it, so that the first wave is a tenth."""
-    prompts = max(20, 10 * users)
+    prompts, model = max(20, 10 * users), catalogue.repository(model)
+    url = f"http://localhost:{PORTS.get(engine, 8000)}"
     return (
-        f"vllm bench serve --model {model} --dataset-name random --random-input-len {isl} "
-        f"--random-output-len {osl} --ignore-eos --max-concurrency {users} --num-prompts {prompts} "
+        f"vllm bench serve --base-url {url} --model {model} --dataset-name random "
+        f"--random-input-len {isl} --random-output-len {osl} --ignore-eos "
+        f"--max-concurrency {users} --num-prompts {prompts} "
         f"--save-result --result-filename c{users}.json",
-        f"guidellm benchmark --target http://localhost:8000 --model {model} --rate-type concurrent "
+        f"guidellm benchmark --target {url} --model {model} --rate-type concurrent "
         f'--rate {users} --max-requests {prompts} --data "prompt_tokens={isl},output_tokens={osl}" '
         f"--output-path c{users}.json",
     )

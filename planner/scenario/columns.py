@@ -88,8 +88,12 @@ def arrangement(section: Profile, speed: Speed) -> str:
         parts.append(section.precision)
     if section.kv_precision != "bf16":
         parts.append(f"{section.kv_precision} KV cache")
+    if section.lora_rank is not None:
+        parts.append(f"{section.lora_active} LoRA adapters of rank {section.lora_rank}")
     if section.engine is not None:
         parts.append(section.engine)
+    if section.recv_interval is not None:
+        parts.append(f"recv_interval {section.recv_interval:g}")
     if section.name is not None:
         version = f" version {section.version}" if section.version else ""
         parts.append(f"{section.name}{version}")

@@ -9,7 +9,7 @@ from planner.scenario.schema import Scenario
 
 TELLS_APART = (
     "model", "gpu", "role", "tp", "pp", "attention_dp", "moe_tp", "moe_ep", "precision",
-    "kv_precision", "engine", "name", "version",
+    "kv_precision", "lora_rank", "lora_active", "engine", "recv_interval", "name", "version",
 )  # fmt: skip
 Path = tuple[str | int, ...]
 

@@ -26,7 +26,7 @@ from simulation.performance.linear import LinearProfile
 from simulation.performance.memory import capacity_tokens, kv_capacity_tokens
 from simulation.performance.profile import Profile as Speed
 from simulation.performance.roofline import roofline_profile
-from simulation.performance.specs import Arrangement, GpuSpec, ModelSpec, Provenance
+from simulation.performance.specs import Adapters, Arrangement, GpuSpec, ModelSpec, Provenance
 
 
 def speed_of(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) -> Speed:
@@ -115,9 +115,10 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) ->
             f"profiles: kind: roofline needs to know what {section.model} computes; give the model "
             "by shape or config instead of weight_gb, or a built-in one."
         )
-    shape, arrangement = replace(model.shape, name=section.model), _arrangement(section)
+    arrangement = _arrangement(section)
     if section.attention_ffn is not None:
         return split_speed(section, section.attention_ffn, model, gpu)
+    shape = replace(model.shape, name=section.model, adapters=_adapters(section))
     engine = engine_of(section, shape, gpu, known)
     try:
         limits = serving_limits(
@@ -127,20 +128,31 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) ->
             max_batch=section.max_batch,
             max_batch_tokens=section.max_batch_tokens,
             engine=engine,
+            recv_interval=section.recv_interval,
         )
         computed = roofline_profile(shape, gpu, arrangement, efficiencies(), **limits)
     except SimulationError as error:
         raise ScenarioError(f"profiles: {error}") from None
-    computed = replace(computed, provenance=_served_by(computed.provenance, engine, section.engine))
+    computed = replace(computed, provenance=_served_by(computed.provenance, engine, section))
     return measured_speed(computed, section, engine, shape, gpu, arrangement, known.own)
 
 
-def _served_by(provenance: Provenance, engine: str, engine_named: str | None) -> Provenance:
-    """With the engine, and whether somebody named it."""
-    why = "" if engine_named else ", as the scenario names no engine"
-    return Provenance(
-        provenance.kind, f"{provenance.source}; served by {catalogue.engine_title(engine)}{why}"
-    )
+def _adapters(section: Profile) -> Adapters | None:
+    if section.lora_rank is None or section.lora_active is None:
+        return None
+    return Adapters(section.lora_rank, section.lora_active)
+
+
+def _served_by(provenance: Provenance, engine: str, section: Profile) -> Provenance:
+    """With the engine, whether somebody named it, and what was never measured on it."""
+    why = "" if section.engine else ", as the scenario names no engine"
+    source = f"{provenance.source}; served by {catalogue.engine_title(engine)}{why}"
+    if section.lora_rank is not None:
+        source += (
+            f"; with {section.lora_active} LoRA adapters of rank {section.lora_rank} in use at "
+            "once, of which no served deployment was measured"
+        )
+    return Provenance(provenance.kind, source)
 
 
 def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: GpuSpec) -> Speed:

@@ -149,6 +149,11 @@ class Profile(Section):
     # Of the linear layers' weights; built-in linear profiles are of bf16.
     precision: Precision = "bf16"
     kv_precision: Literal["bf16", "fp8"] = "bf16"
+    # Of kind: roofline: LoRA adapters, of one rank, and how many different ones are in use at once.
+    lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = None
+    lora_active: Annotated[int, Field(ge=1, le=4096)] | None = None
+    # Decode iterations between two of SGLang's looks for new requests (--scheduler-recv-interval).
+    recv_interval: Annotated[float, Field(ge=1, le=10_000)] | None = None
     pp: Annotated[int, Field(ge=1, le=64)] = 1
     attention_dp: Annotated[int, Field(ge=1, le=1024)] = 1
     moe_tp: Annotated[int, Field(ge=1, le=1024)] = 1  # both 1: as attention
@@ -182,6 +187,10 @@ class Profile(Section):
         spread = [f for f in ("pp", "attention_dp", "moe_tp", "moe_ep") if getattr(self, f) > 1]
         if self.kind == "linear" and spread:
             raise ValueError(f"{', '.join(spread)} above 1 needs kind: roofline")
+        if self.lora_rank is not None and self.kind != "roofline":
+            raise ValueError("lora_rank is of kind: roofline; what was measured has its own")
+        if self.recv_interval is not None and self.engine != "sglang":
+            raise ValueError("recv_interval is SGLang's; give kind: roofline and engine: sglang")
         if self.attention_ffn is not None:
             self._apart(spread)
         return self
@@ -193,12 +202,15 @@ class Profile(Section):
             raise ValueError("attention_ffn is of prefill or decode instances; give role")
         if self.engine is not None:
             raise ValueError("attention_ffn is of no engine in particular; leave out engine")
+        if self.lora_rank is not None:
+            raise ValueError("attention_ffn is computed without LoRA adapters; leave out lora_rank")
         if spread:
             raise ValueError(f"attention_ffn says how GPUs are shared; leave out {spread[0]}")
 
     @model_validator(mode="after")
     def _complete(self) -> Profile:
         all_or_none(self, ("alpha_ms", "beta_ms", "gamma_ms", "delta_ms"))
+        all_or_none(self, ("lora_rank", "lora_active"))
         for constant, slope in (("alpha_ms", "beta_ms"), ("gamma_ms", "delta_ms")):
             if getattr(self, constant) == 0 and getattr(self, slope) == 0:
                 raise ValueError(f"{constant} and {slope} are both 0: work takes time; give one")

@@ -10,15 +10,27 @@ from django import forms
 from planner.estimates.at_rate import MOST_RPS
 from planner.web.forms.choices import WIDTHS
 from planner.web.forms.widgets import DressedForm, dress
+from simulation.performance.estimate.arranging import MOST_DRAFTED, MOST_RECV
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES
 
+OPTIONS = (
+    "kv_cache", "equal_lengths", "draft_tokens", "accepted_tokens", "lora_rank", "lora_active",
+    "rounds", "recv_interval",
+)  # fmt: skip
 COLUMNS = ("concurrency", "isl", "osl", "ttft_ms", "tbt_ms")
 
 
 def _count(label: str, initial: int | None = None, high: int = 1024) -> forms.IntegerField:
     return forms.IntegerField(
         label=label, required=False, min_value=1, max_value=high, initial=initial
+    )
+
+
+def _some(label: str, low: float, high: float, hint: str = "") -> forms.FloatField:
+    widget = forms.NumberInput(attrs={"step": "any"})
+    return forms.FloatField(
+        label=label, required=False, min_value=low, max_value=high, widget=widget, help_text=hint
     )
 
 
@@ -71,6 +83,26 @@ class EstimateForm(forms.Form):
         help_text="As they come (Poisson), replayed one by one as sizes are; then requests in "
         "flight are what comes of it.",
     )
+    kv_cache = forms.ChoiceField(
+        label="KV cache",
+        required=False,
+        choices=[("", "as engines keep it"), *((p, p) for p in ("bf16", "fp8"))],
+    )
+    rounds = _some(
+        "Requests of each user", 1, 1e9, "10 as in a benchmark; 1,000 for steady traffic."
+    )
+    equal_lengths = forms.ChoiceField(
+        label="All of one length",
+        required=False,
+        choices=[("", "as benchmarks have it"), ("yes", "yes"), ("no", "no")],
+    )
+    draft_tokens = _some("Tokens drafted", 0, MOST_DRAFTED, "Per step, by speculative decoding.")
+    accepted_tokens = _some("of them accepted", 0, MOST_DRAFTED, "On average.")
+    lora_rank = _count("Rank of LoRA adapters")
+    lora_active = _count("Adapters in use at once", high=4096)
+    recv_interval = _some(
+        "SGLang's recv_interval", 1, MOST_RECV, "Iterations between looks for requests."
+    )
     prefill_workers = _count("Prefill workers", high=10_000)
     decode_workers = _count("Decode workers", high=10_000)
 
@@ -94,6 +126,9 @@ class EstimateForm(forms.Form):
 
     def widths(self, side: str) -> list[Any]:
         return [self[f"{side}{width}"] for width in WIDTHS]
+
+    def options(self) -> list[Any]:
+        return [self[name] for name in OPTIONS]
 
     def together(self) -> list[Any]:
         return self.widths("")

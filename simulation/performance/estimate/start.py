@@ -31,6 +31,7 @@ def starts_s(
     engines: Sequence[str],
     calibration: Calibration,
     efficiencies: Efficiencies,
+    recv_interval: float = 1.0,
 ) -> list[float]:
     """By engine, seconds of a lone request's TTFT that are not its prompt, as ``steady_state`` has
     them: from arrival to the first iteration, an iteration that decodes, those that pass until the
@@ -47,7 +48,7 @@ def starts_s(
     eager = c.eager_s * work["kernels"][1]
     which = np.array([ENGINES.index(engine) for engine in engines])
     ranks = np.full(which.size, float(where.attention_dp))
-    looks = np.where(which == SGLANG, c.polls, 0.0)  # at every iteration, its default
+    looks = np.where(which == SGLANG, c.polls * recv_interval, 0.0)
     passing = gathered(which, ranks, c) + looks
     launches = float(overlapped(alone, eager) - alone)
     return [

@@ -11,6 +11,9 @@ from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import estimate_fit
 from planner.catalogue.serving import ENGINE, serving_limits, starts_after
 from planner.estimates.estimating import deployment
+from planner.scenario.known import NOTHING
+from planner.scenario.schema import Profile
+from planner.scenario.speeds import speed_of
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.estimate.estimate import estimate
 from simulation.performance.profile import iteration_s
@@ -41,6 +44,23 @@ def test_a_lone_request_takes_what_its_estimate_says(model: str, gpu: str, tp: i
         assert profile.start_s + prompt == pytest.approx(one.ttft_s, rel=0.02)
         decode = float(iteration_s(profile, 1.0, 1024.0 + 64.0, 0.0, 0.0))
         assert decode == pytest.approx(one.decode_s, rel=0.02)
+
+
+def test_how_often_sglang_looks_for_requests_is_said_to_both() -> None:
+    row = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "engine": "sglang", "recv_interval": 30}
+    given = deployment(ROW | row)
+    section = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "kind": "roofline", "engine": "sglang"}
+    often, seldom = (
+        speed_of(Profile.model_validate(section | more), catalogue.model("llama-3.1-8b"),
+                 given.gpu, NOTHING)
+        for more in ({}, {"recv_interval": 30})
+    )  # fmt: skip
+    one = estimate(given, estimate_fit().calibration, efficiencies())
+    assert seldom.start_s == pytest.approx(one.ttft_s - one.prompt_s)
+    waited = 29 * estimate_fit().calibration.polls * one.decode_s
+    assert seldom.start_s - often.start_s == pytest.approx(waited)
+    with pytest.raises(ValueError, match="recv_interval is SGLang's"):
+        Profile.model_validate(section | {"engine": "vllm", "recv_interval": 30})
 
 
 def test_without_an_engine_profiles_and_estimates_take_the_same_one() -> None:

@@ -242,6 +242,10 @@ def test_five_rows_of_ones_own_move_an_estimate_and_a_further_one_is_named(tmp_p
     told = found["next_measurement"]
     assert told["after"][1] <= told["error"][1] < plain["next_measurement"]["error"][1]
     assert f"--max-concurrency {told['concurrency']}" in told["commands"][0]
+    assert all("//localhost:8000 " in command for command in told["commands"])
+    short = ROW | {"model": "llama-3.1-8b", "engine": "sglang"}
+    for command in estimate_one(short)["next_measurement"]["commands"]:
+        assert "--model meta-llama/Llama-3.1-8B " in command and "localhost:30000 " in command
     other = answered(*words(ROW | {"gpu": "b200_sxm"}), "--measured", path)
     assert other["own"]["rows"] == 0 and other["own"]["alike"] == 5
     closer = found["own"]["tbt_factor"] - 1, other["own"]["tbt_factor"] - 1

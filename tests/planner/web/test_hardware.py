@@ -266,6 +266,21 @@ def test_an_estimate_says_its_error_and_where_it_comes_from(client: Client) -> N
     assert "abacus" in refused
 
 
+def test_options_of_the_engine_are_those_of_the_command_line(client: Client) -> None:
+    asked = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1, "isl": 1024, "osl": 256,
+             "concurrency": 32}  # fmt: skip
+    more = {"lora_rank": 16, "lora_active": 8, "kv_cache": "fp8", "draft_tokens": 2,
+            "accepted_tokens": 1.2, "equal_lengths": "no", "rounds": 1000}  # fmt: skip
+    page = client.get(reverse("web:estimate"), asked | more)
+    shown, known = page.context["found"], estimate_one(asked | more)
+    assert (shown["ttft_ms"], shown["tbt_ms"]) == (known["ttft_ms"], known["tbt_ms"])
+    assert shown["tbt_ms"] != estimate_one(asked)["tbt_ms"]
+    assert "8 LoRA adapters of rank 16" in text_of(page)
+    assert "lora_active is missing" in text_of(
+        client.get(reverse("web:estimate"), asked | {"lora_rank": 16})
+    )
+
+
 def test_an_estimate_at_a_rate_is_the_replays(client: Client) -> None:
     asked = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1, "engine": "vllm", "isl": 1024,
              "osl": 64, "rate": 4}  # fmt: skip

@@ -12,13 +12,15 @@ from planner import catalogue
 from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import estimate_fit
 from planner.errors import PlannerError
-from planner.estimates.at_rate import at_rate
 from planner.estimates.estimating import deployment
 from planner.scenario.known import NOTHING
+from planner.scenario.schema import Profile
+from planner.scenario.speeds import speed_of
 from simulation.errors import SimulationError
 from simulation.performance.estimate.estimate import Estimate, estimate
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import adapter_bytes, gpu_weight_bytes
+from simulation.performance.profile import iteration_s
 from simulation.performance.specs import Adapters, Arrangement
 from simulation.performance.work import LowRank, iteration
 
@@ -72,6 +74,30 @@ def test_a_token_takes_about_as_much_longer_as_was_published() -> None:
         assert 1e-3 < more < 4e-3
 
 
+def test_sizes_and_plans_read_what_estimates_do() -> None:
+    section = {"model": "llama-2-7b", "gpu": "A100-80GB", "kind": "roofline", "engine": "vllm"}
+    model, gpu = catalogue.model("llama-2-7b"), catalogue.gpu("A100-80GB")
+    adapters = {"lora_rank": 16, "lora_active": 32}
+    plain, adapted = (
+        speed_of(Profile.model_validate(section | more), model, gpu, NOTHING)
+        for more in ({}, adapters)
+    )
+    for profile, estimated in ((plain, one()), (adapted, one(**adapters))):
+        decode = float(iteration_s(profile, 32.0, 32 * (512 + 128.0), 0.0, 0.0))
+        assert decode == pytest.approx(estimated.decode_s, rel=0.02)
+    kept = adapter_bytes(replace(catalogue.shape("llama-2-7b"), adapters=Adapters(16, 32)),
+                         Arrangement())  # fmt: skip
+    fewer = (plain.kv_capacity_tokens - adapted.kv_capacity_tokens) * model.kv_bytes_per_token
+    assert fewer == pytest.approx(kept, rel=0.01)
+    assert "32 LoRA adapters of rank 16" in adapted.provenance.source
+    for wrong, words in (
+        ({"lora_rank": 16}, "lora_active"),
+        (adapters | {"kind": "linear", "engine": None}, "lora_rank is of kind: roofline"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Profile.model_validate(section | wrong)
+
+
 def test_adapters_are_said_and_bad_ones_are_a_sentence() -> None:
     assert any(
         "LoRA adapters of rank 16" in n for n in one(lora_rank=16, lora_active=4).assumptions
@@ -82,8 +108,5 @@ def test_adapters_are_said_and_bad_ones_are_a_sentence() -> None:
         one(lora_rank=1.5, lora_active=1)
     with pytest.raises(SimulationError, match="rank is 0; give 1 to 1,024"):
         one(lora_rank=0, lora_active=1)
-    asked = deployment(LLAMA_2_7B | {"concurrency": 1, "lora_rank": 8, "lora_active": 2})
-    with pytest.raises(PlannerError, match="rate with LoRA adapters is not estimated"):
-        at_rate(asked, 1.0, NOTHING, any_engine=True)
     with pytest.raises(SimulationError, match="does not fit"):
         one(lora_rank=1024, lora_active=4096)
