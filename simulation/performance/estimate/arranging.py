@@ -251,7 +251,7 @@ def _together(given: Deployment, notes: list[str]) -> tuple[Arrangement, float]:
     apart = given.gpu.network_bytes_s != given.gpu.link_bytes_s
     if given.shape.experts and apart and twice and group > given.gpu.gpus_per_node >= side:
         notes.append(f"{group} GPUs taken as {side}: tensor times expert parallelism of the same")
-        spread = where.attention_dp > 1
+        spread = where.tp == 1
         return _grouped(where, 1 if spread else side, side if spread else 1, experts=True), workers
     return where, workers
 

@@ -214,6 +214,11 @@ def test_gpus_counted_twice_are_counted_once() -> None:
     twice = replace(DEEPSEEK, decode=Arrangement(tp=64, moe_tp=8, moe_ep=8, weights="fp8"))
     assert arrange(twice).decode == DEEPSEEK.decode
     assert "64 GPUs taken as 8" in arrange(twice).assumptions[0]
+    tensor = replace(twice, decode=Arrangement(tp=8, attention_dp=8, moe_ep=64, weights="fp8"))
+    assert arrange(tensor).decode == replace(DEEPSEEK.decode, moe_tp=1, moe_ep=8)
+    copies = Arrangement(tp=1, attention_dp=64, moe_tp=8, moe_ep=8, weights="fp8")
+    found = arrange(replace(twice, decode=copies)).decode
+    assert (found.tp, found.attention_dp, found.moe_ep) == (1, 8, 8)
     across = replace(twice, gpu=catalogue.gpu("GB200"))  # a rack of NVLink has that many
     assert "64 GPUs taken as 8" not in " ".join(arrange(across).assumptions)
 
