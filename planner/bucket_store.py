@@ -52,18 +52,18 @@ class BucketStore:
 
     def __init__(
         self,
-        said: ArraysBucket,
+        settings: ArraysBucket,
         base: Path,
         ca_file: str = "",
         most_bytes: int | None = None,  # of local copies; None: no limit
         unused_s: float = 0.0,  # so long nobody has asked for one that is dropped
     ) -> None:
-        self._base, self._prefix, self.name = base, said.prefix, said.name
+        self._base, self._prefix, self.name = base, settings.prefix, settings.name
         self._most_bytes, self._unused_s = most_bytes, unused_s
         with self._told():
             self._bucket = Bucket(
-                said.url, said.bucket, said.prefix, signing_region=said.region,
-                keys=Keys(said.access, said.secret, said.session), ca_file=ca_file,
+                settings.url, settings.bucket, settings.prefix, signing_region=settings.region,
+                keys=Keys(settings.access, settings.secret, settings.session), ca_file=ca_file,
                 attempts=ATTEMPTS, writes=True,
             )  # fmt: skip
 
@@ -73,10 +73,10 @@ class BucketStore:
             before = _parts(self._read(relative)) or set()
             there = {key for key, _ in self.objects(relative)}
             files = [self._sent(relative, path, there) for path in self._files(relative)]
-            text = json.dumps({"format": 1, "files": [asdict(one) for one in files]}).encode()
+            text = json.dumps({"format": 1, "files": [asdict(file) for file in files]}).encode()
             self._bucket.put(self._key(relative, MANIFEST), text)
             self._stamp(relative, text)
-            for part in before - {part for one in files for part in one.parts}:
+            for part in before - {part for file in files for part in file.parts}:
                 self._bucket.delete(self._key(relative, part))
         self.make_room(but=relative)
 
@@ -177,17 +177,17 @@ class BucketStore:
         """Name and time of writing (s since the epoch) of each object of a store."""
         prefix = self._key(relative, "")
         with self._told():
-            found = self._bucket.objects(f"{relative}/")
-        return [(one.key.removeprefix(prefix), one.written_s) for one in found]
+            stored = self._bucket.objects(f"{relative}/")
+        return [(entry.key.removeprefix(prefix), entry.written_s) for entry in stored]
 
     def bytes_of(self, stores: Collection[str]) -> int:
         """What the objects of stores take, by one list for each folder that they lie in."""
         with self._told():
             return sum(
-                one.bytes
+                entry.bytes
                 for name in {store.partition("/")[0] for store in stores}
-                for one in self._bucket.listed(f"{name}/")
-                if one.key.removeprefix(self._key("", "")).rpartition("/")[0] in stores
+                for entry in self._bucket.listed(f"{name}/")
+                if entry.key.removeprefix(self._key("", "")).rpartition("/")[0] in stores
             )
 
     def _read(self, relative: str) -> bytes | None:
@@ -200,8 +200,8 @@ class BucketStore:
         path = self._base / relative
         if path.is_file():
             return [path]
-        found = (one for one in path.rglob("*") if one.is_file() and not is_draft(one.name))
-        return sorted(found)
+        files = (entry for entry in path.rglob("*") if entry.is_file() and not is_draft(entry.name))
+        return sorted(files)
 
     def _sent(self, relative: str, path: Path, there: set[str]) -> File:
         root = self._base / relative
@@ -218,29 +218,29 @@ class BucketStore:
 
     def _bring(self, relative: str, files: list[File]) -> None:
         root = (self._base / relative).resolve()
-        wanted = set()
-        for one in files:
-            path = (root / one.path).resolve() if one.path else root
+        paths = set()
+        for file in files:
+            path = (root / file.path).resolve() if file.path else root
             if not path.is_relative_to(root):
-                raise self._lost(relative, f"names {one.path!r}, which lies elsewhere")
-            wanted.add(path)
-            if _digests(path) != one.parts:
-                self._copy(relative, one, path)
+                raise self._lost(relative, f"names {file.path!r}, which lies elsewhere")
+            paths.add(path)
+            if _digests(path) != file.parts:
+                self._copy(relative, file, path)
         if not root.is_file():
             root.mkdir(parents=True, exist_ok=True)
             for path in self._files(relative):  # of a version before
-                if path.resolve() not in wanted:
+                if path.resolve() not in paths:
                     path.unlink(missing_ok=True)
 
-    def _copy(self, relative: str, one: File, path: Path) -> None:
+    def _copy(self, relative: str, file: File, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as draft, draft.open("wb") as out:
-            for part in one.parts:
+            for part in file.parts:
                 content = self._bucket.get(self._key(relative, part))
                 if content is None:
-                    raise self._lost(relative, f"lacks {one.path or 'its file'}")
+                    raise self._lost(relative, f"lacks {file.path or 'its file'}")
                 if hashlib.sha256(content).hexdigest() != part:
-                    raise self._lost(relative, f"has another {one.path or 'file'} than was kept")
+                    raise self._lost(relative, f"has another {file.path or 'file'} than was kept")
                 out.write(content)
 
     def _lost(self, relative: str, how: str) -> Damaged:
@@ -296,8 +296,8 @@ def _files_of(manifest: bytes | None) -> list[File]:
     if manifest is None:
         return []
     try:
-        said = json.loads(manifest)["files"]
-        return [File(one["path"], one["bytes"], tuple(one["parts"])) for one in said]
+        listed = json.loads(manifest)["files"]
+        return [File(entry["path"], entry["bytes"], tuple(entry["parts"])) for entry in listed]
     except (ValueError, KeyError, TypeError):
         raise Damaged(
             "The manifest of what was kept in the bucket is damaged; carry the run out again, or "
@@ -311,7 +311,7 @@ def _parts(manifest: bytes | None) -> set[str] | None:
         files = _files_of(manifest)
     except Damaged:
         return None
-    return None if manifest is None else {part for one in files for part in one.parts}
+    return None if manifest is None else {part for file in files for part in file.parts}
 
 
 def _digests(path: Path) -> tuple[str, ...]:

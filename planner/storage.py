@@ -66,20 +66,20 @@ def folder(relative: str) -> Path:
 
 def bucket() -> BucketStore | None:
     """Where arrays are kept; None where the data directory is that itself."""
-    said = settings.HEADROOM_ARRAYS
-    if said is None:
+    address = settings.HEADROOM_ARRAYS
+    if address is None:
         return None
     limits = settings.HEADROOM_CACHE_BYTES, settings.HEADROOM_MAX_RUN_SECONDS
-    return _bucket_store(said, data_dir(), settings.HEADROOM_SOURCES_CA, *limits)
+    return _bucket_store(address, data_dir(), settings.HEADROOM_SOURCES_CA, *limits)
 
 
 @lru_cache(maxsize=4)
 def _bucket_store(
-    said: ArraysBucket, base: Path, ca_file: str, most_bytes: int | None, unused_s: float
+    address: ArraysBucket, base: Path, ca_file: str, most_bytes: int | None, unused_s: float
 ) -> BucketStore:
     from planner.bucket_store import BucketStore  # which imports 31 MB
 
-    return BucketStore(said, base, ca_file, most_bytes, unused_s)
+    return BucketStore(address, base, ca_file, most_bytes, unused_s)
 
 
 def held(relative: str) -> Path:
@@ -101,22 +101,22 @@ def listed(name: str) -> list[str]:
     path, kept = folder(name), bucket()
     if kept is not None:
         return kept.stores(name)
-    return [f"{name}/{one.name}" for one in path.iterdir()] if path.is_dir() else []
+    return [f"{name}/{entry.name}" for entry in path.iterdir()] if path.is_dir() else []
 
 
 def bytes_of(stores: Iterable[str]) -> int:
     """What folders and files take where they are kept; nothing of those that are not there."""
-    wanted, kept = set(stores), bucket()
+    asked, kept = set(stores), bucket()
     if kept is not None:
-        return kept.bytes_of(wanted)
-    return sum(_size(folder(relative)) for relative in wanted)
+        return kept.bytes_of(asked)
+    return sum(_size(folder(relative)) for relative in asked)
 
 
 def _size(path: Path) -> int:
     sizes = 0
-    for one in (path, *path.rglob("*")):  # a file has none below it
+    for entry in (path, *path.rglob("*")):  # a file has none below it
         with suppress(OSError):  # gone meanwhile
-            sizes += one.stat().st_size if one.is_file() else 0
+            sizes += entry.stat().st_size if entry.is_file() else 0
     return sizes
 
 
@@ -176,11 +176,11 @@ def whole(relative: str) -> bool:
     """Whether what was kept is there, and as it was written."""
     if not exists(relative):
         return False
-    found = intact(held(relative))
-    if not found and (kept := bucket()) is not None:
+    is_whole = intact(held(relative))
+    if not is_whole and (kept := bucket()) is not None:
         kept.forget(relative)  # the next reading has it from there
         return intact(held(relative))
-    return found
+    return is_whole
 
 
 def remove(relative: str) -> None:

@@ -28,12 +28,14 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append({name: value or "" for name, value in attrs})
 
-    def first(self, **wanted: str | None) -> dict[str, str] | None:
+    def first(self, **attributes: str | None) -> dict[str, str] | None:
         """The first element whose attributes match; None matches any value, _ stands for -."""
         for element in self.elements:
             if all(
                 name in element and value in (None, element[name])
-                for name, value in ((key.replace("_", "-"), value) for key, value in wanted.items())
+                for name, value in (
+                    (key.replace("_", "-"), value) for key, value in attributes.items()
+                )
             ):
                 return element
         return None

@@ -116,13 +116,13 @@ def rows_of(
     query: DeploymentQuery,
     shape: ModelShape,
     fit: EstimateFit,
-    own: OwnMeasurements | None,
+    measurements: OwnMeasurements | None,
 ) -> tuple[Row, ...]:
     rows = tuple(row_of(candidate, query, shape, fit) for candidate in rated)
-    if own is None:
+    if measurements is None:
         return rows
     users = [_where(candidate, query, shape).users for candidate in rated]
-    corrections = said_of(rated, users, query, shape, own, fit)
+    corrections = said_of(rated, users, query, shape, measurements, fit)
     return tuple(
         _as_measured(row, candidate) for row, candidate in zip(rows, corrections, strict=True)
     )
@@ -160,7 +160,7 @@ def fronts_of(
     query: DeploymentQuery,
     shape: ModelShape,
     fit: EstimateFit,
-    own: OwnMeasurements | None,
+    measurements: OwnMeasurements | None,
 ) -> tuple[Row, ...]:
     """Both fronts in one list by rising cost; what is on both is there once."""
     on: dict[tuple[object, ...], tuple[Rated, tuple[str, ...]]] = {}
@@ -170,7 +170,7 @@ def fronts_of(
             key = (id(what.decode), id(what.prefill), what.prefills, what.decodes, rated.rate)
             before = on[key][1] if key in on else ()
             on[key] = (rated, (*before, name))
-    every = rows_of([rated for rated, _ in on.values()], query, shape, fit, own)
+    every = rows_of([rated for rated, _ in on.values()], query, shape, fit, measurements)
     rows = [replace(row, front=on) for row, (_, on) in zip(every, on.values(), strict=True)]
     return tuple(sorted(rows, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
 

@@ -57,10 +57,10 @@ def configure(
     query: DeploymentQuery,
     known: Known = NOTHING,
     report: ReportProgress = lambda done, what: None,
-    own: OwnMeasurements | None = None,
+    measurements: OwnMeasurements | None = None,
 ) -> Configured:
     """Every GPU type, arrangement, precision and engine, together and apart, for one model; as
-    fast, and as sure, as ``own`` measured rows say.
+    fast, and as sure, as ``measurements`` measured rows say.
 
     Raises PlannerError where a name is not known or the model does not take such requests.
     """
@@ -71,15 +71,16 @@ def configure(
     _check_prices(query, prices)
     built = instances_of(
         shape, published, gpus, prices, query.engines or ENGINES,
-        lambda done, what: report(BUILDING * done, what), own.times if own else None,
+        lambda done, what: report(BUILDING * done, what),
+        measurements.times if measurements else None,
     )  # fmt: skip
     searched = search(
         built.instances, query.wanted, top=query.top, seed=query.seed,
         report=lambda done, what: report(BUILDING + (1.0 - BUILDING) * done, what),
     )  # fmt: skip
     fit = estimate_fit()
-    best = rows_of(searched.best, query, shape, fit, own)
-    by_gpu = rows_of(searched.by_gpu, query, shape, fit, own)
+    best = rows_of(searched.best, query, shape, fit, measurements)
+    by_gpu = rows_of(searched.by_gpu, query, shape, fit, measurements)
     return Configured(
         model=shape.name,
         isl=query.isl,
@@ -89,7 +90,7 @@ def configure(
         percentile=query.percentile,
         rps=query.rps,
         candidates=best,
-        pareto=fronts_of(searched, query, shape, fit, own),
+        pareto=fronts_of(searched, query, shape, fit, measurements),
         by_gpu=by_gpu,
         profiles=tuple(tuple(profiles_of(row, query.model)) for row in best),
         ruled_out=dict((built.ruled_out + Counter(searched.ruled_out)).most_common()),
@@ -97,7 +98,10 @@ def configure(
         + searched.evaluated
         - counted(built.instances),  # which both have counted
         ranked_by=_ranked_by(query, best),
-        assumptions=(*_assumptions(query, searched, prices, published, fit), *_measured(own)),
+        assumptions=(
+            *_assumptions(query, searched, prices, published, fit),
+            *_measured(measurements),
+        ),
         seconds=time.perf_counter() - begun,
     )
 
@@ -150,17 +154,20 @@ def _ranked_by(query: DeploymentQuery, best: tuple[Row, ...]) -> str:
     return "dollars per million tokens at full load"
 
 
-def _measured(own: OwnMeasurements | None) -> tuple[Assumption, ...]:
+def _measured(measurements: OwnMeasurements | None) -> tuple[Assumption, ...]:
     """Rows of one's own that moved speeds, and what became of the others."""
-    if own is None:
+    if measurements is None:
         return ()
-    files = ", ".join(dict.fromkeys(row.source for row in own.rows))
+    files = ", ".join(dict.fromkeys(row.source for row in measurements.rows))
     used = Assumption(
         "Your measured rows",
-        f"{len(own.rows):,} move speeds and errors, by as much as they share with a deployment",
+        f"{len(measurements.rows):,} move speeds and errors, by as much as they share with a "
+        "deployment",
         "measured", files,
     )  # fmt: skip
-    left = (Assumption("A measured row left out", note, "measured", "") for note in own.notes)
+    left = (
+        Assumption("A measured row left out", note, "measured", "") for note in measurements.notes
+    )
     return (used, *left)
 
 

@@ -67,10 +67,11 @@ def instances_of(
     prices: Mapping[str, HourPrice],
     wanted_engines: Sequence[str],
     report: ReportProgress,
-    own: Times | None = None,
+    times: Times | None = None,
 ) -> Built:
     """``published`` is the precision of the model's weights as released: there are instances in it
-    and in fewer bits, where the GPU computes in those. What ``own`` rows say moves their speeds."""
+    and in fewer bits, where the GPU computes in those. What ``times`` rows say moves their
+    speeds."""
     instances: list[Instance] = []
     ruled_out: Counter[str] = Counter()
     evaluated = 0
@@ -94,12 +95,12 @@ def instances_of(
                         ruled_out[fitting] += len(engines)
                     else:
                         instances += fitting
-    if own is not None:
-        instances = _as_measured(instances, shape, own)
+    if times is not None:
+        instances = _as_measured(instances, shape, times)
     return Built(tuple(instances), evaluated, ruled_out)
 
 
-def _as_measured(instances: Sequence[Instance], shape: ModelShape, own: Times) -> list[Instance]:
+def _as_measured(instances: Sequence[Instance], shape: ModelShape, times: Times) -> list[Instance]:
     """Each as measured rows say, alone and with prefill and decode apart: engines and modes of
     which they say different things become instances of their own."""
     each = [
@@ -112,7 +113,7 @@ def _as_measured(instances: Sequence[Instance], shape: ModelShape, own: Times) -
             deployed(shape, instance.gpu, instance.where, engine, apart=apart)
             for instance, engine, apart in each
         ],
-        own,
+        times,
     )
     groups: dict[tuple[int, float, float], tuple[Instance, Move, dict[str, set[Mode]]]] = {}
     for (instance, engine, apart), move in zip(each, factors, strict=True):

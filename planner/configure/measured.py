@@ -25,7 +25,7 @@ def said_of(
     users: Sequence[float],
     query: DeploymentQuery,
     shape: ModelShape,
-    own: OwnMeasurements,
+    measurements: OwnMeasurements,
     fit: EstimateFit,
 ) -> list[Correction]:
     """Of each in its order; ``users`` are the requests in flight there."""
@@ -42,8 +42,8 @@ def said_of(
                 osl=float(query.osl), concurrency=max(many, 1.0),
             )
         )  # fmt: skip
-    moved = moves(sides, own.times)
+    moved = moves(sides, measurements.times)
     return [
         Correction(change, moved[2 * i].decode, moved[2 * i + 1].prefill)
-        for i, change in enumerate(changes(own, deployments, fit))
+        for i, change in enumerate(changes(measurements, deployments, fit))
     ]

@@ -83,13 +83,13 @@ class Hardware:
     def _serving(self, m: int, g: int) -> dict[str, Any]:
         """How instances of a pool serve. Where prompts are done elsewhere there is no deadline of
         theirs to schedule by, and none to cache."""
-        given, decodes = self.serving[m], self.columns[g].role == "decode"
-        taus = {"tau_n_s": given.tau_n_s, "tau_p_s": given.tau_p_s}
+        serving, decodes = self.serving[m], self.columns[g].role == "decode"
+        taus = {"tau_n_s": serving.tau_n_s, "tau_p_s": serving.tau_p_s}
         return {
-            "batching": given.batching,
-            "scheduler": AFTER_PREFILL[given.scheduler] if decodes else given.scheduler,
-            "prefix_cache": given.prefix_caching and not decodes,
-            "when_full": given.when_full,
+            "batching": serving.batching,
+            "scheduler": AFTER_PREFILL[serving.scheduler] if decodes else serving.scheduler,
+            "prefix_cache": serving.prefix_caching and not decodes,
+            "when_full": serving.when_full,
             **{name: value for name, value in taus.items() if value is not None},
         }
 
@@ -226,15 +226,15 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = F
         load = power_at_load(models[m], gpu, speeds[-1])
         facts += [fact for fact in power_facts(gpu, load) if fact not in facts]
     columns, where = columns_of(scenario.profiles, speeds, names)
-    at = list(zip(places, where, strict=True))
-    profiles = dict(zip(at, speeds, strict=True))
-    sections = dict(zip(at, scenario.profiles, strict=True))
+    keys = list(zip(places, where, strict=True))
+    profiles = dict(zip(keys, speeds, strict=True))
+    sections = dict(zip(keys, scenario.profiles, strict=True))
     offered = _offered(scenario, names) if spot else []
     beside = with_spot(
         columns, {names.index(name): len(names) + i for i, name in enumerate(offered)}
     )
     for new, (g, _) in enumerate(beside, len(columns)):
-        for m in [m for m, own in profiles if own == g]:
+        for m in [m for m, g_of in profiles if g_of == g]:
             profiles[m, new], sections[m, new] = profiles[m, g], sections[m, g]
     columns = (*columns, *(column for _, column in beside))
     types = (*types, *(types[names.index(name)] for name in offered))
@@ -256,7 +256,7 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = F
         scenario, columns, sections, profiles, capacity_gpus, usd_per_gpu_hour
     )
     gate, serving = scenario.fleet.registration, serving_of(scenario)
-    transfers = [one.kv_transfer for one in serving]
+    transfers = [serves.kv_transfer for serves in serving]
     links = links_of(models, types, columns, sections, profiles, transfers, facts)
     return Hardware(
         models=models,

@@ -72,18 +72,18 @@ def _find(
     what: str,
     name: str,
     built_in: Mapping[str, T],
-    own: Mapping[str, T],
+    kept: Mapping[str, T],
     by_alias: Callable[[str], T],
 ) -> T:
     """By the catalogue's own name, then the user's facts, then the catalogue's other names."""
-    for facts in (built_in, own):
+    for facts in (built_in, kept):
         if name in facts:
             return facts[name]
     try:
         return by_alias(name)
     except CatalogueError as error:
         near = str(error).partition("; the nearest are ")[2].rstrip(".")
-        names = near or ", ".join(sorted([*built_in, *own])[:LISTED]) + " ..."
+        names = near or ", ".join(sorted([*built_in, *kept])[:LISTED]) + " ..."
         raise ScenarioError(
             f"{section}: {what} {name!r} is not built in; give it in full, or use one of {names}."
         ) from None

@@ -78,13 +78,13 @@ def estimate_one(row: Row, measured: Measured = KEPT) -> Answer:
     if "refused" in answer:
         raise PlannerError(answer["refused"])
     fit, known = estimate_fit(), own_hardware()
-    own, model = measured.own(known), str(named_fields(row)["model"])
+    measurements, model = measured.own(known), str(named_fields(row)["model"])
     row_asked = dict(row) | {"concurrency": answer["concurrency"]}
     deployed = deployment(row_asked, known)
     where = replace(where_of(deployed), split=answer["mode"] == "disagg")
     return answer | {
-        "next_measurement": asdict(next_measurement(own, deployed, model, fit)),
-        "notes": list(own.notes) if own else [],
+        "next_measurement": asdict(next_measurement(measurements, deployed, model, fit)),
+        "notes": list(measurements.notes) if measurements else [],
         "assumptions": [*answer["assumptions"], *wider_than_pays(deployed)],
         "left_out": _left_out(fit, where),
     }
@@ -135,8 +135,8 @@ def estimate_many(rows: Sequence[Row | str], measured: Measured = KEPT) -> list[
     deployments: list[Deployment] = []
     rated: list[AtRate | None] = []
     places: list[int] = []
-    own = measured.own(known)
-    moved_by = replace(known, own=own.times if own else None)
+    measurements = measured.own(known)
+    moved_by = replace(known, own=measurements.times if measurements else None)
     for index, row in enumerate(rows):
         try:
             if isinstance(row, str):
@@ -148,7 +148,7 @@ def estimate_many(rows: Sequence[Row | str], measured: Measured = KEPT) -> list[
         except EXPECTED as problem:
             answers[index] = {"refused": str(problem)}
     estimates = estimate_rows(deployments, fit.calibration, efficiencies())
-    moves = _moves(own, deployments, fit)
+    moves = _moves(measurements, deployments, fit)
     for index, deployed, at_rate, estimate, move in zip(
         places, deployments, rated, estimates, moves, strict=True
     ):
@@ -168,10 +168,14 @@ def estimate_file(path: Path | str, measured: Measured = KEPT) -> list[Answer]:
 
 
 def _moves(
-    own: OwnMeasurements | None, deployments: Sequence[Deployment], fit: EstimateFit
+    measurements: OwnMeasurements | None, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change | None]:
     """What the measurements make of each; None where they share nothing with it."""
-    return [None] * len(deployments) if own is None else list(changes(own, deployments, fit))
+    return (
+        [None] * len(deployments)
+        if measurements is None
+        else list(changes(measurements, deployments, fit))
+    )
 
 
 def _refused(refused: Refused) -> Answer:

@@ -32,17 +32,17 @@ def gpu_save(
     *,
     user: User | None,
     name: str,
-    given: Mapping[str, Any],
+    facts: Mapping[str, Any],
     source: str = "",
     kind: str = ASSUMED,
     gpu: OwnGpu | None = None,
     version: int | None = None,
 ) -> OwnGpu:
-    """Keep a GPU type, a new one or ``gpu`` changed; ``given`` has the fields of
+    """Keep a GPU type, a new one or ``gpu`` changed; ``facts`` has the fields of
     planner.catalogue.own. Raises CatalogueError naming the field that is wrong."""
     check_may_plan(user)
     name = check_name("GPU", name, catalogue.gpus())
-    spec = own.gpu_spec(name, given, _provenance(kind, source, user))
+    spec = own.gpu_spec(name, facts, _provenance(kind, source, user))
     return _keep(OwnGpu, gpu, name, gpu_facts(spec), spec.provenance, user, version)
 
 
@@ -50,20 +50,20 @@ def model_save(
     *,
     user: User | None,
     name: str,
-    given: Mapping[str, Any] | None = None,
+    facts: Mapping[str, Any] | None = None,
     spec: ModelSpec | None = None,
     source: str = "",
     kind: str = ASSUMED,
     model: OwnModel | None = None,
     version: int | None = None,
 ) -> OwnModel:
-    """Keep a model, described by its memory (``given``) or by its shape (``spec``, as
+    """Keep a model, described by its memory (``facts``) or by its shape (``spec``, as
     ``model_from_config`` makes it)."""
     check_may_plan(user)
     name = check_name("model", name, catalogue.models())
     provenance = _provenance(kind, source, user)
     if spec is None:
-        spec = own.model_spec(name, given or {}, provenance)
+        spec = own.model_spec(name, facts or {}, provenance)
     else:
         shape = replace(spec.shape, name=name) if spec.shape else None
         spec = replace(spec, name=name, shape=shape, provenance=provenance)

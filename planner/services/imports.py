@@ -65,7 +65,7 @@ def hardware_import(
         facts = {str(key): value for key, value in row_given.items() if key not in COMMON}
         common.setdefault("source", source or file_name)
         if where.startswith("gpus"):
-            saved.append(gpu_save(user=user, given=facts, gpu=gpus.get(common["name"]), **common))
+            saved.append(gpu_save(user=user, facts=facts, gpu=gpus.get(common["name"]), **common))
         else:
             row = models.get(common["name"])
             shape = facts.pop("shape", None)
@@ -78,7 +78,7 @@ def hardware_import(
                 spec = _of_shape(own.model_shape(common["name"], shape))
                 saved.append(model_save(user=user, spec=spec, model=row, **common))
             else:
-                saved.append(model_save(user=user, given=facts, model=row, **common))
+                saved.append(model_save(user=user, facts=facts, model=row, **common))
     return saved
 
 

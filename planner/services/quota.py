@@ -93,8 +93,8 @@ def _stores() -> Iterator[str]:
 def _stores_of(owner: User) -> Iterator[str]:
     """What a person's rows name; a live source and a profile are the workspace's own."""
     for model in (Trace, Run, Calibration):
-        own = model.everywhere.filter(owner=owner)
-        yield from own.exclude(store="").values_list("store", flat=True)
+        rows = model.everywhere.filter(owner=owner)
+        yield from rows.exclude(store="").values_list("store", flat=True)
     yield from _uploads(Run.everywhere.filter(owner=owner))
 
 

@@ -116,10 +116,10 @@ def source_read(*, source_id: int, surface: bool = False, only_due: bool = True)
         return Source.objects.get(pk=source_id)
 
 
-def source_preview(*, user: User | None, kind: str, given: Mapping[str, Any]) -> Preview:
+def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -> Preview:
     """What would be read; nothing is kept. Raises SourceError where it could not be."""
     check_may_plan(user, "not make sources")
-    settings_given = settings_of(kind, given)
+    settings_given = settings_of(kind, fields)
     check_reach(kind, settings_given)
     if kind in (Source.Kind.FOLDER, Source.Kind.BUCKET):
         return Preview((), files_there(kind, settings_given), (), None, None)

@@ -108,10 +108,10 @@ def trace_preview(trace: Trace) -> Preview | None:
     if kept is None:
         return None
     try:
-        found = preview(kept, trace.file_name)
+        read = preview(kept, trace.file_name)
     except PlannerError:
         return None
-    return found if found.rows else None
+    return read if read.rows else None
 
 
 def _reading(owner: User, trace: Trace, options: IngestOptions, idempotency_key: str) -> Run:

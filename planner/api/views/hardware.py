@@ -92,7 +92,7 @@ class GpuEntry(EntryView):
         return known.gpu_get(name)
 
     def save(self, row: Any, name: str, facts: dict[str, Any], **more: Any) -> Any:
-        return hardware.gpu_save(gpu=row, name=name, given=facts, **more)
+        return hardware.gpu_save(gpu=row, name=name, facts=facts, **more)
 
 
 class ModelEntry(EntryView):
@@ -112,7 +112,7 @@ class ModelEntry(EntryView):
                 f"Model {name}: its memory follows from config; leave out {', '.join(facts)}."
             )
         spec = imports.model_of_config(name, config) if config is not None else None
-        return hardware.model_save(model=row, name=name, given=facts, spec=spec, **more)
+        return hardware.model_save(model=row, name=name, facts=facts, spec=spec, **more)
 
 
 class GpuListView(GpuEntry):

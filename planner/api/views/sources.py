@@ -75,7 +75,7 @@ class SourcePreviewView(ApiView):
     def post(self, request: Request) -> Response:
         """What a source would read; nothing is kept."""
         sent = valid(SourceAsked(data=request.data))
-        preview = source_preview(user=self.user, kind=sent["kind"], given=sent["settings"])
+        preview = source_preview(user=self.user, kind=sent["kind"], fields=sent["settings"])
         return Response(SourcePreview(preview).data)
 
 

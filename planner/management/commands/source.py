@@ -53,7 +53,7 @@ class Command(HeadroomCommand):
             return {"sources": [_told(source) for source in sources_list()]}
         kind, settings = _asked(options)
         if verb == "preview":
-            preview: dict[str, Any] = as_json(source_preview(user=None, kind=kind, given=settings))
+            preview: dict[str, Any] = as_json(source_preview(user=None, kind=kind, fields=settings))
             return preview
         if not name:
             raise SourceError(f"source {verb}: name a source.")

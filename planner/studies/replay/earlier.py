@@ -80,28 +80,28 @@ class Earlier:
     def studies(self) -> tuple[Study, ...]:
         """The nearest first; those without a request are left out. A quiet one counts for none of
         the others, which it would stand in for; of several the nearest is kept."""
-        found: list[Study] = []
+        studies: list[Study] = []
         quiet = 0
         demand = self.study.traffic.demand
         for window in earlier_windows(self.study.window, demand):
-            if len(found) - quiet == self.most:
+            if len(studies) - quiet == self.most:
                 break
-            if found and window.origins_s[0] < demand.start_s + self.history_s:
+            if studies and window.origins_s[0] < demand.start_s + self.history_s:
                 continue
-            one = study_at(self.study, window)
-            if found and len(one.trace) < QUIET * len(found[0].trace):
-                if quiet or not len(one.trace):
+            study = study_at(self.study, window)
+            if studies and len(study.trace) < QUIET * len(studies[0].trace):
+                if quiet or not len(study.trace):
                     continue
                 quiet += 1
-            if len(one.trace):
-                found.append(one)
-        return tuple(found)
+            if len(study.trace):
+                studies.append(study)
+        return tuple(studies)
 
     @property
     def days(self) -> bool:
         """Whether they are days before, at the same time of day: not the stretch right before."""
         start_s = self.study.window.start_s
-        return all((start_s - one.window.start_s) % DAY_S == 0 for one in self.studies)
+        return all((start_s - study.window.start_s) % DAY_S == 0 for study in self.studies)
 
     @property
     def reserve(self) -> float:
@@ -114,25 +114,27 @@ class Earlier:
         if not self.studies:
             return None
         traffic, window = self.study.traffic, self.study.window
-        before = [one.window for one in self.studies]
+        before = [study.window for study in self.studies]
         rise = rises(traffic.demand, traffic.models, window, before)
         if rise is None:
             return None
         counts = np.array([
-            np.bincount(one.trace.model, minlength=len(traffic.models)) / one.window.duration_s
-            for one in self.studies
+            np.bincount(study.trace.model, minlength=len(traffic.models)) / study.window.duration_s
+            for study in self.studies
         ])  # fmt: skip
         day = int(np.argmax(counts.sum(axis=1)))
-        one = self.studies[day]
+        busiest = self.studies[day]
         # Each model as many times what it had on its own busiest of them.
         grows = np.array([growth.times for growth in rise.models])
         shares = grows * counts.max(axis=0) / np.where(counts[day] > 0, counts[day], np.inf)
-        rng = generator(one.settings.seed, Stream.STRAYS)
-        trace = times_by_model(one.trace, shares, one.window.bin_s, rng)
+        rng = generator(busiest.settings.seed, Stream.STRAYS)
+        trace = times_by_model(busiest.trace, shares, busiest.window.bin_s, rng)
         by_name = dict(zip(traffic.models, shares.tolist(), strict=True))
-        demand = grown(traffic.demand, by_name, one.window.start_s, one.window.end_s)
+        demand = grown(traffic.demand, by_name, busiest.window.start_s, busiest.window.end_s)
         return Busier(
-            rise, day, replace(one, trace=trace, traffic=replace(one.traffic, demand=demand))
+            rise,
+            day,
+            replace(busiest, trace=trace, traffic=replace(busiest.traffic, demand=demand)),
         )
 
     def flat(self, seed: int, progress: Progress = silent, *, room: bool = True) -> IntArray:
@@ -157,8 +159,8 @@ class Earlier:
         enough = goals.enough(its)
         if holds(its, least, enough, seed):
             return least
-        wanted = [enough, *[goals.wanted] * len(self.studies)]
-        more = smallest_flat(its, *self.studies, seed=seed, progress=progress, goals=wanted)
+        goals_each = [enough, *[goals.wanted] * len(self.studies)]
+        more = smallest_flat(its, *self.studies, seed=seed, progress=progress, goals=goals_each)
         return more if holds(its, more, enough, seed) else least
 
     def goals(self, seed: int) -> Goals:
@@ -179,18 +181,18 @@ def goals_on(studies: Sequence[Study], seed: int) -> Goals:
     ``reserve_of`` as many windows is to be left over: what no fleet serves in time, such as prompts
     too long for their limit, can be no reserve. Where an ample fleet misses the tier itself, what
     comes near to it is wanted."""
-    wanted: dict[str, float] = {}
+    shares: dict[str, float] = {}
     can = True
-    for one in studies:
-        ample = one.fleet(one.pools(one.peak))
+    for study in studies:
+        ample = study.fleet(study.pools(study.peak))
         counts = np.array([min(pool.maximum, AMPLE * max(1, pool.initial)) for pool in ample.pools])
-        duration_s = one.window.duration_s
+        duration_s = study.window.duration_s
         flat = Flat(counts)
         done = simulate_cell(
-            one.trace,
-            one.fleet(counts),
+            study.trace,
+            study.fleet(counts),
             flat,
-            cells=one.cells,
+            cells=study.cells,
             seed=seed,
             duration_s=duration_s,
         )
@@ -201,8 +203,8 @@ def goals_on(studies: Sequence[Study], seed: int) -> Goals:
                 most = 1.0
             can &= most >= tier.attainment
             goal = goal_of(tier.attainment, most, reserve_of(len(studies)))
-            wanted[tier.name] = min(wanted.get(tier.name, 1.0), goal)
-    return Goals(wanted, can)
+            shares[tier.name] = min(shares.get(tier.name, 1.0), goal)
+    return Goals(shares, can)
 
 
 def goal_of(target: float, most: float, reserve: float) -> float:
@@ -217,9 +219,9 @@ def study_at(study: Study, window: Window) -> Study:
     trace = study.traffic.requests(window.start_s, window.end_s, seed, cells=cells)
     nothing = np.zeros(study.hardware.minimum.shape, np.int64)
     sizes = replace(study.sizes, later=(), at=None)
-    given = replace(study.plan_input, window=window, sizes=sizes, current=nothing)
-    peak, misfit = flat_at_peak(given)
-    before = flat_before(given)
+    inputs = replace(study.plan_input, window=window, sizes=sizes, current=nothing)
+    peak, misfit = flat_at_peak(inputs)
+    before = flat_before(inputs)
     return replace(
         study, window=window, sizes=sizes, trace=trace, peak=peak, misfit=misfit, before=before
     )
@@ -243,19 +245,23 @@ def earlier_windows(window: Window, demand: Demand) -> tuple[Window, ...]:
             return None
         return replace(window, start_s=start, end_s=end, ahead=False)
 
-    found: list[Window] = []
+    windows: list[Window] = []
     days = int(max(0.0, window.start_s - begins) // DAY_S)
     if DAY_S % demand.bin_s == 0:  # else no bin begins a day before another
         moved = {day: cut(window.start_s - DAY_S * day) for day in range(1, days + 1)}
         long = NEARLY * window.duration_s
-        whole = {day: one for day, one in moved.items() if one and one.duration_s >= long}
-        order = dict.fromkeys((*list(whole)[:1], WEEK, *whole))
-        found = [whole[day] for day in order if day in whole]
-    if not found:
+        as_long = {
+            day: moved_window
+            for day, moved_window in moved.items()
+            if moved_window and moved_window.duration_s >= long
+        }
+        order = dict.fromkeys((*list(as_long)[:1], WEEK, *as_long))
+        windows = [as_long[day] for day in order if day in as_long]
+    if not windows:
         periods = min(np.floor((known - begins) / window.period_s + 1e-9), _periods(window))
         right_before = cut(known - float(periods) * window.period_s)
-        found = [right_before] if right_before else []
-    return tuple(one for one in found if _seen(one, demand))
+        windows = [right_before] if right_before else []
+    return tuple(moved_window for moved_window in windows if _seen(moved_window, demand))
 
 
 def _periods(window: Window) -> int:

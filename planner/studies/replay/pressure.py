@@ -144,14 +144,14 @@ def _readings(
         sample = shared.again(requests)
         isl, osl, blocks = sample.isl, sample.osl, sample.blocks
     arrival = np.cumsum(rng.exponential(1 / rate, requests))
-    whole = study.fleet(np.zeros(len(index), np.int64))
+    all_pools = study.fleet(np.zeros(len(index), np.int64))
     pools = tuple(
-        replace(whole.pools[p], initial=int(n), minimum=0, maximum=max(int(n), 1), tiers=None)
+        replace(all_pools.pools[p], initial=int(n), minimum=0, maximum=max(int(n), 1), tiers=None)
         for p, n in zip(group, counts, strict=True)
     )
-    tier = whole.tiers.index(study.hardware.limits_of(m)[0])
-    region = [region.name for region in whole.regions].index(pools[0].region)
-    fleet = Fleet(whole.tiers, whole.regions, pools, whole.latency_s, whole.routing)
+    tier = all_pools.tiers.index(study.hardware.limits_of(m)[0])
+    region = [region.name for region in all_pools.regions].index(pools[0].region)
+    fleet = Fleet(all_pools.tiers, all_pools.regions, pools, all_pools.latency_s, all_pools.routing)
     trace = Trace(
         arrival_s=arrival,
         input_tokens=isl.astype(np.int32),
@@ -160,8 +160,8 @@ def _readings(
         region=np.full(requests, region, np.int16),
         tier=np.full(requests, tier, np.int16),
         models=(pools[0].model,),
-        regions=tuple(region.name for region in whole.regions),
-        tiers=tuple(tier.name for tier in whole.tiers),
+        regions=tuple(region.name for region in all_pools.regions),
+        tiers=tuple(tier.name for tier in all_pools.tiers),
         start_s=0.0,
         provenance="synthesised",
         blocks=blocks,

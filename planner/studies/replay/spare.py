@@ -84,7 +84,7 @@ def with_spare(windows: Sequence[Study], counts: IntArray) -> IntArray:
     spare = study.settings.plan.spare
     if not spare:
         return counts
-    need = np.max([asked(one).max(axis=0) for one in windows], axis=0)  # [l]
+    need = np.max([asked(of_window).max(axis=0) for of_window in windows], axis=0)  # [l]
 
     def lacks(fleets: IntArray) -> FloatArray:
         return np.asarray(np.maximum(need - _left_of(study, fleets), 0.0).sum(axis=1))

@@ -213,30 +213,30 @@ def now_words(before: WhatIf, now: WhatIf) -> str:
 def rows_of(before: WhatIf, now: WhatIf) -> list[Row]:
     rows = []
     for name, label, unit in TAKEN:
-        was, is_ = (None if one.totals is None else getattr(one.totals, name)
-                    for one in (before, now))  # fmt: skip
+        was, is_ = (None if plan.totals is None else getattr(plan.totals, name)
+                    for plan in (before, now))  # fmt: skip
         change = "" if not was or is_ is None or is_ == was else signed_percent(is_ / was - 1)
         rows.append(Row(label, _shown(was, unit), _shown(is_, unit), change))
     rows.append(Row("Replicas at a time", _range(before), _range(now), ""))
     rows += [
         Row(f"{name}, GPUs at most", _most(before, name), _most(now, name), "")
-        for name in dict.fromkeys(one.gpu for one in before.gpus)
+        for name in dict.fromkeys(most.gpu for most in before.gpus)
     ]
     return rows
 
 
-def _most(one: WhatIf, gpu: str) -> str:
+def _most(plan: WhatIf, gpu: str) -> str:
     """Over all regions, each at its busiest."""
-    if one.totals is None:
+    if plan.totals is None:
         return NOTHING
-    return figure(sum(row.most for row in one.gpus if row.gpu == gpu))
+    return figure(sum(row.most for row in plan.gpus if row.gpu == gpu))
 
 
 def _shown(value: float | None, unit: str) -> str:
     return NOTHING if value is None else shown(value, unit)
 
 
-def _range(one: WhatIf) -> str:
-    if one.totals is None:
+def _range(plan: WhatIf) -> str:
+    if plan.totals is None:
         return NOTHING
-    return figure(one.most) if one.least == one.most else f"{one.least:,} to {one.most:,}"
+    return figure(plan.most) if plan.least == plan.most else f"{plan.least:,} to {plan.most:,}"

@@ -243,7 +243,7 @@ def _save(request: Request, row: Any, form: Any, what: str, **fixed: Any) -> Any
     return (hardware.gpu_save if what == "gpu" else hardware.model_save)(
         user=request.user,
         name=form.cleaned_data["name"],
-        given=form.given(),
+        facts=form.given(),
         source=form.cleaned_data["source"],
         kind=form.cleaned_data["kind"],
         version=version_of(version),

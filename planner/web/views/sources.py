@@ -42,7 +42,7 @@ def new(request: Request) -> HttpResponse:
     if request.POST.get("do") == "look":
         preview, problem = attempt(
             form,
-            lambda: source_preview(user=request.user, kind=form.kind, given=form.settings()),
+            lambda: source_preview(user=request.user, kind=form.kind, fields=form.settings()),
         )
         return _form(request, form, context | {"preview": preview, "problem": problem})
     source, problem = attempt(

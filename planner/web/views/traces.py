@@ -56,8 +56,8 @@ def detail(request: Request, name: str) -> HttpResponse:
     context = {"trace": trace, "run": run, "report": trace.report}
     if trace.state == Trace.State.READY:
         context |= trace_context(trace, request.GET)
-    if may_plan(request.user) and (found := traces.trace_preview(trace)):
-        context["mapping"] = MappingForm(found)
+    if may_plan(request.user) and (preview := traces.trace_preview(trace)):
+        context["mapping"] = MappingForm(preview)
     if request.htmx and not request.htmx.history_restore_request:
         if run is None or run.finished:  # show the whole page: the report and its chart
             return HttpResponse(headers={"HX-Refresh": "true"})
@@ -70,11 +70,11 @@ def detail(request: Request, name: str) -> HttpResponse:
 def read_again(request: Request, name: str) -> HttpResponse:
     """A refused file with what was said of its columns."""
     trace = trace_get(name)
-    found = traces.trace_preview(trace)
-    if found is None:
+    preview = traces.trace_preview(trace)
+    if preview is None:
         messages.error(request, "The file is not kept any more; upload it again.")
         return redirect("web:trace", name)
-    form = MappingForm(found, request.POST)
+    form = MappingForm(preview, request.POST)
     run, problem = attempt(
         form,
         lambda: traces.trace_reread(

@@ -112,20 +112,25 @@ class Arranged:
         return total + self.prefill.gpus * self.prefill_workers if self.split else total
 
 
-def arrange(given: Deployment) -> Arranged:
-    """Fill in what ``given`` leaves out."""
-    found = _filled(given)
-    notes = found.assumptions + _cannot_be_as_said(given, found)
-    equal = _equal(given)
-    if equal and given.equal is None and given.prefill is None and given.concurrency > 1:
-        notes += (EQUAL + (IN_STEP if given.engine == "sglang" else TRAIN) + NOT_EQUAL,)
-    interval = _recv_interval(given)
-    if interval > 1.0 and given.recv_interval is None:
+def arrange(deployment: Deployment) -> Arranged:
+    """Fill in what ``deployment`` leaves out."""
+    filled = _filled(deployment)
+    notes = filled.assumptions + _cannot_be_as_said(deployment, filled)
+    equal = _equal(deployment)
+    if (
+        equal
+        and deployment.equal is None
+        and deployment.prefill is None
+        and deployment.concurrency > 1
+    ):
+        notes += (EQUAL + (IN_STEP if deployment.engine == "sglang" else TRAIN) + NOT_EQUAL,)
+    interval = _recv_interval(deployment)
+    if interval > 1.0 and deployment.recv_interval is None:
         notes += (
             f"SGLang taken to look for requests every {interval:g} iterations, as InferenceMAX's "
             "recipes for these lengths have it; give recv_interval 1 for its default",
         )
-    return replace(found, assumptions=notes, equal=equal, recv_interval=interval)
+    return replace(filled, assumptions=notes, equal=equal, recv_interval=interval)
 
 
 EQUAL = "all requests taken to have the same lengths, as benchmarks give them, so that "
@@ -134,26 +139,26 @@ TRAIN = "those that started one after the other keep coming one after the other"
 NOT_EQUAL = "; give equal_lengths no where lengths differ"
 
 
-def _equal(given: Deployment) -> bool:
-    if given.equal is not None:
-        return given.equal
-    return given.rounds <= STEADY and (given.isl, given.osl) not in DRAWN
+def _equal(deployment: Deployment) -> bool:
+    if deployment.equal is not None:
+        return deployment.equal
+    return deployment.rounds <= STEADY and (deployment.isl, deployment.osl) not in DRAWN
 
 
-def _recv_interval(given: Deployment) -> float:
-    if given.engine != "sglang" or given.prefill is not None:
+def _recv_interval(deployment: Deployment) -> float:
+    if deployment.engine != "sglang" or deployment.prefill is not None:
         return 0.0
-    if given.recv_interval is not None:
-        return given.recv_interval
-    if given.rounds > STEADY or (given.isl, given.osl) not in DRAWN:
+    if deployment.recv_interval is not None:
+        return deployment.recv_interval
+    if deployment.rounds > STEADY or (deployment.isl, deployment.osl) not in DRAWN:
         return 1.0
-    return RECV_MANY if given.concurrency >= MANY else RECV_FEW
+    return RECV_MANY if deployment.concurrency >= MANY else RECV_FEW
 
 
-def _cannot_be_as_said(given: Deployment, found: Arranged) -> tuple[str, ...]:
+def _cannot_be_as_said(deployment: Deployment, filled: Arranged) -> tuple[str, ...]:
     """What an engine would refuse or do in another way."""
-    notes, shape, gpu, weights = [], given.shape, given.gpu, found.decode.weights
-    for tp in dict.fromkeys((found.decode.tp, found.prefill.tp)):
+    notes, shape, gpu, weights = [], deployment.shape, deployment.gpu, filled.decode.weights
+    for tp in dict.fromkeys((filled.decode.tp, filled.prefill.tp)):
         if shape.heads % tp:
             notes.append(
                 f"tp {tp} does not divide the {shape.heads} attention heads of {shape.name}, which "
@@ -171,7 +176,7 @@ def _cannot_be_as_said(given: Deployment, found: Arranged) -> tuple[str, ...]:
             "on all linear layers but those of experts, router and output head: modelled, no "
             "served deployment with adapters was among those measured"
         )
-    if given.osl == 1:
+    if deployment.osl == 1:
         notes.append(
             "answers of one token: a request is its prompt alone, as where a model embeds or "
             "classifies; TBT then says nothing"
@@ -181,31 +186,31 @@ def _cannot_be_as_said(given: Deployment, found: Arranged) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _filled(given: Deployment) -> Arranged:
-    notes = list(given.notes)
-    if given.prefill is None:
-        where, workers = _together(given, notes)
-        if where.tp > TENSOR_PARALLEL_MOST and given.decode_workers is None:
-            return _counted_in_all(given, notes)
+def _filled(deployment: Deployment) -> Arranged:
+    notes = list(deployment.notes)
+    if deployment.prefill is None:
+        where, workers = _together(deployment, notes)
+        if where.tp > TENSOR_PARALLEL_MOST and deployment.decode_workers is None:
+            return _counted_in_all(deployment, notes)
         return Arranged(where, where, workers, 1.0, False, tuple(notes))
-    decode, prefill = given.decode, given.prefill
-    known = given.decode_workers is not None
-    workers = given.decode_workers or 1.0
-    prefills = given.prefill_workers or math.nan
+    decode, prefill = deployment.decode, deployment.prefill
+    known = deployment.decode_workers is not None
+    workers = deployment.decode_workers or 1.0
+    prefills = deployment.prefill_workers or math.nan
     if not known:
-        spread = given.concurrency > SPREAD_ABOVE[given.engine]
-        workers = 1.0 if spread else DECODE_WORKERS[given.engine]
+        spread = deployment.concurrency > SPREAD_ABOVE[deployment.engine]
+        workers = 1.0 if spread else DECODE_WORKERS[deployment.engine]
         notes.append(f"decode workers not given: {workers:g} taken")
-        if decode.gpus == 1 and given.shape.experts and given.gpu.gpus_per_node > 1:
-            node = given.gpu.gpus_per_node
+        if decode.gpus == 1 and deployment.shape.experts and deployment.gpu.gpus_per_node > 1:
+            node = deployment.gpu.gpus_per_node
             decode, prefill = _grouped(decode, node, 1), _grouped(prefill, node, 1)
             notes.append(f"one GPU per worker cannot be: {node} taken")
         if decode.tp > TENSOR_PARALLEL_MOST and decode.tp == prefill.tp:
-            node = min(given.gpu.gpus_per_node, 8)
+            node = min(deployment.gpu.gpus_per_node, 8)
             total, prefill = decode.tp, _grouped(prefill, node, 1)
             decode = _grouped(decode, total - node if spread else 8, 1)
             notes.append(f"{total} GPUs taken as those of all workers")
-        if given.shape.experts:
+        if deployment.shape.experts:
             if spread and decode.attention_dp == 1:
                 decode = _grouped(decode, 1, decode.gpus)
                 notes.append("attention of decode taken as data parallel")
@@ -216,11 +221,13 @@ def _filled(given: Deployment) -> Arranged:
     return Arranged(decode, prefill, workers, prefills, True, tuple(notes))
 
 
-def _counted_in_all(given: Deployment, notes: list[str]) -> Arranged:
+def _counted_in_all(deployment: Deployment, notes: list[str]) -> Arranged:
     """The GPUs of all workers, of which what makes no whole worker, or one, computes prompts."""
-    total = given.decode.tp
+    total = deployment.decode.tp
     prefill = total % WORKER or WORKER
-    spread = given.concurrency > SPREAD_ABOVE[given.engine] and given.shape.experts > 0
+    spread = (
+        deployment.concurrency > SPREAD_ABOVE[deployment.engine] and deployment.shape.experts > 0
+    )
     workers = 1.0 if spread else float((total - prefill) // WORKER)
     notes.append(
         f"tp {total} taken as the GPUs of all workers of a deployment whose prefill ({prefill} "
@@ -228,8 +235,8 @@ def _counted_in_all(given: Deployment, notes: list[str]) -> Arranged:
     )
     decode = (1, total - prefill) if spread else (WORKER, 1)
     return Arranged(
-        _grouped(given.decode, *decode),
-        _grouped(given.decode, *((1, prefill) if given.shape.experts else (prefill, 1))),
+        _grouped(deployment.decode, *decode),
+        _grouped(deployment.decode, *((1, prefill) if deployment.shape.experts else (prefill, 1))),
         workers,
         math.nan,
         True,
@@ -244,12 +251,17 @@ def _whole_experts(where: Arrangement, notes: list[str]) -> Arrangement:
     return _grouped(where, where.tp, where.attention_dp, experts=True)
 
 
-def _together(given: Deployment, notes: list[str]) -> tuple[Arrangement, float]:
-    where, workers = given.decode, given.decode_workers or 1.0
+def _together(deployment: Deployment, notes: list[str]) -> tuple[Arrangement, float]:
+    where, workers = deployment.decode, deployment.decode_workers or 1.0
     group, side = where.tp * where.attention_dp, math.isqrt(where.tp * where.attention_dp)
     twice = side * side == group and (where.moe_ep in (side, group))
-    apart = given.gpu.network_bytes_s != given.gpu.link_bytes_s
-    if given.shape.experts and apart and twice and group > given.gpu.gpus_per_node >= side:
+    apart = deployment.gpu.network_bytes_s != deployment.gpu.link_bytes_s
+    if (
+        deployment.shape.experts
+        and apart
+        and twice
+        and group > deployment.gpu.gpus_per_node >= side
+    ):
         notes.append(f"{group} GPUs taken as {side}: tensor times expert parallelism of the same")
         spread = where.tp == 1
         return _grouped(where, 1 if spread else side, side if spread else 1, experts=True), workers

@@ -47,7 +47,7 @@ def own() -> OwnMeasurements:
 
 @pytest.fixture(scope="module")
 def both(own: OwnMeasurements) -> tuple[Configured, Configured]:
-    return configure(ASKED), configure(ASKED, own=own)
+    return configure(ASKED), configure(ASKED, measurements=own)
 
 
 def _instances(own: OwnMeasurements | None) -> Iterator[Instance]:

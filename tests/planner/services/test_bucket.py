@@ -45,7 +45,7 @@ def test_a_bucket_that_files_are_dropped_into(planner, settings, put, monkeypatc
     put("prod/", b"")
     put("prod/.still", b"x")
     put("prod-of-others/3.csv", requests_csv(9000, 9900).encode())
-    seen = source_preview(user=planner, kind="bucket", given=said)
+    seen = source_preview(user=planner, kind="bucket", fields=said)
     assert seen.files == ("a/1.csv", "b/2.csv.gz")
     monkeypatch.setattr(source_files, "MOST_FILES", 1)  # at a time: the rest at the next
     source = source_create(owner=planner, name="logs", kind="bucket", settings=said, bin_s=300)
@@ -76,7 +76,7 @@ def test_what_a_bucket_may_not_be(planner, settings, put, monkeypatch):
     def refused(**changes: object) -> str:
         said = {"url": put.url, "bucket": "logs", **KEYS, **changes}
         with pytest.raises(SourceError) as problem:
-            source_preview(user=planner, kind="bucket", given=said)
+            source_preview(user=planner, kind="bucket", fields=said)
         return str(problem.value)
 
     assert "adds it to HEADROOM_SOURCES" in refused(bucket="others")
@@ -128,7 +128,7 @@ def test_a_store_cannot_send_the_request_elsewhere(planner, settings, monkeypatc
         ):
             answers = [answer]
             with pytest.raises(SourceError, match=r"127\.0\.0\.1") as problem:
-                source_preview(user=planner, kind="bucket", given={"url": url, "bucket": "logs"})
+                source_preview(user=planner, kind="bucket", fields={"url": url, "bucket": "logs"})
             assert words in str(problem.value)
         assert all(path.startswith("/logs?list") for path in asked) and len(asked) < 10
     finally:

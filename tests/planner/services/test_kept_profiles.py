@@ -76,8 +76,8 @@ def fitted(user: User, folder: Path, slower: float) -> None:
 
 @pytest.fixture
 def scenario(planner: User, tmp_path: Path) -> Scenario:
-    gpu_save(user=planner, name="our-gpu", given=GPU, source="its data sheet")
-    model_save(user=planner, name="our-model", given=MODEL, source="own count")
+    gpu_save(user=planner, name="our-gpu", facts=GPU, source="its data sheet")
+    model_save(user=planner, name="our-model", facts=MODEL, source="own count")
     fitted(planner, tmp_path, 1.0)
     path = tmp_path / "demand.csv"
     at = [f"2024-05-13T{i // 60:02d}:{i % 60:02d}:00Z" for i in range(60)]
@@ -100,7 +100,7 @@ def test_a_run_rests_on_what_was_kept_when_it_was_made(
 ) -> None:
     before = scenario_run(scenario=scenario, owner=planner, kind="plan")
     row = planner.owngpu_set.get()
-    gpu_save(user=planner, name="our-gpu", given=GPU | {"idle_w": 99}, gpu=row)
+    gpu_save(user=planner, name="our-gpu", facts=GPU | {"idle_w": 99}, gpu=row)
     fitted(planner, tmp_path, 2.0)  # a second version, twice as slow
     with coarse_sizes():
         run_execute(run_id=before.pk)
@@ -157,4 +157,4 @@ def test_what_is_in_use_is_not_removed(scenario: Scenario, planner: User) -> Non
     with pytest.raises(Exception, match="used by scenario Ours"):
         profile_delete(profile=profile, user=planner)
     with pytest.raises(CatalogueError, match="cannot be named"):
-        gpu_save(user=planner, name="a/b", given=GPU)
+        gpu_save(user=planner, name="a/b", facts=GPU)

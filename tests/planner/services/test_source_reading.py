@@ -49,7 +49,7 @@ def test_a_real_prometheus(planner, settings, tmp_path):
         one.restart()
         for prompt, answer in trace[60:]:
             one.finish(prompt, answer)
-        preview = source_preview(user=planner, kind="prometheus", given={"url": url})
+        preview = source_preview(user=planner, kind="prometheus", fields={"url": url})
         source = source_create(
             owner=planner, name="chat-live", kind="prometheus", bin_s=BIN_S, every_s=10,
             settings={"url": url, "delay_s": 0, "days": 0.01, "region": "east"},
@@ -182,7 +182,7 @@ def test_secrets_come_from_the_environment(planner, settings, monkeypatch):
     settings.HEADROOM_SOURCES = ["http://127.0.0.1:9"]
     said = {"url": "http://127.0.0.1:9", "token_env": "HEADROOM_SOURCE_TOKEN"}
     with pytest.raises(SourceError, match="nothing usable in HEADROOM_SOURCE_TOKEN"):
-        source_preview(user=planner, kind="prometheus", given=said)
+        source_preview(user=planner, kind="prometheus", fields=said)
     monkeypatch.setenv("HEADROOM_SOURCE_TOKEN", "abc")
     with pytest.raises(SourceError, match="did not answer"):
-        source_preview(user=planner, kind="prometheus", given=said)
+        source_preview(user=planner, kind="prometheus", fields=said)
