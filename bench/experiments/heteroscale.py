@@ -31,7 +31,7 @@ import numpy as np
 
 from bench.experiments.heteroscale_readings import coarse, figures, plot, signals
 from bench.experiments.heteroscale_service import STEP_S, Service, drives, load_of, service
-from bench.experiments.sageserve import ARRIVALS, Day
+from bench.experiments.sageserve_day import ARRIVALS, Day
 from planner.policies.choice import policy_of
 from planner.studies.progress import silent
 from planner.studies.replay.making import making_of

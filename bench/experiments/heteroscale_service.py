@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.experiments.sageserve import Day
+from bench.experiments.sageserve_day import Day
 from planner.scenario.document import parse
 from planner.scenario.known import NOTHING
 from planner.studies.pd.judgement import judgement

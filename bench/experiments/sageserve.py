@@ -15,6 +15,8 @@ to start, what is released lent out as spot and back within a minute.
 - ``bursts``: the same day with random stretches of 5 minutes at 8 times the load (figure 16a).
 - ``schedulers``: violations by tier under FCFS, EDF, PF and DPA (figure 15b), with LT-UA, on the
   day with those stretches: without them next to nothing is late.
+- ``week``: six days (figure 16b); ``fleet``: four models at once, where one takes over in
+  10 minutes what another lent out.
 """
 
 from __future__ import annotations
@@ -28,47 +30,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import polars as pl
-
 from bench.experiments import svg
-from planner import catalogue
-from planner.ingest import IngestOptions, ingest_file
+from bench.experiments.sageserve_day import ARRIVALS, Day
+from bench.experiments.sageserve_fleet import fleet, week
 from planner.policies.choice import policy_of
-from planner.scenario.document import parse
-from planner.scenario.known import NOTHING
 from planner.studies.planning.planning import plan_window
-from planner.studies.preparing import study_of
 from planner.studies.progress import silent
 from planner.studies.replay import replay as played
-from planner.studies.traffic.sources import StoredTrace
 from planner.studies.values import PolicyRun, Study
-from simulation.performance.linear import LinearProfile
 
 # On the scenario's own forecast; LT-UA with both readings of section 6.4.
 OWN_PLAN = ("lt-i", "lt-u", "lt-ua", "lt-ua by memory")
 BY_MEMORY = {"lt-ua by memory": ("lt-ua", {"reading": "memory"})}
-TRACES = Path(__file__).parents[2] / "../shared/data/traces"
-ARRIVALS = TRACES / "azure2024_requests_10s.csv.gz"
-# As the source's simulator has it (splitwise-sim, ../shared/reference/README.md): weights of 135 GB
-# and a KV cache of 2 x 2 bytes x 80 layers x 8,192 per token, which is eight times what a server
-# with grouped-query attention holds; no limit of context; batches of 512 sequences and 2,048
-# tokens, prompts whole and first.
-MODEL = {
-    "name": "llama-2-70b",
-    "weight_gb": 135,
-    "kv_bytes_per_token": 2 * 2 * 80 * 8192,
-    "max_context": 131_072,
-    "source": "splitwise-sim, no grouped-query attention",
-}
-BATCH = {"max_batch": 512, "max_batch_tokens": 2048}
-GROUPED_QUERY = {"kv_bytes_per_token": 2 * 2 * 80 * 1024, "source": "shape of Llama-2 70B"}
-REGIONS = {"us-east-1": 0.4, "us-east-2": 0.35, "us-west-2": 0.25}
-# IW-F and IW-N are 65 to 35 of the interactive requests (the source's figure 3 shows both large and
-# gives no number; assumed), interactive to deferrable 3 to 1 (section 7.2, ablation).
-FAST = 0.65
-USD_PER_GPU_HOUR = 98.32 / 8  # of H100 (section 7.2.1); with one GPU type it decides nothing
-HISTORY_DAYS = 3
 STRATEGIES = ("siloed", "reactive", *OWN_PLAN, "lt-i-perfect", "chiron")
 # Llama-2 on a peak day, instance-hours (figure 11) and violations by tier (section 7.2.6).
 THEIRS = {"reactive": 362.25, "lt-i": 274.5, "lt-u": 291.0, "lt-ua": 277.5, "chiron": 1146.0}
@@ -108,6 +81,8 @@ def run(folder: Path, scale: float, only: list[str]) -> dict[str, Any]:
         "grouped_query": lambda: against_reactive(whole.study(grouped_query=True)),
         "bursts": lambda: strategies(Day(folder, scale, bursts=8.0), {}, OWN_PLAN),
         "schedulers": lambda: schedulers(Day(folder, scale, bursts=8.0)),
+        "week": lambda: compared(week(folder, scale), ("reactive", "lt-i", "lt-u", "lt-ua")),
+        "fleet": lambda: compared(fleet(folder, scale), ("siloed", "reactive", "lt-i", "lt-ua")),
     }
     for name, part in parts.items():
         if not only or name in only:
@@ -115,114 +90,6 @@ def run(folder: Path, scale: float, only: list[str]) -> dict[str, Any]:
             _say(f"{name}: {time.perf_counter() - began:.0f} s")
     found["seconds"] = time.perf_counter() - began
     return found
-
-
-class Day:
-    """The peak day of the trace and the days before it, at ``scale``; ``bursts`` times the load in
-    six random stretches of five minutes."""
-
-    def __init__(self, folder: Path, scale: float, bursts: float = 1.0) -> None:
-        self.scale = scale
-        table = pl.read_csv(ARRIVALS, try_parse_dates=True).filter(pl.col("service") == "conv")
-        daily = table.group_by(pl.col("time_utc").dt.date()).agg(pl.col("requests").sum())
-        begins = daily["time_utc"].min()
-        later = daily.filter((pl.col("time_utc") - begins).dt.total_days() >= HISTORY_DAYS)
-        self.date = later.sort("requests")["time_utc"][-1]
-        kept = table.filter(pl.col("time_utc").dt.date() <= self.date)
-        if bursts != 1.0:
-            kept = _with_bursts(kept, self.date, bursts)
-        path = folder / f"day{bursts:g}.csv"
-        kept.select(
-            time=pl.col("time_utc").dt.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            series=pl.lit("conv"),
-            requests=pl.col("requests"),
-        ).write_csv(path)
-        store = folder / f"day{bursts:g}.store"
-        ingest_file(path, store, IngestOptions(format="demand", bin_s=10.0))
-        self.stored = StoredTrace(path.name, "demand", "utc", store)
-        self.isl, self.osl = _lengths()
-
-    def study(
-        self,
-        *,
-        gpu: str = "H100-SXM",
-        interactive: float = 0.75,
-        scheduler: str = "fcfs",
-        grouped_query: bool = False,
-    ) -> Study:
-        most = max(3, round(20 * self.scale))
-        scenario = parse(
-            json.dumps(
-                {
-                    "version": 1,
-                    "name": "SageServe's day",
-                    "seed": 1,
-                    "models": [MODEL | (GROUPED_QUERY if grouped_query else {})],
-                    "profiles": [_profile(gpu)],
-                    "regions": [
-                        {
-                            "name": name,
-                            "like": name,
-                            "capacity": {gpu: 8 * most},
-                            "usd_per_gpu_hour": {gpu: USD_PER_GPU_HOUR},
-                        }
-                        for name in REGIONS
-                    ],
-                    "tiers": [
-                        {"name": "IW-F", "ttft_ms": 1000},
-                        {"name": "IW-N", "ttft_ms": 60_000},
-                        {"name": "NIW", "e2e_ms": 86_400_000, "deferrable": True},
-                    ],
-                    "traffic": {
-                        "bin_s": 900,
-                        "sources": [
-                            {
-                                "trace": "t",
-                                "series": "conv",
-                                "model": "llama-2-70b",
-                                "regions": REGIONS,
-                                "tiers": {
-                                    "IW-F": round(interactive * FAST, 6),
-                                    "IW-N": round(interactive * (1 - FAST), 6),
-                                    "NIW": round(1 - interactive, 6),
-                                },
-                                "scale": self.scale,
-                                "input_tokens": self.isl,
-                                "output_tokens": self.osl,
-                            }
-                        ],
-                    },
-                    "serving": [{"scheduler": scheduler, "batching": "whole"}],
-                    "fleet": {
-                        "startup_s": 600,
-                        "scale_in": {"lend": True},  # to spot, back within a minute (6.4, 7.1)
-                        "minimum": max(1, round(2 * self.scale)),
-                        "today": [
-                            {"model": "llama-2-70b", "region": r, "gpu": gpu, "replicas": most}
-                            for r in REGIONS
-                        ],
-                    },
-                    "horizon": {
-                        "start": f"{self.date}T00:00:00Z",
-                        "duration_s": 86_400,
-                        "period_s": 3600,
-                    },
-                    "forecast": {"method": "arima"},  # the source's
-                    "policies": ["reactive"],
-                }
-            )
-        )
-        return study_of(scenario, {"t": self.stored}, NOTHING, silent)
-
-
-def _profile(gpu: str) -> dict[str, Any]:
-    """The built-in one, in full: memory is then that of MODEL."""
-    built_in = catalogue.profiles()["llama-2-70b", gpu, 8]
-    assert isinstance(built_in, LinearProfile)
-    ms = {
-        f"{n}_ms": getattr(built_in, f"{n}_s") * 1000 for n in ("alpha", "beta", "gamma", "delta")
-    }
-    return {"model": "llama-2-70b", "gpu": gpu, "tp": 8, **ms, **BATCH}
 
 
 def strategies(
@@ -251,6 +118,13 @@ def against_reactive(one: Study) -> dict[str, Any]:
     return {**ours, "saved": saved}
 
 
+def compared(one: Study, names: tuple[str, ...]) -> dict[str, Any]:
+    planned = plan_window(one.plan_input, silent)
+    return {name: _figures(_ran(one, name, planned)) for name in names} | {
+        "requests": len(one.trace)
+    }
+
+
 def schedulers(day: Day) -> dict[str, Any]:
     """The day under LT-UA, waiting requests taken in four orders."""
     out = {}
@@ -271,6 +145,8 @@ def _figures(ran: PolicyRun) -> dict[str, Any]:
     summary = ran.summary
     gpus = ran.fleet.pools[0].gpus_per_instance
     return {
+        "gpu_hours": round(summary.gpu_hours, 1),
+        "starts": dict(summary.starts),
         "instance_hours": round(summary.instance_hours, 1),
         "wasted_hours": round(summary.wasted_gpu_hours / gpus, 1),
         "donated_hours": round(summary.donated_gpu_hours / gpus, 1),
@@ -285,42 +161,6 @@ def _figures(ran: PolicyRun) -> dict[str, Any]:
         "arrived": summary.arrived,
         "unserved": summary.rejected + summary.unfinished,
     }
-
-
-def _with_bursts(table: pl.DataFrame, date: Any, factor: float) -> pl.DataFrame:
-    rng = np.random.default_rng(8)
-    starts = np.sort(rng.uniform(0, 86_400 - 300, 6))
-    second = (pl.col("time_utc") - pl.lit(date).cast(pl.Datetime)).dt.total_seconds()
-    inside = pl.any_horizontal([second.is_between(s, s + 300) for s in starts])
-    return table.with_columns(
-        requests=pl.when(inside)
-        .then((pl.col("requests") * factor).cast(pl.Int64))
-        .otherwise(pl.col("requests"))
-    )
-
-
-def _lengths() -> tuple[dict[str, float], dict[str, float]]:
-    """Mean input and output tokens of the week's conversations, spread of those of 2023."""
-    hourly = pl.read_csv(TRACES / "azure2024_hourly_tokens.csv")
-    requests = hourly["conv_requests_10s"].sum()
-    rows = pl.read_csv(TRACES / "azure2023_conv.csv.gz")
-    spread = {}
-    for want in ("input", "output"):
-        name = next(c for c in rows.columns if want in c.lower() or
-                    {"input": "context", "output": "generated"}[want] in c.lower())  # fmt: skip
-        column = rows[name].cast(pl.Float64)
-        spread[want] = float(column.std() / column.mean())  # type: ignore[operator,arg-type]
-    means = {
-        kind: float(hourly[name].sum()) / float(requests)
-        for kind, name in (
-            ("input", "conv_context_tokens_est"),
-            ("output", "conv_generated_tokens"),
-        )
-    }
-    isl, osl = (
-        {"mean": round(float(means[k]), 1), "cv": round(spread[k], 2)} for k in ("input", "output")
-    )
-    return isl, osl
 
 
 def plot(found: dict[str, Any], folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ from bench.experiments import (
     sageserve,
     svg,
 )
-from bench.experiments.sageserve import ARRIVALS, HISTORY_DAYS, Day
+from bench.experiments.sageserve_day import ARRIVALS, HISTORY_DAYS, Day, Service, scenario_of
+from bench.experiments.sageserve_fleet import DAYS, MODELS, MONDAY
+from planner.scenario.build import build_hardware
+from planner.scenario.document import parse
 from tests.shared import shared
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -47,6 +51,18 @@ def test_the_day_is_the_busiest_that_has_days_before_it(tmp_path: Path) -> None:
     calm, wild = (tmp_path / f"day{b}.csv" for b in ("1", "8"))
     Day(tmp_path, 0.5, bursts=8.0)
     assert calm.stat().st_size != wild.stat().st_size
+
+
+def test_services_share_the_gpus_of_a_region_and_none_is_left_over() -> None:
+    lengths = ({"mean": 100, "cv": 1.0}, {"mean": 10, "cv": 1.0})
+    services = [
+        Service(name, name, {"model": name, "gpu": "H100-SXM", "tp": tp}, "conv", 0.1, lengths)
+        for name, (tp, _, _) in MODELS.items()
+    ]
+    built = build_hardware(parse(json.dumps(scenario_of(services, 0.5, MONDAY, days=DAYS))))
+    assert built.today is not None
+    held = sum(built.today[m, :, g] * built.profiles[m, g].tp for m, g in built.profiles)
+    assert built.capacity_gpus[:, 0].tolist() == held.tolist() == [220] * 3  # 10 of 8, 8, 4, 2
 
 
 def test_every_figure_of_theirs_has_one_of_ours_beside_it() -> None:

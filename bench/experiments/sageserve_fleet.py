@@ -1,0 +1,75 @@
+"""SageServe's longer runs: a week of one model (figure 16b), and four models at once over three
+regions, which take over what others lent out."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from bench.decisions.data import CODE
+from bench.experiments.sageserve_day import ARRIVALS, MODEL, Service, lengths, profile, scenario_of
+from bench.experiments.sageserve_day import stored as stored_as
+from planner import catalogue
+from planner.scenario.document import parse
+from planner.scenario.known import NOTHING
+from planner.studies.preparing import study_of
+from planner.studies.progress import silent
+from planner.studies.values import Study
+
+MONDAY, DAYS = date(2024, 5, 13), 6  # to Saturday: of its week the trace has Sunday before it
+BUSIEST = date(2024, 5, 16)
+# Three of the source's models, and Llama 3.1 70B for Llama 3.2 3B, which was measured on A100 alone
+# (where too few prompts of Bloom are ready in time). With the service of the trace that asks each
+# and its share (assumed).
+GPU = "H100-SXM"
+MODELS = {
+    "bloom-176b": (8, "conv", 0.5), "llama-2-70b": (8, "conv", 0.5),
+    "llama-3.1-70b": (4, "code", 0.5), "llama-3.1-8b": (2, "code", 0.5),
+}  # fmt: skip
+STARTS = {"reclaim_s": 60, "other_model_s": 600}  # section 3
+
+
+def week(folder: Path, scale: float) -> Study:
+    """Six days of Llama-2 70B's conversations."""
+    table = _arrivals().filter(pl.col("service") == "conv")
+    one = Service(MODEL["name"], MODEL, profile("H100-SXM"), "conv", scale, lengths())
+    scenario = scenario_of([one], scale, MONDAY, days=DAYS)
+    return study_of(
+        parse(json.dumps(scenario)), {"t": stored_as(table, folder, "week")}, NOTHING, silent
+    )
+
+
+def fleet(folder: Path, scale: float) -> Study:
+    """Four models in three regions on the busiest day."""
+    table = _arrivals().filter(pl.col("time_utc").dt.date() <= BUSIEST)
+    asked = {"conv": lengths(), "code": (CODE["input_tokens"], CODE["output_tokens"])}
+    services = [
+        Service(name, _model(name), profile(GPU, name, tp), of, share * scale, asked[of])
+        for name, (tp, of, share) in MODELS.items()
+    ]
+    scenario = scenario_of(services, scale, BUSIEST, gpu=GPU, starts=STARTS)
+    return study_of(
+        parse(json.dumps(scenario)), {"t": stored_as(table, folder, "fleet")}, NOTHING, silent
+    )
+
+
+def _model(name: str) -> dict[str, Any]:
+    """The built-in one without a limit of context, as the source's simulator has it: a tenth of the
+    prompts is longer than Bloom's."""
+    spec = catalogue.models()[name]
+    return {
+        "name": name,
+        "weight_gb": spec.weight_bytes / 1e9,
+        "kv_bytes_per_token": spec.kv_bytes_per_token,
+        "max_context": MODEL["max_context"],
+        "source": "as built in, without its limit of context",
+    }
+
+
+def _arrivals() -> Any:
+    table = pl.read_csv(ARRIVALS, try_parse_dates=True)
+    return table.filter(pl.col("time_utc").dt.date() < date(2024, 5, 19))  # ends with a stray row
