@@ -31,9 +31,13 @@ from simulation.lifecycle import LENT, OFF, READY, STARTING
 def _held(instance: Any, t: float) -> float:
     """Token-seconds of KV held from ``t0`` to ``t``: a staircase, ``decodes`` up per iteration."""
     x = t - instance.t0
+    if x == 0.0 or instance.k == 1:  # none ended: half of the calls begin with their run
+        return float(instance.kv * x)
     steps = 0.0
     if instance.growth != 0.0:
-        steps = float(iterations_done(instance, t))
+        last = instance.k - 1  # and most end with it
+        ended = iteration_end(instance, last) < t
+        steps = float(last if ended else iterations_done(instance, t))
     elif instance.dt > 0.0:
         steps = min(np.floor(x / instance.dt), float(instance.k - 1))
     pairs = steps * (steps - 1.0) / 2.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -37,6 +38,7 @@ class _Look:
     time_s: float
     served: FloatArray  # [pools] what was served, in what one instance of a large pool serves
     flight: FloatArray  # [pools] requests running or waiting
+    holds: FloatArray  # [pools] of these, those that are ready within their limits
     strain: Strain
 
 
@@ -100,7 +102,7 @@ class Guarded(ScalingPolicy):
         self._allowed = np.array([allowed_late(fleet, pool) for pool in fleet.pools])
         self._learned = Learned(len(counts), self.tolerance)
         none = np.zeros(len(counts))
-        self._looks = deque([_Look(0.0, none, none, Strain(none, none, none > 0))])
+        self._looks = deque([_Look(0.0, none, none, none, Strain(none, none, none > 0))])
         self._piled_s = np.full(len(counts), -np.inf)  # when each last had one
         self._asked: deque[tuple[float, IntArray]] = deque()
         return counts
@@ -138,14 +140,15 @@ class Guarded(ScalingPolicy):
     def _above(self, observation: Observation, planned: IntArray) -> IntArray:
         """Instances that the guard asks for, ``[pools]``; 0 where it leaves all to the plan."""
         look = self._look(observation)
-        serving = np.min([look.served for look in self._looks], axis=0)
+        serving = _least([look.served for look in self._looks])
         room = self._staffing.carried(planned) * (1 + self.tolerance) + ROUNDING
         more = (serving > room) & (self._together(serving) > self._together(room))
-        guarded = np.where(more, self._staffing.fewest(serving), 0.0)
+        guarded = np.where(more, self._staffing.fewest(serving), 0.0) if more.any() else 0.0
         piled = self._piled(observation, look)
         self._learn(observation, piled > 0)
-        learned = self._staffing.fewest(self._learned.needed(serving))
-        guarded = np.maximum(guarded, np.where(learned > planned, learned, 0.0))
+        if self._learned.anything:
+            learned = self._staffing.fewest(self._learned.needed(serving))
+            guarded = np.maximum(guarded, np.where(learned > planned, learned, 0.0))
         guarded = np.maximum(guarded, piled)
         there = observation.ready + observation.starting
         windows = max(1.0, self.interval_s / POLICY_S)
@@ -154,8 +157,7 @@ class Guarded(ScalingPolicy):
         self._asked.append((look.time_s, np.minimum(guarded, most).astype(np.int64)))
         while self._asked[0][0] < look.time_s - self.fall_s:
             self._asked.popleft()
-        out: IntArray = np.max([counts for _, counts in self._asked], axis=0)
-        return out
+        return np.asarray(reduce(np.maximum, (counts for _, counts in self._asked)))
 
     def _together(self, loads: FloatArray) -> FloatArray:
         """Of all pools of a pool's model and role, tokens/s, ``[pools]``."""
@@ -174,8 +176,8 @@ class Guarded(ScalingPolicy):
         if signals is not None:  # NaN, where nothing came, is not late
             late = (signals.late_first > self._allowed) | (signals.late_done > self._allowed)
         carried = self._staffing.carried(np.maximum(ready, 1))
-        strain = Strain(served / carried, flight / (self._holds * carried), late)
-        look = _Look(now, served, flight, strain)
+        holds = self._holds * carried
+        look = _Look(now, served, flight, holds, Strain(served / carried, flight / holds, late))
         self._looks.append(look)
         while self._looks[0].time_s <= now - self.rise_s < now:
             self._looks.popleft()
@@ -188,15 +190,20 @@ class Guarded(ScalingPolicy):
 
     def _piled(self, observation: Observation, look: _Look) -> IntArray:
         """Instances that hold what piles up, those that there are while it stays so, else 0."""
-        held = self._holds * self._staffing.carried(np.maximum(observation.ready, 1))
-        least = np.min([look.flight for look in self._looks], axis=0)
-        piled: BoolArray = least > PILED_UP * held
+        piled: BoolArray = _least([look.flight for look in self._looks]) > PILED_UP * look.holds
+        if not piled.any():
+            return np.zeros(len(piled), np.int64)
         before, waits = self._looks[0].flight, observation.starting > 0
         lasts = look.flight > (1 + np.where(waits, self.tolerance, -self.tolerance)) * before
         holding = self._staffing.fewest(look.flight / self._holds)
         there = observation.ready + observation.starting
         out = np.where(piled, np.where(lasts, np.maximum(holding, there), there), 0)
         return out.astype(np.int64)
+
+
+def _least(seen: Sequence[FloatArray]) -> FloatArray:
+    """Of each pool; of so few numbers a stack takes longer than to compare them one by one."""
+    return np.asarray(reduce(np.minimum, seen))
 
 
 def _known(seen: FloatArray | Sequence[FloatArray]) -> FloatArray:

@@ -12,7 +12,7 @@ from planner.errors import ScenarioError
 from planner.studies.planning.planning import flat_at_peak, flat_before
 from planner.studies.progress import Progress, silent
 from planner.studies.random_streams import Stream, generator
-from planner.studies.replay.flat import holds, smallest_flat
+from planner.studies.replay.flat import Known, holds, smallest_flat
 from planner.studies.traffic.busier import Rise, grown, rises, times_by_model
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.window import DAY_S, Window
@@ -74,6 +74,7 @@ class Earlier:
     most: int = MOST
     history_s: float = DAY_S  # before all but the nearest, for what is forecast there to go by
     _flat: dict[tuple[int, bool], IntArray] = field(default_factory=dict, init=False)
+    _known: Known = field(default_factory=dict, init=False)  # of flat fleets on them
     _goals: dict[int, Goals] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -149,7 +150,9 @@ class Earlier:
 
     def _least(self, seed: int, progress: Progress) -> IntArray:
         goals = [self.goals(seed).wanted] * len(self.studies)
-        return smallest_flat(*self.studies, seed=seed, progress=progress, goals=goals)
+        return smallest_flat(
+            *self.studies, seed=seed, progress=progress, goals=goals, known=self._known
+        )
 
     def _roomy(self, seed: int, progress: Progress) -> IntArray:
         least, goals = self.flat(seed, progress, room=False), self.goals(seed)
@@ -157,11 +160,14 @@ class Earlier:
             return least
         its = self.busier.study
         enough = goals.enough(its)
-        if holds(its, least, enough, seed):
+        known = self._known
+        if holds(its, least, enough, seed, known):
             return least
         goals_each = [enough, *[goals.wanted] * len(self.studies)]
-        more = smallest_flat(its, *self.studies, seed=seed, progress=progress, goals=goals_each)
-        return more if holds(its, more, enough, seed) else least
+        more = smallest_flat(
+            its, *self.studies, seed=seed, progress=progress, goals=goals_each, known=known
+        )
+        return more if holds(its, more, enough, seed, known) else least
 
     def goals(self, seed: int) -> Goals:
         """What is wanted on them."""

@@ -20,6 +20,10 @@ from simulation.policies.flat import Flat
 from simulation.recovery import BeyondRecovery, Recovery
 from simulation.trace import Trace
 
+# Whether a flat fleet's pools of a model ("": all of it) attain what is wanted by tier, on the
+# model's requests in a study's window, with a seed, by counts of each cell.
+Known = dict[tuple[Study, str, tuple[float, ...], int, bytes], bool]
+
 
 def smallest_flat(
     study: Study,
@@ -27,10 +31,12 @@ def smallest_flat(
     seed: int,
     progress: Progress = silent,
     goals: Sequence[Mapping[str, float]] = (),
+    known: Known | None = None,
 ) -> IntArray:
     """The fewest instances per pool that, held all the time, meet every tier (X1) in the window of
     ``study``, and in those of ``others``, which are of the same hardware; ``goals`` is the
-    attainment that is wanted by tier in each of them, where that is not the tier's own.
+    attainment that is wanted by tier in each of them, where that is not the tier's own. What
+    searches of the same windows found is ``known``.
 
     Models do not share instances, so each is first searched alone: bisection over its total, spread
     over pools as the flat fleet at peak is. Then single instances are taken out of the whole fleet,
@@ -40,6 +46,7 @@ def smallest_flat(
     scenario wants spare comes on top.
     """
     windows = (study, *others)
+    known = {} if known is None else known
     base = np.max([study.pools(its_study.peak) for its_study in windows], axis=0)
     counts = np.zeros(len(study.hardware.pool_index), np.int64)
     names = [model.name for model in study.hardware.models]
@@ -57,7 +64,7 @@ def smallest_flat(
         )
 
         alive = partial(progress, 0.8 * m / len(names), "")
-        meets = _judge(windows, requests, fleet, goals, seed, alive)
+        meets = _judge(windows, requests, fleet, goals, seed, alive, known, name)
         low = np.array([pool.minimum for pool in fleet.pools], np.int64)
         high = np.array([pool.maximum for pool in fleet.pools], np.int64)
         counts[of_model] = fewest(
@@ -67,14 +74,20 @@ def smallest_flat(
     least = np.array([pool.minimum for pool in all_pools.pools], np.int64)
     usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in all_pools.pools])
     traces = [its_study.trace for its_study in windows]
-    meets = _judge(windows, traces, all_pools, goals, seed, partial(progress, 0.8, ""))
+    meets = _judge(windows, traces, all_pools, goals, seed, partial(progress, 0.8, ""), known)
     return with_spare(windows, trimmed(meets, counts, least, -usd))
 
 
-def holds(study: Study, counts: IntArray, goals: Mapping[str, float], seed: int) -> bool:
+def holds(
+    study: Study,
+    counts: IntArray,
+    goals: Mapping[str, float],
+    seed: int,
+    known: Known | None = None,
+) -> bool:
     """Whether a flat fleet of ``counts`` ``[pools]`` attains ``goals`` of every tier."""
-    fleet = study.fleet(counts)
-    return _judge([study], [study.trace], fleet, [goals], seed, lambda: None)(counts)
+    fleet, known = study.fleet(counts), {} if known is None else known
+    return _judge([study], [study.trace], fleet, [goals], seed, lambda: None, known)(counts)
 
 
 def _aimed(fleet: Fleet, goals: Mapping[str, float]) -> Fleet:
@@ -89,11 +102,14 @@ def _judge(
     goals: Sequence[Mapping[str, float]],
     seed: int,
     alive: Callable[[], None],
+    known: Known,
+    model: str = "",
 ) -> Meets:
-    """Whether a flat fleet meets every tier on ``requests`` of each window; ``alive`` is a chance
-    to cancel."""
+    """Whether a flat fleet, that of a ``model`` by itself where one is named, meets every tier on
+    ``requests`` of each window; ``alive`` is a chance to cancel, ``known`` what was found out
+    before."""
 
-    cells, known = windows[0].cells, dict[bytes, bool]()
+    cells = windows[0].cells
     fleets = [_aimed(fleet, shares) for shares in goals] or [fleet] * len(windows)
     # First those last missed: fewer replays.
     hardest = list(zip(windows, requests, fleets, strict=True))
@@ -115,15 +131,19 @@ def _judge(
             return False
         return all(tiers_met(result).values())
 
-    def meets(counts: IntArray) -> bool:
-        key = per_cell(counts, cells).tobytes()
+    def knows(study: Study, its: Trace, aimed: Fleet, counts: IntArray) -> bool:
+        wanted = tuple(tier.attainment for tier in aimed.tiers)
+        key = study, model, wanted, seed, per_cell(counts, cells).tobytes()
         if key not in known:
-            missed = (i for i, case in enumerate(hardest) if not met(*case, counts))
-            first = next(missed, None)
-            known[key] = first is None
-            if first is not None:
-                hardest.insert(0, hardest.pop(first))
+            known[key] = met(study, its, aimed, counts)
         return known[key]
+
+    def meets(counts: IntArray) -> bool:
+        missed = (i for i, case in enumerate(hardest) if not knows(*case, counts))
+        first = next(missed, None)
+        if first is not None:
+            hardest.insert(0, hardest.pop(first))
+        return first is None
 
     return meets
 

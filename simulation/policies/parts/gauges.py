@@ -43,10 +43,15 @@ def per_instance(metric: Metric, observation: Observation, kv_tokens: FloatArray
     elif metric == "gpu":
         values = signals.busy
     elif metric == "concurrency":
-        values = np.nan_to_num(signals.batch) + waiting
+        values = _or_none(signals.batch) + waiting
     else:
-        running = np.nan_to_num(signals.batch)
+        running = _or_none(signals.batch)
         waits = np.divide(waiting, running, out=np.zeros(len(ready)), where=running > 0)
         values = observation.utilisation * kv_tokens * (1 + waits)
     out: FloatArray = np.where(ready > 0, values, np.nan)
     return out
+
+
+def _or_none(running: FloatArray) -> FloatArray:
+    """0 where nothing was measured."""
+    return np.where(np.isnan(running), 0.0, running)

@@ -32,18 +32,22 @@ class Learned:
     def __init__(self, pools: int, tolerance: float) -> None:
         self._tolerance = tolerance
         self.too_much: FloatArray = np.full(pools, np.inf)
+        self.anything = False  # whether it is finite anywhere
 
     def see(self, while_: Sequence[Strain], settled: BoolArray) -> None:
         """The looks of a while; only pools that are ``settled`` (nothing starts, no pile for long)
         show what they carry, else what is late was late before it got there."""
+        late = np.array([look.late for look in while_])
+        if not self.anything and not late.any():  # as at most looks
+            return
         full = np.mean([look.full for look in while_], axis=0)
         held = np.min([look.held for look in while_], axis=0)
-        late = np.array([look.late for look in while_])
         over = settled & late.all(axis=0) & (held > 1 + self._tolerance) & (full > 0)
         fine = ~late.any(axis=0)
         known = np.where(over, np.minimum(self.too_much, full), self.too_much)
         in_time = np.maximum(known, full * (1 + self._tolerance))
         self.too_much = np.asarray(np.where(fine, in_time, known))
+        self.anything = bool(np.isfinite(self.too_much).any())
 
     def needed(self, served: FloatArray) -> FloatArray:
         """``served``, and ``tolerance`` more, in what instances were sized for; 0 where they do

@@ -30,9 +30,12 @@ from planner.studies.replay.replay import run_policy
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.window import DAY_S, Window
 from planner.studies.values import Study
+from simulation.cells import simulate_cell
 from simulation.engine.run import simulate
+from simulation.fleet import Fleet
 from simulation.metrics import summarise
 from simulation.policies.flat import Flat
+from simulation.trace import Trace
 from tests.planner.studies import builders as make
 from tests.planner.studies.replay.test_policies import LENGTHS, TIERS, study
 
@@ -154,8 +157,11 @@ def test_flat_before_is_what_the_day_before_needed_whatever_comes(tmp_path: Path
     assert [pool.initial for pool in run.fleet.pools] == [least] and not run.meets_slo
 
 
-def test_flat_before_has_room_for_a_day_that_is_busier_than_those_before(tmp_path: Path) -> None:
-    """Every day has half as much again: what the last one needed will not do, and is not taken."""
+def test_flat_before_has_room_for_a_day_that_is_busier_than_those_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every day has half as much again: what the last one needed will not do, and is not taken. No
+    fleet is replayed twice on a day."""
     load = np.concatenate([np.full(1440, 100.0 * 1.5**day) for day in range(6)])
     one = study(
         tmp_path,
@@ -173,8 +179,18 @@ def test_flat_before_has_room_for_a_day_that_is_busier_than_those_before(tmp_pat
     demand = busier.study.traffic.demand
     seen = demand.requests[:, demand.inside(window.start_s, window.end_s)]
     np.testing.assert_allclose(seen, 15 * 100.0 * 1.5**5, rtol=0.01)  # a plan sees it as it comes
+    replayed = []
+
+    def noted(trace: Trace, fleet: Fleet, policy: Flat, **how: Any) -> Any:
+        whole = trace is before.trace or trace is busier.study.trace
+        goals = [tier.attainment for tier in fleet.tiers]
+        replayed.append((whole, len(trace), *goals, *np.asarray(policy.counts).tolist()))
+        return simulate_cell(trace, fleet, policy, **how)
+
+    monkeypatch.setattr("planner.studies.replay.flat.simulate_cell", noted)
     least, roomy = earlier.flat(1, room=False), earlier.flat(1)
     assert roomy.sum() > least.sum()
+    assert len(set(replayed)) == len(replayed) > 4
     enough = earlier.goals(1).enough(before)
     assert holds(busier.study, roomy, enough, 1) and not holds(busier.study, least, enough, 1)
     run = run_policy(one, policy_of("flat-before"), seed=1, progress=silent, earlier=earlier)
