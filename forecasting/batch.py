@@ -125,7 +125,7 @@ class _Group:
             self._begin(max(reach, 2 * self.said.reach))
         here = np.array([panel.bins])
         paths = self._ahead(here, max(steps, self.window))
-        known = self._known(np.array([len(self.said.origins) + self._lag]))
+        known = self._recent_errors(np.array([len(self.said.origins) + self._lag]))
         both = self._both(self._tops(paths), known.bias)
         combined = self._in_force(paths, both, known, self._last(here, paths))
         mean = combined.path[:, 0, :steps]
@@ -190,13 +190,13 @@ class _Group:
         )
         self._judge()
         last = self._last(origins, paths)
-        known = self._known(new)
+        known = self._recent_errors(new)
         both = self._both(spoken.tops[:, :, new[0] :], known.bias)
         _, mixed_top = self._mixed(paths, both, known.errors, last)
         mixed_tops = np.concatenate([spoken.mixed_tops, mixed_top], axis=1)
         self.said = spoken = replace(spoken, mixed_tops=mixed_tops)
         self._judge()  # what was told just now, where it is of the past
-        combined = self._in_force(paths, both, self._known(new), last)
+        combined = self._in_force(paths, both, self._recent_errors(new), last)
         self.said = replace(
             spoken,
             paths=np.concatenate([spoken.paths, combined.path], axis=1),
@@ -241,7 +241,7 @@ class _Group:
             error = np.abs(spoken.mixed_tops[:, windows] - self._came(windows))
             self.mixed = self.mixed.then(error)
 
-    def _known(self, origins: IntArray) -> RecentErrors:
+    def _recent_errors(self, origins: IntArray) -> RecentErrors:
         """How far off peaks were as far as it was known at each of ``origins``."""
         before = origins - self._lag
         return RecentErrors(

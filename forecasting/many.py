@@ -51,7 +51,7 @@ def told_each(
         origins = [part[0].bins - window * back for back in range(count, 0, -1)]
         try:
             steps = max(window, steps_of(part[0], ahead_s))
-            return _told(method, origins, window, steps, part) if origins else [[] for _ in part]
+            return _rolled(method, origins, window, steps, part) if origins else [[] for _ in part]
         except SeriesTooShort:
             return (
                 [[]]
@@ -101,14 +101,14 @@ def _backtest(
         make = partial(forecaster, method, horizon_bins=steps)
         return [backtest(demand, make, steps, origins) for demand in series]
     origin_bins = origins_of(series[0], steps, origins, steps)
-    forecasts = _told(method, origin_bins.tolist(), steps, steps, series)
+    forecasts = _rolled(method, origin_bins.tolist(), steps, steps, series)
     return [
         judged(demand, origin_bins, of_series)
         for demand, of_series in zip(series, forecasts, strict=True)
     ]
 
 
-def _told(
+def _rolled(
     method: str, origins: Sequence[int], window: int, steps: int, series: Sequence[DemandSeries]
 ) -> list[list[Forecast]]:
     """Of each series what ``method``, which is judged on ``window`` bins, said at each of

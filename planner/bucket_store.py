@@ -60,7 +60,7 @@ class BucketStore:
     ) -> None:
         self._base, self._prefix, self.name = base, settings.prefix, settings.name
         self._most_bytes, self._unused_s = most_bytes, unused_s
-        with self._told():
+        with self._refusals_told():
             self._bucket = Bucket(
                 settings.url, settings.bucket, settings.prefix, signing_region=settings.region,
                 keys=Keys(settings.access, settings.secret, settings.session), ca_file=ca_file,
@@ -69,7 +69,7 @@ class BucketStore:
 
     def keep(self, relative: str) -> None:
         """Have the bucket hold what lies here; what it has already is not sent again."""
-        with self._alone(relative), self._told():
+        with self._alone(relative), self._refusals_told():
             before = _parts(self._read(relative)) or set()
             there = {key for key, _ in self.objects(relative)}
             files = [self._sent(relative, path, there) for path in self._files(relative)]
@@ -83,13 +83,13 @@ class BucketStore:
     def send(self, relative: str) -> None:
         """The objects alone, also those that are there, which may have been changed: readers see
         nothing of it before ``keep`` names them."""
-        with self._told():
+        with self._refusals_told():
             for path in self._files(relative):
                 self._sent(relative, path, set())
 
     def fetch(self, relative: str) -> None:
         """Have the local files be what the bucket holds."""
-        with self._told():
+        with self._refusals_told():
             text = self._read(relative)
         here = (self._base / relative).exists()
         if text and text == self._stamped(relative) and here and self._used(relative):
@@ -98,7 +98,7 @@ class BucketStore:
         self.make_room(but=relative)
 
     def _bring_anew(self, relative: str) -> None:
-        with self._alone(relative), self._told():
+        with self._alone(relative), self._refusals_told():
             for left in reversed(range(TRIES)):
                 text = self._read(relative)
                 if text is None:
@@ -149,7 +149,7 @@ class BucketStore:
         """What cannot be removed now is swept later, since no row speaks of it."""
         self.forget(relative)
         try:
-            with self._told():
+            with self._refusals_told():
                 self._bucket.delete(self._key(relative, MANIFEST))
                 for name, _ in self.objects(relative):
                     self._bucket.delete(self._key(relative, name))
@@ -162,7 +162,7 @@ class BucketStore:
 
     def holds(self, relative: str) -> bool:
         """Whether all that its manifest names is there, by name."""
-        with self._told():
+        with self._refusals_told():
             text = self._read(relative)
             there = {key for key, _ in self.objects(relative)}
         named = _parts(text)
@@ -170,19 +170,19 @@ class BucketStore:
 
     def stores(self, folder: str) -> list[str]:
         """Whatever has objects below ``folder``, whole or not."""
-        with self._told():
+        with self._refusals_told():
             return [f"{folder}/{name}" for name in self._bucket.folders(f"{folder}/")]
 
     def objects(self, relative: str) -> list[tuple[str, float]]:
         """Name and time of writing (s since the epoch) of each object of a store."""
         prefix = self._key(relative, "")
-        with self._told():
+        with self._refusals_told():
             stored = self._bucket.objects(f"{relative}/")
         return [(entry.key.removeprefix(prefix), entry.written_s) for entry in stored]
 
     def bytes_of(self, stores: Collection[str]) -> int:
         """What the objects of stores take, by one list for each folder that they lie in."""
-        with self._told():
+        with self._refusals_told():
             return sum(
                 entry.bytes
                 for name in {store.partition("/")[0] for store in stores}
@@ -283,7 +283,7 @@ class BucketStore:
             yield
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _refusals_told(self) -> Iterator[None]:
         try:
             yield
         except SourceError as problem:

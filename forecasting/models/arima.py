@@ -203,9 +203,9 @@ class Arima:
             kind=kind,
             said=Peaks.none(self.horizon_bins, self.lead_bins, observed.bins),
         )
-        return replace(fit, said=self._said(fit, best))
+        return replace(fit, said=self._past_peaks(fit, best))
 
-    def _said(self, fit: _Fit, best: FittedOrder) -> Peaks:
+    def _past_peaks(self, fit: _Fit, best: FittedOrder) -> Peaks:
         """What would have been said of past windows, with the parameters of now."""
         peaks = fit.said
         for origin in range(peaks.next_origin, fit.seen.bins, peaks.horizon_bins):

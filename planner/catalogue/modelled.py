@@ -65,23 +65,23 @@ class Modelled:
 
     @property
     def kv_capacity_tokens(self) -> int:
-        return _made(self).kv_capacity_tokens
+        return _graph_profile(self).kv_capacity_tokens
 
     @property
     def curve(self) -> Curve:
-        return _made(self).curve
+        return _graph_profile(self).curve
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        return _made(self).checks
+        return _graph_profile(self).checks
 
     @property
     def start_s(self) -> float:
-        return _made(self).start_s
+        return _graph_profile(self).start_s
 
     @property
     def spread(self) -> float:
-        return _made(self).spread
+        return _graph_profile(self).spread
 
 
 @cache
@@ -119,7 +119,7 @@ def _arrangement(tp: int, precision: str) -> Arrangement:
 
 
 @lru_cache(maxsize=512)
-def _made(deployment: Modelled) -> GraphProfile:
+def _graph_profile(deployment: Modelled) -> GraphProfile:
     of, gpu = shape(deployment.model), gpus()[deployment.gpu]
     where = _arrangement(deployment.tp, deployment.precision)
     return roofline_profile(of, gpu, where, efficiencies(), **serving_limits(of, gpu, where))

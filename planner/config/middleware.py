@@ -52,12 +52,12 @@ class UploadLimitMiddleware:
                 "(.gz or .zst), split it by time, or have HEADROOM_MAX_UPLOAD_BYTES raised."
             )
             return _refused(request, 413, "Too large", sentence)
-        if size > form and not _known(request):
+        if size > form and not _has_credentials(request):
             return _refused(request, 401, "Log in first", f"Log in to send over {form:,} bytes.")
         return self.get_response(request)
 
 
-def _known(request: HttpRequest) -> bool:
+def _has_credentials(request: HttpRequest) -> bool:
     """Signed in, or with a token that the API checks before it reads anything."""
     token = request.path.startswith("/api/") and "Authorization" in request.headers
     return token or request.user.is_authenticated

@@ -180,10 +180,10 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
     where, first = decode.where, candidate.prefill
     mode = "agg" if first is None else "disagg"
     tokens, answers = rated.rate * (query.isl + query.osl), rated.rate * query.osl
-    usd = _known(candidate.usd_per_hour)
+    usd = _finite(candidate.usd_per_hour)
     power = power_w(rated, query, shape)
     many = None if query.rps is None else copies(rated.rate, query.rps)
-    tbt = _known(rated.tbt_s)
+    tbt = _finite(rated.tbt_s)
     return Row(
         gpu=decode.gpu.name,
         gpus=candidate.gpus,
@@ -197,7 +197,7 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
         decode=None if first is None else side_of(decode, candidate.decodes),
         max_rps=rated.rate,
         rps_per_gpu=rated.rps_per_gpu,
-        usd_per_gpu_hour=_known(decode.usd_per_gpu_hour),
+        usd_per_gpu_hour=_finite(decode.usd_per_gpu_hour),
         usd_per_hour=usd,
         usd_per_mtok=None if usd is None else usd / (tokens * 3600.0 / MTOK),
         usd_per_mtok_output=None if usd is None else usd / (answers * 3600.0 / MTOK),
@@ -207,7 +207,7 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
         tokens_per_s_user=1.0 / tbt if tbt else None,
         memory_gb=max(
             _memory_bytes(instance, sequences, query, shape)
-            for instance, sequences in _held(rated, query)
+            for instance, sequences in _sequences(rated, query)
         ) / 1e9,
         power_w=power,
         j_per_token=power / answers,
@@ -225,7 +225,9 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
 def _where(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> Where:
     """What the errors of its estimate go by; in flight is by Little's law."""
     candidate = rated.candidate
-    users = rated.rate * ((_known(rated.ttft_s) or 0.0) + query.osl * (_known(rated.tbt_s) or 0.0))
+    users = rated.rate * (
+        (_finite(rated.ttft_s) or 0.0) + query.osl * (_finite(rated.tbt_s) or 0.0)
+    )
     drafts = shape.name.startswith(DRAFTING)
     return Where(candidate.prefill is not None, users, candidate.decode.engines[0], drafts)
 
@@ -348,7 +350,7 @@ def _steady(
     return batch, seconds
 
 
-def _held(rated: Rated, query: DeploymentQuery) -> list[tuple[Instance, float]]:
+def _sequences(rated: Rated, query: DeploymentQuery) -> list[tuple[Instance, float]]:
     """Sequences that an instance of each side holds."""
     candidate = rated.candidate
     if candidate.prefill is None:
@@ -370,10 +372,10 @@ def _context(query: DeploymentQuery) -> float:
     return query.isl + query.osl / 2.0
 
 
-def _known(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
 def _ms(seconds: float) -> float | None:
-    known = _known(seconds)
+    known = _finite(seconds)
     return None if known is None else 1000.0 * known

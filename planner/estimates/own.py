@@ -149,18 +149,18 @@ class Change:
 
 
 def changes(
-    own: OwnMeasurements, deployments: Sequence[Deployment], fit: EstimateFit
+    measurements: OwnMeasurements, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change]:
     """One per deployment, in their order."""
     where = traits_of(deployments)
     factor: dict[str, FloatArray] = {}
     error: dict[str, list[tuple[float, float]]] = {}
-    for name, learnt in (("tbt", own.tbt), ("ttft", own.ttft)):
+    for name, learnt in (("tbt", measurements.tbt), ("ttft", measurements.ttft)):
         moved = learnt.at(where)
         half, nine = fit.alike[name].stated.of(where.split, moved.after)
         factor[name] = np.exp(moved.shift)
         error[name] = list(zip(half.tolist(), nine.tolist(), strict=True))
-    names = traits_of([row.deployment for row in own.rows]).labels["deployment"]
+    names = traits_of([row.deployment for row in measurements.rows]).labels["deployment"]
     changes = []
     for i, name in enumerate(where.labels["deployment"].tolist()):
         same = int((names == name).sum())
@@ -197,7 +197,7 @@ class Next:
 
 
 def next_measurement(
-    own: OwnMeasurements | None, deployment: Deployment, model: str, fit: EstimateFit
+    measurements: OwnMeasurements | None, deployment: Deployment, model: str, fit: EstimateFit
 ) -> Next:
     """Over LOADS and the load of ``deployment``: the row after which the mean of the stated errors
     of all of them is least. A row's variance does not depend on what it will show. ``model`` is
@@ -207,7 +207,7 @@ def next_measurement(
     now, after = [], []
     for name in ("ttft", "tbt"):
         known = fit.alike[name]
-        learnt = getattr(own, name) if own else None
+        learnt = getattr(measurements, name) if measurements else None
         rows = learnt.rows if learnt else traits.take(np.zeros(0, np.int64))
         now.append(_mean_error(known, rows, traits))
         after.append(

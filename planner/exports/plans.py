@@ -128,7 +128,7 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
         )
     window = result["window"]
     begins, ends = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
-    policy, label, rows, rule = _said(run, result, options.policy)
+    policy, label, rows, rule = _policy_of(run, result, options.policy)
     if not rows:
         raise NotReady(
             f"{label} has no replicas in run {run.pk}, or it is of an earlier release that did not "
@@ -162,7 +162,7 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
 Row = tuple[Key, datetime, int]  # of a pool: from when on how many
 
 
-def _said(
+def _policy_of(
     run: Run, result: dict[str, Any], policy_asked: str | None
 ) -> tuple[str, str, list[Row], Rule | None]:
     """The policy, its label, and its timetable or rule."""

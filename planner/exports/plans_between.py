@@ -50,7 +50,7 @@ class PlansBetween:
 def plans_between(old: PlanInForce, new: PlanInForce) -> PlansBetween:
     """By the minute of the week in UTC, and by the settings of their runs."""
     before, after = pools_by_minute(old), pools_by_minute(new)
-    both = _said(before) & _said(after)
+    both = _known_minutes(before) & _known_minutes(after)
     keys = sorted({*before, *after})
     pools = [(key, _counts(before, key)[both], _counts(after, key)[both]) for key in keys]
     was = float(sum(a.sum() for _, a, _ in pools)) / HOUR
@@ -98,7 +98,7 @@ def pools_by_minute(plan: PlanInForce) -> dict[PoolKey, IntArray]:
     return by_pool
 
 
-def _said(pools: dict[PoolKey, IntArray]) -> Any:
+def _known_minutes(pools: dict[PoolKey, IntArray]) -> Any:
     """Minutes of which a plan says something of every pool it has."""
     return np.all([counts != UNKNOWN for counts in pools.values()] or [np.zeros(WEEK, bool)], 0)
 

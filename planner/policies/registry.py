@@ -13,7 +13,7 @@ from planner.policies.base import SEPARATOR, Group, Policy, Traits
 MOST_COMPLEX = 1_000  # nobody knows what an operator's own class does
 
 
-def _found() -> Iterator[tuple[str, type[Policy]]]:
+def _declared() -> Iterator[tuple[str, type[Policy]]]:
     """Names with their types, as the files declare them."""
     for file in iter_modules(builtin.__path__):
         for kind in vars(import_module(f"{builtin.__name__}.{file.name}")).values():
@@ -24,7 +24,7 @@ def _found() -> Iterator[tuple[str, type[Policy]]]:
 
 
 def _ordered() -> dict[str, type[Policy]]:
-    types = dict(_found())
+    types = dict(_declared())
     return {name: types[name] for name in sorted(types, key=lambda n: types[n].kinds[n].place)}
 
 

@@ -54,12 +54,12 @@ def gpu_of(scenario: Scenario, name: str, known: Known) -> GpuSpec:
     """A GPU type under the scenario's name for it; raises ScenarioError."""
     section = next((g for g in scenario.gpus if g.name == name and g.in_full), None)
     if section is not None:
-        return _given(section)
+        return _in_full(section)
     spec = _find("gpus", "GPU", name, catalogue.gpus(), known.gpus, catalogue.gpu)
     return replace(spec, name=name)
 
 
-def _given(section: Gpu) -> GpuSpec:
+def _in_full(section: Gpu) -> GpuSpec:
     values = section.model_dump(exclude={"name", "source"}, exclude_none=True)
     try:
         return own.gpu_spec(section.name, values, Provenance("assumed", section.source))

@@ -26,7 +26,14 @@ from simulation.performance.linear import LinearProfile
 from simulation.performance.memory import capacity_tokens, kv_capacity_tokens
 from simulation.performance.profile import Profile as Speed
 from simulation.performance.roofline import roofline_profile
-from simulation.performance.specs import Adapters, Arrangement, GpuSpec, ModelSpec, Provenance
+from simulation.performance.specs import (
+    WIDTHS,
+    Adapters,
+    Arrangement,
+    GpuSpec,
+    ModelSpec,
+    Provenance,
+)
 
 
 def speed_of(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) -> Speed:
@@ -99,11 +106,7 @@ def _capacity(section: Profile, model: ModelSpec, gpu: GpuSpec, tokens: int) -> 
 
 def _arrangement(section: Profile) -> Arrangement:
     return Arrangement(
-        tp=section.tp,
-        pp=section.pp,
-        attention_dp=section.attention_dp,
-        moe_tp=section.moe_tp,
-        moe_ep=section.moe_ep,
+        **{name: getattr(section, name) for name in WIDTHS},
         weights=section.precision,
         kv_cache=section.kv_precision,
     )

@@ -86,7 +86,7 @@ def runs_beside(runs: Sequence[Run], policy: str = "", each: Sequence[str] = ())
         notes.append("These kinds of runs have no figure in common.")
     return Beside(
         runs=tuple(
-            _held(run, result, name)
+            _run_beside(run, result, name)
             for run, result, name in zip(runs, results, chosen, strict=True)
         ),
         differences=differences,
@@ -103,7 +103,7 @@ def _policy(result: dict[str, Any], policy: str) -> str:
     return policy if policy in (result.get("policies") or {}) else default_policy(result)
 
 
-def _held(run: Run, result: dict[str, Any], policy: str) -> RunBeside:
+def _run_beside(run: Run, result: dict[str, Any], policy: str) -> RunBeside:
     window, take = result.get("window") or {}, result.get("recommended") or {}
     return RunBeside(
         run=run.pk,

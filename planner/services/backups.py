@@ -105,7 +105,7 @@ def restore(path: Path, *, replace: bool = False) -> Done:
     what is there. All of it, or nothing."""
     if not path.is_file():
         raise PlannerError(f"{path}: there is no such file; check the path.")
-    if not replace and (there := _there()):
+    if not replace and (there := _to_be_replaced()):
         raise NotReady(
             f"This installation holds {there} already; restore into an empty one, or say --replace "
             "to have all of it replaced by the backup."
@@ -141,7 +141,7 @@ def _models() -> list[type[Model]]:
     return list(apps.get_app_config("planner").get_models())
 
 
-def _there() -> str:
+def _to_be_replaced() -> str:
     """What an installation holds that a restore would replace, in words; "" for nothing."""
     replaced = (model for model in _models() if model is not Workspace)  # one is always there
     counts = ((model._meta.verbose_name_plural, model._base_manager.count()) for model in replaced)

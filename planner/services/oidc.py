@@ -115,7 +115,7 @@ def _configured() -> IdentityProvider:
 
 def _facts(idp: IdentityProvider) -> dict[str, Any]:
     """What the provider says of itself; who else is named as issuer there is not it."""
-    facts = _kept(idp, f"{idp.issuer}/.well-known/openid-configuration")
+    facts = _cached(idp, f"{idp.issuer}/.well-known/openid-configuration")
     if str(facts.get("issuer", "")).rstrip("/") != idp.issuer:
         raise ProviderFailed("The identity provider names another issuer than the configured one.")
     for needed in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
@@ -180,7 +180,7 @@ def _verified(idp: IdentityProvider, facts: dict[str, Any], token: str) -> jwt.T
 
 
 def _keys(idp: IdentityProvider, facts: dict[str, Any], *, fresh: bool = False) -> KeySet:
-    document = _kept(idp, facts["jwks_uri"], fresh=fresh)
+    document = _cached(idp, facts["jwks_uri"], fresh=fresh)
     return KeySet.import_key_set({"keys": document.get("keys", [])})
 
 
@@ -208,7 +208,7 @@ def _person(idp: IdentityProvider, claims: dict[str, Any]) -> User:
     known = ExternalIdentity.objects.filter(issuer=idp.issuer, subject=subject).first()
     if known is None and not role_of:
         raise NotAllowed("None of your groups at the identity provider may enter; ask an admin.")
-    user = known.user if known else _made(idp, claims, subject)
+    user = known.user if known else _account_made(idp, claims, subject)
     if not user.is_active:
         raise NotAllowed(f"The account {user.username} is disabled; ask an admin.")
     changed = _follow(user, idp, role_of)
@@ -216,7 +216,7 @@ def _person(idp: IdentityProvider, claims: dict[str, Any]) -> User:
     return user
 
 
-def _made(idp: IdentityProvider, claims: dict[str, Any], subject: str) -> User:
+def _account_made(idp: IdentityProvider, claims: dict[str, Any], subject: str) -> User:
     preferred = str(claims.get("preferred_username") or claims.get("email") or subject)
     name = User.normalize_username(preferred.strip())[:150]
     if User.objects.filter(username__iexact=name).exists():
@@ -274,7 +274,7 @@ def identity_link(*, person: User, subject: str) -> None:
         record("user.linked", person, by=None, issuer=idp.issuer, subject=subject)
 
 
-def _kept(idp: IdentityProvider, url: str, *, fresh: bool = False) -> dict[str, Any]:
+def _cached(idp: IdentityProvider, url: str, *, fresh: bool = False) -> dict[str, Any]:
     """What the provider says to everybody, asked once in a while."""
     key = f"oidc-{hashlib.sha256(url.encode()).hexdigest()}"
     document = None if fresh else cache.get(key)

@@ -28,10 +28,10 @@ def orphans_sweep(*, untouched_s: float = UNTOUCHED_S) -> int:
     returns how many. What has been written to lately is spared."""
     before = time.time() - untouched_s
     # Files first, rows after: what gets its row in between is spared.
-    found = [path for path in _candidates(storage.data_dir()) if _touched(path) < before]
+    orphans = [path for path in _candidates(storage.data_dir()) if _touched(path) < before]
     spoken_of, being_read = _spoken_of(), _being_read()
     removed = 0
-    for path in found:
+    for path in orphans:
         meant = _relative(path.with_name(meant_for(path.name)))
         if _relative(path) in spoken_of or meant in being_read:
             continue
@@ -49,9 +49,9 @@ def _swept_bucket(before: float) -> int:
     bucket, removed = storage.bucket(), 0
     if bucket is None:
         return 0
-    found = [store for name in KEPT for store in bucket.stores(name)]
+    stores = [store for name in KEPT for store in bucket.stores(name)]
     spoken_of = _spoken_of()
-    for store in found:
+    for store in stores:
         if store in spoken_of:
             continue
         if max((written for _, written in bucket.objects(store)), default=before) < before:

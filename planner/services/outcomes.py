@@ -101,7 +101,7 @@ def outcome_judge(
             stored_traces(scenario),
             known_of(plan.run.resolved),
             held_of(plan, begins, ends),
-            _told(plan.run),
+            _forecast_of(plan.run),
             progress,
             served=seen_of(plan.run, begins, ends),
         )
@@ -154,7 +154,7 @@ def _document(run: Run, begins: datetime, ends: datetime) -> str:
     return text.edit(run.document, changes)
 
 
-def _told(run: Run) -> Forecast:
+def _forecast_of(run: Run) -> Forecast:
     """What its forecast said, bin by bin."""
     if "forecast" not in run_tables(run):
         return {}

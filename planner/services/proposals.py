@@ -111,7 +111,7 @@ def amend(
     what is in force now. Approvals of the one before count no longer. ``rule``: what amends it
     where ``by`` is nobody."""
     check_may_plan(by)
-    locked = _held(proposal)
+    locked = _locked(proposal)
     _check_going(locked, "amended")
     _about(locked, run, base_run, by)
     locked.revision += 1
@@ -126,7 +126,7 @@ def amend(
 @transaction.atomic
 def ready(*, proposal: Proposal, by: User) -> Proposal:
     """A draft is for others to review now."""
-    locked = _held(proposal)
+    locked = _locked(proposal)
     _check_author(locked, by, "say that it is ready")
     if locked.state != State.DRAFT:
         raise NotReady(f"Proposal {locked.pk} is no draft; it is {state_of(locked)}.")
@@ -172,7 +172,7 @@ def ask_for_changes(*, proposal: Proposal, by: User, text: str) -> Proposal:
     check_may_approve(by)
     if not text.strip():
         raise PlannerError("text: say what should be changed.")
-    locked = _held(proposal)
+    locked = _locked(proposal)
     _check_going(locked, "changed")
     return _moved(locked, State.CHANGES, Kind.CHANGES, by, text)
 
@@ -180,14 +180,14 @@ def ask_for_changes(*, proposal: Proposal, by: User, text: str) -> Proposal:
 @transaction.atomic
 def reject(*, proposal: Proposal, by: User, text: str = "") -> Proposal:
     check_may_approve(by)
-    locked = _held(proposal)
+    locked = _locked(proposal)
     _check_going(locked, "rejected")
     return _moved(locked, State.REJECTED, Kind.REJECTED, by, text)
 
 
 @transaction.atomic
 def withdraw(*, proposal: Proposal, by: User, text: str = "") -> Proposal:
-    locked = _held(proposal)
+    locked = _locked(proposal)
     _check_author(locked, by, "withdraw it")
     _check_going(locked, "withdrawn")
     return _moved(locked, State.WITHDRAWN, Kind.WITHDRAWN, by, text)
@@ -204,7 +204,7 @@ def approve(
 ) -> Proposal:
     """Agree to it as it is now; with as many as the rules ask for it is in force. ``rule`` approves
     where ``by`` is nobody, within the limit above which an admin has to."""
-    locked = _held(proposal)
+    locked = _locked(proposal)
     if by is not None:
         check_may_approve(by)
     elif not rule:
@@ -249,7 +249,7 @@ def _planned(run: Run, options: Mapping[str, Any]) -> Plan:
     return timetable_of(run, options_of(ExportOptions, dict(options)), timezone.now())
 
 
-def _held(proposal: Proposal) -> Proposal:
+def _locked(proposal: Proposal) -> Proposal:
     """The row as it is now, until this transaction ends."""
     locked = Proposal.objects.select_for_update().filter(pk=proposal.pk).first()
     if locked is None:

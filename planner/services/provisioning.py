@@ -83,7 +83,7 @@ def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
         }
         return {"operators": list(responses.names), **arrays, "provenance": _basis(measured)}
 
-    return _kept(run, pool, "sensitivity", work)
+    return _cached(run, pool, "sensitivity", work)
 
 
 def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
             rows.append(row)
         return {"by": by, "rows": rows}
 
-    answer: dict[str, Any] = as_json(_kept(run, pool, by, work))
+    answer: dict[str, Any] = as_json(_cached(run, pool, by, work))
     return answer
 
 
@@ -169,7 +169,7 @@ def service_of(run: Run, pool: dict[str, Any]) -> tuple[PhaseLoad, Measurements]
     return service, replace(measured[gpu.name], times=float(pool.get("times", 1.0)))
 
 
-def _kept(
+def _cached(
     run: Run, pool: dict[str, Any], what: str, work: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
     """What ``work`` gives, once per pool, load and version of the program."""

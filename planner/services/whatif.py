@@ -76,11 +76,11 @@ def kept_of(run: Run) -> KeptBasis:
 def run_what_if(run: Run, changes: Changes) -> WhatIf:
     """The plan with ``changes``, nothing simulated. Raises PlannerError with what to correct."""
     base = kept_of(run)
-    answer, caps = _held(base, run, changes)
+    answer, caps = _planned(base, run, changes)
     return replace(answer, notes=(*words(changes.mix, answer, caps), *answer.notes))
 
 
-def _held(base: KeptBasis, run: Run, changes: Changes) -> tuple[WhatIf, Caps]:
+def _planned(base: KeptBasis, run: Run, changes: Changes) -> tuple[WhatIf, Caps]:
     """The plan, and the capacities that keep its mix."""
     known = known_of(run.resolved)
     moved = Moved(changes.growth, changes.quantile)
@@ -186,7 +186,7 @@ def what_if_replay(*, run: Run, user: User, changes: Changes, idempotency_key: s
     base = kept_of(run)
     changed = addresses(base.scenario, run, changes, demand=True)
     if changes.mix:
-        changed |= capacities_of(_held(base, run, changes)[1])
+        changed |= capacities_of(_planned(base, run, changes)[1])
     if not changed:
         raise PlannerError("Nothing is changed: move something first, or run it again.")
     return run_on_draft(

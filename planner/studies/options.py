@@ -127,12 +127,12 @@ def options_of(declared: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
         return declared.model_validate(values)
     except ValidationError as error:
         known = options_in(declared)
-        faults = [_fault(known, fault) for fault in _own(error.errors())]
+        faults = [_fault(known, fault) for fault in _first_causes(error.errors())]
     distinct = {(fault.name, fault.value, fault.remedy): fault for fault in reversed(faults)}
     raise OptionsRefused.of([*distinct.values()][::-1])  # each sentence once, of its first place
 
 
-def _own(faults: Sequence[Any]) -> Iterator[Any]:
+def _first_causes(faults: Sequence[Any]) -> Iterator[Any]:
     """Without lists that are too short only because values in them were refused."""
     lists = {fault["loc"][0] for fault in faults if len(fault["loc"]) > 1}
     for fault in faults:

@@ -169,7 +169,7 @@ def over_time(
     book = _Book(service, problem_of, device_bytes)
     courses = {}
     for level in levels:
-        seen = _seen(windows, known, level, every or {})
+        seen = _windows_known(windows, known, level, every or {})
         course = partial(_course, level, book, windows, seen, startup_s, judge)
         if judge is None:
             courses[level] = _least(partial(course, level), headroom, attainment, ROUNDS)
@@ -235,7 +235,7 @@ def windows_to_act(level: str, startup_s: float, window_s: float) -> int:
     return lag if lag > 1 else 0
 
 
-def _seen(windows: Windows, known: Known, level: str, every: Mapping[str, int]) -> Windows:
+def _windows_known(windows: Windows, known: Known, level: str, every: Mapping[str, int]) -> Windows:
     """What the plans of a level are told of each window."""
     if known is None:
         return seen_before(windows, every.get(level, 1))

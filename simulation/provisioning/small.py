@@ -229,10 +229,10 @@ def plans_of(block: Block, epsilon: float = 0.0) -> tuple[BlockPlan, ...]:
     plan_by["greedy"] = improved(problem, options) if able else None
     plan_by["exact"] = exact(problem, options) if able else None
     plan_by["brute"] = brute(problem, table)
-    return tuple(_found(block, name, plan) for name, plan in plan_by.items())
+    return tuple(_block_plan(block, name, plan) for name, plan in plan_by.items())
 
 
-def _found(block: Block, method: str, plan: OperatorPlan | None) -> BlockPlan:
+def _block_plan(block: Block, method: str, plan: OperatorPlan | None) -> BlockPlan:
     """Places of the same price (half of two GPUs, all of one) are told apart by their sojourns."""
     problem = block.problem
     if plan is None or not plan.feasible:

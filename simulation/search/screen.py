@@ -121,7 +121,7 @@ def together(speeds: Speeds, requests: Requests) -> Loads:
     prompts = rate * gaps * gap
     noise = tail * np.sqrt(prompts) * speeds.longer / max(gaps, 1.0)
     more = np.minimum(n + chance, speeds.limit[:, None])
-    steeper = _at(speeds.n, speeds.decode, more) / np.maximum(speeds.decode, NEVER)
+    steeper = _by_row(speeds.n, speeds.decode, more) / np.maximum(speeds.decode, NEVER)
     waits = busy / np.maximum(1.0 - busy, 1.0 - BUSIEST) * speeds.longer / 2.0
     ttft = speeds.start[:, None] + speeds.prompt + gap + _line(requests) * waits
     # Where requests wait for a place the line has no end that a limit would bear.
@@ -136,7 +136,7 @@ def decoding(speeds: Speeds, instances: Sequence[Instance], requests: Requests) 
     more = np.minimum(n + _tail(requests) * np.sqrt(SMOOTHED * n), speeds.limit[:, None])
     sent = np.array([[_sending(instance.link, requests)] for instance in instances])
     rate = n / (gaps * speeds.decode)
-    tbt = _at(speeds.n, speeds.decode, more) + sent / gaps
+    tbt = _by_row(speeds.n, speeds.decode, more) + sent / gaps
     return Loads(rate, np.zeros_like(rate), tbt)
 
 
@@ -157,7 +157,7 @@ def prefilling(instances: Sequence[Instance], requests: Requests) -> Loads:
     return Loads(share / each, ttft, np.zeros_like(ttft))
 
 
-def _at(n: FloatArray, values: FloatArray, where: FloatArray) -> FloatArray:
+def _by_row(n: FloatArray, values: FloatArray, where: FloatArray) -> FloatArray:
     """Row by row, ``values`` over ``n`` read at ``where``."""
     most = np.log(np.maximum(n[:, -1:], 1.0 + NEVER))
     place = np.log(np.maximum(where, 1.0)) / most * (POINTS - 1)

@@ -61,12 +61,12 @@ def search(
     report(0.3, "Queues of the best")
     chosen = _chosen(table, instances, requests, max(CLOSED, int(np.ceil(SPARE * top))))
     judged = [by_closed_forms(candidate, requests) for candidate in chosen]
-    closed = sorted(_known(judged), key=lambda rated: cost(rated, requests))
+    closed = sorted(_rated(judged), key=lambda rated: cost(rated, requests))
     best: list[Rated] = []
     simulated = closed[: int(np.ceil(SPARE * top))]
     for done, rated in enumerate(simulated):
         report(0.5 + 0.4 * done / len(simulated), "Simulating the best")
-        best += _known([by_simulation(rated.candidate, requests, rated.rate, seed)])
+        best += _rated([by_simulation(rated.candidate, requests, rated.rate, seed)])
     dropped = len(judged) - len(closed) + len(simulated) - len(best)
     if dropped:
         ruled_out[MISSES_QUEUES] += dropped
@@ -106,7 +106,7 @@ def kind_of(candidate: Candidate) -> Kind:
     return (decode.gpu.name, decode.where.weights, decode.engines, decode.gpus, *size)
 
 
-def _known(judged: Sequence[Rated | None]) -> list[Rated]:
+def _rated(judged: Sequence[Rated | None]) -> list[Rated]:
     return [rated for rated in judged if rated is not None]
 
 

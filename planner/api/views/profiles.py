@@ -77,7 +77,7 @@ class ProfileListView(ApiView):
         sent = checked(ComputeRequest(data=request.data))
         key = idempotency_key(request)
         version = profile_compute(user=self.user, spec=sent.spec(), idempotency_key=key)
-        return _made(version, request)
+        return _created(version, request)
 
 
 class ProfileView(ApiView):
@@ -209,7 +209,7 @@ class CalibrationFitsView(ApiView):
             spec=sent.spec(),
             idempotency_key=idempotency_key(request),
         )
-        return _made(version, request)
+        return _created(version, request)
 
 
 class CalibrationComparisonsView(ApiView):
@@ -252,10 +252,10 @@ class ObservationsView(ApiView):
             source=query["source"],
             idempotency_key=idempotency_key(request),
         )
-        return _made(version, request)
+        return _created(version, request)
 
 
-def _made(version: ProfileVersion, request: Request) -> Response:
+def _created(version: ProfileVersion, request: Request) -> Response:
     name = version.profile.name
     profile = known.profile_get(name, version.version)
     body = ProfileDetail(profile, context={"request": request}).data

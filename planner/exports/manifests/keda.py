@@ -134,7 +134,7 @@ def triggers(export: Export, pool: Pool) -> list[dict[str, Any]]:
     else:
         stretches = slots(plan.counts(pool), floor)
     crons = [_cron(plan.zone, slot, f"from-{i + 1}") for i, slot in enumerate(stretches)]
-    return [*(crons or [_held(plan.zone, floor)]), *_by_load(export, pool)]
+    return [*(crons or [_all_day(plan.zone, floor)]), *_by_load(export, pool)]
 
 
 def _by_load(export: Export, pool: Pool) -> list[dict[str, Any]]:
@@ -156,7 +156,7 @@ def _by_load(export: Export, pool: Pool) -> list[dict[str, Any]]:
     ]
 
 
-def _held(zone: str, floor: int) -> dict[str, Any]:
+def _all_day(zone: str, floor: int) -> dict[str, Any]:
     """KEDA asks for a trigger even where minReplicaCount says all."""
     return _cron(zone, Slot((), 0, DAY - 1, max(floor, 1)), "always")
 

@@ -66,11 +66,11 @@ def _why(result: dict[str, Any], take: dict[str, Any], answer: str) -> str:
 
 def _alone(result: dict[str, Any]) -> str:
     """Of a simulation by itself, which answers no question but its own."""
-    figures = _one(result)
+    figures = _only_policy(result)
     return f"{figures.get('label', 'The policy')}, replayed by itself."
 
 
-def _one(result: dict[str, Any]) -> dict[str, Any]:
+def _only_policy(result: dict[str, Any]) -> dict[str, Any]:
     policies = result.get("policies") or {}
     return dict(next(iter(policies.values()), result))
 
@@ -93,7 +93,7 @@ def _facts(
 ) -> Iterator[tuple[str, str, str]]:
     """Label, figure and note."""
     policies = result.get("policies") or {}
-    figures = policies.get(take.get("policy")) or take or _one(result)
+    figures = policies.get(take.get("policy")) or take or _only_policy(result)
     if (decided := proposal_approved(run.pk, str(take.get("policy")))) is not None:
         yield "Approved", f"Proposal {decided.pk}", _approval(decided)
     window = result["window"]

@@ -50,7 +50,7 @@ class Command(HeadroomCommand):
         if sum(exclusive) > 1:
             raise NotReady("in-force: give the number of a run, --again or --none, one of them.")
         if options["history"]:
-            return {"plans": [_kept(plan) for plan in plans_kept(options["scenario"])]}
+            return {"plans": [_plan_line(plan) for plan in plans_kept(options["scenario"])]}
         if options["again"] is not None:
             again = plan_kept_get(options["again"])
             plan_restore(plan=again, user=None, now=now, message=options["message"])
@@ -65,7 +65,9 @@ class Command(HeadroomCommand):
         plans = list(plans_in_force())
         if options["scenario"]:
             plans = [plan for plan in [plan_in_force(options["scenario"])] if plan]
-        return _said(plans[0] if plans else None) | {"plans": [_said(plan) for plan in plans]}
+        return _pools_now(plans[0] if plans else None) | {
+            "plans": [_pools_now(plan) for plan in plans]
+        }
 
     def words(self, answer: dict[str, Any]) -> str:
         if answer["plans"] and "plan" in answer["plans"][0]:
@@ -80,7 +82,7 @@ class Command(HeadroomCommand):
         return "\n".join(lines) or "No plan is in force."
 
 
-def _kept(plan: PlanInForce) -> dict[str, Any]:
+def _plan_line(plan: PlanInForce) -> dict[str, Any]:
     return {
         "plan": plan.pk,
         "run": plan.number,
@@ -95,7 +97,7 @@ def _kept(plan: PlanInForce) -> dict[str, Any]:
     }
 
 
-def _said(plan: PlanInForce | None) -> dict[str, Any]:
+def _pools_now(plan: PlanInForce | None) -> dict[str, Any]:
     if plan is None:
         return {"run": None, "desired": []}
     pools = [

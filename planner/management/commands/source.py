@@ -50,7 +50,7 @@ class Command(HeadroomCommand):
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         verb, name = options["verb"], options["name"]
         if verb == "list":
-            return {"sources": [_told(source) for source in sources_list()]}
+            return {"sources": [_source_line(source) for source in sources_list()]}
         kind, settings = _asked(options)
         if verb == "preview":
             preview: dict[str, Any] = as_json(source_preview(user=None, kind=kind, fields=settings))
@@ -62,7 +62,7 @@ class Command(HeadroomCommand):
                 owner=None, name=name, kind=kind, settings=settings, bin_s=options["bin"],
                 every_s=options["every"],
             )  # fmt: skip
-            return _told(source)
+            return _source_line(source)
         source = source_get(name)
         if verb == "trace":
             trace = current_trace(source, _moment(options["until"]))
@@ -76,8 +76,10 @@ class Command(HeadroomCommand):
                 raise SourceError(
                     f"source read: {name} is paused, is sent samples, or is being read right now."
                 )
-            return _told(source_get(name))
-        return _told(source_change(source=source, user=None, changes={"paused": verb == "pause"}))
+            return _source_line(source_get(name))
+        return _source_line(
+            source_change(source=source, user=None, changes={"paused": verb == "pause"})
+        )
 
     def words(self, answer: dict[str, Any]) -> str:
         if "sources" not in answer:
@@ -121,7 +123,7 @@ def _moment(text: str | None) -> datetime | None:
     return moment
 
 
-def _told(source: Source) -> dict[str, Any]:
+def _source_line(source: Source) -> dict[str, Any]:
     gaps = source_gaps(source)
     return {
         "name": source.name,

@@ -45,7 +45,7 @@ class Command(HeadroomCommand):
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         action, name, role = options["action"], options["name"], options["role"]
         if action == "list":
-            return {"users": [_said(person) for person in people_list()]}
+            return {"users": [_person_line(person) for person in people_list()]}
         if not name:
             raise PlannerError(f"user {action}: the name is missing; give it after {action}.")
         if action in ("add", "join", "role") and role is None:
@@ -53,25 +53,27 @@ class Command(HeadroomCommand):
             raise PlannerError(f"user {action}: --role is missing; there are {there_are}.")
         if action == "add":
             invited = people.person_invite(by=None, name=name, role=role)
-            return _said(invited.person) | {"invitation": invited.path}
+            return _person_line(invited.person) | {"invitation": invited.path}
         if action == "join":
-            return _said(workspaces.person_join(by=None, name=name, role=role))
+            return _person_line(workspaces.person_join(by=None, name=name, role=role))
         person = person_get(name)
         if action == "leave":
             workspaces.person_leave(by=None, person=person)
-            return _said(person)
+            return _person_line(person)
         if action == "link":
             identity_link(person=person, subject=options["subject"])
-            return _said(person)
+            return _person_line(person)
         if action == "end-factor":
             factor_reset(by=None, person=person)
-            return _said(person)
+            return _person_line(person)
         if action in ("promote", "demote"):
-            return _said(workspaces.installation_admin(person=person, on=action == "promote"))
+            return _person_line(
+                workspaces.installation_admin(person=person, on=action == "promote")
+            )
         if action == "invite":
-            return _said(person) | {"invitation": people.invitation(by=None, person=person)}
+            return _person_line(person) | {"invitation": people.invitation(by=None, person=person)}
         active = {"disable": False, "enable": True}.get(action)
-        return _said(
+        return _person_line(
             people.person_change(
                 by=None, person=person, role=role if action == "role" else None, active=active
             )
@@ -90,7 +92,7 @@ class Command(HeadroomCommand):
         return "\n".join(lines)
 
 
-def _said(person: User) -> dict[str, Any]:
+def _person_line(person: User) -> dict[str, Any]:
     last = person.last_login
     return {
         "user": person.username,

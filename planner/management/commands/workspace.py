@@ -40,7 +40,7 @@ class Command(HeadroomCommand):
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         action, which = options["action"], options["which"]
         if action == "list":
-            return {"workspaces": [_said(workspace) for workspace in workspaces_list()]}
+            return {"workspaces": [_workspace_line(workspace) for workspace in workspaces_list()]}
         if not which:
             raise PlannerError(f"workspace {action}: the name is missing; give it after {action}.")
         if action == "remove":
@@ -74,7 +74,7 @@ class Command(HeadroomCommand):
         return f"{answer['workspace']}: {answer['name']}"
 
 
-def _said(workspace: Workspace) -> dict[str, Any]:
+def _workspace_line(workspace: Workspace) -> dict[str, Any]:
     return {
         "workspace": workspace.slug,
         "name": workspace.name,

@@ -60,7 +60,7 @@ def services_by(
         groups = [apart] if apart else []
         mixed = [(int(g),) for g in with_replicas if stages[g] == 0]
         for columns in groups + mixed:
-            label = name if len(groups) + len(mixed) == 1 else _told(hardware, name, m, columns)
+            label = name if len(groups) + len(mixed) == 1 else _in_words(hardware, name, m, columns)
             roles = tuple(_role(hardware, rules, m, g, label) for g in columns)
             ratio = tuple(rules.ratio) if rules.ratio and len(columns) == 2 else ()
             service = Service(
@@ -147,5 +147,5 @@ def _role(hardware: Hardware, rules: PlacedService, m: int, g: int, name: str) -
     return Role(role, (Part("attention", each, order, attention), Part("ffn", each, order, ffn)))
 
 
-def _told(hardware: Hardware, name: str, m: int, columns: tuple[int, ...]) -> str:
+def _in_words(hardware: Hardware, name: str, m: int, columns: tuple[int, ...]) -> str:
     return f"{name} / {', '.join(hardware.arrangement(m, g) for g in columns)}"

@@ -244,10 +244,10 @@ def _rescued(
     left = by_tier(
         served.unserved_tps, served.unserved_joint_tps, tier_tps, window_problem.epsilon, worth
     )
-    return _held(window_problem, failed, served.target), left
+    return _unproven(window_problem, failed, served.target), left
 
 
-def _held(window_problem: PlanningProblem, failed: WindowPlan, target: IntArray) -> WindowPlan:
+def _unproven(window_problem: PlanningProblem, failed: WindowPlan, target: IntArray) -> WindowPlan:
     """``target`` without a proof of how good it is."""
     fleet = fleet_usd(window_problem, target)
     objective = fleet + start_usd(window_problem, target)

@@ -34,11 +34,11 @@ def spare_of(inputs: PlanInput, planned: Planned, progress: Progress) -> PlanSpa
     without = replace(inputs, settings=replace(inputs.settings, spare=SpareSettings()))
     usd = gpu_hours = share = None
     try:
-        plain = _taken(plan_load(without, planned.load, progress))
+        plain = _costs(plan_load(without, planned.load, progress))
     except Infeasible:
         plain = None
     if plain is not None:
-        taken = _taken(planned.plan)
+        taken = _costs(planned.plan)
         usd, gpu_hours = taken[0] - plain[0], taken[1] - plain[1]
         share = usd / plain[0] if plain[0] > 0 else None
     return PlanSpare(
@@ -52,7 +52,7 @@ def spare_of(inputs: PlanInput, planned: Planned, progress: Progress) -> PlanSpa
     )
 
 
-def _taken(plan: ScalingPlan) -> tuple[float, float]:
+def _costs(plan: ScalingPlan) -> tuple[float, float]:
     """US dollars and GPU-hours of the window."""
     hours, windows = plan.period_s / 3600, [window.totals for window in plan.windows]
     return sum(w.usd for w in windows) * hours, sum(w.gpu_hours for w in windows) * hours

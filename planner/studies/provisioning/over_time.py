@@ -123,7 +123,7 @@ def _pool(journey: Journey, startup_s: float) -> CoursePool:
             headroom=course.headroom,
             refused=course.refused,
             as_whole=_as_whole(course),
-            held=_held(journey, name),
+            held=_held_plan(journey, name),
         )
         for name, course in journey.courses.items()
     }
@@ -144,7 +144,7 @@ def _as_whole(course: Course) -> float:
     return sum(level.replicas is not None for level in served) / max(len(served), 1)
 
 
-def _held(journey: Journey, name: str) -> HeldPlan | None:
+def _held_plan(journey: Journey, name: str) -> HeldPlan | None:
     if name not in journey.held:
         return None
     gpus = journey.case.levels[name].devices

@@ -255,8 +255,8 @@ def _part(tuning: Tuning, can: bool) -> Part:
         parameter=None if knob is None else knob.field,
         value=best.value,
         shortfall=best.shortfall,
-        chosen=_told(best, can),
-        tried=tuple(_told(trial, can) for trial in tuning.tried),
+        chosen=_tried(best, can),
+        tried=tuple(_tried(trial, can) for trial in tuning.tried),
     )
 
 
@@ -264,7 +264,7 @@ def _worst(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _told(trial: Trial, can: bool) -> Tried:
+def _tried(trial: Trial, can: bool) -> Tried:
     its = trial.summaries
     return Tried(
         value=trial.value,

@@ -108,7 +108,7 @@ class Tuning:
 
     @property
     def turned(self) -> Policy:
-        return self._at(self.best.value)
+        return self._turned_to(self.best.value)
 
     @property
     def tried(self) -> tuple[Trial, ...]:
@@ -158,7 +158,7 @@ class Tuning:
     def _does(self, value: float) -> bool:
         return self._grow(value).lacks == 0.0 and self._trial(value).meets
 
-    def _at(self, value: float | None) -> Policy:
+    def _turned_to(self, value: float | None) -> Policy:
         return self.policy if value is None else self.policy.turned(value)
 
     def _grow(self, value: float | None) -> _Grown:
@@ -166,7 +166,7 @@ class Tuning:
         assert self.busier is not None
         if value not in self._grown:
             try:
-                run = self.busier(self._at(value))
+                run = self.busier(self._turned_to(value))
                 self._grown[value] = _Grown(self._unlike(run), run.summary.cost_usd)
             except EXPECTED:  # no plan, say, for so much
                 self._grown[value] = _Grown(inf, inf)
@@ -191,7 +191,7 @@ class Tuning:
         return self._known[value]
 
     def _replayed(self, value: float | None, known: Trial | None, alone: bool) -> Trial:
-        policy = self._at(value)
+        policy = self._turned_to(value)
         known = known or Trial(value, (), (), (), 0.0, whole=False)
         summaries, shortfall = list(known.summaries), 0.0
         ttft_ms, e2e_ms = list(known.ttft_ms), list(known.e2e_ms)

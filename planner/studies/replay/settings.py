@@ -29,7 +29,7 @@ def settings_of(
         for pool, label in zip(fleet.pools, labels, strict=True)
     ]
     return (
-        *_given(policy),
+        *_stated(policy),
         *_in_force(rule, pools),
         *_replicas(fleet, series, pools),
         *(
@@ -40,7 +40,7 @@ def settings_of(
     )
 
 
-def _given(policy: Policy) -> Iterator[Setting]:
+def _stated(policy: Policy) -> Iterator[Setting]:
     for name, value in policy.arguments.items():
         if isinstance(value, bool | int | float | str):
             yield Setting(name, "", value)

@@ -84,7 +84,9 @@ def sized_pool(
 
     Raises SimulationError where a tier cannot be met at any rate.
     """
-    by_tier = _asked(hardware, m, g, lengths, seed, hardware.profiles[m, g], burstiness, shared)
+    by_tier = _keys_by_tier(
+        hardware, m, g, lengths, seed, hardware.profiles[m, g], burstiness, shared
+    )
     return SizedPool(tuple((tier, _in_part_or_whole(pool, tier)) for tier, pool in by_tier))
 
 
@@ -105,11 +107,11 @@ def sized_alone(
             pool.profile, pool.lengths, pool.tier, seed=seed, burstiness=burstiness, role=pool.role,
             link=pool.link, batching=pool.batching, routing=pool.routing, blocks=pool.blocks,
         ).max_rps
-        for _, pool in _asked(hardware, m, g, lengths, seed, profile, burstiness, shared)
+        for _, pool in _keys_by_tier(hardware, m, g, lengths, seed, profile, burstiness, shared)
     )  # fmt: skip
 
 
-def _asked(
+def _keys_by_tier(
     hardware: Hardware, m: int, g: int, lengths: Lengths, seed: int, profile: Profile,
     burstiness: float, shared: SharedPrompts | None,
 ) -> list[tuple[Tier, CurveKey]]:  # fmt: skip

@@ -106,15 +106,15 @@ class Rolled:
     def level(self, level: float | None) -> FloatArray:
         """A quantile, or the mean, ``[bins of the window]``. Where the scenario describes the
         traffic that is the mean, and quantiles are as far above and below it as forecasts were."""
-        foreseen = self._told(level)
+        foreseen = self._pieced(level)
         if self.described is not None:
-            mean = self._told(None)
+            mean = self._pieced(None)
             foreseen = self.described * np.divide(
                 foreseen, mean, out=np.ones_like(mean), where=mean > 0
             )
         return np.asarray(foreseen * self.window.grown, np.float64)
 
-    def _told(self, level: float | None) -> FloatArray:
+    def _pieced(self, level: float | None) -> FloatArray:
         values = [piece.mean if level is None else piece.quantile(level) for piece in self.pieces]
         return np.concatenate([value[self.first :] for value in values])
 

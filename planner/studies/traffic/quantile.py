@@ -123,7 +123,9 @@ class Quantiles:
         """By group of tiers, in their order."""
         if at_once not in self._found:
             groups = groups_of(self.hardware, apart=self.apart)
-            self._found[at_once] = tuple(self._one(group, at_once, progress) for group in groups)
+            self._found[at_once] = tuple(
+                self._planned_of(group, at_once, progress) for group in groups
+            )
         return self._found[at_once]
 
     @property
@@ -145,7 +147,7 @@ class Quantiles:
         level = None if stated == MEAN else float(stated)
         return PlannedQuantile(group.name, level, 1.0, STATED, "The scenario says so.")
 
-    def _one(self, group: Group, at_once: bool, progress: Progress) -> PlannedQuantile:
+    def _planned_of(self, group: Group, at_once: bool, progress: Progress) -> PlannedQuantile:
         stated = self._stated(group)
         if stated is not None:
             return stated
@@ -198,10 +200,10 @@ class _Choice:
         if self.late_usd is not None:
             why = f"Least cost of room and of late requests at ${self.late_usd:g} each: {had}."
         elif self.covered >= self.needed - 1e-12:
-            why = f"{self._which()} that covers {self._asked()} on the days before: {had}."
+            why = f"{self._which()} that covers {self._goal()} on the days before: {had}."
         else:
             why = (
-                f"The highest that is tried, and too little: {had}, and {self._asked()} "
+                f"The highest that is tried, and too little: {had}, and {self._goal()} "
                 "has to. Forecasts of this method were far too low then; choose another "
                 "forecast.method, or give the plan more room (load_factor)."
             )
@@ -219,7 +221,7 @@ class _Choice:
             usd_per_late_request=self.late_usd,
         )
 
-    def _asked(self) -> str:
+    def _goal(self) -> str:
         """What has to be covered, and why it is more than the tier asks for."""
         goal = f"the {self.group.wanted:.1%} asked for"
         if round(self.needed - self.group.wanted, 3) <= 0:

@@ -138,7 +138,7 @@ def what_if(
         plan = plan_load(inputs, load_of(basis, moved), silent)
     except Infeasible as problem:
         return _no_plan(str(problem), own_sizes, notes)
-    return _told(inputs, plan, own_sizes, [*notes, NEVER])
+    return _answer(inputs, plan, own_sizes, [*notes, NEVER])
 
 
 def _of_flat(
@@ -253,7 +253,7 @@ def _sizes_moved(before: Sizes, after: Sizes, hardware: Hardware) -> tuple[SizeM
     )
 
 
-def _told(
+def _answer(
     inputs: PlanInput, plan: ScalingPlan, sizes: tuple[SizeMoved, ...], notes: Sequence[str]
 ) -> WhatIf:
     figures: PlanFigures = plan_figures(inputs, plan)

@@ -25,12 +25,12 @@ def closed_rps(hardware: Hardware, m: int, g: int, lengths: Lengths) -> float:
     work = Workload(*lengths)
     tiers = strictest(hardware.limits_of(m))
     try:
-        return min((_at(hardware, m, g, work, tier) for tier in tiers), default=np.nan)
+        return min((_max_rps(hardware, m, g, work, tier) for tier in tiers), default=np.nan)
     except SimulationError:
         return np.nan
 
 
-def _at(hardware: Hardware, m: int, g: int, work: Workload, tier: Tier) -> float:
+def _max_rps(hardware: Hardware, m: int, g: int, work: Workload, tier: Tier) -> float:
     role = hardware.columns[g].role
     link = next((link for (model, _), link in hardware.links.items() if model == m), None)
     part = in_part(tier, role)

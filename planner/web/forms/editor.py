@@ -81,7 +81,9 @@ class Editor:
         """The document with what the form says; the rest, comments too, as it was."""
         changes = mapping.study_changes(self.data, self.study.cleaned_data)
         for name in self.sections:
-            changes |= mapping.row_changes(self.data, name, [row for _, row in self._kept(name)])
+            changes |= mapping.row_changes(
+                self.data, name, [row for _, row in self._rows_left(name)]
+            )
         return yaml.edit(self.text, mapping.followed(self.data, changes))
 
     def place(self, problem: Exception) -> list[str]:
@@ -119,7 +121,7 @@ class Editor:
             for name, (title, hint) in TITLES.items()
         ]
 
-    def _kept(self, section: str) -> list[tuple[int, dict[str, Any]]]:
+    def _rows_left(self, section: str) -> list[tuple[int, dict[str, Any]]]:
         return self.sections[section].kept()
 
     def _placed(self, path: str, words: str) -> bool:
@@ -143,7 +145,7 @@ class Editor:
 
     def _row(self, section: str, index: int) -> Any:
         """The row of the form that became item ``index`` of the document's list."""
-        rows, kept = self.sections[section], self._kept(section)
+        rows, kept = self.sections[section], self._rows_left(section)
         if section == "regions":  # several rows may be one region
             names = list(dict.fromkeys(row["name"] for _, row in kept))
             parts = [i for i, row in kept if index < len(names) and row["name"] == names[index]]

@@ -141,7 +141,7 @@ class EstimateForm(forms.Form):
 
     def clean_measured(self) -> list[dict[str, float]]:
         """The rows as numbers by COLUMNS."""
-        found = []
+        rows = []
         for number, line in enumerate(self.cleaned_data["measured"].splitlines(), 1):
             cells = re.split(r"[\s,;]+", line.strip())
             if cells == [""]:
@@ -156,19 +156,19 @@ class EstimateForm(forms.Form):
                     "tokens, TTFT ms, TBT ms; a dash stands for a time that was not measured."
                 )
             pairs = zip(COLUMNS, values, strict=True)
-            found.append({name: value for name, value in pairs if value is not None})
-        return found
+            rows.append({name: value for name, value in pairs if value is not None})
+        return rows
 
     def measurements(self) -> list[dict[str, Any]]:
         """The typed rows with all that the form says of the deployment."""
-        given = {name: value for name, value in self.row().items() if name != "rate"}
-        return [given | row for row in self.cleaned_data["measured"]]
+        deployment = {name: value for name, value in self.row().items() if name != "rate"}
+        return [deployment | row for row in self.cleaned_data["measured"]]
 
     def row(self) -> dict[str, Any]:
         """The row that the estimate takes; P/D widths only where they are apart, requests in flight
         only where no rate is given."""
-        given = {k: v for k, v in self.cleaned_data.items() if k != "measured"}
-        values = {k: v for k, v in given.items() if v not in (None, "")}
+        sent = {k: v for k, v in self.cleaned_data.items() if k != "measured"}
+        values = {k: v for k, v in sent.items() if v not in (None, "")}
         if values.get("mode") != "disagg":
             values = {k: v for k, v in values.items() if not k.startswith(("prefill_", "decode_"))}
         if "rate" in values:

@@ -33,7 +33,7 @@ def page(request: Request) -> HttpResponse:
     context: dict[str, Any] = {"form": form, "tab": "configure", "asked": asked}
     if asked and form.is_valid():
         try:
-            context |= page_context(configured(form.asked(), _told(request)))
+            context |= page_context(configured(form.asked(), _kept_progress(request)))
             context |= {
                 "scenarios": scenarios_list()[:MOST],
                 "traces": traces_list().filter(state=Trace.State.READY)[:MOST],
@@ -58,7 +58,7 @@ def progress(request: Request) -> HttpResponse:
     return render(request, "web/_searching.html", {"done": how_far[0], "what": how_far[1]})
 
 
-def _told(request: Request) -> Progress:
+def _kept_progress(request: Request) -> Progress:
     """Keeps how far the search is, for ``progress`` to say from whichever process is asked."""
     key, last = _key(request), -1.0
 

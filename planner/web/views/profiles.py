@@ -53,7 +53,7 @@ def new(request: Request) -> HttpResponse:
             form, lambda: profile_compute(user=request.user, spec=form.spec())
         )
         if version is not None:
-            return _made(request, version)
+            return _to_profile(request, version)
         status = 400
     else:
         chosen = request.GET.getlist("kernels")
@@ -87,7 +87,7 @@ def tune(request: Request, name: str) -> HttpResponse:
         keep_as=request.POST.get("keep_as", ""),
         source=file.name or "",
     )
-    return _made(request, version)
+    return _to_profile(request, version)
 
 
 @require_POST
@@ -101,7 +101,7 @@ def delete(request: Request, name: str) -> HttpResponse:
     return redirect("web:profiles")
 
 
-def _made(request: Request, version: ProfileVersion) -> HttpResponse:
+def _to_profile(request: Request, version: ProfileVersion) -> HttpResponse:
     messages.success(request, f"{version.profile.name}, version {version.version}, is made.")
     return redirect("web:profile", version.profile.name)
 

@@ -29,7 +29,7 @@ def siloed(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet, list[
     pools: list[Pool] = []
     whence: list[int] = []
     for p, pool in enumerate(fleet.pools):
-        takes = _kept(pool, interactive), _kept(pool, batch)
+        takes = _taking(pool, interactive), _taking(pool, batch)
         if not all(takes):
             pools.append(pool)
             whence.append(p)
@@ -92,5 +92,5 @@ def kind_of(pool: Pool, fleet: Fleet) -> str:
     return MIXED if set(serves) & set(interactive) else BATCH
 
 
-def _kept(pool: Pool, tiers: tuple[str, ...]) -> tuple[str, ...]:
+def _taking(pool: Pool, tiers: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in tiers if pool.tiers is None or name in pool.tiers)

@@ -42,7 +42,7 @@ class Watched(Wrapper):
         if actions.soft_s <= 0 and not self._watches(observation.time_s):
             return actions
         present = observation.ready + observation.starting
-        back = np.minimum(self._there(observation.time_s), observation.draining)
+        back = np.minimum(self._recoverable(observation.time_s), observation.draining)
         targets = actions.targets.copy()
         for i, service in enumerate(self._services):
             places = list(service.pools)
@@ -70,7 +70,7 @@ class Watched(Wrapper):
         late = np.concatenate([signals.late_first[places], signals.late_done[places]])
         return bool((late > self._allowed[i]).any())  # NaN, where nothing came, is not late
 
-    def _there(self, now: float) -> IntArray:
+    def _recoverable(self, now: float) -> IntArray:
         """Instances still to be had back, ``[pools]``."""
         self._out = [[outage for outage in out if outage[0] > now] for out in self._out]
         return np.array([sum(count for _, count in out) for out in self._out], np.int64)
