@@ -22,6 +22,7 @@ from planner.studies.values import PolicyRun, Study
 from simulation.arrays import IntArray
 
 DAY_S, MONTH = 86_400.0, 30  # days
+ABOUT = 0.01  # of a limit: starts that overlap what they replace are paid a little longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
         Fact("Fleet", "" if run.traits.flat else f"{ready:,.1f} replicas on average"),
         Fact("Cost", _money(study, run) + beside(run, base, usd=False)),
         Fact("Growth", _growth(study)),
+        Fact("Above a limit", _above(study, run), "above a limit: "),
         Fact("In time", _in_time(run, study.window.ahead), "in time "),
         Fact(f"Survives the loss of {lost}", _lost(run), f"survives the loss of {lost}: "),
     )
@@ -209,6 +211,33 @@ def _short(usd: float) -> str:
         if usd >= size:
             return f"{usd / size:.3g}{letter}"
     return f"{usd:,.0f}"
+
+
+def _above(study: Study, run: PolicyRun) -> str:
+    """What it takes in its replay beyond the limits that the scenario sets plans: dollars by the
+    hour in the dearest period, and what the window comes to."""
+    limits = study.settings.plan
+    found = (
+        ("$", " an hour", _dearest(study, run), limits.each_hour.usd),
+        ("$", " in this window", run.summary.cost_usd, limits.in_all.usd),
+        ("", " kg CO2e in this window", run.summary.carbon_kg, limits.in_all.carbon_kg),
+    )
+    return "; ".join(
+        f"{sign}{_round(taken)}{unit} where {sign}{_round(limit)} is the most"
+        for sign, unit, taken, limit in found
+        if taken > limit * (1 + ABOUT)
+    )
+
+
+def _dearest(study: Study, run: PolicyRun) -> float:
+    """Dollars an hour in the dearest period; 0 where no limit asks for it."""
+    if study.settings.plan.each_hour.usd == np.inf:
+        return 0.0
+    series = run.series
+    usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in run.fleet.pools])
+    hourly = usd @ (series.ready + series.starting + series.draining)
+    period = (np.arange(len(hourly)) * series.interval_s // study.window.period_s).astype(np.int64)
+    return float((np.bincount(period, hourly) / np.bincount(period)).max())
 
 
 def _growth(study: Study) -> str:

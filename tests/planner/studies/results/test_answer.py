@@ -9,12 +9,12 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from planner.scenario.settings import SpareSettings
+from planner.scenario.settings import SpareSettings, Spending
 from planner.studies.plain import per_cent
 from planner.studies.results.answer import Row, Timetable, answer_of, timetable_tables
 from tests.planner.studies.results.test_verdict import run
 
-NO_SPARE = SpareSettings()
+NO_SPARE, NO_LIMIT = SpareSettings(), Spending.of(None, None, None)
 START = 1_716_210_000.0  # 20 May 2024, 13:00
 
 
@@ -22,6 +22,8 @@ def study(
     regions: tuple[str, ...] = ("east", "west"),
     clock: str = "utc",
     spare: SpareSettings = NO_SPARE,
+    each_hour: Spending = NO_LIMIT,
+    in_all: Spending = NO_LIMIT,
 ) -> Any:
     """One model in each region, a day in four periods."""
     column = SimpleNamespace(label="G")
@@ -38,7 +40,9 @@ def study(
             hardware=hardware,
             window=window,
             traffic=SimpleNamespace(clock=clock),
-            settings=SimpleNamespace(plan=SimpleNamespace(spare=spare)),
+            settings=SimpleNamespace(
+                plan=SimpleNamespace(spare=spare, each_hour=each_hour, in_all=in_all)
+            ),
             pools=lambda counts: counts,
         ),
     )
@@ -156,3 +160,25 @@ def test_a_relative_clock_has_days_and_no_utc() -> None:
 def test_a_timetable_of_nothing_is_no_table() -> None:
     nothing = Timetable((), (Row(cast(Any, None), ()),), by_itself=False)
     assert timetable_tables(nothing) == timetable_tables(None) == {}
+
+
+def test_what_it_takes_beyond_the_limits_of_plans_is_told() -> None:
+    """Prices are $2 a GPU-hour of one GPU: 3 and then 5 instances, of which one starts."""
+    ready, starting = np.array([[3.0] * 6 + [4.0] * 18]), np.array([[0.0] * 6 + [1.0] * 18])
+    series = SimpleNamespace(
+        ready=ready, starting=starting, draining=np.zeros((1, 24)), interval_s=3600.0
+    )
+    one = replace(planned([[5]] * 4), series=cast(Any, series))
+
+    def above(**limits: Spending) -> list[str]:
+        told = answer_of(study(("east",), **limits), one, run("today", 3300.0))  # type: ignore[arg-type]
+        return [fact.words for fact in told.facts if fact.of == "Above a limit"]
+
+    assert above(each_hour=Spending.of(10.0, None, None)) == []
+    assert above(each_hour=Spending.of(9.0, None, None)) == [
+        "$10.00 an hour where $9.00 is the most"
+    ]
+    assert above(in_all=Spending.of(1000.0, 1000.0, None)) == [
+        "$1,980 in this window where $1,000 is the most; "
+        "1,980 kg CO2e in this window where 1,000 is the most"
+    ]
