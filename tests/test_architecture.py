@@ -4,6 +4,7 @@ interpreter."""
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -58,6 +59,12 @@ IMPURE_ATTRIBUTES = {
     "date": {"today"},
     "random": {"seed", "random", "randint", "choice", "shuffle", "uniform", "gauss"},
 }
+# Of a variable they say nothing of what it holds.
+SMALL_WORDS = ("at", "found", "given", "mine", "one", "own", "said", "told", "wanted", "whole")
+NAMED = ("forecasting", "simulation", "planner")
+BINDS = re.compile(
+    r"\b(?:{0})\b *(?::?=[^=]|,? in\b|[,:)])|\bas (?:{0})\b".format("|".join(SMALL_WORDS))
+)
 # numpy's generators are passed around; its hidden global one is not used.
 GLOBAL_RANDOM = {"seed", "rand", "randn", "random", "randint", "choice", "shuffle", "normal"}
 
@@ -156,6 +163,21 @@ def impurities(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{owner}.{node.attr}"
 
 
+def small_words(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and name of every variable and parameter that is called by none of what it holds; only
+    where the text may bind one is it parsed, which takes its time."""
+    text = path.read_text(encoding="utf-8")
+    if not BINDS.search(text):
+        return
+    for function in ast.walk(ast.parse(text)):
+        if isinstance(function, ast.FunctionDef):  # fields and keys are others' words too
+            for node in ast.walk(function):
+                bound = isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+                name = node.arg if isinstance(node, ast.arg) else node.id if bound else ""
+                if name in SMALL_WORDS:
+                    yield node.lineno, name
+
+
 @pytest.mark.parametrize("package", FORBIDDEN)
 def test_imports_go_one_way(package: str) -> None:
     wrong = [
@@ -198,6 +220,38 @@ def test_circles_are_found(tmp_path: Path, files: dict[str, str], folder: str | 
         path.write_text(text)
     seen = [circle.partition(":")[0] for circle in circles(import_graph(tmp_path, ("p", "q")))]
     assert seen == ([] if folder is None else [folder])
+
+
+def test_variables_are_called_by_what_they_hold() -> None:
+    """The keyword ``mine`` of a notification address is the API's."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} calls something {name!r}: say what it is"
+        for package in NAMED
+        for path in sources(package)
+        for line, name in dict.fromkeys(small_words(path))
+        if (path.name, name) != ("notices.py", "mine") and path.parent.name != "migrations"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("def f(x):\n    one = x", ["one"]),
+        ("def f(x):\n    return [found for found in x]", ["found"]),
+        ("def f(x):\n    for i, (told, y) in x: pass", ["told"]),
+        ("def f(x, *, given: int = 1): pass", ["given"]),
+        ("def f(x):\n    return lambda at: at", ["at"]),
+        ("def f(x):\n    with x as whole: pass", ["whole"]),
+        ("def f(x):\n    if said := x: pass", ["said"]),
+        ("def f(x):\n    own.total(x, wanted=own.at(1))", []),
+        ("class Told:\n    mine: int\n    def at(self, x): return self.mine", []),
+    ],
+)
+def test_small_words_are_seen(tmp_path: Path, text: str, seen: list[str]) -> None:
+    source = tmp_path / "source.py"
+    source.write_text(text)
+    assert [name for _, name in small_words(source)] == seen
 
 
 @pytest.mark.parametrize("package", CORE)

@@ -132,8 +132,8 @@ def _judge(
         return all(tiers_met(result).values())
 
     def knows(study: Study, its: Trace, aimed: Fleet, counts: IntArray) -> bool:
-        wanted = tuple(tier.attainment for tier in aimed.tiers)
-        key = study, model, wanted, seed, per_cell(counts, cells).tobytes()
+        shares = tuple(tier.attainment for tier in aimed.tiers)
+        key = study, model, shares, seed, per_cell(counts, cells).tobytes()
         if key not in known:
             known[key] = met(study, its, aimed, counts)
         return known[key]
