@@ -217,14 +217,14 @@ def _above(study: Study, run: PolicyRun) -> str:
     """What it takes in its replay beyond the limits that the scenario sets plans: dollars by the
     hour in the dearest period, and what the window comes to."""
     limits = study.settings.plan
-    found = (
+    limited = (
         ("$", " an hour", _dearest(study, run), limits.each_hour.usd),
         ("$", " in this window", run.summary.cost_usd, limits.in_all.usd),
         ("", " kg CO2e in this window", run.summary.carbon_kg, limits.in_all.carbon_kg),
     )
     return "; ".join(
         f"{sign}{_round(taken)}{unit} where {sign}{_round(limit)} is the most"
-        for sign, unit, taken, limit in found
+        for sign, unit, taken, limit in limited
         if taken > limit * (1 + ABOUT)
     )
 
