@@ -57,7 +57,7 @@ class EstimateForm(forms.Form):
     precision = forms.ChoiceField(
         label="Weights",
         required=False,
-        choices=[("", "as published"), *((p, p) for p in BYTES)],
+        choices=[("", "published"), *((p, p) for p in BYTES)],
     )
     engine = forms.ChoiceField(label="Engine", choices=[(e, e) for e in ENGINES], required=False)
     engine_version = forms.CharField(
@@ -86,7 +86,8 @@ class EstimateForm(forms.Form):
     kv_cache = forms.ChoiceField(
         label="KV cache",
         required=False,
-        choices=[("", "as engines keep it"), *((p, p) for p in ("bf16", "fp8"))],
+        help_text="Else as the engine keeps it.",
+        choices=[("", "default"), *((p, p) for p in ("bf16", "fp8"))],
     )
     rounds = _some(
         "Requests of each user", 1, 1e9, "10 as in a benchmark; 1,000 for steady traffic."
@@ -94,7 +95,8 @@ class EstimateForm(forms.Form):
     equal_lengths = forms.ChoiceField(
         label="All of one length",
         required=False,
-        choices=[("", "as benchmarks have it"), ("yes", "yes"), ("no", "no")],
+        help_text="Else as benchmarks have it.",
+        choices=[("", "default"), ("yes", "yes"), ("no", "no")],
     )
     draft_tokens = _some("Tokens drafted", 0, MOST_DRAFTED, "Per step, by speculative decoding.")
     accepted_tokens = _some("of them accepted", 0, MOST_DRAFTED, "On average.")
