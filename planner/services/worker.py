@@ -24,6 +24,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from planner.errors import EXPECTED, PastLimit, RunCancelled, of_input, reason_of
+from planner.freed_memory import freed_memory_kept
 from planner.logs import about_run
 from planner.models import Run
 from planner.models.workspace import within
@@ -102,7 +103,8 @@ def _carried_out(run: Run, observer: Progress | None = None, *, surface: bool = 
         try:
             if run.kind not in (Run.Kind.INGEST, Run.Kind.FORECAST):
                 compiling.wait_until_compiled(watch.progress)
-            result = run_body(run=run, progress=watch.progress)
+            with freed_memory_kept():
+                result = run_body(run=run, progress=watch.progress)
         except RunCancelled:
             _finish(run, Run.State.CANCELLED, stage="Cancelled")
         except KeyboardInterrupt:  # Ctrl-C of a command; a worker's end is for the sweep
