@@ -56,13 +56,13 @@ def hardware_import(
     saved: list[OwnGpu | OwnModel] = []
     gpus = {entry.name: entry.row for entry in gpus_list()}
     models = {entry.name: entry.row for entry in models_list()}
-    for where, row_given in _entries(document, file_name):
+    for where, entry_facts in _entries(document, file_name):
         common: dict[str, Any] = {
-            key: str(row_given[key]) for key in COMMON if row_given.get(key) is not None
+            key: str(entry_facts[key]) for key in COMMON if entry_facts.get(key) is not None
         }
         if "name" not in common:
             raise CatalogueError(f"{file_name}: {where} has no name; give one.")
-        facts = {str(key): value for key, value in row_given.items() if key not in COMMON}
+        facts = {str(key): value for key, value in entry_facts.items() if key not in COMMON}
         common.setdefault("source", source or file_name)
         if where.startswith("gpus"):
             saved.append(gpu_save(user=user, facts=facts, gpu=gpus.get(common["name"]), **common))

@@ -46,12 +46,10 @@ class Dropped:
 
 
 class Folder:
-    def __init__(self, settings_of_source: FolderSettings) -> None:
-        self._folder = allowed_folder(settings_of_source.path)
+    def __init__(self, folder: FolderSettings) -> None:
+        self._folder = allowed_folder(folder.path)
         if not self._folder.is_dir():
-            raise SourceError(
-                f"path: {settings_of_source.path} is no folder here; make it, or check the path."
-            )
+            raise SourceError(f"path: {folder.path} is no folder here; make it, or check the path.")
 
     def files(self) -> list[Dropped]:
         """Plain files by name; links are left out, and what says that it is not whole yet."""

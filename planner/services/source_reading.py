@@ -179,13 +179,13 @@ def _read_prometheus(source: Source) -> None:
     span = Span(start, bin_s, (end - start) // bin_s)
     client = _client(reading)
     engines = find(client, reading, start, now)
-    found_there = {
+    reads = {
         "engines": [engine.title for engine in engines.engines],
         "queries": [[query.words, query.query] for query in queries(reading, engines, bin_s)],
     }
     for part in span.spans():
         source_take(source=source, samples=read_span(client, reading, engines, part))
-        Source.objects.filter(pk=source.pk).update(read_to=_utc(part.end_s), found=found_there)
+        Source.objects.filter(pk=source.pk).update(read_to=_utc(part.end_s), found=reads)
 
 
 def _not_read(source: Source) -> None:

@@ -141,8 +141,8 @@ def _first_causes(faults: Sequence[Any]) -> Iterator[Any]:
 
 
 def _fault(known: dict[str, Option], fault: Any) -> OptionFault:
-    name, value_given = str(fault["loc"][0]), fault["input"]
-    value = str(value_given) if isinstance(value_given, str | int | float) else ""
+    name, sent = str(fault["loc"][0]), fault["input"]
+    value = str(sent) if isinstance(sent, str | int | float) else ""
     if fault["type"] == "extra_forbidden":
         value, remedy = "", f"this is not known here; there are: {', '.join(known) or 'none'}"
     elif fault["type"] == "missing" and len(fault["loc"]) == 1:

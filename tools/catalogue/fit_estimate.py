@@ -29,9 +29,9 @@ from simulation.arrays import FloatArray
 from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import steady_state
 from simulation.performance.estimate.errors import ErrorTable
-from simulation.performance.estimate.own import LIKENESS, Traits
+from simulation.performance.estimate.own import Traits
 from tools.catalogue.error_table import error_table, wheres_of
-from tools.catalogue.fit_likeness import fit_likeness, stated
+from tools.catalogue.fit_likeness import LIKENESS, fit_likeness, stated
 from tools.catalogue.served import Served, served
 
 ROOT = Path(__file__).parents[2]

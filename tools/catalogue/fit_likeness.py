@@ -10,7 +10,7 @@ standard deviations, gives the stated median and 9-of-10: errors have longer tai
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from simulation.arrays import FloatArray, TextArray
 from simulation.performance.estimate.own import (
     FARTHEST,
     LEVELS,
-    LIKENESS,
     Likeness,
     Stated,
     Traits,
@@ -32,6 +31,7 @@ from tools.catalogue.error_table import LEAST
 
 Rows = npt.NDArray[np.int64]
 
+LIKENESS = tuple(field.name for field in fields(Likeness))
 EACH = 12  # rows of a group in the fit
 SEED = 20260101
 # What is assumed before the fit: a tenth for every part, a fifth for the load and its own, over a

@@ -58,7 +58,7 @@ def characterise(store: Path | str) -> Characterisation:
         total=by_label[0],
         volumes=tuple(by_label[1:]),
         cells=tuple(cells(grid)),
-        imbalance=tuple(spread_of_kind for spread_of_kind in lists if spread_of_kind is not None),
+        imbalance=tuple(spread for spread in lists if spread is not None),
         levels=LEVELS,
         lengths=tuple(request_lengths(store, by) if by_request else mean_lengths(grid)),
         rhythm=rhythm(known, grid.start_s, grid.bin_s, report.clock),

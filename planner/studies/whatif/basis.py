@@ -143,13 +143,15 @@ def basis_of(
     series = tuple(
         Series.of(forecast, traffic.models, traffic.regions) for forecast in planned.forecasts
     )
-    for series_of in series:
-        interactive[:, series_of.model, series_of.region] -= series_of.planned.reshape(periods, -1)
+    for demand in series:
+        interactive[:, demand.model, demand.region] -= demand.planned.reshape(periods, -1)
     return Basis(
         window=window,
         clock=traffic.clock,
         current=study.plan_input.current,
-        pool_tps=np.stack([sizes.pool_tps, *(series_of.pool_tps for series_of in sizes.later)]),
+        pool_tps=np.stack(
+            [sizes.pool_tps, *(period_sizes.pool_tps for period_sizes in sizes.later)]
+        ),
         sizes_at=np.zeros(periods, np.int64) if sizes.at is None else sizes.at,
         alone=alone,
         closed_rps=closed,
@@ -198,17 +200,17 @@ def as_arrays(basis: Basis) -> Arrays:
         "models": np.array(basis.models, np.str_),
         "regions": np.array(basis.regions, np.str_),
         "places": np.array(
-            [(series_of.model, series_of.region) for series_of in series], np.int64
+            [(forecast.model, forecast.region) for forecast in series], np.int64
         ).reshape(-1, 2),
-        "tiers": np.array([series_of.tier for series_of in series], np.str_),
+        "tiers": np.array([forecast.tier for forecast in series], np.str_),
         "heights": np.array(
             [
-                (MEAN_LEVEL if series_of.level is None else series_of.level, series_of.times)
-                for series_of in series
+                (MEAN_LEVEL if forecast.level is None else forecast.level, forecast.times)
+                for forecast in series
             ]
         ).reshape(-1, 2),
-        "levels": np.array([series_of.levels for series_of in series]),
-        "rates": np.array([series_of.rates for series_of in series]),
+        "levels": np.array([forecast.levels for forecast in series]),
+        "rates": np.array([forecast.rates for forecast in series]),
     }
     optional = {"asked": basis.asked, "flat": basis.flat}
     arrays |= {name: values for name, values in optional.items() if values is not None}

@@ -24,7 +24,7 @@ of the estimates had not seen.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -179,7 +179,6 @@ class Likeness:
         return np.asarray(np.where(traits.split, self.split, 1.0) ** 2 * self.noise**2)
 
 
-LIKENESS = tuple(field.name for field in fields(Likeness))
 MODES = ("agg", "disagg")
 
 
