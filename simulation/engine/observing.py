@@ -10,6 +10,13 @@ from simulation.engine.reading import AMOUNTS, COUNTS
 from simulation.engine.state import AGAIN, State
 from simulation.policy import Observation, ScalingPolicy, Signals
 
+THERE_S = "instance-seconds"  # since the last look, of those that were there
+# Amounts of pools, and what each is a share of: divided all at once, since there are few pools.
+SHARES = (
+    ("busy_s", THERE_S), ("compute_s", THERE_S), ("batch_s", THERE_S), ("ttft_sum", "ttft_n"),
+    ("tbt_sum", "tbt_n"), ("late_first", "ttft_n"), ("late_done", "done"), ("hits", "lookups"),
+)  # fmt: skip
+
 
 class Observer:
     """Called at every control instant; what it measures counts from the one before.
@@ -63,17 +70,20 @@ class Observer:
         there_s, self._served_s = served_s - self._served_s, served_s
         preemptions = pools["preemptions"] - self._preemptions
         self._preemptions = pools["preemptions"].copy()
+        amounts = np.array([pools[amount] for amount, _ in SHARES], np.float64)
+        of = [there_s if each == THERE_S else pools[each] for _, each in SHARES]
+        shares = dict(zip(SHARES, _over(amounts, np.array(of, np.float64)), strict=True))
         seen = Signals(
-            busy=np.minimum(_over(pools["busy_s"], there_s), 1.0),
-            sm_activity=np.minimum(_over(pools["compute_s"], there_s), 1.0),
+            busy=np.minimum(shares["busy_s", THERE_S], 1.0),
+            sm_activity=np.minimum(shares["compute_s", THERE_S], 1.0),
             prefill_tps=pools["computed"] / since_s,
             decode_tps=pools["given"] / since_s,
-            batch=_over(pools["batch_s"], there_s),
-            ttft_s=_over(pools["ttft_sum"], pools["ttft_n"]),
-            tbt_s=_over(pools["tbt_sum"], pools["tbt_n"]),
-            late_first=_over(pools["late_first"], pools["ttft_n"]),
-            late_done=_over(pools["late_done"], pools["done"]),
-            hit_rate=_over(pools["hits"], pools["lookups"]),
+            batch=shares["batch_s", THERE_S],
+            ttft_s=shares["ttft_sum", "ttft_n"],
+            tbt_s=shares["tbt_sum", "tbt_n"],
+            late_first=shares["late_first", "ttft_n"],
+            late_done=shares["late_done", "done"],
+            hit_rate=shares["hits", "lookups"],
             evicted_tps=pools["evicted"] / since_s,
             preemptions=preemptions,
             failed=pools["failed"].copy(),
