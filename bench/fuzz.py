@@ -59,7 +59,11 @@ def outside(name: str, minutes: float) -> tuple[int, list[str]]:
     said.parent.mkdir(parents=True, exist_ok=True)
     said.unlink(missing_ok=True)
     words = [sys.executable, "-m", "bench.fuzz", "--inside", name, "--minutes", str(minutes)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory(prefix="headroom-fuzz-") as folder:  # libFuzzer just ends
+        within = {**os.environ, "TMPDIR": folder, "HEADROOM_DATA_DIR": f"{folder}/data"}
+        done = subprocess.run(
+            words, cwd=ROOT, env=within, capture_output=True, text=True, check=False
+        )
     tried = re.findall(r"^#(\d+)", done.stderr, re.MULTILINE)
     found = said.read_text(encoding="utf-8").splitlines() if said.exists() else []
     if done.returncode:
@@ -70,7 +74,6 @@ def outside(name: str, minutes: float) -> tuple[int, list[str]]:
 
 def fuzz(name: str, minutes: float) -> None:
     """Until the time is over; libFuzzer ends the process."""
-    os.environ.setdefault("HEADROOM_DATA_DIR", tempfile.mkdtemp(prefix="headroom-fuzz-"))
     os.environ.setdefault("HEADROOM_LOG_LEVEL", "ERROR")
     os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
     import atheris
