@@ -4,6 +4,7 @@ import threading
 import time
 from contextvars import copy_context
 from datetime import timedelta
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -489,25 +490,30 @@ def test_a_run_that_hangs_is_given_to_another_worker(run, monkeypatch):
 
 
 def test_a_run_that_computes_without_a_word_is_left_alone(monkeypatch):
-    headway, seen = worker._Headway(), []
-    monkeypatch.setattr(worker, "STUCK_S", 0.05)
+    now, wanted = [0.0], [0.0]  # s, of the clock and of a core
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(worker, "demand_s", lambda but: wanted[0])
+    headway = worker._Headway()
 
-    def asks():
-        seen.append(headway.none())
+    def none_after(seconds, share):
+        now[0] += seconds
+        wanted[0] += share * seconds
+        return headway.none()
 
-    def ask():
-        thread = threading.Thread(target=asks)
-        thread.start()
-        thread.join()
-        return seen[-1]
+    assert not none_after(1.0, 0.0)
+    for _ in range(5):  # a little is enough
+        assert not none_after(2 * worker.STUCK_S, 1.1 * worker.IDLE_SHARE)
+    assert not none_after(0.9 * worker.STUCK_S, 0.9 * worker.IDLE_SHARE)
+    assert none_after(0.2 * worker.STUCK_S, 0.9 * worker.IDLE_SHARE)
+    headway.reported()
+    assert not headway.none()
 
-    until = time.monotonic() + 0.2
-    while time.monotonic() < until:
+
+def test_what_threads_compute_is_seen():
+    before, until = worker.demand_s(), time.monotonic() + 30
+    while worker.demand_s() <= before and time.monotonic() < until:
         sum(range(100_000))
-        assert not ask()
-    time.sleep(0.3)
-    monkeypatch.setattr(worker, "IDLE_SHARE", 10.0)
-    assert any(ask() or time.sleep(0.1) for _ in range(100))  # threads of other tests may end
+    assert worker.demand_s() > before
 
 
 def test_a_run_that_waits_for_a_core_is_not_taken_for_one_that_hangs(tmp_path):
