@@ -27,6 +27,7 @@ from planner.services.limits import ENDED_WITH_RUN
 CELERY = ("-m", "celery", "--quiet", "--app=planner.config.celery")
 STARTS_WITHIN_S = 120.0
 STOPS_WITHIN_S = 5.0  # a run cut short here is taken up again at the next start
+LETS_GO_S = 3.0  # web workers look for their parent once a second
 STEADY_S = 10.0  # a process that lived as long is well: its next end counts as a first one
 GIVES_UP = 3  # ends in a row, each within STEADY_S of its start
 FIRST_WAIT_S = 0.5  # before a process is started again; doubled with every further end
@@ -181,19 +182,25 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket that the web server inherits, so that nobody can take the port meanwhile.
 
-    Port 0 is any free one. Raises Stopped when the address cannot be had.
+    Port 0 is any free one. Raises Stopped when the address cannot be had: what a supervisor that
+    was killed leaves behind may hold it for a moment, and is waited for.
     """
-    try:
-        return socket.create_server((host, port), backlog=512)
-    except OSError as problem:
-        reason = (
-            "is taken"
-            if problem.errno == errno.EADDRINUSE
-            else f"cannot be used ({problem.strerror})"
-        )
-        raise Stopped(
-            f"Port {port} of {host} {reason}; stop what listens there or choose another by --port."
-        ) from None
+    until = time.monotonic() + LETS_GO_S
+    while True:
+        try:
+            return socket.create_server((host, port), backlog=512)
+        except OSError as problem:
+            if problem.errno != errno.EADDRINUSE or time.monotonic() > until:
+                raise _not_to_be_had(host, port, problem) from None
+        time.sleep(0.1)
+
+
+def _not_to_be_had(host: str, port: int, problem: OSError) -> Stopped:
+    taken = problem.errno == errno.EADDRINUSE
+    reason = "is taken" if taken else f"cannot be used ({problem.strerror})"
+    return Stopped(
+        f"Port {port} of {host} {reason}; stop what listens there or choose another by --port."
+    )
 
 
 def start_web(children: Children, listener: socket.socket) -> None:

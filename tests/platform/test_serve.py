@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import psutil
 import pytest
 from django.core.management import call_command
 
-from planner.config.supervisor import GIVES_UP, Children, Stopped, answers
+from planner.config.supervisor import GIVES_UP, Children, Stopped, answers, listen
 from planner.services.limits import ENDED_WITH_RUN
 from tests.platform.conftest import ROOT, manage
 
@@ -224,6 +225,18 @@ def test_a_taken_port_is_told_before_anything_starts(embedded: dict[str, str]) -
         f"Port {port} of 127.0.0.1 is taken; stop what listens there or choose another by --port."
     )
     assert done.stdout == ""
+
+
+def test_a_port_that_is_let_go_a_moment_later_is_had() -> None:
+    """As by the web workers of a supervisor that was killed."""
+    with socket.create_server(("127.0.0.1", 0)) as other, ThreadPoolExecutor(1) as pool:
+        port = other.getsockname()[1]
+        listener = pool.submit(listen, "127.0.0.1", port)
+        with pytest.raises(TimeoutError):
+            listener.result(timeout=0.2)
+        other.close()
+        with listener.result(timeout=ENDS_WITHIN_S) as had:
+            assert had.getsockname()[1] == port
 
 
 @pytest.mark.parametrize(
