@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -76,7 +77,8 @@ def source_create(
     try:
         with transaction.atomic():
             source.save()
-            source.store = f"{LIVE}/{source.pk}"
+            # Of its own: numbers are given again after a backup is restored.
+            source.store = f"{LIVE}/{source.pk}-{uuid.uuid4().hex[:8]}"
             source.save(update_fields=["store"])
             storage.keep(source.store)
             record("source.created", source, by=owner, kind=kind)

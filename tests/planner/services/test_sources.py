@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -49,6 +50,19 @@ def source(planner):
 def requests_of(trace: Trace):
     (one,) = read_demand(storage.folder(trace.store))
     return one.requests.tolist()
+
+
+def test_a_number_that_is_given_again_brings_nothing_of_who_had_it(source, planner):
+    """As after a restore: rows and numbers are those of the backup, folders are not all."""
+    samples_take(source=source, user=planner, sent=sent(0, [4], model="llama-3.1-70b"))
+    had = storage.folder(Source.objects.get(pk=source.pk).store)
+    for number in range(source.pk + 1, source.pk + 9):
+        left = had.with_name(had.name.replace(str(source.pk), str(number), 1))
+        shutil.copytree(had, left)
+    other = source_create(owner=planner, name="other", kind="samples", settings={}, bin_s=900)
+    assert source.pk < other.pk < source.pk + 9
+    samples_take(source=other, user=planner, sent=sent(0, [5]))
+    assert requests_of(current_trace(Source.objects.get(pk=other.pk))) == [5.0]
 
 
 def test_samples_become_a_trace_that_grows(source, planner):
