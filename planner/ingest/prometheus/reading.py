@@ -105,9 +105,8 @@ def find(
     there = client.names(start_s, end_s, selector if settings.match else "")
     engines = chosen(there, settings.engine)
     if not engines:
-        which = "vLLM, SGLang, TensorRT-LLM, TGI, Dynamo or llm-d"
-        if settings.engine != "auto":
-            which = settings.engine
+        every = "vLLM, SGLang, TensorRT-LLM, TGI, Dynamo or llm-d"
+        which = every if settings.engine == "auto" else settings.engine
         raise SourceError(
             f"Of {len(there):,} metrics there, none counts requests of {which}; check match, and "
             "that the engines' metrics are on and scraped (SGLang: --enable-metrics)."

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from planner.optimizer import pools as carry
+from planner.optimizer.pools import together
 from planner.scenario.settings import SpareSettings
 from planner.studies.replay.smallest import trimmed
 from planner.studies.values import Study
@@ -19,7 +19,7 @@ ANY_ONE = SpareSettings(instances=1, by_pool=False)
 def carried(study: Study, counts: IntArray) -> FloatArray:
     """Input tokens/s, ``[t, l, r]``, of ``counts`` ``[t, l, r, g]``; where prefill and decode are
     apart, of the weaker of both."""
-    tps = carry.together(study.sizes.theta_tps, study.sizes.pool_tps, counts)
+    tps = together(study.sizes.theta_tps, study.sizes.pool_tps, counts)
     stages = study.hardware.stages
     both = [tps[..., stages != other].sum(axis=-1) for other in (2, 1)]
     return np.asarray(np.minimum(*both))
@@ -94,7 +94,7 @@ def with_spare(windows: Sequence[Study], counts: IntArray) -> IntArray:
     ])  # fmt: skip
     single = np.eye(len(counts), dtype=np.int64)
     places = [(m, r) for m, r, _ in study.hardware.pool_index]
-    together = [
+    by_place = [
         np.array([its == place for its in places], np.int64) for place in dict.fromkeys(places)
     ]
     more = counts.copy()
@@ -103,7 +103,7 @@ def with_spare(windows: Sequence[Study], counts: IntArray) -> IntArray:
         # may gain nothing without decode.
         tries = [
             more + step * pools
-            for pools in (*single, *together)
+            for pools in (*single, *by_place)
             for step in (1, spare.instances + 1)
             if _fits(study, more + step * pools)
         ]
