@@ -1,6 +1,7 @@
 """Length and CRC-32 of what is kept, in the folder it lies in: a file that a disk or a hand has
 spoilt is told of before it is read. Polars takes the lengths that a file states for granted, and
-ends the process upon a spoilt one.
+ends the process upon a spoilt one. What an earlier version left without a seal is sealed when it is
+first read, a table once a process of its own has decoded it.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import json
 import logging
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from planner.errors import Damaged
+from planner.decoding import Decoder
+from planner.errors import Damaged, IngestError
 from planner.whole import is_draft, whole_file
 
 logger = logging.getLogger(__name__)
@@ -27,22 +30,40 @@ def seal(folder: Path, *names: str) -> None:
     has just written them."""
     marks = _marks(folder) if names else {}
     for name in names or _names(folder):
-        marks[name] = _mark_of(folder / name)
+        marks[name] = mark_of(folder / name)
     with whole_file(folder / SEAL) as draft:
         draft.write_text(json.dumps(marks), encoding="ascii")
 
 
 def checked(folder: Path, name: str, remedy: str) -> Path:
-    """The file, which is what was written; raises Damaged, with the ``remedy`` in its sentence.
-    What no seal speaks of, since an earlier version wrote it, is only there."""
+    """The file, which is what was written; raises Damaged, with the ``remedy`` in its sentence."""
     path, mark = folder / name, _marks(folder).get(name)
     try:
-        mark_now = _mark_of(path)
+        mark_now = mark_of(path)
     except FileNotFoundError:
         raise _damaged(path, "is not there", remedy) from None
-    if mark is not None and mark_now != tuple(mark):
-        raise _damaged(path, "is not what was written: a disk or a hand has changed it", remedy)
+    if mark is None:
+        proved(path, remedy)
+        with suppress(OSError):  # a folder that may only be read
+            seal(folder, name)
+    elif mark_now != tuple(mark):
+        raise changed(path, remedy)
     return path
+
+
+def changed(path: Path, remedy: str) -> Damaged:
+    """The sentence of a file that has another mark than it was given."""
+    return _damaged(path, "is not what was written: a disk or a hand has changed it", remedy)
+
+
+def proved(path: Path, remedy: str) -> None:
+    """Raises Damaged where a table that has no mark cannot be decoded."""
+    if path.suffix != ".parquet":  # readers of all else refuse what is spoilt, and live
+        return
+    try:
+        Decoder(path, path.name).prove()
+    except IngestError:
+        raise _damaged(path, "cannot be decoded any more", remedy) from None
 
 
 def names_sealed(folder: Path) -> tuple[str, ...]:
@@ -78,7 +99,8 @@ def _marks(folder: Path) -> dict[str, Mark]:
         return {}
 
 
-def _mark_of(path: Path) -> Mark:
+def mark_of(path: Path) -> Mark:
+    """Of the file as it is now."""
     return _marked(path, *_as_it_is(path))
 
 

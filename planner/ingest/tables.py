@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 from polars import selectors
 
+from planner.decoding import Decoder
 from planner.errors import IngestError
 from planner.ingest import csv_text, json_text
 from planner.ingest.blocks import (
@@ -29,7 +30,6 @@ from planner.ingest.blocks import (
     records,
     whole_records,
 )
-from planner.ingest.decoding import Decoder
 from planner.ingest.names import check_names
 from planner.ingest.options import IngestOptions
 from planner.ingest.rows import BAD_IDS, Batch, Fault, holes

@@ -78,18 +78,51 @@ def test_a_report_that_is_spoilt_is_a_sentence(store, content, sealed):
         read_report(folder)
 
 
-def test_what_an_earlier_version_kept_without_a_seal_is_read(store):
+def test_what_an_earlier_version_kept_without_a_seal_is_read_and_sealed(store):
     folder = store(ROWS)
+    written = (folder / SEAL).read_text()
     for content in (None, "", "[]"):
         if content is None:
             (folder / SEAL).unlink()
         else:
             (folder / SEAL).write_text(content)
         assert read_requests(folder).arrival_s.size == 99
+        assert json.loads((folder / SEAL).read_text()) == json.loads(written)
     for path in (folder / "requests").iterdir():
         path.unlink()
     with pytest.raises(Damaged, match=AGAIN):
         read_requests(folder)
+
+
+def lying(path):
+    """Lengths of pages turned round, upon which Polars ends the process or panics."""
+    content = bytearray(path.read_bytes())
+    content[4 : len(content) // 2] = b"\xff" * (len(content) // 2 - 4)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("harm", [lying, cut])
+def test_what_was_spoilt_before_it_had_a_seal_is_a_sentence(store, harm):
+    folder = store(ROWS)
+    (folder / SEAL).unlink()
+    (part,) = (folder / "requests").iterdir()
+    harm(part)
+    for _ in range(2):  # and is never sealed as it is
+        with pytest.raises(
+            Damaged, match=f"{part.name} that was kept .* decoded any more; {AGAIN}"
+        ):
+            read_requests(folder)
+
+
+def test_a_folder_that_may_only_be_read_is_read_without_a_seal(store, monkeypatch):
+    folder = store(ROWS)
+    (folder / SEAL).unlink()
+
+    def refused(*_):
+        raise PermissionError
+
+    monkeypatch.setattr("planner.seals.seal", refused)
+    assert read_requests(folder).arrival_s.size == 99
 
 
 @pytest.mark.parametrize("harm", HARMS)

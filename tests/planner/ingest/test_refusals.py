@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 import zstandard
 
+from planner.decoding import Decoder
 from planner.errors import IngestError
 from planner.ingest import IngestOptions, ingest_file
 from planner.ingest.blocks import MAX_RECORD_BYTES
-from planner.ingest.decoding import Decoder
 from planner.ingest.preview import preview
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"

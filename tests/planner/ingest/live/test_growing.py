@@ -8,17 +8,23 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.errors import IngestError, SourceError
+from planner.errors import Damaged, IngestError, SourceError
 from planner.ingest import read_demand, read_report
 from planner.ingest.live.growing import MOST_PARTS, GrowingSeries
 from planner.ingest.live.lengths import quantile, sample_of
 from planner.ingest.live.published import publish
-from planner.ingest.live.samples import Samples, bins_frame, no_histograms
+from planner.ingest.live.samples import HISTOGRAMS, Samples, bins_frame, no_histograms
 from planner.ingest.live.sent import MOST_SAMPLES, of_rows, samples_of
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 T0 = int(datetime(2026, 4, 1, tzinfo=UTC).timestamp())
 INF = float("inf")
+
+
+def histogram(minute):
+    where = {"model": "m", "region": "", "tier": "", "bin_start": T0 + 60 * minute, "origin": ""}
+    counted = {"what": "input_tokens", "least": 0.0, "most": 8.0, "count": 5.0}
+    return pl.DataFrame([where | counted], schema=HISTOGRAMS)
 
 
 def reading(*rows, bin_s=60, histograms=None):
@@ -46,9 +52,47 @@ def test_parts_from_before_a_column_was_kept_are_read(tmp_path):
     series = GrowingSeries(tmp_path, 60)
     series.append(reading(row(0, 5.0)))
     (old,) = tmp_path.glob("bins-*.parquet")
-    pl.read_parquet(old).drop("tbt_mean_s").write_parquet(old)
+    earlier = tmp_path / f"{old.name.partition('.')[0]}.parquet"
+    pl.read_parquet(old).drop("tbt_mean_s").write_parquet(earlier)
+    old.unlink()
     series.append(reading(row(1, 7.0, tbt_mean_s=0.02)))
     assert series.read().bins["tbt_mean_s"].to_list() == [None, 0.02]
+
+
+@pytest.mark.parametrize("kind", ["bins", "histograms"])
+def test_a_part_that_is_spoilt_is_a_sentence_and_readings_go_on(tmp_path, kind):
+    series = GrowingSeries(tmp_path, 60)
+    series.append(reading(row(0, 5.0), histograms=histogram(0)))
+    (part,) = tmp_path.glob(f"{kind}-*.parquet")
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    part.write_bytes(content)
+    for minute in range(1, MOST_PARTS + 3):  # beyond which parts would be joined
+        series.append(reading(row(minute, 7.0)))
+    with pytest.raises(Damaged, match=f"{kind}-.* not what was written: .*; restore a backup, or"):
+        series.read()
+    part.unlink()  # what a hand may do who knows
+    assert series.read().bins["requests"].to_list()[-1] == 7.0
+
+
+def test_parts_of_an_earlier_version_have_their_marks_from_the_next_reading_on(tmp_path):
+    series = GrowingSeries(tmp_path, 60)
+    for minute in range(3):
+        series.append(reading(row(minute, 5.0), histograms=histogram(minute)))
+    before = series.read()
+    for path in tmp_path.iterdir():
+        path.rename(tmp_path / f"{path.name.partition('.')[0]}.parquet")
+    assert series.read().bins.equals(before.bins)
+    series.append(reading(row(2, 5.0)))
+    assert all(path.name.count(".") == 2 for path in tmp_path.iterdir())
+    after = series.read()
+    assert after.bins.equals(before.bins) and after.histograms.equals(before.histograms)
+    first = min(tmp_path.glob("bins-*"))
+    spoilt = first.rename(tmp_path / f"{first.name.partition('.')[0]}.parquet")
+    spoilt.write_bytes(spoilt.read_bytes()[:-9])  # before it had a mark
+    series.append(reading(row(3, 7.0)))
+    with pytest.raises(Damaged, match="is not what was written"):
+        series.read()
 
 
 def test_many_parts_become_one_and_say_the_same(tmp_path):

@@ -6,8 +6,8 @@ the machine has. Here that is a limit of memory and of computing time, and only 
 (``decoding.py`` says so in a sentence). It imports nothing of the product, to start quickly.
 
 Each line of stdin is a question in JSON: ``{}`` asks what there is, ``{"columns": [...], "offset":
-n, "rows": n}`` for rows. Each answer is a line of JSON; ``bytes`` of Arrow's stream follow it where
-it says so.
+n, "rows": n}`` for rows, and without ``columns`` only whether all of those rows can be decoded.
+Each answer is a line of JSON; ``bytes`` of Arrow's stream follow it where it says so.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ def _answer(path: str, ask: dict[str, Any], out: BinaryIO) -> None:
             frame.write_ipc_stream(stream)
             content = stream.getvalue()
             head: dict[str, Any] = {"bytes": len(content)}
+        elif "rows" in ask:
+            head = {"decoded": scan.slice(ask["offset"], ask["rows"]).collect().height}
         else:
             schema = scan.collect_schema()
             head = {
