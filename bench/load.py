@@ -219,7 +219,8 @@ def _signed_in(user: Any) -> str:
     """The cookie of a session of this user."""
     from django.conf import settings
     from django.contrib import auth
-    from django.contrib.sessions.backends.db import SessionStore
+
+    from planner.services.sessions import SessionStore
 
     session = SessionStore()
     session[auth.SESSION_KEY] = str(user.pk)

@@ -12,6 +12,7 @@ from planner.services import (
     outcomes,
     passwords,
     runs,
+    sessions,
     source_reading,
     speeds,
     worker,
@@ -33,6 +34,7 @@ def runs_sweep_task() -> None:
 @shared_task(name="planner.tasks.orphans_sweep")  # type: ignore[untyped-decorator]
 def orphans_sweep_task() -> None:
     orphans.orphans_sweep()
+    sessions.sessions_sweep(now=timezone.now())
 
 
 @shared_task(name="planner.tasks.schedules_tick")  # type: ignore[untyped-decorator]

@@ -4,13 +4,27 @@ from collections.abc import Callable
 from functools import partial
 
 from django.conf import settings
+from django.contrib.auth import SESSION_KEY
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from planner.models import User, Workspace
 from planner.models.workspace import NoWorkspace, within
 from planner.selectors.workspaces import workspace_last
+from planner.services.sessions import session_noted
 
 ENTERED = "workspace"  # its slug, in a session
+
+
+class SessionsMiddleware:
+    """That a session of somebody is used, and where, for the page that lists theirs."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if SESSION_KEY in request.session:
+            session_noted(request)
+        return self.get_response(request)
 
 
 class WorkspaceMiddleware:

@@ -73,6 +73,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "planner.config.middleware.SessionsMiddleware",
     "planner.web.refusals.RefusalsMiddleware",
     "planner.config.middleware.WorkspaceMiddleware",
     "planner.config.middleware.UploadLimitMiddleware",
@@ -151,6 +152,7 @@ HEADROOM_OIDC = identity_provider(  # None without HEADROOM_OIDC_ISSUER
     second_factor=env_bool("HEADROOM_OIDC_SECOND_FACTOR"),
 )
 HEADROOM_REQUIRE_SECOND_FACTOR = env_bool("HEADROOM_REQUIRE_SECOND_FACTOR")  # of everybody
+SESSION_ENGINE = "planner.services.sessions"
 SESSION_COOKIE_NAME = "headroom_session"
 SESSION_COOKIE_AGE = env_int("HEADROOM_SESSION_HOURS", 12) * 3600  # s
 CSRF_COOKIE_NAME = "headroom_csrf"

@@ -12,6 +12,7 @@ from planner.models.run import Run
 from planner.models.scenario import Scenario
 from planner.models.schedule import Firing, Outcome, Schedule
 from planner.models.second_factor import SecondFactor
+from planner.models.session import Session
 from planner.models.source import Source, SourceReading
 from planner.models.sweep import Sweep
 from planner.models.token import ApiToken
@@ -48,6 +49,7 @@ __all__ = [
     "ScenarioVersion",
     "Schedule",
     "SecondFactor",
+    "Session",
     "Source",
     "SourceReading",
     "Sweep",

@@ -32,7 +32,16 @@ from django.utils import timezone
 
 from planner import storage
 from planner.errors import Damaged, NotReady, PlannerError
-from planner.models import Calibration, ProfileVersion, Run, Source, Trace, User, Workspace
+from planner.models import (
+    Calibration,
+    ProfileVersion,
+    Run,
+    Session,
+    Source,
+    Trace,
+    User,
+    Workspace,
+)
 from planner.models.workspace import MAIN, current_workspace, within
 from planner.services.audit import record, unguarded
 from planner.services.execution import RUNS
@@ -116,6 +125,7 @@ def restore(path: Path, *, replace: bool = False) -> Done:
         manifest = _manifest(folder, path)
         before = set(stores_named()) if storage.bucket() else set()
         with _swapped(folder), transaction.atomic(), unguarded():
+            Session.objects.all().delete()
             for model in _models():
                 model._base_manager.all().delete()
             rows = _load(folder / ROWS)
@@ -138,7 +148,9 @@ class _Exact(DjangoJSONEncoder):
 
 
 def _models() -> list[type[Model]]:
-    return list(apps.get_app_config("planner").get_models())
+    """All, but for sessions: everybody signs in again."""
+    models = apps.get_app_config("planner").get_models()
+    return [model for model in models if model is not Session]
 
 
 def _to_be_replaced() -> str:

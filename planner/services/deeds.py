@@ -7,13 +7,16 @@ from typing import Any
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
 from django.db.models.signals import post_migrate
 from django.dispatch import receiver
+from django.http import HttpRequest
 
 from planner.models import User
 from planner.services.audit import guard, record
+from planner.services.sessions import session_noted
 
 
 @receiver(user_logged_in)
-def _signed_in(user: User, **_: Any) -> None:
+def _signed_in(user: User, request: HttpRequest, **_: Any) -> None:
+    session_noted(request)
     record("user.signed-in", user, by=user)
 
 

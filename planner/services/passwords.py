@@ -15,8 +15,10 @@ from django.core.mail import EmailMessage
 
 from planner.errors import PlannerError
 from planner.models import User
+from planner.services.audit import record
 from planner.services.notices import check_mailbox, link, mail_configured
 from planner.services.people import password_path
+from planner.services.sessions import sessions_end
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +53,12 @@ def password_mail(*, name: str) -> bool:
     )
     EmailMessage("[Headroom] A new password", text, to=[person.email]).send()
     return True
+
+
+def password_changed(*, user: User, but: str = "") -> None:
+    """Theirs was, by themselves; their sessions end, all ``but`` the one of that row."""
+    record("user.password", user, by=user)
+    sessions_end(user=user, by=user, but=but)
 
 
 def mailbox_set(*, user: User, email: str) -> None:

@@ -22,6 +22,7 @@ from planner.models.workspace import current_workspace
 from planner.selectors.people import admins_active
 from planner.services.access import check_may_administer
 from planner.services.audit import record
+from planner.services.sessions import sessions_end
 from planner.services.tokens import tokens_end
 
 
@@ -81,6 +82,7 @@ def person_change(
         )
     if not person.is_active:
         tokens_end(user=person)
+        sessions_end(user=person, by=by)
     record("member.changed", person, by=by, role=role, active=active)
     return person
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from django.http import HttpRequest, HttpResponse
 
 from planner.models import User
-from planner.web.forms.login import address_of
+from planner.whence import address_of
 
 logger = logging.getLogger(__name__)
 # What is of another workspace is not there, and neither is what nobody made: of less note.

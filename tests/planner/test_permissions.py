@@ -66,6 +66,7 @@ NEEDS = {
     "web:login-code": "get nobody, post nobody",
     "web:logout": "post nobody",
     "web:second-factor": "get none, post none",
+    "web:sessions": "get none, post none",
     "web:welcome": "get everybody, post everybody",
     "web:password-change": "get none, post none",
     "web:token": "get viewer, post viewer",

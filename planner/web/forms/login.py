@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.forms import AuthenticationForm
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest
 
 from planner.services.guesses import guessed, guesses
+from planner.whence import address_of
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +39,3 @@ class LoginForm(AuthenticationForm):
             for kind, text, _, _ in limits:
                 guessed(kind, text)
             raise
-
-
-def address_of(request: HttpRequest | None) -> str:
-    """Where a request comes from; behind the proxy that ends TLS, what that one says last."""
-    if request is None:
-        return ""
-    forwarded = request.headers.get("X-Forwarded-For", "") if settings.HTTPS else ""
-    return forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", "")

@@ -15,14 +15,16 @@ from planner.selectors.lookup import id_of
 from planner.services import tokens
 from planner.services.notices import mail_configured
 from planner.services.oidc import provider
-from planner.services.passwords import password_forgotten
+from planner.services.passwords import password_changed, password_forgotten
 from planner.services.second_factor import factor_of
+from planner.services.sessions import row_key_of
 from planner.web.answers import attempt
-from planner.web.forms.login import LoginForm, address_of
+from planner.web.forms.login import LoginForm
 from planner.web.forms.tokens import TokenForm
 from planner.web.forms.widgets import dress
 from planner.web.request import Request
 from planner.web.views.second_factor import half_signed_in
+from planner.whence import address_of
 
 
 class Login(LoginView):
@@ -46,8 +48,10 @@ class PasswordChange(PasswordChangeView):
         return dress(super().get_form(form_class))
 
     def form_valid(self, form: Any) -> HttpResponse:
-        messages.success(self.request, "Your password is changed.")
-        return super().form_valid(form)
+        answer = super().form_valid(form)
+        password_changed(user=form.user, but=row_key_of(self.request))
+        messages.success(self.request, "Your password is changed; elsewhere you are signed out.")
+        return answer
 
 
 @never_cache

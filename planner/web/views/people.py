@@ -16,6 +16,7 @@ from planner.models import User
 from planner.selectors.people import people_list, person_get
 from planner.services import people, workspaces
 from planner.services.access import check_may_administer
+from planner.services.passwords import password_changed
 from planner.services.second_factor import factor_reset
 from planner.web.answers import attempt
 from planner.web.forms.people import InviteForm
@@ -34,8 +35,10 @@ class Welcome(PasswordResetConfirmView):
         return dress(super().get_form(form_class))
 
     def form_valid(self, form: Any) -> HttpResponse:
+        answer = super().form_valid(form)
+        password_changed(user=form.user)
         messages.success(self.request, "Your password is set; sign in with it.")
-        return super().form_valid(form)
+        return answer
 
 
 @never_cache

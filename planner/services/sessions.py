@@ -1,0 +1,125 @@
+"""Sessions: kept as hashes, with where they are used, and ended one by one or all at once.
+
+``SessionStore`` is Django's of the database (settings.SESSION_ENGINE), but for the key's hash and
+for an end that use does not put off: who signed in does so again after SESSION_COOKIE_AGE.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.backends import db
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from planner.errors import NotFound
+from planner.models import Session, User
+from planner.services.audit import record
+from planner.whence import address_of, browser_of
+
+SEEN_EVERY = timedelta(minutes=1)  # a page asked for writes no row more often
+
+
+class SessionStore(db.SessionStore):
+    def __init__(self, session_key: str | None = None) -> None:
+        super().__init__(session_key)
+        self.begun_at = self.seen_at = timezone.now()
+        self.address = self.browser = ""
+
+    @classmethod
+    def get_model_class(cls) -> type[Session]:
+        return Session
+
+    @property
+    def row_key(self) -> str:
+        return hash_of(self.session_key or "")
+
+    def note(self, *, address: str, browser: str) -> None:
+        """Where it is used now. The row alone is written: what else a session holds may be changed
+        by another request meanwhile."""
+        now = timezone.now()
+        if (address, browser) == (self.address, self.browser) and now < self.seen_at + SEEN_EVERY:
+            return
+        self.seen_at, self.address, self.browser = now, address, browser
+        if self.session_key:
+            Session.objects.filter(pk=self.row_key).update(
+                seen_at=now, address=address, browser=browser
+            )
+
+    def _get_session_from_db(self) -> Session | None:
+        row = Session.objects.filter(pk=self.row_key, expire_date__gt=timezone.now()).first()
+        if row is None:
+            self._session_key = None
+            return None
+        self.begun_at, self.seen_at = row.begun_at, row.seen_at
+        self.address, self.browser = row.address, row.browser
+        return row
+
+    def exists(self, session_key: str) -> bool:
+        return Session.objects.filter(pk=hash_of(session_key)).exists()
+
+    def create(self) -> None:
+        self.begun_at = self.seen_at = timezone.now()
+        super().create()
+
+    def create_model_instance(self, data: dict[str, Any]) -> Session:
+        return Session(
+            session_key=self.row_key,
+            session_data=self.encode(data),
+            expire_date=self.begun_at + timedelta(seconds=settings.SESSION_COOKIE_AGE),
+            user_id=int(data[SESSION_KEY]) if SESSION_KEY in data else None,
+            begun_at=self.begun_at,
+            seen_at=self.seen_at,
+            address=self.address,
+            browser=self.browser,
+        )
+
+    def delete(self, session_key: str | None = None) -> None:
+        if key := session_key or self.session_key:
+            Session.objects.filter(pk=hash_of(key)).delete()
+
+
+def sessions_of(user: User) -> QuerySet[Session]:
+    """Those that are open, the one seen last first."""
+    return Session.objects.filter(user=user, expire_date__gt=timezone.now())
+
+
+def session_noted(request: HttpRequest) -> None:
+    """That the session of this request is used, and where."""
+    if isinstance(request.session, SessionStore):
+        request.session.note(address=address_of(request), browser=browser_of(request))
+
+
+def row_key_of(request: HttpRequest) -> str:
+    """Of the session of this request."""
+    return request.session.row_key if isinstance(request.session, SessionStore) else ""
+
+
+def session_end(*, user: User, key: str) -> None:
+    """One of their own, by the hash that the page of sessions shows."""
+    if not sessions_of(user).filter(pk=key).delete()[0]:
+        raise NotFound("You have no such session; it may have ended.")
+    record("user.session-ended", user, by=user)
+
+
+def sessions_end(*, user: User, by: User | None, but: str = "") -> int:
+    """All of somebody's, ``but`` the one of that row; returns how many."""
+    ended = sessions_of(user).exclude(pk=but).delete()[0]
+    if ended:
+        record("user.sessions-ended", user, by=by, sessions=ended)
+    return ended
+
+
+def sessions_sweep(*, now: datetime) -> int:
+    """Remove those that have expired."""
+    return Session.objects.filter(expire_date__lt=now).delete()[0]
+
+
+def hash_of(key: str) -> str:
+    """A key is 32 random characters: a plain hash of it cannot be reversed."""
+    return hashlib.sha256(key.encode()).hexdigest()

@@ -1,0 +1,34 @@
+"""Where somebody is signed in, and the end of it."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from planner.services import sessions
+from planner.web.request import Request
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def own(request: Request) -> HttpResponse:
+    """One's own sessions: end one, or all but this."""
+    here = sessions.row_key_of(request)
+    if request.method == "POST":
+        if key := request.POST.get("end", ""):
+            sessions.session_end(user=request.user, key=key)
+            messages.success(request, "That session is ended.")
+        else:
+            sessions.sessions_end(user=request.user, by=request.user, but=here)
+            messages.success(request, "You are signed out everywhere else.")
+        return redirect("web:sessions")
+    context = {
+        "sessions": sessions.sessions_of(request.user),
+        "this": here,
+        "hours": settings.SESSION_COOKIE_AGE // 3600,
+    }
+    return render(request, "web/sessions.html", context)

@@ -1,0 +1,105 @@
+"""Sessions: listed with where they are used, ended, and of no use to who reads the database."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.test import Client
+from django.utils import timezone
+
+from planner.models import Session, User
+from planner.services.people import person_change
+from planner.services.sessions import SEEN_EVERY, hash_of, sessions_sweep
+from tests.planner.web.pages import signed_in, text_of
+
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+EDGE = "Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 Chrome/140.0 Safari/537.36 Edg/140.0"
+PAGE = "/account/sessions/"
+
+
+def cookie_of(client: Client) -> str:
+    return client.cookies[settings.SESSION_COOKIE_NAME].value
+
+
+def by_form(password: str = "pia-secret", **headers: str) -> Client:
+    client = Client(**headers)
+    assert client.post("/login/", {"username": "pia", "password": password}).status_code == 302
+    return client
+
+
+def test_what_the_database_holds_signs_nobody_in(planner: User) -> None:
+    client = signed_in(planner)
+    row = Session.objects.get()
+    assert row.pk == hash_of(cookie_of(client)) and row.user == planner
+    thief = Client()
+    thief.cookies[settings.SESSION_COOKIE_NAME] = row.pk
+    assert client.get("/runs/").status_code == 200
+    assert thief.get("/runs/").status_code == 302
+
+
+def test_the_page_lists_them_and_ends_one_or_all_others(planner: User, viewer: User) -> None:
+    here = by_form(HTTP_USER_AGENT=FIREFOX, REMOTE_ADDR="192.0.2.7")
+    there = by_form(HTTP_USER_AGENT=EDGE, REMOTE_ADDR="2001:db8::1")
+    third = by_form()
+    other = signed_in(viewer)
+    shown = text_of(here.get(PAGE))
+    assert "Firefox on Linux this one 192.0.2.7" in shown
+    assert "Edge on Windows 2001:db8::1" in shown
+    foreign = here.post(PAGE, {"end": hash_of(cookie_of(other))})
+    assert foreign.status_code == 404 and other.get("/runs/").status_code == 200
+    here.post(PAGE, {"end": hash_of(cookie_of(there))})
+    assert [one.get("/runs/").status_code for one in (here, there, third)] == [200, 302, 200]
+    here.post(PAGE)
+    assert [one.get("/runs/").status_code for one in (here, third, other)] == [200, 302, 200]
+
+
+def test_where_one_is_used_is_written_once_a_minute_and_when_it_moves(planner: User) -> None:
+    client = signed_in(planner)
+    client.get("/glossary/")
+    first = Session.objects.get()
+    client.get("/glossary/")
+    assert Session.objects.get().seen_at == first.seen_at
+    client.get("/glossary/", REMOTE_ADDR="192.0.2.9")
+    moved = Session.objects.get()
+    assert (moved.address, moved.begun_at) == ("192.0.2.9", first.begun_at)
+    Session.objects.update(seen_at=first.seen_at - SEEN_EVERY)
+    client.get("/glossary/", REMOTE_ADDR="192.0.2.9")
+    assert Session.objects.get().seen_at > first.seen_at
+
+
+def test_use_does_not_put_off_the_end(planner: User) -> None:
+    client = signed_in(planner)
+    early = timezone.now() - timedelta(seconds=settings.SESSION_COOKIE_AGE - 60)
+    Session.objects.update(begun_at=early)
+    session = client.session
+    session["workspace"] = "main"
+    session.save()
+    row = Session.objects.get()
+    assert row.expire_date == early + timedelta(seconds=settings.SESSION_COOKIE_AGE)
+    assert sessions_sweep(now=row.expire_date - timedelta(seconds=1)) == 0
+    assert sessions_sweep(now=row.expire_date + timedelta(seconds=1)) == 1
+    assert client.get("/runs/").status_code == 302
+
+
+def test_a_changed_password_ends_all_but_the_one_that_changed_it(planner: User) -> None:
+    here, there = by_form(), by_form()
+    new = "a longer phrase 7"
+    fields = {"old_password": "pia-secret", "new_password1": new, "new_password2": new}
+    assert here.post("/account/password/", fields).status_code == 302
+    assert Session.objects.get().pk == hash_of(cookie_of(here))
+    assert [one.get("/runs/").status_code for one in (here, there)] == [200, 302]
+
+
+def test_who_is_disabled_has_none_left(planner: User, admin: User) -> None:
+    client = by_form()
+    person_change(by=admin, person=planner, active=False)
+    assert not Session.objects.exists()
+    person_change(by=admin, person=planner, active=True)
+    assert client.get("/runs/").status_code == 302
+
+
+def test_signing_out_removes_the_row(planner: User) -> None:
+    client = by_form()
+    client.post("/logout/")
+    assert not Session.objects.filter(user=planner).exists()
