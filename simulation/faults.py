@@ -67,8 +67,8 @@ class SlowInstance:
 @dataclass(frozen=True, slots=True)
 class RegionOutage:
     """All instances of a region are lost at ``from_s`` and none can start there before ``to_s``;
-    requests that come from it are served elsewhere, at the latency of the way. Afterwards the
-    policy starts new ones."""
+    requests that come from it are served elsewhere, at the latency of ways that are open, or wait
+    for it. Afterwards the policy starts new ones."""
 
     region: str
     from_s: float

@@ -164,7 +164,8 @@ class Fleet:
     """Everything the simulator needs to know about the serving side.
 
     ``latency_s`` has shape ``[regions, regions]``: one-way seconds from home to serving region,
-    added to TTFT when a request is served away from home.
+    added to TTFT when a request is served away from home; inf: the way is closed, and no request
+    goes there.
     """
 
     tiers: tuple[Tier, ...]

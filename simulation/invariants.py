@@ -25,15 +25,29 @@ TOLERANCE = 1e-6
 
 
 def check(result: SimulationResult) -> None:
-    """Raise ``InvariantViolated`` unless ``result`` obeys conservation, causality and hours."""
+    """Raise ``InvariantViolated`` unless ``result`` obeys conservation, causality, hours and the
+    ways between regions that are closed."""
     log, arrived = result.requests, len(result.trace)
     check_requests(log, arrived, result.duration_s)
+    _ways(result)
     check_totals(
         result,
         arrived=arrived,
         rejected=int((log.outcome == REJECTED).sum()),
         last_s=float(np.nanmax(log.last_token_s, initial=0.0)),
     )
+
+
+def _ways(result: SimulationResult) -> None:
+    closed = np.isinf(result.fleet.latency_s)
+    if not closed.any():
+        return
+    names = [region.name for region in result.fleet.regions]
+    homes = np.array([names.index(name) for name in result.trace.regions], np.int64)
+    places = np.array([names.index(pool.region) for pool in result.fleet.pools], np.int64)
+    served = result.requests.pool >= 0
+    home, place = homes[result.trace.region[served]], places[result.requests.pool[served]]
+    _law(~closed[home, place], "a request was served where the way from its region is closed")
 
 
 def check_requests(log: RequestLog, arrived: int, duration_s: float) -> None:

@@ -54,7 +54,7 @@ class Hardware:
     links: dict[tuple[int, int], KvLink]  # of prefill pools, by (l, g)
     capacity_gpus: IntArray  # [r, t]
     usd_per_gpu_hour: FloatArray  # [r, g]
-    latency_s: FloatArray  # [r, r]
+    latency_s: FloatArray  # [r, r], inf where objective.reroute closes the way
     minimum: IntArray  # [l, r, g]
     maximum: IntArray  # [l, r, g]
     today: IntArray | None  # [l, r, g]; None where the scenario does not say
@@ -327,4 +327,9 @@ def _latency(scenario: Scenario) -> FloatArray:
             latency[i, j] = value / 1000
             if names[i] not in scenario.regions[j].latency_ms:
                 latency[j, i] = value / 1000
+    ways = scenario.objective.reroute
+    if ways is not None:
+        for i, j in np.argwhere(~np.eye(len(names), dtype=bool)):
+            if not ways.get(names[i], {}).get(names[j]):
+                latency[i, j] = np.inf
     return latency

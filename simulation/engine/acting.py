@@ -67,8 +67,8 @@ class Actor:
         return soft
 
     def _share_out(self, shares: FloatArray) -> None:
-        """From now on home regions' tokens go where ``shares`` ``[models, regions, regions]`` say;
-        most policies say the same as before at most instants."""
+        """From now on home regions' tokens go where ``shares`` ``[models, regions, regions]`` say,
+        none by a way that is closed; most policies say the same as before at most instants."""
         s, fleet = self._s, self._fleet
         if self._shares is not None and np.array_equal(shares, self._shares):
             return
@@ -77,8 +77,9 @@ class Actor:
         if not np.all((shares >= 0) & np.isfinite(shares)):
             raise SimulationError("A policy's shares of regions must be numbers >= 0.")
         starts = s.service_model >= 0
-        total = shares.sum(axis=2, keepdims=True)
-        s.shares[starts] = (shares / np.where(total > 0, total, 1.0))[s.service_model[starts]]
+        by_way = np.where(np.isfinite(fleet.latency_s), shares, 0.0)
+        total = by_way.sum(axis=2, keepdims=True)
+        s.shares[starts] = (by_way / np.where(total > 0, total, 1.0))[s.service_model[starts]]
         self._shares = shares.copy()
 
 

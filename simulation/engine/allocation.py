@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from simulation.arrays import Array
+from simulation.arrays import Array, BoolArray, FloatArray, IntArray
 from simulation.engine.filling import fill_records
 from simulation.engine.heaps import REQUEST_BITS
 from simulation.engine.prefix import allocate_caches
@@ -97,7 +97,6 @@ def allocate(
     ]
     pools["service_count"] = [len(its_services) for its_services in of_pool]
     pools["services"] = np.cumsum(pools["service_count"]) - pools["service_count"]
-    away = fleet.latency_s + np.where(np.eye(r, dtype=bool), -np.inf, 0.0)
     return State(
         clock=clock,
         requests=requests,
@@ -114,7 +113,7 @@ def allocate(
         delivery_time=np.zeros(max(n, 1)),
         delivery_request=np.zeros(max(n, 1), np.int64),
         latency=np.array(fleet.latency_s, np.float64, order="C"),
-        region_order=np.array(np.argsort(away, axis=1, kind="stable"), np.int64, order="C"),
+        region_order=_in_order(fleet.latency_s),
         endpoint_start=np.cumsum([0] + [len(its_pools) for its_pools in endpoints], dtype=np.int64),
         endpoint_pools=np.array([p for its_pools in endpoints for p in its_pools], np.int64),
         pool_services=np.array([i for its_services in of_pool for i in its_services], np.int64),
@@ -128,7 +127,7 @@ def allocate(
         handover=_handover(takers),
         router_queue=np.full((m, 2), -1, np.int64),
         router_waiting=np.zeros((m, r), np.int64),
-        deferred=np.full((m, t, 2), -1, np.int64),
+        deferred=np.full((m, r, t, 2), -1, np.int64),
         deferred_count=np.zeros(m, np.int64),
         deferred_home=np.zeros((m, r), np.int64),
         deferrable=np.array([tier.deferrable for tier in fleet.tiers], bool),
@@ -145,6 +144,15 @@ def allocate(
         prefix_start=np.array(blocks.start if blocks and caching else [0], np.int64),
         prefix_ids=np.array(blocks.ids if blocks and caching else [], np.int32),
     )
+
+
+def _in_order(latency_s: FloatArray) -> IntArray:
+    """``[home, regions]`` by latency from home, home first, then -1 for those that the way to is
+    closed."""
+    away = np.where(np.eye(len(latency_s), dtype=bool), -np.inf, latency_s)
+    order = np.argsort(away, axis=1, kind="stable")
+    out = np.where(np.isinf(latency_s[np.arange(len(order))[:, None], order]), -1, order)
+    return np.array(out, np.int64, order="C")
 
 
 def _apart(batch: int) -> int:
@@ -235,14 +243,18 @@ def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int,
         if not service.takes_over:
             tiers = [name in service.tiers for name in trace.tiers]
             first[np.ix_([name == service.model for name in trace.models], tiers)] = i
-    longest, context = np.zeros((2, len(takers) + 1), np.int64)
+    longest, context = np.zeros((2, len(takers) + 1, len(fleet.regions)), np.int64)
+    reach = _reach(fleet)
     for i, pools in enumerate(takers.values()):
-        longest[i] = max(_longest(fleet.pools[p]) for p in pools)
-        context[i] = max(fleet.pools[p].max_context or NO_LIMIT for p in pools)
+        for home, p in ((home, p) for home in range(len(fleet.regions)) for p in pools):
+            if reach[home, p]:
+                pool = fleet.pools[p]
+                longest[i, home] = max(longest[i, home], _longest(pool))
+                context[i, home] = max(context[i, home], pool.max_context or NO_LIMIT)
     for i, (then, pools) in enumerate(zip(_handover(takers)[:, 0], takers.values(), strict=True)):
         if any(fleet.pools[p].role == "prefill" for p in pools):
-            longest[i] = min(longest[i], longest[then])
-            context[i] = min(context[i], context[then])
+            longest[i] = np.minimum(longest[i], longest[then])
+            context[i] = np.minimum(context[i], context[then])
     known = [any(pool.model == name for pool in fleet.pools) for name in trace.models]
     requests, blank = np.empty(len(trace), REQUEST), _blank().view(np.uint64)
     fill_records(
@@ -263,6 +275,13 @@ def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int,
         longest,
     )
     return requests
+
+
+def _reach(fleet: Fleet) -> BoolArray:
+    """``[home, pools]``: whether requests of a region may go to a pool."""
+    names = [region.name for region in fleet.regions]
+    of_pool = [names.index(pool.region) for pool in fleet.pools]
+    return np.isfinite(fleet.latency_s)[:, of_pool]
 
 
 def _blank() -> Array:

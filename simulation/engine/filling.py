@@ -12,6 +12,7 @@ from simulation.results import (
     BEYOND_CONTEXT,
     NO_POOL,
     NO_TIER,
+    NO_WAY,
     NOT_DUE,
     REASONS,
     REJECTED,
@@ -20,6 +21,7 @@ from simulation.results import (
 )
 
 NO_SUCH_POOL, NO_SUCH_TIER = REASONS.index(NO_POOL), REASONS.index(NO_TIER)
+OUT_OF_REACH = REASONS.index(NO_WAY)
 TOO_LONG_FOR_MODEL, TOO_LONG_FOR_MEMORY = REASONS.index(BEYOND_CONTEXT), REASONS.index(TOO_LONG)
 
 
@@ -33,20 +35,23 @@ def fill_records(
 
     ``first[model, tier]`` is the service that takes it, -1: none; ``homes`` and ``tiers`` are the
     fleet's numbers of the trace's, ``known`` says which models any pool serves; a service takes
-    requests of up to ``context`` tokens, and has room for ``longest``.
+    requests of a home region of up to ``context[service, home]`` tokens, 0 where its pools are out
+    of reach, and has room for ``longest``.
     """
     for i in range(requests.size):
         for w in range(blank.size):
             words[i, w] = blank[w]
-        record, service = requests[i], first[model[i], tier[i]]
+        record, service, home = requests[i], first[model[i], tier[i]], homes[region[i]]
         record.arrival, record.isl, record.osl = arrival[i], isl[i], osl[i]
-        record.model, record.home, record.tier = service, homes[region[i]], tiers[tier[i]]
+        record.model, record.home, record.tier = service, home, tiers[tier[i]]
         need, reason = np.int64(isl[i]) + osl[i], -1
         if service < 0:
             reason = NO_SUCH_TIER if known[model[i]] else NO_SUCH_POOL
-        elif need > context[service]:
+        elif context[service, home] == 0:
+            reason = OUT_OF_REACH
+        elif need > context[service, home]:
             reason = TOO_LONG_FOR_MODEL
-        elif need > longest[service]:
+        elif need > longest[service, home]:
             reason = TOO_LONG_FOR_MEMORY
         if reason >= 0:
             record.outcome, record.reason = REJECTED, reason

@@ -69,7 +69,7 @@ def _arrive(s: Any, r: int, t: float) -> None:
     if not s.deferrable[request.tier]:
         s.asked_tokens[request.model, request.home] += request.isl
     if s.deferrable[request.tier] and s.priority_after[request.tier] > 0.0:
-        append(s, s.deferred[request.model, request.tier], r)
+        append(s, s.deferred[request.model, request.home, request.tier], r)
         s.deferred_count[request.model] += 1
         s.deferred_home[request.model, request.home] += 1
     else:
@@ -113,35 +113,62 @@ def flush_opened(s: Any, t: float) -> None:
 
 
 @kernel
-def _pop_deferred(s: Any, model: int, tier: int) -> int:
-    r = s.deferred[model, tier, HEAD]
-    s.deferred[model, tier, HEAD] = s.requests[r].next
+def _pop_deferred(s: Any, model: int, r: int) -> int:
+    """A request that comes first in its NIW queue, taken out of it."""
+    request = s.requests[r]
+    s.deferred[model, request.home, request.tier, HEAD] = request.next
     s.deferred_count[model] -= 1
-    s.deferred_home[model, s.requests[r].home] -= 1
-    return int(r)
+    s.deferred_home[model, request.home] -= 1
+    return r
+
+
+@kernel
+def _most_urgent(s: Any, model: int, region: int) -> int:
+    """Of the deferred requests that may go to a region the one that is urgent the earliest, the
+    earlier one of several; -1: none."""
+    first, least = -1, np.inf
+    for home in range(s.latency.shape[0]):
+        if s.deferred_home[model, home] == 0 or s.latency[home, region] == np.inf:
+            continue
+        for tier in range(s.deferrable.shape[0]):
+            head = s.deferred[model, home, tier, HEAD]
+            if head < 0:
+                continue
+            urgent = s.requests[head].arrival + s.priority_after[tier]
+            if urgent < least or (urgent == least and head < first):
+                first, least = head, urgent
+    return first
+
+
+@kernel
+def _aged(s: Any, model: int, tier: int, t: float) -> int:
+    """Of the deferred requests of a tier that are urgent by now the earliest; -1: none."""
+    first = -1
+    for home in range(s.latency.shape[0]):
+        head = s.deferred[model, home, tier, HEAD]
+        if (
+            head >= 0
+            and (first < 0 or head < first)
+            and t - s.requests[head].arrival >= s.priority_after[tier]
+        ):
+            first = head
+    return first
 
 
 @kernel
 def _release(s: Any, model: int, region: int, t: float) -> None:
-    """An endpoint signals: let in deferred requests of its model, if it has room: those first that
-    become urgent first."""
+    """An endpoint signals: let in deferred requests of its model that may go there, if it has room:
+    those first that become urgent first."""
     if s.deferred_count[model] == 0:
         return
     for _ in range(releases(s, model, region, t)):
-        first, tier, least = -1, -1, np.inf
-        for i in range(s.deferrable.shape[0]):
-            head = s.deferred[model, i, HEAD]
-            if head < 0:
-                continue
-            urgent = s.requests[head].arrival + s.priority_after[i]
-            if urgent < least or (urgent == least and head < first):
-                first, tier, least = head, i, urgent
+        first = _most_urgent(s, model, region)
         if first < 0:
             return
         slot = choose_instance(s, model, region, t, first)
         if slot < 0 or (s.clock[0].sees_queues and not takes(s, model, region, slot, first, t)):
             return
-        _send(s, _pop_deferred(s, model, tier), region, slot, t)
+        _send(s, _pop_deferred(s, model, first), region, slot, t)
 
 
 @kernel
@@ -149,11 +176,11 @@ def tend_deferred(s: Any, t: float) -> None:
     """At a control instant: aged deferred requests go at once, and every endpoint signals."""
     for model in range(s.deferred.shape[0]):
         for tier in range(s.deferrable.shape[0]):
-            while s.deferred[model, tier, HEAD] >= 0:
-                r = s.deferred[model, tier, HEAD]
-                if t - s.requests[r].arrival < s.priority_after[tier]:
+            while True:
+                r = _aged(s, model, tier, t)
+                if r < 0:
                     break
-                _route(s, _pop_deferred(s, model, tier), t)
+                _route(s, _pop_deferred(s, model, r), t)
         for region in range(s.latency.shape[0]):
             _release(s, model, region, t)
     for p in range(s.pools.shape[0]):

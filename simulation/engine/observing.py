@@ -110,12 +110,12 @@ def _asked_of(s: State) -> IntArray:
 
 def router_pools(s: State) -> Array:
     """``[services, regions]``: the pool that answers for requests waiting at a region's router, the
-    first of the service in the region nearest to home that has one."""
+    first of the service in the region nearest to home that has one, -1: all such are closed."""
     services, regions = s.router_waiting.shape
     out = np.full((services, regions), -1)
     for service in range(services):
         for home in range(regions):
-            for region in s.region_order[home]:
+            for region in s.region_order[home][s.region_order[home] >= 0]:
                 endpoint = service * regions + region
                 first, end = s.endpoint_start[endpoint : endpoint + 2]
                 if first < end:

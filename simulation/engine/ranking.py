@@ -187,16 +187,21 @@ def _between(s: Any, endpoint: int) -> tuple[float, float]:
 @kernel
 def least_used(s: Any, order: Any, first: int, t: float, need: int) -> tuple[int, int]:
     """``(region, instance)`` of the endpoint with the least memory utilisation, the earlier in
-    ``order`` (regions) of several, among those with an instance for ``need`` tokens; endpoints
-    count from ``first``. Instances are looked at only where the limits do not decide."""
+    ``order`` (regions, -1 after the last) of several, among those with an instance for ``need``
+    tokens; endpoints count from ``first``. Instances are looked at only where the limits do not
+    decide."""
     region, instance, ceiling = -1, -1, np.inf
     for i in range(order.shape[0]):
         r = order[i]
+        if r < 0:
+            break
         if best_of_endpoint(s, first + r, t, need) >= 0:
             ceiling = min(ceiling, _between(s, first + r)[1])
     least = -1.0  # of the region found, not known yet
     for i in range(order.shape[0]):
         r = order[i]
+        if r < 0:
+            break
         low = _between(s, first + r)[0]
         if low > ceiling or (least >= 0.0 and low >= least):
             continue

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from simulation.compiled import kernel
 from simulation.engine.ranking import pool_used
 from simulation.lifecycle import READY
@@ -48,7 +50,9 @@ def read(
         counts[_DRAINING, p], counts[_SPARE, p] = pool.draining, pool.lent
         counts[_WAITING, p], counts[_DEFERRED, p] = pool.waiting, 0
         for i in range(pool.services, pool.services + pool.service_count):
-            counts[_DEFERRED, p] += s.deferred_count[s.pool_services[i]]
+            for home in range(s.latency.shape[0]):
+                if s.latency[home, pool.region] < np.inf:
+                    counts[_DEFERRED, p] += s.deferred_home[s.pool_services[i], home]
         amounts[_UTILISATION, p], amounts[_LOAD, p] = _fullness(s, p, t)
         amounts[_INPUT_TPS, p] = pool.arrived_tokens / since_s
         pool.arrived_tokens = 0

@@ -173,6 +173,8 @@ def _soonest(s: Any, model: int, home: int, t: float, r: int) -> tuple[int, int]
     best, its_slot, its_wait, its_takes = -1, -1, 0.0, False
     for i in range(regions):
         region = s.region_order[home, i]
+        if region < 0:
+            break
         slot = _best(s, model * regions + region, t, r)
         if slot < 0:
             continue
@@ -189,7 +191,8 @@ def choose_region(s: Any, model: int, home: int, t: float, r: int) -> tuple[int,
     """``(region, instance)``: as planned, where shares are; else home first, then by latency from
     home, the first region under the threshold, else the least utilised; (-1, -1) when none has a
     ready instance. Where the router sees queues a region in which the request would wait is passed
-    over, and where it would wait in each it goes where it is served the soonest."""
+    over, and where it would wait in each it goes where it is served the soonest. Regions that the
+    way to is closed are not in the order, nor in the shares."""
     regions = s.latency.shape[0]
     if regions == 1:
         slot = _best(s, model, t, r)
@@ -202,6 +205,8 @@ def choose_region(s: Any, model: int, home: int, t: float, r: int) -> tuple[int,
             return region, slot
     for i in range(regions):
         region = s.region_order[home, i]
+        if region < 0:
+            break
         if not _below(s, model, region, t, s.clock[0].region_threshold):
             continue
         slot = _best(s, model * regions + region, t, r)

@@ -53,11 +53,11 @@ def simulate(
     profile's ``start_s``, which takes up no room.
 
     Models, regions and tiers of the trace are matched to the fleet by name; requests of a model
-    without a pool are rejected and counted. ``progress(fraction)`` is called now and then and may
-    raise to cancel; it is called at least about once a second. ``watch(now, records)`` sees the
-    requests' records at the end of every interval of the window, and may raise too. Only faults are
-    random: the fleet's are drawn from ``seed`` before anything runs, so that the same inputs give
-    the same bytes.
+    without a pool, or with none that they may be sent to, are rejected and counted.
+    ``progress(fraction)`` is called now and then and may raise to cancel; it is called at least
+    about once a second. ``watch(now, records)`` sees the requests' records at the end of every
+    interval of the window, and may raise too. Only faults are random: the fleet's are drawn from
+    ``seed`` before anything runs, so that the same inputs give the same bytes.
     Raises ``SimulationError`` for inputs that cannot be simulated and ``InvariantViolated`` if the
     result breaks a law (a bug).
     """
@@ -126,8 +126,11 @@ def check_inputs(
             raise SimulationError(f"{place}: needs 0 <= minimum <= maximum instances.")
         if not 0 <= pool.startup_s < np.inf:
             raise SimulationError(f"{place}: startup_s must be a number of seconds >= 0.")
-    if not np.all(np.isfinite(fleet.latency_s) & (fleet.latency_s >= 0)):
-        raise SimulationError("Latency between regions must be a number of seconds >= 0.")
+    if not (np.all(fleet.latency_s >= 0) and np.all(np.isfinite(np.diagonal(fleet.latency_s)))):
+        raise SimulationError(
+            "Latency between regions must be a number of seconds >= 0: infinite where no request "
+            "may go, finite within one."
+        )
     for kind, names, known in (
         ("region", regions, [region.name for region in fleet.regions]),
         ("tier", tiers, [tier.name for tier in fleet.tiers]),

@@ -285,8 +285,9 @@ class State:
     event_place: Annotated[Array, "i4", "S"]  # ... and where an instance is in it, -1: nowhere
     delivery_time: Annotated[Array, "f8", "n"]  # heap of requests on the wire
     delivery_request: Annotated[Array, "i8", "n"]
-    latency: Annotated[Array, "f8", "R, R"]
-    region_order: Annotated[Array, "i8", "R, R"]  # regions by latency from home, home first
+    latency: Annotated[Array, "f8", "R, R"]  # inf: the way is closed
+    # Regions by latency from home, home first; -1 in place of those that the way to is closed.
+    region_order: Annotated[Array, "i8", "R, R"]
     endpoint_start: Annotated[Array, "i8", "M * R + 1"]  # pools of (service, region) ...
     endpoint_pools: Annotated[Array, "i8", "sum"]  # ... lie here, one once for each of its services
     pool_services: Annotated[Array, "i8", "sum"]  # the services of pools
@@ -297,7 +298,7 @@ class State:
     handover: Annotated[Array, "i8", "M, 2"]  # services: after the first token, to start again
     router_queue: Annotated[Array, "i8", "M, 2"]  # head, tail of requests without an instance
     router_waiting: Annotated[Array, "i8", "M, R"]  # how many of them, by home
-    deferred: Annotated[Array, "i8", "M, T, 2"]  # head, tail of the NIW queues
+    deferred: Annotated[Array, "i8", "M, R, T, 2"]  # head, tail of the NIW queues, by home
     deferred_count: Annotated[Array, "i8", "M"]
     deferred_home: Annotated[Array, "i8", "M, R"]  # likewise, by home
     deferrable: Annotated[Array, "?", "T"]

@@ -143,8 +143,8 @@ class Objective(Section):
     # Of its price, what lending an instance for a period earns (E9); needs periods: all.
     lend_share: Annotated[float, Field(ge=0, le=1)] | None = None
     epsilon: Share = 0.8  # share of a region's peak served in the region
-    # Share of a region's demand that may be sent to another: {from: {to: share}}. Left out: any,
-    # within epsilon; a way that is not named is not open.
+    # Share of a region's demand that plans may send to another: {from: {to: share}}. Left out: any,
+    # within epsilon. A way that is not named, or has a share of 0, is closed to every request too.
     reroute: dict[Name, dict[Name, Annotated[float, Field(ge=0, le=1)]]] | None = None
     # Of what a model is served with in a region, at most this rests on spot instances (assumed).
     spot_share: Annotated[float, Field(ge=0, le=1)] = 0.5

@@ -127,10 +127,11 @@ def sound(fleet: Fleet) -> Fleet:
 
 
 def side_by_side(fleet: Fleet) -> Fleet:
-    """The fleet, had its regions lain side by side and each been open to every request."""
+    """The fleet, had its regions lain side by side and each been open to every request that may go
+    there."""
     return replace(
         fleet,
-        latency_s=np.zeros_like(fleet.latency_s),
+        latency_s=np.where(np.isinf(fleet.latency_s), np.inf, 0.0),
         routing=replace(fleet.routing, region_threshold=0.0),
     )
 

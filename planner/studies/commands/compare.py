@@ -39,7 +39,7 @@ from planner.studies.results import tables
 from planner.studies.results.accounts import plan_beside_replay
 from planner.studies.results.answer import answer_of, timetable_tables, timetables_table
 from planner.studies.results.curation import leading
-from planner.studies.results.frame import Forecasts, Frame, frame_of, quiet, unused, ways_closed
+from planner.studies.results.frame import Forecasts, Frame, frame_of, quiet, unused
 from planner.studies.results.verdict import PolicyComparison, compare
 from planner.studies.values import PolicyRun, Study
 from planner.studies.whatif.basis import basis_of
@@ -133,7 +133,7 @@ def run(
         policy.title for policy in everyone if policy.key not in names
     )
     notes = [*unused(study.window, study.traffic), *quiet(study.window, study.traffic)]
-    notes += [*ways_closed(study), *plan_beside_replay(runs), *left_out]
+    notes += [*plan_beside_replay(runs), *left_out]
     comparison = compare(runs, scenario.objective.baseline, notes, rehearsal)
     if comparison.recommended is not None and options.rehearse:
         take = next(policy for policy in everyone if policy.key == comparison.recommended.policy)

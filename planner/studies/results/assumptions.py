@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from planner.scenario.build import Hardware
 from planner.scenario.columns import arrangement
 from planner.scenario.places import GIVEN
@@ -226,12 +228,25 @@ def _serving(hardware: Hardware) -> Iterator[Assumption]:
     yield Assumption("Routing", value, MODELLED, source, "fleet.routing")
     for i, home in enumerate(hardware.regions):
         for j in range(i + 1, len(hardware.regions)):
-            pair = f"{home.name} and {hardware.regions[j].name}"
-            value = f"{1000 * hardware.latency_s[i, j]:,.4g} ms one way, always the same"
+            other = hardware.regions[j].name
+            value = _ways(home.name, other, hardware.latency_s[i, j], hardware.latency_s[j, i])
             source_words = "scenario, 30 ms where it says nothing"
-            yield Assumption(
-                f"Latency between {pair}", value, ASSUMED, source_words, "regions.latency_ms"
-            )
+            what = f"Latency between {home.name} and {other}"
+            yield Assumption(what, value, ASSUMED, source_words, "regions.latency_ms")
+
+
+def _ways(home: str, other: str, there_s: float, back_s: float) -> str:
+    """Seconds of the ways between two regions in words; inf: closed by ``objective.reroute``."""
+    if there_s == back_s:
+        return "closed to requests both ways" if np.isinf(there_s) else _one_way(there_s)
+    both = ((home, other, there_s), (other, home, back_s))
+    return "; ".join(f"{start} to {end}: {_one_way(seconds)}" for start, end, seconds in both)
+
+
+def _one_way(seconds: float) -> str:
+    if np.isinf(seconds):
+        return "closed to requests"
+    return f"{1000 * seconds:,.4g} ms one way, always the same"
 
 
 def _places(hardware: Hardware, sources: dict[str, Provenance]) -> Iterator[Assumption]:

@@ -8,8 +8,6 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
-
 from forecasting.demand import REQUESTS
 from forecasting.drift import drift
 from forecasting.said import Past
@@ -216,18 +214,6 @@ def unused(window: Window, traffic: Traffic) -> list[str]:
         "The plan begins where the first of the sources of its traffic ends: of the "
         f"{later / 3600:,.3g} h after that, what others have is not used. Bring that source up to "
         "date, or leave it out."
-    ]
-
-
-def ways_closed(study: Study) -> list[str]:
-    """A sentence where the scenario closes a way between regions: it binds plans alone."""
-    ways = study.settings.plan.reroute
-    if ways is None or (ways + np.eye(len(ways)) > 0).all():
-        return []
-    return [
-        "objective.reroute closes ways between regions to plans; in a replay a request still goes "
-        "where there is room when its own region has none, by any way. Where requests must not "
-        "leave a region, compare each such region in a scenario of its own."
     ]
 
 

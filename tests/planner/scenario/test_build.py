@@ -55,6 +55,19 @@ def test_latency_holds_both_ways_where_one_is_given() -> None:
     np.testing.assert_allclose(latency, [[0, 0.04], [0.04, 0]])
 
 
+@pytest.mark.parametrize(
+    ("ways", "there", "back"),
+    [
+        ({}, np.inf, np.inf),
+        ({"east": {"west": 0.1}}, 0.04, np.inf),
+        ({"east": {"west": 0.0}, "west": {"east": 1.0}}, np.inf, 0.04),
+    ],
+)
+def test_a_way_that_is_not_named_is_closed(ways: Any, there: float, back: float) -> None:
+    latency = build_hardware(scenario(objective={"reroute": ways})).latency_s
+    np.testing.assert_allclose(latency, [[0, there], [back, 0]])
+
+
 def test_what_a_region_does_not_say_comes_from_the_one_it_is_like() -> None:
     hardware = build_hardware(scenario())
     like = catalogue.regions()["us-west-2"]

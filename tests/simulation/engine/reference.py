@@ -380,9 +380,14 @@ def serve(
 ) -> None:
     """Serve ``jobs`` (in order of arrival) to the end, routed as methods.md E4 says. ``faults``, in
     order of time: (time, n, factor), the n-th instance alive is slow by a factor, or lost at 0.
-    ``shares`` [home][region] of tokens are kept by owing each region what it has not got."""
+    ``shares`` [home][region] of tokens are kept by owing each region what it has not got. A way of
+    infinite ``latency`` is closed: nobody goes there, and its share goes by the others."""
     regions = range(len(latency))
     owed = [[0.0 for _ in regions] for _ in regions]
+    is_open = [[wire < math.inf for wire in ways] for ways in latency]
+    if shares and not all(map(all, is_open)):
+        kept = [[row[r] * is_open[h][r] for r in regions] for h, row in enumerate(shares)]
+        shares = [[x / sum(row) if sum(row) else 0.0 for x in row] for row in kept]
     for index, job in enumerate(jobs):
         job.index = index
 
@@ -477,7 +482,7 @@ def serve(
 
     def in_order(job):
         order = sorted(regions, key=lambda r: (r != job.home, latency[job.home][r]))
-        return [r for r in order if best(job, r) is not None]
+        return [r for r in order if is_open[job.home][r] and best(job, r) is not None]
 
     def by_memory(job, which):
         order = in_order(job)

@@ -53,6 +53,12 @@ class Shared(Flat):
         return Actions(super().decide(observation), shares=self.shares[None])
 
 
+def with_closed(rng, wire):
+    """Seconds between regions, of which some ways are closed: each by itself, home's never."""
+    closed = rng.random(wire.shape) < rng.choice([0.0, 0.3, 0.8])
+    return np.where(closed & ~np.eye(len(wire), dtype=bool), np.inf, wire)
+
+
 def assert_same(result, jobs, instances):
     log, totals = result.requests, result.totals
     first, last = (np.array([getattr(j, k) for j in jobs], float) for k in ("first", "last"))
@@ -143,6 +149,7 @@ def test_prefill_and_decode_apart_in_two_regions():
         arrivals = np.floor(arrivals * 256) / 256
         home = rng.integers(0, 2, len(isl))
         wire = np.array([[0.0, 3 / 256], [5 / 256, 0.0]])
+        wire = with_closed(np.random.default_rng(seed), wire)
         least, names = int((isl + osl).max()), ("a", "b")
         pools, instances, counts = [], [], []
         for region in range(2):
@@ -183,6 +190,7 @@ def test_several_regions_and_instances(block):
         profiles = [random_profile(rng, int((isl + osl).max())) for _ in range(regions)]
         wire = rng.integers(1, 64, (regions, regions)) / 256
         wire[np.diag_indices(regions)] = 0.0
+        wire = with_closed(np.random.default_rng(seed), wire)
         threshold = float(rng.choice([0.05, 0.3, 0.7]))
         sees = str(rng.choice(["queues", "memory"]))
         shares = np.floor(rng.uniform(0, 4, (regions, regions))) / 4 if seed % 3 == 0 else None
@@ -430,6 +438,7 @@ def test_silos_mixed_pools_and_regions(block):
         tier, home = rng.integers(3, size=(2, len(isl)))
         wire = rng.integers(0, 16, (3, 3)) / 256
         wire[np.diag_indices(3)] = 0.0
+        wire = with_closed(np.random.default_rng(seed), wire)
         names = ("x", "y", "z")
         kinds = [None, (0,), (1, 2), (0, 1)][: int(rng.integers(1, 5))]
         pools, instances, counts = [], [], []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from planner.studies.progress import silent
 from planner.studies.replay.making import making_of
 from planner.studies.replay.replay import run_policy
 from planner.studies.values import Study
+from simulation.engine.run import simulate
+from simulation.policies.flat import Flat
 from tests.planner.studies import builders as make
 from tests.planner.studies.replay.test_replay import LENGTHS, study
 from tests.simulation.policies.observed import seen
@@ -25,16 +28,20 @@ from tests.simulation.policies.observed import seen
 def dear_east(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """Model ``b`` asked for in the east, where a GPU costs four times as much and a fifth of what
     is asked for must be served."""
+    return of_dear_east(tmp_path_factory.mktemp("dear"))
+
+
+def of_dear_east(folder: Path, **objective: Any) -> Study:
     east = {**make.WEST, "name": "east", "usd_per_gpu_hour": {"G": 12}}
     sources = [
         make.source(series=n, model=n, regions={home: 1.0}, **LENGTHS)
         for n, home in (("b", "east"), ("a", "west"))
     ]
     return study(
-        tmp_path_factory.mktemp("dear"),
+        folder,
         regions=[{**east, "latency_ms": {"west": 20}}, make.WEST],
         traffic={"sources": sources},
-        objective={"epsilon": 0.2},
+        objective={"epsilon": 0.2, **objective},
         fleet={"startup_s": 60, "minimum": 0},
     )
 
@@ -54,6 +61,18 @@ def test_what_a_plan_sends_away_is_served_there(dear_east: Study, sees: str) -> 
     served = run.series.arrived_tokens[[pool.model == "b" for pool in run.fleet.pools]].sum(axis=1)
     west = served[where.index("west")] / served.sum()
     assert west == pytest.approx(shares[:, 1].mean(), abs=0.1)
+
+
+@pytest.mark.parametrize(("way", "goes"), [({"east": {"west": 1.0}}, True), ({}, False)])
+def test_nothing_goes_by_a_way_that_is_closed(tmp_path: Path, way: Any, goes: bool) -> None:
+    """Planned, and where requests wait in the east beside idle instances in the west."""
+    one = of_dear_east(tmp_path, reroute=way)
+    fleet = one.fleet(np.array([region for _, region, _ in one.hardware.pool_index]) * 8 + 1)
+    west = [p for p, pool in enumerate(fleet.pools) if (pool.model, pool.region) == ("b", "west")]
+    flat = simulate(one.trace, fleet, Flat([pool.initial for pool in fleet.pools]))
+    planned = run_policy(one, policy_of("lt-i-perfect"), seed=1, progress=silent)
+    for run in (flat, planned):
+        assert (run.series.arrived_tokens[west].sum() > 0) == goes
 
 
 def test_each_period_is_planned_from_what_is_up(dear_east: Study) -> None:

@@ -110,3 +110,20 @@ def test_a_verified_plan_says_what_it_attained(stored: StoredTrace) -> None:
     take, judged = document["recommended"], document["verification"]["judged"]
     assert take["attainment"] == {row["tier"]: row["attainment"] for row in judged}
     assert "Replayed" in take["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("ways", "words"),
+    [
+        (None, "20 ms one way, always the same"),
+        ({}, "closed to requests both ways"),
+        (
+            {"west": {"east": 0.5}},
+            "east to west: closed to requests; west to east: 20 ms one way, always the same",
+        ),
+    ],
+)
+def test_ways_between_regions_are_told(stored: StoredTrace, ways: Any, words: str) -> None:
+    east = {**make.WEST, "name": "east", "latency_ms": {"west": 20}}
+    told = found(stored, regions=[east, make.WEST], objective={"reroute": ways})
+    assert told["Latency between east and west"].value == words
