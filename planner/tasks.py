@@ -5,6 +5,7 @@ from django.utils import timezone
 
 from planner.models.workspace import Workspace, within
 from planner.services import (
+    account_notices,
     digests,
     firings,
     notices,
@@ -59,6 +60,7 @@ def notice_send_task(number: int) -> None:
 @shared_task(name="planner.tasks.notices_sweep")  # type: ignore[untyped-decorator]
 def notices_sweep_task() -> None:
     notices.notices_sweep()
+    account_notices.account_mails_send(now=timezone.now())
 
 
 @shared_task(name="planner.tasks.sources_read")  # type: ignore[untyped-decorator]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from ipaddress import ip_network
+
 from django.conf import settings
 from django.http import HttpRequest
 
@@ -41,3 +44,10 @@ def browser_of(request: HttpRequest) -> str:
     browser = next((name for word, name in BROWSERS if word in stated), UNKNOWN)
     system = next((name for word, name in SYSTEMS if word in stated), "")
     return f"{browser} on {system}" if system else browser
+
+
+def network_of(address: str) -> str:
+    """With its nearest neighbours, among which a provider lends addresses anew."""
+    with suppress(ValueError):
+        return str(ip_network(f"{address}/{48 if ':' in address else 24}", strict=False))
+    return address

@@ -1,5 +1,6 @@
 """Rows. Writes go through ``planner.services``, reads through ``planner.selectors``."""
 
+from planner.models.account import AccountNotice, KnownBrowser
 from planner.models.audit import AuditHead, AuditRecord
 from planner.models.deployment import DeploymentName
 from planner.models.hardware import OwnGpu, OwnModel, PriceList
@@ -22,6 +23,7 @@ from planner.models.version import ScenarioVersion
 from planner.models.workspace import Membership, Role, Workspace
 
 __all__ = [
+    "AccountNotice",
     "ApiToken",
     "AuditHead",
     "AuditRecord",
@@ -32,6 +34,7 @@ __all__ = [
     "Event",
     "ExternalIdentity",
     "Firing",
+    "KnownBrowser",
     "Membership",
     "Outcome",
     "OwnGpu",

@@ -10,13 +10,17 @@ from django.dispatch import receiver
 from django.http import HttpRequest
 
 from planner.models import User
+from planner.services.account_notices import signed_in_from
 from planner.services.audit import guard, record
+from planner.services.proving import proved
 from planner.services.sessions import session_noted
 
 
 @receiver(user_logged_in)
 def _signed_in(user: User, request: HttpRequest, **_: Any) -> None:
     session_noted(request)
+    proved(request)
+    signed_in_from(user, request)
     record("user.signed-in", user, by=user)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from authlib.common.encoding import to_unicode
@@ -35,6 +35,7 @@ from planner.identity_provider import ROLES, IdentityProvider
 from planner.models import ExternalIdentity, User
 from planner.models.workspace import within, workspace_of
 from planner.selectors.people import admins_active
+from planner.services.account_notices import tell
 from planner.services.audit import record
 
 ALGORITHMS = ["RS256", "PS256", "ES256"]  # none and shared secrets are not among them
@@ -68,8 +69,9 @@ def provider() -> IdentityProvider | None:
     return configured
 
 
-def sign_in_begin(*, back: str) -> tuple[str, Pending]:
-    """The provider's address to go to, and what to keep until its answer; ``back`` is ours."""
+def sign_in_begin(*, back: str, again: bool = False) -> tuple[str, Pending]:
+    """The provider's address to go to, and what to keep until its answer; ``back`` is ours.
+    ``again``: it is to ask who this is, also of somebody whom it knows already."""
     idp = _configured()
     pending = Pending(generate_token(40), generate_token(40), generate_token(64))
     url = prepare_grant_uri(
@@ -82,11 +84,17 @@ def sign_in_begin(*, back: str) -> tuple[str, Pending]:
         nonce=pending.nonce,
         code_challenge=create_s256_code_challenge(pending.verifier),
         code_challenge_method="S256",
+        **({"prompt": "login", "max_age": "0"} if again else {}),
     )
     return str(url), pending
 
 
-def sign_in_finish(*, pending: Pending, answered: dict[str, str], back: str) -> User:
+class Came(NamedTuple):
+    user: User
+    proved_at: float  # when they showed the provider who they are, s since the epoch; 0: not said
+
+
+def sign_in_finish(*, pending: Pending, answered: dict[str, str], back: str) -> Came:
     """Who came back, with the roles that their groups give now. Raises NotAllowed for who is in no
     group that may enter, ProviderFailed for what is not a true answer of the provider."""
     idp = _configured()
@@ -103,7 +111,10 @@ def sign_in_finish(*, pending: Pending, answered: dict[str, str], back: str) -> 
     claims = _claims(idp, facts, granted, pending.nonce)
     if idp.claim not in claims and "userinfo_endpoint" in facts:
         claims = _userinfo(idp, facts, granted, claims) | claims
-    return _person(idp, claims)
+    proved_at = claims.get("auth_time", 0)
+    return Came(
+        _person(idp, claims), float(proved_at) if isinstance(proved_at, int | float) else 0.0
+    )
 
 
 def _configured() -> IdentityProvider:
@@ -272,6 +283,7 @@ def identity_link(*, person: User, subject: str) -> None:
         raise NotAllowed(f"{subject} is {identity.user.username} already.")
     if new:
         record("user.linked", person, by=None, issuer=idp.issuer, subject=subject)
+        tell(person, f"Your account is signed in to by {idp.label} too.")
 
 
 def _cached(idp: IdentityProvider, url: str, *, fresh: bool = False) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from django.core.mail import EmailMessage
 
 from planner.errors import PlannerError
 from planner.models import User
+from planner.services.account_notices import tell
 from planner.services.audit import record
 from planner.services.notices import check_mailbox, link, mail_configured
 from planner.services.people import password_path
@@ -58,6 +59,7 @@ def password_mail(*, name: str) -> bool:
 def password_changed(*, user: User, but: str = "") -> None:
     """Theirs was, by themselves; their sessions end, all ``but`` the one of that row."""
     record("user.password", user, by=user)
+    tell(user, "Your password was changed.")
     sessions_end(user=user, by=user, but=but)
 
 
@@ -66,5 +68,15 @@ def mailbox_set(*, user: User, email: str) -> None:
     email = email.strip()
     if email:
         check_mailbox(email)
-    user.email = email
+    before, user.email = user.email, email
+    if email == before:
+        return
     user.save(update_fields=["email"])
+    record("user.mailbox", user, by=user)
+    # To the old one too: who takes an account over puts theirs in its place.
+    for mailbox in filter(None, {before, email}):
+        tell(
+            user,
+            f"Your mailbox is {email or 'none'} now; it was {before or 'none'}.",
+            mailbox=mailbox,
+        )

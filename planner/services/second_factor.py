@@ -23,6 +23,7 @@ from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import SecondFactor, User
 from planner.models.workspace import current_workspace
 from planner.services.access import check_may_administer
+from planner.services.account_notices import tell
 from planner.services.audit import record
 from planner.services.guesses import guessed, guesses
 from planner.services.people import check_theirs
@@ -102,6 +103,7 @@ def factor_confirm(*, user: User, code: str) -> list[str]:
     begun.confirmed_at = timezone.now()
     begun.save()
     record("user.second-factor", user, by=user, on=True)
+    tell(user, "A second factor was set up.")
     return codes
 
 
@@ -117,6 +119,7 @@ def factor_check(*, user: User, code: str) -> None:
             ]
             row.save(update_fields=["recovery"])
             record("user.recovery-code", user, by=user, left=len(row.recovery))
+            tell(user, f"A recovery code was used; {len(row.recovery)} are left.")
             return
         if _takes(row, code):
             row.save(update_fields=["last_step"])
@@ -133,6 +136,7 @@ def factor_end(*, user: User, code: str) -> None:
     factor_check(user=user, code=code)
     SecondFactor.objects.filter(user=user).delete()
     record("user.second-factor", user, by=user, on=False)
+    tell(user, "Your second factor was ended.")
 
 
 def factor_reset(*, by: User | None, person: User) -> None:
@@ -142,6 +146,7 @@ def factor_reset(*, by: User | None, person: User) -> None:
     if not SecondFactor.objects.filter(user=person).delete()[0]:
         raise NotReady(f"{person.username} has no second factor.")
     record("user.second-factor", person, by=by, on=False)
+    tell(person, f"Your second factor was ended by {by.username if by else 'the command line'}.")
 
 
 def _check_guesses(user: User) -> None:

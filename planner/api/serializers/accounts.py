@@ -45,6 +45,15 @@ class FactorState(StrictSerializer):
     recovery_left = serializers.IntegerField(help_text="Recovery codes that were not used.")
 
 
+class AgainGiven(StrictSerializer):
+    password = serializers.CharField(
+        max_length=4096,
+        default="",
+        trim_whitespace=False,
+        help_text="Yours, once more; not asked of a session that began within 15 minutes.",
+    )
+
+
 class FactorBegun(StrictSerializer):
     key = serializers.CharField(help_text="To type into an authenticator, base32.")
     address = serializers.CharField(help_text="otpauth://, for a QR code.")

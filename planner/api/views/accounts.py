@@ -11,6 +11,7 @@ from planner.api.base import ApiView, valid
 from planner.api.parsers import BoundedJsonParser
 from planner.api.schema import JSON, operation
 from planner.api.serializers.accounts import (
+    AgainGiven,
     CodeGiven,
     FactorBegun,
     FactorState,
@@ -25,6 +26,8 @@ from planner.models import User
 from planner.models.workspace import within
 from planner.selectors.workspaces import workspace_for
 from planner.services import second_factor, tokens
+from planner.services.account_notices import signed_in_from
+from planner.services.proving import check_again
 
 
 class LoginView(ApiView):
@@ -53,6 +56,7 @@ class LoginView(ApiView):
             if not code:
                 raise exceptions.AuthenticationFailed("Send a code of your second factor: code.")
             second_factor.factor_check(user=user, code=code)
+        signed_in_from(user, request._request)
         with within(workspace_for(user, sent.pop("workspace"))):
             new = tokens.token_make(user=user, **sent)
         answer = {"token": new.key, "expires_at": new.token.expires_at}
@@ -80,9 +84,14 @@ class MyFactorView(ApiView):
         }
         return Response(FactorState(state).data)
 
-    @operation({201: FactorBegun}, 409, request=None)
+    @operation({201: FactorBegun}, 400, 403, 409, 413, 415, request=AgainGiven)
     def post(self, request: Request) -> Response:
-        """Begin a second factor; it counts once a code of it was PUT."""
+        """Begin a second factor; it counts once a code of it was PUT.
+
+        With a token, or a session that is older, the password is asked for again.
+        """
+        sent = valid(AgainGiven(data=request.data))
+        check_again(request._request, self.user, sent["password"])
         begun = second_factor.factor_begin(user=self.user)
         answer = {"key": begun.key, "address": begun.address}
         return Response(FactorBegun(answer).data, status.HTTP_201_CREATED)

@@ -16,6 +16,7 @@ from planner.services import tokens
 from planner.services.notices import mail_configured
 from planner.services.oidc import provider
 from planner.services.passwords import password_changed, password_forgotten
+from planner.services.proving import check_again, is_asked_again
 from planner.services.second_factor import factor_of
 from planner.services.sessions import row_key_of
 from planner.web.answers import attempt
@@ -81,10 +82,15 @@ def token(request: Request) -> HttpResponse:
         messages.success(request, "The token is ended.")
         return redirect("web:token")
     form = TokenForm(request.POST)
-    new, problem = attempt(form, lambda: tokens.token_make(user=request.user, **form.cleaned_data))
+    new, problem = attempt(form, lambda: _made(request, form))
     if new is None:
         return _tokens(request, form, problem=problem, status=400)
     return _tokens(request, TokenForm(), key=new.key)
+
+
+def _made(request: Request, form: TokenForm) -> tokens.NewToken:
+    check_again(request, request.user, request.POST.get("again", ""))
+    return tokens.token_make(user=request.user, **form.cleaned_data)
 
 
 def _tokens(
@@ -95,5 +101,6 @@ def _tokens(
         "form": form,
         "key": key,
         "problem": problem,
+        "again": is_asked_again(request),
     }
     return render(request, "web/token.html", context, status=status)

@@ -14,6 +14,7 @@ from planner.selectors.notices import channels_of, deliveries_of
 from planner.services import notices
 from planner.services.access import may_administer
 from planner.services.passwords import mailbox_set
+from planner.services.proving import check_again, is_asked_again
 from planner.web.answers import attempt
 from planner.web.forms.notices import ChannelForm, MailboxForm
 from planner.web.request import Request
@@ -60,6 +61,7 @@ def mailbox(request: Request) -> HttpResponse:
 
 
 def _saved(request: Request, email: str) -> bool:
+    check_again(request, request.user, request.POST.get("again", ""))
     mailbox_set(user=request.user, email=email)
     return True
 
@@ -82,6 +84,7 @@ def _shown(
         "form": form,
         "mailbox": mailbox if notices.mail_configured() else None,
         "problem": problem,
+        "again": is_asked_again(request),
         "channels": [(channel, notices.signing_key(channel)) for channel in channels],
         "deliveries": deliveries_of(request.user, shared=shared)[:20],
     }

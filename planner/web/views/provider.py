@@ -15,6 +15,7 @@ from django.views.decorators.http import require_safe
 
 from planner.errors import NotAllowed, PlannerError
 from planner.services import oidc
+from planner.services.proving import proved
 from planner.services.second_factor import asks_itself, factor_of
 from planner.web.errors import problem_response, status_of
 from planner.web.views.second_factor import BACKEND, half_signed_in
@@ -27,7 +28,7 @@ PENDING = "at-the-provider"
 def there(request: HttpRequest) -> HttpResponse:
     """To the provider; what its answer is checked against stays in the session."""
     try:
-        url, pending = oidc.sign_in_begin(back=_back(request))
+        url, pending = oidc.sign_in_begin(back=_back(request), again=request.user.is_authenticated)
     except PlannerError as problem:
         return problem_response(request, problem, status_of(problem))
     request.session[PENDING] = {**pending.plain(), "goal": _goal(request)}
@@ -44,7 +45,7 @@ def back(request: HttpRequest) -> HttpResponse:
             raise NotAllowed(oidc.NOT_YOURS)
         goal = kept.pop("goal")
         answered = {name: str(request.GET[name]) for name in request.GET}
-        user = oidc.sign_in_finish(
+        user, proved_at = oidc.sign_in_finish(
             pending=oidc.Pending(**kept), answered=answered, back=_back(request)
         )
     except PlannerError as problem:
@@ -52,6 +53,7 @@ def back(request: HttpRequest) -> HttpResponse:
     if factor_of(user) is not None and not asks_itself(user):
         return half_signed_in(request, user, goal)
     login(request, user, backend=BACKEND)
+    proved(request, moment=proved_at)  # a provider may let in without asking who they are
     return redirect(goal)
 
 

@@ -18,6 +18,7 @@ from django.views.decorators.http import require_http_methods
 from planner.errors import PlannerError
 from planner.models import User
 from planner.services import second_factor
+from planner.services.proving import check_again, is_asked_again
 from planner.web.forms.second_factor import CodeForm
 from planner.web.request import Request
 
@@ -72,6 +73,7 @@ def own(request: Request) -> HttpResponse:
     form = CodeForm(request.POST)
     try:
         if deed == "begin":
+            check_again(request, user, request.POST.get("again", ""))
             second_factor.factor_begin(user=user)
             return redirect("web:second-factor")
         if not form.is_valid():
@@ -104,6 +106,7 @@ def _shown(request: Request, *, status: int = 200, **context: Any) -> HttpRespon
         "factor": second_factor.factor_of(request.user),
         "required": second_factor.is_required(request.user),
         "begun": begun,
+        "again": is_asked_again(request),
         "picture": segno.make(begun.address).svg_data_uri(scale=5, border=4, light="white")
         if begun
         else "",

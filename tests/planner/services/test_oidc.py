@@ -247,3 +247,16 @@ def test_nobody_else_is_linked_to_a_subject(idp, planner, viewer) -> None:
     oidc.identity_link(person=planner, subject="s-9")
     with pytest.raises(NotAllowed, match="is pia already"):
         oidc.identity_link(person=viewer, subject="s-9")
+
+
+def test_who_has_no_password_is_asked_by_the_provider_once_more(idp: Provider) -> None:
+    """Before a token is made; that the provider let in whom it knew already is not enough."""
+    client, token = Client(), {"name": "x", "scope": "read", "days": 5}
+    signed_in_by(idp, client)
+    assert client.post("/account/token/", token).status_code == 400
+    for age, status in ((3600, 400), (0, 200)):
+        idp.claims["auth_time"] = int(time.time()) - age
+        away = client.get("/login/provider/?next=/account/token/")["Location"]
+        assert "prompt=login" in away and "max_age=0" in away
+        client.get(f"/login/provider/back/?{idp.authorize(away)}")
+        assert client.post("/account/token/", token).status_code == status

@@ -128,7 +128,9 @@ def test_where_it_is_asked_of_everybody_nothing_else_goes_on_without(planner, ad
     assert api.get("/api/v1/runs/").status_code == 403
     assert page.get("/runs/")["Location"] == "/account/second-factor/"
     assert api.get("/api/v1/me/second-factor/").json()["needed"]
-    begun = api.post("/api/v1/me/second-factor/").json()
+    assert api.post("/api/v1/me/second-factor/").status_code == 403  # a token alone sets up none
+    mine = {"password": "pia-secret"}
+    begun = api.post("/api/v1/me/second-factor/", mine, format="json").json()
     assert "data:image/svg" in page.get("/account/second-factor/").content.decode()
     code = {"code": code_at(begun["key"], clock[0])}
     recovery = api.put("/api/v1/me/second-factor/", code, format="json").json()["recovery"]

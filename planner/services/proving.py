@@ -1,0 +1,47 @@
+"""The password is asked for again before what weighs most of an account is changed, unless somebody
+signed in a moment ago: who finds a browser left open, or a token, gets no further."""
+
+from __future__ import annotations
+
+import time
+
+from django.http import HttpRequest
+
+from planner.errors import NotAllowed
+from planner.models import User
+from planner.services.audit import record
+from planner.services.guesses import guessed, guesses
+
+PROVED = "proved-at"  # s since the epoch, in a session
+FRESH_S = 900.0
+WRONG = 10  # passwords of one account within a minute
+ASKED = "It is some time since you signed in; give your password once more."
+
+
+def proved(request: HttpRequest, *, moment: float | None = None) -> None:
+    """Who this is, was shown then (s since the epoch), or just now."""
+    request.session[PROVED] = time.time() if moment is None else moment
+
+
+def is_asked_again(request: HttpRequest) -> bool:
+    age = time.time() - float(request.session.get(PROVED, 0.0))
+    return not 0 <= age < FRESH_S
+
+
+def check_again(request: HttpRequest, user: User, password: str) -> None:
+    """Raise NotAllowed unless the session's person signed in a moment ago, or this is their
+    password."""
+    if not is_asked_again(request):
+        return
+    if not user.has_usable_password():
+        raise NotAllowed("It is some time since you signed in; sign in once more, on the page.")
+    if not password:
+        raise NotAllowed(ASKED)
+    if guesses("again", str(user.pk)) >= WRONG:
+        raise NotAllowed("Too many wrong passwords; try again in a minute.")
+    if not user.check_password(password):
+        guessed("again", str(user.pk))
+        record("user.refused", user.username, by=None, rule="password, once more")
+        raise NotAllowed("The password is wrong.")
+    if request.session.session_key:  # a token has no session to remember it
+        proved(request)
