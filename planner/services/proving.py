@@ -11,6 +11,7 @@ from planner.errors import NotAllowed
 from planner.models import User
 from planner.services.audit import record
 from planner.services.guesses import guessed, guesses
+from planner.services.unusual import refused_often
 
 PROVED = "proved-at"  # s since the epoch, in a session
 FRESH_S = 900.0
@@ -38,6 +39,12 @@ def check_again(request: HttpRequest, user: User, password: str) -> None:
     if not password:
         raise NotAllowed(ASKED)
     if guesses("again", str(user.pk)) >= WRONG:
+        refused_often(
+            f"Wrong passwords of {user.username} were given {WRONG} times within a minute, where "
+            "they are signed in.",
+            key=f"passwords of {user.username}",
+            name=user.username,
+        )
         raise NotAllowed("Too many wrong passwords; try again in a minute.")
     if not user.check_password(password):
         guessed("again", str(user.pk))

@@ -27,6 +27,7 @@ from planner.services.account_notices import tell
 from planner.services.audit import record
 from planner.services.guesses import guessed, guesses
 from planner.services.people import check_theirs
+from planner.services.unusual import refused_often
 
 STEP_S = 30
 RECOVERY_CODES = 10
@@ -151,6 +152,12 @@ def factor_reset(*, by: User | None, person: User) -> None:
 
 def _check_guesses(user: User) -> None:
     if guesses("factor", str(user.pk)) >= WRONG:
+        refused_often(
+            f"Codes of {user.username}'s second factor are refused for a while: {WRONG} wrong ones "
+            "within a minute, behind the right password.",
+            key=f"codes of {user.username}",
+            name=user.username,
+        )
         raise NotAllowed("Too many wrong codes; try again in a minute.")
 
 

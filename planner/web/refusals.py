@@ -1,4 +1,4 @@
-"""Who was refused what, in the log (OWASP ASVS 7.2.2)."""
+"""Who was refused what, in the log (OWASP ASVS 7.2.2), and how often."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from collections.abc import Callable
 from django.http import HttpRequest, HttpResponse
 
 from planner.models import User
+from planner.services.unusual import refusal_counted
 from planner.whence import address_of
 
 logger = logging.getLogger(__name__)
 # What is of another workspace is not there, and neither is what nobody made: of less note.
-LEVELS = {401: logging.WARNING, 403: logging.WARNING, 404: logging.INFO}
+LEVELS = {401: logging.WARNING, 403: logging.WARNING, 404: logging.INFO, 429: logging.WARNING}
 
 
 class RefusalsMiddleware:
-    """A line for every request, of pages and API, that ends as not allowed or not there."""
+    """A line for each request of pages and API that ends as not allowed, not there or too many."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -25,6 +26,7 @@ class RefusalsMiddleware:
         answer = self.get_response(request)
         if answer.status_code in LEVELS:
             who = request.user.username if isinstance(request.user, User) else "nobody"
+            refusal_counted(answer.status_code, by_person=isinstance(request.user, User))
             logger.log(
                 LEVELS[answer.status_code],
                 "refused with %d: %s %.200r by %.150r from %s",

@@ -1,10 +1,12 @@
-"""What Kubernetes and KEDA publish of the objects that the chart makes, pruned to their fields.
+"""What Kubernetes, KEDA and Prometheus' operator publish of the objects that the chart makes,
+pruned to their fields.
 
-``python -m tests.platform.kubernetes DEFINITIONS KEDA`` writes it anew, after a field was added to
-the chart: from `_definitions.json` of Kubernetes 1.37 as kubernetes-validate 1.37.0 (PyPI) has it,
-and `config/crd/bases/keda.sh_scaledobjects.yaml` of kedacore/keda @ 8b4f083c (2026-08-20), both
-under the Apache License 2.0. Every object is closed: a field that there is not fails here and not
-in a cluster.
+``python -m tests.platform.kubernetes DEFINITIONS KEDA RULES`` writes it anew, after a field was
+added to the chart: from `_definitions.json` of Kubernetes 1.37 as kubernetes-validate 1.37.0 (PyPI)
+has it, `config/crd/bases/keda.sh_scaledobjects.yaml` of kedacore/keda @ 8b4f083c (2026-08-20), and
+`example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml` of
+prometheus-operator/prometheus-operator @ 01fad0d6 (0.82.2), all under the Apache License 2.0. Every
+object is closed: a field that there is not fails here and not in a cluster.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 
 PATH = Path(__file__).with_name("kubernetes.json")
 FACTS = ("type", "enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "required")
+CRDS = (("keda.sh/v1alpha1", "ScaledObject"), ("monitoring.coreos.com/v1", "PrometheusRule"))
 METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
@@ -25,8 +28,9 @@ def pruned(schema: dict[str, Any], samples: list[Any], whole: dict[str, Any]) ->
     while "$ref" in schema:
         schema = whole["$defs"][schema["$ref"].rpartition("/")[2]]
     kept = {name: schema[name] for name in FACTS if name in schema}
-    if "oneOf" in schema:  # a quantity, a port
-        kept["oneOf"] = schema["oneOf"]
+    for either in ("oneOf", "anyOf"):  # a quantity, a port
+        if either in schema:
+            kept[either] = schema[either]
     if "items" in schema:
         inside = [item for one in samples for item in one]
         kept["items"] = pruned(schema["items"], inside, whole)
@@ -47,16 +51,20 @@ def pruned(schema: dict[str, Any], samples: list[Any], whole: dict[str, Any]) ->
     return kept
 
 
-def schemas(definitions: Path, keda: Path, made: list[dict[str, Any]]) -> dict[str, Any]:
+def schemas(
+    definitions: Path, crds: dict[tuple[str, str], Path], made: list[dict[str, Any]]
+) -> dict[str, Any]:
     """By kind, of the objects that were ``made``."""
     from ruamel.yaml import YAML
 
     whole = json.loads(definitions.read_text(encoding="utf-8"))
-    crd = YAML(typ="safe", pure=True).load(keda.read_text(encoding="utf-8"))["spec"]
-    own = next(one for one in crd["versions"] if one["name"] == "v1alpha1")
-    scaled = own["schema"]["openAPIV3Schema"]
-    scaled["properties"]["metadata"] = {"$ref": f"#/$defs/{METADATA}"}
-    named = {("keda.sh/v1alpha1", "ScaledObject"): scaled}
+    named = {}
+    for (version, kind), path in crds.items():
+        crd = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))["spec"]
+        own = next(one for one in crd["versions"] if one["name"] == version.rpartition("/")[2])
+        schema = own["schema"]["openAPIV3Schema"]
+        schema["properties"]["metadata"] = {"$ref": f"#/$defs/{METADATA}"}
+        named[version, kind] = schema
     for schema in whole["$defs"].values():
         for one in schema.get("x-kubernetes-group-version-kind", ()):
             version = "/".join(filter(None, (one["group"], one["version"])))
@@ -78,5 +86,6 @@ if __name__ == "__main__":
     django.setup()
     from tests.platform.test_chart import variants
 
-    found = schemas(Path(sys.argv[1]), Path(sys.argv[2]), list(variants()))
+    crds = dict(zip(CRDS, map(Path, sys.argv[2:]), strict=True))
+    found = schemas(Path(sys.argv[1]), crds, list(variants()))
     PATH.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")

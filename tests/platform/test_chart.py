@@ -70,7 +70,7 @@ def objects(**changes):
 def variants():
     """Every object of every block of the templates, with and without."""
     bucket = {"arrays__bucket": "s3://headroom/arrays", "arrays__url": "https://minio.example:9000"}
-    more = {"keda__enabled": True, "ingress__enabled": True}
+    more = {"keda__enabled": True, "ingress__enabled": True, "alerts__enabled": True}
     for changes in ({}, more, {"storage__class": "nfs"}, bucket, bucket | more):
         yield from objects(**changes).values()
 
@@ -86,8 +86,10 @@ def test_what_a_chart_makes():
     made = objects()
     kinds = sorted(kind for kind, _ in made)
     assert kinds == ["ConfigMap", *["Deployment"] * 3, "Job", "PersistentVolumeClaim", "Service"]
-    more = objects(keda__enabled=True, ingress__enabled=True, storage__class="nfs")
-    assert {kind for kind, _ in more} - set(kinds) == {"Ingress", "ScaledObject"}
+    more = objects(
+        keda__enabled=True, ingress__enabled=True, alerts__enabled=True, storage__class="nfs"
+    )
+    assert {kind for kind, _ in more} - set(kinds) == {"Ingress", "PrometheusRule", "ScaledObject"}
     assert more["PersistentVolumeClaim", "try-arrays"]["spec"]["storageClassName"] == "nfs"
     assert made["Deployment", "try-scheduler"]["spec"]["replicas"] == 1
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())

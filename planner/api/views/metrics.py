@@ -10,13 +10,16 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from planner.errors import NotFound
+from planner.exports.doors import exposition as doors_exposition
 from planner.exports.in_force import exposition
 from planner.exports.work import exposition as work_exposition
 from planner.models import ApiToken
 from planner.models.workspace import MAIN, within
+from planner.selectors.doors import security_events
 from planner.selectors.in_force import plans_in_force
 from planner.selectors.work import work_now
 from planner.services.tokens import token_of
+from planner.services.unusual import refusals
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 LOOPBACK = ("127.0.0.1", "::1")
@@ -30,7 +33,7 @@ REFUSAL = (
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
     """Of the token's workspace. Without one, for this machine alone, plans of ?workspace=SLUG and
-    the work of all."""
+    the work of all. How the doors are tried is for this machine and admins of the installation."""
     token = _token(request)
     if token is None and not _is_near(request):
         headers = {"WWW-Authenticate": "Bearer"}
@@ -40,7 +43,10 @@ def metrics(request: HttpRequest) -> HttpResponse:
         with within(token.workspace if token else slug):
             now = timezone.now()
             work = work_now(now, everywhere=token is None)
-            text = work_exposition(work) + exposition(plans_in_force(), now)
+            text = work_exposition(work)
+            if token is None or token.user.is_superuser:
+                text += doors_exposition(security_events(), refusals())
+            text += exposition(plans_in_force(), now)
             return HttpResponse(text, content_type=TEXT)
     except NotFound as problem:
         return HttpResponse(str(problem), status=404, content_type="text/plain")

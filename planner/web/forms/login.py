@@ -9,6 +9,7 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.core.exceptions import ValidationError
 
 from planner.services.guesses import guessed, guesses
+from planner.services.unusual import refused_often
 from planner.whence import address_of
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,13 @@ class LoginForm(AuthenticationForm):
         for kind, text, most, whose in limits:
             if guesses(kind, text) >= most:
                 logger.warning("log-ins %s are refused: %.150r from %s", whose, name, address)
+                about = f"as {name[:150]}" if kind == "page" else f"from {address}"
+                refused_often(
+                    f"Sign-ins {about} are refused for a while: {most} wrong passwords within a "
+                    f"minute, the last from {address}.",
+                    key=f"sign-ins {about}",
+                    name=name if kind == "page" else "",
+                )
                 raise ValidationError(f"Too many wrong passwords {whose}; try again in a minute.")
         try:
             return super().clean()

@@ -1,0 +1,31 @@
+"""How the doors are tried: what the audit log tells of signing in, counted."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+
+from django.db.models import Count, Q
+
+from planner.models import AuditRecord
+
+# What alerts are made of, by the name that /metrics gives it.
+EVENTS = {
+    "signed-in": Q(action="user.signed-in"),
+    "sign-in-refused": Q(action="user.refused"),
+    "refused-often": Q(action="user.refused-often"),
+    "password-changed": Q(action="user.password"),
+    "recovery-code-used": Q(action="user.recovery-code"),
+    "second-factor-ended": Q(action="user.second-factor", details__contains='"on": false'),
+    "token-made": Q(action="token.made"),
+    "installation-admin-made": Q(action="user.installation-admin", details__contains='"on": true'),
+    "audit-exported": Q(action="audit.exported"),
+}
+
+
+def security_events() -> dict[str, int]:
+    """How often each is in the log."""
+    counts = {f"event{n}": Count("pk", filter=of) for n, of in enumerate(EVENTS.values())}
+    told_of = reduce(or_, EVENTS.values())
+    rows = AuditRecord.objects.filter(told_of).aggregate(**counts)
+    return {event: rows[f"event{n}"] for n, event in enumerate(EVENTS)}
