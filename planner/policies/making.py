@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy as np
 from planner.errors import ScenarioError
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray, IntArray
-from simulation.fleet import Fleet, Pool
+from simulation.fleet import Fleet, Pool, Tier
+from simulation.policies.feedback import TTFT, Latency
 from simulation.policies.modules import ModuleScaling
 from simulation.policies.parts.course import Course
 from simulation.policies.parts.gauges import Metric
@@ -108,6 +109,8 @@ class Making:
     gpus: tuple[tuple[tuple[int, ...], int], ...]  # pools that share GPUs, and how many
     worth: FloatArray  # [pools] of the model, where GPUs are short
     tier_worth: Mapping[str, float]  # by tier, 1 where it is left out
+    # [pools] interactive tiers whose limits the model has to keep: those that it has traffic of
+    tiers: tuple[tuple[Tier, ...], ...]
     start_s: float  # of the window, epoch seconds
     period_s: float
     fleet: Callable[[IntArray], Fleet]  # that begins with counts [pools]
@@ -120,6 +123,13 @@ class Making:
     pressure_among_many: Callable[[], Pressure]  # the same in a large pool, at the best ratio
     carries_tps: FloatArray  # [pools, N] input tokens/s that 1 to N instances carry together, C(n)
     modules: Callable[[], tuple[Modules | None, ...]]  # [pools]; None: known by its memory alone
+
+    def tightest_s(self, latency: Latency) -> FloatArray:
+        """``[pools]`` the tightest limit on a latency of the model's tiers; of any interactive tier
+        where its own have none, NaN where no tier has one."""
+        limits = np.array([_tightest(tiers, latency) for tiers in self.tiers], np.float64)
+        interactive = (tier for tier in self.fleet(self.today).tiers if not tier.deferrable)
+        return np.where(np.isnan(limits), _tightest(interactive, latency), limits)
 
     def from_today(self, policy: ScalingPolicy) -> Ready:
         """On what runs now."""
@@ -151,3 +161,8 @@ class Making:
             ([p for p, source in enumerate(whence) if source in pools], gpus)
             for pools, gpus in self.gpus
         ]
+
+
+def _tightest(tiers: Iterable[Tier], latency: Latency) -> float:
+    limits = [tier.ttft_s if latency == TTFT else tier.tbt_s for tier in tiers]
+    return min((limit for limit in limits if limit is not None), default=np.nan)

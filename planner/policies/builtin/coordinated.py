@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from planner.policies.base import Above, Factor, Interval, Knob, Policy, Step, factors
 from planner.policies.making import Making
 from planner.sections import Delay, Share
+from simulation.arrays import FloatArray
 from simulation.policies.feedback import Feedback, Latency
 from simulation.policies.parts.coordinated import Coordinated
 from simulation.policies.parts.ratio import BEST, FIXED, OBSERVED, Ratio
@@ -103,6 +105,7 @@ class Latencies(Steady):
             raise ValueError("thresholds must be gamma_in < beta_out <= alpha_out")
         return self
 
-    def layer(self, making: Making, signal: Latency, target_s: float | None = None) -> Feedback:
-        measure = {"signal": signal, "target_s": target_s}
+    def layer(self, making: Making, signal: Latency, target_s: FloatArray) -> Feedback:
+        """On limits ``[pools]``; NaN: no tier has one, which the rule refuses."""
+        measure = {"signal": signal, "target_s": None if np.isnan(target_s).any() else target_s}
         return Feedback(**self.told(Feedback) | self.steady(making) | measure)

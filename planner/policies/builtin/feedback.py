@@ -30,7 +30,8 @@ class Feedback(Latencies):
     }
 
     name: Literal["ttft-feedback", "tbt-feedback"]
-    target_ms: Milliseconds | None = None  # left out: the tightest limit of the interactive tiers
+    # Left out: the tightest limit of the interactive tiers that a model has traffic of.
+    target_ms: Milliseconds | None = None
 
     @property
     def free(self) -> Knob | None:
@@ -38,11 +39,7 @@ class Feedback(Latencies):
 
     def ready(self, making: Making) -> Ready:
         signal = TTFT if self.name == "ttft-feedback" else TBT
-        target_s = None if self.target_ms is None else self.target_ms / 1000
-        if target_s is None:  # as the rule finds it
-            tiers = [tier for tier in making.fleet(making.today).tiers if not tier.deferrable]
-            limits = [tier.ttft_s if signal == TTFT else tier.tbt_s for tier in tiers]
-            target_s = min((limit for limit in limits if limit is not None), default=None)
-        if target_s is not None:
-            target_s *= self.times(1.0)
-        return making.from_today(self.layer(making, signal, target_s))
+        target_s = making.tightest_s(signal)
+        if self.target_ms is not None:
+            target_s[:] = self.target_ms / 1000
+        return making.from_today(self.layer(making, signal, target_s * self.times(1.0)))

@@ -22,6 +22,7 @@ from planner.policies.base import (
 from planner.policies.making import Making, Plan, Pressure, Ready
 from planner.sections import Count, Delay
 from simulation.arrays import FloatArray
+from simulation.policies.feedback import TTFT
 from simulation.policies.guarded import Guarded as Rule
 from simulation.policies.parts.coordinated import DECODE
 
@@ -90,9 +91,10 @@ def _shares(carries_tps: FloatArray) -> FloatArray:
 
 def _may_wait(making: Making, shown: Pressure) -> FloatArray:
     """Requests that may wait for their first token at an instance and have it in time: what it
-    takes within the tightest limit, ``[pools]``; by the mean length. None where it only decodes."""
+    takes within the model's tightest limit, ``[pools]``; by the mean length. None where it only
+    decodes."""
     fleet = making.fleet(making.today)
-    limits = [tier.ttft_s for tier in fleet.tiers if not tier.deferrable and tier.ttft_s]
+    within_s = np.nan_to_num(making.tightest_s(TTFT))
     rate = shown.of("prefill-tps") / [isl for isl, _ in making.lengths]
     decodes = np.array([pool.role == DECODE for pool in fleet.pools])
-    return np.where(decodes, 0.0, rate * min(limits, default=0.0))
+    return np.where(decodes, 0.0, rate * within_s)

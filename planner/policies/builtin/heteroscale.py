@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from planner.policies.base import Group, Knob, Traits
 from planner.policies.builtin.coordinated import Latencies, Tps
 from planner.policies.making import Making, Ready
@@ -35,11 +37,11 @@ class HeteroScale(Latencies):
         return super().free if self.target is None else None
 
     def ready(self, making: Making) -> Ready:
-        tiers = [tier for tier in making.fleet(making.today).tiers if not tier.deferrable]
-        limited = {
-            TTFT: any(tier.ttft_s is not None for tier in tiers),
-            TBT: any(tier.tbt_s is not None for tier in tiers),
-        }
-        layers = tuple(self.layer(making, latency) for latency, limit in limited.items() if limit)
+        limits = {latency: making.tightest_s(latency) for latency in (TTFT, TBT)}
+        layers = tuple(
+            self.layer(making, latency, limit)
+            for latency, limit in limits.items()
+            if not np.isnan(limit).any()
+        )
         driver = self.driver(making, self.signal, self.target)
         return making.from_today(Combined(driver, layers, name=self.key))

@@ -2,17 +2,18 @@
 
 Per model and region, on every GPU type it has a profile for, prefill and decode as separate
 problems (methods.md A8): the traffic of the peak hour of the scenario's window, the strictest TTFT
-and TBT of the interactive tiers, devices counted after placement. Totals take the GPU type and
-precision on which whole replicas cost least.
+and TBT of the interactive tiers that the model has traffic of, devices counted after placement.
+Totals take the GPU type and precision on which whole replicas cost least.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
 from planner.errors import Infeasible
@@ -52,6 +53,7 @@ from planner.studies.provisioning.problems import (
 from planner.studies.provisioning.tables import tables_of
 from planner.studies.provisioning.values import MODEL, OPERATOR, Case, Sentences
 from planner.studies.results.frame import WindowFacts, window_facts
+from planner.studies.traffic.known import asked_by
 from planner.studies.traffic.traffic import build_traffic
 from planner.studies.traffic.window import UNGROWN, resolve_window
 from simulation.provisioning.levels import LEVELS, LevelName, Method
@@ -235,6 +237,7 @@ def run(
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(settings_of(scenario).traffic, traces)
     window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
+    hardware = replace(hardware, asked=asked_by(traffic, np.inf))
     peaks = peak_hours(hardware, traffic, window)
     to_solve = variants(hardware, peaks)
     share = 0.85 if options.over_time == OFF else 0.3
@@ -242,7 +245,7 @@ def run(
         solved(
             hardware,
             to_solve,
-            {phase: limit_of(hardware, phase, peaks) for phase in PHASES},
+            {(m, phase): limit_of(hardware, m, phase, peaks) for m, _ in peaks for phase in PHASES},
             measured_on(
                 known,
                 [variant.gpu.name for variant in to_solve],

@@ -99,7 +99,7 @@ def variants(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[Va
 def solved(
     hardware: Hardware,
     variants: tuple[Variant, ...],
-    limits: dict[Phase, Limit],
+    limits: Mapping[tuple[int, Phase], Limit],
     measured: dict[str, Measurements],
     by_profile: bool,
     rules: Rules,
@@ -109,15 +109,17 @@ def solved(
     block: BlockOptions | None,
     progress: Progress,
 ) -> list[Case]:
-    """Both phases of each variant under its peak, judged by requests of ``lengths``, by model and
-    region; ``by_profile``: as fast as the scenario's own profiles say."""
+    """Both phases of each variant under its peak, within the limits of its model, judged by
+    requests of ``lengths``, by model and region; ``by_profile``: as fast as the scenario's own
+    profiles say."""
     cases = []
     for done, variant in enumerate(variants):
         model, gpu = hardware.models[variant.m], variant.gpu
         progress(done / len(variants), f"Provisioning {model.name} on {gpu.name}")
         peak = variant.peak
         assert model.shape is not None  # see variants
-        for phase, limit in limits.items():
+        for phase in PHASES:
+            limit = limits[variant.m, phase]
             service = images.on(
                 PhaseLoad(
                     shape=model.shape,

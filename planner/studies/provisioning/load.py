@@ -81,17 +81,16 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
     return peaks
 
 
-def limit_of(hardware: Hardware, phase: Phase, peaks: dict[tuple[int, int], Peak]) -> Limit:
-    """The strictest TTFT (prefill) or TBT (decode) of the interactive tiers.
+def limit_of(hardware: Hardware, m: int, phase: Phase, peaks: dict[tuple[int, int], Peak]) -> Limit:
+    """The strictest TTFT (prefill) or TBT (decode) of the interactive tiers that model ``m`` has
+    traffic of (``Hardware.limits_of``).
 
     A tier with a limit on the whole request alone leaves half of it to each phase (assumed).
     """
     name = "TTFT" if phase == "prefill" else "TBT"
     limits: list[Limit] = []
-    longest = max((peak.osl for peak in peaks.values()), default=1.0)
-    for tier in hardware.tiers:
-        if tier.deferrable:
-            continue
+    longest = max((peak.osl for (model, _), peak in peaks.items() if model == m), default=1.0)
+    for tier in hardware.limits_of(m):
         seconds = tier.ttft_s if phase == "prefill" else tier.tbt_s
         if seconds is not None:
             limits.append(Limit(seconds, f"{name} of tier {tier.name}", tier.attainment))

@@ -84,6 +84,7 @@ def making_of(
         gpus=_shared_gpus(study),
         worth=study.settings.plan.model_worth[[m for m, _, _ in hardware.pool_index]],
         tier_worth=study.settings.plan.tier_worth,
+        tiers=tuple(tuple(hardware.limits_of(m)) for m, _, _ in hardware.pool_index),
         start_s=study.window.start_s,
         period_s=study.window.period_s,
         fleet=study.fleet,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from planner.studies.commands import provision
 from planner.studies.commands.provision import Options
 from planner.studies.outcome import Outcome
 from planner.studies.progress import silent
-from planner.studies.provisioning.load import limit_of, peak_hours
+from planner.studies.provisioning.load import Peak, limit_of, peak_hours
 from planner.studies.traffic.sources import StoredTrace
 from planner.studies.traffic.traffic import build_traffic
 from planner.studies.traffic.window import resolve_window
@@ -55,7 +56,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 @pytest.fixture(scope="module")
 def whole(stored: StoredTrace) -> Outcome:
-    return provision.run(small(), {"t": stored}, provision.Options(), progress=silent)
+    tiers = [{"name": "chat", "ttft_ms": 2000}, {"name": "never", "ttft_ms": 1, "tbt_ms": 1}]
+    return provision.run(small(tiers=tiers), {"t": stored}, provision.Options(), progress=silent)
 
 
 def test_the_load_is_that_of_the_busiest_hour_in_the_window(stored: StoredTrace) -> None:
@@ -73,7 +75,7 @@ def test_the_load_is_that_of_the_busiest_hour_in_the_window(stored: StoredTrace)
     assert peak.requests_s == pytest.approx((15 * 40 + 15 * 10) / 30)
 
 
-def test_limits_are_the_strictest_of_the_interactive_tiers() -> None:
+def test_limits_are_the_strictest_of_the_interactive_tiers_of_a_model() -> None:
     scenario = small(
         tiers=[
             {"name": "a", "ttft_ms": 1000},
@@ -83,10 +85,24 @@ def test_limits_are_the_strictest_of_the_interactive_tiers() -> None:
         traffic__sources=[make.source(model="llama-3.1-8b", tiers={"a": 0.5, "b": 0.5}, **LENGTHS)],
     )
     hardware = build_hardware(scenario)
-    assert limit_of(hardware, "prefill", {}).seconds == 0.5
-    assert limit_of(hardware, "decode", {}).source == "TBT of tier b"
+    assert limit_of(hardware, 0, "prefill", {}).seconds == 0.5
+    assert limit_of(hardware, 0, "decode", {}).source == "TBT of tier b"
+    of_a = replace(hardware, asked=np.array([[True, False, True]]))
+    assert limit_of(of_a, 0, "prefill", {}).seconds == 1.0
+    assert "assumed" in limit_of(of_a, 0, "decode", {}).source
     bare = build_hardware(small(tiers=[{"name": "chat", "ttft_ms": 700}]))
-    assert "assumed" in limit_of(bare, "decode", {}).source
+    assert "assumed" in limit_of(bare, 0, "decode", {}).source
+
+
+def test_half_of_a_limit_end_to_end_is_by_a_models_own_answers() -> None:
+    hardware = build_hardware(small(tiers=[{"name": "chat", "e2e_ms": 4000}]))
+    peaks = {(0, 0): Peak(1.0, 100.0, 20.0), (1, 0): Peak(1.0, 100.0, 400.0)}
+    assert limit_of(hardware, 0, "decode", peaks).seconds == pytest.approx(2.0 / 20)
+
+
+def test_a_tier_without_traffic_limits_nothing(whole: Outcome) -> None:
+    limits = {pool["phase"]: pool["slo_source"] for pool in whole.document["pools"]}
+    assert limits["prefill"] == "TTFT of tier chat" and "assumed" in limits["decode"]
 
 
 def test_totals_are_the_sum_of_their_pools(whole: Outcome) -> None:

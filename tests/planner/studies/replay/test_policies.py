@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from planner.studies.results.notes import note_of
 from planner.studies.sizing.sizing import size
 from planner.studies.values import Study
 from simulation.errors import SimulationError
+from simulation.fleet import Tier
 from tests.planner.studies import builders as make
 
 SPEED = {"gpu": "G", "alpha_ms": 12, "beta_ms": 0.3, "gamma_ms": 12, "delta_ms": 0.06}
@@ -187,6 +189,26 @@ def test_a_policy_says_what_to_copy(mixed: Study, apart: Study) -> None:
     ratios = {one.value for one in run.settings if one.what.startswith("prefill instances to")}
     begins = [pool.initial for pool in run.fleet.pools]
     assert ratios == {begins[0] / begins[1]}
+
+
+def test_latencies_are_held_to_the_tiers_that_a_model_has_traffic_of(mixed: Study) -> None:
+    """A strict tier that only others have sets no target; without any of its own it would."""
+    fast = Tier("fast", ttft_s=0.2)
+    chat, night = mixed.hardware.tiers
+    for asked, ttft_s, tbt_s in (
+        ([False, True, True], 1.0, 0.1),
+        ([True, True, False], 0.2, 0.1),
+        ([True, False, False], 0.2, 0.1),  # fast limits no gaps
+        (None, 0.2, 0.1),
+    ):
+        known = None if asked is None else np.array([asked])
+        hardware = replace(mixed.hardware, tiers=(fast, chat, night), asked=known)
+        making = making_of(replace(mixed, hardware=hardware), seed=1, progress=silent)
+        for name, limit in (("ttft-feedback", ttft_s), ("tbt-feedback", tbt_s)):
+            ready = policy_of(name, target_factor=0.5).ready(making)
+            ready.policy.reset(ready.fleet)
+            (told,) = (one for one in ready.policy.in_force() if one.what.startswith("limit of"))  # type: ignore[attr-defined]
+            np.testing.assert_allclose(told.values, 500 * limit)
 
 
 def test_memory_that_says_nothing_is_told_beside_the_figures(mixed: Study) -> None:
