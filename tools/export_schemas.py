@@ -85,26 +85,26 @@ METADATA = {
 
 def pruned(folder: Path) -> dict[str, dict[str, Any]]:
     """Our schemas by name."""
-    found = {
+    schemas = {
         name: _of_crd(folder / file, version, keep) for name, (file, version, keep) in CRDS.items()
     }
     file = folder / "hpa_autoscaling_v2.schema.json"
-    whole = json.loads(file.read_text(encoding="utf-8"))
-    spec = _pruned(_resolved(whole, whole)["properties"]["spec"], HPA, whole)
-    found["hpa"] = _object("autoscaling", "v2", "HorizontalPodAutoscaler", spec) | {
+    document = json.loads(file.read_text(encoding="utf-8"))
+    spec = _pruned(_resolved(document, document)["properties"]["spec"], HPA, document)
+    schemas["hpa"] = _object("autoscaling", "v2", "HorizontalPodAutoscaler", spec) | {
         "$comment": HPA_SOURCE
     }
     file = folder / "llmd_modelservice.values.schema.json"
-    whole = json.loads(file.read_text(encoding="utf-8"))
-    found["llm-d"] = _pruned(whole, VALUES, whole) | {"$comment": whole["$comment"]}
-    return found
+    document = json.loads(file.read_text(encoding="utf-8"))
+    schemas["llm-d"] = _pruned(document, VALUES, document) | {"$comment": document["$comment"]}
+    return schemas
 
 
 def _of_crd(path: Path, version: str, keep: Mapping[str, Any]) -> dict[str, Any]:
     text = path.read_text(encoding="utf-8")
     spec = YAML(typ="safe", pure=True).load(text)["spec"]
-    one = next(v for v in spec["versions"] if v["name"] == version)
-    schema = one["schema"]["openAPIV3Schema"]
+    described = next(v for v in spec["versions"] if v["name"] == version)
+    schema = described["schema"]["openAPIV3Schema"]
     kept = _pruned(schema["properties"]["spec"], keep, schema)
     head = takewhile(lambda line: line.startswith("#"), text.splitlines())
     source = " ".join(line.strip("# ") for line in head)
@@ -122,11 +122,11 @@ def _object(group: str, version: str, kind: str, spec: dict[str, Any]) -> dict[s
     }  # fmt: skip
 
 
-def _pruned(schema: dict[str, Any], keep: Mapping[str, Any], whole: dict[str, Any]) -> Any:
+def _pruned(schema: dict[str, Any], keep: Mapping[str, Any], root: dict[str, Any]) -> Any:
     """What is kept of an object, closed; an array's items, likewise."""
-    schema = _resolved(schema, whole)
+    schema = _resolved(schema, root)
     if "items" in schema:
-        return _facts(schema) | {"items": _pruned(schema["items"], keep, whole)}
+        return _facts(schema) | {"items": _pruned(schema["items"], keep, root)}
     properties = schema.get("properties", {})
     if not keep or not properties:
         if unknown := set(keep) - set(properties):
@@ -134,20 +134,20 @@ def _pruned(schema: dict[str, Any], keep: Mapping[str, Any], whole: dict[str, An
         return _facts(schema)
     if missing := set(schema.get("required", ())) - keep.keys():
         raise ValueError(f"{sorted(missing)} are needed, and not kept")
-    parts = {name: _pruned(properties[name], below, whole) for name, below in keep.items()}
+    parts = {name: _pruned(properties[name], below, root) for name, below in keep.items()}
     return _facts(schema) | {"additionalProperties": False, "properties": parts}
 
 
-def _resolved(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
+def _resolved(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
     """Behind references, which OpenAPI wraps in an allOf of one."""
     while "$ref" in schema or len(schema.get("allOf", ())) == 1:
         if "allOf" in schema:
             schema = schema["allOf"][0]
             continue
-        found: Any = whole
+        target: Any = root
         for part in schema["$ref"].removeprefix("#/").split("/"):
-            found = found[part.replace("~1", "/")]
-        schema = found
+            target = target[part.replace("~1", "/")]
+        schema = target
     return schema
 
 
@@ -157,8 +157,8 @@ def _facts(schema: dict[str, Any]) -> dict[str, Any]:
 
 def text_of(schema: dict[str, Any]) -> str:
     """As it lies here; what was done to it stands behind its source."""
-    told = schema["$comment"].replace(" Unmodified.", "").rstrip(". ")
-    schema = schema | {"$comment": f"{told}. Pruned to what exports write, objects closed."}
+    source = schema["$comment"].replace(" Unmodified.", "").rstrip(". ")
+    schema = schema | {"$comment": f"{source}. Pruned to what exports write, objects closed."}
     return json.dumps(schema, indent=1, sort_keys=True) + "\n"
 
 

@@ -65,19 +65,19 @@ class Sample:
 def quantities(rows: KernelRows, gpu: GpuSpec) -> tuple[Array, Array, Array, Array, Array]:
     """Flops, bytes, units, elements and which rows serving a model needs; as ``work`` counts."""
     c = rows.columns
-    one, size = np.ones_like(rows.seconds), BYTES[rows.precision.removesuffix("_block")]
+    ones, size = np.ones_like(rows.seconds), BYTES[rows.precision.removesuffix("_block")]
     if rows.op == "gemm":
         m, n, k = c["m"], c["n"], c["k"]
-        return 2 * m * n * k, n * k * size + 2 * m * (n + k), k, 0 * one, (n >= 256) & (k >= 256)
+        return 2 * m * n * k, n * k * size + 2 * m * (n + k), k, 0 * ones, (n >= 256) & (k >= 256)
     if rows.op == "attention_decode":
         b, keys, h, kv, dim = (c[x] for x in ("batch", "context", "heads", "kv_heads", "head_dim"))
         moved = b * keys * 2 * kv * dim * size + 4 * b * h * dim
-        return 4 * b * keys * h * dim, moved, b * kv, 0 * one, keys >= 16
+        return 4 * b * keys * h * dim, moved, b * kv, 0 * ones, keys >= 16
     if rows.op == "attention_prefill":
         b, n, h, kv, dim = (c[x] for x in ("batch", "isl", "heads", "kv_heads", "head_dim"))
         moved = b * n * (2 * kv * dim * size + 4 * h * dim)
-        whole = (n >= 16) & (c["context"] == 0)
-        return 2 * b * n * n * h * dim, moved, 0 * one, 0 * one, whole
+        clean = (n >= 16) & (c["context"] == 0)
+        return 2 * b * n * n * h * dim, moved, 0 * ones, 0 * ones, clean
     if rows.op == "experts":
         names = ("tokens", "hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep")
         t, h, wide, e, top, tp, ep = (c[x] for x in names)
@@ -85,9 +85,9 @@ def quantities(rows: KernelRows, gpu: GpuSpec) -> tuple[Array, Array, Array, Arr
         routed, wide = t * top / ep, wide / tp
         moved = distinct * 3 * h * wide * size + 4 * routed * h
         # Their GPUs hold all tokens, as without a dispatch; see ``features``.
-        return 6 * routed * h * wide, moved, distinct, t * top * (2 * h + 3 * wide), one > 0
+        return 6 * routed * h * wide, moved, distinct, t * top * (2 * h + 3 * wide), ones > 0
     read, written = c["k"], c["n"]
-    return 0 * one, 2 * c["m"] * (read + written), 0 * one, 0 * one, one > 0
+    return 0 * ones, 2 * c["m"] * (read + written), 0 * ones, 0 * ones, ones > 0
 
 
 def samples() -> list[Sample]:
@@ -99,7 +99,7 @@ def samples() -> list[Sample]:
         "aic_nccl.parquet": AIC, "aic_custom_allreduce.parquet": AIC,
         "vidur_mlp_ops.parquet": VIDUR, "llmservingsim_v1_layers.csv.gz": SERVINGSIM,
     }  # fmt: skip
-    found: dict[tuple[str, str, str], list[Sample]] = {}
+    by_kind: dict[tuple[str, str, str], list[Sample]] = {}
     links: dict[str, list[KernelRows]] = {}
     for file, source in files.items():
         for gpu, tables in read_kernels(DATA / file, shapes=shapes, gpus=specs).by_gpu.items():
@@ -108,12 +108,14 @@ def samples() -> list[Sample]:
                     if rows.precision == "bf16":
                         links.setdefault(gpu, []).append(rows)
                 elif source == AIC or rows.op == "elementwise":
-                    one = _sample(rows, specs[gpu], source)
-                    found.setdefault((one.kind, one.family, one.precision), []).append(one)
+                    sample = _sample(rows, specs[gpu], source)
+                    by_kind.setdefault((sample.kind, sample.family, sample.precision), []).append(
+                        sample
+                    )
     for gpu, tables in links.items():
-        for one in _links(tables, specs[gpu]):
-            found.setdefault((one.kind, one.family, one.precision), []).append(one)
-    return [_joined(parts) for parts in found.values()]
+        for sample in _links(tables, specs[gpu]):
+            by_kind.setdefault((sample.kind, sample.family, sample.precision), []).append(sample)
+    return [_joined(parts) for parts in by_kind.values()]
 
 
 def _sample(rows: KernelRows, gpu: GpuSpec, source: str) -> Sample:
@@ -213,10 +215,10 @@ def fit(sample: Sample) -> Array:
         low, start, high = (
             np.append(a, b) for a, b in zip((LOW, START, high), SHARING, strict=True)
         )
-    found = least_squares(
+    optimum = least_squares(
         errors, start, bounds=(low, high), args=(sample,), loss="soft_l1", f_scale=0.1
     )
-    return np.asarray(found.x)
+    return np.asarray(optimum.x)
 
 
 def entry(sample: Sample, logs: Array) -> Efficiency:
@@ -287,18 +289,18 @@ def main() -> int:
     lines.append("checks:")
     for model in sorted(rows["model_path"].unique()):
         part = rows.filter(rows["model_path"] == model)
-        found = check(
+        tpot = check(
             "TPOT",
             f"{model.split('/')[-1]} served on 1 to 8 H100, concurrency 8 to 128, not fitted to "
             f"(aiconfigurator systems/silicon_sample.csv @ 095f58a)",
             part["silicon_tpot_ms"].to_numpy(),
             part["roofline_ms"].to_numpy(),
         )
-        print(f"{model}: TPOT median {found.median:.3f}, bias {found.bias:+.3f}", file=sys.stderr)
+        print(f"{model}: TPOT median {tpot.median:.3f}, bias {tpot.bias:+.3f}", file=sys.stderr)
         lines.append(
-            f"  - {{quantity: {found.quantity}, rows: {found.rows}, mape: {found.mape:.4f}, "
-            f"median: {found.median:.4f}, p95: {found.p95:.4f}, bias: {found.bias:.4f},\n"
-            f"     against: '{found.against}'}}"
+            f"  - {{quantity: {tpot.quantity}, rows: {tpot.rows}, mape: {tpot.mape:.4f}, "
+            f"median: {tpot.median:.4f}, p95: {tpot.p95:.4f}, bias: {tpot.bias:.4f},\n"
+            f"     against: '{tpot.against}'}}"
         )
     OUT.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return 0

@@ -98,8 +98,8 @@ def _fit_tbt(rows: Served, base: Calibration) -> Calibration:
         off = np.log(steady_state(rows.loop, calibration).tbt_s / rows.tbt_s)
         return np.concatenate([scale * bounded(off, FARTHEST), (x - start) / freedom])
 
-    found = least_squares(residuals, start, loss="soft_l1", f_scale=WIDTH, max_nfev=40)
-    return calibrated(base, names, found.x)
+    optimum = least_squares(residuals, start, loss="soft_l1", f_scale=WIDTH, max_nfev=40)
+    return calibrated(base, names, optimum.x)
 
 
 def bounded(off: FloatArray, farthest: float) -> FloatArray:
@@ -119,8 +119,8 @@ def _fit_ttft(rows: Served, base: Calibration) -> Calibration:
         off = np.log(steady.ttft_s / rows.ttft_s)
         return np.concatenate([scale * bounded(off, TTFT_FARTHEST), (x - start) / freedom])
 
-    found = least_squares(residuals, start, loss="soft_l1", f_scale=WIDTH, max_nfev=40)
-    return calibrated(base, names, found.x)
+    optimum = least_squares(residuals, start, loss="soft_l1", f_scale=WIDTH, max_nfev=40)
+    return calibrated(base, names, optimum.x)
 
 
 def _of_ttft(name: str) -> bool:
@@ -165,13 +165,13 @@ def without_gpu(rows: Served) -> dict[str, tuple[Rows, Rows]]:
 
 def without_both(rows: Served) -> dict[str, tuple[Rows, Rows]]:
     """Neither the model nor the GPU type of the rows that are scored was fitted."""
-    found = {}
+    splits = {}
     for shape in np.unique(rows.shape):
         for gpu in np.unique(rows.gpu[rows.shape == shape]):
             same_shape, same_gpu = rows.shape == shape, rows.gpu == gpu
             seen = np.flatnonzero(~same_shape & ~same_gpu)
-            found[f"{shape} on {gpu}"] = (seen, np.flatnonzero(same_shape & same_gpu))
-    return found
+            splits[f"{shape} on {gpu}"] = (seen, np.flatnonzero(same_shape & same_gpu))
+    return splits
 
 
 def without_version(rows: Served) -> dict[str, tuple[Rows, Rows]]:
@@ -210,18 +210,18 @@ BASES = {
 def predictions(rows: Served, fitter: Fitter) -> dict[str, Predicted]:
     """Of the served rows, by what the fit had seen."""
     every = np.arange(rows.size)
-    found = {}
+    by_basis = {}
     for basis, groups in BASES.items():
         split = groups(rows) if groups else {"all": (every, every)}
         scored = {k: v for k, v in split.items() if rows.silicon[v[1]].any()}
-        found[basis] = held_out(rows, scored, fitter)
-    return found
+        by_basis[basis] = held_out(rows, scored, fitter)
+    return by_basis
 
 
 def errors(rows: Served, predicted: Mapping[str, Predicted]) -> dict[str, ErrorTable]:
     """What the served rows are off by, by what the fit had seen."""
     kept = np.flatnonzero(rows.silicon)
-    return {basis: table_of(rows, one, kept) for basis, one in predicted.items()}
+    return {basis: table_of(rows, prediction, kept) for basis, prediction in predicted.items()}
 
 
 def table_of(rows: Served, predicted: Predicted, kept: Rows) -> ErrorTable:
@@ -255,11 +255,11 @@ def _alike_lines(rows: Served, predicted: Predicted) -> list[str]:
     lines = ["likeness:"]
     for name, (traits, off) in alike(rows, predicted).items():
         likeness = fit_likeness(traits, off)
-        told = stated(likeness, traits, off)
+        spreads = stated(likeness, traits, off)
         parts = ", ".join(f"{key}: {getattr(likeness, key):.4g}" for key in LIKENESS)
         lines += [f"  {name}:", f"    parts: {{{parts}}}"]
         for share in ("half", "nine"):
-            agg, disagg = getattr(told, share)
+            agg, disagg = getattr(spreads, share)
             lines.append(f"    {share}: [{agg:.4g}, {disagg:.4g}]")
     return lines
 

@@ -59,19 +59,19 @@ def fit_likeness(rows: Traits, off: FloatArray) -> Likeness:
     for names, factors in TRIED:
         start = best
         for factor in factors:
-            one = replace(start, **{name: factor * getattr(start, name) for name in names})
-            away = _away(one, rows, off)
+            moved = replace(start, **{name: factor * getattr(start, name) for name in names})
+            away = _away(moved, rows, off)
             if away < least - BETTER:
-                best, least = one, away
+                best, least = moved, away
     return best
 
 
 def _away(likeness: Likeness, rows: Traits, off: FloatArray) -> float:
     """Mean over groups of the median relative error from five of their rows."""
     groups: dict[str, list[FloatArray]] = {}
-    for found in from_few(likeness, rows, off, FIVE, draws=2):
-        name = str(rows.labels["deployment"][found.row[0]])
-        groups.setdefault(name, []).append(np.abs(np.expm1(found.shift - off[found.row])))
+    for draw in from_few(likeness, rows, off, FIVE, draws=2):
+        name = str(rows.labels["deployment"][draw.row[0]])
+        groups.setdefault(name, []).append(np.abs(np.expm1(draw.shift - off[draw.row])))
     medians = [float(np.median(np.concatenate(parts))) for parts in groups.values()]
     return float(np.mean(medians)) if medians else 0.0
 
@@ -84,9 +84,9 @@ def _likeliest(rows: Traits, off: FloatArray) -> Likeness:
     start = np.log([getattr(ASSUMED, name) for name in LIKENESS])
 
     def unlikely(x: FloatArray) -> float:
-        one = Likeness(*np.exp(x).tolist())
-        covariance = one.covariance(common)
-        covariance[np.diag_indices(part.size)] += one.noise_of(part)
+        guess = Likeness(*np.exp(x).tolist())
+        covariance = guess.covariance(common)
+        covariance[np.diag_indices(part.size)] += guess.noise_of(part)
         try:
             factor = cho_factor(covariance, lower=True)
         except np.linalg.LinAlgError:
@@ -95,8 +95,8 @@ def _likeliest(rows: Traits, off: FloatArray) -> Likeness:
         size = float(np.log(np.diag(factor[0])).sum())
         return fits + size + 0.5 * float(((x - start) ** 2).sum())
 
-    found = minimize(unlikely, start, method="L-BFGS-B", options={"maxiter": STEPS})
-    return Likeness(*np.exp(found.x).tolist())
+    optimum = minimize(unlikely, start, method="L-BFGS-B", options={"maxiter": STEPS})
+    return Likeness(*np.exp(optimum.x).tolist())
 
 
 def _sample(rows: Traits) -> Rows:
@@ -123,11 +123,11 @@ def from_few(
     random = np.random.default_rng(SEED)
     names = rows.labels["deployment"]
     for name in np.unique(names):
-        mine = np.flatnonzero(names == name)
-        for _ in range(draws if mine.size > few else 0):
-            drawn = random.permutation(mine)
-            own, rest = drawn[:few], drawn[few:]
-            moved = learn(likeness, rows.take(own), off[own]).at(rows.take(rest))
+        members = np.flatnonzero(names == name)
+        for _ in range(draws if members.size > few else 0):
+            drawn = random.permutation(members)
+            learned, rest = drawn[:few], drawn[few:]
+            moved = learn(likeness, rows.take(learned), off[learned]).at(rows.take(rest))
             yield Few(rest, moved.shift, moved.after)
 
 
@@ -137,10 +137,10 @@ def stated(likeness: Likeness, rows: Traits, off: FloatArray) -> Stated:
     away: tuple[list[FloatArray], list[FloatArray]] = ([], [])
     models: tuple[list[TextArray], list[TextArray]] = ([], [])
     for few in FEW:
-        for found in from_few(likeness, rows, off, few, draws=2):
-            mode = int(rows.split[found.row[0]])
-            away[mode].append(np.abs(off[found.row] - found.shift) / found.spread)
-            models[mode].append(rows.labels["model"][found.row])
+        for draw in from_few(likeness, rows, off, few, draws=2):
+            mode = int(rows.split[draw.row[0]])
+            away[mode].append(np.abs(off[draw.row] - draw.shift) / draw.spread)
+            models[mode].append(rows.labels["model"][draw.row])
     agg, disagg = (
         _half_and_nine(np.concatenate(values), np.concatenate(names)) if values else (1.0, 1.0)
         for values, names in zip(away, models, strict=True)

@@ -49,11 +49,11 @@ def values(model: PowerModel, names: tuple[str, ...]) -> dict[str, float]:
     return {name: rounded(getattr(model, name)) for name in names}
 
 
-def as_check(found: Check) -> dict[str, Any]:
+def as_check(error: Check) -> dict[str, Any]:
     return {
-        "against": found.against,
-        "rows": found.rows,
-        **{name: rounded(getattr(found, name), 3) for name in ("mape", "median", "p95", "bias")},
+        "against": error.against,
+        "rows": error.rows,
+        **{name: rounded(getattr(error, name), 3) for name in ("mape", "median", "p95", "bias")},
     }
 
 
@@ -70,12 +70,12 @@ def document(data: Path) -> dict[str, Any]:
     """What the file holds."""
     rows = mlenergy(data)
     everything = np.ones(len(rows.share), bool)
-    found = fit(rows, everything)
+    power_fit = fit(rows, everything)
     share, _ = left_out(rows, rows.family)
     gpus: list[dict[str, Any]] = []
-    for gpu, model in found.models.items():
-        mine = rows.gpu == gpu
-        error = check("power", "ML.ENERGY, models left out", rows.share[mine], share[mine])
+    for gpu, model in power_fit.models.items():
+        members = rows.gpu == gpu
+        error = check("power", "ML.ENERGY, models left out", rows.share[members], share[members])
         gpus.append(
             {"gpu": gpu, **values(model, OWN), "kind": "modelled", "source": MLENERGY}
             | {"check": as_check(error)}
@@ -83,30 +83,30 @@ def document(data: Path) -> dict[str, Any]:
     names, loads, measured = splitwise(data)
     a100 = np.empty_like(measured)
     for name in np.unique(names):
-        model = splitwise_model(found.default, loads, measured, names != name)
+        model = splitwise_model(power_fit.default, loads, measured, names != name)
         a100[names == name] = share_of_tdp(model, loads)[names == name]
     error = check("power", "splitwise decodes, arrangements left out", measured, a100)
-    model = splitwise_model(found.default, loads, measured, np.ones(len(names), bool))
+    model = splitwise_model(power_fit.default, loads, measured, np.ones(len(names), bool))
     gpus.append(
         {"gpu": "A100-80GB", **values(model, OWN), "kind": "modelled", "source": SPLITWISE}
         | {"check": as_check(error)}
     )
     unseen = []
-    for gpu in found.models:
-        mine = rows.gpu == gpu
-        other = fit(rows, ~mine)
-        swapped = type(found)({gpu: other.default}, other.values, other.input_tokens)
-        unseen.append((rows.share[mine], swapped.predict(rows)[mine]))
+    for gpu in power_fit.models:
+        members = rows.gpu == gpu
+        other = fit(rows, ~members)
+        swapped = type(power_fit)({gpu: other.default}, other.values, other.input_tokens)
+        unseen.append((rows.share[members], swapped.predict(rows)[members]))
     error = check(
         "power",
         "ML.ENERGY, each GPU type by the other's parameters",
         *(np.concatenate(part) for part in zip(*unseen, strict=True)),
     )
-    default = {**values(found.default, OWN), "kind": "modelled", "source": DEFAULT}
-    tokens = dict(zip(TASKS, found.input_tokens.tolist(), strict=True))
+    default = {**values(power_fit.default, OWN), "kind": "modelled", "source": DEFAULT}
+    tokens = dict(zip(TASKS, power_fit.input_tokens.tolist(), strict=True))
     watts = hosts(data)
     return {
-        "shared": {**values(found.default, (*SHARED, "cap")), "kind": "modelled"}
+        "shared": {**values(power_fit.default, (*SHARED, "cap")), "kind": "modelled"}
         | {"source": MLENERGY, "input_tokens": {n: rounded(tokens[n], 3) for n in NUISANCE}},
         "gpus": gpus,
         "default": default | {"check": as_check(error)},
@@ -128,18 +128,18 @@ def main() -> int:
     if not options.data.is_dir():
         print(f"There is no data folder {options.data}: give --data DIR.", file=sys.stderr)
         return 2
-    found = document(options.data)
+    written = document(options.data)
     yaml = YAML()
     yaml.width = 100
-    yaml.dump(found, sys.stdout)
+    yaml.dump(written, sys.stdout)
     if options.check:
-        same = YAML(typ="safe").load(TARGET.read_text()) == found
+        same = YAML(typ="safe").load(TARGET.read_text()) == written
         print(f"{TARGET.name} is {'what' if same else 'NOT what'} the data give.")
         return 0 if same else 1
     with TARGET.open("w") as file:
         file.write("# Written by tools/catalogue/fit_power.py from measured rows; do not edit.\n")
         file.write("# Shares of TDP; the formula is in simulation/performance/power.py.\n")
-        yaml.dump(found, file)
+        yaml.dump(written, file)
     return 0
 
 

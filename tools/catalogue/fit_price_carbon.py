@@ -44,17 +44,17 @@ ZONE = re.compile(r"^([a-z]+-[a-z]+\d+)-\w+$")  # Google lists zones: us-east4-c
 
 def prices(data: Path) -> dict[str, Any]:
     offers = pl.read_csv(data / "price/gpu_prices_2026-05.csv.gz")
-    found: dict[tuple[str, str, str], dict[bool, list[float]]] = {}
+    offered: dict[tuple[str, str, str], dict[bool, list[float]]] = {}
     for row in offers.iter_rows(named=True):
         gpu = GPUS.get((row["gpu_type"], row["gpu_memory_gb"]))
         if gpu is None:
             continue
         zone = ZONE.match(row["region"]) if row["provider"] == "gcp" else None
         region = zone.group(1) if zone else row["region"]
-        kept = found.setdefault((row["provider"], gpu, region), {False: [], True: []})
+        kept = offered.setdefault((row["provider"], gpu, region), {False: [], True: []})
         kept[row["is_spot"]].append(row["price_per_gpu_hour_usd"])
     entries: dict[tuple[str, str], dict[str, list[float | None]]] = {}
-    for (provider, gpu, region), kept in sorted(found.items()):
+    for (provider, gpu, region), kept in sorted(offered.items()):
         both = [_median(kept[spot]) for spot in (False, True)]
         entries.setdefault((provider, gpu), {})[region] = both
     dates = offers["snapshot_date"].unique().sort()
@@ -92,24 +92,24 @@ def carbon(data: Path) -> dict[str, Any]:
 
 def _regions(data: Path) -> dict[str, Any]:
     table = pl.read_csv(data / "carbon/cloud_region_grid_factors.csv")
-    found: dict[str, Any] = {}
+    factors: dict[str, Any] = {}
     for row in table.iter_rows(named=True):
         name = row["region"].lower().replace(" ", "")
         factor = [row["location"], row["g_co2e_per_kwh"], row["source"]]
-        found.setdefault(row["provider"], {})[name] = factor
-    return found
+        factors.setdefault(row["provider"], {})[name] = factor
+    return factors
 
 
 def _countries(data: Path) -> dict[str, Any]:
     table = pl.read_csv(data / "carbon/country_carbon_intensity.csv")
-    found = {}
+    grids = {}
     for row in table.iter_rows(named=True):
         parts = [row["countryName"], row["regionName"]]
-        found[row["location"]] = [
+        grids[row["location"]] = [
             ", ".join(part for part in parts if part and part != "Any") or "World",
             row["g_co2e_per_kwh"],
         ]
-    return found
+    return grids
 
 
 def _series(data: Path) -> list[tuple[str, pl.DataFrame]]:
@@ -174,10 +174,10 @@ def main() -> int:
     if not options.data.is_dir():
         print(f"There is no data folder {options.data}: give --data DIR.", file=sys.stderr)
         return 2
-    found = documents(options.data)
-    for zone, cycle in found["carbon"]["cycles"].items():
+    by_file = documents(options.data)
+    for zone, cycle in by_file["carbon"]["cycles"].items():
         print(zone, {key: value for key, value in cycle.items() if key != "coefficients"})
-    offers = found["prices"]["offers"]
+    offers = by_file["prices"]["offers"]
     print(
         len(offers),
         "providers and GPUs,",
@@ -185,7 +185,7 @@ def main() -> int:
         "regions",
     )
     same: bool = True
-    for name, document in found.items():
+    for name, document in by_file.items():
         if options.check:
             path = FOLDER / f"{name}.yaml"
             shipped: Any = YAML(typ="safe").load(path.read_text())

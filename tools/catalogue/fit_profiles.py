@@ -97,8 +97,8 @@ def modelled_spread(profile: LinearProfile) -> float:
     if shape is None:
         return 0.0
     limits = {"max_batch": MAX_BATCH, "max_batch_tokens": CHUNK, "kv_capacity_tokens": 1}
-    found = roofline_profile(shape, gpu, Arrangement(tp=profile.tp), efficiencies(), **limits)
-    return found.spread
+    roofline = roofline_profile(shape, gpu, Arrangement(tp=profile.tp), efficiencies(), **limits)
+    return roofline.spread
 
 
 def interval(parameter: Parameter) -> tuple[float, float] | None:
@@ -107,7 +107,7 @@ def interval(parameter: Parameter) -> tuple[float, float] | None:
 
 def fitted(measured: Measured) -> Built:
     """The rows' own fit; a prefill that was seen only beside decodes is modelled."""
-    found = fit(
+    profile_fit = fit(
         "linear",
         measured.rows,
         max_batch=MAX_BATCH,
@@ -115,12 +115,12 @@ def fitted(measured: Measured) -> Built:
         kv_capacity_tokens=1,
         provenance=HERE,
     )
-    assert isinstance(found.profile, LinearProfile)
+    assert isinstance(profile_fit.profile, LinearProfile)
     return Built(
-        found.profile,
+        profile_fit.profile,
         Provenance("measured", measured.decode),
-        Provenance("modelled" if found.notes else "measured", measured.prefill),
-        tuple(interval(p) for p in found.parameters),
+        Provenance("modelled" if profile_fit.notes else "measured", measured.prefill),
+        tuple(interval(p) for p in profile_fit.parameters),
     )
 
 
@@ -137,16 +137,16 @@ def ratios(data: Path) -> tuple[float, float]:
 def to_a100(built: Built, data: Path) -> Built:
     """An H100 profile on A100: what reads memory by the bandwidths, prefill tokens by the FLOPs."""
     bandwidth, flops = ratios(data)
-    own = built.profile
-    of = f"{own.model} on {own.tp} x H100-SXM"
+    h100 = built.profile
+    of = f"{h100.model} on {h100.tp} x H100-SXM"
     return Built(
         replace(
-            own,
+            h100,
             gpu="A100-80GB",
-            alpha_s=own.alpha_s * bandwidth,
-            beta_s=own.beta_s * bandwidth,
-            gamma_s=own.gamma_s * bandwidth,
-            delta_s=own.delta_s * flops,
+            alpha_s=h100.alpha_s * bandwidth,
+            beta_s=h100.beta_s * bandwidth,
+            gamma_s=h100.gamma_s * bandwidth,
+            delta_s=h100.delta_s * flops,
             checks=(),
         ),
         Provenance("modelled", f"ITL of {of}, times {bandwidth:.2f}, as memory bandwidths are"),
@@ -160,7 +160,7 @@ def rule_checks(
 ) -> tuple[Check, ...]:
     """``to_a100`` against the A100 rows of every arrangement that was measured on both."""
     h100 = {b.key: b for b in built if b.profile.gpu == "H100-SXM"}
-    found = []
+    parts = []
     for m in measured:
         twin = h100.get((m.key[0], "H100-SXM", m.key[2]))
         if twin is None or m.key[1] != "A100-80GB":
@@ -168,12 +168,12 @@ def rule_checks(
         residuals = compare_with(to_a100(twin, data).profile, m.rows, RULE).residuals
         for quantity in QUANTITIES:
             part = residuals.of(quantity)
-            found.append(
+            parts.append(
                 part.take(np.linspace(0, part.row.size - 1, MOST).astype(int))
                 if part.row.size > MOST
                 else part
             )
-    return checks_of(joined(found), RULE)
+    return checks_of(joined(parts), RULE)
 
 
 def carried_over(built: Sequence[Built], rule: tuple[Check, ...], data: Path) -> Iterator[Built]:
@@ -217,13 +217,13 @@ def carried_over(built: Sequence[Built], rule: tuple[Check, ...], data: Path) ->
 def fit_all(data: Path = DATA) -> list[Built]:
     """Every built-in profile, by model, GPU and TP."""
     measured = [*splitwise(data), *sageserve(data), *silicon(data)]
-    own = []
+    from_rows = []
     for m in measured:
         model, gpu, _ = m.key
         rows = replace(m.rows, model=np.full(m.rows.rows, model), gpu=np.full(m.rows.rows, gpu))
-        own.append(fitted(replace(m, rows=rows)))
-    rule = rule_checks(own, measured, data)
-    return sorted([*own, *carried_over(own, rule, data)], key=lambda b: b.key)
+        from_rows.append(fitted(replace(m, rows=rows)))
+    rule = rule_checks(from_rows, measured, data)
+    return sorted([*from_rows, *carried_over(from_rows, rule, data)], key=lambda b: b.key)
 
 
 def rounded(value: float, digits: int = 5) -> float:

@@ -135,10 +135,10 @@ def cases(shape: Shape, tps: list[int], dtypes: list[str], quick: bool) -> list[
     step = 4 if quick else 1
     tokens, batches = TOKENS[:: 3 if quick else 1], BATCHES[::step]
     lengths, contexts = LENGTHS[::step], CONTEXTS[::step]
-    found: dict[str, Case] = {}
+    distinct: dict[str, Case] = {}
 
     def add(op: str, dtype: str, **size: int) -> None:
-        found.setdefault(f"{op} {dtype} {sorted(size.items())}", Case(op, dtype, size))
+        distinct.setdefault(f"{op} {dtype} {sorted(size.items())}", Case(op, dtype, size))
 
     for tp in tps:
         if shape.heads % tp:
@@ -148,15 +148,22 @@ def cases(shape: Shape, tps: list[int], dtypes: list[str], quick: bool) -> list[
             for n, k in gemms(shape, tp).values():
                 for m in tokens:
                     add("gemm", dtype, m=m, n=n, k=k)
-        at = {"heads": heads, "kv_heads": kv_heads, "head_dim": shape.head_dim}
+        dims = {"heads": heads, "kv_heads": kv_heads, "head_dim": shape.head_dim}
         for length in lengths:
             for batch in (1, 4):
                 for context in (0, 4096):
-                    add("attention_prefill", "bf16", batch=batch, isl=length, context=context, **at)
+                    add(
+                        "attention_prefill",
+                        "bf16",
+                        batch=batch,
+                        isl=length,
+                        context=context,
+                        **dims,
+                    )
         for context in contexts:
             for batch in batches:
                 if batch * context * kv_heads * shape.head_dim * 4 <= LARGEST:
-                    add("attention_decode", "bf16", batch=batch, isl=1, context=context, **at)
+                    add("attention_decode", "bf16", batch=batch, isl=1, context=context, **dims)
         inner = shape.intermediate // tp
         rope = (heads + kv_heads) * shape.head_dim
         for m in tokens:
@@ -169,7 +176,7 @@ def cases(shape: Shape, tps: list[int], dtypes: list[str], quick: bool) -> list[
                     intermediate=shape.expert_intermediate, experts=shape.experts,
                     top_k=shape.top_k,
                 )  # fmt: skip
-    return list(found.values())
+    return list(distinct.values())
 
 
 class Meter:
@@ -226,8 +233,8 @@ class Meter:
             return lambda: torch.nn.functional.linear(a, b)
         eight = torch.float8_e4m3fn
         a, b = a.to(eight), b.to(eight).t()
-        one = torch.ones((), device=self.device)
-        return lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+        unit = torch.ones((), device=self.device)
+        return lambda: torch._scaled_mm(a, b, scale_a=unit, scale_b=unit, out_dtype=torch.bfloat16)
 
     def _attention(self, case: Case) -> Callable[[], Any]:
         torch, size = self.torch, case.size
@@ -295,7 +302,7 @@ class Meter:
 
     def time(self, run: Callable[[], Any], beside: Callable[[], Any] | None = None) -> list[float]:
         """Microseconds of each repeat; ``beside`` keeps a second stream busy meanwhile."""
-        torch, found = self.torch, []
+        torch, times = self.torch, []
         for repeat in range(WARM_UP + REPEATS):
             if not self.cuda:
                 self.flush.zero_()
@@ -316,8 +323,8 @@ class Meter:
                 if beside is not None and not other(after):
                     continue
             if repeat >= WARM_UP:
-                found.append(micros)
-        return found
+                times.append(micros)
+        return times
 
     def _busy(self, run: Callable[[], Any]) -> Callable[[Any], bool]:
         torch, stream = self.torch, self.second
@@ -370,12 +377,12 @@ def alone(meter: Meter, work: list[Case], **more: Any) -> Iterator[dict[str, Any
 
 def representatives(work: list[Case]) -> list[Case]:
     """One large and one small case of each of the operators that may share a GPU."""
-    found = []
+    picked = []
     for op in ("gemm", "attention_prefill", "attention_decode"):
         of_op = [case for case in work if case.op == op and case.dtype == "bf16"]
         if of_op:
-            found += [of_op[len(of_op) // 3], of_op[-1]]
-    return found
+            picked += [of_op[len(of_op) // 3], of_op[-1]]
+    return picked
 
 
 def side_by_side(meter: Meter, work: list[Case]) -> Iterator[dict[str, Any]]:
@@ -453,14 +460,14 @@ def _collectives(rank: int, world: int, backend: str, port: int, sizes: Any, que
     dist.init_process_group(backend, rank=rank, world_size=world)
     meter = Meter(torch, device)
     for size in sizes:
-        whole = torch.zeros(size // 2, dtype=torch.bfloat16, device=device)
+        full = torch.zeros(size // 2, dtype=torch.bfloat16, device=device)
         part = torch.zeros(size // 2 // world, dtype=torch.bfloat16, device=device)
-        received = torch.empty_like(whole)
+        received = torch.empty_like(full)
         calls: dict[str, Callable[[], Any]] = {
-            "all_reduce": partial(dist.all_reduce, whole),
-            "all_gather": partial(dist.all_gather_into_tensor, whole, part),
-            "reduce_scatter": partial(dist.reduce_scatter_tensor, part, whole),
-            "all_to_all": partial(dist.all_to_all_single, received, whole),
+            "all_reduce": partial(dist.all_reduce, full),
+            "all_gather": partial(dist.all_gather_into_tensor, full, part),
+            "reduce_scatter": partial(dist.reduce_scatter_tensor, part, full),
+            "all_to_all": partial(dist.all_to_all_single, received, full),
         }
         for op, call in calls.items():
             try:
@@ -506,14 +513,14 @@ def versions(torch: Any, device: str) -> str:
         parts.append(f"CUDA {torch.version.cuda}")
         try:
             query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-            found = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30)
-            parts.append(f"driver {found.stdout.split()[0]}")
+            answer = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30)
+            parts.append(f"driver {answer.stdout.split()[0]}")
         except (OSError, subprocess.SubprocessError, IndexError):
             pass
     return ", ".join(parts)
 
 
-def arguments(given: list[str] | None = None) -> argparse.Namespace:
+def arguments(words: list[str] | None = None) -> argparse.Namespace:
     text = (__doc__ or "").split("\n", 1)[0]
     parser = argparse.ArgumentParser(prog="measure_gpu.py", description=text)
     model = parser.add_mutually_exclusive_group(required=True)
@@ -530,7 +537,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--no-collectives", action="store_true")
     parser.add_argument("--list", action="store_true", help="count what would be measured, stop")
     parser.add_argument("--child-share", type=float, help=argparse.SUPPRESS)
-    return parser.parse_args(given)
+    return parser.parse_args(words)
 
 
 def planned(options: argparse.Namespace) -> list[Case]:
@@ -573,8 +580,8 @@ def measure(torch: Any, work: list[Case], options: argparse.Namespace) -> list[d
     return rows
 
 
-def main(given: list[str] | None = None) -> int:
-    options = arguments(given)
+def main(words: list[str] | None = None) -> int:
+    options = arguments(words)
     try:
         work = planned(options)
     except ValueError as error:

@@ -60,7 +60,7 @@ def file(data: Path, name: str) -> KernelFile:
 
 def aic_kernels(data: Path, gpu: str) -> Kernels:
     """The ``aic_*`` kernels of one GPU type."""
-    rows = [one for name in AIC for one in file(data, name).by_gpu.get(gpu, [])]
+    rows = [table for name in AIC for table in file(data, name).by_gpu.get(gpu, [])]
     return kernels(gpu, "aiconfigurator @ 095f58a, vLLM kernels", rows)
 
 
@@ -81,12 +81,12 @@ def served_tpot_s(profile: Profile, n: int, isl: int, osl: int, mixed: bool) -> 
         both = float(iteration_s(profile, decodes, decodes * context, tokens, pairs))
         prompt = chunks * (both - step) if mixed else alone
         share = osl * tpot / (alone + step / 2 + osl * tpot) if tpot else 1.0
-        found = step + (n - 1) * share * prompt / osl
+        tpot_mixed = step + (n - 1) * share * prompt / osl
         decodes = max(1.0, n * share)
-        if abs(found - tpot) < 1e-7 * found:
+        if abs(tpot_mixed - tpot) < 1e-7 * tpot_mixed:
             break
-        tpot = (tpot + found) / 2 if tpot else found
-    return found
+        tpot = (tpot + tpot_mixed) / 2 if tpot else tpot_mixed
+    return tpot_mixed
 
 
 def tpot_rows(data: Path, factors: Efficiencies | None = None) -> pl.DataFrame:
@@ -123,23 +123,23 @@ def tpot_rows(data: Path, factors: Efficiencies | None = None) -> pl.DataFrame:
         n = min(row["concurrency"], max(1, largest_batch(shape, gpu, where, isl + osl)))
         mixed = row["backend"] != "sglang"
         predicted.append([1e3 * served_tpot_s(p, n, isl, osl, mixed) for p in profiles[key]])
-    found = pl.DataFrame(predicted, schema=["operator_ms", "roofline_ms"], orient="row")
-    return pl.concat([rows, found], how="horizontal")
+    latencies = pl.DataFrame(predicted, schema=["operator_ms", "roofline_ms"], orient="row")
+    return pl.concat([rows, latencies], how="horizontal")
 
 
 def held_out(rows: list[KernelRows]) -> tuple[Array, Array]:
     """Measured and predicted seconds at every second size, from tables of the others."""
     train, test = [], []
-    for one in rows:
-        out = _out(one)
-        train.append(_only(one, ~out))
-        test.append(_only(one, out))
+    for table in rows:
+        out = _out(table)
+        train.append(_only(table, ~out))
+        test.append(_only(table, out))
     tables = kernels("", "", train)
     measured, predicted = [], []
-    for one in test:
-        read = _predict(tables, one)
+    for table in test:
+        read = _predict(tables, table)
         if read is not None:
-            measured.append(one.seconds)
+            measured.append(table.seconds)
             predicted.append(read)
     return np.concatenate(measured), np.concatenate(predicted)
 
@@ -208,9 +208,9 @@ def iteration_error(data: Path) -> float:
         (rows,) = v1_layers(chosen, shapes()).values()
         totals: dict[float, tuple[float, float]] = {}
         for row in rows:
-            found = held_out([row])
+            layer_pair = held_out([row])
             sizes = _sizes(row)[_out(row)]
-            for size, measured, predicted in zip(sizes, *found, strict=True):
+            for size, measured, predicted in zip(sizes, *layer_pair, strict=True):
                 before = totals.get(size, (0.0, 0.0))
                 totals[size] = (before[0] + measured, before[1] + predicted)
         pairs = np.array(list(totals.values()))
@@ -248,7 +248,7 @@ def figures(data: Path) -> dict[str, float]:
     vidur = file(data, "vidur_mlp_ops.parquet")
     result["operator_iteration_median_error"] = iteration_error(data)
     for name, source in (("operator_layers", layers), ("vidur_layers", vidur)):
-        pairs = [held_out(one) for one in source.by_gpu.values()]
+        pairs = [held_out(tables) for tables in source.by_gpu.values()]
         result |= _errors(name, pairs)
     result |= _errors(
         "operator_attention", [attention_held_out(v) for v in attention.by_gpu.values()]
@@ -262,9 +262,9 @@ def _median(errors: pl.Series) -> float:
 
 def _errors(name: str, pairs: list[tuple[Array, Array]]) -> dict[str, float]:
     measured, predicted = (np.concatenate(side) for side in zip(*pairs, strict=True))
-    found = check(name, "sizes left out", measured, predicted)
+    errors = check(name, "sizes left out", measured, predicted)
     print(
-        f"{name}: {found.rows} calls left out, MAPE {found.mape:.3f}, bias {found.bias:+.3f}",
+        f"{name}: {errors.rows} calls left out, MAPE {errors.mape:.3f}, bias {errors.bias:+.3f}",
         file=sys.stderr,
     )
-    return {f"{name}_median_error": found.median, f"{name}_mape": found.mape}
+    return {f"{name}_median_error": errors.median, f"{name}_mape": errors.mape}

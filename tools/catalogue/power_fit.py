@@ -67,16 +67,16 @@ def predicted(
     rows: PowerRows,
     planned: bool = False,
 ) -> FloatArray:
-    at = rows.at(input_tokens, planned)
+    loads = rows.at(input_tokens, planned)
     share = np.empty(len(rows.share))
     for gpu, model in models.items():
-        mine = rows.gpu == gpu
-        share[mine] = share_of_tdp(model, take(at, mine))
+        members = rows.gpu == gpu
+        share[members] = share_of_tdp(model, take(loads, members))
     return share
 
 
-def take(at: Load, rows: BoolArray) -> Load:
-    return Load(**{name: getattr(at, name)[rows] for name in Load.__slots__})
+def take(load: Load, rows: BoolArray) -> Load:
+    return Load(**{name: getattr(load, name)[rows] for name in Load.__slots__})
 
 
 def fit(rows: PowerRows, used: BoolArray, begin: FloatArray | None = None) -> PowerFit:
@@ -86,12 +86,12 @@ def fit(rows: PowerRows, used: BoolArray, begin: FloatArray | None = None) -> Po
     prior, spread, low, high = np.array([PRIOR[name] for name in names]).T
 
     def unpack(values: FloatArray) -> tuple[dict[str, PowerModel], FloatArray]:
-        own = values[: len(gpus) * len(OWN)].reshape(len(gpus), len(OWN))
+        own_values = values[: len(gpus) * len(OWN)].reshape(len(gpus), len(OWN))
         rest = values[len(gpus) * len(OWN) :]
         shared = dict(zip(SHARED, rest.tolist(), strict=False))
         models = {
-            gpu: PowerModel(**dict(zip(OWN, mine.tolist(), strict=True)), **shared)
-            for gpu, mine in zip(gpus, own, strict=True)
+            gpu: PowerModel(**dict(zip(OWN, gpu_values.tolist(), strict=True)), **shared)
+            for gpu, gpu_values in zip(gpus, own_values, strict=True)
         }
         tokens = np.array([TEXT_TOKENS.get(name, 0.0) for name in TASKS])
         tokens[[TASKS.index(name) for name in NUISANCE]] = np.exp(rest[len(SHARED) :])
@@ -102,11 +102,11 @@ def fit(rows: PowerRows, used: BoolArray, begin: FloatArray | None = None) -> Po
         return np.concatenate([np.log(share / rows.share[used]), PULL * (values - prior) / spread])
 
     start = prior if begin is None or len(begin) != len(prior) else begin
-    found = least_squares(
+    best = least_squares(
         residuals, start, bounds=(low, high), loss="soft_l1", f_scale=OUTLIER, max_nfev=40
     ).x
-    models, tokens = unpack(found)
-    return PowerFit(models, found, tokens)
+    models, tokens = unpack(best)
+    return PowerFit(models, best, tokens)
 
 
 def splitwise_model(
@@ -133,11 +133,11 @@ def left_out(
 ) -> tuple[FloatArray, FloatArray]:
     """Predictions of every group's rows by a fit on all others; also by roofline times."""
     begin = fit(rows, np.ones(len(groups), bool)).values
-    given, blind = np.empty(len(groups)), np.full(len(groups), np.nan)
+    estimates, blind = np.empty(len(groups)), np.full(len(groups), np.nan)
     for group in np.unique(groups):
-        mine = groups == group
-        found = fit(rows, ~mine, begin)
-        given[mine] = found.predict(rows)[mine]
+        members = groups == group
+        others_fit = fit(rows, ~members, begin)
+        estimates[members] = others_fit.predict(rows)[members]
         if planned:
-            blind[mine] = found.predict(rows, planned=True)[mine]
-    return given, blind
+            blind[members] = others_fit.predict(rows, planned=True)[members]
+    return estimates, blind

@@ -62,19 +62,19 @@ class PowerRows:
 
     def at(self, input_tokens: FloatArray, planned: bool = False) -> Load:
         """The loads at the input tokens of each task, shape ``[len(TASKS)]``."""
-        wanted = input_tokens[self.task]
-        high = np.clip(np.searchsorted(GRID, wanted), 1, len(GRID) - 1)
-        part = (wanted - GRID[high - 1]) / (GRID[high] - GRID[high - 1])
-        rows = np.arange(len(wanted))
+        tokens = input_tokens[self.task]
+        high = np.clip(np.searchsorted(GRID, tokens), 1, len(GRID) - 1)
+        part = (tokens - GRID[high - 1]) / (GRID[high] - GRID[high - 1])
+        rows = np.arange(len(tokens))
 
         def read(values: FloatArray) -> FloatArray:
             low = values[rows, high - 1]
             return np.asarray(low + part * (values[rows, high] - low))
 
-        found = {f.name: read(getattr(self.loads, f.name)) for f in fields(Load)}
+        read_loads = {f.name: read(getattr(self.loads, f.name)) for f in fields(Load)}
         if planned:
-            found["seconds"] = read(self.planned_s)
-        return Load(**found)
+            read_loads["seconds"] = read(self.planned_s)
+        return Load(**read_loads)
 
 
 def family(model: str) -> str:
@@ -132,11 +132,11 @@ def mlenergy(data: Path, planned: bool = False) -> PowerRows:
         where = arrangement(row, precision, shape.experts > 0)
         graph = graphs.setdefault((shape.name, where), operator_graph(shape, where))
         batch, gpu = float(row["avg_batch_size"]), specs[row["gpu_model"]]
-        at = steady(batch, float(row["avg_output_len"]))
+        steady_load = steady(batch, float(row["avg_output_len"]))
         seconds = batch / float(row["output_throughput_tokens_per_sec"])
         scaled = block_scaled(row["model_id"], precision, row["gpu_model"])
-        loads.append(load(graph, gpu, seconds, *at, block_scaled=scaled))
-        times.append(roofline_s(graph, gpu, at) if planned else loads[-1].seconds)
+        loads.append(load(graph, gpu, seconds, *steady_load, block_scaled=scaled))
+        times.append(roofline_s(graph, gpu, steady_load) if planned else loads[-1].seconds)
     names = frame["model_id"].to_numpy().astype(np.str_)
     gpu_names = np.array([GPUS[name] for name in frame["gpu_model"]])
     tdp = np.array([specs[name].tdp_w for name in frame["gpu_model"]], np.float64)
@@ -156,10 +156,10 @@ def mlenergy(data: Path, planned: bool = False) -> PowerRows:
 def roofline_s(
     graph: OperatorGraph,
     gpu: GpuSpec,
-    at: tuple[FloatArray, FloatArray, FloatArray, FloatArray],
+    point: tuple[FloatArray, FloatArray, FloatArray, FloatArray],
 ) -> FloatArray:
     """Iteration time from published facts and kernel efficiencies, as for an unmeasured model."""
-    it, factors = iteration(*at), efficiencies()
+    it, factors = iteration(*point), efficiencies()
     total = sum(
         (operator.count * estimated_s(operator, it, gpu=gpu, efficiencies=factors))
         for operator in graph.operators

@@ -35,8 +35,8 @@ def splitwise(data: Path) -> Iterator[Measured]:
     """Llama-2-70B and Bloom-176B. TP 2 is left out: little memory is left for its KV cache."""
     models = {"llama2-70b": "llama-2-70b", "bloom-176b": "bloom-176b"}
     gpus = {"a100-80gb": "A100-80GB", "h100-80gb": "H100-SXM"}  # not the power-capped one
-    found = read_benchmarks(data / "profiles/splitwise_perf_model.csv").rows
-    for (model, gpu, tp), rows in found.arrangements():
+    benchmark = read_benchmarks(data / "profiles/splitwise_perf_model.csv").rows
+    for (model, gpu, tp), rows in benchmark.arrangements():
         if gpu in gpus and tp >= 4:
             yield Measured((models[model], gpus[gpu], tp), rows, SPLITWISE, SPLITWISE)
 
@@ -49,8 +49,8 @@ def sageserve(data: Path) -> Iterator[Measured]:
     on four such, 0.07 ms on two), which is not the type that the catalogue means.
     """
     models = {"Llama-3.1-8B": "llama-3.1-8b", "Llama-3.2-3B": "llama-3.2-3b"}
-    found = read_benchmarks(data / "profiles/sageserve_llama3_perf.csv").rows
-    for (raw, _, tp), rows in found.arrangements():
+    benchmark = read_benchmarks(data / "profiles/sageserve_llama3_perf.csv").rows
+    for (raw, _, tp), rows in benchmark.arrangements():
         if tp == 2:
             key = (models[raw], "A100-80GB", tp)
             yield Measured(key, _prompts_apart(rows), SAGESERVE_DECODE, SAGESERVE)

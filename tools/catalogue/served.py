@@ -122,11 +122,11 @@ def silicon_rows(data: Path) -> list[dict[str, Any]]:
     frame = pl.read_csv(data / SILICON, infer_schema_length=None)
     rows = []
     for row in frame.iter_rows(named=True):
-        given = {k: v for k, v in row.items() if not k.startswith("silicon_")}
-        given["model"] = given.pop("model_path")
+        traits = {k: v for k, v in row.items() if not k.startswith("silicon_")}
+        traits["model"] = traits.pop("model_path")
         rows.append(
             {
-                "given": given,
+                "given": traits,
                 "tbt_s": row["silicon_tpot_ms"] / 1e3,
                 "ttft_s": row["silicon_ttft_ms"] / 1e3,
                 "silicon": True,
@@ -144,7 +144,7 @@ def energy_rows(data: Path) -> list[dict[str, Any]]:
             continue
         gpus, spread = row["num_gpus"], row["data_parallel"] > 1
         apart = row["expert_parallel"] > 1
-        given = {
+        traits = {
             "model": row["model_id"],
             "gpu": row["gpu_model"],
             "engine": "vllm",
@@ -158,7 +158,7 @@ def energy_rows(data: Path) -> list[dict[str, Any]]:
             "concurrency": max(1.0, row["avg_batch_size"]),
         }
         tbt = row["avg_batch_size"] / row["output_throughput_tokens_per_sec"]
-        rows.append({"given": given, "tbt_s": tbt, "ttft_s": np.nan, "silicon": False})
+        rows.append({"given": traits, "tbt_s": tbt, "ttft_s": np.nan, "silicon": False})
     return rows
 
 
@@ -178,8 +178,8 @@ def _source(row: dict[str, Any]) -> str:
     own."""
     if not row["silicon"]:
         return "ML.ENERGY"
-    given = row["given"]
-    return "InferenceMAX" if (given["isl"], given["osl"]) in DRAWN else "aiconfigurator"
+    traits = row["given"]
+    return "InferenceMAX" if (traits["isl"], traits["osl"]) in DRAWN else "aiconfigurator"
 
 
 def _unsure(
@@ -189,5 +189,5 @@ def _unsure(
     unless the same measurement is also listed under DeepSeek-V3, as those without it are."""
     measured = zip(figures, rows, silicon, strict=True)
     plain = {f for f, row, served in measured if served and "V3" in row["given"]["model"]}
-    own = np.isin(shape, ["deepseek-v3", "qwen3.5-397b-a17b"]) & silicon
-    return np.asarray(own & ~np.array([f in plain for f in figures]))
+    speculative = np.isin(shape, ["deepseek-v3", "qwen3.5-397b-a17b"]) & silicon
+    return np.asarray(speculative & ~np.array([f in plain for f in figures]))
