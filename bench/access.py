@@ -33,12 +33,12 @@ def violations(page: Any) -> list[str]:
         page.add_style_tag(content="* { transition: none !important }")  # colours in between
     page.evaluate("() => { window.dispatchEvent(new Event('beforeprint')) }")  # all of its tabs
     before = page.evaluate("document.documentElement.getAttribute('data-bs-theme')")
-    found = []
+    broken_rules = []
     for theme in THEMES:
         rules = COLOURS if theme == "dark" else []
         for impact, rule, target, why in page.evaluate(_RUN, [theme, rules]):
             if impact in HARM:
-                found.append(f"{theme}: {rule} of {target}: {why}")
+                broken_rules.append(f"{theme}: {rule} of {target}: {why}")
     page.evaluate("() => { window.dispatchEvent(new Event('afterprint')) }")
     page.evaluate("theme => document.documentElement.setAttribute('data-bs-theme', theme)", before)
-    return found
+    return broken_rules

@@ -102,7 +102,7 @@ def _there(name: str) -> list[str]:
     from planner.models import Run
 
     kept = set(Run.objects.filter(state=Run.State.COMPLETED).values_list("store", flat=True))
-    return [one for one in storage.listed(name) if one not in kept]
+    return [stored for stored in storage.listed(name) if stored not in kept]
 
 
 if __name__ == "__main__":

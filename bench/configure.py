@@ -61,13 +61,13 @@ def scenario_of(row: Row, asked: DeploymentQuery) -> Scenario:
 def sized_rps(row: Row, asked: DeploymentQuery) -> float:
     """Requests/s of the deployment by ``size``: of one instance, or of the side that binds."""
     options = size.Options(isl=asked.isl, osl=asked.osl)
-    found = size.run(scenario_of(row, asked), {}, options, progress=silent).result
+    sized = size.run(scenario_of(row, asked), {}, options, progress=silent).result
     if row.prefill is None or row.decode is None:
-        return float(found.pools[0].sized.max_rps)
+        return float(sized.pools[0].sized.max_rps)
     many = {"prefill": row.prefill.instances, "decode": row.decode.instances}
     isl = float(asked.isl)
     return min(
-        float(pool.sized.pool_tps[many[pool.sized.replica.role] - 1]) / isl for pool in found.pools
+        float(pool.sized.pool_tps[many[pool.sized.replica.role] - 1]) / isl for pool in sized.pools
     )
 
 
@@ -75,22 +75,22 @@ def measured(asked: DeploymentQuery) -> dict[str, Any]:
     warm = replace(asked, model="llama-3.2-1b", gpus=("H100-SXM",), top=2)
     configure(warm)
     begun = time.process_time()
-    found: Configured = configure(asked)
+    configured: Configured = configure(asked)
     seconds = time.process_time() - begun
-    best = found.candidates[0]
+    best = configured.candidates[0]
     sized = sized_rps(best, asked)
-    never = sum(n for reason, n in found.ruled_out.items() if reason not in RATED)
+    never = sum(n for reason, n in configured.ruled_out.items() if reason not in RATED)
     return {
         "seconds_one_model": seconds,
-        "wall_seconds": found.seconds,
-        "candidates_per_second": (found.evaluated - never) / seconds,
+        "wall_seconds": configured.seconds,
+        "candidates_per_second": (configured.evaluated - never) / seconds,
         "agrees_with_size": abs(best.max_rps / sized - 1.0),
-        "evaluated": found.evaluated,
-        "ruled_out": dict(found.ruled_out),
+        "evaluated": configured.evaluated,
+        "ruled_out": dict(configured.ruled_out),
         "best_rps": best.max_rps,
         "size_rps": sized,
         "best": profiles_of(best, asked.model),
-        "model": found.model,
+        "model": configured.model,
     }
 
 
@@ -100,15 +100,15 @@ def main() -> None:
     parser.add_argument("--model", default="llama-3.3-70b")
     parser.add_argument("--isl", type=int, default=1024)
     parser.add_argument("--osl", type=int, default=256)
-    given = parser.parse_args()
+    args = parser.parse_args()
     asked = DeploymentQuery(
-        model=given.model, isl=given.isl, osl=given.osl, ttft_ms=TTFT_MS, tbt_ms=TBT_MS
+        model=args.model, isl=args.isl, osl=args.osl, ttft_ms=TTFT_MS, tbt_ms=TBT_MS
     )
-    found = measured(asked)
-    if given.json:
-        print(json.dumps(found))
+    result = measured(asked)
+    if args.json:
+        print(json.dumps(result))
         return
-    for name, value in found.items():
+    for name, value in result.items():
         print(f"{name}: {value}", file=sys.stdout)
 
 

@@ -100,15 +100,15 @@ def replay(run: Run) -> list[dict[str, Any]]:
     fleet = reference.fleet(reference.pool(1, profile(run)))
     result = simulate(reference.trace(*columns), fleet, Flat([1]))
     log = result.requests
-    found = []
+    compared = []
     for name, ours in (("ttft_ms", log.ttft_s), ("tpot_ms", log.tbt_s), ("e2e_ms", log.e2e_s)):
         both = ours * 1000.0, rows[name].to_numpy()
         for label, figure in (("mean", _mean), ("p95", _p95)):
-            found.append(_row(run, f"{name} {label}", *(figure(side) for side in both)))
+            compared.append(_row(run, f"{name} {label}", *(figure(side) for side in both)))
     tokens = int(rows["output_toks"].sum())
     ends = log.last_token_s, rows["last_token_s"].to_numpy()
-    found.append(_row(run, "throughput", *(tokens / float(np.nanmax(end)) for end in ends)))
-    return found
+    compared.append(_row(run, "throughput", *(tokens / float(np.nanmax(end)) for end in ends)))
+    return compared
 
 
 def _mean(values: FloatArray) -> float:

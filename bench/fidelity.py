@@ -56,11 +56,11 @@ def _queue_row(system: str, load: float, seeds: int, requests: int) -> Row:
     else:
         rate = load * servers
         exact = (mmc_mean_wait(servers, rate, 1.0), mmc_wait_quantile(servers, rate, 1.0, 0.95))
-    found = np.array([_waits(system, load * servers, seed, requests) for seed in range(seeds)])
-    spread = student.ppf(0.995, seeds - 1) * found.std(axis=0, ddof=1) / np.sqrt(seeds)
+    waits = np.array([_waits(system, load * servers, seed, requests) for seed in range(seeds)])
+    spread = student.ppf(0.995, seeds - 1) * waits.std(axis=0, ddof=1) / np.sqrt(seeds)
     row: Row = {"system": system, "load": load}
     for i, name in enumerate(("mean", "p95")):
-        mean = float(found[:, i].mean())
+        mean = float(waits[:, i].mean())
         resolution = STEP if servers > 1 else TOKEN
         near = abs(mean - exact[i]) <= max(float(spread[i]), resolution)
         error = abs(mean / exact[i] - 1.0) if exact[i] > 0 else float(mean > resolution)
@@ -75,11 +75,11 @@ def _waits(system: str, rate: float, seed: int, n: int) -> tuple[float, float]:
     rng = np.random.default_rng([seed, n])
     arrival = np.cumsum(rng.exponential(1 / rate, n))
     service = np.ones(n) if system == "M/D/1" else rng.exponential(1.0, n)
-    one = np.ones(n)
+    ones = np.ones(n)
     if system == "M/M/4":
-        times, lengths = (STEP, 0.0, STEP, 0.0), (one, np.maximum(np.rint(service / STEP), 1))
+        times, lengths = (STEP, 0.0, STEP, 0.0), (ones, np.maximum(np.rint(service / STEP), 1))
     else:
-        times, lengths = (0.0, 0.0, 0.0, TOKEN), (np.maximum(np.rint(service / TOKEN), 1), one)
+        times, lengths = (0.0, 0.0, 0.0, TOKEN), (np.maximum(np.rint(service / TOKEN), 1), ones)
     batch = 4 if system == "M/M/4" else 1
     limit = 2**31 - 1
     profile = LinearProfile(
@@ -182,8 +182,8 @@ def main() -> None:
     if args.only in (None, "queueing"):
         rows = queueing(args.seeds, args.requests)
         out["rows"]["queueing"] = rows
-        at = [row for row in rows if row["load"] == 0.7]
-        out["queueing_error"] = max(max(row["mean_error"], row["p95_error"]) for row in at)
+        busy = [row for row in rows if row["load"] == 0.7]
+        out["queueing_error"] = max(max(row["mean_error"], row["p95_error"]) for row in busy)
         out["queueing_outside"] = sum(
             not row[f"{name}_inside"] for row in rows for name in ("mean", "p95")
         )

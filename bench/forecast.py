@@ -73,22 +73,22 @@ def main() -> None:
     parser.add_argument("--unseen", action="store_true", help="series nothing was chosen on")
     parser.add_argument("--series", type=Path, nargs="*", default=[], help="files to judge")
     args = parser.parse_args()
-    found: dict[str, object] = {}
+    figures: dict[str, object] = {}
     if args.only != "speed":
         series = {path.stem: read(path) for path in args.series}
         series = series or (unseen() if args.unseen else public())
-        found |= accuracy([judge(name, *one) for name, one in series.items()])
+        figures |= accuracy([judge(name, *sequence) for name, sequence in series.items()])
     if args.only != "accuracy":
-        found |= speed()
+        figures |= speed()
     if args.json:
-        print(json.dumps(found))
+        print(json.dumps(figures))
         return
-    for one in found.pop("series", []):  # type: ignore[attr-defined]
+    for row in figures.pop("series", []):  # type: ignore[attr-defined]
         print(
-            f"{one['name']:18} best {one['best']} {one['best_error']:.1%}, auto {one['error']:.1%} "
-            f"({one['over_best']:.3f}), 80% band {one['coverage80']:.1%} of {one['hours']} peaks"
+            f"{row['name']:18} best {row['best']} {row['best_error']:.1%}, auto {row['error']:.1%} "
+            f"({row['over_best']:.3f}), 80% band {row['coverage80']:.1%} of {row['hours']} peaks"
         )
-    for name, value in found.items():
+    for name, value in figures.items():
         print(f"{name:18} {value:.3f}")
 
 
@@ -99,34 +99,34 @@ def public() -> dict[str, tuple[FloatArray, float]]:
     burst = pl.read_csv(TRACES / "burstgpt_hourly.csv")
     served = pl.read_csv(TRACES / "servegen_total_rates_10min.csv").sort("t_s")
     talk = burst["conversation_requests"].to_numpy().astype(np.float64)
-    found = {}
+    series = {}
     for service in ("conv", "code"):
         counts = azure.filter(pl.col("service") == service)["requests"].to_numpy()
         # the last bin is half a bin
-        found[f"azure-{service}"] = counts[:-1].astype(float).reshape(-1, 90).sum(axis=1), 900.0
-    found["burstgpt"] = talk + burst["api_requests"].to_numpy(), HOUR_S
-    found["burstgpt-talk"] = talk, HOUR_S
+        series[f"azure-{service}"] = counts[:-1].astype(float).reshape(-1, 90).sum(axis=1), 900.0
+    series["burstgpt"] = talk + burst["api_requests"].to_numpy(), HOUR_S
+    series["burstgpt-talk"] = talk, HOUR_S
     for model in ("m-large", "m-mid"):
         rates = served.filter(pl.col("model") == model)["rate_rps"].to_numpy()
-        found[model] = np.where(rates == 0, np.nan, 600.0 * rates), 600.0  # 0: nothing collected
-    return found
+        series[model] = np.where(rates == 0, np.nan, 600.0 * rates), 600.0  # 0: nothing collected
+    return series
 
 
 def unseen() -> dict[str, tuple[FloatArray, float]]:
     if not TRACES.exists():
         sys.exit("The traces are not in ../shared/data/traces; give files with --series.")
-    found = {}
+    series = {}
     tokens = pl.read_csv(TRACES / "azure2024_hourly_tokens.csv")
     for service, column in (("conv", "generated_tokens"), ("code", "context_tokens_clip4096")):
         rows = tokens.sort(f"{service}_hour_utc")[f"{service}_{column}"]
-        found[f"{service}-tokens"] = rows.to_numpy().astype(np.float64), HOUR_S
+        series[f"{service}-tokens"] = rows.to_numpy().astype(np.float64), HOUR_S
     clients = pl.read_parquet(TRACES / "servegen_m-large_clients_10min.parquet")
     volume = clients.group_by("client").agg(pl.col("rate_rps").sum())
     largest = volume.sort("rate_rps", "client", descending=True)["client"].head(10).to_list()
     rest = pl.when(~pl.col("client").is_in(largest)).then("rate_rps").otherwise(0.0)
     rates = clients.group_by("t_s").agg(rest.sum().alias("rate")).sort("t_s")["rate"].to_numpy()
-    found["m-large-tail"] = np.where(rates == 0, np.nan, 600.0 * rates), 600.0
-    return found
+    series["m-large-tail"] = np.where(rates == 0, np.nan, 600.0 * rates), 600.0
+    return series
 
 
 def read(path: Path) -> tuple[FloatArray, float]:
@@ -174,13 +174,13 @@ def judge(name: str, values: FloatArray, bin_s: float) -> Judged:
 
 
 def accuracy(judged: list[Judged]) -> dict[str, object]:
-    gains = [one.gain for one in judged if one.gain is not None]
+    gains = [verdict.gain for verdict in judged if verdict.gain is not None]
     return {
-        "worst_over_best": max(one.over_best for one in judged),
+        "worst_over_best": max(verdict.over_best for verdict in judged),
         "diurnal_gain": min(gains) if gains else float("nan"),
-        "coverage80_low": min(one.coverage80 for one in judged),
-        "coverage80_high": max(one.coverage80 for one in judged),
-        "series": [asdict(one) for one in judged],
+        "coverage80_low": min(verdict.coverage80 for verdict in judged),
+        "coverage80_high": max(verdict.coverage80 for verdict in judged),
+        "series": [asdict(verdict) for verdict in judged],
     }
 
 
@@ -226,13 +226,15 @@ def _followed(
         if origin > seen:
             batch.update(values[None, seen:origin])
             seen = origin
-        told = batch.predict(window)
-        low, high = told.levels.index(0.1), told.levels.index(0.9)
-        tops.append(told.top[0, -1])
-        bands.append(told.peaks[0, [low, high], -1])
+        predicted = batch.predict(window)
+        low, high = predicted.levels.index(0.1), predicted.levels.index(0.9)
+        tops.append(predicted.top[0, -1])
+        bands.append(predicted.peaks[0, [low, high], -1])
         came = values[origin : origin + window]
-        inside.append((told.quantiles[0, low] <= came) & (came <= told.quantiles[0, high]))
-        took[told.methods[0]] = took.get(told.methods[0], 0) + 1
+        inside.append(
+            (predicted.quantiles[0, low] <= came) & (came <= predicted.quantiles[0, high])
+        )
+        took[predicted.methods[0]] = took.get(predicted.methods[0], 0) + 1
     return np.array(tops), np.array(bands).T, np.array(inside), took
 
 

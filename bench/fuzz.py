@@ -46,18 +46,18 @@ def main() -> None:
         return
     executions, escapes = {}, []
     for name in args.reader or sorted(SEEDS):
-        tried, found = outside(name, args.minutes)
+        tried, escaped = outside(name, args.minutes)
         executions[name] = tried
-        escapes += found
+        escapes += escaped
     figures = {"escapes": len(escapes), "executions": executions, "where": escapes}
     print(json.dumps(figures) if args.json else json.dumps(figures, indent=2))
 
 
 def outside(name: str, minutes: float) -> tuple[int, list[str]]:
     """Run one reader's process; inputs tried, and what escaped, a line each."""
-    said = KEPT / "escapes" / f"{name}.txt"
-    said.parent.mkdir(parents=True, exist_ok=True)
-    said.unlink(missing_ok=True)
+    report = KEPT / "escapes" / f"{name}.txt"
+    report.parent.mkdir(parents=True, exist_ok=True)
+    report.unlink(missing_ok=True)
     words = [sys.executable, "-m", "bench.fuzz", "--inside", name, "--minutes", str(minutes)]
     with tempfile.TemporaryDirectory(prefix="headroom-fuzz-") as folder:  # libFuzzer just ends
         within = {**os.environ, "TMPDIR": folder, "HEADROOM_DATA_DIR": f"{folder}/data"}
@@ -65,11 +65,11 @@ def outside(name: str, minutes: float) -> tuple[int, list[str]]:
             words, cwd=ROOT, env=within, capture_output=True, text=True, check=False
         )
     tried = re.findall(r"^#(\d+)", done.stderr, re.MULTILINE)
-    found = said.read_text(encoding="utf-8").splitlines() if said.exists() else []
+    escaped = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:]
-        found.append(f"{name}: the process ended with {done.returncode}: {' '.join(last)}")
-    return int(tried[-1]) if tried else 0, found
+        escaped.append(f"{name}: the process ended with {done.returncode}: {' '.join(last)}")
+    return int(tried[-1]) if tried else 0, escaped
 
 
 def fuzz(name: str, minutes: float) -> None:
@@ -90,7 +90,7 @@ def fuzz(name: str, minutes: float) -> None:
     for i, seed in enumerate(SEEDS[name]()):
         (corpus / f"seed-{i}").write_bytes(seed[:LONGEST])
     seen: set[str] = set()
-    said = KEPT / "escapes" / f"{name}.txt"
+    report = KEPT / "escapes" / f"{name}.txt"
 
     def once(data: bytes) -> None:
         try:
@@ -103,9 +103,9 @@ def fuzz(name: str, minutes: float) -> None:
             where = place(problem)
             if where not in seen:
                 seen.add(where)
-                kept = said.with_name(f"{name}-{len(seen)}.bin")
+                kept = report.with_name(f"{name}-{len(seen)}.bin")
                 kept.write_bytes(data)
-                with said.open("a", encoding="utf-8") as file:
+                with report.open("a", encoding="utf-8") as file:
                     file.write(f"{name}: {where} ({kept.name})\n")
 
     atheris.Setup(
@@ -121,12 +121,12 @@ def fuzz(name: str, minutes: float) -> None:
 
 def place(problem: BaseException) -> str:
     """The innermost line of the product that it came through, and what it is."""
-    own = [
+    frames = [
         f"{Path(frame.filename).relative_to(ROOT)}:{frame.lineno}"
         for frame in traceback.extract_tb(problem.__traceback__)
         if Path(frame.filename).is_relative_to(ROOT) and ".venv" not in frame.filename
     ]
-    return f"{own[-1] if own else '?'} {type(problem).__name__}: {str(problem)[:120]!r}"
+    return f"{frames[-1] if frames else '?'} {type(problem).__name__}: {str(problem)[:120]!r}"
 
 
 def reader(name: str) -> Reader:
@@ -163,18 +163,18 @@ def reader(name: str) -> Reader:
         return shape_of(document)
 
     class Answering(Prometheus):
-        """A server that answers with ``found``."""
+        """A server that answers with ``content``."""
 
-        found: object = None
+        content: object = None
 
         def _ask(self, what: str, body: bytes | None) -> Any:
-            return self.found
+            return self.content
 
     server = Answering(address_of("http://prom:9090"), Access())
 
     def answer(data: bytes) -> object:
         try:
-            server.found = json.loads(data)
+            server.content = json.loads(data)
         except (ValueError, RecursionError):  # which the client refuses before
             return None
         return server.range("up", Steps(1000, 10, 50))

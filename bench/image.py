@@ -201,8 +201,8 @@ def _copy(stage: Stage, stages: dict[str, Stage], rest: str) -> None:
     for source in sources:
         path = base / source.lstrip("/")
         if path.is_dir():
-            own = shutil.ignore_patterns("__pycache__")
-            leave = None if base != ROOT else own
+            caches = shutil.ignore_patterns("__pycache__")
+            leave = None if base != ROOT else caches
             shutil.copytree(path, target, symlinks=True, dirs_exist_ok=True, ignore=leave)
         else:
             shutil.copy(path, target / path.name if to.endswith("/") else target)

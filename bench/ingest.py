@@ -36,7 +36,7 @@ def generate(path: Path, rows: int, seed: int = 1) -> tuple[int, int]:
 
     rng = np.random.default_rng(seed)
     now_ns = 1_715_299_200_000_000_000
-    given = made = 0
+    prompted = made = 0
     with path.open("wb") as file:
         for start in range(0, rows, _STEP):
             size = min(_STEP, rows - start)
@@ -53,10 +53,10 @@ def generate(path: Path, rows: int, seed: int = 1) -> tuple[int, int]:
                     "GeneratedTokens": rng.lognormal(4.5, 1.0, size).astype(np.int64) + 1,
                 }
             )
-            given += int(frame["ContextTokens"].sum())
+            prompted += int(frame["ContextTokens"].sum())
             made += int(frame["GeneratedTokens"].sum())
             frame.write_csv(file, include_header=start == 0)
-    return given, made
+    return prompted, made
 
 
 def measure(path: str, store_dir: str) -> dict[str, float]:
@@ -104,15 +104,15 @@ def run(rows: int) -> dict[str, float]:
             env={**os.environ, "POLARS_MAX_THREADS": str(CORES)},
             preexec_fn=_two_cores,
         )
-    found = json.loads(child.stdout)
-    if (found["rows"], found["rejected"]) != (rows, 0) or sums != (
-        found["input_tokens"],
-        found["output_tokens"],
+    result = json.loads(child.stdout)
+    if (result["rows"], result["rejected"]) != (rows, 0) or sums != (
+        result["input_tokens"],
+        result["output_tokens"],
     ):
-        raise SystemExit(f"What was read ({found}) is not what was written ({rows}, {sums}).")
-    figures = {**found, "file_mb": megabytes, "mb_per_second": megabytes / found["seconds"]}
+        raise SystemExit(f"What was read ({result}) is not what was written ({rows}, {sums}).")
+    figures = {**result, "file_mb": megabytes, "mb_per_second": megabytes / result["seconds"]}
     if rows == ROWS:
-        figures |= {"seconds_10m": found["seconds"], "rss_mb_10m": found["rss_mb"]}
+        figures |= {"seconds_10m": result["seconds"], "rss_mb_10m": result["rss_mb"]}
     return figures
 
 

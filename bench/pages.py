@@ -78,8 +78,8 @@ def plain_pages(client: Client) -> list[str]:
         for pattern in urlpatterns
         if not pattern.pattern.converters and pattern.name not in PARTS
     ]
-    found = [reverse(f"web:{name}") for name in names]
-    return [address for address in found if client.get(address).status_code == 200]
+    addresses = [reverse(f"web:{name}") for name in names]
+    return [address for address in addresses if client.get(address).status_code == 200]
 
 
 def fill(folder: Path, rows: int, scenarios: int, runs: int) -> Filled:

@@ -56,11 +56,11 @@ def service(
     return PdService(profile, profile, Workload(*lengths), tier, link)
 
 
-def worked(name: str, one: PdService, instances: int) -> list[str]:
+def worked(name: str, pd_service: PdService, instances: int) -> list[str]:
     """A service: every ratio by closed forms, those around the best by simulation."""
-    found = ratios(one, splits(instances))
-    seen = {(r.prefill, r.decode): r for r in judged(one, found)}
-    best = best_of(list(seen.values()), one)
+    candidates = ratios(pd_service, splits(instances))
+    seen = {(r.prefill, r.decode): r for r in judged(pd_service, candidates)}
+    best = best_of(list(seen.values()), pd_service)
     lines = [
         f"**Service {name}**: {best.ratio.prefill}P/{best.ratio.decode}D, "
         f"{best.ratio.max_tps:,.0f} tokens/s; lost with one prefill instance less "
@@ -69,7 +69,7 @@ def worked(name: str, one: PdService, instances: int) -> list[str]:
         "| P/D | tokens/s, closed forms | simulated | bound by |",
         "| --- | --- | --- | --- |",
     ]
-    for row in found:
+    for row in candidates:
         simulated = seen.get((row.prefill, row.decode))
         bound = simulated or row
         lines.append(
@@ -99,9 +99,9 @@ def table(model: str, gpu: str, profile: Profile, instances: int) -> list[str]:
     return lines
 
 
-def _cell(one: PdService, instances: int) -> str:
+def _cell(pd_service: PdService, instances: int) -> str:
     try:
-        best = best_split(one, instances)
+        best = best_split(pd_service, instances)
     except SimulationError:
         return "–"
     return f"{best.prefill}/{best.decode}" if best.max_tps > 0 else "–"
@@ -122,8 +122,8 @@ def main() -> int:
     profile = profile_of(options.model, options.gpu, options.tp, options.max_batch)
     lines: list[str] = []
     for name, (isl, osl, ttft, tbt) in SERVICES.items():
-        one = service(options.model, options.gpu, profile, isl, osl, ttft, tbt)
-        lines += worked(name, one, options.instances)
+        pd_service = service(options.model, options.gpu, profile, isl, osl, ttft, tbt)
+        lines += worked(name, pd_service, options.instances)
     lines += table(options.model, options.gpu, profile, options.instances)
     print("\n".join(lines))
     return 0

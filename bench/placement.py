@@ -44,7 +44,7 @@ def random_services(seed: int, gpus: float, types: int) -> tuple[Service, ...]:
     """Services that together ask for about ``gpus``."""
     rng = np.random.default_rng(seed)
     share = rng.dirichlet(np.full(SERVICES, 2.0)) * gpus
-    found = []
+    services = []
     for i in range(SERVICES):
         first, second = (int(t) for t in rng.permutation(types)[:2])
         p, d = (int(n) for n in rng.choice((1, 2, 4, 8), 2))
@@ -56,7 +56,7 @@ def random_services(seed: int, gpus: float, types: int) -> tuple[Service, ...]:
             part = Part("both", p, (first, second))
             count = max(1, int(share[i] / p))
             alone = (Role("both", (part,)),)
-            found.append(Service(f"s{i}", 0, alone, (count,), (), "none", priority))
+            services.append(Service(f"s{i}", 0, alone, (count,), (), "none", priority))
             continue
         decode = {"one type": (first,), "two types": (second,), "fallback": (second, first)}[kind]
         count = max(1, int(share[i] / (ratio[0] * p + ratio[1] * d)))
@@ -64,9 +64,9 @@ def random_services(seed: int, gpus: float, types: int) -> tuple[Service, ...]:
             Role("prefill", (Part("prefill", p, (first,)),)),
             Role("decode", (Part("decode", d, decode),)),
         )
-        wanted = (ratio[0] * count, ratio[1] * count)
-        found.append(Service(f"s{i}", 0, roles, wanted, ratio, affinity, priority))
-    return tuple(found)
+        counts = (ratio[0] * count, ratio[1] * count)
+        services.append(Service(f"s{i}", 0, roles, counts, ratio, affinity, priority))
+    return tuple(services)
 
 
 def place(problem: PlacementProblem, method: str, seed: int) -> tuple[Placement, float | None]:
@@ -87,40 +87,40 @@ def one_run(seed: int, nodes: int, fill: float, method: str) -> dict[str, Any]:
     began = perf_counter()
     placement, gap = place(problem, method, seed)
     seconds = perf_counter() - began
-    found = measure(problem, placement)
-    whole = int(found.units.gpus[~found.units.split].sum())
+    measures = measure(problem, placement)
+    unsplit = int(measures.units.gpus[~measures.units.split].sum())
     return {
         "seed": seed,
         "nodes": len(topology),
         "fill": fill,
         "method": method,
         "seconds": seconds,
-        "points": found.penalty / asked,
-        "placed": whole / asked,
-        "honoured": found.honoured,
-        "high_kept": found.high_free / found.high_gpus if found.high_gpus else None,
-        "bandwidth_lost": found.bandwidth_lost,
-        "split_units": found.split_units,
-        "missed_units": found.missed_units,
-        "unplaced_units": found.unplaced_units,
-        "dear_gpus": found.dear_gpus,
-        "fragmented_gpus": found.fragmented_gpus,
+        "points": measures.penalty / asked,
+        "placed": unsplit / asked,
+        "honoured": measures.honoured,
+        "high_kept": measures.high_free / measures.high_gpus if measures.high_gpus else None,
+        "bandwidth_lost": measures.bandwidth_lost,
+        "split_units": measures.split_units,
+        "missed_units": measures.missed_units,
+        "unplaced_units": measures.unplaced_units,
+        "dear_gpus": measures.dear_gpus,
+        "fragmented_gpus": measures.fragmented_gpus,
         "gap": gap,
     }
 
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for method in METHODS:
-        mine = [run for run in runs if run["method"] == method]
-        found[f"seconds_{method}"] = max(run["seconds"] for run in mine)
+        of_method = [run for run in runs if run["method"] == method]
+        figures[f"seconds_{method}"] = max(run["seconds"] for run in of_method)
         for key in ("honoured", "high_kept", "bandwidth_lost", "placed", "points"):
-            known = [run[key] for run in mine if run[key] is not None]
-            found[f"{key}_{method}"] = float(np.mean(known)) if known else None
-    found["gap_exact"] = max(run["gap"] for run in runs if run["gap"] is not None)
+            known = [run[key] for run in of_method if run[key] is not None]
+            figures[f"{key}_{method}"] = float(np.mean(known)) if known else None
+    figures["gap_exact"] = max(run["gap"] for run in runs if run["gap"] is not None)
     points = np.array([[r["points"] for r in runs if r["method"] == m] for m in METHODS])
-    found["order_holds"] = float((np.diff(points, axis=0) <= 1e-9).all(axis=0).mean())
-    return {**found, "runs": runs}
+    figures["order_holds"] = float((np.diff(points, axis=0) <= 1e-9).all(axis=0).mean())
+    return {**figures, "runs": runs}
 
 
 def main() -> int:

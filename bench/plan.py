@@ -127,8 +127,8 @@ def main() -> int:
             print(json.dumps(found_of_day))
         return 0
     sizes = list(LIMITS_S)[: list(LIMITS_S).index(options.largest) + 1]
-    found = [(s, path) for s in sizes for path in sorted(options.instances.glob(f"{s}_*.npz"))]
-    if not found:
+    instances = [(s, path) for s in sizes for path in sorted(options.instances.glob(f"{s}_*.npz"))]
+    if not instances:
         print(f"No instances under {options.instances}: give --instances DIR.", file=sys.stderr)
         return 2
 
@@ -139,10 +139,10 @@ def main() -> int:
     if options.pooled:
         compiled_pools()
     runs = []
-    for size, path in found:
+    for size, path in instances:
         problem = load_instance(path)
         for limit_s in LIMITS_S[size]:
-            for way in _ways(size, whole=options.whole, pooled=options.pooled):
+            for way in _ways(size, undivided=options.whole, pooled=options.pooled):
                 solver, method = WAYS[way]
                 began = _cpu_seconds()
                 asked = pooled(problem) if way == "pooled" else problem
@@ -169,8 +169,8 @@ def made_day(columns: int, seed: int = 0) -> HorizonProblem:
     base = rng.lognormal(10.0, 0.7, (models, regions, 1))
     windows = []
     for period in range(periods):
-        at = period + np.arange(bins) / bins + 2 * np.arange(regions)[:, None]
-        wave = 1 + 0.7 * np.sin(2 * np.pi * at / 24)
+        hours = period + np.arange(bins) / bins + 2 * np.arange(regions)[:, None]
+        wave = 1 + 0.7 * np.sin(2 * np.pi * hours / 24)
         windows.append(
             PlanningProblem(
                 models=tuple(f"model {i}" for i in range(models)),
@@ -215,10 +215,10 @@ def day(columns: int, limit_s: float = 20.0) -> dict[str, float]:
     }
 
 
-def _ways(size: str, *, whole: bool, pooled: bool) -> list[str]:
+def _ways(size: str, *, undivided: bool, pooled: bool) -> list[str]:
     sizes = list(LIMITS_S)
     cbc = sizes.index(size) <= sizes.index(CBC_UP_TO)
-    more = [way for way, wanted in (("whole", whole), ("pooled", pooled)) if wanted]
+    more = [way for way, asked in (("whole", undivided), ("pooled", pooled)) if asked]
     return ["highs", *more, *(["cbc"] if cbc else [])]
 
 

@@ -85,14 +85,14 @@ def largest_met(
     fleet = Fleet((tier,), (Region("", 0.0, 1.0),), pools, np.zeros((1, 1)), routed(role, None))
 
     def odds(share: float) -> float:
-        at = arrival / (share * TOP * rate)
+        times = arrival / (share * TOP * rate)
         trace = Trace(
-            at, isl, osl, codes, codes, codes, (case.profile.model,), ("",), (tier.name,), 0.0,
+            times, isl, osl, codes, codes, codes, (case.profile.model,), ("",), (tier.name,), 0.0,
             "synthesised: Poisson",
         )  # fmt: skip
-        whole = float(at[-1]) + 1.0
-        flat = Flat([pool.initial for pool in pools], interval_s=whole)
-        run = simulate(trace, fleet, flat, seed=seed[0], duration_s=whole, interval_s=whole)
+        until_s = float(times[-1]) + 1.0
+        flat = Flat([pool.initial for pool in pools], interval_s=until_s)
+        run = simulate(trace, fleet, flat, seed=seed[0], duration_s=until_s, interval_s=until_s)
         return beyond(float(meets_slo(run)[int(EMPTY * requests) :].mean()), requests, tier)
 
     trial = Trial(
@@ -126,17 +126,17 @@ def main() -> int:
         if role != "both":  # the limit that the role has to do with is the one that breaks
             case = replace(case, tier=_tight(case, role))
         try:
-            found = list(rows_of(case, role, 1000 * options.seed + index, options.requests))
+            fresh = list(rows_of(case, role, 1000 * options.seed + index, options.requests))
         except SimulationError as problem:
             print(f"left out: {problem}", file=sys.stderr)
             continue
         done += 1
-        rows += found
-        errors = ", ".join(f"{row['instances']}: {row['error']:+.1%}" for row in found)
+        rows += fresh
+        errors = ", ".join(f"{row['instances']}: {row['error']:+.1%}" for row in fresh)
         print(
-            f"{done:3} {found[0]['case']}, p{100 * case.tier.attainment:.0f}: {errors}; each of 64 "
-            f"carries {found[-1]['each_of_alone']:.2f} times what one does alone, "
-            f"{found[0]['curve_in_sizes']:.1f} sizes' time",
+            f"{done:3} {fresh[0]['case']}, p{100 * case.tier.attainment:.0f}: {errors}; each of 64 "
+            f"carries {fresh[-1]['each_of_alone']:.2f} times what one does alone, "
+            f"{fresh[0]['curve_in_sizes']:.1f} sizes' time",
             file=sys.stderr,
             flush=True,
         )

@@ -72,12 +72,12 @@ class Product:
         if kind == "supervisor":
             return supervisor
         word = {"web": "gunicorn", "web worker": "gunicorn", "scheduler": "beat"}.get(kind, kind)
-        found = []
+        processes = []
         for child in supervisor.children():
             with suppress(psutil.Error):
                 if word in child.cmdline():
-                    found += child.children() if kind == "web worker" else [child]
-        return random.choice(found) if found else None
+                    processes += child.children() if kind == "web worker" else [child]
+        return random.choice(processes) if processes else None
 
     def kill(self, kind: str) -> bool:
         victim = self.victim(kind)

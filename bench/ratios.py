@@ -28,16 +28,16 @@ def pd_cases(known: list[Profile], cases: int, seed: int) -> list[Row]:
         rng = np.random.default_rng([seed, 77, index])
         index += 1
         service, instances = drawn(known, rng)
-        found = ratios(service, splits(instances))
+        pairs = ratios(service, splits(instances))
         try:
-            chosen = best_of(found, service).ratio
+            chosen = best_of(pairs, service).ratio
         except SimulationError:
             continue
         judged = [
-            simulated(service, one.prefill, one.decode, seed=index, requests=REQUESTS)
-            for one in found
+            simulated(service, pair.prefill, pair.decode, seed=index, requests=REQUESTS)
+            for pair in pairs
         ]
-        best = max(judged, key=lambda one: one.max_tps)
+        best = max(judged, key=lambda pair: pair.max_tps)
         at_chosen = judged[chosen.prefill - 1]
         rows.append(
             {

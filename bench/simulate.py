@@ -99,11 +99,11 @@ def _beginnings(isl: Int32Array) -> PrefixBlocks:
     rng = np.random.default_rng(3)
     counts = -(-isl.astype(np.int64) // 64)
     start = np.r_[0, np.cumsum(counts)]
-    at = np.arange(start[-1]) - np.repeat(start[:-1], counts)
+    position = np.arange(start[-1]) - np.repeat(start[:-1], counts)
     which = np.repeat(rng.zipf(1.2, len(isl)) % 2000, counts)
-    alike = at < np.repeat(counts // 2, counts)
+    alike = position < np.repeat(counts // 2, counts)
     longest = int(counts.max())
-    ids = np.where(alike, which * longest + at, 2000 * longest + np.arange(start[-1]))
+    ids = np.where(alike, which * longest + position, 2000 * longest + np.arange(start[-1]))
     return PrefixBlocks(start, ids.astype(np.int32), 64)
 
 
@@ -114,8 +114,10 @@ def week() -> dict[str, Any]:
     rng = np.random.default_rng(1)
     hours = np.arange(168)
     shape = (1 + 0.5 * np.sin(2 * np.pi * hours / 24)) * np.where(hours // 24 < 5, 1.0, 0.7)
-    at = np.interp(np.sort(rng.random(n)), np.r_[0, np.cumsum(shape)] / shape.sum(), np.arange(169))
-    trace = replace(poisson(n), arrival_s=at * 3600.0)
+    times = np.interp(
+        np.sort(rng.random(n)), np.r_[0, np.cumsum(shape)] / shape.sum(), np.arange(169)
+    )
+    trace = replace(poisson(n), arrival_s=times * 3600.0)
     models, regions = ("a", "b", "c", "d"), ("east", "west", "north")
     trace = _labelled(trace, models, regions)
     result = simulate(
@@ -147,13 +149,13 @@ def scaling() -> dict[str, Any]:
 
 
 def _by_instances(router: str) -> dict[int, float]:
-    found = {}
+    micros = {}
     for instances in (20, 200, 2000):
         trace = poisson(300_000, RATE * instances / 40)
         fleet = replace(_flat(instances), routing=Routing(instance=router))
-        found[instances] = 1e6 * min(_cpu(trace, fleet, Flat([instances])) for _ in range(3))
-        found[instances] /= len(trace)
-    return found
+        micros[instances] = 1e6 * min(_cpu(trace, fleet, Flat([instances])) for _ in range(3))
+        micros[instances] /= len(trace)
+    return micros
 
 
 def _cpu(trace: Trace, fleet: Fleet, policy: ScalingPolicy) -> float:
@@ -187,9 +189,9 @@ def serving_fleet(
     profile = LinearProfile(
         "m", reference.GPU, 8, 0.0288, 3.4e-4, 0.021, 8.5e-5, 256, 2048, 500_000, reference.SOURCE
     )
-    one = replace(reference.pool(1, profile), startup_s=600.0)
+    single = replace(reference.pool(1, profile), startup_s=600.0)
     pools = tuple(
-        replace(one, model=model, region=region, initial=initial, minimum=1, maximum=maximum)
+        replace(single, model=model, region=region, initial=initial, minimum=1, maximum=maximum)
         for model in models
         for region in regions
     )
@@ -241,8 +243,8 @@ def main() -> None:
         print(json.dumps(out))
         return
     for name, value in out.items():
-        whole = isinstance(value, float) and value >= 100
-        print(f"{name:28} {value:,.0f}" if whole else f"{name:28} {value}")
+        rounded = isinstance(value, float) and value >= 100
+        print(f"{name:28} {value:,.0f}" if rounded else f"{name:28} {value}")
 
 
 if __name__ == "__main__":

@@ -95,8 +95,8 @@ def drawn(index: int, seed: int, known: list[Profile]) -> Case | None:
         saturated = capacity(profile, lengths, Tier("any"), seed=index + 1, requests=8000).max_rps
     except SimulationError:
         return None
-    at = _run(profile, lengths, Tier("any"), load * saturated, [seed, index, 1], 64_000).requests
-    ttft, tbt = (float(np.nanquantile(values, attainment)) for values in (at.ttft_s, at.tbt_s))
+    log = _run(profile, lengths, Tier("any"), load * saturated, [seed, index, 1], 64_000).requests
+    ttft, tbt = (float(np.nanquantile(values, attainment)) for values in (log.ttft_s, log.tbt_s))
     tier = Tier(
         "slo",
         ttft_s=ttft * (room if side == "tbt" else 1.0),
@@ -206,9 +206,9 @@ def _run(
         pools=(Pool(profile.model, "", profile, gpu, 1, 1, 1, 0.0, 0.0),),
         latency_s=np.zeros((1, 1)),
     )
-    whole = float(arrival[-1]) + 1.0
-    flat = Flat([1], interval_s=whole)
-    return simulate(trace, fleet, flat, seed=seed[-1], duration_s=whole, interval_s=whole)
+    until_s = float(arrival[-1]) + 1.0
+    flat = Flat([1], interval_s=until_s)
+    return simulate(trace, fleet, flat, seed=seed[-1], duration_s=until_s, interval_s=until_s)
 
 
 def known_profiles() -> list[Profile]:
@@ -239,24 +239,26 @@ def summary(rows: list[Row]) -> Row:
 
 def by_load(rows: list[Row]) -> Row:
     """Errors of the closed forms where the size lies at such a load of the instance."""
-    found: Row = {"closed_rate_error": {}, "closed_latency_error": {}}
+    by_range: Row = {"closed_rate_error": {}, "closed_latency_error": {}}
     for low, high in zip((0.0, *LOADS), (*LOADS, np.inf), strict=True):
-        mine = [row for row in rows if low < row["load"] <= high]
-        if not mine:
+        in_band = [row for row in rows if low < row["load"] <= high]
+        if not in_band:
             continue
         name = f"{low:.0%} to {high:.0%}" if high < np.inf else f"above {low:.0%}"
-        rates = np.abs([row["closed_error"] for row in mine])
-        late = np.abs([row[f"closed_{at}_error"] for row in mine for at in ("ttft", "tbt")])
+        rates = np.abs([row["closed_error"] for row in in_band])
+        late = np.abs(
+            [row[f"closed_{latency}_error"] for row in in_band for latency in ("ttft", "tbt")]
+        )
         for key, errors in (("closed_rate_error", rates), ("closed_latency_error", late)):
-            found[key][name] = {
+            by_range[key][name] = {
                 "median": float(np.nanmedian(errors)),
                 "p95": float(np.nanquantile(errors, 0.95)),
-                "cases": len(mine),
+                "cases": len(in_band),
             }
-        for at in ("ttft", "tbt"):
-            signed = [row[f"closed_{at}_error"] for row in mine]
-            found["closed_latency_error"][name][f"{at}_bias"] = float(np.nanmedian(signed))
-    return found
+        for latency in ("ttft", "tbt"):
+            signed = [row[f"closed_{latency}_error"] for row in in_band]
+            by_range["closed_latency_error"][name][f"{latency}_bias"] = float(np.nanmedian(signed))
+    return by_range
 
 
 def main() -> int:
@@ -291,11 +293,11 @@ def main() -> int:
             flush=True,
         )
     ratios = pd_cases(known, options.ratios, options.seed)
-    found = {**summary(rows), **by_load(rows)}
-    found["pd_within_one_step"] = sum(row["steps"] <= 1 for row in ratios)
-    found["pd_cases"] = len(ratios)
-    everything = {**found, "rows": rows, "ratios": ratios}
-    print(json.dumps(everything) if options.json else json.dumps(found, indent=2))
+    result = {**summary(rows), **by_load(rows)}
+    result["pd_within_one_step"] = sum(row["steps"] <= 1 for row in ratios)
+    result["pd_cases"] = len(ratios)
+    everything = {**result, "rows": rows, "ratios": ratios}
+    print(json.dumps(everything) if options.json else json.dumps(result, indent=2))
     return 0
 
 

@@ -81,11 +81,11 @@ def main() -> int:
                 continue
             profiles = {"roofline, not fitted": base}
             for kind in ("linear", "roofline"):
-                found = fit(
+                profile_fit = fit(
                     kind, rows_of(sweep), base=base, waiting=waiting, provenance=HERE,
                     kv_capacity_tokens=base.kv_capacity_tokens, cross_validate=False,
                 )  # fmt: skip
-                profiles[kind] = found.profile
+                profiles[kind] = profile_fit.profile
             for name, profile in profiles.items():
                 found_at = compare_with(profile, rows_of(others), "others", waiting).residuals
                 for quantity in (SERVED_TBT, SERVED_TTFT):

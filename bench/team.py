@@ -89,7 +89,7 @@ def _years(now: datetime, schedule: Schedule, plan: PlanInForce, outcome: Outcom
     """The same week after week, as those have it who plan each Monday."""
     weeks = [now - timedelta(days=7 * n) for n in range(2, WEEKS)]
     plans = _like(plan, ({"since": week, "until": week + timedelta(days=7)} for week in weeks))
-    _like(outcome, ({"plan_id": one.pk, "begins": one.since} for one in plans))
+    _like(outcome, ({"plan_id": plan.pk, "begins": plan.since} for plan in plans))
     Firing.objects.bulk_create(
         Firing(
             schedule=schedule, due_at=week, as_of=week, fired_at=week, settled_at=week,
@@ -107,7 +107,7 @@ def _like(row: Row, changes: Iterable[dict[str, Any]]) -> list[Row]:
     fields = [field.attname for field in row._meta.concrete_fields if not field.primary_key]
     same = {name: getattr(row, name) for name in fields}
     kind = type(row)
-    return list(kind._default_manager.bulk_create(kind(**same | one) for one in changes))
+    return list(kind._default_manager.bulk_create(kind(**same | change) for change in changes))
 
 
 def _samples(now: datetime) -> list[dict[str, object]]:

@@ -41,7 +41,7 @@ def main() -> None:
 
 def measure(rows: int, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
-    made = [_part(folder, at, min(PART, rows - at)) for at in range(0, rows, PART)]
+    made = [_part(folder, start, min(PART, rows - start)) for start in range(0, rows, PART)]
     assert len(made) == len(list(folder.glob("*.parquet"))), f"{folder} holds other files"
     answers, figures = {}, {}
     for engine in warehouse.ENGINES:
@@ -49,24 +49,24 @@ def measure(rows: int, folder: Path) -> dict[str, Any]:
         table = warehouse.table_of(warehouse.connect(engine), f"{folder}/*.parquet")
         answers[engine] = warehouse.aggregate(table, warehouse.columns_of(table, {}), BIN_S)
         figures[f"{engine}_seconds"] = round(time.perf_counter() - began, 1)
-    one, other = answers.values()
-    same = one.demand.equals(other.demand) and one.lengths.equals(other.lengths)
+    first, other = answers.values()
+    same = first.demand.equals(other.demand) and first.lengths.equals(other.lengths)
     return {
-        "rows": one.rows,
-        "equal": int(same and (one.rows, one.left_out) == (other.rows, other.left_out)),
-        "left_out": one.left_out,
-        "demand_rows": len(one.demand),
-        "lengths_rows": len(one.lengths),
+        "rows": first.rows,
+        "equal": int(same and (first.rows, first.left_out) == (other.rows, other.left_out)),
+        "left_out": first.left_out,
+        "demand_rows": len(first.demand),
+        "lengths_rows": len(first.lengths),
         **figures,
     }
 
 
-def _part(folder: Path, at: int, rows: int) -> Path:
+def _part(folder: Path, start: int, rows: int) -> Path:
     """Rows from ``at`` on, the same whenever they are made."""
-    path = folder / f"{at}-{rows}.parquet"
+    path = folder / f"{start}-{rows}.parquet"
     if path.exists():
         return path
-    rng = np.random.default_rng([at, rows])
+    rng = np.random.default_rng([start, rows])
     isl = rng.lognormal(6.0, 1.0, rows).astype(np.int64)  # none for some
     moments = BEGAN_S * 1_000_000 + rng.integers(0, DAYS * 86_400_000_000, rows)
     moment = pl.Series(moments).cast(pl.Datetime("us"))

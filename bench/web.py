@@ -47,15 +47,15 @@ def main() -> None:
     parser.add_argument("--no-browser", action="store_true", help="server times only")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = bench(Path(folder), args)
+        figures = bench(Path(folder), args)
     if args.json:
-        print(json.dumps(found))
+        print(json.dumps(figures))
         return
-    for page, ms in sorted(found["pages"].items(), key=lambda item: -item[1]):
+    for page, ms in sorted(figures["pages"].items(), key=lambda item: -item[1]):
         print(f"{ms:8.1f} ms  {page}")
     for name, goal in GOALS.items():
-        print(f"{name:16} {found[name]}  (goal: at most {goal})")
-    for sentence in found["axe"]:
+        print(f"{name:16} {figures[name]}  (goal: at most {goal})")
+    for sentence in figures["axe"]:
         print(sentence)
 
 
@@ -81,16 +81,16 @@ def bench(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     addresses = filled.addresses()
     times = {address: p95_ms(filled.client, address) for address in addresses}
     worst = max(times, key=lambda address: times[address])
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "requests": args.rows, "scenarios": args.scenarios, "runs": args.runs,
         "page_p95_ms": times[worst], "worst_page": worst, "first_visit_kb": None,
         "whatif_p95_ms": None, "axe_serious": None, "pages": times, "axe": [],
     }  # fmt: skip
     if filled.whatif:
-        found["whatif_p95_ms"] = p95_ms(filled.client, filled.whatif)
+        figures["whatif_p95_ms"] = p95_ms(filled.client, filled.whatif)
     if not args.no_browser:
-        found |= browse(addresses, filled.run, pages.USER, pages.PASSWORD)
-    return found
+        figures |= browse(addresses, filled.run, pages.USER, pages.PASSWORD)
+    return figures
 
 
 def p95_ms(client: Any, address: str) -> float:

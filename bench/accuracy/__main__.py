@@ -34,11 +34,11 @@ def collect(names: list[str], data: Path) -> dict[str, Any]:
         start = time.perf_counter()
         module = importlib.import_module(MODULES[name])
         try:
-            found = module.figures(data)
+            part = module.figures(data)
         except FileNotFoundError as error:
             print(f"{name}: its data are not there ({error})", file=sys.stderr)
             continue
-        result |= found
+        result |= part
         print(f"{name}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
     return result
 

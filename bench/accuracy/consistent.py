@@ -84,8 +84,8 @@ def _estimates() -> dict[str, int]:
     best, group = 0, 0
     for model, gpu, users in itertools.product(MODELS, GPUS, USERS):
         asked = [_deployment(model, gpu, tp, users) for tp in WIDTHS]
-        best += _falls([most(one) for one in asked])
-        group += _falls([way.tokens_per_s for one in asked for way in as_given(one)])
+        best += _falls([most(case) for case in asked])
+        group += _falls([way.tokens_per_s for case in asked for way in as_given(case)])
     return {"monotone_in_gpus": best, "monotone_in_gpus_one_group": group}
 
 
@@ -104,16 +104,24 @@ def _built_in() -> int:
 def _one_speed() -> dict[str, Any]:
     """The worst of every profile by rule on every engine, and which."""
     apart: dict[str, dict[str, float]] = {"decode": {}, "prompt": {}, "lone_ttft": {}}
-    for one, engine in itertools.product(modelled(), ENGINES):
-        row = {"model": one.model, "gpu": one.gpu, "tp": one.tp, "precision": one.precision}
+    for combination, engine in itertools.product(modelled(), ENGINES):
+        row = {
+            "model": combination.model,
+            "gpu": combination.gpu,
+            "tp": combination.tp,
+            "precision": combination.precision,
+        }
         row |= {"isl": ISL, "osl": OSL, "engine": engine, "rounds": STEADY, "kv_cache": "bf16"}
         asked = [deployment(row | {"concurrency": users}) for users in AT_ONCE]
-        shape, name = replace(asked[0].shape, encoder=None), f"{engine} {one.model} {one.gpu}"
+        shape, name = (
+            replace(asked[0].shape, encoder=None),
+            f"{engine} {combination.model} {combination.gpu}",
+        )
         limits = serving_limits(shape, asked[0].gpu, asked[0].decode, engine=engine)
         read = roofline_profile(shape, asked[0].gpu, asked[0].decode, efficiencies(), **limits)
-        found = estimate_rows(asked, estimate_fit().calibration, efficiencies())
+        estimates = estimate_rows(asked, estimate_fit().calibration, efficiencies())
         prompt = float(iteration_s(read, 0.0, 0.0, ISL, ISL * ISL / 2.0))
-        for users, answer in zip(AT_ONCE, found, strict=True):
+        for users, answer in zip(AT_ONCE, estimates, strict=True):
             if isinstance(answer, Refused) or answer.batch < users:
                 continue
             decode = float(iteration_s(read, users, users * (ISL + OSL / 2.0), 0.0, 0.0))
@@ -140,13 +148,13 @@ def _agreement() -> dict[str, float]:
         ),
         ("vllm", "trtllm"),
     ):
-        given = _deployment(model, gpu, tp, IN_FLIGHT, engine)
-        one = estimate(given, estimate_fit().calibration, efficiencies())
-        limits = serving_limits(given.shape, given.gpu, given.decode, engine=engine)
-        profile = roofline_profile(given.shape, given.gpu, given.decode, efficiencies(), **limits)
-        seen = evaluate(profile, Workload(*same, burstiness=1.0).at(one.tokens_per_s / OSL))
+        case = _deployment(model, gpu, tp, IN_FLIGHT, engine)
+        closed_loop = estimate(case, estimate_fit().calibration, efficiencies())
+        limits = serving_limits(case.shape, case.gpu, case.decode, engine=engine)
+        profile = roofline_profile(case.shape, case.gpu, case.decode, efficiencies(), **limits)
+        seen = evaluate(profile, Workload(*same, burstiness=1.0).at(closed_loop.tokens_per_s / OSL))
         for name, other in (("tbt", seen.tbt.mean), ("ttft", seen.ttft.mean)):
-            ours = getattr(one, f"{name}_s")
+            ours = getattr(closed_loop, f"{name}_s")
             apart[name].append(max(ours, other) / min(ours, other) - 1.0)
     return {f"closed_loop_{name}": float(max(values)) for name, values in apart.items()}
 
@@ -154,19 +162,22 @@ def _agreement() -> dict[str, float]:
 def _sizes() -> dict[str, Any]:
     """Every profile that was measured or carried over, and every MODELLED-th by rule."""
     known = [(model, gpu, tp, "bf16") for model, gpu, tp in catalogue.profiles()]
-    known += [(one.model, one.gpu, one.tp, one.precision) for one in modelled()[::MODELLED]]
+    known += [
+        (combination.model, combination.gpu, combination.tp, combination.precision)
+        for combination in modelled()[::MODELLED]
+    ]
     apart: dict[str, dict[str, float]] = {"ttft": {}, "tbt": {}}
     for model, gpu, tp, precision in known:
         row = {"model": model, "gpu": gpu, "tp": tp, "precision": precision, "isl": ISL, "osl": OSL}
-        given = deployment(row | {"concurrency": 1, "kv_cache": "bf16"})
-        profile = at_rate(given, TRICKLE, NOTHING, any_engine=True).profile
+        case = deployment(row | {"concurrency": 1, "kv_cache": "bf16"})
+        profile = at_rate(case, TRICKLE, NOTHING, any_engine=True).profile
         pools, lengths = (pool_of(profile),), (np.full(1, int(ISL)), np.full(1, int(OSL)))
         tier = Tier("chat", ttft_s=1.0, tbt_s=0.1)
         try:
             rate = capacity(profile, lengths, tier, requests=SIZED).max_rps
         except SimulationError:  # too slow for the limits: at half of what goes through
             rate = Trial(pools, lengths, tier, seed=0, requests=SIZED).saturated_rps() / 2
-        answer = at_rate(given, rate, NOTHING, any_engine=True)
+        answer = at_rate(case, rate, NOTHING, any_engine=True)
         log = Trial(pools, lengths, tier, seed=1, requests=REPLAYED).at(rate, draw=1).requests
         steady = slice(REPLAYED // 4, -REPLAYED // 4)  # of twice as many, in order of arrival
         for name in apart:
@@ -175,10 +186,12 @@ def _sizes() -> dict[str, Any]:
                 float(getattr(log, f"{name}_s")[steady].mean()),
             )
             apart[name][f"{model} {gpu} {tp}"] = max(ours, other) / min(ours, other) - 1.0
-    worst = {name: max(found, key=lambda one: found[one]) for name, found in apart.items()}
+    worst = {
+        name: max(by_profile, key=lambda key: by_profile[key]) for name, by_profile in apart.items()
+    }
     return {
-        "size_agrees": max(max(found.values()) for found in apart.values()),
+        "size_agrees": max(max(by_profile.values()) for by_profile in apart.values()),
         "size_agrees_profiles": len(known),
-        **{f"size_agrees_{name}": max(found.values()) for name, found in apart.items()},
+        **{f"size_agrees_{name}": max(by_profile.values()) for name, by_profile in apart.items()},
         **{f"size_agrees_{name}_worst": worst[name] for name in apart},
     }

@@ -32,18 +32,18 @@ def figures(rows: Served, predicted: Mapping[str, Predicted]) -> dict[str, Any]:
     labels = {"model": part.shape, "gpu": part.gpu, "version": part.version, "source": part.source}
     shares = {basis: _shares(rows, predicted[basis], basis, of) for basis, of in labels.items()}
     inside, tail, known = (shares["model"] + shares["gpu"]) / 2.0
-    found: dict[str, Any] = {
+    coverage: dict[str, Any] = {
         "stated_coverage": float(inside.mean()),
         "stated_coverage_90": float(tail.mean()),
         "stated_coverage_shipped": float(known.mean()),
     }
     for name, which in _parts(part).items():
-        found[f"stated_coverage_{name}"] = float(inside[which].mean())
-        found[f"stated_coverage_90_{name}"] = float(tail[which].mean())
+        coverage[f"stated_coverage_{name}"] = float(inside[which].mean())
+        coverage[f"stated_coverage_90_{name}"] = float(tail[which].mean())
     for basis in ("version", "source"):
-        found[f"stated_coverage_{basis}"] = float(shares[basis][0].mean())
-        found[f"stated_coverage_90_{basis}"] = float(shares[basis][1].mean())
-    return found
+        coverage[f"stated_coverage_{basis}"] = float(shares[basis][0].mean())
+        coverage[f"stated_coverage_90_{basis}"] = float(shares[basis][1].mean())
+    return coverage
 
 
 def _shares(rows: Served, predicted: Predicted, basis: str, labels: TextArray) -> FloatArray:
@@ -53,25 +53,25 @@ def _shares(rows: Served, predicted: Predicted, basis: str, labels: TextArray) -
     part = rows.take(kept)
     wheres = wheres_of(part.loop.split, part.users, part.engine, part.drafts)
     ours = estimate_fit().errors[basis]
-    found = np.zeros((3, kept.size))
+    within = np.zeros((3, kept.size))
     for name in QUANTITIES:
         measured = getattr(part, f"{name}_s")
         away = np.abs(getattr(predicted, f"{name}_s")[kept] / measured - 1.0)
         for label in np.unique(labels):
-            mine = np.flatnonzero(labels == label)
+            members = np.flatnonzero(labels == label)
             half, nine = _stated(
-                table_of(rows, predicted, kept[labels != label]), wheres, mine, name
+                table_of(rows, predicted, kept[labels != label]), wheres, members, name
             )
-            shipped, _ = _stated(ours, wheres, mine, name)
+            shipped, _ = _stated(ours, wheres, members, name)
             for share, limit in enumerate((half, nine, shipped)):
-                found[share, mine] += away[mine] <= limit
-    return found / len(QUANTITIES)
+                within[share, members] += away[members] <= limit
+    return within / len(QUANTITIES)
 
 
 def _stated(
-    table: ErrorTable, wheres: list[Where], mine: Any, name: str
+    table: ErrorTable, wheres: list[Where], members: Any, name: str
 ) -> tuple[FloatArray, FloatArray]:
-    cells = [table.of(wheres[i])[1] for i in mine]
+    cells = [table.of(wheres[i])[1] for i in members]
     half = np.array([getattr(cell, name) for cell in cells])
     return half, np.array([getattr(cell, f"{name}_90") for cell in cells])
 

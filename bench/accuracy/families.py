@@ -30,7 +30,7 @@ def figures(data: Path) -> dict[str, float]:
         raise FileNotFoundError(data / SILICON)
     everything, rows = efficiencies(), served(data, energy=False)
     family = np.array([hardware.gpu(name).family for name in rows.gpu])
-    found: dict[str, float] = {}
+    medians: dict[str, float] = {}
     for left_out in np.unique(family).tolist():
         others = [e for e in everything.entries if e.family != left_out or e.kind == ONLY_ONE]
         unseen = served(data, energy=False, factors=replace(everything, entries=tuple(others)))
@@ -40,5 +40,5 @@ def figures(data: Path) -> dict[str, float]:
             steady = steady_state(part.loop, calibration)
             for figure, quantity in (("tpot", "tbt_s"), ("ttft", "ttft_s")):
                 off = getattr(steady, quantity) / getattr(part, quantity) - 1.0
-                found[f"family_{left_out}_{figure}_error{name}"] = float(np.median(np.abs(off)))
-    return found
+                medians[f"family_{left_out}_{figure}_error{name}"] = float(np.median(np.abs(off)))
+    return medians

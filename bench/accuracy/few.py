@@ -35,14 +35,14 @@ CHANCE = 0.05
 
 def figures(rows: Served, unseen: Predicted) -> dict[str, Any]:
     """``unseen``: predictions of ``rows``, each with its model left out of the fit."""
-    found: dict[str, Any] = {}
+    measures: dict[str, Any] = {}
     both = alike(rows, unseen)
     for figure, name in TIMES.items():
         traits, off = both[name]
         fits = _without_model(traits, off)
         for count, few in COUNTS.items():
-            found |= _figures(f"{count}_rows", figure, fits, off, few)
-    return found
+            measures |= _figures(f"{count}_rows", figure, fits, off, few)
+    return measures
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,13 +56,13 @@ class Fitted:
 
 
 def _without_model(traits: Traits, off: FloatArray) -> list[Fitted]:
-    models, found = traits.labels["model"], []
+    models, fits = traits.labels["model"], []
     for model in np.unique(models):
-        seen, mine = np.flatnonzero(models != model), np.flatnonzero(models == model)
+        seen, members = np.flatnonzero(models != model), np.flatnonzero(models == model)
         likeness = fit_likeness(traits.take(seen), off[seen])
-        told = stated(likeness, traits.take(seen), off[seen])
-        found.append(Fitted(traits.take(mine), mine, likeness, told))
-    return found
+        spreads = stated(likeness, traits.take(seen), off[seen])
+        fits.append(Fitted(traits.take(members), members, likeness, spreads))
+    return fits
 
 
 def _figures(
@@ -70,12 +70,12 @@ def _figures(
 ) -> dict[str, Any]:
     before, after, inside, worse, clearly = [], [], [], [], []
     for fit in fits:
-        part, own = fit.part, off[fit.mine]
+        part, part_off = fit.part, off[fit.mine]
         groups: dict[str, list[tuple[FloatArray, FloatArray]]] = {}
-        for one in from_few(fit.likeness, part, own, few, DRAWS):
-            errors = _errors(one, own)
-            groups.setdefault(str(part.labels["deployment"][one.row[0]]), []).append(errors)
-            half, nine = fit.told.of(part.split[one.row], one.spread)
+        for draw in from_few(fit.likeness, part, part_off, few, DRAWS):
+            errors = _errors(draw, part_off)
+            groups.setdefault(str(part.labels["deployment"][draw.row[0]]), []).append(errors)
+            half, nine = fit.told.of(part.split[draw.row], draw.spread)
             inside.append(np.column_stack([errors[1] <= half, errors[1] <= nine]))
         for name_of, drawn in groups.items():
             was, is_now = (np.concatenate(side) for side in zip(*drawn, strict=True))
@@ -106,7 +106,7 @@ def _beyond_chance(drawn: list[tuple[FloatArray, FloatArray]]) -> bool:
     return moved > 0 and float(binomtest(worse, moved, alternative="greater").pvalue) < CHANCE
 
 
-def _errors(one: Few, off: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _errors(draw: Few, off: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Relative errors of a group's rows, before and after: |estimated / measured - 1|."""
-    measured = off[one.row]
-    return np.abs(np.expm1(-measured)), np.abs(np.expm1(one.shift - measured))
+    measured = off[draw.row]
+    return np.abs(np.expm1(-measured)), np.abs(np.expm1(draw.shift - measured))

@@ -58,11 +58,11 @@ def gpu_left_out(rows: PowerRows) -> dict[str, float]:
     """Each GPU type by the parameters of the other, as shares of TDP."""
     result = {}
     for gpu in np.unique(rows.gpu):
-        mine = rows.gpu == gpu
-        found = fit(rows, ~mine)
-        ((_, model),) = found.models.items()
-        share = predicted({str(gpu): model}, found.input_tokens, rows)[mine]
-        result[str(gpu)] = float(np.abs(share / rows.share[mine] - 1.0).mean())
+        members = rows.gpu == gpu
+        fit_without = fit(rows, ~members)
+        ((_, model),) = fit_without.models.items()
+        share = predicted({str(gpu): model}, fit_without.input_tokens, rows)[members]
+        result[str(gpu)] = float(np.abs(share / rows.share[members] - 1.0).mean())
     return result
 
 
@@ -74,9 +74,9 @@ def a100(data: Path, rows: PowerRows) -> dict[str, Any]:
     unseen = share_of_tdp(default, loads) / share - 1.0
     fitted = np.empty_like(share)
     for name in np.unique(names):
-        mine = names == name
-        model = splitwise_model(default, loads, share, ~mine)
-        fitted[mine] = (share_of_tdp(model, loads) / share - 1.0)[mine]
+        members = names == name
+        model = splitwise_model(default, loads, share, ~members)
+        fitted[members] = (share_of_tdp(model, loads) / share - 1.0)[members]
     return {
         **summary("power_a100_default_mape", unseen),
         **summary("power_a100_mape", fitted),

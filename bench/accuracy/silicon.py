@@ -38,7 +38,7 @@ def figures(data: Path) -> dict[str, Any]:
     rows = served(data, energy=(data / ENERGY).exists())
     kept = np.flatnonzero(rows.silicon)
     alone = rows.take(kept)
-    found: dict[str, Any] = {"silicon_rows": alone.size, "silicon_refused": len(rows.refused)}
+    errors: dict[str, Any] = {"silicon_rows": alone.size, "silicon_refused": len(rows.refused)}
     every = {
         "before": _steady(rows, Calibration()),
         "seen": _steady(rows, fit(rows)),
@@ -46,21 +46,21 @@ def figures(data: Path) -> dict[str, Any]:
     }
     scored = {n: Predicted(p.tbt_s[kept], p.ttft_s[kept]) for n, p in every.items()}
     for name, predicted in scored.items():
-        found[f"silicon_tpot_error_{name}"] = _median(_errors(predicted.tbt_s, alone.tbt_s))
-        found[f"silicon_ttft_error_{name}"] = _median(_errors(predicted.ttft_s, alone.ttft_s))
+        errors[f"silicon_tpot_error_{name}"] = _median(_errors(predicted.tbt_s, alone.tbt_s))
+        errors[f"silicon_ttft_error_{name}"] = _median(_errors(predicted.ttft_s, alone.ttft_s))
     for figure, quantity in (("tpot", "tbt_s"), ("ttft", "ttft_s")):
         measured = getattr(alone, quantity)
         both = [_errors(getattr(scored[n], quantity), measured) for n in ("model", "gpu")]
-        found[f"silicon_{figure}_error"] = _median(np.concatenate(both))
+        errors[f"silicon_{figure}_error"] = _median(np.concatenate(both))
     plain = np.flatnonzero(~alone.unsure)
     both = [_errors(scored[n].tbt_s, alone.tbt_s)[plain] for n in ("model", "gpu")]
-    found["silicon_tpot_error_without_speculation"] = _median(np.concatenate(both))
-    found |= _mlenergy(rows, every["model"])
-    found |= coverage.figures(rows, every)
-    found |= versions.figures(rows, every["model"])
-    found |= few.figures(rows, every["model"])
+    errors["silicon_tpot_error_without_speculation"] = _median(np.concatenate(both))
+    errors |= _mlenergy(rows, every["model"])
+    errors |= coverage.figures(rows, every)
+    errors |= versions.figures(rows, every["model"])
+    errors |= few.figures(rows, every["model"])
     _tables(alone, scored)
-    return found
+    return errors
 
 
 def _mlenergy(rows: Served, predicted: Predicted) -> dict[str, float]:

@@ -26,14 +26,14 @@ ITERATIONS, REPEATS, SEED = 200_000, 30, 20260101
 
 def curves(data: Path) -> dict[str, Curve]:
     """A curve of each layout."""
-    found = {"linear": linear(8e-3, 5e-5, 9e-3, 4e-5)}
+    by_kind = {"linear": linear(8e-3, 5e-5, 9e-3, 4e-5)}
     rows = read_benchmarks(data / "profiles/splitwise_perf_model.csv").rows
     (_, first), *_ = rows.arrangements()
-    found["table"] = table_curve(first)
+    by_kind["table"] = table_curve(first)
     shape, gpu = hardware.shape("llama-3.1-8b"), hardware.gpu("H100-SXM")
     limits = {"max_batch": 256, "max_batch_tokens": 8192, "kv_capacity_tokens": 1 << 19}
     roofline = roofline_profile(shape, gpu, Arrangement(), efficiencies(), **limits).curve
-    return found | {"operator": roofline, "roofline": roofline}
+    return by_kind | {"operator": roofline, "roofline": roofline}
 
 
 def per_second(curve: Curve) -> float:

@@ -56,8 +56,8 @@ def left_out(fit: Fit, rows: BenchmarkRows, test: Mask) -> Residuals:
     return compare_with(fit(rows.take(~test)), rows.take(test), "left out").residuals
 
 
-def mape(found: Residuals, quantity: str) -> float:
-    return float(np.abs(found.of(quantity).error).mean())
+def mape(residuals: Residuals, quantity: str) -> float:
+    return float(np.abs(residuals.of(quantity).error).mean())
 
 
 def random_rows(fit: Fit, parts: list[BenchmarkRows]) -> Residuals:
@@ -79,9 +79,9 @@ def configurations(fit: Fit, parts: list[BenchmarkRows]) -> tuple[Residuals, Res
             test = (sizes == size).all(axis=1)
             others = sizes[~test]
             beyond = (size < others.min(axis=0)) | (size > others.max(axis=0))
-            whole = part.take(part.whole)
-            found = left_out(fit, whole, test[part.whole])
-            (edge if beyond.any() else inside).append(found)
+            whole_rows = part.take(part.whole)
+            residuals = left_out(fit, whole_rows, test[part.whole])
+            (edge if beyond.any() else inside).append(residuals)
     return joined(inside), joined(edge)
 
 
@@ -117,7 +117,7 @@ def beside(data: Path) -> dict[str, Any]:
         "max_batch_tokens": 32768,
         "kv_capacity_tokens": 1 << 20,
     }
-    found: dict[str, list[Residuals]] = {"operator": [], "roofline": []}
+    by_kind: dict[str, list[Residuals]] = {"operator": [], "roofline": []}
     rows = read_benchmarks(data / "profiles/splitwise_perf_model.csv").rows
     for (model, hardware_name, tp), part in rows.arrangements():
         if hardware_name not in GPUS:
@@ -130,10 +130,10 @@ def beside(data: Path) -> dict[str, Any]:
             "roofline": roofline_profile(shape, gpu, where, factors, **limits),
         }
         for kind, profile in profiles.items():
-            found[kind].append(compare_with(profile, part, "unseen").residuals)
+            by_kind[kind].append(compare_with(profile, part, "unseen").residuals)
     return {
         f"{kind}_{name}_mape": mape(joined(parts), quantity)
-        for kind, parts in found.items()
+        for kind, parts in by_kind.items()
         for name, quantity in QUANTITIES.items()
     }
 

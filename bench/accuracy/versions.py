@@ -30,18 +30,18 @@ def figures(rows: Served, unseen: Predicted) -> dict[str, float]:
         rows.silicon[kept] & ~rows.unsure[kept] & ~np.char.endswith(rows.version[kept], "?")
     ]
     part = rows.take(kept)
-    found: dict[str, float] = {}
+    shifts: dict[str, float] = {}
     for figure, name in TIMES.items():
         measured = getattr(part, f"{name}_s")
         off = np.log(measured / getattr(unseen, f"{name}_s")[kept])
         groups = _groups(part, off)
         moved, plain = _moved(groups)
-        found[f"version_level_{figure}"] = float(np.median(moved))
-        found[f"version_level_{figure}_without"] = float(np.median(plain))
+        shifts[f"version_level_{figure}"] = float(np.median(moved))
+        shifts[f"version_level_{figure}_without"] = float(np.median(plain))
         trends = [_trend(groups, engine) for engine in np.unique(part.engine)]
-        trend, chance = min((t for t in trends if t), key=lambda one: one[1])
-        found |= {f"version_trend_{figure}": trend, f"version_trend_{figure}_p": chance}
-    return found
+        trend, chance = min((t for t in trends if t), key=lambda pair: pair[1])
+        shifts |= {f"version_trend_{figure}": trend, f"version_trend_{figure}_p": chance}
+    return shifts
 
 
 Groups = dict[tuple[str, str, str], Any]  # by deployment, version and model: what rows are off by
@@ -69,10 +69,10 @@ def _moved(groups: Groups) -> tuple[Any, Any]:
 
 
 def _trend(groups: Groups, engine: str) -> tuple[float, float] | None:
-    mine = {n: off for n, off in groups.items() if re.match(rf"{engine} \d+\.\d+", n[1])}
-    if len(mine) < FEWEST:
+    of_engine = {n: off for n, off in groups.items() if re.match(rf"{engine} \d+\.\d+", n[1])}
+    if len(of_engine) < FEWEST:
         return None
-    order = [tuple(int(part) for part in re.findall(r"\d+", n[1])[:3]) for n in mine]
-    ranks = [sorted(set(order)).index(one) for one in order]
-    rho, chance = spearmanr(ranks, [np.median(off) for off in mine.values()])
+    order = [tuple(int(part) for part in re.findall(r"\d+", n[1])[:3]) for n in of_engine]
+    ranks = [sorted(set(order)).index(version) for version in order]
+    rho, chance = spearmanr(ranks, [np.median(off) for off in of_engine.values()])
     return float(rho), float(chance)

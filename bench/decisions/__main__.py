@@ -63,11 +63,11 @@ def main() -> None:
     ]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.jobs, mp_context=context) as pool:
-        found = list(pool.map(case, *zip(*cases, strict=True)))
-    done = [decision for decision in found if isinstance(decision, Decision)]
+        outcomes = list(pool.map(case, *zip(*cases, strict=True)))
+    done = [decision for decision in outcomes if isinstance(decision, Decision)]
     figures = summed_up(done) | {
         "cases": {decision.name: decision.figures for decision in done},
-        "failed": [said for said in found if isinstance(said, str)],
+        "failed": [failure for failure in outcomes if isinstance(failure, str)],
     }
     print(json.dumps(figures, indent=None if options.json else 2))
 

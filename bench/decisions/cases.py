@@ -40,8 +40,8 @@ def case(name: str, limits: str, rps: float) -> Decision | str:
         except (PlannerError, SimulationError) as problem:
             return f"{name}-{limits}: {type(problem).__name__}: {problem}"
     decision = decided(f"{name}-{limits}", data.diurnal, outcome.result.comparison)
-    said = {**decision.figures, "seconds": round(time.perf_counter() - began)}
-    print(decision.name, json.dumps(said), file=sys.stderr, flush=True)
+    figures = {**decision.figures, "seconds": round(time.perf_counter() - began)}
+    print(decision.name, json.dumps(figures), file=sys.stderr, flush=True)
     return decision
 
 
@@ -54,7 +54,7 @@ def _ingested(data: Data, folder: Path) -> StoredTrace:
 
 
 def scenario_of(data: Data, limits: str, rps: float) -> dict[str, Any]:
-    wanted = LIMITS[limits]
+    tier = LIMITS[limits]
     profile: dict[str, Any] = {"model": MODEL, "gpu": GPU, "tp": 4}
     apart = {**profile, "kind": "roofline", "precision": "fp8"}
     source: dict[str, Any] = {"trace": "t", "model": MODEL, **data.lengths}
@@ -73,7 +73,7 @@ def scenario_of(data: Data, limits: str, rps: float) -> dict[str, Any]:
             else [profile]
         ),
         "regions": [{"name": "east", "like": "us-east-1", "capacity": {GPU: 1024}}],
-        "tiers": [{**wanted, "name": "chat", "ttft_ms": data.prompts * wanted["ttft_ms"]}],
+        "tiers": [{**tier, "name": "chat", "ttft_ms": data.prompts * tier["ttft_ms"]}],
         "serving": [{"prefix_caching": data.prefixes}],
         "traffic": {"sources": [source]},
         "fleet": {"startup_s": 300, **({"minimum": 0} if limits == "pd" else {})},

@@ -32,19 +32,19 @@ def decided(name: str, diurnal: bool, comparison: PolicyComparison) -> Decision:
     """Of a comparison that recommends something."""
     assert comparison.recommended is not None
     take = comparison.recommended
-    own = comparison.run(take.policy)
+    taken = comparison.run(take.policy)
     by_name = {run.name: run for run in comparison.runs}
     ratios: dict[str, float | None] = {}
     for key, other in OTHERS.items():
         base = by_name.get(other)
-        ratios[f"over_{key}"] = _over(own, base)
+        ratios[f"over_{key}"] = _over(taken, base)
         ratios[f"paid_over_{key}"] = (
-            None if base is None else own.summary.cost_usd / base.summary.cost_usd
+            None if base is None else taken.summary.cost_usd / base.summary.cost_usd
         )
-    seer = _seer(own, comparison)
-    ratios["over_seer"] = _over(own, seer)
+    seer = _seer(taken, comparison)
+    ratios["over_seer"] = _over(taken, seer)
     ratios["seer_over_flat"] = _over(seer, by_name.get("flat-min"))
-    attained = [share for share in own.summary.slo_attainment.values() if share is not None]
+    attained = [share for share in taken.summary.slo_attainment.values() if share is not None]
     return Decision(
         name,
         diurnal,
@@ -52,9 +52,9 @@ def decided(name: str, diurnal: bool, comparison: PolicyComparison) -> Decision:
             "policy": take.policy,
             "parameters": take.parameters,
             "seer": None if seer is None else seer.name,
-            "usd": own.summary.cost_usd,
+            "usd": taken.summary.cost_usd,
             "attainment": min(attained),
-            "shortfall_points": 100 * shortfall(own),
+            "shortfall_points": 100 * shortfall(taken),
             **ratios,
         },
     )
@@ -66,8 +66,10 @@ def _over(run: PolicyRun | None, base: PolicyRun | None) -> float | None:
     return None if saved is None else 1 - saved
 
 
-def _seer(own: PolicyRun, comparison: PolicyComparison) -> PolicyRun | None:
+def _seer(taken: PolicyRun, comparison: PolicyComparison) -> PolicyRun | None:
     """The cheapest at equal attainment of those that can be run and met every tier."""
     able = [run for run in comparison.runs if run.meets_slo and not run.traits.knows_what_came]
-    told = {run.name: over for run in able if (over := _over(run, own)) is not None}
-    return min((run for run in able if run.name in told), key=lambda r: told[r.name], default=None)
+    overs = {run.name: over for run in able if (over := _over(run, taken)) is not None}
+    return min(
+        (run for run in able if run.name in overs), key=lambda r: overs[r.name], default=None
+    )

@@ -85,98 +85,105 @@ def main() -> None:
         sys.exit(f"{ARRIVALS.name} is not in ../shared/data/traces.")
     with tempfile.TemporaryDirectory() as folder:
         only = options.only.split(",") if options.only else []
-        found = run(Path(folder), options.scale, only, options.quick)
+        result = run(Path(folder), options.scale, only, options.quick)
     if options.plots:
-        plot(found, options.plots)
-    found.pop("drawn", None)
-    print(json.dumps(found, indent=None if options.json else 2))
+        plot(result, options.plots)
+    result.pop("drawn", None)
+    print(json.dumps(result, indent=None if options.json else 2))
 
 
 def run(folder: Path, scale: float, only: list[str], quick: bool) -> dict[str, Any]:
     began = time.perf_counter()
     hours = (6.0, 14.0) if quick else (0.0, 24.0)  # section 4.2.1: morning to mid-afternoon
-    one = service(Day(folder, scale), hours)
-    found: dict[str, Any] = {"scale": scale, "hours": hours, **facts(one), "drawn": {}}
-    _say(json.dumps({k: v for k, v in found.items() if k != "drawn"}))
+    served = service(Day(folder, scale), hours)
+    results: dict[str, Any] = {"scale": scale, "hours": hours, **facts(served), "drawn": {}}
+    _say(json.dumps({k: v for k, v in results.items() if k != "drawn"}))
     parts: dict[str, Callable[[], Any]] = {
-        "policies": lambda: policies(one, list(POLICIES), found),
-        "headroom": lambda: headroom(one),
-        "stability": lambda: stability(one),
+        "policies": lambda: policies(served, list(POLICIES), results),
+        "headroom": lambda: headroom(served),
+        "stability": lambda: stability(served),
         "bursts": lambda: policies(
-            service(Day(folder, scale, bursts=3.0), hours, like=one), list(BURSTS), {"drawn": {}}
+            service(Day(folder, scale, bursts=3.0), hours, like=served), list(BURSTS), {"drawn": {}}
         ),
     }
     for name, part in parts.items():
         if name in only or (not only and (name == "policies" or not quick)):
-            found[name] = part()
+            results[name] = part()
             _say(f"{name}: {time.perf_counter() - began:.0f} s")
-    found["seconds"] = round(time.perf_counter() - began)
-    return found
+    results["seconds"] = round(time.perf_counter() - began)
+    return results
 
 
-def facts(one: Service) -> dict[str, Any]:
-    load = load_of(one.study, STEP_S)
+def facts(served: Service) -> dict[str, Any]:
+    load = load_of(served.study, STEP_S)
     return {
-        "requests": len(one.study.trace),
+        "requests": len(served.study.trace),
         "peak_over_mean": round(float(load.max() / load.mean()), 3),
         "peak_over_trough": round(float(load.max() / load.min()), 3),
-        "ratio": round(one.ratio, 3),
-        "flat": one.flat.tolist(),
-        "theta_tps": [round(float(value)) for value in one.theta_tps],
+        "ratio": round(served.ratio, 3),
+        "flat": served.flat.tolist(),
+        "theta_tps": [round(float(value)) for value in served.theta_tps],
         "targets": {
-            name: round(float(pressure_test(one.study).of(name)[drives(one, name)]), 3)
+            name: round(float(pressure_test(served.study).of(name)[drives(served, name)]), 3)
             for name in PROPORTIONAL
         },
     }
 
 
-def policies(one: Service, names: list[str], found: dict[str, Any]) -> dict[str, Any]:
+def policies(served: Service, names: list[str], results: dict[str, Any]) -> dict[str, Any]:
     """Figures by policy, the flat fleet first; ``found`` gets its signals and what is drawn."""
     out: dict[str, Any] = {}
-    drawn = found["drawn"]
-    drawn["load"] = (load_of(one.study, STEP_S) / 1000).tolist()
+    drawn = results["drawn"]
+    drawn["load"] = (load_of(served.study, STEP_S) / 1000).tolist()
     for name in names:
-        policy, given = POLICIES[name]
+        policy, settings = POLICIES[name]
         begun = time.perf_counter()
-        out[name], drawn[name], result = replayed(one, policy, **given)
+        out[name], drawn[name], result = replayed(served, policy, **settings)
         out[name]["seconds"] = round(time.perf_counter() - begun, 1)
         out[name]["saved"] = round(1 - out[name]["gpu_hours"] / out["flat"]["gpu_hours"], 3)
         if name == "flat":
-            found["signals"] = signals(one, result)
+            results["signals"] = signals(served, result)
         _say(f"  {name}: {json.dumps(out[name])}")
     return out
 
 
-def headroom(one: Service) -> dict[str, Any]:
+def headroom(served: Service) -> dict[str, Any]:
     """Control on decode TPS at parts of what the pressure test showed; with the latencies as safety
     and cooling as long as a start besides."""
-    shown = float(pressure_test(one.study).of("decode-tps")[drives(one, "decode-tps")])
+    shown = float(pressure_test(served.study).of("decode-tps")[drives(served, "decode-tps")])
     out = {}
     for part in HEADROOM:
-        for name, given in (("decode-tps", {}), ("heteroscale", SLOW)):
-            row, _, _ = replayed(one, name, target=part * shown, **given)
+        for name, settings in (("decode-tps", {}), ("heteroscale", SLOW)):
+            row, _, _ = replayed(served, name, target=part * shown, **settings)
             out[f"{name}, {part:g}"] = row
             _say(f"  {name}, {part:g}: {json.dumps(row)}")
     return out
 
 
-def stability(one: Service) -> dict[str, Any]:
+def stability(served: Service) -> dict[str, Any]:
     """Other means against flapping (section 3.6)."""
-    return {label: replayed(one, name, **given)[0] for label, (name, given) in STABILITY.items()}
+    return {
+        label: replayed(served, name, **settings)[0]
+        for label, (name, settings) in STABILITY.items()
+    }
 
 
 def replayed(
-    one: Service, name: str, **given: Any
+    served: Service, name: str, **settings: Any
 ) -> tuple[dict[str, Any], list[float], SimulationResult]:
     """Figures of one policy, its instances by ``STEP_S``, and all that came out."""
-    ready = policy_of(name, **given).ready(making_of(one.study, seed=1, progress=silent))
+    ready = policy_of(name, **settings).ready(making_of(served.study, seed=1, progress=silent))
     recording = Recording(ready.policy, signals=False)
     result = simulate(
-        one.study.trace, ready.fleet, recording, seed=1, duration_s=one.study.window.duration_s
+        served.study.trace,
+        ready.fleet,
+        recording,
+        seed=1,
+        duration_s=served.study.window.duration_s,
     )
     asked = np.array([seen.ready + seen.starting for seen in recording.seen])
     up = coarse(result.series.ready + result.series.starting)
-    row = figures(one, result, summarise(result), np.diff(asked, axis=0), up)
+    row = figures(served, result, summarise(result), np.diff(asked, axis=0), up)
     return row, up.sum(axis=0).tolist(), result
 
 

@@ -29,10 +29,10 @@ SHOWN = (
 )  # fmt: skip
 
 
-def signals(one: Service, result: SimulationResult) -> dict[str, Any]:
+def signals(served: Service, result: SimulationResult) -> dict[str, Any]:
     """Of every signal, by 5 minutes: its correlation with the load, and its mean at the calmest
     tenth over that at the busiest tenth (the load's own beside it)."""
-    load = load_of(one.study, STEP_S)
+    load = load_of(served.study, STEP_S)
     return {
         name: _follows(values, load) for name, values in ({"load": load} | readings(result)).items()
     }
@@ -56,25 +56,25 @@ def readings(result: SimulationResult) -> dict[str, FloatArray]:
         "decode-gpu": busy[decode],
         "decode-sm": sm[decode],
     }
-    at = (result.trace.arrival_s // STEP_S).astype(int)
+    bin_of = (result.trace.arrival_s // STEP_S).astype(int)
     for name, values in (("ttft", result.requests.ttft_s), ("tbt", result.requests.tbt_s)):
         known = ~np.isnan(values)
         bins = len(out["decode-tps"])
-        counts = np.bincount(at[known], minlength=bins)[:bins]
-        out[name] = np.bincount(at[known], values[known], bins)[:bins] / np.maximum(counts, 1)
+        counts = np.bincount(bin_of[known], minlength=bins)[:bins]
+        out[name] = np.bincount(bin_of[known], values[known], bins)[:bins] / np.maximum(counts, 1)
     return out
 
 
 def figures(
-    one: Service, result: SimulationResult, summary: Summary, steps: IntArray, up: FloatArray
+    served: Service, result: SimulationResult, summary: Summary, steps: IntArray, up: FloatArray
 ) -> dict[str, Any]:
     """``steps`` ``[instants, pools]``: instances added and taken out; ``up`` ``[pools, bins]``."""
     prefill, decode = pools_of(result.fleet)
-    load = load_of(one.study, STEP_S)
-    needed = load[None, :] / one.theta_tps[:, None]
-    whole = up[[prefill, decode]].sum(axis=0)
+    load = load_of(served.study, STEP_S)
+    needed = load[None, :] / served.theta_tps[:, None]
+    both = up[[prefill, decode]].sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        kept = result.series.ready[prefill] / result.series.ready[decode] / one.ratio
+        kept = result.series.ready[prefill] / result.series.ready[decode] / served.ratio
     busy = result.series.busy.sum(axis=1) / result.series.ready.sum(axis=1)
     sm = (result.series.sm_activity * result.series.ready).sum(axis=1) / result.series.ready.sum(
         axis=1
@@ -94,9 +94,9 @@ def figures(
         "ttft_p95_s": _seconds(summary.ttft_ms.p95),
         "tbt_p95_s": _seconds(summary.tbt_ms.p95),
         "unserved": summary.rejected + summary.unfinished,
-        "correlation": _correlation(whole, load),
-        "overshoot": round(float(whole.max() / np.ceil(needed).sum(axis=0).max()), 3),
-        "instances": [round(float(whole.min()), 1), round(float(whole.max()), 1)],
+        "correlation": _correlation(both, load),
+        "overshoot": round(float(both.max() / np.ceil(needed).sum(axis=0).max()), 3),
+        "instances": [round(float(both.min()), 1), round(float(both.max()), 1)],
         "out": int((steps > 0).any(axis=1).sum()),
         "in": int((steps < 0).any(axis=1).sum()),
         "turns": turns(steps),
@@ -115,11 +115,11 @@ def turns(steps: IntArray) -> int:
     return int((signs[1:] != signs[:-1]).sum())
 
 
-def plot(found: dict[str, Any], folder: Path) -> None:
+def plot(results: dict[str, Any], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = found.get("drawn") or {}
+    drawn = results.get("drawn") or {}
     if drawn:
-        start, end = found["hours"]
+        start, end = results["hours"]
         x = np.linspace(start, end, len(drawn["load"])).tolist()
         peak = max(drawn["flat"]) / max(drawn["load"])
         load = {"load (scaled)": [peak * value for value in drawn["load"]]}
@@ -133,27 +133,27 @@ def plot(found: dict[str, Any], folder: Path) -> None:
                     "hour (UTC)",
                     "instances",
                     x,
-                    load | {one: drawn[one] for one in shown},
+                    load | {name: drawn[name] for name in shown},
                 )
             )
-    if "policies" in found:
-        names = [name for name in SHOWN if name in found["policies"]]
+    if "policies" in results:
+        names = [name for name in SHOWN if name in results["policies"]]
         (folder / "heteroscale-hours.svg").write_text(
             svg.bars(
                 "GPU-hours over those of the flat fleet for the peak (theirs, by TPS: 0.587)",
                 "relative",
                 names,
-                {"ours": [round(1 - found["policies"][name]["saved"], 3) for name in names]},
+                {"ours": [round(1 - results["policies"][name]["saved"], 3) for name in names]},
             )
         )
-    if "signals" in found:
-        names = list(found["signals"])
+    if "signals" in results:
+        names = list(results["signals"])
         (folder / "heteroscale-signals.svg").write_text(
             svg.bars(
                 "Calmest tenth of the day over the busiest, on the flat fleet",
                 "relative",
                 names,
-                {"ours": [found["signals"][name]["calm_over_busy"] for name in names]},
+                {"ours": [results["signals"][name]["calm_over_busy"] for name in names]},
             )
         )
 
@@ -161,7 +161,7 @@ def plot(found: dict[str, Any], folder: Path) -> None:
 def _follows(values: FloatArray, load: FloatArray) -> dict[str, float | None]:
     order = np.argsort(load)
     tenth = max(1, len(load) // 10)
-    calm, busy = (float(np.nanmean(values[at])) for at in (order[:tenth], order[-tenth:]))
+    calm, busy = (float(np.nanmean(values[steps])) for steps in (order[:tenth], order[-tenth:]))
     return {"correlation": _correlation(values, load), "calm_over_busy": round(calm / busy, 3)}
 
 
@@ -175,8 +175,8 @@ def _correlation(values: FloatArray, load: FloatArray) -> float | None:
 def coarse(values: FloatArray) -> FloatArray:
     """``[pools, minutes]`` to means by ``STEP_S``."""
     each = round(STEP_S / 60)
-    whole = values[:, : values.shape[1] // each * each].reshape(len(values), -1, each)
-    return np.asarray(whole.mean(axis=2))
+    grouped = values[:, : values.shape[1] // each * each].reshape(len(values), -1, each)
+    return np.asarray(grouped.mean(axis=2))
 
 
 def _seconds(ms: float | None) -> float | None:

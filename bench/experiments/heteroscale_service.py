@@ -41,23 +41,23 @@ def service(day: Day, hours: tuple[float, float], like: Service | None = None) -
     """The service on the hours of a day, with the flat fleet for its own peak or that of ``like``:
     sizes, ratio and what they make of the peak are the product's."""
     if like is None:
-        one = _study(day, hours)
-        columns, lengths = roles(one), one.traffic.lengths[0]
-        found = judgement(one.hardware, 0, PairColumns(*columns), lengths, UNIT, 1)
-        curves = [one.sizes.pool_tps[0, g] for g in columns]
-        peak = float(load_of(one, one.window.bin_s).max())
+        study = _study(day, hours)
+        columns, lengths = roles(study), study.traffic.lengths[0]
+        pairs = judgement(study.hardware, 0, PairColumns(*columns), lengths, UNIT, 1)
+        curves = [study.sizes.pool_tps[0, g] for g in columns]
+        peak = float(load_of(study, study.window.bin_s).max())
         flat = np.array([fewest(curve, peak) for curve in curves], np.int64)
         theta = np.array([
             rate_of(curve, int(n)) / n for curve, n in zip(curves, flat, strict=True)
         ])  # fmt: skip
-        ratio = found.best.ratio.prefill / found.best.ratio.decode
-        like = Service(one, ratio, flat, theta)
+        ratio = pairs.best.ratio.prefill / pairs.best.ratio.decode
+        like = Service(study, ratio, flat, theta)
     return replace(like, study=_study(day, hours, like.flat))
 
 
 def _study(day: Day, hours: tuple[float, float], flat: IntArray | None = None) -> Study:
-    given = json.dumps(scenario(day, hours, flat))
-    return study_of(parse(given), {"t": day.stored}, NOTHING, silent)
+    text = json.dumps(scenario(day, hours, flat))
+    return study_of(parse(text), {"t": day.stored}, NOTHING, silent)
 
 
 def scenario(day: Day, hours: tuple[float, float], flat: IntArray | None = None) -> dict[str, Any]:
@@ -116,8 +116,8 @@ def scenario(day: Day, hours: tuple[float, float], flat: IntArray | None = None)
 def load_of(study: Study, step_s: float) -> FloatArray:
     """Input tokens/s that arrive, by ``step_s``."""
     bins = round(study.window.duration_s / step_s)
-    at = (study.trace.arrival_s // step_s).astype(int)
-    return np.bincount(at, study.trace.input_tokens, bins)[:bins] / step_s
+    bin_of = (study.trace.arrival_s // step_s).astype(int)
+    return np.bincount(bin_of, study.trace.input_tokens, bins)[:bins] / step_s
 
 
 def roles(study: Study) -> tuple[int, int]:
@@ -131,8 +131,8 @@ def pools_of(fleet: Fleet) -> tuple[int, int]:
     return roles.index("prefill"), roles.index("decode")
 
 
-def drives(one: Service, signal: str) -> int:
+def drives(served: Service, signal: str) -> int:
     """The pool that a signal is read from."""
-    return pools_of(one.study.hardware.fleet(one.study.today))[
+    return pools_of(served.study.hardware.fleet(served.study.today))[
         0 if signal.startswith("prefill") else 1
     ]

@@ -60,25 +60,25 @@ def main() -> None:
     if not ARRIVALS.exists():
         sys.exit(f"{ARRIVALS.name} is not in ../shared/data/traces.")
     with tempfile.TemporaryDirectory() as folder:
-        found = run(Path(folder), options.scale, options.only.split(",") if options.only else [])
+        figures = run(Path(folder), options.scale, options.only.split(",") if options.only else [])
     if options.plots:
-        plot(found, options.plots)
-    found.pop("by_hour", None)
-    print(json.dumps(found, indent=None if options.json else 2))
+        plot(figures, options.plots)
+    figures.pop("by_hour", None)
+    print(json.dumps(figures, indent=None if options.json else 2))
 
 
 def run(folder: Path, scale: float, only: list[str]) -> dict[str, Any]:
     began = time.perf_counter()
-    found: dict[str, Any] = {"scale": scale}
-    whole = Day(folder, scale)
+    figures: dict[str, Any] = {"scale": scale}
+    day = Day(folder, scale)
     parts: dict[str, Callable[[], dict[str, Any]]] = {
-        "strategies": lambda: strategies(whole, found),
+        "strategies": lambda: strategies(day, figures),
         "mix": lambda: {
-            name: against_reactive(whole.study(interactive=share))
+            name: against_reactive(day.study(interactive=share))
             for name, share in (("9:1", 0.9), ("1:1", 0.5))
         },
-        "a100": lambda: against_reactive(whole.study(gpu="A100-80GB")),
-        "grouped_query": lambda: against_reactive(whole.study(grouped_query=True)),
+        "a100": lambda: against_reactive(day.study(gpu="A100-80GB")),
+        "grouped_query": lambda: against_reactive(day.study(grouped_query=True)),
         "bursts": lambda: strategies(Day(folder, scale, bursts=8.0), {}, OWN_PLAN),
         "schedulers": lambda: schedulers(Day(folder, scale, bursts=8.0)),
         "week": lambda: compared(week(folder, scale), ("reactive", "lt-i", "lt-u", "lt-ua")),
@@ -86,25 +86,25 @@ def run(folder: Path, scale: float, only: list[str]) -> dict[str, Any]:
     }
     for name, part in parts.items():
         if not only or name in only:
-            found[name] = part()
+            figures[name] = part()
             _say(f"{name}: {time.perf_counter() - began:.0f} s")
-    found["seconds"] = time.perf_counter() - began
-    return found
+    figures["seconds"] = time.perf_counter() - began
+    return figures
 
 
 def strategies(
-    day: Day, found: dict[str, Any], names: tuple[str, ...] = STRATEGIES
+    day: Day, figures: dict[str, Any], names: tuple[str, ...] = STRATEGIES
 ) -> dict[str, Any]:
-    one = day.study()
-    theta = float(one.sizes.theta_tps.max())
-    out: dict[str, Any] = {"requests": len(one.trace), "theta_tps": theta}
-    planned = plan_window(one.plan_input, silent)
-    by_hour = found.setdefault("by_hour", {})
+    study = day.study()
+    theta = float(study.sizes.theta_tps.max())
+    out: dict[str, Any] = {"requests": len(study.trace), "theta_tps": theta}
+    planned = plan_window(study.plan_input, silent)
+    by_hour = figures.setdefault("by_hour", {})
     for name in dict.fromkeys(("reactive", *names)):
-        policy, given = BY_MEMORY.get(name, (name, {}))
+        policy, settings = BY_MEMORY.get(name, (name, {}))
         if name == "chiron":  # its numbers of instances are for all of the arrivals
-            given = {"scale": day.scale}
-        ran = _ran(one, policy, planned, **given)
+            settings = {"scale": day.scale}
+        ran = _ran(study, policy, planned, **settings)
         out[name] = _figures(ran)
         up = (ran.series.ready + ran.series.starting + ran.series.draining).sum(axis=0)
         by_hour[name] = up.reshape(96, -1).mean(axis=1).tolist()  # quarters of an hour
@@ -112,16 +112,16 @@ def strategies(
     return out
 
 
-def against_reactive(one: Study) -> dict[str, Any]:
-    ours = {name: _figures(_ran(one, name)) for name in ("reactive", "lt-ua")}
+def against_reactive(study: Study) -> dict[str, Any]:
+    ours = {name: _figures(_ran(study, name)) for name in ("reactive", "lt-ua")}
     saved = 1 - ours["lt-ua"]["instance_hours"] / ours["reactive"]["instance_hours"]
     return {**ours, "saved": saved}
 
 
-def compared(one: Study, names: tuple[str, ...]) -> dict[str, Any]:
-    planned = plan_window(one.plan_input, silent)
-    return {name: _figures(_ran(one, name, planned)) for name in names} | {
-        "requests": len(one.trace)
+def compared(study: Study, names: tuple[str, ...]) -> dict[str, Any]:
+    planned = plan_window(study.plan_input, silent)
+    return {name: _figures(_ran(study, name, planned)) for name in names} | {
+        "requests": len(study.trace)
     }
 
 
@@ -129,15 +129,15 @@ def schedulers(day: Day) -> dict[str, Any]:
     """The day under LT-UA, waiting requests taken in four orders."""
     out = {}
     for scheduler in THEIR_VIOLATIONS:
-        one = day.study(scheduler=scheduler)
-        ran = _ran(one, "lt-ua")
+        study = day.study(scheduler=scheduler)
+        ran = _ran(study, "lt-ua")
         out[scheduler] = _figures(ran)
     return out
 
 
-def _ran(one: Study, name: str, planned: Any = None, **given: Any) -> PolicyRun:
+def _ran(study: Study, name: str, planned: Any = None, **settings: Any) -> PolicyRun:
     return played.run_policy(
-        one, policy_of(name, **given), seed=1, progress=silent, planned=planned
+        study, policy_of(name, **settings), seed=1, progress=silent, planned=planned
     )
 
 
@@ -163,9 +163,9 @@ def _figures(ran: PolicyRun) -> dict[str, Any]:
     }
 
 
-def plot(found: dict[str, Any], folder: Path) -> None:
+def plot(figures: dict[str, Any], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    by_hour = found.get("by_hour") or {}
+    by_hour = figures.get("by_hour") or {}
     if by_hour:
         count = len(next(iter(by_hour.values())))
         x = [24 * i / count for i in range(count)]
@@ -174,8 +174,8 @@ def plot(found: dict[str, Any], folder: Path) -> None:
         (folder / "sageserve-instances.svg").write_text(
             svg.lines(title, "hour (UTC)", "instances", x, shown)
         )
-    if "strategies" in found:
-        ours = found["strategies"]
+    if "strategies" in figures:
+        ours = figures["strategies"]
         names = [name for name in THEIRS if name in ours]
         base = ours["reactive"]["instance_hours"]
         (folder / "sageserve-hours.svg").write_text(
@@ -189,7 +189,7 @@ def plot(found: dict[str, Any], folder: Path) -> None:
                 },
             )
         )
-    if "schedulers" in found:
+    if "schedulers" in figures:
         names = list(THEIR_VIOLATIONS)
         (folder / "sageserve-schedulers.svg").write_text(
             svg.bars(
@@ -199,8 +199,8 @@ def plot(found: dict[str, Any], folder: Path) -> None:
                 {
                     "SageServe IW-F": [THEIR_VIOLATIONS[n][0] for n in names],
                     "SageServe IW-N": [THEIR_VIOLATIONS[n][1] for n in names],
-                    "ours IW-F": [found["schedulers"][n]["violations"]["IW-F"] for n in names],
-                    "ours IW-N": [found["schedulers"][n]["violations"]["IW-N"] for n in names],
+                    "ours IW-F": [figures["schedulers"][n]["violations"]["IW-F"] for n in names],
+                    "ours IW-N": [figures["schedulers"][n]["violations"]["IW-N"] for n in names],
                 },
             )
         )

@@ -164,8 +164,8 @@ def scenario_of(
             "scale_in": {"lend": True},  # to spot, back within a minute (6.4, 7.1)
             "minimum": max(1, round(2 * scale)),
             "today": [
-                {"model": one.name, "region": r, "gpu": gpu, "replicas": most}
-                for one in services
+                {"model": service.name, "region": r, "gpu": gpu, "replicas": most}
+                for service in services
                 for r in REGIONS
             ],
             **({"starts": starts} if starts else {}),

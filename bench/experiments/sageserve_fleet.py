@@ -36,8 +36,8 @@ STARTS = {"reclaim_s": 60, "other_model_s": 600}  # section 3
 def week(folder: Path, scale: float) -> Study:
     """Six days of Llama-2 70B's conversations."""
     table = _arrivals().filter(pl.col("service") == "conv")
-    one = Service(MODEL["name"], MODEL, profile("H100-SXM"), "conv", scale, lengths())
-    scenario = scenario_of([one], scale, MONDAY, days=DAYS)
+    service = Service(MODEL["name"], MODEL, profile("H100-SXM"), "conv", scale, lengths())
+    scenario = scenario_of([service], scale, MONDAY, days=DAYS)
     return study_of(
         parse(json.dumps(scenario)), {"t": stored_as(table, folder, "week")}, NOTHING, silent
     )

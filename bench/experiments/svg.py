@@ -28,11 +28,11 @@ def lines(
         parts.append(_text(scale_x(value), HEIGHT - BOTTOM + 16, f"{value:g}", "middle"))
     for i, values in enumerate(series.values()):
         points, begun = [], False
-        for at, value in zip(x, values, strict=True):
+        for place, value in zip(x, values, strict=True):
             if np.isnan(value):
                 begun = False
                 continue
-            points.append(f"{'L' if begun else 'M'}{scale_x(at):.1f},{scale_y(value):.1f}")
+            points.append(f"{'L' if begun else 'M'}{scale_x(place):.1f},{scale_y(value):.1f}")
             begun = True
         colour = COLOURS[i % len(COLOURS)]
         parts.append(
@@ -82,11 +82,11 @@ def _frame(title: str, x_words: str, y_words: str, top: float) -> list[str]:
     _, y = _scales(0, 1, top)
     parts = [_text(LEFT, 18, title, "start", 14)]
     for value in np.linspace(0, top, 5):
-        at = y(value)
+        row = y(value)
         parts.append(
-            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}" stroke="#ddd"/>'
+            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{row:.1f}" y2="{row:.1f}" stroke="#ddd"/>'
         )
-        parts.append(_text(LEFT - 6, at + 4, f"{value:.3g}", "end"))
+        parts.append(_text(LEFT - 6, row + 4, f"{value:.3g}", "end"))
     parts.append(_text((WIDTH + LEFT) / 2, HEIGHT - 8, x_words, "middle"))
     middle = (TOP + HEIGHT - BOTTOM) / 2
     parts.append(

@@ -38,9 +38,9 @@ class Answer:
 
 def _sentence(text: str, response: Any) -> str:
     if "json" in response.get("Content-Type", ""):
-        found = response.json()
-        if isinstance(found, dict):
-            return str(found.get("detail") or found.get("problem") or "taken")
+        body = response.json()
+        if isinstance(body, dict):
+            return str(body.get("detail") or body.get("problem") or "taken")
         return "taken"
     for mark in ('class="problem', 'role="alert"', 'class="errorlist', 'id="messages"'):
         if mark in text:
@@ -82,9 +82,9 @@ class Doors:
         return path
 
     def command(self, *arguments: str) -> Answer:
-        said, complained = io.StringIO(), io.StringIO()
+        printed, complained = io.StringIO(), io.StringIO()
         try:
-            call_command(*arguments, "--json", stdout=said, stderr=complained)
+            call_command(*arguments, "--json", stdout=printed, stderr=complained)
         except SystemExit as ended:
             status = int(ended.code or 0)
             words = complained.getvalue().strip()

@@ -81,25 +81,25 @@ def parquet_types() -> Iterator[Input]:
                 "a.parquet", parquet({**counts, "requests": column})
             ),
         )
-    whole = parquet(good)
-    for cut in (4, 20, len(whole) // 2, len(whole) - 1):
+    full = parquet(good)
+    for cut in (4, 20, len(full) // 2, len(full) - 1):
         yield Input(
             "Parquet columns",
             f"cut after {cut} bytes",
-            lambda doors, cut=cut: doors.ingest("a.parquet", whole[:cut]),  # type: ignore[misc]
+            lambda doors, cut=cut: doors.ingest("a.parquet", full[:cut]),  # type: ignore[misc]
         )
-    for at in range(8, len(whole), len(whole) // 24):
-        spoiled = whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :]
+    for place in range(8, len(full), len(full) // 24):
+        spoiled = full[:place] + bytes([full[place] ^ 0xFF]) + full[place + 1 :]
         yield Input(
             "Parquet columns",
-            f"byte {at} turned round",
+            f"byte {place} turned round",
             lambda doors, spoiled=spoiled: doors.ingest("a.parquet", spoiled),  # type: ignore[misc]
         )
 
 
 def texts() -> Iterator[Input]:
     head, row = AZURE.split(b"\n")[:2]
-    found = {
+    variants = {
         "nothing": b"",
         "a newline": b"\n",
         "newlines": b"\n" * 100_000,
@@ -124,7 +124,7 @@ def texts() -> Iterator[Input]:
         "the same column twice": b"timestamp,timestamp,input_tokens,output_tokens\n1,2,3,4\n",
         "formulas": AZURE.replace(b"ContextTokens", b"=cmd|' /C calc'!A0"),
     }
-    for name, content in found.items():
+    for name, content in variants.items():
         for more in ((), ("--strict",)):
             yield Input(
                 "CSV",
@@ -167,20 +167,20 @@ def texts() -> Iterator[Input]:
 def packed() -> Iterator[Input]:
     body = AZURE + b"2024-05-10 00:00:01,5,6\n" * 200
     for ending, pack in (("gz", gzip.compress), ("zst", zstandard.ZstdCompressor().compress)):
-        whole = pack(body)
-        found = {
-            "cut short": whole[:-8],
-            "its first bytes alone": whole[:5],
-            "turned round in the middle": whole[: len(whole) // 2]
-            + bytes([whole[len(whole) // 2] ^ 0xFF])
-            + whole[len(whole) // 2 + 1 :],
-            "packed twice": pack(whole),
-            "rubbish after it": whole + b"rubbish",
+        compressed = pack(body)
+        variants = {
+            "cut short": compressed[:-8],
+            "its first bytes alone": compressed[:5],
+            "turned round in the middle": compressed[: len(compressed) // 2]
+            + bytes([compressed[len(compressed) // 2] ^ 0xFF])
+            + compressed[len(compressed) // 2 + 1 :],
+            "packed twice": pack(compressed),
+            "rubbish after it": compressed + b"rubbish",
             "300 MB of one row": pack(AZURE + b"2024-05-10 00:00:01,5,6\n" * 12_500_000),
             "300 MB of newlines": pack(AZURE + b"\n" * 300_000_000),
             "300 MB of one line": pack(AZURE + b"1" * 300_000_000),
         }
-        for name, content in found.items():
+        for name, content in variants.items():
             yield Input(
                 f"Packed as {ending}",
                 name,

@@ -54,12 +54,12 @@ def documents() -> dict[str, str]:
         "a key": lambda n: SCENARIO + f"{n}: 1\n",
         "a model": lambda n: SCENARIO.replace("models: [llama-3.1-8b]", f"models: [{n}]"),
     }
-    found = {
+    of_files = {
         f"a number of 5,000 digits, {how}, as {where}": put(number)
         for how, number in numbers.items()
         for where, put in places.items()
     }
-    return found | {
+    return of_files | {
         "nothing": "",
         "a list": "- 1",
         "a word": "hello",
@@ -206,7 +206,7 @@ def filters() -> Iterator[Input]:
             yield Input(
                 "Filters",
                 f"{name} in {place}",
-                lambda doors, at=place + value: doors.get(at),  # type: ignore[misc]
+                lambda doors, address=place + value: doors.get(address),  # type: ignore[misc]
             )
     for path in (
         "/api/v1/runs/{}/", "/runs/{}/", "/scenarios/{}/", "/api/v1/scenarios/{}/",

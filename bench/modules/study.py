@@ -102,11 +102,11 @@ class Outcome:
 
 def layout_of(setting: Setting, deployment: Deployment) -> Layout:
     """One elastic instance: at home on its GPU(s), with its part of those that nobody lives on."""
-    own = setting.gpus_per_instance
-    idle = setting.gpus - deployment.instances * own
+    gpus_each = setting.gpus_per_instance
+    idle = setting.gpus - deployment.instances * gpus_each
     if idle < 0:
         raise SimulationError(
-            f"{deployment.name}: {deployment.instances * own} GPUs are needed and there are "
+            f"{deployment.name}: {deployment.instances * gpus_each} GPUs are needed and there are "
             f"{setting.gpus}."
         )
     apart = setting.weight_bytes - setting.layers * setting.layer_bytes  # what does not move
@@ -114,8 +114,10 @@ def layout_of(setting: Setting, deployment: Deployment) -> Layout:
     if deployment.replica_bytes is not None and idle and not deployment.moves_kv:
         part = min(part, deployment.replica_bytes / deployment.instances / idle)
     return Layout(
-        home=(np.arange(setting.layers) * own // setting.layers).astype(np.int64),
-        room_bytes=np.r_[np.full(own, setting.room_bytes - apart / own), np.full(idle, part)],
+        home=(np.arange(setting.layers) * gpus_each // setting.layers).astype(np.int64),
+        room_bytes=np.r_[
+            np.full(gpus_each, setting.room_bytes - apart / gpus_each), np.full(idle, part)
+        ],
         layer_bytes=setting.layer_bytes,
         kv_layer_token_bytes=setting.kv_bytes_per_token / setting.layers,
         hidden_bytes=setting.hidden_bytes,
@@ -229,15 +231,15 @@ def _outcome(
     room = sum(pool.maximum * pool.profile.kv_capacity_tokens for pool in result.fleet.pools)
     kv_bytes = min(running * context, float(room)) * setting.kv_bytes_per_token
     there = _instances(result)
-    copies, caches, parts, whole, operations, acting = 0.0, 0.0, 0.0, 0.0, 0, 0.0
+    copies, caches, parts, room_used, operations, acting = 0.0, 0.0, 0.0, 0.0, 0, 0.0
     if isinstance(policy, ModuleScaling):
         copies = float(np.mean([row.sum() for _, row, _ in policy.held])) if policy.held else 0.0
         shares = [row.sum() / setting.layers for _, _, row in policy.held]
         caches = float(np.mean(shares)) / len(result.fleet.pools) if shares else 0.0
         idle = setting.gpus - deployment.instances * setting.gpus_per_instance
         used = [row.sum() + away.sum() > 0 for _, row, away in policy.held]
-        whole = idle * float(np.mean(used)) if used else 0.0
-        parts = min(whole, (copies + caches * kv_bytes) / setting.room_bytes)
+        room_used = idle * float(np.mean(used)) if used else 0.0
+        parts = min(room_used, (copies + caches * kv_bytes) / setting.room_bytes)
         operations = len(policy.events)
         acting = float(sum(event.until_s - event.time_s for event in policy.events))
     return Outcome(
@@ -249,7 +251,7 @@ def _outcome(
         attainment=float(meets_slo(result).mean()),
         memory_bytes=there * setting.weight_bytes + kv_bytes + copies,
         oom_share=min(1.0, _out_of_memory(result) / len(result.trace)),
-        gpus=there * setting.gpus_per_instance + whole,
+        gpus=there * setting.gpus_per_instance + room_used,
         gpu_parts=there * setting.gpus_per_instance + parts,
         operations=operations,
         acting_s=acting,

@@ -31,24 +31,24 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--quick", action="store_true", help="gaps and times alone")
     options = parser.parse_args()
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         **algorithms.gaps(),
         **algorithms.placement_gap(),
         **algorithms.device_gap(),
         **algorithms.times(),
         **judged.everything(QUICK if options.quick else judged.CASES),
     }
-    for name, value in found.items():
+    for name, value in figures.items():
         print(f"{name:<28}{value:.4g}", file=sys.stderr)
     if not options.quick:
         from bench.provision import modules, replayed, savings, services, windows
 
-        found["modules"] = modules.everything()
+        figures["modules"] = modules.everything()
 
         if services.DATA.exists():
-            found |= replayed.everything()
-            found |= savings.everything()
-            found["windows"] = [
+            figures |= replayed.everything()
+            figures |= savings.everything()
+            figures["windows"] = [
                 row
                 for model, gpu, rate in (
                     ("qwen2-7b", "A100-80GB", 80.0),
@@ -56,15 +56,17 @@ def main() -> int:
                 )
                 for row in windows.courses(model, gpu, rate)
             ]
-            found["replan_week_seconds"] = windows.week_seconds()
-            print(f"a week of 10 s windows: {found['replan_week_seconds']:.0f} s", file=sys.stderr)
-            for claim, answer in found["claims"].items():
+            figures["replan_week_seconds"] = windows.week_seconds()
+            print(
+                f"a week of 10 s windows: {figures['replan_week_seconds']:.0f} s", file=sys.stderr
+            )
+            for claim, answer in figures["claims"].items():
                 print(f"{'confirmed' if answer['holds'] else 'contradicted'}: {claim}: {answer}",
                       file=sys.stderr)  # fmt: skip
         else:
             print("No traces in ../shared/data: savings are left out.", file=sys.stderr)
     if options.json:
-        print(json.dumps(_clean(found)))
+        print(json.dumps(_clean(figures)))
     return 0
 
 

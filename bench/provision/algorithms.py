@@ -28,8 +28,8 @@ DEVICE = 10.0  # units of memory in the small placement cases
 def gaps() -> dict[str, float]:
     """Slots over the proven optimum less 1, mean over the feasible ones of the 500 small cases, and
     the share of feasible cases that an algorithm leaves without a plan that keeps the limit."""
-    found: dict[str, list[float]] = {"printed": [], "algorithm1": [], "our": []}
-    missed = dict.fromkeys(found, 0)
+    above_best: dict[str, list[float]] = {"printed": [], "algorithm1": [], "our": []}
+    missed = dict.fromkeys(above_best, 0)
     feasible = 0
     ways: dict[str, Callable[[OperatorProblem], object]] = {
         "printed": lambda p: algorithm1(p, printed=True),
@@ -47,9 +47,9 @@ def gaps() -> dict[str, float]:
             if plan is None or not plan.feasible:  # type: ignore[attr-defined]
                 missed[name] += 1
             else:
-                found[name].append(plan.slots / best.slots - 1.0)  # type: ignore[attr-defined]
+                above_best[name].append(plan.slots / best.slots - 1.0)  # type: ignore[attr-defined]
     out: dict[str, float] = {"cases": feasible}
-    for name, values in found.items():
+    for name, values in above_best.items():
         out[f"{name}_greedy_gap"] = float(np.mean(values))
         out[f"{name}_greedy_infeasible"] = missed[name] / feasible
     return out
@@ -58,7 +58,7 @@ def gaps() -> dict[str, float]:
 def placement_gap() -> dict[str, float]:
     """Devices of Algorithm 2 over the fewest, less 1, of one plan on up to 9 single-GPU replicas;
     mean, and the largest. Plans are those of the greedy."""
-    found = []
+    above_best = []
     for seed in range(200):
         problem = random_problem(
             seed, operators=2 + seed % 2, batches=2, parallel=1, replicas=3, dag=False
@@ -71,18 +71,18 @@ def placement_gap() -> dict[str, float]:
         best = exact_placement(problem, demand, plan, DEVICE)
         if best is None or not greedy.feasible or (greedy.memory_bytes > DEVICE).any():
             raise AssertionError(f"Algorithm 2 broke a limit on case {seed}.")
-        found.append(greedy.devices / best.devices - 1.0)
+        above_best.append(greedy.devices / best.devices - 1.0)
     return {
-        "placement_gap": float(np.mean(found)),
-        "placement_gap_most": float(np.max(found)),
-        "placement_cases": len(found),
+        "placement_gap": float(np.mean(above_best)),
+        "placement_gap_most": float(np.max(above_best)),
+        "placement_cases": len(above_best),
     }
 
 
 def device_gap() -> dict[str, float]:
     """Devices of our greedy after placement over the fewest over all plans and placements, less 1:
     mean of small cases, two operators of up to two replicas."""
-    found = []
+    above_best = []
     for seed in range(CASES):
         problem = random_problem(seed, operators=2, parallel=1, replicas=2, dag=seed % 2 == 1)
         demand = random_demand(problem, seed)
@@ -91,8 +91,8 @@ def device_gap() -> dict[str, float]:
         placed = [algorithm2(problem, demand, plan, DEVICE) for plan in plans if plan is not None]
         if not placed or best is None:
             continue
-        found.append(min(one.devices for one in placed) / best[1].devices - 1.0)
-    return {"gap_to_exact": float(np.mean(found)), "gap_to_exact_cases": len(found)}
+        above_best.append(min(plan.devices for plan in placed) / best[1].devices - 1.0)
+    return {"gap_to_exact": float(np.mean(above_best)), "gap_to_exact_cases": len(above_best)}
 
 
 def _by_price(problem: OperatorProblem, demand: Demand, weight: float) -> OperatorPlan | None:

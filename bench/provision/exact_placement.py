@@ -141,21 +141,21 @@ def fewest_devices(
     """
     table = sojourns_of(problem)
     options = [_options(problem, demand, table, v, device_bytes) for v in range(len(problem.names))]
-    size = float(np.prod([float(len(found)) for found in options]))
+    size = float(np.prod([float(len(option)) for option in options]))
     if size > MOST:
         raise SimulationError(
             f"{size:.1g} configurations are too many to search with their placements; "
             "use the exact plan in slots and Algorithm 2."
         )
-    combinations = np.array(list(product(*(range(len(found)) for found in options))), np.int64)
+    combinations = np.array(list(product(*(range(len(option)) for option in options))), np.int64)
     if not combinations.size:
         return None
     needs = sum(
-        _needs(problem, demand, v, found, device_bytes)[combinations[:, v]]
-        for v, found in enumerate(options)
+        _needs(problem, demand, v, option, device_bytes)[combinations[:, v]]
+        for v, option in enumerate(options)
     )
     widest = np.max(
-        [problem.parallel[found[:, 1]][combinations[:, v]] for v, found in enumerate(options)],
+        [problem.parallel[option[:, 1]][combinations[:, v]] for v, option in enumerate(options)],
         axis=0,
     )
     bound = np.maximum(np.ceil(np.max(needs, axis=1) - 1e-9), widest)
@@ -164,7 +164,7 @@ def fewest_devices(
         fewer_than = best[1].devices if best else None
         if fewer_than is not None and bound[i] >= fewer_than:
             break
-        choice = np.array([found[k] for found, k in zip(options, combinations[i], strict=True)])
+        choice = np.array([option[k] for option, k in zip(options, combinations[i], strict=True)])
         plan = evaluate(problem, "exact in devices", choice)
         if not plan.feasible:
             continue
@@ -191,33 +191,33 @@ def _options(
             demand.bandwidth[v],
         ]
     )  # [6, B, P]
-    found = []
+    triples = []
     for b, p, r in np.argwhere(np.isfinite(table[v])):
         where = np.full(problem.batches.size, v), np.arange(problem.batches.size), np.full(1, p)
         fits = demand.shard_bytes(*where, np.full(1, r + 1)) <= device_bytes
         if not fits[b]:
             continue
-        mine = figures[:, b, p][:, None]
+        candidate = figures[:, b, p][:, None]
         others = figures[:, fits, p]
-        beaten = ((others <= mine).all(axis=0) & (others < mine).any(axis=0)).any()
+        beaten = ((others <= candidate).all(axis=0) & (others < candidate).any(axis=0)).any()
         if not beaten:
-            found.append((b, p, r + 1))
-    return np.array(found, np.int64).reshape(-1, 3)
+            triples.append((b, p, r + 1))
+    return np.array(triples, np.int64).reshape(-1, 3)
 
 
 def _needs(
-    problem: OperatorProblem, demand: Demand, v: int, found: IntArray, device_bytes: float
+    problem: OperatorProblem, demand: Demand, v: int, picked: IntArray, device_bytes: float
 ) -> FloatArray:
     """Devices' worth of memory, arithmetic and traffic of each choice, ``[n, 3]``."""
-    b, p, r = found.T
-    at = (v, b, p)
+    b, p, r = picked.T
+    place = (v, b, p)
     shards = problem.parallel[p] * r
-    busy = problem.rate / problem.batches[b] * problem.latency_s[at] / r
+    busy = problem.rate / problem.batches[b] * problem.latency_s[place] / r
     return np.stack(
         [
             shards * demand.shard_bytes(np.full_like(b, v), b, p, r) / device_bytes,
-            shards * busy * demand.compute[at],
-            shards * busy * demand.bandwidth[at],
+            shards * busy * demand.compute[place],
+            shards * busy * demand.bandwidth[place],
         ],
         axis=1,
     )

@@ -67,7 +67,7 @@ def everything(cases: int = CASES) -> dict[str, float]:
             if level is None or level.replayed is None:
                 continue
             over += level.power_w > (load.gpu.tdp_w or np.inf) * level.devices * (1 + 1e-9)
-            worse += not all(no_worse(level, one) for one in coarser)
+            worse += not all(no_worse(level, coarse) for coarse in coarser)
             finer += not level.method.startswith("as ") and name != "model"
             if level.replayed.attainment >= ATTAINMENT and not level.method.startswith("as "):
                 begun = time.perf_counter()
@@ -91,23 +91,23 @@ def everything(cases: int = CASES) -> dict[str, float]:
 
 def monotone_violations(cases: int) -> int:
     """Of whole replicas and operators, along limits that loosen and loads that grow."""
-    found = 0
+    rises = 0
     for seed in range(0, cases, 3):
         load, _, _ = service_of(seed)
         looser = [replace(load, slo_s=load.slo_s * times) for times in LOOSER]
         busier = [replace(load, requests_s=load.requests_s * times) for times in MORE]
-        found += _rises([_needs(one) for one in looser])
-        found += _rises([_needs(one) for one in busier][::-1])
-    return found
+        rises += _rises([_needs(level) for level in looser])
+        rises += _rises([_needs(level) for level in busier][::-1])
+    return rises
 
 
 def _needs(load: PhaseLoad) -> tuple[float, float]:
     phase, room = with_plenty(problem_of(load, "bf16")), device_bytes(load.gpu.name)
-    whole = model_level(phase, room)
-    if whole is None:
+    whole_model = model_level(phase, room)
+    if whole_model is None:
         return np.inf, np.inf
-    fine = at_level("operator", phase, room, coarser=[whole])
-    return whole.devices, np.inf if fine is None else fine.devices
+    fine = at_level("operator", phase, room, coarser=[whole_model])
+    return whole_model.devices, np.inf if fine is None else fine.devices
 
 
 def _rises(needs: list[tuple[float, float]]) -> int:
@@ -159,11 +159,11 @@ def _agreement(phase: PhaseProblem, isl: IntArray, osl: IntArray, share: float, 
     passes = 1.0 if phase.queues else phase.service.osl
     rate = share * most / float(phase.replica_s[b, 0]) / passes
     phase = problem_of(replace(phase.service, requests_s=rate, slo_s=1e3), phase.weights)
-    whole = model_level(phase, 1e15)
-    assert whole is not None
-    assert whole.replicas is not None
-    one = replace(whole.replicas, replicas=1, batch=most, parallel=1, stages=1)
-    plan = under(phase, one)
+    whole_model = model_level(phase, 1e15)
+    assert whole_model is not None
+    assert whole_model.replicas is not None
+    single = replace(whole_model.replicas, replicas=1, batch=most, parallel=1, stages=1)
+    plan = under(phase, single)
     assert plan is not None
     graph = operator_graph(phase.service.shape, Arrangement(tp=1, weights=phase.weights))
     curve = Replay(phase, [], 1e15).curve(0)
@@ -190,4 +190,4 @@ def _agreement(phase: PhaseProblem, isl: IntArray, osl: IntArray, share: float, 
     took = took[int(0.1 * took.size) :]
     engine = (np.quantile(took, q, method="lower") for q in (0.5, 0.95))
     pairs = zip(engine, (came.p50_s, came.p95_s), strict=True)
-    return max(abs(float(mine / theirs) - 1.0) for theirs, mine in pairs)
+    return max(abs(float(ours / theirs) - 1.0) for theirs, ours in pairs)

@@ -59,9 +59,9 @@ SOURCE = {
 def setting(model: str) -> Setting:
     gpu, shape = hardware.gpu(GPU), hardware.shape(model)
     weights = weight_bytes(shape)
-    own = 1 if model == "llama-13b" else 4
+    gpus_each = 1 if model == "llama-13b" else 4
     per_token = float(kv_bytes_per_token(shape))
-    room = 0.9 * gpu.memory_bytes * own - weights
+    room = 0.9 * gpu.memory_bytes * gpus_each - weights
     rng = np.random.default_rng(2)
     profile = roofline_profile(
         shape, gpu, Arrangement(tp=1), efficiencies(),
@@ -73,7 +73,7 @@ def setting(model: str) -> Setting:
         profile=adjusted(profile, model=model),
         gpu=gpu,
         gpus=4,
-        gpus_per_instance=own,
+        gpus_per_instance=gpus_each,
         layers=shape.layers,
         layer_bytes=one_layer,
         weight_bytes=weights,
@@ -89,18 +89,21 @@ def setting(model: str) -> Setting:
 
 def everything() -> dict[str, object]:
     """The tables on stderr, the outcomes and the comparisons of the source."""
-    found: dict[str, object] = {}
+    result: dict[str, object] = {}
     for model, deployments in DEPLOYMENTS.items():
-        at = setting(model)
-        outcomes = study(at, deployments, RATES)
+        model_setting = setting(model)
+        outcomes = study(model_setting, deployments, RATES)
         _printed(model, outcomes)
-        found[model] = [asdict(one) for one in outcomes]
+        result[model] = [asdict(outcome) for outcome in outcomes]
         if model == "llama-13b":
-            found["against_source"] = _against(outcomes)
-        wave = tuple(under(at, one, wave_arrivals(), WAVE_RATE) for one in deployments)
+            result["against_source"] = _against(outcomes)
+        wave = tuple(
+            under(model_setting, deployment, wave_arrivals(), WAVE_RATE)
+            for deployment in deployments
+        )
         _printed(f"{model}, {RATES[0]:.0f} to {RATES[-1]:.0f} requests/s and back", wave)
-        found[f"{model} in a wave"] = [asdict(one) for one in wave]
-    return found
+        result[f"{model} in a wave"] = [asdict(outcome) for outcome in wave]
+    return result
 
 
 WAVE_RATE = (RATES[0] + RATES[-1]) / 2
@@ -110,17 +113,19 @@ def wave_arrivals(seed: int = 0) -> FloatArray:
     """Poisson arrivals whose rate rises from the least to the most and falls again."""
     rng = np.random.default_rng(seed)
     count = int(2 * RATES[-1] * WAVE_S)
-    at = np.sort(rng.uniform(0.0, WAVE_S, count))
-    share = (RATES[0] + (RATES[-1] - RATES[0]) * np.sin(np.pi * at / WAVE_S) ** 2) / (2 * RATES[-1])
-    return at[rng.random(count) < share]
+    arrivals = np.sort(rng.uniform(0.0, WAVE_S, count))
+    share = (RATES[0] + (RATES[-1] - RATES[0]) * np.sin(np.pi * arrivals / WAVE_S) ** 2) / (
+        2 * RATES[-1]
+    )
+    return arrivals[rng.random(count) < share]
 
 
 def _against(outcomes: tuple[Outcome, ...]) -> dict[str, object]:
     def of(name: str, rate: float) -> Outcome:
         return next(o for o in outcomes if o.deployment.startswith(name) and o.rate == rate)
 
-    def change(one: str, other: str, rates: tuple[float, ...], what: str) -> float:
-        ratios = [getattr(of(one, r), what) / getattr(of(other, r), what) - 1 for r in rates]
+    def change(first: str, other: str, rates: tuple[float, ...], what: str) -> float:
+        ratios = [getattr(of(first, r), what) / getattr(of(other, r), what) - 1 for r in rates]
         return float(np.mean(ratios))
 
     low, high = tuple(r for r in RATES if r <= 30), tuple(r for r in RATES if r > 30)

@@ -65,23 +65,23 @@ def table(rates: tuple[float, ...] = RATES) -> list[Row]:
                         judge = Judge(isl, np.maximum(osl, 2), ATTAINMENT, 1)
                         _, levels = solve(load, "bf16", RULES, measured, judge)
                         kept = {
-                            key: one for key, one in levels.items()
-                            if one.replayed is not None and one.replayed.attainment >= ATTAINMENT
+                            key: its for key, its in levels.items()
+                            if its.replayed is not None and its.replayed.attainment >= ATTAINMENT
                         }  # fmt: skip
                         figures: dict[str, object] = {}
                         if "model" in kept:
-                            whole = kept["model"]
-                            fine = kept.get("operator", kept.get("module", whole))
+                            whole_model = kept["model"]
+                            fine = kept.get("operator", kept.get("module", whole_model))
                             better = [
                                 key for key in ("operator", "module")
                                 if key in kept and not kept[key].method.startswith("as ")
                             ]  # fmt: skip
-                            assert whole.replayed is not None
+                            assert whole_model.replayed is not None
                             figures = {
-                                "attainment": whole.replayed.attainment,
+                                "attainment": whole_model.replayed.attainment,
                                 "finer": better[0] if better else "",
-                                **asdict(savings(whole, fine)),
-                                **{f"{key}_gpus": one.devices for key, one in kept.items()},
+                                **asdict(savings(whole_model, fine)),
+                                **{f"{key}_gpus": level.devices for key, level in kept.items()},
                             }
                         rows.append(Row(name, model, gpu, phase, rate, **figures))  # type: ignore[arg-type]
                         print(rows[-1], file=sys.stderr, flush=True)
@@ -92,13 +92,13 @@ def claims(rows: list[Row]) -> dict[str, dict[str, object]]:
     """The source's figures beside the means of ours."""
     out: dict[str, dict[str, object]] = {}
     for (name, phase), theirs in SEED.items():
-        mine = [r for r in rows if (r.trace, r.phase) == (name, phase) and r.model_gpus]
+        cells = [r for r in rows if (r.trace, r.phase) == (name, phase) and r.model_gpus]
         out[f"{name} {phase}"] = {
             "source_at_most": theirs,
-            "ours": [float(np.mean([getattr(r, m) for r in mine])) if mine else None
+            "ours": [float(np.mean([getattr(r, m) for r in cells])) if cells else None
                      for m in MEASURES],
-            "cells": len(mine),
-            "cells_where_a_finer_level_is_better": sum(bool(r.finer) for r in mine),
+            "cells": len(cells),
+            "cells_where_a_finer_level_is_better": sum(bool(r.finer) for r in cells),
         }  # fmt: skip
     return out
 

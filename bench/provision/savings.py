@@ -63,17 +63,17 @@ class Row:
 def compared(phase: PhaseProblem) -> dict[str, float]:
     """The figures of a row."""
     room = device_bytes(phase.service.gpu.name)
-    whole = model_level(phase, room)
-    if whole is None:
+    whole_model = model_level(phase, room)
+    if whole_model is None:
         return {}
     fine = operator_level(phase, room, proofs=True)
     if fine is None:
         return {}
     return {
-        "model_gpus": whole.devices,
+        "model_gpus": whole_model.devices,
         "operator_gpus": fine.devices,
         "least_gpus": fine.least_devices or 0,
-        **asdict(savings(whole, fine)),
+        **asdict(savings(whole_model, fine)),
     }
 
 
@@ -88,8 +88,8 @@ def table() -> Iterator[Row]:
                     base = problem(model, gpu, phase, 20.0, isl, osl, limits[phase])
                     for rate in (requests.rate, *RATES):
                         figures = compared(at_rate(base, rate))
-                        own = rate == requests.rate
-                        yield Row(name, model, gpu, phase, rate, isl, own, **figures)  # type: ignore[arg-type]
+                        as_traced = rate == requests.rate
+                        yield Row(name, model, gpu, phase, rate, isl, as_traced, **figures)  # type: ignore[arg-type]
 
 
 def printed(rows: list[Row]) -> None:
@@ -99,13 +99,13 @@ def printed(rows: list[Row]) -> None:
     print(head + "   source, at most", file=sys.stderr)
     print("GPUs by whole replicas > by operators, saved: GPUs/power/memory in %", file=sys.stderr)
     for key in dict.fromkeys((r.trace, r.model, r.gpu, r.phase) for r in rows):
-        mine = [r for r in rows if (r.trace, r.model, r.gpu, r.phase) == key]
+        of_key = [r for r in rows if (r.trace, r.model, r.gpu, r.phase) == key]
         cells = [
             f"{r.model_gpus:>4} >{r.operator_gpus:>3} "
             + "/".join(f"{100 * getattr(r, m):.0f}" for m in MEASURES)
             if r.model_gpus
             else "-"
-            for r in mine
+            for r in of_key
         ]
         theirs = SEED[key[0], key[3]]
         last = "/".join("?" if x is None else f"{100 * x:.0f}" for x in theirs)
@@ -119,14 +119,14 @@ def printed(rows: list[Row]) -> None:
 
 def by_length() -> list[dict[str, object]]:
     """Prefill at 40 requests/s on A100, the limit three times a lone pass on one GPU."""
-    found: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     for model in SWEPT:
         for isl in LENGTHS:
             alone = problem(model, "A100-80GB", "prefill", 40.0, isl, 1.0, 1.0)
             limit = MULTIPLE * float(alone.problem.latency_s[:, 0, 0].sum())
             phase = problem(model, "A100-80GB", "prefill", 40.0, isl, 1.0, limit)
-            found.append({"model": model, "isl": isl, "slo_s": limit, **compared(phase)})
-    return found
+            rows.append({"model": model, "isl": isl, "slo_s": limit, **compared(phase)})
+    return rows
 
 
 def by_size() -> list[dict[str, object]]:
@@ -140,7 +140,7 @@ def by_size() -> list[dict[str, object]]:
 def throughput() -> list[dict[str, object]]:
     """The highest rate by operators on the GPUs that whole replicas need, over the highest rate of
     whole replicas on as many; prefill of 1K tokens within 1 s."""
-    found: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     for model, gpu in (("qwen2-7b", "A100-80GB"), ("qwen2-57b-a14b", "A100-80GB"),
                        ("llama-3.1-70b", "H100-SXM")):  # fmt: skip
         base = problem(model, gpu, "prefill", 40.0, 1024, 1.0, 1.0)
@@ -148,11 +148,13 @@ def throughput() -> list[dict[str, object]]:
         rates = {level: highest(base, level, devices) for level in ("model", "operator")}
         watts = {}
         for level, rate in rates.items():
-            at = at_rate(base, rate)
+            phase_at = at_rate(base, rate)
             room = device_bytes(gpu)
-            one = model_level(at, room) if level == "model" else operator_level(at, room)
-            watts[level] = one.power_w / rate if one else float("nan")
-        found.append(
+            level_plan = (
+                model_level(phase_at, room) if level == "model" else operator_level(phase_at, room)
+            )
+            watts[level] = level_plan.power_w / rate if level_plan else float("nan")
+        rows.append(
             {
                 "model": model,
                 "gpu": gpu,
@@ -163,7 +165,7 @@ def throughput() -> list[dict[str, object]]:
                 "energy_per_request": watts["operator"] / watts["model"] - 1.0,
             }
         )
-    return found
+    return rows
 
 
 def highest(base: PhaseProblem, level: str, devices: int) -> float:
@@ -171,9 +173,13 @@ def highest(base: PhaseProblem, level: str, devices: int) -> float:
     room = device_bytes(base.service.gpu.name)
 
     def enough(rate: float) -> bool:
-        at = at_rate(base, rate)
-        one = model_level(at, room) if level == "model" else operator_level(at, room, quick=True)
-        return one is not None and one.devices <= devices
+        phase_at = at_rate(base, rate)
+        level_plan = (
+            model_level(phase_at, room)
+            if level == "model"
+            else operator_level(phase_at, room, quick=True)
+        )
+        return level_plan is not None and level_plan.devices <= devices
 
     low, high = 0.0, 2.0 * base.service.requests_s
     while enough(high):
@@ -201,19 +207,19 @@ def claims(
     phases = {p: {m: mean(m, phase=p, own_rate=False) for m in MEASURES} for p in PHASES}
     low = [r for r in rows if r.model_gpus and r.rate < 20]
     long = {
-        model: [one for one in more["length"] if one["model"] == model and "gpus" in one]
+        model: [row for row in more["length"] if row["model"] == model and "gpus" in row]
         for model in SWEPT
     }
     falls = {
         model: {
-            "peak_gpus": max(float(o["gpus"]) for o in found),  # type: ignore[arg-type]
-            "peak_isl": max(found, key=lambda o: float(o["gpus"]))["isl"],  # type: ignore[arg-type]
-            "longest_gpus": found[-1]["gpus"],
-            "longest_memory": found[-1]["memory"],
-            "shortest_memory": found[0]["memory"],
+            "peak_gpus": max(float(o["gpus"]) for o in points),  # type: ignore[arg-type]
+            "peak_isl": max(points, key=lambda o: float(o["gpus"]))["isl"],  # type: ignore[arg-type]
+            "longest_gpus": points[-1]["gpus"],
+            "longest_memory": points[-1]["memory"],
+            "shortest_memory": points[0]["memory"],
         }
-        for model, found in long.items()
-        if found
+        for model, points in long.items()
+        if points
     }
     sizes = [float(o.get("gpus", np.nan)) for o in more["size"]]  # type: ignore[arg-type]
     ratios = [float(o["ratio"]) for o in more["throughput"]]  # type: ignore[arg-type]

@@ -104,11 +104,16 @@ def device_bytes(gpu: str) -> float:
     return MEMORY_SHARE * hardware.gpu(gpu).memory_bytes
 
 
-def levels(phase: PhaseProblem, wanted: tuple[str, ...] = ("operator",)) -> dict[str, Level]:
+def levels(phase: PhaseProblem, names: tuple[str, ...] = ("operator",)) -> dict[str, Level]:
     """The levels of a phase, the model's first; empty where whole replicas keep no limit."""
     room = device_bytes(phase.service.gpu.name)
-    whole = model_level(phase, room)
-    if whole is None:
+    whole_model = model_level(phase, room)
+    if whole_model is None:
         return {}
-    finer = {level: at_level(level, phase, room, coarser=[whole], proofs=True) for level in wanted}
-    return {"model": whole, **{name: one for name, one in finer.items() if one is not None}}
+    finer = {
+        level: at_level(level, phase, room, coarser=[whole_model], proofs=True) for level in names
+    }
+    return {
+        "model": whole_model,
+        **{name: level for name, level in finer.items() if level is not None},
+    }

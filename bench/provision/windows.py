@@ -31,7 +31,7 @@ def courses(model: str, gpu: str, rate: float) -> list[dict[str, object]]:
     """Azure 2023 conversations scaled to ``rate``, in windows of 10 s planned on the one before."""
     requests = trace("azure").at(rate)
     windows = windows_of(requests.arrival_s, requests.isl, requests.osl, WINDOW_S)
-    found: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     for phase in PHASES:
         service = PhaseLoad(
             hardware.shape(model), hardware.gpu(gpu), phase, rate,
@@ -48,9 +48,9 @@ def courses(model: str, gpu: str, rate: float) -> list[dict[str, object]]:
             attainment=ATTAINMENT, levels=("model", "operator"), judge=judge,
         )  # fmt: skip
         seconds = time.perf_counter() - begun
-        one, two = courses["model"], courses["operator"]
+        coarse, fine = courses["model"], courses["operator"]
         row: dict[str, object] = {
-            "model": model, "gpu": gpu, "phase": phase, "rate": rate, "windows": one.met.size,
+            "model": model, "gpu": gpu, "phase": phase, "rate": rate, "windows": coarse.met.size,
             "seconds": seconds, "replayed_windows": judge.picked.size,
         }  # fmt: skip
         for name, course in courses.items():
@@ -68,21 +68,21 @@ def courses(model: str, gpu: str, rate: float) -> list[dict[str, object]]:
                 f"{name}_headroom": course.headroom,
             }
         row |= {
-            "gpus": 1 - two.gpu_hours(WINDOW_S) / one.gpu_hours(WINDOW_S),
-            "energy": 1 - two.kwh(WINDOW_S) / one.kwh(WINDOW_S),
-            "memory": 1 - float(two.memory_bytes.mean() / one.memory_bytes.mean()),
+            "gpus": 1 - fine.gpu_hours(WINDOW_S) / coarse.gpu_hours(WINDOW_S),
+            "energy": 1 - fine.kwh(WINDOW_S) / coarse.kwh(WINDOW_S),
+            "memory": 1 - float(fine.memory_bytes.mean() / coarse.memory_bytes.mean()),
         }
-        found.append(row)
+        rows.append(row)
         print(
-            f"{model} on {gpu}, {phase}, Azure 2023 at {rate:.0f}/s in {one.met.size} windows: "
-            f"GPU-hours {one.gpu_hours(WINDOW_S):.1f} > {two.gpu_hours(WINDOW_S):.1f}, kWh "
-            f"{one.kwh(WINDOW_S):.2f} > {two.kwh(WINDOW_S):.2f}, attainment "
-            f"{one.attainment:.1%} / {two.attainment:.1%}, headroom {one.headroom:.0%} / "
-            f"{two.headroom:.0%}, {seconds:.0f} s",
+            f"{model} on {gpu}, {phase}, Azure 2023 at {rate:.0f}/s in {coarse.met.size} windows: "
+            f"GPU-hours {coarse.gpu_hours(WINDOW_S):.1f} > {fine.gpu_hours(WINDOW_S):.1f}, kWh "
+            f"{coarse.kwh(WINDOW_S):.2f} > {fine.kwh(WINDOW_S):.2f}, attainment "
+            f"{coarse.attainment:.1%} / {fine.attainment:.1%}, headroom {coarse.headroom:.0%} / "
+            f"{fine.headroom:.0%}, {seconds:.0f} s",
             file=sys.stderr,
             flush=True,
         )
-    return found
+    return rows
 
 
 def week_seconds(model: str = "llama-3.1-70b", gpu: str = "H100-SXM") -> float:

@@ -57,35 +57,35 @@ def main() -> None:
 
 
 def _replay(requests: int) -> dict[str, Any]:
-    told = replay(requests, workers=2)
-    summary = told.summary
+    replayed = replay(requests, workers=2)
+    summary = replayed.summary
     out = {
         "requests": summary["arrived"],
-        "seconds": told.seconds,
-        "rss_mb": told.rss_mb,
-        "cpu_seconds": told.cpu_seconds,
+        "seconds": replayed.seconds,
+        "rss_mb": replayed.rss_mb,
+        "cpu_seconds": replayed.cpu_seconds,
         "completed": summary["completed"],
         "slo_attainment": summary["slo_attainment"],
     }
-    return out | ({"requests_100m_seconds": told.seconds} if requests == GOAL else {})
+    return out | ({"requests_100m_seconds": replayed.seconds} if requests == GOAL else {})
 
 
 def _workers(requests: int) -> dict[str, Any]:
-    one, two = (replay(requests, workers) for workers in (1, 2))
+    single, two = (replay(requests, workers) for workers in (1, 2))
     return {
-        "workers_same_bytes": int(one.digest == two.digest),
-        "speedup_2_workers": one.ready_seconds / two.ready_seconds,
-        "workers_cpu_ratio": two.cpu_seconds / one.cpu_seconds,
-        "workers_cpu_seconds": one.cpu_seconds,
+        "workers_same_bytes": int(single.digest == two.digest),
+        "speedup_2_workers": single.ready_seconds / two.ready_seconds,
+        "workers_cpu_ratio": two.cpu_seconds / single.cpu_seconds,
+        "workers_cpu_seconds": single.cpu_seconds,
         "workers_start_seconds": two.seconds - two.ready_seconds,
-        "workers_requests": one.summary["arrived"],
+        "workers_requests": single.summary["arrived"],
     }
 
 
 def _ingest(rows: int) -> dict[str, Any]:
-    told = ingest.run(rows)
-    out = {"rows": rows, "ingest_seconds": told["seconds"], "ingest_rss_mb": told["rss_mb"]}
-    return out | ({"ingest_100m_seconds": told["seconds"]} if rows == GOAL else {})
+    ingested = ingest.run(rows)
+    out = {"rows": rows, "ingest_seconds": ingested["seconds"], "ingest_rss_mb": ingested["rss_mb"]}
+    return out | ({"ingest_100m_seconds": ingested["seconds"]} if rows == GOAL else {})
 
 
 if __name__ == "__main__":

@@ -66,8 +66,8 @@ def _ready(all_ready: Any) -> None:
 
 def replay(requests: int, workers: int) -> Replayed:
     """The week in as many parts as workers, each in a process of its own."""
-    whole = fleet(requests)
-    parts = parts_of(whole, workers)
+    full_fleet = fleet(requests)
+    parts = parts_of(full_fleet, workers)
     began = time.perf_counter()
     context = multiprocessing.get_context("spawn")
     all_ready = context.Barrier(len(parts) + 1)
@@ -77,15 +77,15 @@ def replay(requests: int, workers: int) -> Replayed:
         jobs = [pool.submit(Job(requests), part) for part in parts]
         all_ready.wait(START_S)
         ready = time.perf_counter()
-        told = [job.result() for job in jobs]
-    result = together(whole, parts, [one.result for one in told])
+        answers = [job.result() for job in jobs]
+    result = together(full_fleet, parts, [part.result for part in answers])
     ended = time.perf_counter()
     here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return Replayed(
         ended - began,
         ended - ready,
-        here + sum(one.rss_mb for one in told),
-        sum(one.cpu_seconds for one in told),
+        here + sum(part.rss_mb for part in answers),
+        sum(part.cpu_seconds for part in answers),
         digest(result),
         asdict(summarise_stream(result)),
     )
@@ -97,6 +97,6 @@ def digest(result: StreamResult) -> str:
     for table in (result.series, result.totals, result.after, result.tally):
         for field in fields(table):
             sha.update(np.asarray(getattr(table, field.name)).tobytes())
-    told = asdict(summarise_stream(result)) | {"wall_seconds": 0.0}
-    sha.update(json.dumps(told, sort_keys=True).encode())
+    summary = asdict(summarise_stream(result)) | {"wall_seconds": 0.0}
+    sha.update(json.dumps(summary, sort_keys=True).encode())
     return sha.hexdigest()
