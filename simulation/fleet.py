@@ -200,6 +200,17 @@ class Fleet:
         """Those that have pools, in their order."""
         return tuple(dict.fromkeys(pool.model for pool in self.pools))
 
+    @property
+    def islands(self) -> npt.NDArray[np.int64]:
+        """``[pools]``: the same number for pools of regions between which requests go, by ways that
+        are open or over other regions, so that what one lacks another may have to spare."""
+        names = [region.name for region in self.regions]
+        linked = np.isfinite(self.latency_s) | np.isfinite(self.latency_s.T)
+        for _ in names:
+            linked = linked @ linked
+        first: npt.NDArray[np.int64] = linked.argmax(axis=1)
+        return np.array([first[names.index(pool.region)] for pool in self.pools], np.int64)
+
     def _check_roles(self) -> None:
         for value, which in ((self.routing.sees, SEES), (self.routing.endpoint, ENDPOINTS)):
             if value not in which:

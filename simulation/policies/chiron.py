@@ -58,17 +58,20 @@ class Chiron(ScalingPolicy):
         self._fleet, self._ends = fleet, Endpoints(fleet)
         kinds = [kind_of(pool, fleet) for pool in fleet.pools]
         self._places: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {}
-        self._batch: dict[str, tuple[int, ...]] = {}
+        # By model, and regions that requests go between.
+        self._batch: dict[tuple[str, int], tuple[int, ...]] = {}
         for place in dict.fromkeys((pool.model, pool.region) for pool in fleet.pools):
             here = [p for p, q in enumerate(fleet.pools) if (q.model, q.region) == place]
             interactive = [p for p in here if kinds[p] == INTERACTIVE]
             mixed = [p for p in here if kinds[p] not in (INTERACTIVE, BATCH)]
             self._places[place] = (cheapest_first(fleet, interactive), cheapest_first(fleet, mixed))
-        for p, pool in enumerate(fleet.pools):
+        for p, (pool, island) in enumerate(zip(fleet.pools, fleet.islands.tolist(), strict=True)):
             if kinds[p] == BATCH:
-                self._batch[pool.model] = (*self._batch.get(pool.model, ()), p)
-        self._batch = {m: cheapest_first(fleet, pools) for m, pools in self._batch.items()}
-        self._queues: dict[str, deque[list[float]]] = {model: deque() for model in self._batch}
+                self._batch[pool.model, island] = (*self._batch.get((pool.model, island), ()), p)
+        self._batch = {of: cheapest_first(fleet, pools) for of, pools in self._batch.items()}
+        self._queues: dict[tuple[str, int], deque[list[float]]] = {
+            of: deque() for of in self._batch
+        }
         self._largest = np.array([pool.profile.max_batch for pool in fleet.pools], np.float64)
         self._sizes = self._largest.copy()
         self._throughput = np.zeros(len(fleet.pools))
@@ -85,8 +88,8 @@ class Chiron(ScalingPolicy):
         targets = observation.ready + observation.starting
         for interactive, mixed in self._places.values():
             self._interactive(targets, interactive, mixed, observation)
-        for model, pools in self._batch.items():
-            self._batches(targets, model, pools, observation)
+        for of, pools in self._batch.items():
+            self._batches(targets, self._queues[of], pools, observation)
         return Actions(targets, max_batch=self._tuned(observation) if self.tune_batch else None)
 
     def _interactive(
@@ -111,12 +114,15 @@ class Chiron(ScalingPolicy):
             self._ends.move(targets, mixed, -1)
 
     def _batches(
-        self, targets: IntArray, model: str, pools: tuple[int, ...], observation: Observation
+        self,
+        targets: IntArray,
+        queue: deque[list[float]],
+        pools: tuple[int, ...],
+        observation: Observation,
     ) -> None:
-        """Batch instances of a model, in whichever region; its queue is one."""
+        """Batch instances of a model in regions that requests go between, whose queue is one."""
         now, places = observation.time_s, list(pools)
         deferred = 0 if observation.deferred is None else int(observation.deferred[pools[0]])
-        queue = self._queues[model]
         self._follow(queue, deferred + int(observation.waiting[places].sum()), now)
         present = int(targets[places].sum())
         if not queue:

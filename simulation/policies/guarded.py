@@ -48,8 +48,8 @@ class Guarded(ScalingPolicy):
 
     - as many instances as serve what is served at ``prefill_tps`` and ``decode_tps`` of one (each
       where the pool does it), where that is more than those planned carry by over ``tolerance``,
-      there and in all of the model's pools of that role together: a plan counts on what other
-      regions have to spare;
+      there and in all of the model's pools of that role together that requests go between: a plan
+      counts on what other regions have to spare;
     - as many as hold what is in flight at ``in_flight`` of one, where that is PILED_UP times what
       those that are ready hold: what is served shows no more than all of them can do. What falls by
       more than ``tolerance`` meanwhile, or waits for those that start and grows no more, asks for
@@ -96,7 +96,11 @@ class Guarded(ScalingPolicy):
         self._holds = self._each(self.in_flight, len(counts))
         self._staffing = Staffing(len(counts), self.shares)
         self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
-        kinds = [(pool.model, pool.role) for pool in fleet.pools]
+        islands = fleet.islands.tolist()
+        kinds = [
+            (pool.model, pool.role, island)
+            for pool, island in zip(fleet.pools, islands, strict=True)
+        ]
         self._kind = np.array([kinds.index(kind) for kind in kinds])
         self._worth = np.where(np.isinf(self._tps[0]), self._tps[1], self._tps[0])
         self._allowed = np.array([allowed_late(fleet, pool) for pool in fleet.pools])
@@ -160,7 +164,7 @@ class Guarded(ScalingPolicy):
         return np.asarray(reduce(np.maximum, (counts for _, counts in self._asked)))
 
     def _together(self, loads: FloatArray) -> FloatArray:
-        """Of all pools of a pool's model and role, tokens/s, ``[pools]``."""
+        """Of all pools of a pool's model and role within reach, tokens/s, ``[pools]``."""
         return np.asarray(np.bincount(self._kind, loads * self._worth)[self._kind])
 
     def _look(self, observation: Observation) -> _Look:

@@ -9,9 +9,10 @@ import numpy as np
 
 from planner.optimizer.pools import together
 from planner.scenario.settings import SpareSettings
+from planner.studies.replay import within_reach
 from planner.studies.replay.smallest import trimmed
 from planner.studies.values import Study
-from simulation.arrays import FloatArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
 ANY_ONE = SpareSettings(instances=1, by_pool=False)
 
@@ -26,12 +27,18 @@ def carried(study: Study, counts: IntArray) -> FloatArray:
 
 
 def left(study: Study, counts: IntArray) -> FloatArray:
-    """Input tokens/s ``[t, l]`` that are carried in the worst way that may come, regions helping
-    each other out. Of instances lost by region all are of one pool, which with several columns is
-    not every way there is."""
+    """Input tokens/s ``[t, l, k]`` that each set of regions carries (``within_reach.sides``) in the
+    worst way that may come, regions helping each other out by the ways that are open. Of instances
+    lost by region all are of one pool, which with several columns is not every way there is."""
     spare = study.settings.plan.spare or ANY_ONE
-    ways = [carried(study, fewer).sum(axis=2) for fewer in _without(study, spare, counts)]
-    return np.asarray(np.min([carried(study, counts).sum(axis=2), *ways], axis=0))
+    _, regions = sides(study)
+    ways = (counts, *_without(study, spare, counts))
+    return np.asarray(np.min([carried(study, fewer) @ regions.T for fewer in ways], axis=0))
+
+
+def sides(study: Study) -> tuple[BoolArray, BoolArray]:
+    """By the ways that are open in the study."""
+    return within_reach.sides(np.isfinite(study.hardware.latency_s))
 
 
 def _without(study: Study, spare: SpareSettings, counts: IntArray) -> Iterator[IntArray]:
@@ -55,16 +62,18 @@ def _without_instances(study: Study, spare: SpareSettings, counts: IntArray) -> 
 
 
 def asked(study: Study) -> FloatArray:
-    """Input tokens/s that cannot wait, by bin of the window and model, ``[bins, l]``."""
+    """Input tokens/s that cannot wait, ``[bins, l, k]``: by bin of the window, model and set of
+    home regions."""
     trace, bin_s = study.trace, study.window.bin_s
     waits = np.array([tier.deferrable for tier in study.hardware.tiers])
     now = ~waits[trace.tier]
     bins = max(1, round(study.window.duration_s / bin_s))
-    models = len(trace.models)
     bin_of = np.minimum(trace.arrival_s[now] // bin_s, bins - 1).astype(np.int64)
-    cell = bin_of * models + trace.model[now]
-    tokens = np.bincount(cell, trace.input_tokens[now], minlength=bins * models)
-    return tokens.reshape(bins, models) * study.cells / bin_s
+    shape = bins, len(trace.models), len(trace.regions)
+    cell = np.ravel_multi_index((bin_of, trace.model[now], trace.region[now]), shape)
+    tokens = np.bincount(cell, trace.input_tokens[now], minlength=int(np.prod(shape)))
+    homes, _ = sides(study)
+    return np.asarray(tokens.reshape(shape) @ homes.T * study.cells / bin_s)
 
 
 def lacking(study: Study, survives: float | None) -> float:
@@ -84,10 +93,10 @@ def with_spare(windows: Sequence[Study], counts: IntArray) -> IntArray:
     spare = study.settings.plan.spare
     if not spare:
         return counts
-    need = np.max([asked(of_window).max(axis=0) for of_window in windows], axis=0)  # [l]
+    need = np.max([asked(of_window).max(axis=0) for of_window in windows], axis=0)  # [l, k]
 
     def lacks(fleets: IntArray) -> FloatArray:
-        return np.asarray(np.maximum(need - _left_of(study, fleets), 0.0).sum(axis=1))
+        return np.asarray(np.maximum(need - _left_of(study, fleets), 0.0).sum(axis=(1, 2)))
 
     usd = np.array([
         pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in study.fleet(counts).pools

@@ -1,6 +1,7 @@
 """Ways between regions that are closed: nobody goes there, and the rest goes on as if they lay far
 apart. The stepwise reference has them too (``test_reference``)."""
 
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -14,7 +15,9 @@ from simulation.errors import InvariantViolated, SimulationError
 from simulation.faults import Crash, RegionOutage
 from simulation.fleet import ROUTERS, KvLink, Routing, Tier
 from simulation.invariants import check
+from simulation.policies.chiron import Chiron
 from simulation.policies.flat import Flat
+from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.wrappers.recording import Recording
 from simulation.policy import Actions
 from simulation.results import NO_WAY, REASONS, TOO_LONG
@@ -151,6 +154,36 @@ def test_closed_regions_are_fleets_of_their_own(seed):
                 np.testing.assert_array_equal(found, getattr(then, column))
 
 
+@pytest.mark.parametrize("policy", [UnifiedReactive, partial(Chiron, (40.0, 15.0))])
+@pytest.mark.parametrize("seed", range(4))
+def test_policies_see_closed_regions_as_fleets_of_their_own(policy, seed):
+    """Chiron's batch instances answer for the queue of the regions that requests go between."""
+    rng = np.random.default_rng(seed)
+    small = profile(kv=400, max_batch=4, budget=32)
+    kinds = (("t",), None, ("hour", "day"))
+    pools = [
+        pool(small, model=model, region=region, tiers=takes, startup_s=2.0)
+        for model, region, takes in product("mk", "ab", kinds)
+    ]
+    requests = random_trace(rng, ("a", "b"), n=400)
+    how = {"tiers": TIERS, "latency": None}
+    both = fleet(*pools, regions=("a", "b"), **how | {"latency": APART})
+    together = simulate(requests, both, policy(interval_s=4.0), duration_s=60.0, interval_s=5.0)
+    grew = False
+    for r, name in enumerate("ab"):
+        rows = requests.rows(requests.region == r)
+        its = trace(
+            rows.arrival_s, rows.input_tokens, rows.output_tokens, model=rows.model, tier=rows.tier,
+            models=requests.models, regions=(name,), tiers=NAMES,
+        )  # fmt: skip
+        alone = fleet(*(pool for pool in pools if pool.region == name), regions=(name,), **how)
+        result = simulate(its, alone, policy(interval_s=4.0), duration_s=60.0, interval_s=5.0)
+        mine = [p for p, pool in enumerate(pools) if pool.region == name]
+        np.testing.assert_array_equal(together.series.ready[mine], result.series.ready)
+        grew |= bool(np.ptp(result.series.ready, axis=1).max() > 0)
+    assert grew
+
+
 def test_a_way_may_be_open_there_and_closed_back():
     """More than an instance prefills comes to one of two at a time; only a may send it on."""
     roomy = profile(max_batch=64, budget=64, kv=1 << 20)
@@ -208,6 +241,15 @@ def test_a_result_that_breaks_the_law_is_a_bug():
     object.__setattr__(result, "fleet", closed)
     with pytest.raises(InvariantViolated, match="closed"):
         check(result)
+
+
+def test_regions_that_requests_go_between_are_one_island():
+    """a to b one way and b to c the other, so that what c spares reaches a by b's; d is alone."""
+    wire = np.full((4, 4), CLOSED)
+    wire[np.diag_indices(4)] = 0.0
+    wire[0, 1] = wire[2, 1] = 0.5
+    pools = [pool(region=r) for r in "abcda"]
+    assert fleet(*pools, regions=tuple("abcd"), latency=wire).islands.tolist() == [0, 0, 0, 3, 0]
 
 
 @pytest.mark.parametrize("wire", [[[CLOSED, 0.0], [0.0, 0.0]], [[0.0, np.nan], [0.0, 0.0]]])

@@ -14,13 +14,19 @@ HOUR = 3600.0
 STEP = {"waiting": 0, "batch": 5.0, "prefill_tps": 0.0}
 
 
-def guarded(planned=4, roles=("both",), **how):
+def guarded(planned=4, roles=("both",), closed=False, **how):
+    """Of one pool for each of the roles, in one region, or in as many that are closed."""
     course = ByClock("plan", [0.0, HOUR], [[planned] * len(roles), [2] * len(roles)])
     given = {"prefill_tps": 1000.0, "decode_tps": 100.0, "in_flight": 10.0, **how}
     policy = Guarded(course, **given)
     links = {"prefill": {"link": KvLink(1.0, 1e9)}}
-    pools = (pool(initial=planned, role=role, **links.get(role, {})) for role in roles)
-    policy.reset(fleet(*pools))
+    regions = tuple("abcd"[: len(roles)]) if closed else ("r",) * len(roles)
+    pools = (
+        pool(initial=planned, role=role, region=region, **links.get(role, {}))
+        for role, region in zip(roles, regions, strict=True)
+    )
+    apart = np.where(np.eye(len(roles), dtype=bool), 0.0, np.inf) if closed else None
+    policy.reset(fleet(*pools, regions=tuple(dict.fromkeys(regions)), latency=apart))
     return policy
 
 
@@ -106,6 +112,8 @@ def test_one_region_may_serve_what_the_plan_has_elsewhere():
     assert apart == [[4, 4]] * 8
     both = asked(policy, 8, ready=[4, 4], begins=8, decode_tps=np.array([560.0, 340.0]))
     assert both[-1] == [6, 4]
+    closed = guarded(roles=("both", "both"), closed=True)
+    assert asked(closed, 8, ready=[4, 4], decode_tps=np.array([560.0, 240.0]))[-1] == [6, 4]
 
 
 def late(policy, looks, begins, ready=4, share=0.3, batch=13.0, tps=380.0, **given):

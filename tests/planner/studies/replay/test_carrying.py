@@ -41,7 +41,7 @@ def series(*ready: float) -> Any:
 
 def test_what_is_asked_is_what_arrives_and_cannot_wait(study: Study) -> None:
     wanted = asked(study)
-    assert wanted.shape == (BINS, 1)
+    assert wanted.shape == (BINS, 1, 1)
     assert wanted.sum() * BIN_S == pytest.approx(study.trace.input_tokens.sum())
     tiers = tuple(replace(tier, deferrable=True) for tier in study.hardware.tiers)
     waiting = replace(study, hardware=replace(study.hardware, tiers=tiers))

@@ -67,7 +67,7 @@ def test_what_is_left_is_the_least_over_every_way_to_lose_it(study: Study, way: 
     one = wanting(study, WAYS[way])
     fleets = list(product(range(5), repeat=2))
     counts = np.array(fleets)[:, None, :, None]
-    found = left(one, counts)[:, 0] / THETA
+    found = left(one, counts)[:, 0, 0] / THETA
     assert found.tolist() == [worst(fleet, WAYS[way]) for fleet in fleets]
 
 
@@ -93,6 +93,18 @@ def test_no_more_is_added_than_there_are_gpus(study: Study) -> None:
     fleet = with_spare([wanting(study, SpareSettings(instances=100))], np.array([1, 1]))
     room = study.hardware.capacity_gpus.sum(axis=1) // study.fleet(fleet).pools[0].gpus_per_instance
     assert fleet.tolist() == room.tolist()
+
+
+def test_regions_closed_to_each_other_help_nobody(study: Study) -> None:
+    """What is asked of each, about 750 tokens/s, has to be carried there with two gone."""
+    hardware = replace(study.hardware, latency_s=np.array([[0.0, np.inf], [np.inf, 0.0]]))
+    closed = wanting(replace(study, hardware=hardware), WAYS["pool"])
+    need = np.ceil(asked(closed).max(axis=0) / THETA)[0]
+    assert with_spare([closed], np.array([1, 0])).tolist() == (need + 2).tolist()
+    lopsided = cast(Any, SimpleNamespace(ready=np.array([[8.0] * BINS, [2.0] * BINS]),
+                                         interval_s=BIN_S))  # fmt: skip
+    assert survives(closed, lopsided, [0, 1]) == 0.0
+    assert survives(wanting(study, WAYS["pool"]), lopsided, [0, 1]) == 1.0
 
 
 def test_a_run_lacks_what_its_share_of_the_time_is_below_its_tiers(study: Study) -> None:
