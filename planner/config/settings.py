@@ -76,6 +76,7 @@ MIDDLEWARE = [
     "planner.config.middleware.SessionsMiddleware",
     "planner.web.refusals.RefusalsMiddleware",
     "planner.config.middleware.WorkspaceMiddleware",
+    "planner.web.taken.TakenMiddleware",
     "planner.config.middleware.UploadLimitMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",

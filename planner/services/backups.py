@@ -78,6 +78,7 @@ def backup(path: Path) -> Done:
     """Write everything to ``path``, which appears whole or not at all."""
     if path.is_dir():
         raise PlannerError(f"{path} is a folder; name a file in it.")
+    record("backup.begun", path.name, by=None)  # which it holds itself
     draft = path.with_name(f"{path.name}.{os.getpid()}.partial")
     storage.data_dir().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="backup-", dir=storage.data_dir()) as name:

@@ -40,3 +40,15 @@ class Invitation(StrictSerializer):
     invitation = serializers.URLField(
         allow_blank=True, help_text='Where the password is chosen; "" for who has an account.'
     )
+
+
+class PersonRemoval(StrictSerializer):
+    confirm = serializers.CharField(max_length=150, help_text="The user name once more.")
+    to = serializers.CharField(
+        max_length=150, default="", help_text="Who takes over what they own; a member of here."
+    )
+
+
+class AccountRemoved(StrictSerializer):
+    user = serializers.CharField()
+    passed = serializers.IntegerField(help_text="Things that are somebody else's now.")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from django.contrib.auth import authenticate
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import exceptions, status
 from rest_framework.parsers import FormParser
@@ -27,6 +28,7 @@ from planner.models.workspace import within
 from planner.selectors.workspaces import workspace_for
 from planner.services import second_factor, tokens
 from planner.services.account_notices import signed_in_from
+from planner.services.account_removal import account_data
 from planner.services.proving import check_again
 
 
@@ -68,6 +70,13 @@ class MeView(ApiView):
     def get(self, request: Request) -> Response:
         """Who you are and what you may do."""
         return Response(Me(self.user).data)
+
+
+class MyDataView(ApiView):
+    @operation({200: OpenApiTypes.OBJECT})
+    def get(self, request: Request) -> Response:
+        """All that is kept about you: your account, what you made, your lines of the audit log."""
+        return Response(account_data(self.user, by=self.user))
 
 
 class MyFactorView(ApiView):

@@ -9,11 +9,19 @@ from rest_framework.response import Response
 from planner.api.base import ApiView, valid
 from planner.api.filters import Pages
 from planner.api.schema import operation
-from planner.api.serializers.people import Invitation, InviteRequest, Person, PersonChange
+from planner.api.serializers.people import (
+    AccountRemoved,
+    Invitation,
+    InviteRequest,
+    Person,
+    PersonChange,
+    PersonRemoval,
+)
 from planner.models import User
 from planner.selectors.people import people_list, person_get
 from planner.services import people, workspaces
 from planner.services.access import check_may_administer
+from planner.services.account_removal import account_remove
 from planner.services.second_factor import factor_reset
 
 
@@ -76,6 +84,22 @@ class PersonView(ApiView):
         check_may_administer(self.user)
         workspaces.person_leave(by=self.user, person=person_get(name))
         return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class AccountView(ApiView):
+    @operation({200: AccountRemoved}, 400, 403, 404, parameters=[PersonRemoval])
+    def delete(self, request: Request, name: str) -> Response:
+        """Remove an account for good; for admins.
+
+        What it owns passes to `to`; `confirm` is the user name once more. What its person decided
+        stays, without a name; the audit log keeps it.
+        """
+        check_may_administer(self.user)
+        person = person_get(name)
+        sent = valid(PersonRemoval(data=request.query_params))
+        heir = person_get(sent["to"]) if sent["to"] else None
+        done = account_remove(by=self.user, person=person, confirm=sent["confirm"], to=heir)
+        return Response(AccountRemoved({"user": done.name, "passed": done.passed}).data)
 
 
 class InvitationView(ApiView):

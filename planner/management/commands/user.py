@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from argparse import ArgumentParser
 from typing import Any
+
+from django.core.serializers.json import DjangoJSONEncoder
 
 from planner.errors import PlannerError
 from planner.exports.figure_table import listed
@@ -11,6 +14,7 @@ from planner.management.base import HeadroomCommand
 from planner.models import User
 from planner.selectors.people import people_list, person_get
 from planner.services import people, workspaces
+from planner.services.account_removal import account_data, account_remove
 from planner.services.oidc import identity_link
 from planner.services.second_factor import factor_reset
 
@@ -26,6 +30,8 @@ ACTIONS = {
     "link": "have NAME sign in by the identity provider, as its --subject",
     "disable": "end NAME's access; what NAME made stays",
     "enable": "give NAME access again",
+    "data": "all that is kept about NAME, as JSON",
+    "remove": "end NAME's account for good; what it owns passes to --to; --confirm NAME",
     "list": "everybody",
 }
 COLUMNS = {"user": "user", "role": "role", "signs in": "active", "last time": "last_login"}
@@ -40,6 +46,8 @@ class Command(HeadroomCommand):
         parser.add_argument("action", choices=list(ACTIONS), help=words)
         parser.add_argument("name", nargs="?", help="user name; for all but list")
         parser.add_argument("--subject", default="", help="of link: what the provider calls sub")
+        parser.add_argument("--to", default="", help="of remove: who takes over what NAME owns")
+        parser.add_argument("--confirm", default="", help="of remove: the name once more")
         parser.add_argument("--role", help=f"one of {', '.join(User.Role.values)}")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -57,6 +65,14 @@ class Command(HeadroomCommand):
         if action == "join":
             return _person_line(workspaces.person_join(by=None, name=name, role=role))
         person = person_get(name)
+        if action == "data":
+            return dict(
+                json.loads(json.dumps(account_data(person, by=None), cls=DjangoJSONEncoder))
+            )
+        if action == "remove":
+            heir = person_get(options["to"]) if options["to"] else None
+            done = account_remove(by=None, person=person, confirm=options["confirm"], to=heir)
+            return {"removed": done.name, "passed": done.passed}
         if action == "leave":
             workspaces.person_leave(by=None, person=person)
             return _person_line(person)
@@ -82,6 +98,10 @@ class Command(HeadroomCommand):
     def words(self, answer: dict[str, Any]) -> str:
         if "users" in answer:
             return "\n".join(listed(answer["users"], COLUMNS))
+        if "audit_log" in answer:
+            return super().words(answer)
+        if "removed" in answer:
+            return f"{answer['removed']} is removed; {answer['passed']:,} things passed on."
         state = "" if answer["active"] else ", who can no longer sign in"
         role = answer["role"] or "no longer in this workspace"
         lines = [f"{answer['user']}: {role}{state}"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
+from django.db.models import QuerySet
 
 from planner.models import User
-from planner.web.forms.widgets import DressedForm
+from planner.web.forms.widgets import DressedForm, dress
 
 
 class InviteForm(DressedForm):
@@ -26,3 +29,22 @@ class InviteForm(DressedForm):
 
     def chosen(self) -> dict[str, str]:
         return {"name": self.cleaned_data["name"], "role": self.cleaned_data["role"]}
+
+
+class RemovalForm(forms.Form):
+    to = forms.ModelChoiceField(
+        queryset=User.objects.none(),
+        label="What they own passes to",
+        required=False,
+        empty_label="nobody: they own nothing",
+    )
+    confirm = forms.CharField(
+        label="Their user name, once more",
+        max_length=150,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none"}),
+    )
+
+    def __init__(self, *args: Any, heirs: QuerySet[User], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["to"].queryset = heirs.filter(is_active=True)  # type: ignore[attr-defined]
+        dress(self)

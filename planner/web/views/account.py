@@ -4,15 +4,16 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.views import LoginView, PasswordChangeView
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
 
 from planner.errors import PlannerError
 from planner.selectors.lookup import id_of
 from planner.services import tokens
+from planner.services.account_removal import account_data
 from planner.services.notices import mail_configured
 from planner.services.oidc import provider
 from planner.services.passwords import password_changed, password_forgotten
@@ -86,6 +87,14 @@ def token(request: Request) -> HttpResponse:
     if new is None:
         return _tokens(request, form, problem=problem, status=400)
     return _tokens(request, TokenForm(), key=new.key)
+
+
+@never_cache
+@require_safe
+def data(request: Request) -> HttpResponse:
+    """All that is kept about them, as one JSON file."""
+    headers = {"Content-Disposition": 'attachment; filename="headroom-account.json"'}
+    return JsonResponse(account_data(request.user, by=request.user), headers=headers)
 
 
 def _made(request: Request, form: TokenForm) -> tokens.NewToken:

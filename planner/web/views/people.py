@@ -16,10 +16,11 @@ from planner.models import User
 from planner.selectors.people import people_list, person_get
 from planner.services import people, workspaces
 from planner.services.access import check_may_administer
+from planner.services.account_removal import account_owned, account_remove
 from planner.services.passwords import password_changed
 from planner.services.second_factor import factor_reset
 from planner.web.answers import attempt
-from planner.web.forms.people import InviteForm
+from planner.web.forms.people import InviteForm, RemovalForm
 from planner.web.forms.widgets import dress
 from planner.web.paging import paged
 from planner.web.request import Request
@@ -86,6 +87,28 @@ def invite_again(request: Request, name: str) -> HttpResponse:
     person = person_get(name)
     path = people.invitation(by=request.user, person=person)
     return _shown(request, InviteForm(), invited=person, path=path)
+
+
+@require_http_methods(["GET", "POST"])
+def remove(request: Request, name: str) -> HttpResponse:
+    """An account for good, once its name was typed and somebody takes over what it owns."""
+    check_may_administer(request.user)
+    person = person_get(name)
+    people.check_theirs(request.user, person, "remove")
+    form = RemovalForm(request.POST or None, heirs=people_list().exclude(pk=person.pk))
+    problem = ""
+    if request.method == "POST":
+        removed, problem = attempt(
+            form, lambda: account_remove(by=request.user, person=person, **form.cleaned_data)
+        )
+        if removed is not None:
+            messages.success(request, f"{removed.name} is removed.")
+            return redirect("web:people")
+    context = {
+        "person": person, "owned": account_owned(person), "form": form, "problem": problem
+    }  # fmt: skip
+    status = 400 if request.method == "POST" else 200
+    return render(request, "web/person_remove.html", context, status=status)
 
 
 def _joined(request: Request, form: InviteForm) -> HttpResponse:

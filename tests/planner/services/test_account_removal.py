@@ -1,0 +1,141 @@
+"""What is kept about somebody is theirs to have; an account goes, and what it owned stays."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import models
+
+from planner.errors import NotAllowed, PlannerError
+from planner.models import (
+    ApiToken,
+    AuditRecord,
+    Channel,
+    PlanInForce,
+    Run,
+    Scenario,
+    Session,
+    User,
+    Workspace,
+)
+from planner.models.workspace import MAIN, current_workspace, within
+from planner.services.account_removal import SECRET, account_data, account_remove
+from planner.services.audit import verify
+from planner.services.second_factor import factor_begin
+from planner.services.tokens import token_make
+from tests.planner.samples import client_of
+from tests.planner.test_permissions import WHEN, made
+from tests.planner.web.pages import signed_in, text_of
+
+
+def remove(person: User, *, by: User | None = None, to: User | None = None) -> int:
+    return account_remove(by=by, person=person, confirm=person.username, to=to).passed
+
+
+def test_everything_about_somebody_is_in_what_they_get_but_what_they_sign_in_with(
+    planner: User, viewer: User
+) -> None:
+    made(planner, "own")
+    Channel.objects.create(kind="email", address="pia@example.com", user=planner, salt="s")
+    key = factor_begin(user=planner).key
+    token = token_make(user=planner, name="nightly").key
+    client = signed_in(planner)
+    answer = client.get("/account/data/")
+    assert "attachment" in answer["Content-Disposition"]
+    data, text = answer.json(), answer.content.decode()
+    assert data["account"]["user"] == "pia"
+    assert {row["name"] for row in data["about"]["api tokens"]} == {"nightly", "log-in"}
+    assert data["about"]["channels"][0]["address"] == "pia@example.com"
+    assert [row["name"] for row in data["made"]["scenarios, owner"]] == ["own chat"]
+    assert "token.made" in {line["action"] for line in data["audit_log"]}
+    secrets = (key, token, planner.password, Session.objects.get().pk, planner.second_factor.sealed)
+    assert not any(secret in text for secret in secrets)
+    assert not SECRET & {name for rows in data["about"].values() for row in rows for name in row}
+    # As the API and the command line have it; of somebody else nothing.
+    assert client_of(planner).get("/api/v1/me/data/").json()["account"]["user"] == "pia"
+    assert account_data(viewer, by=viewer)["made"]["scenarios, owner"] == []
+
+
+def test_names_of_a_workspace_that_was_left_are_not_told(planner: User) -> None:
+    with within(Workspace.objects.create(name="Other", slug="other")):
+        planner.join(current_workspace(), "planner")
+        made(planner, "their")
+        planner.leave(current_workspace())
+    assert "their chat" not in json.dumps(account_data(planner, by=None), default=str)
+
+
+def test_what_is_owned_passes_on_and_all_about_the_person_goes(
+    planner: User, colleague: User, admin: User
+) -> None:
+    made(planner, "own")
+    plan = PlanInForce.objects.create(
+        run=Run.objects.first(), number=1, scenario="x", policy="lt-i", repeat="once", zone="UTC",
+        begins=WHEN, ends=WHEN, pools=[], since=WHEN, by=planner,
+    )  # fmt: skip
+    Run.objects.filter(pk=plan.run_id).update(idempotency_key="same")
+    Run.objects.create(kind="plan", owner=colleague, idempotency_key="same")
+    client = signed_in(planner)
+    with pytest.raises(PlannerError, match="say to whom they pass"):
+        remove(planner, by=admin)
+    owned, pk = Run.objects.filter(owner=planner).count(), planner.pk
+    assert remove(planner, by=admin, to=colleague) > owned > 0
+    assert Run.objects.filter(owner=colleague).count() == owned + 1
+    assert Scenario.objects.get().owner == colleague
+    plan.refresh_from_db()
+    assert plan.by is None  # who decided is not somebody else now
+    assert not ApiToken.everywhere.exists() and client.get("/runs/").status_code == 302
+    last = AuditRecord.objects.first()
+    assert last is not None and (last.action, last.name) == ("user.removed", "pia")
+    assert verify().problem == ""
+    # Nothing names them any more, in any table.
+    for relation in User._meta.related_objects:
+        if isinstance(relation.field, models.ForeignKey):
+            rows = relation.field.model._base_manager.filter(**{relation.field.name: pk})
+            assert not rows.exists(), relation
+
+
+def test_who_may_not(planner: User, colleague: User, viewer: User, admin: User) -> None:
+    made(planner, "own")
+    for by, to, says in (
+        (colleague, colleague, "Only an admin"),
+        (admin, viewer, "does not plan"),
+        (admin, planner, "cannot take over"),
+    ):
+        with pytest.raises((NotAllowed, PlannerError), match=says):
+            remove(planner, by=by, to=to)
+    with pytest.raises(PlannerError, match="type pia"):
+        account_remove(by=admin, person=planner, confirm="pi", to=colleague)
+    with pytest.raises(NotAllowed, match="Another admin removes"):
+        remove(admin, by=admin)
+    with pytest.raises(NotAllowed, match="last admin of Main"):
+        remove(admin)
+    with within(Workspace.objects.create(name="Other", slug="other")):
+        viewer.join(current_workspace(), "viewer")
+    viewer.refresh_from_db()
+    with pytest.raises(NotAllowed, match="this workspace alone"):
+        remove(viewer, by=admin)
+    assert User.objects.filter(username__in=["pia", "carl", "vera", "ada"]).count() == 4
+
+
+def test_by_page_api_and_command_line(
+    planner: User, colleague: User, viewer: User, admin: User, scenario: Scenario, capsys: Any
+) -> None:
+    page = signed_in(admin)
+    assert "1 thing that pia owns" in text_of(page.get("/people/pia/remove/"))
+    wrong = page.post("/people/pia/remove/", {"confirm": "pia"})
+    assert wrong.status_code == 400 and "say to whom they pass" in text_of(wrong)
+    page.post("/people/pia/remove/", {"confirm": "pia", "to": colleague.pk})
+    scenario.refresh_from_db()
+    assert scenario.owner == colleague
+    boss = client_of(admin)
+    assert boss.delete("/api/v1/users/vera/account/").status_code == 400
+    answer = boss.delete("/api/v1/users/vera/account/?confirm=vera").json()
+    assert answer == {"user": "vera", "passed": 0}
+    call_command("user", "remove", "carl", "--to", "ada", "--confirm", "carl", "--json")
+    assert json.loads(capsys.readouterr().out) == {"removed": "carl", "passed": 1}
+    call_command("user", "data", "ada", "--workspace", MAIN)
+    assert json.loads(capsys.readouterr().out)["account"]["user"] == "ada"
+    assert [user.username for user in User.objects.all()] == ["ada"]
