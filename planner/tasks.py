@@ -12,6 +12,7 @@ from planner.services import (
     orphans,
     outcomes,
     passwords,
+    retention,
     runs,
     sessions,
     source_reading,
@@ -36,6 +37,13 @@ def runs_sweep_task() -> None:
 def orphans_sweep_task() -> None:
     orphans.orphans_sweep()
     sessions.sessions_sweep(now=timezone.now())
+
+
+@shared_task(name="planner.tasks.retention_sweep")  # type: ignore[untyped-decorator]
+def retention_sweep_task() -> None:
+    for workspace in Workspace.objects.all():
+        with within(workspace):
+            retention.retention_sweep(now=timezone.now())
 
 
 @shared_task(name="planner.tasks.schedules_tick")  # type: ignore[untyped-decorator]

@@ -33,6 +33,9 @@ HEADROOM_CACHE_BYTES = env_int("HEADROOM_CACHE_BYTES", 0) or None  # of it here;
 HEADROOM_MAX_UPLOAD_BYTES = env_int("HEADROOM_MAX_UPLOAD_BYTES", 10 * 1000**3)
 HEADROOM_MAX_WORKSPACE_BYTES = env_int("HEADROOM_MAX_WORKSPACE_BYTES", 100 * 1000**3)
 HEADROOM_MAX_PERSON_BYTES = env_int("HEADROOM_MAX_PERSON_BYTES", HEADROOM_MAX_WORKSPACE_BYTES)
+# Days after which runs and traces that nothing needs are removed by themselves; None: never.
+HEADROOM_KEEP_RUNS_DAYS = env_int("HEADROOM_KEEP_RUNS_DAYS", 0) or None
+HEADROOM_KEEP_TRACES_DAYS = env_int("HEADROOM_KEEP_TRACES_DAYS", 0) or None
 HEADROOM_WORKSPACE = os.environ.get("HEADROOM_WORKSPACE") or "main"  # of commands, by its slug
 
 # What live sources may read: addresses of servers (scheme, host, port and path), and folders.
@@ -345,6 +348,11 @@ CELERY_BEAT_SCHEDULE = {
         "task": "planner.tasks.sources_read",
         "schedule": 10.0,
         "options": {"expires": 10.0},
+    },
+    "retention-sweep": {
+        "task": "planner.tasks.retention_sweep",
+        "schedule": crontab(minute=30, hour=3),  # UTC
+        "options": {"expires": 3600.0},
     },
     "orphans-sweep": {
         "task": "planner.tasks.orphans_sweep",

@@ -17,6 +17,7 @@ class Event(models.TextChoices):
     FAILED = "schedule.failed", "A scheduled plan failed or was missed"
     SOURCE = "source.problem", "A live source has a problem"
     DRIFT = "plan.drift", "What comes drifts from what was planned"
+    REMOVAL = "data.removal", "Old runs or traces are going to be removed"
     DIGEST = "digest", "The weekly digest"
     TEST = "test", "A test"
 

@@ -71,6 +71,7 @@ class Run(InWorkspace):
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
+    removal_told_at = models.DateTimeField(null=True, blank=True)  # that it goes, as it is old
 
     class Meta:
         ordering = ["-created_at", "-pk"]

@@ -37,6 +37,7 @@ class Trace(InWorkspace):
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
     )
     created_at = models.DateTimeField(auto_now_add=True)
+    removal_told_at = models.DateTimeField(null=True, blank=True)  # that it goes, as it is old
 
     class Meta:
         ordering = ["-created_at", "-pk"]

@@ -314,6 +314,21 @@ def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> Ingest
 def trace_delete(*, trace: Trace, user: User) -> None:
     """Remove a trace no scenario speaks of."""
     check_may_remove(user, trace.owner_id, "this trace", "uploaded")
+    trace_remove(trace=trace, by=user)
+
+
+def trace_remove(*, trace: Trace, by: User | None, rule: str = "") -> None:
+    """A row and its arrays, whoever asks; raises NotReady where something needs it."""
+    check_not_needed(trace)
+    store = trace.store
+    _uploads_remove(trace)
+    record("trace.removed", trace, by=by, rule=rule)
+    trace.delete()
+    storage.remove(store)
+
+
+def check_not_needed(trace: Trace) -> None:
+    """Raise NotReady for one of a live source, of a scenario, or of a run that is going."""
     if live := Source.objects.filter(trace=trace).first():
         raise NotReady(f"Trace {trace.name} is of the live source {live.name}; remove that first.")
     if trace.runs.filter(kind=Run.Kind.INGEST, state__in=GOING).exists():
@@ -325,11 +340,6 @@ def trace_delete(*, trace: Trace, user: User) -> None:
     ):  # fmt: skip
         raise NotReady(f"Trace {trace.name} is in a run that is going; wait for it or cancel it.")
     check_unused(trace)
-    store = trace.store
-    _uploads_remove(trace)
-    record("trace.removed", trace, by=user)
-    trace.delete()
-    storage.remove(store)
 
 
 def check_unused(trace: Trace) -> None:

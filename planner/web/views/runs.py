@@ -17,6 +17,7 @@ from planner.models import Run
 from planner.selectors.runs import run_get, run_table_path, runs_list
 from planner.services import runs
 from planner.services.outlooks import outlook_replay
+from planner.services.retention import removal_words
 from planner.services.turns import wait_of
 from planner.web.errors import planners_only
 from planner.web.pages.kinds import PAGES
@@ -52,6 +53,8 @@ def detail(request: Request, pk: int) -> HttpResponse:
     if part and part not in page.parts:
         raise NotFound(f"There is no part {part!r} here; there are: {', '.join(page.parts)}.")
     name = part or (str(request.htmx.target) if request.htmx else "")
+    if not name and (goes := removal_words(run)):
+        messages.warning(request, goes)
     template, context = page.parts.get(name, (f"web/runs/{page.template}.html", None))
     shown = (context or page.context)(run, request.GET)
     return render(request, template, {**shown, "exports": formats_of(run)})

@@ -13,6 +13,7 @@ from planner.selectors.traces import trace_get, traces_list
 from planner.services import traces
 from planner.services.access import may_plan
 from planner.services.quota import room
+from planner.services.retention import removal_words
 from planner.web.answers import attempt, go
 from planner.web.answers import refused as form_refused
 from planner.web.errors import planners_only
@@ -62,6 +63,8 @@ def detail(request: Request, name: str) -> HttpResponse:
         if run is None or run.finished:  # show the whole page: the report and its chart
             return HttpResponse(headers={"HX-Refresh": "true"})
         return render(request, "web/_trace_progress.html", context)
+    if goes := removal_words(trace):
+        messages.warning(request, goes)
     return render(request, "web/trace.html", context)
 
 

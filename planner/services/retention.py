@@ -1,0 +1,151 @@
+"""Old runs and traces go by themselves, where the operator says after how many days (OWASP ASVS
+8.3.8).
+
+Nothing goes untold: whoever chose to hear of it is told NOTICE before, and its page says when. What
+a scenario, a schedule, a live source, a proposal or a plan that was ever in force rests on stays.
+The audit log is not among it: without its beginning nobody could check the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, QuerySet
+from django.db.models.functions import Coalesce
+
+from planner.errors import NotReady
+from planner.models import Event, Firing, PlanInForce, Proposal, ProposalEntry, Run, Trace
+from planner.models.workspace import current_workspace
+from planner.services.audit import record
+from planner.services.notices import notify
+from planner.services.runs import run_remove
+from planner.services.traces import check_not_needed, trace_remove
+
+NOTICE = timedelta(days=7)
+MOST = 1000  # of each kind in one sweep; the rest goes the next day
+RULE = "kept for so many days"
+Old = TypeVar("Old", Run, Trace)
+
+
+def retention_sweep(*, now: datetime) -> int:
+    """Of the current workspace: tell of what is old, remove what was told of long enough ago;
+    returns how many went."""
+    removed = 0
+    sentences: list[str] = []
+    if days := settings.HEADROOM_KEEP_RUNS_DAYS:
+        runs = _runs(now - timedelta(days=days))
+        removed += sum(_run_goes(run) for run in _due(runs, now))
+        sentences += _told(_runs(now + NOTICE - timedelta(days=days)), now, "run", days)
+    if days := settings.HEADROOM_KEEP_TRACES_DAYS:
+        traces = _traces(now - timedelta(days=days))
+        removed += sum(_trace_goes(trace) for trace in _due(traces, now))
+        sentences += _told(_traces(now + NOTICE - timedelta(days=days)), now, "trace", days)
+    if sentences:
+        notify(current_workspace(), Event.REMOVAL, " ".join(sentences), "/runs/")
+    return removed
+
+
+def removal_of(row: Run | Trace) -> datetime | None:
+    """When it goes, as its page says; None while nobody was told that it does."""
+    run = isinstance(row, Run)
+    days = settings.HEADROOM_KEEP_RUNS_DAYS if run else settings.HEADROOM_KEEP_TRACES_DAYS
+    if not days or row.removal_told_at is None:
+        return None
+    since = (row.finished_at if isinstance(row, Run) else None) or row.created_at
+    return max(since + timedelta(days=days), row.removal_told_at + NOTICE)
+
+
+def removal_words(row: Run | Trace) -> str:
+    """The sentence for its page; "" for what stays."""
+    if (goes_at := removal_of(row)) is None:
+        return ""
+    what = "run" if isinstance(row, Run) else "trace"
+    return (
+        f"This {what} is old and will be removed after {goes_at:%Y-%m-%d}, unless something needs "
+        "it by then; download what you need longer."
+    )
+
+
+def _runs(before: datetime) -> QuerySet[Run]:
+    """Those that ended before, and that nothing rests on."""
+    needed = [
+        PlanInForce.objects.exclude(run=None).values("run"),
+        *(
+            Proposal.objects.exclude(**{name: None}).values(name)
+            for name in ("run", "base_run", "replay", "outcome")
+        ),
+        ProposalEntry.objects.filter(proposal__in=Proposal.objects.all())
+        .exclude(run=None)
+        .values("run"),
+        _last_of_schedules(),  # what the next one is held against
+    ]
+    over = Run.objects.annotate(since=Coalesce(F("finished_at"), F("created_at")))
+    runs = over.filter(since__lt=before).exclude(state__in=(Run.State.PENDING, Run.State.RUNNING))
+    for rows in needed:
+        runs = runs.exclude(pk__in=rows)
+    return runs
+
+
+def _last_of_schedules() -> list[int]:
+    """The newest run of each."""
+    newest: dict[int, int] = {}
+    firings = Firing.objects.exclude(run=None).order_by("due_at")
+    for schedule, run in firings.values_list("schedule", "run"):
+        newest[schedule] = run
+    return list(newest.values())
+
+
+def _traces(before: datetime) -> QuerySet[Trace]:
+    return Trace.objects.filter(created_at__lt=before)
+
+
+def _due(rows: QuerySet[Old], now: datetime) -> Iterator[Old]:
+    yield from rows.filter(removal_told_at__lte=now - NOTICE).order_by("pk")[:MOST]
+
+
+def _told(rows: QuerySet[Old], now: datetime, what: str, days: int) -> Iterator[str]:
+    """One sentence about those that nobody was told of."""
+    fresh = [row for row in rows.filter(removal_told_at=None).order_by("pk")[:MOST] if _goes(row)]
+    if not fresh:
+        return
+    rows.filter(pk__in=[row.pk for row in fresh]).update(removal_told_at=now)
+    names = ", ".join(str(row.pk) if isinstance(row, Run) else row.name for row in fresh[:10])
+    more = f" and {len(fresh) - 10:,} more" if len(fresh) > 10 else ""
+    many = "" if len(fresh) == 1 else "s"
+    yield (
+        f"{len(fresh):,} {what}{many} ({names}{more}) of over {days} days will be removed from "
+        f"{now + NOTICE:%Y-%m-%d} on; what is needed longer is to be downloaded."
+    )
+
+
+def _goes(row: Run | Trace) -> bool:
+    try:
+        if isinstance(row, Trace):
+            check_not_needed(row)
+    except NotReady:
+        return False
+    return True
+
+
+@transaction.atomic
+def _run_goes(run: Run) -> bool:
+    try:
+        run_remove(run=run)
+    except NotReady:
+        return False
+    record("run.removed", str(run.pk), by=None, rule=RULE, kind=run.kind, name=run.name)
+    return True
+
+
+@transaction.atomic
+def _trace_goes(trace: Trace) -> bool:
+    try:
+        trace_remove(trace=trace, by=None, rule=RULE)
+    except NotReady:
+        Trace.objects.filter(pk=trace.pk).update(removal_told_at=None)  # needed again
+        return False
+    return True
