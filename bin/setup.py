@@ -61,12 +61,18 @@ def install(*, dev: bool) -> None:
     if PYTHON.exists() and any(fresh(*requirements_stamp(name)) for name in allowed):
         return
     stopped = VENV / "headroom-installing"  # in the middle: packages without all of their files
-    if stopped.exists() or not succeeds(PYTHON, "-m", "pip", "--version"):
+    anew = stopped.exists() or not succeeds(PYTHON, "-m", "pip", "--version")
+    if anew:
         create_venv()
     say(f"installing {allowed[0]} (the first time: a minute or two, more to download)")
     stopped.touch()
     # Not compiled: most modules are never imported, and those that are compile in a second.
     pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
+    if anew:
+        # The pip that Python brings along looks at every file of an index for a third of the time
+        # that the installation takes; where no newer one can be had, it does too.
+        newer = ("--upgrade", "--constraint", "constraints.txt", "--retries=0", "pip")
+        succeeds(*pip, *newer)
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
     run(
         "Installing the requirements failed; see pip's message above.",

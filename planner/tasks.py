@@ -1,46 +1,40 @@
-"""Celery glue: an id in, one service call."""
+"""Celery glue: an id in, one service call. A service is imported when it is first called: the
+scheduler knows these tasks by name alone, and a worker with nothing to do holds no solver."""
 
 from celery import shared_task
 from django.utils import timezone
 
 from planner.models.workspace import Workspace, within
-from planner.services import (
-    account_notices,
-    digests,
-    firings,
-    notices,
-    orphans,
-    outcomes,
-    passwords,
-    retention,
-    runs,
-    sessions,
-    source_reading,
-    speeds,
-    worker,
-)
 
 
 @shared_task(name="planner.tasks.run_execute", acks_late=True)  # type: ignore[untyped-decorator]
 def run_execute_task(run_id: int) -> None:
     """A message is a turn: whose it is, is seen when it comes."""
+    from planner.services import worker
+
     worker.run_next()
 
 
 @shared_task(name="planner.tasks.runs_sweep")  # type: ignore[untyped-decorator]
 def runs_sweep_task() -> None:
+    from planner.services import runs
+
     runs.turns_sweep()
     runs.runs_sweep(confirm_s=runs.CONFIRM_S)
 
 
 @shared_task(name="planner.tasks.orphans_sweep")  # type: ignore[untyped-decorator]
 def orphans_sweep_task() -> None:
+    from planner.services import orphans, sessions
+
     orphans.orphans_sweep()
     sessions.sessions_sweep(now=timezone.now())
 
 
 @shared_task(name="planner.tasks.retention_sweep")  # type: ignore[untyped-decorator]
 def retention_sweep_task() -> None:
+    from planner.services import retention
+
     for workspace in Workspace.objects.all():
         with within(workspace):
             retention.retention_sweep(now=timezone.now())
@@ -48,6 +42,8 @@ def retention_sweep_task() -> None:
 
 @shared_task(name="planner.tasks.schedules_tick")  # type: ignore[untyped-decorator]
 def schedules_tick_task() -> None:
+    from planner.services import firings
+
     for workspace in Workspace.objects.all():
         with within(workspace):
             firings.schedules_tick(now=timezone.now())
@@ -55,6 +51,8 @@ def schedules_tick_task() -> None:
 
 @shared_task(name="planner.tasks.outcomes_tick")  # type: ignore[untyped-decorator]
 def outcomes_tick_task() -> None:
+    from planner.services import outcomes
+
     for workspace in Workspace.objects.all():
         with within(workspace):
             outcomes.outcomes_tick(now=timezone.now())
@@ -62,37 +60,51 @@ def outcomes_tick_task() -> None:
 
 @shared_task(name="planner.tasks.notice_send", acks_late=True)  # type: ignore[untyped-decorator]
 def notice_send_task(number: int) -> None:
+    from planner.services import notices
+
     notices.notice_send(number=number)
 
 
 @shared_task(name="planner.tasks.notices_sweep")  # type: ignore[untyped-decorator]
 def notices_sweep_task() -> None:
+    from planner.services import account_notices, notices
+
     notices.notices_sweep()
     account_notices.account_mails_send(now=timezone.now())
 
 
 @shared_task(name="planner.tasks.sources_read")  # type: ignore[untyped-decorator]
 def sources_read_task() -> None:
+    from planner.services import source_reading
+
     source_reading.sources_enqueue()
 
 
 @shared_task(name="planner.tasks.source_read")  # type: ignore[untyped-decorator]
 def source_read_task(source_id: int) -> None:
+    from planner.services import source_reading
+
     source_reading.source_read(source_id=source_id)
 
 
 @shared_task(name="planner.tasks.source_speeds")  # type: ignore[untyped-decorator]
 def source_speeds_task(source_id: int) -> None:
+    from planner.services import speeds
+
     speeds.speeds_judge(source_id=source_id)
 
 
 @shared_task(name="planner.tasks.password_mail")  # type: ignore[untyped-decorator]
 def password_mail_task(name: str) -> None:
+    from planner.services import passwords
+
     passwords.password_mail(name=name)
 
 
 @shared_task(name="planner.tasks.digests_send")  # type: ignore[untyped-decorator]
 def digests_send_task() -> None:
+    from planner.services import digests
+
     for workspace in Workspace.objects.all():
         with within(workspace):
             digests.digest_send(now=timezone.now())

@@ -58,21 +58,21 @@ def set_up(tmp_path, monkeypatch):
 def test_what_is_installed_is_not_installed_again(set_up):
     set_up.install(dev=False)
     set_up.install(dev=False)
-    assert set_up.machine.count("pip install") == 1
+    assert set_up.machine.count("--requirement") == 1
     assert set_up.machine.count("-m venv") == 1
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, -9])
 def test_an_install_that_was_stopped_begins_anew(set_up, end):
     """Packages may lack files and yet count as installed: the environment is made again."""
-    set_up.machine.ends = {"pip install": end}
+    set_up.machine.ends = {"--requirement": end}
     with pytest.raises((KeyboardInterrupt, set_up.SetUpError)):
         set_up.install(dev=False)
     set_up.machine.ends = {}
     set_up.install(dev=False)
     assert set_up.machine.count("-m venv") == 2
     set_up.install(dev=False)
-    assert set_up.machine.count("pip install") == 2
+    assert set_up.machine.count("--requirement") == 2
 
 
 def test_worktrees_that_share_an_environment_take_turns(set_up, tmp_path, monkeypatch):
@@ -101,12 +101,21 @@ def test_worktrees_that_share_an_environment_take_turns(set_up, tmp_path, monkey
 
 
 def test_an_install_that_failed_goes_on_with_what_there_is(set_up):
-    set_up.machine.ends = {"pip install": 1}
+    set_up.machine.ends = {"--requirement": 1}
     with pytest.raises(set_up.SetUpError, match="pip's message"):
         set_up.install(dev=False)
     set_up.machine.ends = {}
     set_up.install(dev=False)
-    assert (set_up.machine.count("-m venv"), set_up.machine.count("pip install")) == (1, 2)
+    assert (set_up.machine.count("-m venv"), set_up.machine.count("--requirement")) == (1, 2)
+
+
+def test_an_old_pip_does_where_no_newer_one_can_be_had(set_up):
+    set_up.machine.ends = {"--upgrade": 1}
+    set_up.install(dev=False)
+    assert (set_up.machine.count("--upgrade"), set_up.machine.count("--requirement")) == (1, 1)
+    (set_up.ROOT / "requirements.txt").write_text("another")
+    set_up.install(dev=False)  # into what there is, with the pip that there is
+    assert (set_up.machine.count("--upgrade"), set_up.machine.count("--requirement")) == (1, 2)
 
 
 def test_a_step_that_was_stopped_is_done_again(set_up):

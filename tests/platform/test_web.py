@@ -52,6 +52,19 @@ def test_pages_load_without_what_only_runs_need(embedded: dict[str, str]) -> Non
     assert done.stdout.strip() == "[]", done.stderr
 
 
+def test_a_scheduler_and_an_idle_worker_load_no_solver_and_no_simulator(
+    embedded: dict[str, str],
+) -> None:
+    """Each imported all that any task ever needs, which took three seconds."""
+    heavy = ["numba", "polars", "scipy", "planner.services.runs", "planner.services.worker"]
+    script = (
+        "from planner.config.celery import app; import sys; app.loader.import_default_modules(); "
+        f"print(len(app.tasks) > 10, [name for name in {heavy} if name in sys.modules])"
+    )
+    done = manage(embedded, "shell", "--no-imports", "--command", script)
+    assert done.stdout.strip() == "True []", done.stderr
+
+
 @pytest.mark.django_db
 def test_a_process_that_lives_and_one_that_can_serve_say_so(client: Client) -> None:
     assert client.get("/healthz").json() == {"status": "ok", "version": VERSION}

@@ -166,13 +166,17 @@ def rehearse(
         alive = tellers[policy.key]
         alive.step = report
         alive(0.0, "")
+        bars = goals.wanted if policy.free is not None else None  # of one value, how far it misses
         try:
             return Tuning(
                 policy,
                 [partial(stage.replay, alive=alive) for stage in stages],
                 goals.wanted,
-                [partial(stages[0].stray, alive=alive, share=s) for s in shares_of(policy, stages)],
-                None if busy is None else partial(busy.replay, alive=alive),
+                [
+                    partial(stages[0].stray, alive=alive, share=share, bars=bars)
+                    for share in shares_of(policy, stages)
+                ],
+                None if busy is None else partial(busy.replay, alive=alive, bars=bars),
             )
         except EXPECTED as problem:
             return f"{policy.title}{UNREHEARSED}: {problem}"

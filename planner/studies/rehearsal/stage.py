@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import RLock
@@ -61,20 +61,29 @@ class Stage:
                 self._planned = plan_window(self.study.plan_input, silent)
             return self._planned
 
-    def replay(self, policy: Policy, alive: Progress) -> PolicyRun:
+    def replay(
+        self, policy: Policy, alive: Progress, bars: Mapping[str, float] | None = None
+    ) -> PolicyRun:
         """Where the window is short beside the time that a start takes, a policy that goes by what
         it sees is played a second time, from the fleet that the first left it with: the first may
-        have lived off what it began with."""
-        run = self._played(self.study, policy, alive)
+        have lived off what it began with. ``bars``: see ``replay.replayed``."""
         short = self.study.window.duration_s < SETTLED * self.study.hardware.startup_s
-        same = len(run.fleet.pools) == len(self.study.hardware.pool_index)
-        if short and same and by_what_it_sees(policy):
-            return self._played(_left(self.study, run), policy, alive)
+        if not (short and by_what_it_sees(policy)):
+            return self._played(self.study, policy, alive, bars)
+        run = self._played(self.study, policy, alive)
+        if len(run.fleet.pools) == len(self.study.hardware.pool_index):
+            return self._played(_left(self.study, run), policy, alive, bars)
         return run
 
-    def stray(self, policy: Policy, alive: Progress, share: float) -> PolicyRun:
+    def stray(
+        self,
+        policy: Policy,
+        alive: Progress,
+        share: float,
+        bars: Mapping[str, float] | None = None,
+    ) -> PolicyRun:
         """With ``share`` times the requests."""
-        return self._played(self.strayed(share), policy, alive)
+        return self._played(self.strayed(share), policy, alive, bars)
 
     @cached_property
     def doubt(self) -> float:
@@ -103,7 +112,13 @@ class Stage:
                 self._strayed[share] = replace(study, trace=trace)
             return self._strayed[share]
 
-    def _played(self, study: Study, policy: Policy, alive: Progress) -> PolicyRun:
+    def _played(
+        self,
+        study: Study,
+        policy: Policy,
+        alive: Progress,
+        bars: Mapping[str, float] | None = None,
+    ) -> PolicyRun:
         return run_policy(
             study,
             policy,
@@ -114,6 +129,7 @@ class Stage:
             earlier=self.whole,
             loads=self.loads,
             detailed=False,
+            bars=bars,
         )
 
 

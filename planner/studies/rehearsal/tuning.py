@@ -11,10 +11,12 @@ from planner.policies.base import Policy
 from planner.studies.replay.earlier import NEAR
 from planner.studies.values import PolicyRun
 from simulation.metrics import HOUR_S, Summary
+from simulation.recovery import BeyondRecovery
 
 ROUNDING = 1e-9  # of shares of requests
 TIE = 0.01  # results within this share of the best are as good
-Replay = Callable[[Policy], PolicyRun]  # on one window
+SURELY = 1.0  # shortfall of what is sure to miss, before anybody asks by how much
+Replay = Callable[..., PolicyRun]  # of a policy, on one window
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +26,7 @@ class Trial:
     wanted there, or the share of the time in which the scenario's spare might be gone; ``whole``
     says that all that it has to do was tried, or as far as the first that it misses. ``lacks`` is
     how far it stays below the tiers on a day as busy as there has to be room for; None where that
-    was not tried."""
+    was not tried. ``cut``: it is sure to miss, but how far is not known."""
 
     value: float | None
     summaries: tuple[Summary, ...]  # by window
@@ -33,6 +35,7 @@ class Trial:
     shortfall: float
     whole: bool = True
     lacks: float | None = None
+    cut: bool = False
 
     @property
     def meets(self) -> bool:
@@ -79,6 +82,9 @@ class Tuning:
     there has to do on the others and the strays; where it does not, what is safer is searched
     likewise on all of them. Where none of them meets, of those that come nearest the cheapest
     counts. Raises Infeasible where no value has a plan.
+
+    How far a value stays below on a stray or the busier day is asked only where none does: their
+    replays may raise BeyondRecovery where it is sure to, unless they are given no ``bars``.
     """
 
     policy: Policy
@@ -104,6 +110,8 @@ class Tuning:
                 self._first(knob.values.index(value) + 1, lambda value: self._trial(value).meets)
         if all(trial.shortfall == inf for trial in self.tried):
             raise Infeasible(f"{self.policy.title} has no plan on the days before.")
+        if not any(trial.meets for trial in self.tried):
+            self._measure_strays()
         self.best = _best(self.tried)
 
     @property
@@ -138,6 +146,7 @@ class Tuning:
                 if not self._trial(value).meets:
                     self._first(knob.values.index(value) + 1, self._does)
             if not any(trial.does for trial in self.tried):
+                self._measure_growth()
                 least = min(grown.lacks for grown in self._grown.values())
                 for value, grown in self._grown.items():
                     if grown.lacks <= least + NEAR:
@@ -163,17 +172,36 @@ class Tuning:
 
     def _grow(self, value: float | None) -> _Grown:
         """On the busier day."""
-        assert self.busier is not None
         if value not in self._grown:
             try:
-                run = self.busier(self._turned_to(value))
-                self._grown[value] = _Grown(self._unlike(run), run.summary.cost_usd)
-            except EXPECTED:  # no plan, say, for so much
-                self._grown[value] = _Grown(inf, inf)
-            if value in self._known:
-                known = self._known[value]
-                self._known[value] = replace(known, lacks=self._grown[value].lacks)
+                self._keep(value, self._busy(value))
+            except BeyondRecovery:
+                self._keep(value, _Grown(SURELY, inf, cut=True))
         return self._grown[value]
+
+    def _busy(self, value: float | None, **to_its_end: None) -> _Grown:
+        assert self.busier is not None
+        try:
+            run = self.busier(self._turned_to(value), **to_its_end)
+        except EXPECTED:  # no plan, say, for so much
+            return _Grown(inf, inf)
+        return _Grown(self._unlike(run), run.summary.cost_usd)
+
+    def _keep(self, value: float | None, grown: _Grown) -> None:
+        self._grown[value] = grown
+        if value in self._known:
+            self._known[value] = replace(self._known[value], lacks=grown.lacks)
+
+    def _measure_growth(self) -> None:
+        for value, grown in list(self._grown.items()):
+            if grown.cut:
+                self._keep(value, self._busy(value, bars=None))
+
+    def _measure_strays(self) -> None:
+        for value, trial in list(self._known.items()):
+            if trial.cut:
+                shortfall = self._strayed(self._turned_to(value), bars=None)
+                self._known[value] = replace(trial, shortfall=shortfall, cut=False)
 
     def _trial(self, value: float | None, *, alone: bool = False) -> Trial:
         """On one window after the other, up to the first that is missed, or ``alone`` on the first;
@@ -203,12 +231,26 @@ class Tuning:
             shortfall = _rounded(max(below(run.summary, self.goals), run.lacks_spare))
             if shortfall:
                 break
-        for replay in () if shortfall or alone else self.strays:
-            shortfall = self._unlike(replay(policy))
-            if shortfall:
-                break
+        cut = not (shortfall or alone) and value is not None and self._misses(policy)
+        if cut:
+            shortfall = SURELY
+        elif not (shortfall or alone) and value is None:
+            shortfall = self._strayed(policy)
         complete = bool(shortfall) or not alone or len(self.windows) + len(self.strays) == 1
-        return Trial(value, tuple(summaries), tuple(ttft_ms), tuple(e2e_ms), shortfall, complete)
+        figures = tuple(summaries), tuple(ttft_ms), tuple(e2e_ms)
+        return Trial(value, *figures, shortfall, complete, cut=cut)
+
+    def _misses(self, policy: Policy) -> bool:
+        """Whether it does on any stray, the last first, which has the most requests."""
+        try:
+            return any(self._unlike(replay(policy)) for replay in reversed(self.strays))
+        except BeyondRecovery:
+            return True
+
+    def _strayed(self, policy: Policy, **to_its_end: None) -> float:
+        """How far it stays below on the first stray that it misses."""
+        each = (self._unlike(replay(policy, **to_its_end)) for replay in self.strays)
+        return next((shortfall for shortfall in each if shortfall), 0.0)
 
     def _unlike(self, run: PolicyRun) -> float:
         """How far a day unlike those before stays below the tiers themselves."""
@@ -222,6 +264,7 @@ class _Grown:
 
     lacks: float
     cost_usd: float
+    cut: bool = False  # as of a trial
 
 
 def tuned(

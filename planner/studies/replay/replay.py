@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -32,12 +32,13 @@ from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import Window
 from planner.studies.values import NO_DETAIL, PolicyRun, Study
 from simulation.cells import simulate_cell
-from simulation.fleet import Fleet
+from simulation.fleet import Fleet, Tier
 from simulation.metrics import summarise
 from simulation.policies.wrappers.metered import Metered
 from simulation.policies.wrappers.released import Released
 from simulation.policies.wrappers.watched import Watched
 from simulation.policy import ScalingPolicy
+from simulation.recovery import Recovery
 from simulation.trace import Trace
 
 MAX_INTERVALS = 1440  # of the series kept per policy: by the minute for a day
@@ -74,11 +75,13 @@ def run_policy(
     detailed: bool = True,
     requests: bool = False,
     changed: Callable[[Fleet], Fleet] | None = None,
+    bars: Mapping[str, float] | None = None,
 ) -> PolicyRun:
     """Replay one policy. ``planned``, ``tests``, ``earlier`` and ``loads`` save planning, testing,
     searching and forecasting again what the caller has already; where it is not ``detailed`` its
     tables are empty and its summary is brief, with ``requests`` a row per request is kept;
-    ``changed`` is the fleet as it would be if something were otherwise."""
+    ``changed`` is the fleet as it would be if something were otherwise, ``bars`` as of
+    ``replayed``."""
     check_policy(study, policy.name)
     making = making_of(
         study,
@@ -100,6 +103,7 @@ def run_policy(
         detailed=detailed,
         requests=requests,
         changed=changed,
+        bars=bars,
     )
 
 
@@ -113,9 +117,11 @@ def replayed(
     detailed: bool = True,
     requests: bool = False,
     changed: Callable[[Fleet], Fleet] | None = None,
+    bars: Mapping[str, float] | None = None,
 ) -> PolicyRun:
     """Replay a policy as it was made: on the study it was made on, or one that differs in
-    something the policy does not know."""
+    something the policy does not know. Raises BeyondRecovery as soon as a tier is sure to stay
+    below its own attainment, and below that of ``bars``, by tier, where there are any."""
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
     scale_in = study.settings.scale_in
     interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
@@ -138,6 +144,7 @@ def replayed(
         duration_s=study.window.duration_s,
         interval_s=interval,
         progress=lambda done: progress(done, f"Replaying: {policy.title}"),
+        watch=None if bars is None else Recovery(_lowest(fleet, bars), study.window.duration_s),
     )
     arranged = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
     labels = [arranged[p] for p in ready.whence]
@@ -166,6 +173,10 @@ def replayed(
         modules=module_run(study, ready, result, labels, policy),
         refused_starts=getattr(ready.policy, "refused", 0),
     )
+
+
+def _lowest(fleet: Fleet, bars: Mapping[str, float]) -> list[Tier]:
+    return [replace(tier, attainment=min(bars[tier.name], tier.attainment)) for tier in fleet.tiers]
 
 
 def check_policy(study: Study, name: str) -> None:

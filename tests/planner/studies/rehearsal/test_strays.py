@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from planner.policies.base import Policy
@@ -19,9 +21,10 @@ from planner.studies.rehearsal.strays import (
     unlike,
     unseen,
 )
-from planner.studies.rehearsal.tuning import tuned
+from planner.studies.rehearsal.tuning import below, targets_of, tuned
 from planner.studies.replay.earlier import Earlier
 from planner.studies.values import PolicyRun
+from simulation.recovery import BeyondRecovery
 from tests.planner.studies.rehearsal.test_rehearsal import GOALS, KNOB, PLAN, Stage
 from tests.planner.studies.replay.test_earlier import days
 from tests.planner.studies.results.test_verdict import run as figures
@@ -137,3 +140,40 @@ def test_what_repeats_the_day_before_has_room_for_the_busiest_of_the_days_rehear
     assert unlike(()) == unlike([1.0, 1.1]) == STRAYS
     assert unlike([1.0, 2.08]) == (STRAYS[0], 2.08)
     assert unlike([99.0])[1] == FULLEST
+
+
+assert KNOB is not None
+
+
+class Unlike:
+    """Fleets that attain a share drawn for each value, and end early where they are sure to miss:
+    counted are those that were played to their end."""
+
+    def __init__(self, rng: np.random.Generator, least: float, *, cuts: bool) -> None:
+        self.shares = dict(zip(KNOB.values, rng.uniform(least, 1.0, len(KNOB.values)), strict=True))
+        self.cuts = cuts
+        self.played = 0
+
+    def __call__(self, policy: Policy, bars: Mapping[str, float] | None = GOALS) -> PolicyRun:
+        share = self.shares[policy.arguments["load_factor"]]
+        run = figures("lt-i", 10 * policy.arguments["load_factor"], fast=share)
+        if self.cuts and bars is not None and below(run.summary, targets_of(run)):
+            raise BeyondRecovery("fast")
+        self.played += 1
+        return run
+
+
+@pytest.mark.parametrize("least", [0.8, 0.93, 0.945])
+def test_the_choice_is_the_same_where_what_is_sure_to_miss_ends_early(least: float) -> None:
+    for seed in range(30):
+        outcomes, played = [], []
+        for cuts in (False, True):
+            rng = np.random.default_rng(seed)
+            strays = [Unlike(rng, least, cuts=cuts) for _ in range(2)]
+            busier = Unlike(rng, least, cuts=cuts)
+            turned, best, _ = tuned(PLAN, [Stage(KNOB.values[2])], GOALS, strays, busier)
+            outcomes.append((turned, best.shortfall, best.meets, best.does, best.costs_usd))
+            outcomes[-1] += (best.lacks if best.meets else None,)
+            played.append(sum(day.played for day in (*strays, busier)))
+        assert outcomes[0] == outcomes[1]
+        assert played[1] <= played[0]
