@@ -21,7 +21,8 @@ from planner.ingest.live.samples import AMOUNTS
 from planner.ingest.live.settings import PrometheusSettings, settings_of
 from planner.ingest.prometheus.address import allowed_address
 from planner.ingest.prometheus.client import TIMEOUT_S, Access, Prometheus
-from planner.ingest.prometheus.reading import MetricQuery, Span, find, queries, read_span
+from planner.ingest.prometheus.queries import MetricQuery, queries
+from planner.ingest.prometheus.reading import Span, find, read_span
 from planner.models import Source, SourceReading, User
 from planner.models.notice import Event
 from planner.models.workspace import within

@@ -1,4 +1,4 @@
-"""A span of time of a Prometheus as samples per bin: which queries, and what their answers say."""
+"""A span of time of a Prometheus as samples per bin: what the answers to its queries say."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from planner.ingest.live.samples import (
     GAUGES,
     HISTOGRAMS,
     KEYS,
-    WORDS,
     Samples,
     bins_frame,
     no_histograms,
@@ -24,33 +23,21 @@ from planner.ingest.live.settings import PrometheusSettings
 from planner.ingest.prometheus.client import MOST_POINTS, Course, Prometheus, Steps
 from planner.ingest.prometheus.counters import increases, wants_extremes
 from planner.ingest.prometheus.names import POWER, Engine, Kind, Metric, chosen
+from planner.ingest.prometheus.queries import (
+    Readable,
+    braced,
+    open_bin,
+    parts_of,
+    power_query,
+    query_of,
+)
 from simulation.arrays import BoolArray, FloatArray
 
 Key = tuple[str, str, str]  # model, region, tier; "" where nothing says it
 MOST_BINS = MOST_POINTS - 1  # of one span: counters are asked for one bin more
-# One process in Prometheus' labels; ranks of it show the same gauges.
+# One process in Prometheus' labels.
 TARGET = ("job", "instance")
 MISSING = -1.0  # of an amount while it is an array: takes back what an earlier reading said
-RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
-
-
-@dataclass(frozen=True, slots=True)
-class Readable:
-    """What there is to read."""
-
-    engines: tuple[Engine, ...]
-    power: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MetricQuery:
-    """One metric and the query that it is read by."""
-
-    engine: str
-    what: str
-    metric: str
-    query: str
-    words: str  # of what, for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +88,7 @@ def find(
     client: Prometheus, settings: PrometheusSettings, start_s: float, end_s: float
 ) -> Readable:
     """Which engines' metrics had samples in the time; raises SourceError where none had."""
-    selector = _braced(settings, None)
+    selector = braced(settings, None)
     there = client.names(start_s, end_s, selector if settings.match else "")
     engines = chosen(there, settings.engine)
     if not engines:
@@ -112,32 +99,6 @@ def find(
             "that the engines' metrics are on and scraped (SGLang: --enable-metrics)."
         )
     return Readable(engines, bool(POWER.present(there).names))
-
-
-def queries(settings: PrometheusSettings, present: Readable, bin_s: int) -> tuple[MetricQuery, ...]:
-    """What would be asked, to be looked at."""
-    metric_queries = [
-        MetricQuery(
-            engine.title,
-            metric.what,
-            name,
-            _query(settings, engine, metric, part, bin_s),
-            _words(metric),
-        )
-        for engine in present.engines
-        for metric in engine.metrics
-        for name in metric.names
-        for part in _parts(metric, name)
-    ]
-    if present.power:
-        query = _power_query(settings, bin_s)
-        metric_queries.append(MetricQuery("DCGM", POWER.what, POWER.names[0], query, _words(POWER)))
-    return tuple(metric_queries)
-
-
-def _words(metric: Metric) -> str:
-    lengths = metric.kind is Kind.HISTOGRAM and metric.what in AMOUNTS
-    return f"{WORDS[metric.what]} per request" if lengths else WORDS[metric.what]
 
 
 def read_span(
@@ -181,7 +142,7 @@ def _engine(
                 for key, values in _means(client, settings, engine, metric, name, span).items():
                     _fill(amounts[key], metric.what, values)
                 continue
-            query = _query(settings, engine, metric, name, span.bin_s)
+            query = query_of(settings, engine, metric, name, span.bin_s)
             if metric.kind is Kind.COUNTER:
                 for counter in _counted(client, settings, engine, name, span):
                     _fill(amounts[counter.key], metric.what, counter.amount)
@@ -213,7 +174,7 @@ def _counted(
     client: Prometheus, settings: PrometheusSettings, engine: Engine, name: str, span: Span
 ) -> Iterator[_Counted]:
     """A counter's increase per bin, by key."""
-    selector = f"{name}{_braced(settings, engine)}[{_open(span.bin_s)}]"
+    selector = f"{name}{braced(settings, engine)}[{open_bin(span.bin_s)}]"
     courses = _aligned(client.range(f"last_over_time({selector})", span.edges))
     if not courses:
         return
@@ -263,18 +224,13 @@ def _means(
     one scrape has one too, which ``increase`` lacks from Prometheus 3 on."""
     total, count = (
         {counter.key: counter.amount for counter in _counted(client, settings, engine, part, span)}
-        for part in _parts(metric, name)
+        for part in parts_of(metric, name)
     )
     return {
         key: np.divide(total[key], grown, out=np.full(span.bins, np.nan), where=(grown > 0))
         for key, grown in count.items()
         if key in total
     }
-
-
-def _parts(metric: Metric, name: str) -> tuple[str, ...]:
-    """The series that a metric is read from."""
-    return (f"{name}_sum", f"{name}_count") if metric.kind is Kind.MEAN else (name,)
 
 
 def _aligned(courses: Sequence[Course]) -> dict[tuple[tuple[str, str], ...], FloatArray]:
@@ -319,55 +275,9 @@ def _key(labels: Mapping[str, str], settings: PrometheusSettings, engine: Engine
     return model, region, tier
 
 
-def _query(
-    settings: PrometheusSettings, engine: Engine, metric: Metric, name: str, bin_s: int
-) -> str:
-    by = _by(settings, engine)
-    if metric.kind in (Kind.COUNTER, Kind.MEAN):
-        return f"last_over_time({name}{_braced(settings, engine)}[{_open(bin_s)}])"
-    if metric.kind is Kind.HISTOGRAM:
-        within = f"increase({name}_bucket{_braced(settings, engine)}[{bin_s}s])"
-        return f"sum by ({', '.join((*by, 'le'))}) ({within})"
-    within = f"avg_over_time({name}{_braced(settings, engine)}[{bin_s}s])"
-    if metric.kind is Kind.GAUGE_MEAN:
-        return f"avg by ({', '.join(by)}) ({within})"
-    return f"sum by ({', '.join(by)}) (max without ({', '.join(RANKS)}) ({within}))"
-
-
-def _open(bin_s: int) -> str:
-    """A bin without its left edge, which is of the bin before: until Prometheus 3 a range had both
-    its ends, and a scrape on the edge would stand for one that is missing."""
-    return f"{1000 * bin_s - 1}ms"
-
-
-def _power_query(settings: PrometheusSettings, bin_s: int) -> str:
-    by = f" by ({settings.region_label})" if settings.region_label else ""
-    return f"sum{by} (avg_over_time({POWER.names[0]}{_braced(settings, None)}[{bin_s}s]))"
-
-
-def _by(settings: PrometheusSettings, engine: Engine) -> tuple[str, ...]:
-    model = "" if settings.model else settings.model_label or engine.model_label
-    region = "" if settings.region else settings.region_label or ""
-    tier = "" if settings.tier else settings.tier_label or ""
-    return tuple(label for label in (model, region, tier) if label)
-
-
-def _braced(settings: PrometheusSettings, engine: Engine | None) -> str:
-    """Matchers of labels, values quoted; all series for none."""
-    terms = [f"{label}={_quoted(value)}" for label, value in settings.match.items()]
-    if engine is not None:
-        terms += [f"{label}!={_quoted(value)}" for label, value in engine.leave_out]
-    return f"{{{', '.join(terms)}}}" if terms else ""
-
-
-def _quoted(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
-
-
 def _power(client: Prometheus, settings: PrometheusSettings, span: Span) -> list[pl.DataFrame]:
     tables = []
-    for course in client.range(_power_query(settings, span.bin_s), span.ends):
+    for course in client.range(power_query(settings, span.bin_s), span.ends):
         region = settings.region or course.labels.get(settings.region_label or "", "")
         tables.append(_frame(("", region, ""), span, {"power_w": course.values}))
     return tables
