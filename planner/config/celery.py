@@ -10,6 +10,7 @@ from celery import Celery, signals
 from celery.platforms import SecurityWarning
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")  # Django's, which import all pages
 
 # It warns root of pickled messages, which are not accepted here.
 warnings.simplefilter("ignore", SecurityWarning)
