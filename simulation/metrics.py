@@ -24,10 +24,10 @@ from simulation.results import (
 from simulation.trace import Trace
 
 HOUR_S = 3600.0
-WHOLE = (  # of all requests together, as of each group of them
+COUNTS = (  # what adds up over groups of requests
     "arrived", "completed", "rejected", "unfinished", "not_due", "input_tokens", "output_tokens",
-    "ttft_ms", "tbt_ms", "e2e_ms",
 )  # fmt: skip
+WHOLE = (*COUNTS, "ttft_ms", "tbt_ms", "e2e_ms")  # of all together, as of each group of them
 SPANS = ("ttft", "tbt", "e2e")  # that a request has, and of them ...
 BRIEF = ("ttft", "e2e")  # ... those that a search goes by
 NOTHING = np.zeros(0)
@@ -221,9 +221,10 @@ def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
     requests = _Requests.of(result, ok)
     known, every = {tier.name: tier for tier in result.fleet.tiers}, len(trace.tiers)
     prompt = [not known[name].deferrable for name in trace.tiers]
-    of_all = requests.summary(() if brief and any(prompt) else SPANS)
     spans = [SPANS if not brief else BRIEF if its else () for its in prompt]
-    tiers = dict(zip(trace.tiers, requests.by(trace.tier, every, spans), strict=True))
+    of_tiers = requests.by(trace.tier, every, spans)
+    of_all = requests.together(of_tiers) if brief and any(prompt) else requests.summary()
+    tiers = dict(zip(trace.tiers, of_tiers, strict=True))
     models = {} if brief else _by_model(requests, trace)
     in_time = sum(
         int(tokens[ok].sum(dtype=np.int64)) for tokens in (trace.input_tokens, trace.output_tokens)
@@ -325,6 +326,14 @@ class _Requests:
             e2e_ms=_percentiles(self.e2e_s[rows] if "e2e" in spans else NOTHING),
             not_due=int(counts[NOT_DUE]),
         )
+
+    def together(self, groups: Sequence[GroupSummary]) -> GroupSummary:
+        """Of all requests, each in one of ``groups``, without percentiles."""
+        counts = {name: sum(getattr(group, name) for group in groups) for name in COUNTS}
+        due = counts["arrived"] - counts["not_due"]
+        attained = self.cells * int(self.ok.sum()) / due if due else None
+        none = _percentiles(NOTHING)
+        return GroupSummary(**counts, attainment=attained, ttft_ms=none, tbt_ms=none, e2e_ms=none)
 
 
 def _percentiles(seconds: FloatArray) -> Percentiles:

@@ -26,10 +26,13 @@ class Recovery:
     """Counts requests without their first or last token when a limit of their ``tiers`` had passed.
     Whatever still happens they are late, so it raises only where the tier is missed for certain;
     limits on the gap between tokens, and those that nobody waits out in the window, are left to
-    the end."""
+    the end. ``late_beside`` and ``all_beside``, by tier, count what is replayed by itself and
+    judged together with it."""
 
     tiers: Sequence[Tier]
     duration_s: float
+    late_beside: IntArray | None = None
+    all_beside: IntArray | None = None
     _next_s: float = field(default=0.0, init=False)
     _read: int = field(default=0, init=False)
     _late: IntArray = field(init=False)
@@ -39,6 +42,11 @@ class Recovery:
 
     def __post_init__(self) -> None:
         self._late = np.zeros(len(self.tiers), np.int64)
+
+    @property
+    def late(self) -> IntArray:
+        """By tier, of its own requests, those that are for certain."""
+        return self._late
 
     def __call__(self, now: float, requests: Array) -> None:
         """``requests``: all of the window, as engine records in order of arrival."""
@@ -67,9 +75,20 @@ class Recovery:
         if self._late.any():
             if self._all is None:
                 self._all = np.bincount(requests["tier"], minlength=len(self.tiers))
+                if self.all_beside is not None:
+                    self._all += self.all_beside
             self._judge(self._all)
 
     def _judge(self, count: IntArray) -> None:
-        for tier, late, of in zip(self.tiers, self._late, count, strict=True):
-            if late and (of - late) / of < tier.attainment - CERTAIN:
-                raise BeyondRecovery(tier.name)
+        every_late = self._late if self.late_beside is None else self._late + self.late_beside
+        if (name := beyond(self.tiers, every_late, count)) is not None:
+            raise BeyondRecovery(name)
+
+
+def beyond(tiers: Sequence[Tier], late: IntArray, count: IntArray) -> str | None:
+    """The first tier that so many ``late`` ones of ``count`` miss for certain, where there is
+    any."""
+    for tier, its_late, of in zip(tiers, late, count, strict=True):
+        if its_late and (of - its_late) / of < tier.attainment - CERTAIN:
+            return tier.name
+    return None

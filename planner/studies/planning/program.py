@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from planner.optimizer.problem import PlanningProblem
-from planner.scenario.build import Hardware
 from planner.scenario.power import host_of, power_at_load
 from planner.studies.planning.inputs import PlanInput
-from planner.studies.sizing.sizing import Sizes
-from planner.studies.traffic.lengths import Lengths
 from simulation.arrays import FloatArray
 from simulation.fleet import Region
 
@@ -20,9 +16,14 @@ HOUR_S = 3600.0
 
 
 def problem(
-    inputs: PlanInput, demand_tps: FloatArray, period_s: float, start_s: float | None = None
+    inputs: PlanInput,
+    demand_tps: FloatArray,
+    period_s: float,
+    start_s: float | None = None,
+    kw: FloatArray | None = None,
 ) -> PlanningProblem:
-    """E7 for one period from ``start_s``; ``demand_tps`` has shape ``[l, r, w]``.
+    """E7 for one period from ``start_s``; ``demand_tps`` has shape ``[l, r, w]``. ``kw`` saves
+    working out again what an instance draws.
 
     The start cost sigma is the price of the GPU time an instance burns before it serves (section
     5: price times start-up time), spread over the period, since E7 counts dollars per hour.
@@ -32,7 +33,6 @@ def problem(
     for cell, profile in hardware.profiles.items():
         tp[cell] = profile.tp
     usd_per_hour = tp[:, None, :] * hardware.usd_per_gpu_hour[None]
-    lengths = inputs.traffic.lengths if inputs.at_load else None
     return PlanningProblem(
         models=tuple(model.name for model in hardware.models),
         regions=tuple(region.name for region in hardware.regions),
@@ -48,7 +48,7 @@ def problem(
         maximum=hardware.maximum,
         epsilon=inputs.settings.epsilon,
         weights=inputs.settings.weights,
-        kw=instance_kw(hardware, inputs.sizes, lengths),
+        kw=instance_kw(inputs) if kw is None else kw,
         kg_per_kwh=np.array([_carbon(r, start_s, period_s) for r in hardware.regions]) / 1000,
         budget_usd=inputs.settings.each_hour.usd,
         carbon_kg=inputs.settings.each_hour.carbon_kg,
@@ -61,7 +61,7 @@ def problem(
     )
 
 
-def instance_kw(hardware: Hardware, sizes: Sizes, lengths: Sequence[Lengths] | None) -> FloatArray:
+def instance_kw(inputs: PlanInput) -> FloatArray:
     """Kilowatts of an instance at the load it is sized for, host and PUE included, ``[l, r, g]``.
 
     Assumed to hold whenever it is up: an instance with less to do draws less, so a plan's energy is
@@ -69,6 +69,8 @@ def instance_kw(hardware: Hardware, sizes: Sizes, lengths: Sequence[Lengths] | N
     carries in a large pool, sequences arrive at ``max_rps`` or as much more, stay for their output
     tokens times the TBT, and every iteration takes one TBT.
     """
+    hardware, sizes = inputs.hardware, inputs.sizes
+    lengths = inputs.traffic.lengths if inputs.at_load else None
     kw = np.zeros((len(hardware.models), len(hardware.regions), len(hardware.gpus)))
     pue = np.array([region.pue for region in hardware.regions])
     for (m, g), profile in hardware.profiles.items():

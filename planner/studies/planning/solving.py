@@ -25,7 +25,7 @@ from planner.optimizer.problem import (
 )
 from planner.scenario.settings import ALL
 from planner.studies.planning.inputs import Load, PlanInput
-from planner.studies.planning.program import problem
+from planner.studies.planning.program import instance_kw, problem
 from planner.studies.progress import Progress
 from planner.studies.traffic.window import words_of
 from simulation.arrays import FloatArray, IntArray
@@ -48,9 +48,12 @@ class Periods:
         window, clock = inputs.window, inputs.traffic.clock
         starts = window.period_starts_s.tolist()
         at_once = inputs.settings.periods == ALL  # decided at once, by what is known then
+        known = [inputs if at_once else inputs.of(p) for p in range(len(starts))]
+        by_sizes = {its.sizes: its for its in known}  # periods share them, and what they draw
+        kw = {sizes: instance_kw(its) for sizes, its in by_sizes.items()}
         problems = tuple(
-            problem(inputs if at_once else inputs.of(p), load.tps[p], window.period_s, start)
-            for p, start in enumerate(starts)
+            problem(its, tps, window.period_s, start, kw[its.sizes])
+            for its, tps, start in zip(known, load.tps, starts, strict=True)
         )
         return cls(
             inputs, load, problems, tuple(f"the period from {words_of(t, clock)}" for t in starts)

@@ -12,7 +12,8 @@ from planner.errors import ScenarioError
 from planner.studies.planning.planning import flat_at_peak, flat_before
 from planner.studies.progress import Progress, silent
 from planner.studies.random_streams import Stream, generator
-from planner.studies.replay.flat import Known, holds, smallest_flat
+from planner.studies.replay.flat import holds, smallest_flat
+from planner.studies.replay.flat_window import Known
 from planner.studies.traffic.busier import Rise, grown, rises, times_by_model
 from planner.studies.traffic.demand import Demand
 from planner.studies.traffic.window import DAY_S, Window

@@ -1,0 +1,151 @@
+"""What becomes of requests on a flat fleet, by model: models share no instance, so that what is
+known of one stands whatever the others have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from planner.studies.values import Study
+from simulation.arrays import BoolArray, IntArray
+from simulation.cells import per_cell, simulate_cell
+from simulation.fleet import Fleet
+from simulation.metrics import meets_slo
+from simulation.policies.flat import Flat
+from simulation.recovery import BeyondRecovery, Recovery, beyond
+from simulation.results import NOT_DUE, SimulationResult
+from simulation.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """Of one model's requests, by tier of the fleet; ``cut``: the replay ended when too many were
+    late, so there are as many as were then, of all that came."""
+
+    due: IntArray
+    late: IntArray
+    cut: bool = False
+
+
+# What became of a model's requests in a study's window, with a seed, by counts of each cell.
+Known = dict[tuple[Study, int, int, bytes], Served]
+Requests = dict[tuple[Study, int], Trace]  # of a model in a study's window
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlatWindow:
+    """The requests of ``models`` in the window of ``study``, of which ``goals`` have to be in time
+    by tier."""
+
+    study: Study
+    models: Sequence[int]
+    goals: Mapping[str, float]
+    seed: int
+    alive: Callable[[], None]
+    known: Known
+    requests: Requests = field(default_factory=dict)
+
+    def meets(self, counts: IntArray) -> bool:
+        """``counts`` of the pools of the models, in their order; what is known is counted first,
+        and a model is replayed no further than it takes to know that a tier is missed."""
+        tiers = [
+            replace(tier, attainment=self.goals[tier.name]) for tier in self.study.hardware.tiers
+        ]
+        count = {m: self._count(m) for m in self.models}
+        every = np.sum(list(count.values()), axis=0)
+        served = {m: its for m in self.models if (its := self.known.get(self._key(m, counts)))}
+        for m in self.models:
+            if beyond(tiers, _late(served, every), every) is not None:
+                return False
+            if m not in served or served[m].cut:
+                others = {other: its for other, its in served.items() if other != m}
+                length_s, late = self.study.window.duration_s, _late(others, every)
+                watch = Recovery(tiers, length_s, late, every - count[m])
+                served[m] = self.known[self._key(m, counts)] = self._served(m, counts, watch)
+        due = np.sum([its.due for its in served.values()], axis=0)
+        late = _late(served, every)
+        return not any(its.cut for its in served.values()) and all(
+            of == 0 or (of - its_late) / of >= tier.attainment
+            for tier, of, its_late in zip(tiers, due.tolist(), late.tolist(), strict=True)
+        )
+
+    def _served(self, m: int, counts: IntArray, watch: Recovery) -> Served:
+        study, its = self.study, self._of(m)
+        if not len(self._trace(m)):
+            return Served(self._count(m), self._count(m))
+        self.alive()
+        try:
+            result = simulate_cell(
+                self._trace(m),
+                of_models(study.fleet(self._all(counts)), study, [m]),
+                Flat(self._all(counts)[its]),
+                cells=study.cells,
+                seed=self.seed,
+                duration_s=study.window.duration_s,
+                watch=watch,
+            )
+        except BeyondRecovery:
+            return Served(self._count(m), watch.late.copy(), cut=True)
+        return _counted(result)
+
+    def _key(self, m: int, counts: IntArray) -> tuple[Study, int, int, bytes]:
+        of_cell = per_cell(self._all(counts)[self._of(m)], self.study.cells)
+        return self.study, m, self.seed, of_cell.tobytes()
+
+    def _of(self, m: int) -> BoolArray:
+        return pools_of(self.study, [m])
+
+    def _all(self, counts: IntArray) -> IntArray:
+        every = np.zeros(len(self.study.hardware.pool_index), np.int64)
+        every[pools_of(self.study, self.models)] = counts
+        return every
+
+    def _trace(self, m: int) -> Trace:
+        if (self.study, m) not in self.requests:
+            trace = self.study.trace
+            self.requests[self.study, m] = trace.rows(trace.model == m)
+        return self.requests[self.study, m]
+
+    def _count(self, m: int) -> IntArray:
+        """The model's requests, by tier of the fleet."""
+        trace = self._trace(m)
+        counts = np.bincount(trace.tier, minlength=len(trace.tiers)).tolist()
+        of_name = dict(zip(trace.tiers, counts, strict=True))
+        return np.array([of_name.get(tier.name, 0) for tier in self.study.hardware.tiers], np.int64)
+
+
+def _late(served: Mapping[int, Served], every: IntArray) -> IntArray:
+    """Those known so far, by tier."""
+    late = np.zeros_like(every)
+    for its in served.values():
+        late += its.late
+    return late
+
+
+def _counted(result: SimulationResult) -> Served:
+    trace, due = result.trace, np.not_equal(result.requests.outcome, NOT_DUE)
+    late = due & ~meets_slo(result)
+    names = [tier.name for tier in result.fleet.tiers]
+    counts = np.zeros((2, len(names)), np.int64)
+    for code, name in enumerate(trace.tiers):
+        of_tier = trace.tier == code
+        counts[:, names.index(name)] = (due & of_tier).sum(), (late & of_tier).sum()
+    return Served(counts[0], counts[1])
+
+
+def pools_of(study: Study, models: Collection[int]) -> BoolArray:
+    return np.array([place[0] in models for place in study.hardware.pool_index])
+
+
+def of_models(fleet: Fleet, study: Study, models: Collection[int]) -> Fleet:
+    """The pools of ``models`` alone."""
+    of = pools_of(study, models)
+    return Fleet(
+        tiers=fleet.tiers,
+        regions=fleet.regions,
+        pools=tuple(pool for pool, its in zip(fleet.pools, of, strict=True) if its),
+        latency_s=fleet.latency_s,
+        routing=fleet.routing,
+    )
