@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,3 +16,18 @@ CodeArray = npt.NDArray[np.int16]
 ByteArray = npt.NDArray[np.uint8]
 BoolArray = npt.NDArray[np.bool_]
 TextArray = npt.NDArray[np.str_]
+
+PIECE = 1 << 20  # rows of a long column looked at together, so that what is made of them is short
+
+
+def pieces(rows: int) -> Iterator[slice]:
+    """All rows, one piece after the other."""
+    return (slice(i, min(i + PIECE, rows)) for i in range(0, rows, PIECE))
+
+
+def counted(codes: Array, kinds: int) -> IntArray:
+    """How many there are of each code, as ``bincount`` but in pieces."""
+    counts = np.zeros(kinds, np.int64)
+    for rows in pieces(len(codes)):
+        counts += np.bincount(codes[rows], minlength=kinds)
+    return counts

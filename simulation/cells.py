@@ -18,11 +18,13 @@ from typing import TypeVar
 import numpy as np
 
 from simulation.arrays import IntArray
-from simulation.engine.run import Watch, simulate
+from simulation.engine.run import simulate
 from simulation.fleet import Fleet, Pool
 from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Observation, ScalingPolicy, Signals, actions_of
-from simulation.results import AfterWindow, PoolSeries, PoolTotals, SimulationResult
+from simulation.recovery import Recovery
+from simulation.replayed import Replayed, is_long, simulate_long
+from simulation.results import AfterWindow, PoolSeries, PoolTotals
 from simulation.trace import Trace
 
 T = TypeVar("T")
@@ -51,13 +53,16 @@ def simulate_cell(
     duration_s: float | None = None,
     interval_s: float = 60.0,
     progress: Callable[[float], None] | None = None,
-    watch: Watch | None = None,
-) -> SimulationResult:
+    recovery: Recovery | None = None,
+    keep: bool = False,
+) -> Replayed:
     """``simulate`` with ``trace`` the requests of one of ``cells`` and ``fleet`` all of them;
-    counts and hours of the result are of all."""
+    counts and hours of the result are of all. A long trace is replayed as a stream, unless its
+    requests are to be kept."""
     inner = fleet if cells == 1 else replace(fleet, pools=_each(fleet.pools, cells))
     rule = policy if cells == 1 else _OfAll(policy, fleet, cells)
-    of_cell = simulate(
+    play = simulate_long if is_long(len(trace)) and not keep else simulate
+    of_cell: Replayed = play(
         trace,
         inner,
         rule,
@@ -65,7 +70,7 @@ def simulate_cell(
         duration_s=duration_s,
         interval_s=interval_s,
         progress=progress,
-        watch=watch,
+        watch=recovery,
     )
     return of_cell if cells == 1 else _all(of_cell, fleet, cells)
 
@@ -115,7 +120,7 @@ class _OfAll(Wrapper):
         return replace(actions, targets=per_cell(actions.targets, self._cells), keep_lent=keep)
 
 
-def _all(of_cell: SimulationResult, fleet: Fleet, cells: int) -> SimulationResult:
+def _all(of_cell: Replayed, fleet: Fleet, cells: int) -> Replayed:
     pools = tuple(
         replace(pool, initial=each.initial * cells)
         for pool, each in zip(fleet.pools, of_cell.fleet.pools, strict=True)

@@ -50,34 +50,64 @@ class Recovery:
 
     def __call__(self, now: float, requests: Array) -> None:
         """``requests``: all of the window, as engine records in order of arrival."""
-        if now < self._next_s:
+        if not self._looks(now):
             return
-        step = self.duration_s / LOOKS
-        self._next_s = now + step
-        limits = [
-            {
-                token: limit
-                for token, limit in (("first", tier.ttft_s), ("last", tier.e2e_s))
-                if limit is not None and limit <= step
-            }
-            for tier in self.tiers
-        ]
-        patience = SLACK_S + max((max(its.values(), default=0.0) for its in limits), default=0.0)
-        end = bisect_left(requests["arrival"], now - patience)  # numpy's would copy the column
+        end = self._due(now, requests)
         seen, self._read = requests[self._read : end], max(end, self._read)
-        tiers, arrival = seen["tier"].astype(np.int64), seen["arrival"].copy()
-        late = np.zeros(len(seen), np.bool_)
-        for token in ("first", "last"):
-            within = np.array([its.get(token, np.inf) for its in limits])[tiers]
-            if np.isfinite(within).any():  # not there yet: NaN
-                late |= ~(seen[token] - arrival <= within) & (within < np.inf)
-        self._late += np.bincount(tiers, late, len(self.tiers)).astype(np.int64)
+        self._late += self._overdue(seen)
         if self._late.any():
             if self._all is None:
                 self._all = np.bincount(requests["tier"], minlength=len(self.tiers))
                 if self.all_beside is not None:
                     self._all += self.all_beside
             self._judge(self._all)
+
+    def of_stream(self, now: float, held: Array, late: IntArray, coming: IntArray) -> None:
+        """The same of a stream: ``held`` are those that are not told of yet, ``late`` by tier those
+        told of that missed a limit, and ``coming`` all of the window."""
+        if not self._looks(now):
+            return
+        self._late = late + self._overdue(held[: self._due(now, held)])
+        self._judge(coming if self.all_beside is None else coming + self.all_beside)
+
+    def _looks(self, now: float) -> bool:
+        if now < self._next_s:
+            return False
+        self._next_s = now + self._step_s
+        return True
+
+    @property
+    def _step_s(self) -> float:
+        return self.duration_s / LOOKS
+
+    @property
+    def _limits(self) -> list[dict[str, float]]:
+        """By tier, those that are waited out between two looks."""
+        return [
+            {
+                token: limit
+                for token, limit in (("first", tier.ttft_s), ("last", tier.e2e_s))
+                if limit is not None and limit <= self._step_s
+            }
+            for tier in self.tiers
+        ]
+
+    def _due(self, now: float, requests: Array) -> int:
+        """How many of them came so long ago that what came of them is known."""
+        most = max((max(its.values(), default=0.0) for its in self._limits), default=0.0)
+        # numpy's would copy the column
+        return bisect_left(requests["arrival"], now - (SLACK_S + most))
+
+    def _overdue(self, seen: Array) -> IntArray:
+        """By tier, how many of them are late."""
+        limits = self._limits
+        tiers, arrival = seen["tier"].astype(np.int64), seen["arrival"].copy()
+        late = np.zeros(len(seen), np.bool_)
+        for token in ("first", "last"):
+            within = np.array([its.get(token, np.inf) for its in limits])[tiers]
+            if np.isfinite(within).any():  # not there yet: NaN
+                late |= ~(seen[token] - arrival <= within) & (within < np.inf)
+        return np.bincount(tiers, late, len(self.tiers)).astype(np.int64)
 
     def _judge(self, count: IntArray) -> None:
         every_late = self._late if self.late_beside is None else self._late + self.late_beside

@@ -120,6 +120,7 @@ class Replay(ABC):
     after: AfterWindow
     reject_reasons: dict[str, int]
     wall_seconds: float
+    cells: int = 1  # that each request stands for (simulation.cells)
 
     @property
     @abstractmethod
@@ -138,7 +139,6 @@ class SimulationResult(Replay):
 
     trace: Trace
     requests: RequestLog
-    cells: int = 1  # that each request of the trace stands for (simulation.cells)
 
     @property
     def start_s(self) -> float:
@@ -152,6 +152,9 @@ class SimulationResult(Replay):
             served = np.flatnonzero(trace.model == model)
         terms = attention_terms(trace.input_tokens[served], trace.output_tokens[served])
         return np.asarray(terms.sum(axis=1))
+
+
+ANSWER_TOKENS, PROMPT_TOKENS = 1, 3  # among the terms
 
 
 def attention_terms(inputs: Int32Array, outputs: Int32Array) -> FloatArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -88,7 +89,7 @@ class Trace:
             object.__setattr__(self, name, column)
         if self.blocks is not None and len(self.blocks) != len(self.arrival_s):
             raise SimulationError("A trace's blocks must have one list per request.")
-        if len(self.arrival_s) and np.any(np.diff(self.arrival_s) < 0):
+        if np.any(self.arrival_s[1:] < self.arrival_s[:-1]):
             raise SimulationError("Trace arrivals must not decrease; sort the requests first.")
         for name, names in (("model", self.models), ("region", self.regions), ("tier", self.tiers)):
             codes = getattr(self, name)
@@ -117,7 +118,15 @@ class Trace:
 
     def window(self, start_s: float, end_s: float) -> Trace:
         """Requests arriving in ``[start_s, end_s)`` (epoch seconds), re-based to ``start_s``."""
-        lo, hi = np.searchsorted(self.arrival_s, [start_s - self.start_s, end_s - self.start_s])
-        inside = self.rows(slice(int(lo), int(hi)))
+        inside = self.rows(self.between(start_s, end_s))
         shifted = inside.arrival_s - (start_s - self.start_s)
         return replace(inside, arrival_s=shifted, start_s=start_s)
+
+    def between(self, start_s: float, end_s: float) -> slice:
+        """Where the requests of that window stand."""
+        lo, hi = np.searchsorted(self.arrival_s, [start_s - self.start_s, end_s - self.start_s])
+        return slice(int(lo), max(int(lo), int(hi)))
+
+    def before(self, end_s: float) -> int:
+        """How many requests arrive before ``end_s`` (epoch seconds)."""
+        return bisect_left(self.arrival_s, end_s, key=lambda arrival: arrival + self.start_s)

@@ -35,6 +35,7 @@ REQUESTS = "requests"
 AGAIN = "send the file of this trace again, or restore a backup"
 MAX_BINS = 20_000_000  # of all series of one trace, 24 bytes each
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens", *LABELS)
+DTYPES = {"arrival_s": np.float64, "input_tokens": np.int32, "output_tokens": np.int32}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,27 +171,25 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
     chosen = tuple(COLUMNS if columns is None else columns)
     if unknown := set(chosen) - {*COLUMNS, "hash_ids"}:
         raise IngestError(f"Stored requests have no column {min(unknown)}.")
-    present = scan.collect_schema().names()
-    frame = scan.select([column for column in chosen if column in present]).collect()
-    names = {"model": report.models, "region": report.regions, "tier": report.tiers}
-    coded = {
-        label: _codes(frame[label], names[label]) if label in chosen else (None, names[label])
-        for label in LABELS
-    }
-    ids = frame["hash_ids"] if "hash_ids" in frame.columns else None
+    there = scan.collect_schema().names()
+    asked_for = [column for column in chosen if column in COLUMNS and column in there]
+    read, names = _read(store_dir, asked_for, report)
+    ids = None
+    if "hash_ids" in chosen and "hash_ids" in there:
+        ids = scan.select("hash_ids").collect()["hash_ids"]
     return RequestColumns(
         start_s=report.start_s,
         clock=report.clock,
         provenance=report.provenance,
-        arrival_s=_array(frame, "arrival_s"),
-        input_tokens=_array(frame, "input_tokens"),
-        output_tokens=_array(frame, "output_tokens"),
-        model=coded["model"][0],
-        region=coded["region"][0],
-        tier=coded["tier"][0],
-        models=coded["model"][1],
-        regions=coded["region"][1],
-        tiers=coded["tier"][1],
+        arrival_s=read.get("arrival_s"),
+        input_tokens=read.get("input_tokens"),
+        output_tokens=read.get("output_tokens"),
+        model=read.get("model"),
+        region=read.get("region"),
+        tier=read.get("tier"),
+        models=names["model"],
+        regions=names["region"],
+        tiers=names["tier"],
         hash_ids=None
         if ids is None
         else _frozen(ids.drop_nulls().explode(empty_as_null=False).to_numpy()),
@@ -198,23 +197,33 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
     )
 
 
-def _codes(values: pl.Series, names: tuple[str, ...]) -> tuple[CodeArray, tuple[str, ...]]:
-    """Codes into ``names``, to which "" is added for the rows without a label."""
-    if values.has_nulls():
-        names = (*names, "")
-    if len(names) == 1:
-        return _frozen(np.zeros(values.len(), dtype=np.int16)), names
-    codes = values.fill_null("").cast(pl.Enum(names)).to_physical()
-    return _frozen(codes.cast(pl.Int16).to_numpy()), names
+def _read(
+    store_dir: Path | str, asked_for: Sequence[str], report: IngestReport
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, tuple[str, ...]]]:
+    """Columns, labels as codes, and the names of all labels, with "" for rows without one: part by
+    part, since names by themselves take more than all the rest."""
+    names = {"model": report.models, "region": report.regions, "tier": report.tiers}
+    known = {label: tuple(dict.fromkeys((*its, ""))) for label, its in names.items()}
+    parts = request_parts(store_dir)
+    lengths = [pl.scan_parquet(part).select(pl.len()).collect().item() for part in parts]
+    out = {name: np.empty(sum(lengths), DTYPES.get(name, np.int16)) for name in asked_for}
+    end = 0
+    for part, length in zip(parts, lengths, strict=True):
+        rows, end = slice(end, end + length), end + length
+        frame = pl.read_parquet(part, columns=list(asked_for))
+        for name in asked_for:
+            values = frame[name]
+            if name in known:
+                if values.has_nulls():
+                    names[name] = known[name]
+                values = values.fill_null("").cast(pl.Enum(known[name])).to_physical()
+            out[name][rows] = values.to_numpy()
+    return {name: _frozen(column) for name, column in out.items()}, names
 
 
 def _offsets(ids: pl.Series) -> IntArray:
     lengths = ids.list.len().fill_null(0).to_numpy().astype(np.int64)
     return _frozen(np.concatenate(([0], np.cumsum(lengths))))
-
-
-def _array(frame: pl.DataFrame, column: str) -> npt.NDArray[Any] | None:
-    return _frozen(frame[column].to_numpy()) if column in frame.columns else None
 
 
 def _frozen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

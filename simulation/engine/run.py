@@ -150,10 +150,15 @@ def _window(trace: Trace, duration_s: float | None, interval_s: float) -> tuple[
     if len(trace) and min(trace.input_tokens.min(), trace.output_tokens.min()) < 1:
         raise SimulationError("Every request needs at least one input and one output token.")
     if duration_s is None:
-        duration_s = (np.floor(trace.duration_s / interval_s) + 1.0) * interval_s
+        duration_s = whole_intervals(trace, interval_s)
     elif not duration_s > 0:
         raise SimulationError("duration_s must be positive.")
     return _before(trace, float(duration_s)), float(duration_s)
+
+
+def whole_intervals(trace: Trace, interval_s: float) -> float:
+    """Seconds of those that hold every arrival."""
+    return float((np.floor(trace.duration_s / interval_s) + 1.0) * interval_s)
 
 
 def _before(trace: Trace, end_s: float) -> Trace:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from simulation import invariants
+from simulation.arrays import Array
 from simulation.engine import reporting
 from simulation.engine.allocation import More, allocate
 from simulation.engine.feeding import Pieces
@@ -31,12 +32,14 @@ def simulate_stream(
     interval_s: float = 60.0,
     piece: int = PIECE,
     progress: Callable[[float], None] | None = None,
+    watch: Callable[[float, Array, Tally], None] | None = None,
 ) -> StreamResult:
     """As ``simulate``, instant by instant, for the requests of ``stream`` before ``duration_s``.
 
     The engine holds ``piece`` requests that have yet to come and those that are not done; one that
     is done is added to a tally and forgotten. Memory therefore does not grow with the requests of
     the trace, but with those unfinished at one time: a fleet too small for its load gathers them.
+    ``watch(now, records, tally)`` sees the records of those that are held, and the others told.
     """
     began = time.perf_counter()
     interval_s, duration_s = float(interval_s), float(duration_s)
@@ -51,7 +54,8 @@ def simulate_stream(
     s = allocate(first, fleet, duration_s, interval_s, seed, more)
     feed = Pieces(first, pieces, fleet, tally, duration_s)
     clockwork = begin(s, fleet, policy, duration_s, seed, progress, feed)
-    waiting, held = run_window(s, fleet, policy, duration_s, interval_s, clockwork)
+    look = None if watch is None else lambda now, held: watch(now, held, tally)
+    waiting, held = run_window(s, fleet, policy, duration_s, interval_s, clockwork, look)
     until_s = drain(s, duration_s, feed.last_due_s, policy.interval_s, clockwork)
     feed.end(s, until_s)
     result = StreamResult(

@@ -38,6 +38,13 @@ class StreamResult(Replay):
         shape = (len(self.models), len(self.regions), len(self.tiers))
         return np.arange(np.prod(shape)).reshape(shape)
 
+    @property
+    def attainment(self) -> dict[str, float | None]:
+        """By tier, as ``metrics.attainment``."""
+        return {
+            name: _group(self, self.groups[:, :, t]).attainment for t, name in enumerate(self.tiers)
+        }
+
     def attention(self, p: int) -> FloatArray:
         served: FloatArray = self.tally.served[p]
         if not served[1]:
@@ -49,19 +56,21 @@ class StreamResult(Replay):
 def summarise_stream(result: StreamResult) -> Summary:
     """As ``metrics.summarise`` of every request, but for percentiles (``tally.ERROR``)."""
     groups, tally = result.groups, result.tally
-    of_all = _group(tally, groups)
-    tiers = {name: _group(tally, groups[:, :, t]) for t, name in enumerate(result.tiers)}
+    of_all = _group(result, groups)
+    tiers = {name: _group(result, groups[:, :, t]) for t, name in enumerate(result.tiers)}
     models = {
-        model: {region: _group(tally, groups[m, r]) for r, region in enumerate(result.regions)}
+        model: {region: _group(result, groups[m, r]) for r, region in enumerate(result.regions)}
         for m, model in enumerate(result.models)
     }
     hours = least_hour(tally.hours[..., 0], tally.hours[..., 1], result.tiers)
-    return summary_of(result, of_all, tiers, models, hours, int(tally.in_time.sum()))
+    tokens_in_time = result.cells * int(tally.in_time.sum())
+    return summary_of(result, of_all, tiers, models, hours, tokens_in_time)
 
 
-def _group(tally: Tally, groups: Array) -> GroupSummary:
-    rows = groups.ravel()
-    counts, tokens = tally.outcomes[rows].sum(axis=0), tally.tokens[rows].sum(axis=0)
+def _group(result: StreamResult, groups: Array) -> GroupSummary:
+    tally, rows = result.tally, groups.ravel()
+    counts = result.cells * tally.outcomes[rows].sum(axis=0)
+    tokens = result.cells * tally.tokens[rows].sum(axis=0)
     due = int(counts.sum() - counts[NOT_DUE])
     ttft, tbt, e2e = (tally.percentiles(rows, which) for which in range(3))
     return GroupSummary(
@@ -69,7 +78,7 @@ def _group(tally: Tally, groups: Array) -> GroupSummary:
         completed=int(counts[COMPLETED]),
         rejected=int(counts[REJECTED]),
         unfinished=int(counts[UNFINISHED]),
-        attainment=int(tally.met[rows].sum()) / due if due else None,
+        attainment=result.cells * int(tally.met[rows].sum()) / due if due else None,
         input_tokens=int(tokens[0]),
         output_tokens=int(tokens[1]),
         ttft_ms=ttft,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from simulation.arrays import pieces
 from simulation.errors import SimulationError
 from simulation.trace import PrefixBlocks, Trace
 
@@ -30,10 +31,12 @@ class Stream:
     block_tokens: int | None = None  # of its prompts' blocks; None: unknown, none is shared
 
     @classmethod
-    def of(cls, trace: Trace, piece: int = PIECE) -> Stream:
-        """The requests of a trace."""
+    def of(cls, trace: Trace, piece: int = PIECE, most_tokens: int | None = None) -> Stream:
+        """The requests of a trace; ``most_tokens`` where those that count are known to have no
+        more."""
         edges = range(0, len(trace), piece)
-        tokens = trace.input_tokens.astype(np.int64) + trace.output_tokens
+        if most_tokens is None:
+            most_tokens = largest(trace)
         return cls(
             lambda: (trace.rows(slice(i, i + piece)) for i in edges),
             trace.models,
@@ -41,7 +44,7 @@ class Stream:
             trace.tiers,
             trace.start_s,
             len(trace),
-            int(tokens.max(initial=2)),
+            most_tokens,
             None if trace.blocks is None else trace.blocks.block_tokens,
         )
 
@@ -90,6 +93,12 @@ class Stream:
             raise SimulationError("Trace arrivals must not decrease; sort the requests first.")
         if min(chunk.input_tokens.min(), chunk.output_tokens.min()) < 1:
             raise SimulationError("Every request needs at least one input and one output token.")
+
+
+def largest(trace: Trace) -> int:
+    """Tokens of its largest request, input and output, at least those of any."""
+    both = ((trace.input_tokens[i], trace.output_tokens[i]) for i in pieces(len(trace)))
+    return max((int((isl.astype(np.int64) + osl).max()) for isl, osl in both), default=2)
 
 
 def joined(first: Trace, then: Trace) -> Trace:

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
+from simulation import replayed
 from simulation.cells import per_cell, simulate_cell
 from simulation.engine.run import simulate
 from simulation.metrics import summarise
 from simulation.policies.flat import Flat
 from simulation.policy import ScalingPolicy
+from simulation.replayed import figures
 from tests.simulation.builders import fleet, pool, trace
 
 CELLS = 5
@@ -39,10 +41,13 @@ def test_one_cell_is_the_fleet_itself():
     np.testing.assert_array_equal(a.requests.ttft_s, b.requests.ttft_s)
 
 
-def test_counts_are_of_all_cells_and_latencies_of_one():
-    one = summarise(simulate(REQUESTS, fleet(pool(initial=2)), Flat([2])))
+@pytest.mark.parametrize("most", [10_000, 1_000])
+def test_counts_are_of_all_cells_and_latencies_of_one(most, monkeypatch):
+    """Of a long trace too, which is replayed as a stream."""
+    monkeypatch.setattr(replayed, "LONG", most)
+    one = figures(simulate_cell(REQUESTS, fleet(pool(initial=2)), Flat([2]), cells=1))
     every = fleet(pool(initial=2 * CELLS, maximum=64 * CELLS))
-    told = summarise(simulate_cell(REQUESTS, every, Flat([2 * CELLS]), cells=CELLS))
+    told = figures(simulate_cell(REQUESTS, every, Flat([2 * CELLS]), cells=CELLS))
     for name in ("arrived", "completed", "input_tokens", "output_tokens", "tokens_in_time",
                  "gpu_hours", "cost_usd", "energy_kwh", "carbon_kg", "iterations"):  # fmt: skip
         assert getattr(told, name) == pytest.approx(CELLS * getattr(one, name)), name

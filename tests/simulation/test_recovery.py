@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
+from simulation import replayed
 from simulation.engine.run import simulate
 from simulation.faults import Crash
 from simulation.fleet import Tier
 from simulation.metrics import tiers_met
 from simulation.policies.flat import Flat
 from simulation.recovery import BeyondRecovery, Recovery
+from simulation.replayed import meets_all, simulate_long
 from tests.simulation.builders import fleet, pool, profile, trace
 
 SLOW = profile(alpha=0.5, beta=0.0, gamma=0.01, delta=0.0, kv=4000, max_batch=4, budget=400)
@@ -23,7 +27,7 @@ TIERS = (
 )
 
 
-def played(seed: int, instances: int, watched: bool) -> tuple[bool, int]:
+def played(seed: int, instances: int, watched: bool, streamed: bool = False) -> tuple[bool, int]:
     """Whether every tier is met, and how often the watch was asked; an instance is lost on the
     way, and some requests fit nowhere."""
     rng = np.random.default_rng(seed)
@@ -40,33 +44,48 @@ def played(seed: int, instances: int, watched: bool) -> tuple[bool, int]:
         tiers=tuple(tier.name for tier in TIERS),
     )  # fmt: skip
     many = fleet(pool(SLOW, maximum=16), tiers=TIERS, faults=(Crash(0, busy),))
-    recovery, asked = Recovery(TIERS, DAY_S), 0
-
-    def watch(now, requests):
-        nonlocal asked
-        asked += 1
-        if watched:
-            recovery(now, requests)
-
+    watch = Asked(TIERS, DAY_S, watched)
+    play = simulate_long if streamed else simulate
     try:
-        result = simulate(its, many, Flat([instances]), duration_s=DAY_S, watch=watch)
+        result = play(its, many, Flat([instances]), duration_s=DAY_S, watch=watch)
     except BeyondRecovery:
-        return False, asked
-    return all(tiers_met(result).values()), asked
+        return False, watch.asked
+    return meets_all(result), watch.asked
+
+
+@dataclass(eq=False)
+class Asked(Recovery):
+    """Counts how often it is, and judges where it is to."""
+
+    judges: bool = True
+    asked: int = 0
+
+    def __call__(self, now, requests):
+        self.asked += 1
+        if self.judges:
+            super().__call__(now, requests)
+
+    def of_stream(self, *told):
+        self.asked += 1
+        if self.judges:
+            super().of_stream(*told)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_verdict_is_that_of_the_whole_replay(seed):
-    verdicts, given_up = [], 0
+def test_the_verdict_is_that_of_the_whole_replay(seed, monkeypatch):
+    """Of a stream too, in pieces of a few hundred."""
+    monkeypatch.setattr(replayed, "PIECE", 300)
+    verdicts, given_up = [], np.zeros(2)
     for instances in (1, 2, 3, 5, 16):
         whole, every = played(seed, instances, False)
-        met, asked = played(seed, instances, True)
-        assert met == whole
-        assert asked == every or not met
+        for i, streamed in enumerate((False, True)):
+            met, asked = played(seed, instances, True, streamed)
+            assert met == whole
+            assert asked == every or not met
+            given_up[i] += asked < every
         verdicts.append(whole)
-        given_up += asked < every
     assert not verdicts[0] and verdicts[-1]
-    assert given_up
+    assert given_up.all()
 
 
 def test_a_tier_is_left_to_the_end_where_nobody_waits_out_its_limit():

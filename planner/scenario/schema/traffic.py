@@ -144,4 +144,4 @@ class Traffic(Section):
     bin_s: BinS | None = None  # left out: 900 s for days, 60 s for hours of trace
     # Requests of a window beyond which the replay is of one of several equal cells of the fleet;
     # the plan is of all in any case.
-    max_replayed: Annotated[int, Field(ge=1000, le=50_000_000)] = 50_000_000
+    max_replayed: Annotated[int, Field(ge=1000, le=200_000_000)] = 100_000_000

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pydantic import Field
 
+from planner.errors import ScenarioError
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
 from planner.studies.modules import ModuleFigures
@@ -23,6 +24,8 @@ from planner.studies.results.figures import POLICIES
 from planner.studies.results.frame import Frame, frame_of
 from planner.studies.results.verdict import PolicyComparison, compare
 from planner.studies.values import PolicyRun
+
+MOST_KEPT = 50_000_000  # requests of which a row each is kept: all of them in memory at once
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -47,7 +50,8 @@ class Options(RunOptions):
     requests: bool = Field(
         False,
         title="Keep every request",
-        description="Keep a table with a row per request; left out: no.",
+        description="Keep a table with a row per request, of 50 million at most, all in memory at "
+        "once; left out: no.",
     )
 
 
@@ -63,6 +67,8 @@ def run(
     begun = time.perf_counter()
     scenario = seeded(scenario, options.seed)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
+    if options.requests:
+        _check_kept(len(study.trace))
     replay = run_policy(
         study,
         policy_chosen(scenario, options.policy),
@@ -74,7 +80,7 @@ def run(
     requests_table = replay.detail.requests
     return Outcome(
         SimulateResult(
-            frame=frame_of(study),
+            frame=frame_of(study, kept=options.requests),
             figures=replay,
             comparison=comparison,
             headline=f"{replay.label}: {replay.summary.gpu_hours:,.1f} GPU-hours.",
@@ -87,3 +93,12 @@ def run(
             **({} if requests_table is None else {REQUESTS: requests_table}),
         },
     )
+
+
+def _check_kept(requests: int) -> None:
+    if requests > MOST_KEPT:
+        raise ScenarioError(
+            f"requests: the window has {requests:,} requests, and a row for each can be kept of "
+            f"{MOST_KEPT:,}; leave the option (of the command line: --out) out, which replays them "
+            "as a stream, or choose a shorter horizon.duration_s."
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -18,14 +18,19 @@ from simulation.energy import pool_energy
 from simulation.fleet import Pool
 from simulation.metrics import meets_slo
 from simulation.percentiles import percentiles
+from simulation.replayed import Replayed
 from simulation.results import (
+    ANSWER_TOKENS,
     COMPLETED,
     NOT_DUE,
+    PROMPT_TOKENS,
     REASONS,
     REJECTED,
     UNFINISHED,
+    Replay,
     SimulationResult,
 )
+from simulation.stream.result import StreamResult
 
 OUTCOMES = {
     COMPLETED: "completed",
@@ -39,9 +44,11 @@ LATENCIES = ("ttft_ms", "tbt_ms", "e2e_ms")
 PERCENTILES = (50, 95, 99)
 
 
-def detail_of(result: SimulationResult, labels: Sequence[str], *, requests: bool) -> Detail:
-    """``labels`` names the arrangement of each pool."""
+def detail_of(result: Replayed, labels: Sequence[str], *, requests: bool) -> Detail:
+    """``labels`` names the arrangement of each pool. ``requests`` are not those of a stream."""
     labels = [_cut(label, pool) for label, pool in zip(labels, result.fleet.pools, strict=True)]
+    if isinstance(result, StreamResult):
+        return Detail(minutes_table(result, labels), groups_of_stream(result), None)
     return Detail(
         minutes_table(result, labels),
         groups_table(result),
@@ -56,12 +63,12 @@ def _cut(label: str, pool: Pool) -> str:
     return label if pool.tiers is None else f"{label} for {', '.join(pool.tiers)}"
 
 
-def minutes_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFrame:
+def minutes_table(result: Replay, labels: Sequence[str]) -> pl.DataFrame:
     """The series of every pool: means of instances, of sequences in the batch of a busy one and of
     shares over the interval, requests waiting at its end at instances and held before them,
     tokens/s, kilowatts of GPUs and hosts with PUE, and dollars an hour of what is up and paid for
     (not of what is lent out)."""
-    series, start_s = result.series, result.trace.start_s
+    series, start_s = result.series, result.start_s
     intervals = series.ready.shape[1]
     edges = np.append(np.arange(intervals) * series.interval_s, result.duration_s)
     seconds = np.diff(edges)
@@ -148,8 +155,53 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
         for name, seconds in zip(LATENCIES, (log.ttft_s, log.tbt_s, log.e2e_s), strict=True)
     }
     places = np.arange(cells).reshape(shape)
+
+    def tails(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
+        out = {}
+        for name, parts in known.items():
+            values = np.concatenate([parts[i] for i in places[where].ravel()])
+            if len(values):
+                out[name] = percentiles(values, PERCENTILES)
+        return out
+
+    return _group_rows(names, sums, tails, result.cells)
+
+
+def groups_of_stream(result: StreamResult) -> pl.DataFrame:
+    """The same of a stream, with percentiles as far as they are told (``tally.ERROR``)."""
+    tally, groups = result.tally, np.moveaxis(result.groups, 2, 0)  # [tiers, models, regions]
+    arrived = tally.outcomes.sum(axis=1)
+    sums = {
+        "arrived": arrived,
+        **{word: tally.outcomes[:, code] for code, word in OUTCOMES.items()},
+        "attainment": tally.met,
+        "mean_isl": tally.asked[:, PROMPT_TOKENS],
+        "mean_osl": tally.asked[:, ANSWER_TOKENS],
+    }
+
+    def tails(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
+        out = {}
+        for i, name in enumerate(LATENCIES):
+            its = tally.percentiles(groups[where].ravel(), i)
+            if its.p50 is not None and its.p95 is not None and its.p99 is not None:
+                out[name] = its.p50, its.p95, its.p99
+        return out
+
+    names = (result.tiers, result.models, result.regions)
+    by_group = {name: values[groups].astype(np.float64) for name, values in sums.items()}
+    return _group_rows(names, by_group, tails, result.cells)
+
+
+def _group_rows(
+    names: tuple[tuple[str, ...], ...],
+    sums: dict[str, FloatArray],
+    tails: Callable[[tuple[slice, ...]], Mapping[str, Sequence[float]]],
+    cells: int,
+) -> pl.DataFrame:
+    """A row of every tier, model and home region, and of all of each together, from ``sums``
+    ``[tiers, models, regions]`` of requests and the percentiles that ``tails`` tells of some."""
     rows: list[dict[str, Any]] = []
-    for chosen in product(*([None, *range(size)] for size in shape)):
+    for chosen in product(*([None, *range(len(group))] for group in names)):
         where = tuple(slice(None) if code is None else slice(code, code + 1) for code in chosen)
         count = {name: float(values[where].sum()) for name, values in sums.items()}
         if not count["arrived"]:
@@ -158,22 +210,20 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
             name: ALL if code is None else names[axis][code]
             for axis, (name, code) in enumerate(zip(GROUPED, chosen, strict=True))
         }
-        row |= {name: int(count[name]) * result.cells for name in ("arrived", *OUTCOMES.values())}
+        row |= {name: int(count[name]) * cells for name in ("arrived", *OUTCOMES.values())}
         due = count["arrived"] - count["not_due"]
         row["attainment"] = count["attainment"] / due if due else None
         for name in ("mean_isl", "mean_osl"):
             row[name] = count[name] / count["arrived"]
-        for name, parts in known.items():
-            values = np.concatenate([parts[i] for i in places[where].ravel()])
-            if len(values):
-                ranked = zip(PERCENTILES, percentiles(values, PERCENTILES), strict=True)
-                row |= {f"{name}_p{share}": value for share, value in ranked}
+        for name, values in tails(where).items():
+            ranked = zip(PERCENTILES, values, strict=True)
+            row |= {f"{name}_p{share}": value for share, value in ranked}
         rows.append(row)
     counts = dict.fromkeys(("arrived", *OUTCOMES.values()), pl.Int64())
     shares = ("attainment", "mean_isl", "mean_osl")
-    tails = tuple(f"{name}_p{share}" for name, share in product(LATENCIES, PERCENTILES))
+    shown = tuple(f"{name}_p{share}" for name, share in product(LATENCIES, PERCENTILES))
     schema: dict[str, Any] = dict.fromkeys(GROUPED, pl.String()) | counts
-    return pl.DataFrame(rows, schema | dict.fromkeys((*shares, *tails), pl.Float64())).sort(GROUPED)
+    return pl.DataFrame(rows, schema | dict.fromkeys((*shares, *shown), pl.Float64())).sort(GROUPED)
 
 
 def _figures(result: SimulationResult) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from planner.studies.traffic.window import DAY_S, Window
 from planner.studies.values import Study
 from simulation.arrays import IntArray
 from simulation.cells import simulate_cell
-from simulation.metrics import attainment
 from simulation.policies.flat import Flat
+from simulation.replayed import shares_met
 
 WEEK = 7  # days
 NEARLY = 0.75  # of the window is as good as all of it
@@ -203,7 +203,7 @@ def goals_on(studies: Sequence[Study], seed: int) -> Goals:
             seed=seed,
             duration_s=duration_s,
         )
-        best = attainment(done)
+        best = shares_met(done)
         for tier in ample.tiers:
             most = best[tier.name]
             if most is None:

@@ -16,9 +16,10 @@ from planner.studies.values import PolicyRun, Study
 from simulation.arrays import IntArray
 from simulation.cells import per_cell, simulate_cell
 from simulation.fleet import Fleet
-from simulation.metrics import Summary, summarise
+from simulation.metrics import Summary
 from simulation.policies.flat import Flat
 from simulation.policies.wrappers.released import Released
+from simulation.replayed import figures
 
 EQUAL_SLO = 0.002  # attainment within this of each other counts as equal (X4)
 HOPELESS = 0.1  # below a tier's target: what a fleet that bad would cost says nothing
@@ -87,7 +88,7 @@ class FlatFleets:
             seed=self.seed,
             duration_s=study.window.duration_s,
         )
-        return summarise(result, brief=True)
+        return figures(result, brief=True)
 
     def _fits(self, counts: IntArray) -> bool:
         hardware = self.study.hardware

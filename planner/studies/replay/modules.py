@@ -15,7 +15,7 @@ from planner.studies.values import PolicyRun, Study
 from simulation.arrays import FloatArray
 from simulation.modules.parts import Module, modules_of
 from simulation.policies.modules import Event, ModuleScaling, Standing
-from simulation.results import OUT_OF_MEMORY, SimulationResult
+from simulation.results import OUT_OF_MEMORY, Replay
 
 PLANNED_AT = 32.0  # sequences at which Algorithm 1 stands beside the exact plan
 TABLE_TOKENS = 256  # of table 1's prompt
@@ -27,7 +27,7 @@ def module_figures(runs: Sequence[PolicyRun]) -> tuple[ModuleFigures, ...] | Non
 
 
 def module_run(
-    study: Study, ready: Ready, result: SimulationResult, labels: Sequence[str], policy: Policy
+    study: Study, ready: Ready, result: Replay, labels: Sequence[str], policy: Policy
 ) -> ModuleRun | None:
     """None of a policy that leaves modules where they are."""
     rule = ready.modules
@@ -63,7 +63,7 @@ def _parts(
 
 
 def _pool(
-    study: Study, ready: Ready, rule: ModuleScaling, result: SimulationResult, label: str, p: int
+    study: Study, ready: Ready, rule: ModuleScaling, result: Replay, label: str, p: int
 ) -> PoolModules:
     layout, pool, events = rule.layouts[p], ready.fleet.pools[p], _of(rule.events, p)
     assert layout is not None
@@ -107,7 +107,7 @@ def _pool(
 
 
 def _unused(
-    study: Study, ready: Ready, result: SimulationResult, rule: ModuleScaling, p: int,
+    study: Study, ready: Ready, result: Replay, rule: ModuleScaling, p: int,
     copies: float, borrowed: float,
 ) -> float:  # fmt: skip
     """Of the memory of the GPUs that are held: what neither weights, copies nor KV caches use."""
@@ -133,13 +133,13 @@ def _spans(standings: Sequence[Standing], duration_s: float) -> FloatArray:
     return np.maximum(np.diff(edges), 0.0)
 
 
-def _place(result: SimulationResult, labels: Sequence[str], p: int) -> dict[str, str]:
+def _place(result: Replay, labels: Sequence[str], p: int) -> dict[str, str]:
     pool = result.fleet.pools[p]
     return {"model": pool.model, "region": pool.region, "arrangement": labels[p]}
 
 
 def _standings(
-    study: Study, result: SimulationResult, labels: Sequence[str], rule: ModuleScaling
+    study: Study, result: Replay, labels: Sequence[str], rule: ModuleScaling
 ) -> pl.DataFrame:
     rows = []
     for standing in rule.standings:
@@ -166,7 +166,7 @@ def _standings(
 
 
 def _operations(
-    study: Study, result: SimulationResult, labels: Sequence[str], events: Sequence[Event]
+    study: Study, result: Replay, labels: Sequence[str], events: Sequence[Event]
 ) -> pl.DataFrame:
     rows = [
         {

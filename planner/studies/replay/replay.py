@@ -33,12 +33,12 @@ from planner.studies.traffic.window import Window
 from planner.studies.values import NO_DETAIL, PolicyRun, Study
 from simulation.cells import simulate_cell
 from simulation.fleet import Fleet, Tier
-from simulation.metrics import summarise
 from simulation.policies.wrappers.metered import Metered
 from simulation.policies.wrappers.released import Released
 from simulation.policies.wrappers.watched import Watched
 from simulation.policy import ScalingPolicy
 from simulation.recovery import Recovery
+from simulation.replayed import figures
 from simulation.trace import Trace
 
 MAX_INTERVALS = 1440  # of the series kept per policy: by the minute for a day
@@ -144,7 +144,8 @@ def replayed(
         duration_s=study.window.duration_s,
         interval_s=interval,
         progress=lambda done: progress(done, f"Replaying: {policy.title}"),
-        watch=None if bars is None else Recovery(_lowest(fleet, bars), study.window.duration_s),
+        recovery=None if bars is None else Recovery(_lowest(fleet, bars), study.window.duration_s),
+        keep=requests,
     )
     arranged = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
     labels = [arranged[p] for p in ready.whence]
@@ -157,7 +158,7 @@ def replayed(
         )
     if detailed or study.settings.plan.spare:
         lasting = survives(study, result.series, serving)
-    summary = summarise(result, brief=not detailed)
+    summary = figures(result, brief=not detailed)
     return PolicyRun(
         policy.key,
         policy.title,

@@ -21,6 +21,7 @@ from planner.studies.traffic.quantile import CHOSEN
 from planner.studies.traffic.traffic import FORECAST, MEASURED, Traffic
 from planner.studies.traffic.window import Window
 from planner.studies.values import Study
+from simulation.arrays import CodeArray, Int32Array, counted, pieces
 from simulation.fleet import Tier
 from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.profile import Profile, provenance_at
@@ -127,16 +128,26 @@ def _launch(source: Source, key: str) -> Iterator[Assumption]:
 
 def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
     """Of prompts and answers, from requests or around what a file counts."""
-    rows = traffic.measured.model == m
+    there = counted(traffic.measured.model, len(traffic.models))[m] > 0
     for what, field in (("Prompt", "input_tokens"), ("Answer", "output_tokens")):
         whose, key = f"{what} lengths of {model}", f"traffic.sources.{field}"
-        if rows.any():
-            tokens = getattr(traffic.measured, field)[rows]
-            value = f"mean {tokens.mean():,.0f} tokens, cv {tokens.std() / tokens.mean():.2f}"
+        if there:
+            mean, deviation = _moments(getattr(traffic.measured, field), traffic.measured.model, m)
+            value = f"mean {mean:,.0f} tokens, cv {deviation / mean:.2f}"
             yield Assumption(whose, value, OBSERVED, "each request's own, as the trace has it", key)
         for source in traffic.binned:
             if source.model == m:
                 yield _drawn(whose, source, field, key)
+
+
+def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, float]:
+    """Mean and standard deviation of a model's."""
+    count, total, squares = 0, 0.0, 0.0
+    for rows in pieces(len(tokens)):
+        its = tokens[rows][models[rows] == m].astype(np.float64)
+        count, total, squares = count + len(its), total + its.sum(), squares + its @ its
+    mean = total / count
+    return mean, math.sqrt(max(0.0, squares / count - mean * mean))
 
 
 def _matters(study: Study, m: int, row: Assumption) -> str:

@@ -9,7 +9,7 @@ from forecasting.errors import SeriesTooShort
 from forecasting.selection import forecaster
 from planner.studies.random_streams import Stream, generator
 from planner.studies.traffic.binned import all_from
-from planner.studies.traffic.sources import check_requests
+from planner.studies.traffic.sources import MAX_DRAWN, check_requests
 from planner.studies.traffic.traffic import FORECAST, Traffic, merge
 from planner.studies.traffic.window import Window
 from simulation.synthesis import EmpiricalLengths
@@ -47,7 +47,7 @@ def requests_ahead(
             )
         mean = mean * window.grown / cells
         expected += float(mean.sum())
-        check_requests(expected, "horizon.duration_s", "horizon.duration_s or scale")
+        check_requests(expected, "horizon.duration_s", "horizon.duration_s or scale", MAX_DRAWN)
         counts = rng.poisson(mean)
         edges = np.repeat(np.arange(bins) * window.bin_s, counts)
         arrival = np.sort(edges + rng.random(len(edges)) * window.bin_s)

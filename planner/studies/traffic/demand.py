@@ -9,7 +9,7 @@ import numpy as np
 
 from forecasting.demand import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, DemandSeries, SeriesKey
 from forecasting.holidays import NO_HOLIDAYS, Holidays
-from simulation.arrays import BoolArray, FloatArray, Int32Array
+from simulation.arrays import BoolArray, FloatArray, IntArray, pieces
 from simulation.trace import Trace
 
 
@@ -89,22 +89,29 @@ def bin_demand(
     """
     if start_s is None:
         start_s = np.floor(trace.start_s / bin_s) * bin_s
-    place = np.floor((trace.arrival_s + (trace.start_s - start_s)) / bin_s).astype(np.int64)
+    start_s = float(start_s)
+
+    def place(arrival_s: FloatArray) -> IntArray:
+        return np.floor((arrival_s + (trace.start_s - start_s)) / bin_s).astype(np.int64)
+
     if bins is None:
-        bins = int(place[-1]) + 1 if len(trace) else 0
-    inside = (place >= 0) & (place < bins)
+        bins = int(place(trace.arrival_s[-1:])[0]) + 1 if len(trace) else 0
     shape = (len(trace.models), len(trace.regions), len(trace.tiers), bins)
-    codes = np.ravel_multi_index(
-        (trace.model[inside], trace.region[inside], trace.tier[inside], place[inside]), shape
+    requests, input_tokens, output_tokens = np.zeros((3, int(np.prod(shape))))
+    for rows in pieces(len(trace)):
+        bin_of = place(trace.arrival_s[rows])
+        inside = (bin_of >= 0) & (bin_of < bins)
+        columns = trace.model[rows], trace.region[rows], trace.tier[rows], bin_of
+        codes = np.ravel_multi_index(tuple(column[inside] for column in columns), shape)
+        for total, tokens in (
+            (requests, None), (input_tokens, trace.input_tokens),
+            (output_tokens, trace.output_tokens),
+        ):  # fmt: skip
+            weights = None if tokens is None else tokens[rows][inside]
+            total += np.bincount(codes, weights, minlength=total.size)
+    requests, input_tokens, output_tokens = (
+        total.reshape(-1, bins) for total in (requests, input_tokens, output_tokens)
     )
-
-    def counted(weights: Int32Array | None) -> FloatArray:
-        flat = np.bincount(
-            codes, None if weights is None else weights[inside], minlength=int(np.prod(shape))
-        )
-        return flat.reshape(-1, bins).astype(np.float64)
-
-    requests = counted(None)
     used = np.flatnonzero(requests.sum(axis=1) > 0)
     keys = [
         SeriesKey(model, region, tier)
@@ -114,9 +121,9 @@ def bin_demand(
     ]
     return Demand(
         keys=tuple(keys[i] for i in used),
-        start_s=float(start_s),
+        start_s=start_s,
         bin_s=bin_s,
         requests=requests[used],
-        input_tokens=counted(trace.input_tokens)[used],
-        output_tokens=counted(trace.output_tokens)[used],
+        input_tokens=input_tokens[used],
+        output_tokens=output_tokens[used],
     )

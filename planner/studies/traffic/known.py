@@ -13,7 +13,7 @@ from planner.studies.traffic.lengths import SAMPLE, Lengths, mixed
 from planner.studies.traffic.sources import StoredTrace
 from planner.studies.traffic.traffic import Traffic, build_traffic
 from planner.studies.traffic.window import DAY_S, Window, resolve_window
-from simulation.arrays import BoolArray, IntArray
+from simulation.arrays import BoolArray, IntArray, pieces
 from simulation.sizing.trial import SharedPrompts
 
 LEAST = 200  # requests that say anything of their lengths
@@ -78,8 +78,10 @@ def asked_by(traffic: Traffic, before_s: float) -> BoolArray:
     source of counts that says so."""
     has_tier = np.zeros((len(traffic.models), len(traffic.tiers)), np.bool_)
     trace = traffic.measured
-    came = slice(int(np.searchsorted(trace.arrival_s + trace.start_s, before_s)))
-    has_tier[trace.model[came], trace.tier[came]] = True
+    tiers = len(traffic.tiers)
+    for rows in pieces(trace.before(before_s)):
+        codes = trace.model[rows].astype(np.int64) * tiers + trace.tier[rows]
+        has_tier |= np.bincount(codes, minlength=has_tier.size).reshape(has_tier.shape) > 0
     for source in traffic.binned:
         has_tier[source.model] |= source.cells.any(axis=0)
     return has_tier
@@ -142,7 +144,7 @@ def observed(
 ) -> tuple[Lengths, float]:
     """A sample of the lengths of a model's requests in ``[start_s, end_s)``, and how many came."""
     trace = traffic.measured
-    first, last = np.searchsorted(trace.arrival_s + trace.start_s, (start_s, end_s))
+    first, last = trace.before(start_s), trace.before(end_s)
     rows = first + np.flatnonzero(trace.model[first:last] == m)
     others = []
     for source in traffic.binned:

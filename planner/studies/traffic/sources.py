@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.errors import ScenarioError
 from planner.ingest.store import DemandColumns, RequestColumns
 from planner.scenario.schema import Source
 from planner.studies.traffic.binned import BinnedSource
 from planner.studies.traffic.prefixes import blocks_of
-from simulation.arrays import CodeArray
+from simulation.arrays import CodeArray, FloatArray, IntArray, counted, pieces
 from simulation.trace import Trace
 
-MAX_REQUESTS = 50_000_000  # replayed at once, a few hundred bytes each: all of Azure's 2024 week
+MAX_REQUESTS = 200_000_000  # as measured, 30 bytes each
+MAX_DRAWN = 50_000_000  # drawn, or of a source that is scaled, which takes several times as much
 REPEAT_JITTER_S = 30.0  # scale above 1: a repeated request comes within this of the original
 
 
@@ -41,21 +44,24 @@ def measured_source(
     arrived, isl, osl = columns.arrival_s, columns.input_tokens, columns.output_tokens
     if arrived is None or isl is None or osl is None:
         raise ValueError("arrivals and lengths must have been read")
-    keep = np.arange(len(arrived))
+    keep = None  # all
     if source.series is not None:
         code = code_of(columns.models, source.series, f"{where}.series", "series")
-        keep = keep[columns.model == code]
-    check_requests(len(keep) * source.scale, where, "scale")
-    times = int(source.scale) + (rng.random(len(keep)) < source.scale % 1.0)
-    original = np.repeat(np.arange(len(keep)), times)
-    repeats = np.concatenate([[False], np.diff(original) == 0]) if len(original) else original > 0
-    keep = keep[original]
-    arrival = arrived[keep].copy()
-    arrival[repeats] += rng.uniform(-REPEAT_JITTER_S, REPEAT_JITTER_S, int(repeats.sum()))
-    if len(arrived):
-        arrival = np.clip(arrival, 0.0, arrived[-1])
-    order = np.argsort(arrival, kind="stable")
-    keep = keep[order]
+        keep = np.flatnonzero(columns.model == code)
+    count = len(arrived) if keep is None else len(keep)
+    most = MAX_REQUESTS if source.scale == 1 else MAX_DRAWN
+    check_requests(count * source.scale, where, "scale", most)
+    arrival = arrived if keep is None else arrived[keep]
+    if source.scale == 1:
+        for rows in pieces(count):  # so that what is drawn next is the same at any scale
+            rng.random(rows.stop - rows.start)
+    else:
+        keep = np.arange(count) if keep is None else keep
+        arrival, original = _scaled(arrival, source.scale, float(arrived[-1]), rng)
+        keep = keep[original]
+
+    def of_kept(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return column if keep is None else column[keep]
 
     def settle(
         stated: dict[str, float],
@@ -64,43 +70,64 @@ def measured_source(
         labels: tuple[str, ...],
         what: str,
     ) -> CodeArray:
+        settled = np.zeros(len(arrival), np.int16)
         if stated:
             shares = np.array(list(stated.values()))
-            picks = rng.choice(len(stated), size=len(keep), p=shares / shares.sum())
-            return np.array([names.index(name) for name in stated], np.int16)[picks]
+            table = np.array([names.index(name) for name in stated], np.int16)
+            for rows in pieces(len(settled)):
+                size = rows.stop - rows.start
+                settled[rows] = table[rng.choice(len(stated), size=size, p=shares / shares.sum())]
+            return settled
         if codes is None or not any(labels):
             if len(names) == 1:
-                return np.zeros(len(keep), np.int16)
+                return settled
             raise ScenarioError(f"{where}: the file does not say the {what}; give it here.")
-        used = np.bincount(codes[keep], minlength=len(labels)) > 0
-        table = [
+        kept = of_kept(codes)
+        used = counted(kept, len(labels)) > 0
+        known = [
             code_of(names, label, where, what) if in_use else 0
             for label, in_use in zip(labels, used, strict=True)
         ]
-        return np.array(table, np.int16)[codes[keep]]
+        for rows in pieces(len(settled)):
+            settled[rows] = np.array(known, np.int16)[kept[rows]]
+        return settled
 
     one_model = {source.model: 1.0} if source.model else {}
     blocks = blocks_of(columns) if source.scale == 1 else None
     return replace(
         shell,
-        arrival_s=arrival[order],
-        input_tokens=isl[keep],
-        output_tokens=osl[keep],
+        arrival_s=arrival,
+        input_tokens=of_kept(isl),
+        output_tokens=of_kept(osl),
         model=settle(one_model, shell.models, columns.model, columns.models, "model"),
         region=settle(source.regions, shell.regions, columns.region, columns.regions, "region"),
         tier=settle(source.tiers, shell.tiers, columns.tier, columns.tiers, "tier"),
         start_s=columns.start_s,
-        blocks=None if blocks is None else blocks.rows(keep),
+        blocks=blocks if blocks is None or keep is None else blocks.rows(keep),
     )
 
 
-def check_requests(count: float, where: str, field: str) -> None:
-    """Raise ScenarioError where ``count`` requests are more than may be replayed; ``field`` can
-    make them fewer."""
-    if count > MAX_REQUESTS:
+def _scaled(
+    arrived: FloatArray, scale: float, last_s: float, rng: np.random.Generator
+) -> tuple[FloatArray, IntArray]:
+    """When they come, in order, and which of ``arrived`` each one is."""
+    times = int(scale) + (rng.random(len(arrived)) < scale % 1.0)
+    original = np.repeat(np.arange(len(arrived)), times)
+    repeats = np.concatenate([[False], np.diff(original) == 0]) if len(original) else original > 0
+    arrival = arrived[original]
+    arrival[repeats] += rng.uniform(-REPEAT_JITTER_S, REPEAT_JITTER_S, int(repeats.sum()))
+    arrival = np.clip(arrival, 0.0, last_s)
+    order = np.argsort(arrival, kind="stable")
+    return arrival[order], original[order]
+
+
+def check_requests(count: float, where: str, field: str, most: int) -> None:
+    """Raise ScenarioError where ``count`` requests are more than ``most``; ``field`` can make them
+    fewer."""
+    if count > most:
         raise ScenarioError(
-            f"{where}: this is {count:,.0f} requests and {MAX_REQUESTS:,} can be replayed; choose "
-            f"a smaller {field}."
+            f"{where}: this is {count:,.0f} requests and {most:,} can be replayed; choose a "
+            f"smaller {field}."
         )
 
 

@@ -19,6 +19,8 @@ from planner.studies.traffic.launch import described, rates
 from planner.studies.traffic.lengths import Lengths, mixed
 from planner.studies.traffic.prefixes import joined
 from planner.studies.traffic.sources import (
+    MAX_DRAWN,
+    MAX_REQUESTS,
     StoredTrace,
     binned_sources,
     check_requests,
@@ -72,7 +74,12 @@ class Traffic:
     def expected(self, start_s: float, end_s: float) -> float:
         """Requests arriving in ``[start_s, end_s)``, about."""
         binned = sum(source.expected(start_s, end_s) for source in self.binned)
-        return len(self.measured.window(start_s, end_s)) + binned
+        return self.came(start_s, end_s) + binned
+
+    def came(self, start_s: float, end_s: float) -> int:
+        """Measured requests of a window."""
+        there = self.measured.between(start_s, end_s)
+        return int(there.stop - there.start)
 
     @property
     def all_launched(self) -> bool:
@@ -114,7 +121,10 @@ class Traffic:
         if cells > 1:
             measured = measured.rows(rng.random(len(measured)) * cells < 1)
         expected = sum(source.expected(start_s, end_s) for source in self.binned) / cells
-        check_requests(len(measured) + expected, "traffic.sources", "scale or horizon.duration_s")
+        of = "traffic.sources", "scale or horizon.duration_s"
+        check_requests(len(measured), *of, MAX_REQUESTS)
+        if expected:
+            check_requests(len(measured) + expected, *of, MAX_DRAWN)
         parts = [measured]
         for source in self.binned:
             parts += source.draw(self.measured, start_s, end_s, rng, cells)
@@ -249,6 +259,8 @@ def _nothing(models: tuple[str, ...], regions: tuple[str, ...], tiers: tuple[str
 
 def merge(parts: Sequence[Trace], replay: str) -> Trace:
     """Several traces of the same names on one time line, in order of arrival (stable)."""
+    if len(parts) == 1:  # in order as it is
+        return replace(parts[0], provenance=replay)
     base = min(part.start_s for part in parts)
     arrival = np.concatenate([part.arrival_s + (part.start_s - base) for part in parts])
     order = np.argsort(arrival, kind="stable")

@@ -77,7 +77,7 @@ def test_all_of_the_traffic_is_planned_and_only_the_replay_is_cut() -> None:
     found = series(14 * 144, 600, count=2_166_072_582)
     assert [source.scale for source in found.traffic.sources] == [1]
     assert found.traffic.max_replayed == 2_000_000
-    assert series(10, 600, count=None).traffic.max_replayed == 50_000_000
+    assert series(10, 600, count=None).traffic.max_replayed == 100_000_000
 
 
 def test_a_region_gives_more_gpus_than_the_traffic_takes() -> None:

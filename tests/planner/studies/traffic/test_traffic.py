@@ -416,3 +416,27 @@ def test_streams_of_random_numbers_are_apart(tmp_path: Path) -> None:
     isl, _ = traffic(stored).lengths[0]
     again = np.random.default_rng(make.scenario().seed).integers(0, 1200, len(isl)) + 1
     assert not np.array_equal(isl, again)
+
+
+def test_a_long_trace_is_read_in_pieces_and_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A series of it, labels and gaps in them, and what is drawn for regions."""
+    labels = {"model": ["m", "n"] * 400, "region": [None, "east", "west", "east"] * 200}
+    stored = make.request_file(
+        tmp_path, make.steady(1.0, 800), isl=list(range(1, 801)), name="labelled", **labels
+    )
+    shares = make.source(series="m", regions={"east": 0.4, "west": 0.6})
+    said = make.source(series="n", regions=None)
+    for source in (shares, said):
+        scenario = make.scenario(traffic={"sources": [source]}, regions=TWO_REGIONS)
+        with monkeypatch.context() as patch:
+            _, one, _ = make.parts(scenario, stored)
+            patch.setattr("simulation.arrays.PIECE", 7)
+            _, other, _ = make.parts(scenario, stored)
+        for name in ("arrival_s", "input_tokens", "output_tokens", "model", "region", "tier"):
+            assert getattr(one.measured, name).tobytes() == getattr(other.measured, name).tobytes()
+        for name in ("requests", "input_tokens", "output_tokens"):
+            assert getattr(one.demand, name).tobytes() == getattr(other.demand, name).tobytes()
+        assert set(one.measured.region.tolist()) == {0, 1} and len(one.measured) == 400
+        assert (one.lengths[0][0] == other.lengths[0][0]).all()

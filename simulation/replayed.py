@@ -1,0 +1,105 @@
+"""A trace replayed whole, or, where it is long, as a stream; its figures, told by either.
+
+A request takes some 170 bytes while it is replayed, so that a long trace would not fit in memory.
+As a stream it takes none, for one loss: percentiles are told within ``ERROR``, and no request has a
+row of its own. Everything else is the same to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from simulation.arrays import Array, IntArray, counted
+from simulation.engine.allocation import largest_taken
+from simulation.engine.run import whole_intervals
+from simulation.engine.streaming import simulate_stream
+from simulation.fleet import Fleet
+from simulation.metrics import Summary, attainment, reached, summarise
+from simulation.policy import ScalingPolicy
+from simulation.recovery import Recovery
+from simulation.results import SimulationResult
+from simulation.stream.result import StreamResult, summarise_stream
+from simulation.stream.stream import PIECE, Stream
+from simulation.stream.tally import ERROR, Tally
+from simulation.trace import Trace
+
+Replayed = SimulationResult | StreamResult
+LONG = 10_000_000  # requests, some 2 GB at once
+
+
+def is_long(requests: int) -> bool:
+    """Whether a trace of so many is replayed as a stream."""
+    return requests > LONG
+
+
+def percentiles_within(requests: int) -> float:
+    """How far percentiles of the replay of so many may be off, as a share of them."""
+    return ERROR if is_long(requests) else 0.0
+
+
+def simulate_long(
+    trace: Trace,
+    fleet: Fleet,
+    policy: ScalingPolicy,
+    *,
+    seed: int = 0,
+    duration_s: float | None = None,
+    interval_s: float = 60.0,
+    progress: Callable[[float], None] | None = None,
+    watch: Recovery | None = None,
+) -> StreamResult:
+    """``simulate`` of a trace as a stream."""
+    coming = _by_tier(trace, fleet) if watch is not None else np.zeros(0, np.int64)
+    place = _places(trace, fleet)
+
+    def look(now: float, held: Array, tally: Tally) -> None:
+        assert watch is not None
+        late = np.zeros(len(fleet.tiers), np.int64)
+        late[place] = tally.missed(len(trace.tiers))
+        watch.of_stream(now, held, late, coming)
+
+    return simulate_stream(
+        Stream.of(trace, most_tokens=largest_taken(trace, fleet)),
+        fleet,
+        policy,
+        seed=seed,
+        duration_s=whole_intervals(trace, interval_s) if duration_s is None else duration_s,
+        interval_s=interval_s,
+        piece=PIECE,
+        progress=progress,
+        watch=None if watch is None else look,
+    )
+
+
+def _places(trace: Trace, fleet: Fleet) -> IntArray:
+    """Of the trace's tiers among the fleet's."""
+    names = [tier.name for tier in fleet.tiers]
+    return np.array([names.index(name) for name in trace.tiers], np.int64)
+
+
+def _by_tier(trace: Trace, fleet: Fleet) -> IntArray:
+    """Requests of each tier of the fleet."""
+    out = np.zeros(len(fleet.tiers), np.int64)
+    out[_places(trace, fleet)] = counted(trace.tier, len(trace.tiers))
+    return out
+
+
+def figures(result: Replayed, *, brief: bool = False) -> Summary:
+    """All of X1 and X2; ``brief`` as in ``summarise``, of what is no stream."""
+    if isinstance(result, StreamResult):
+        return summarise_stream(result)
+    return summarise(result, brief=brief)
+
+
+def shares_met(result: Replayed) -> dict[str, float | None]:
+    """By tier, ``metrics.attainment``."""
+    if isinstance(result, StreamResult):
+        return result.attainment
+    return attainment(result)
+
+
+def meets_all(result: Replayed) -> bool:
+    """Whether every tier reaches its target."""
+    return all(reached(result.fleet.tiers, shares_met(result)).values())
