@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from simulation.apart import simulate_apart
 from simulation.arrays import Array, IntArray, counted
 from simulation.engine.allocation import largest_taken
 from simulation.engine.run import whole_intervals
@@ -20,6 +21,7 @@ from simulation.metrics import Summary, attainment, reached, summarise
 from simulation.policy import ScalingPolicy
 from simulation.recovery import Recovery
 from simulation.results import SimulationResult
+from simulation.stream.parts import parts_of
 from simulation.stream.result import StreamResult, summarise_stream
 from simulation.stream.stream import PIECE, Stream
 from simulation.stream.tally import ERROR, Tally
@@ -27,6 +29,7 @@ from simulation.trace import Trace
 
 Replayed = SimulationResult | StreamResult
 LONG = 10_000_000  # requests, some 2 GB at once
+AT_ONCE = 2  # parts of a fleet whose models share nothing, a core each
 
 
 def is_long(requests: int) -> bool:
@@ -50,7 +53,7 @@ def simulate_long(
     progress: Callable[[float], None] | None = None,
     watch: Recovery | None = None,
 ) -> StreamResult:
-    """``simulate`` of a trace as a stream."""
+    """``simulate`` of a trace as a stream, on two cores where its models share nothing."""
     coming = _by_tier(trace, fleet) if watch is not None else np.zeros(0, np.int64)
     place = _places(trace, fleet)
 
@@ -60,12 +63,21 @@ def simulate_long(
         late[place] = tally.missed(len(trace.tiers))
         watch.of_stream(now, held, late, coming)
 
+    stream = Stream.of(trace, most_tokens=largest_taken(trace, fleet))
+    if duration_s is None:
+        duration_s = whole_intervals(trace, interval_s)
+    parts = parts_of(fleet, AT_ONCE)
+    if watch is None and len(parts) > 1:
+        return simulate_apart(
+            stream, fleet, parts, policy, duration_s=duration_s, seed=seed, interval_s=interval_s,
+            piece=PIECE, progress=progress,
+        )  # fmt: skip
     return simulate_stream(
-        Stream.of(trace, most_tokens=largest_taken(trace, fleet)),
+        stream,
         fleet,
         policy,
         seed=seed,
-        duration_s=whole_intervals(trace, interval_s) if duration_s is None else duration_s,
+        duration_s=duration_s,
         interval_s=interval_s,
         piece=PIECE,
         progress=progress,

@@ -8,6 +8,7 @@ from threading import Lock
 from typing import TypeVar
 
 from planner.studies.progress import Progress, shared
+from simulation.replayed import is_long
 
 T = TypeVar("T")
 AT_ONCE = 2
@@ -77,5 +78,5 @@ def side_by_side(
 
 
 def replays_at_once(requests: int) -> int:
-    """Of so many requests each."""
-    return AT_ONCE if requests <= MOST else 1
+    """Of so many requests each; those of streams are not in memory."""
+    return AT_ONCE if requests <= MOST or is_long(requests) else 1

@@ -33,12 +33,15 @@ def simulate_stream(
     piece: int = PIECE,
     progress: Callable[[float], None] | None = None,
     watch: Callable[[float, Array, Tally], None] | None = None,
+    last_due: Callable[[float], float] | None = None,
 ) -> StreamResult:
     """As ``simulate``, instant by instant, for the requests of ``stream`` before ``duration_s``.
 
     The engine holds ``piece`` requests that have yet to come and those that are not done; one that
     is done is added to a tally and forgotten. Memory therefore does not grow with the requests of
     the trace, but with those unfinished at one time: a fleet too small for its load gathers them.
+    ``last_due`` makes of the last due request of a part of a fleet that of all of it: so long what
+    is left is waited for.
     ``watch(now, records, tally)`` sees the records of those that are held, and the others told.
     """
     began = time.perf_counter()
@@ -56,7 +59,8 @@ def simulate_stream(
     clockwork = begin(s, fleet, policy, duration_s, seed, progress, feed)
     look = None if watch is None else lambda now, held: watch(now, held, tally)
     waiting, held = run_window(s, fleet, policy, duration_s, interval_s, clockwork, look)
-    until_s = drain(s, duration_s, feed.last_due_s, policy.interval_s, clockwork)
+    last_due_s = feed.last_due_s if last_due is None else last_due(feed.last_due_s)
+    until_s = drain(s, duration_s, last_due_s, policy.interval_s, clockwork)
     feed.end(s, until_s)
     result = StreamResult(
         policy=policy.name,

@@ -9,6 +9,8 @@ import pytest
 
 from simulation import replayed
 from simulation.cells import simulate_cell
+from simulation.errors import SimulationError
+from simulation.fleet import Tier
 from simulation.policies.flat import Flat
 from simulation.policy import Actions, ScalingPolicy
 from simulation.replayed import figures, is_long, meets_all, shares_met
@@ -70,3 +72,106 @@ def test_a_request_that_nothing_can_hold_counts_for_no_limit(monkeypatch):
     assert sum(whole.reject_reasons.values()) == 1
     same(whole, streamed)
     assert simulate_cell(requests, serving, Flat([1]), cells=1).totals.iterations[0] > 0
+
+
+MODELS = ("m", "n", "o")
+APART = fleet(
+    *(
+        pool(profile(kv=400), model=model, region=region, initial=initial, maximum=6)
+        for region in "ab"
+        for model, initial in zip(MODELS, (1, 3, 2), strict=True)
+    ),
+    tiers=[Tier("t", ttft_s=2.0), Tier("late", e2e_s=9e4, deferrable=True)],
+    regions=("a", "b"),
+    latency=[[0, 0.125], [0.25, 0]],
+)
+
+
+class Together(ScalingPolicy):
+    """Gives what the models have together to those that others' load, shares and signals say."""
+
+    name = "together"
+    interval_s = 7.0
+    wants_signals = True
+
+    def reset(self, fleet):
+        self.looks = 0
+        return np.array([pool.initial for pool in fleet.pools])
+
+    def decide(self, observation):
+        self.looks += 1
+        tps = observation.signals.decode_tps
+        targets = 1 + np.argsort(np.argsort(observation.load + observation.input_tps + tps))
+        turn = np.arange(len(targets)) % 3 == self.looks % 3
+        return Actions(
+            np.roll(targets, self.looks), soft_s=3.0, firm=turn, max_batch=4 + targets,
+            speed=1.0 + turn, shares=np.eye(2)[None, [1, 0]].repeat(3, axis=0) * (self.looks % 2),
+        )  # fmt: skip
+
+
+def apart_requests(n=900, model=3):
+    rng = np.random.default_rng(3)
+    return trace(
+        np.sort(rng.uniform(0, 300, n)), rng.integers(1, 120, n), rng.integers(1, 60, n),
+        model=rng.integers(model, size=n), region=rng.integers(2, size=n),
+        tier=rng.integers(2, size=n), models=(*MODELS, "x"), regions=("a", "b"),
+        tiers=("t", "late"),
+    )  # fmt: skip
+
+
+def test_models_apart_are_replayed_side_by_side_to_the_byte(monkeypatch):
+    """Under a policy that looks at them together; one of the models nobody serves."""
+    requests, looks = apart_requests(model=4), []
+    monkeypatch.setattr(replayed, "simulate_apart", counted(looks, replayed.simulate_apart))
+    whole, streamed = both_ways(monkeypatch, requests, APART, Together, duration_s=300.0)
+    assert looks == [2]
+    same(whole, streamed)
+    assert sum(whole.reject_reasons.values()) == (requests.model == 3).sum()
+
+
+def counted(looks, play):
+    def counting(stream, fleet, parts, *rest, **how):
+        looks.append(len(parts))
+        return play(stream, fleet, parts, *rest, **how)
+
+    return counting
+
+
+def test_all_wait_for_the_last_request_of_any(monkeypatch):
+    """Model m is hopelessly behind, and a request of n is not due for a day."""
+    none = [replace(one, initial=0, maximum=0) if one.model == "m" else one for one in APART.pools]
+    serving = replace(
+        APART, pools=tuple(none), tiers=(Tier("t", ttft_s=2.0), Tier("late", e2e_s=9e4))
+    )
+    requests = trace(
+        [0.0, 1.0], 8, 8, model=[0, 1], tier=[0, 1],
+        models=MODELS, regions=("a", "b"), tiers=("t", "late"),
+    )  # fmt: skip
+    first = [pool.initial for pool in none]
+    whole, streamed = both_ways(
+        monkeypatch, requests, serving, lambda: Flat(first), duration_s=60.0
+    )
+    same(whole, streamed)
+    assert whole.after.until_s == streamed.after.until_s > 9e4
+
+
+class Breaks(Together):
+    def decide(self, observation):
+        if self.looks == 5:
+            raise SimulationError("It breaks.")
+        return super().decide(observation)
+
+
+def test_what_one_part_raises_ends_them_all(monkeypatch):
+    monkeypatch.setattr(replayed, "LONG", 100)
+    with pytest.raises(SimulationError, match=r"It breaks\."):
+        simulate_cell(apart_requests(), APART, Breaks(), cells=1, duration_s=300.0)
+
+    def cancel(fraction):
+        if fraction > 0.5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate_cell(
+            apart_requests(), APART, Together(), cells=1, duration_s=300.0, progress=cancel
+        )

@@ -9,6 +9,7 @@ import pytest
 
 from planner.studies.progress import Progress, silent
 from planner.studies.side_by_side import MOST, replays_at_once, side_by_side
+from simulation.replayed import LONG
 
 WAIT_S = 20.0  # for another thread, that is for ever
 
@@ -67,4 +68,5 @@ def test_what_one_raises_ends_the_others_and_comes_out(cancelled: bool) -> None:
 
 def test_large_replays_take_turns() -> None:
     assert replays_at_once(MOST) == 2
-    assert replays_at_once(MOST + 1) == 1
+    assert replays_at_once(MOST + 1) == replays_at_once(LONG) == 1
+    assert replays_at_once(LONG + 1) == 2  # streams are not in memory
