@@ -8,19 +8,20 @@ row of its own. Everything else is the same to the bit.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from simulation.apart import simulate_apart
-from simulation.arrays import Array, IntArray, counted
-from simulation.engine.allocation import largest_taken
+from simulation.arrays import Array, IntArray, counted, pieces
+from simulation.engine.allocation import request_records, services
 from simulation.engine.run import whole_intervals
 from simulation.engine.streaming import simulate_stream
 from simulation.fleet import Fleet
 from simulation.metrics import Summary, attainment, reached, summarise
 from simulation.policy import ScalingPolicy
 from simulation.recovery import Recovery
-from simulation.results import SimulationResult
+from simulation.results import REJECTED, SimulationResult
 from simulation.stream.parts import parts_of
 from simulation.stream.result import StreamResult, summarise_stream
 from simulation.stream.stream import PIECE, Stream
@@ -63,7 +64,7 @@ def simulate_long(
         late[place] = tally.missed(len(trace.tiers))
         watch.of_stream(now, held, late, coming)
 
-    stream = Stream.of(trace, most_tokens=largest_taken(trace, fleet))
+    stream = Stream.of(trace, most_tokens=_largest_taken(trace, fleet))
     if duration_s is None:
         duration_s = whole_intervals(trace, interval_s)
     parts = parts_of(fleet, AT_ONCE)
@@ -96,6 +97,18 @@ def _by_tier(trace: Trace, fleet: Fleet) -> IntArray:
     out = np.zeros(len(fleet.tiers), np.int64)
     out[_places(trace, fleet)] = counted(trace.tier, len(trace.tiers))
     return out
+
+
+def _largest_taken(trace: Trace, fleet: Fleet) -> int:
+    """Tokens of the largest request that is not rejected, input and output."""
+    takers, most = services(fleet), 1
+    for rows in pieces(len(trace)):
+        piece = replace(trace.rows(rows), blocks=None)
+        needs = piece.input_tokens.astype(np.int64) + piece.output_tokens
+        larger = needs > most
+        taken = request_records(piece.rows(larger), fleet, takers)["outcome"] != REJECTED
+        most = int(needs[larger].max(initial=most, where=taken))
+    return most
 
 
 def figures(result: Replayed, *, brief: bool = False) -> Summary:

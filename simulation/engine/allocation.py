@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from simulation.arrays import Array, BoolArray, FloatArray, IntArray, pieces
+from simulation.arrays import Array, BoolArray, FloatArray, IntArray
 from simulation.engine.filling import fill_records
 from simulation.engine.heaps import REQUEST_BITS
 from simulation.engine.prefix import allocate_caches
@@ -283,18 +282,6 @@ def _reach(fleet: Fleet) -> BoolArray:
     names = [region.name for region in fleet.regions]
     of_pool = [names.index(pool.region) for pool in fleet.pools]
     return np.isfinite(fleet.latency_s)[:, of_pool]
-
-
-def largest_taken(trace: Trace, fleet: Fleet) -> int:
-    """Tokens of the largest request that is not rejected, input and output."""
-    takers, most = services(fleet), 1
-    for rows in pieces(len(trace)):
-        piece = replace(trace.rows(rows), blocks=None)
-        needs = piece.input_tokens.astype(np.int64) + piece.output_tokens
-        larger = needs > most
-        taken = request_records(piece.rows(larger), fleet, takers)["outcome"] != REJECTED
-        most = int(needs[larger].max(initial=most, where=taken))
-    return most
 
 
 def _blank() -> Array:
