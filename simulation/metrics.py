@@ -191,11 +191,6 @@ def least_hour(arrived: IntArray, met: IntArray, tiers: Sequence[str]) -> dict[s
     }
 
 
-def tiers_met(result: SimulationResult) -> dict[str, bool]:
-    """By tier, whether attainment reaches its target; a tier without requests is met."""
-    return reached(result.fleet.tiers, attainment(result))
-
-
 def reached(tiers: Sequence[Tier], shares: dict[str, float | None]) -> dict[str, bool]:
     """By tier, whether its share reaches its target."""
     target = {tier.name: tier.attainment for tier in tiers}

@@ -18,10 +18,10 @@ from simulation.engine.allocation import request_records, services
 from simulation.engine.run import whole_intervals
 from simulation.engine.streaming import simulate_stream
 from simulation.fleet import Fleet
-from simulation.metrics import Summary, attainment, reached, summarise
+from simulation.metrics import Summary, attainment, meets_slo, summarise
 from simulation.policy import ScalingPolicy
 from simulation.recovery import Recovery
-from simulation.results import REJECTED, SimulationResult
+from simulation.results import NOT_DUE, REJECTED, SimulationResult
 from simulation.stream.parts import parts_of
 from simulation.stream.result import StreamResult, summarise_stream
 from simulation.stream.stream import PIECE, Stream
@@ -56,7 +56,7 @@ def simulate_long(
 ) -> StreamResult:
     """``simulate`` of a trace as a stream, on two cores where its models share nothing."""
     coming = _by_tier(trace, fleet) if watch is not None else np.zeros(0, np.int64)
-    place = _places(trace, fleet)
+    place = _places(trace.tiers, fleet)
 
     def look(now: float, held: Array, tally: Tally) -> None:
         assert watch is not None
@@ -86,16 +86,16 @@ def simulate_long(
     )
 
 
-def _places(trace: Trace, fleet: Fleet) -> IntArray:
+def _places(tiers: tuple[str, ...], fleet: Fleet) -> IntArray:
     """Of the trace's tiers among the fleet's."""
     names = [tier.name for tier in fleet.tiers]
-    return np.array([names.index(name) for name in trace.tiers], np.int64)
+    return np.array([names.index(name) for name in tiers], np.int64)
 
 
 def _by_tier(trace: Trace, fleet: Fleet) -> IntArray:
     """Requests of each tier of the fleet."""
     out = np.zeros(len(fleet.tiers), np.int64)
-    out[_places(trace, fleet)] = counted(trace.tier, len(trace.tiers))
+    out[_places(trace.tiers, fleet)] = counted(trace.tier, len(trace.tiers))
     return out
 
 
@@ -125,6 +125,21 @@ def shares_met(result: Replayed) -> dict[str, float | None]:
     return attainment(result)
 
 
-def meets_all(result: Replayed) -> bool:
-    """Whether every tier reaches its target."""
-    return all(reached(result.fleet.tiers, shares_met(result)).values())
+def due_and_late(result: Replayed) -> tuple[IntArray, IntArray]:
+    """Requests that are due and those of them that missed a limit or were refused, by tier of the
+    fleet; of one cell."""
+    due, late = np.zeros((2, len(result.fleet.tiers)), np.int64)
+    if isinstance(result, StreamResult):
+        place = _places(result.tiers, result.fleet)
+        counts = result.tally.outcomes.reshape(-1, len(place), 4).sum(axis=0)
+        due[place] = counts.sum(axis=1) - counts[:, NOT_DUE]
+        late[place] = result.tally.missed(len(place))
+        return due, late
+    trace, log = result.trace, result.requests
+    place = _places(trace.tiers, result.fleet)
+    is_due = np.not_equal(log.outcome, NOT_DUE)
+    is_late = is_due & ~meets_slo(result)
+    due[place], late[place] = (
+        np.bincount(trace.tier[rows], minlength=len(place)) for rows in (is_due, is_late)
+    )
+    return due, late

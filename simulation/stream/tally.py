@@ -128,8 +128,9 @@ class Tally:
         return Tally(**both | {"last_s": np.maximum(self.last_s, other.last_s)})
 
     def missed(self, tiers: int) -> IntArray:
-        """By tier, those that were refused or late."""
-        late: IntArray = (self.outcomes.sum(axis=1) - self.met).reshape(-1, tiers).sum(axis=0)
+        """By tier, those that were refused or late; what is not due yet is neither."""
+        due = self.outcomes.sum(axis=1) - self.outcomes[:, NOT_DUE]
+        late: IntArray = (due - self.met).reshape(-1, tiers).sum(axis=0)
         return late
 
     def percentiles(self, groups: Array | BoolArray, which: int) -> Percentiles:

@@ -11,10 +11,10 @@ from simulation import replayed
 from simulation.engine.run import simulate
 from simulation.faults import Crash
 from simulation.fleet import Tier
-from simulation.metrics import tiers_met
+from simulation.metrics import summarise
 from simulation.policies.flat import Flat
 from simulation.recovery import BeyondRecovery, Recovery
-from simulation.replayed import meets_all, simulate_long
+from simulation.replayed import figures, simulate_long
 from tests.simulation.builders import fleet, pool, profile, trace
 
 SLOW = profile(alpha=0.5, beta=0.0, gamma=0.01, delta=0.0, kv=4000, max_batch=4, budget=400)
@@ -50,7 +50,7 @@ def played(seed: int, instances: int, watched: bool, streamed: bool = False) -> 
         result = play(its, many, Flat([instances]), duration_s=DAY_S, watch=watch)
     except BeyondRecovery:
         return False, watch.asked
-    return meets_all(result), watch.asked
+    return all(figures(result).slo_met.values()), watch.asked
 
 
 @dataclass(eq=False)
@@ -93,5 +93,5 @@ def test_a_tier_is_left_to_the_end_where_nobody_waits_out_its_limit():
     tiers = (Tier("a", e2e_s=3 * 3600.0, attainment=0.99),)
     one = fleet(pool(SLOW), tiers=tiers)
     its = trace(np.arange(0.0, 3600.0, 0.5), 10, 39, tiers=("a",))
-    assert not all(tiers_met(simulate(its, one, Flat([1]), duration_s=DAY_S)).values())
+    assert not all(summarise(simulate(its, one, Flat([1]), duration_s=DAY_S)).slo_met.values())
     simulate(its, one, Flat([1]), duration_s=DAY_S, watch=Recovery(tiers, DAY_S))

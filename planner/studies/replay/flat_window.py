@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.studies.values import Study
-from simulation.arrays import BoolArray, IntArray
+from simulation.arrays import BoolArray, IntArray, counted
 from simulation.cells import per_cell, simulate_cell
 from simulation.fleet import Fleet
-from simulation.metrics import meets_slo
 from simulation.policies.flat import Flat
 from simulation.recovery import BeyondRecovery, Recovery, beyond
-from simulation.results import NOT_DUE, SimulationResult
+from simulation.replayed import due_and_late
 from simulation.trace import Trace
 
 
@@ -84,11 +83,11 @@ class FlatWindow:
                 cells=study.cells,
                 seed=self.seed,
                 duration_s=study.window.duration_s,
-                watch=watch,
+                recovery=watch,
             )
         except BeyondRecovery:
             return Served(self._count(m), watch.late.copy(), cut=True)
-        return _counted(result)
+        return Served(*due_and_late(result))
 
     def _key(self, m: int, counts: IntArray) -> tuple[Study, int, int, bytes]:
         of_cell = per_cell(self._all(counts)[self._of(m)], self.study.cells)
@@ -111,7 +110,7 @@ class FlatWindow:
     def _count(self, m: int) -> IntArray:
         """The model's requests, by tier of the fleet."""
         trace = self._trace(m)
-        counts = np.bincount(trace.tier, minlength=len(trace.tiers)).tolist()
+        counts = counted(trace.tier, len(trace.tiers)).tolist()
         of_name = dict(zip(trace.tiers, counts, strict=True))
         return np.array([of_name.get(tier.name, 0) for tier in self.study.hardware.tiers], np.int64)
 
@@ -122,17 +121,6 @@ def _late(served: Mapping[int, Served], every: IntArray) -> IntArray:
     for its in served.values():
         late += its.late
     return late
-
-
-def _counted(result: SimulationResult) -> Served:
-    trace, due = result.trace, np.not_equal(result.requests.outcome, NOT_DUE)
-    late = due & ~meets_slo(result)
-    names = [tier.name for tier in result.fleet.tiers]
-    counts = np.zeros((2, len(names)), np.int64)
-    for code, name in enumerate(trace.tiers):
-        of_tier = trace.tier == code
-        counts[:, names.index(name)] = (due & of_tier).sum(), (late & of_tier).sum()
-    return Served(counts[0], counts[1])
 
 
 def pools_of(study: Study, models: Collection[int]) -> BoolArray:
