@@ -80,8 +80,8 @@ def _requests_of(stream: Stream, fleet: Fleet, parts: Sequence[Part], i: int) ->
     where = {model: n for n, part in enumerate(parts) for model in part.fleet.models}
     its = np.array([where.get(model, 0) == i for model in stream.models], np.bool_)
 
-    def chunk(whole: Trace) -> Trace:
-        return whole.rows(its[whole.model])
+    def chunk(piece: Trace) -> Trace:
+        return piece.rows(its[piece.model])
 
     return replace(stream, chunks=lambda: map(chunk, stream.chunks()))
 

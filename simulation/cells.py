@@ -53,7 +53,7 @@ def simulate_cell(
     duration_s: float | None = None,
     interval_s: float = 60.0,
     progress: Callable[[float], None] | None = None,
-    recovery: Recovery | None = None,
+    watch: Recovery | None = None,
     keep: bool = False,
 ) -> Replayed:
     """``simulate`` with ``trace`` the requests of one of ``cells`` and ``fleet`` all of them;
@@ -70,7 +70,7 @@ def simulate_cell(
         duration_s=duration_s,
         interval_s=interval_s,
         progress=progress,
-        watch=recovery,
+        watch=watch,
     )
     return of_cell if cells == 1 else _all(of_cell, fleet, cells)
 

@@ -44,7 +44,7 @@ def played(seed: int, instances: int, watched: bool, streamed: bool = False) -> 
         tiers=tuple(tier.name for tier in TIERS),
     )  # fmt: skip
     many = fleet(pool(SLOW, maximum=16), tiers=TIERS, faults=(Crash(0, busy),))
-    watch = Asked(TIERS, DAY_S, watched)
+    watch = Asked(TIERS, DAY_S, judges=watched)
     play = simulate_long if streamed else simulate
     try:
         result = play(its, many, Flat([instances]), duration_s=DAY_S, watch=watch)

@@ -83,7 +83,7 @@ class FlatWindow:
                 cells=study.cells,
                 seed=self.seed,
                 duration_s=study.window.duration_s,
-                recovery=watch,
+                watch=watch,
             )
         except BeyondRecovery:
             return Served(self._count(m), watch.late.copy(), cut=True)

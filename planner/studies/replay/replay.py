@@ -144,7 +144,7 @@ def replayed(
         duration_s=study.window.duration_s,
         interval_s=interval,
         progress=lambda done: progress(done, f"Replaying: {policy.title}"),
-        recovery=None if bars is None else Recovery(_lowest(fleet, bars), study.window.duration_s),
+        watch=None if bars is None else Recovery(_lowest(fleet, bars), study.window.duration_s),
         keep=requests,
     )
     arranged = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]

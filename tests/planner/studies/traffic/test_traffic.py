@@ -422,7 +422,7 @@ def test_a_long_trace_is_read_in_pieces_and_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A series of it, labels and gaps in them, and what is drawn for regions."""
-    labels = {"model": ["m", "n"] * 400, "region": [None, "east", "west", "east"] * 200}
+    labels = {"model": ["m", "n"] * 400, "region": [None, "east", "west", "west"] * 200}
     stored = make.request_file(
         tmp_path, make.steady(1.0, 800), isl=list(range(1, 801)), name="labelled", **labels
     )
