@@ -46,9 +46,9 @@ class TestOrders:
 
     def test_an_order_that_does_not_converge_is_left_out(self, monkeypatch):
         values = autoregression(0.8, 300, seed=4)
-        whole = arima_order._fit
+        fit_of_all = arima_order._fit
         monkeypatch.setattr(
-            arima_order, "_fit", lambda u, order: None if order[0] == 1 else whole(u, order)
+            arima_order, "_fit", lambda u, order: None if order[0] == 1 else fit_of_all(u, order)
         )
         assert fit_orders(values, 0, 2, 0).order == (2, 0, 0)
 
@@ -80,9 +80,9 @@ class TestHarmonics:
         weights = np.ones(1 + 2 * (truth.daily + truth.weekly))
         values = truth.design(0.0, HOUR_S, bins) @ weights + errors
         values[200:215] = np.nan
-        found = choose(values, d, 0.0, HOUR_S, candidates(HOUR_S, bins, 3, 3))
-        assert (found.daily, found.weekly) >= (truth.daily, truth.weekly)
-        assert found.daily + found.weekly <= truth.daily + truth.weekly + 2  # AIC may take a few
+        order = choose(values, d, 0.0, HOUR_S, candidates(HOUR_S, bins, 3, 3))
+        assert (order.daily, order.weekly) >= (truth.daily, truth.weekly)
+        assert order.daily + order.weekly <= truth.daily + truth.weekly + 2  # AIC may take a few
         design = truth.design(0.0, HOUR_S, bins)
         estimate = regress(values, d, design)
         np.testing.assert_allclose(estimate[1:], weights[1:], atol=0.15)
@@ -160,9 +160,9 @@ class TestArima:
     @pytest.mark.parametrize(("mean", "deviation"), [(2.0, 0.5), (0.1, 1.0), (-1.0, 0.7)])
     def test_mean_of_the_squared_root(self, mean, deviation):
         expected, _ = quad(lambda z: z**2 * norm.pdf(z, mean, deviation), 0, 10)
-        found = _mean_square(np.array([mean]), np.array([deviation]))
-        np.testing.assert_allclose(found, expected, rtol=1e-7)
+        means_ = _mean_square(np.array([mean]), np.array([deviation]))
+        np.testing.assert_allclose(means_, expected, rtol=1e-7)
 
     def test_mean_of_a_certain_root(self):
-        found = _mean_square(np.array([3.0, 0.0, -3.0]), np.zeros(3))
-        np.testing.assert_allclose(found, [9.0, 0.0, 0.0])
+        means_ = _mean_square(np.array([3.0, 0.0, -3.0]), np.zeros(3))
+        np.testing.assert_allclose(means_, [9.0, 0.0, 0.0])

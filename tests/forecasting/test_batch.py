@@ -27,11 +27,11 @@ bins = st.one_of(st.just(NAN), st.just(0.0), st.floats(0, 1e9))
     st.integers(1, 6),
 )
 def test_any_history_has_an_answer(method, values, steps):
-    told = Batch(method, horizon_bins=2).fit(Panel(0.0, HOUR_S, values)).predict(steps)
-    for figures in (told.mean, told.top, told.quantiles, told.peaks):
+    forecast = Batch(method, horizon_bins=2).fit(Panel(0.0, HOUR_S, values)).predict(steps)
+    for figures in (forecast.mean, forecast.top, forecast.quantiles, forecast.peaks):
         assert np.all(np.isfinite(figures)) and np.all(figures >= 0)
-    assert np.all(np.diff(told.quantiles, axis=1) >= 0)
-    assert np.all(np.diff(told.peaks, axis=1) >= 0)
+    assert np.all(np.diff(forecast.quantiles, axis=1) >= 0)
+    assert np.all(np.diff(forecast.peaks, axis=1) >= 0)
 
 
 @pytest.mark.parametrize("method", ["auto", "ensemble"])
@@ -67,33 +67,33 @@ def test_bins_taken_in_one_by_one_say_as_those_taken_in_at_once(daily_demand):
     values = daily_demand(9, noise=0.1, bin_s=HOUR_S) * rng.lognormal(0, 0.3, (3, 1))
     fitted, new = Panel(0.0, HOUR_S, values[:, :-30]), values[:, -30:]
     batch, once = Batch("auto").fit(fitted), Batch("auto").fit(fitted)
-    for at in range(new.shape[1]):
-        batch.update(new[:, at : at + 1])
-        if at % 7 == 0:
+    for step in range(new.shape[1]):
+        batch.update(new[:, step : step + 1])
+        if step % 7 == 0:
             batch.predict(1)
             batch.predict(5)
-    followed, told = batch.predict(4), once.update(new).predict(4)
-    np.testing.assert_allclose(followed.mean, told.mean, rtol=1e-9)
-    np.testing.assert_allclose(followed.errors, told.errors, rtol=1e-9)
-    np.testing.assert_allclose(followed.peaks, told.peaks, rtol=1e-9)
+    followed, restarted = batch.predict(4), once.update(new).predict(4)
+    np.testing.assert_allclose(followed.mean, restarted.mean, rtol=1e-9)
+    np.testing.assert_allclose(followed.errors, restarted.errors, rtol=1e-9)
+    np.testing.assert_allclose(followed.peaks, restarted.peaks, rtol=1e-9)
 
 
 def test_auto_finds_the_season_and_says_why(series, daily_demand):
     demand = series(daily_demand(8, noise=0.02, bin_s=HOUR_S), HOUR_S)
-    told = forecaster("auto", horizon_bins=1).fit(demand).predict(1)
+    forecast = forecaster("auto", horizon_bins=1).fit(demand).predict(1)
     naive = forecaster("last-value", horizon_bins=1).fit(demand).predict(1)
     truth = daily_demand(9, bin_s=HOUR_S)[8 * 24]
-    assert abs(told.mean[0] - truth) < 0.3 * abs(naive.mean[0] - truth)
-    assert "lately its peaks were off by" in told.reason and "last-value" in told.reason
+    assert abs(forecast.mean[0] - truth) < 0.3 * abs(naive.mean[0] - truth)
+    assert "lately its peaks were off by" in forecast.reason and "last-value" in forecast.reason
 
 
 def test_the_peak_of_the_window_lies_above_its_bins(series, daily_demand):
     noisy = series(np.random.default_rng(1).gamma(2.0, 50.0, 600))
-    told = forecaster("auto", horizon_bins=4, lead_bins=2).fit(noisy).predict(6)
-    assert told.peak() > told.mean[2:].max()
-    assert told.peak(0.5) < told.peak(0.9)
+    forecast = forecaster("auto", horizon_bins=4, lead_bins=2).fit(noisy).predict(6)
+    assert forecast.peak() > forecast.mean[2:].max()
+    assert forecast.peak(0.5) < forecast.peak(0.9)
     with pytest.raises(ForecastError, match=r"0.99 is outside"):
-        told.peak(0.99)
+        forecast.peak(0.99)
 
 
 def test_bands_hold_the_share_they_say():
@@ -102,12 +102,13 @@ def test_bands_hold_the_share_they_say():
     walk = walk * rng.lognormal(0, 0.1, walk.shape)
     batch = Batch("exponential-smoothing", horizon_bins=1).fit(Panel(0.0, HOUR_S, walk[:, :200]))
     inside = []
-    for at in range(200, 260):
-        told = batch.predict(1)
-        low, high = told.levels.index(0.1), told.levels.index(0.9)
-        came = walk[:, at, None]
+    for bin_ in range(200, 260):
+        forecast = batch.predict(1)
+        low, high = forecast.levels.index(0.1), forecast.levels.index(0.9)
+        came = walk[:, bin_, None]
         inside.append(
-            (told.peaks[:, [low]] <= came[:, None]) & (came[:, None] <= told.peaks[:, [high]])
+            (forecast.peaks[:, [low]] <= came[:, None])
+            & (came[:, None] <= forecast.peaks[:, [high]])
         )
         batch.update(came)
     assert 0.77 < np.mean(inside) < 0.83
@@ -128,12 +129,12 @@ class TestChoice:
 
     def test_figures_taken_in_piece_by_piece_are_discounted_alike(self):
         figures = np.random.default_rng(0).random((2, 3, 40))
-        whole = Running.of_none((2, 3), 4.0, none=0.0).then(figures)
+        all_at_once = Running.of_none((2, 3), 4.0, none=0.0).then(figures)
         pieces = Running.of_none((2, 3), 4.0, none=0.0)
-        for at in range(0, 40, 8):
-            pieces = pieces.then(figures[:, :, at : at + 8]).latest(5)
+        for first in range(0, 40, 8):
+            pieces = pieces.then(figures[:, :, first : first + 8]).latest(5)
         late = np.arange(35, 41)
-        np.testing.assert_allclose(pieces.upto(late), whole.upto(late), rtol=1e-12)
+        np.testing.assert_allclose(pieces.upto(late), all_at_once.upto(late), rtol=1e-12)
 
     def test_weights_are_inverse_powers(self):
         weights = ensemble_weights(np.array([1.0, 2.0, np.inf]))
@@ -149,11 +150,14 @@ class TestCleaning:
     def test_an_outage_and_its_backlog(self):
         values = np.full(100, 10.0)
         values[40:43], values[43] = 0.0, 45.0
-        found = cleaned(values[None], 900.0)
-        marked = [(one.bin, one.reason) for one in found.bins(0, values)]
+        cleaning = cleaned(values[None], 900.0)
+        marked = [(marked_bin.bin, marked_bin.reason) for marked_bin in cleaning.bins(0, values)]
         assert marked == [(40, Reason.OUTAGE), (41, Reason.OUTAGE), (42, Reason.OUTAGE),
                           (43, Reason.BACKLOG)]  # fmt: skip
-        assert np.isnan(found.values[0, 40:44]).all() and not np.isnan(found.values[0, 44:]).any()
+        assert (
+            np.isnan(cleaning.values[0, 40:44]).all()
+            and not np.isnan(cleaning.values[0, 44:]).any()
+        )
 
     def test_zeros_without_a_backlog_are_demand(self):
         values = np.full(100, 10.0)
@@ -164,7 +168,10 @@ class TestCleaning:
         """It was demand of zero where no spike followed; a bin counted in part belongs to it."""
         values = np.random.default_rng(0).poisson(200.0, 400).astype(float)
         values[200:206], values[206] = 0.0, 12.0
-        marked = [(one.bin, one.reason) for one in cleaned(values[None], 900.0).bins(0, values)]
+        marked = [
+            (marked_bin.bin, marked_bin.reason)
+            for marked_bin in cleaned(values[None], 900.0).bins(0, values)
+        ]
         assert marked == [(t, Reason.OUTAGE) for t in range(200, 207)]
         values[207] = 900.0
         (*_, last) = cleaned(values[None], 900.0).bins(0, values)
@@ -182,8 +189,8 @@ class TestCleaning:
         values[97] = 90.0
         assert cleaned(values[None], 900.0).bins(0, values) == ()  # a surge may be beginning
         later = np.concatenate([values, [10.0, 11.0]])
-        (one,) = cleaned(later[None], 900.0).bins(0, later)
-        assert (one.bin, one.amount, one.reason) == (97, 90.0, Reason.STRAY)
+        (outlier,) = cleaned(later[None], 900.0).bins(0, later)
+        assert (outlier.bin, outlier.amount, outlier.reason) == (97, 90.0, Reason.STRAY)
 
     def test_what_happens_twice_is_a_pattern(self):
         values = np.random.default_rng(0).uniform(8, 12, 100)
@@ -209,9 +216,9 @@ def test_what_quiet_hours_missed_by_does_not_multiply_busy_ones():
     rng = np.random.default_rng(3)
     night = np.where(rng.random(84) < 0.3, 20.0, 0.2)
     came = np.stack([night, 200 * rng.uniform(0.8, 1.2, 84)], axis=1).ravel()
-    said = np.tile([0.2, 200.0], 84)
+    foreseen = np.tile([0.2, 200.0], 84)
     scale = np.array([[100.0]])
-    past = conformal.scores(came[None], said[None], scale)[:, :, None].repeat(2, axis=2)
+    past = conformal.scores(came[None], foreseen[None], scale)[:, :, None].repeat(2, axis=2)
     (quiet, busy) = conformal.quantiles(np.array([[0.2, 200.0]]), past, came[None], scale, (0.95,))[
         0, 0
     ]

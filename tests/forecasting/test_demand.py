@@ -17,9 +17,9 @@ def test_edges_gaps_and_rate(series):
 
 
 def test_values_are_a_frozen_copy(series):
-    mine = np.array([1.0, 2.0])
-    demand = series(mine)
-    mine[0] = 9.0
+    amounts = np.array([1.0, 2.0])
+    demand = series(amounts)
+    amounts[0] = 9.0
     assert demand.values[0] == 1.0
     with pytest.raises(ValueError):
         demand.values[0] = 9.0
@@ -46,8 +46,8 @@ def test_windows_split_at_an_edge_lose_and_repeat_nothing():
     bin_s = 0.1  # edges that floats cannot hold exactly
     demand = DemandSeries(KEY, 1_700_000_000.3, bin_s, np.arange(50.0), "requests")
     for edge in range(51):
-        at = demand.start_s + edge * bin_s
-        before, after = demand.window(0.0, at), demand.window(at, 2e9)
+        edge_s = demand.start_s + edge * bin_s
+        before, after = demand.window(0.0, edge_s), demand.window(edge_s, 2e9)
         joined = np.concatenate([before.values, after.values])
         np.testing.assert_array_equal(joined, demand.values)
 
@@ -66,10 +66,12 @@ def test_resample_refuses_a_width_that_is_no_multiple(series):
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60), st.integers(1, 5), st.integers(1, 5))
 def test_resampling_conserves_demand_and_composes(values, first, second):
     demand = DemandSeries(KEY, 0.0, 10.0, np.array(values), "requests")
-    whole = demand.bins // (first * second) * first * second
+    evenly_divided = demand.bins // (first * second) * first * second
     at_once = demand.resample(10.0 * first * second)
     in_two = demand.resample(10.0 * first).resample(10.0 * first * second)
-    np.testing.assert_allclose(at_once.values.sum(), demand.values[:whole].sum(), rtol=1e-12)
+    np.testing.assert_allclose(
+        at_once.values.sum(), demand.values[:evenly_divided].sum(), rtol=1e-12
+    )
     np.testing.assert_allclose(at_once.values, in_two.values, rtol=1e-12)
 
 

@@ -25,9 +25,9 @@ def test_stationary_series_are_flagged_about_as_rarely_as_is_stated(method: str)
     series = 200
     gaussian = RNG.normal(100.0, 10.0, (series, 336))
     poisson = RNG.poisson(30.0, (series, 336)).astype(float)
-    found = [sum(flags(values, method)) for values in (gaussian, poisson)]
+    flagged = [sum(flags(values, method)) for values in (gaussian, poisson)]
     most = ALARMS * series + 3 * np.sqrt(ALARMS * series)  # three deviations above the share
-    assert max(found) <= most, found
+    assert max(flagged) <= most, flagged
 
 
 @pytest.mark.parametrize("method", ["exponential-smoothing", "seasonal-naive", "auto"])
@@ -38,12 +38,14 @@ def test_a_doubled_level_is_flagged(method: str) -> None:
 
 
 def test_errors_that_grow_are_told_since_when_and_by_how_much() -> None:
-    told = np.full(240, 100.0)
-    came = told + np.where(np.arange(240) < 216, 5.0, 40.0) * RNG.choice([-1, 1], 240)
-    found = drift(Past(HOUR_S * np.arange(240), came, told, 100.0))
-    assert found.flagged and found.since_s == 216 * HOUR_S and "chance explains" in found.sentence
-    assert "last 48 windows were off by" in found.sentence  # two whole days
-    better = drift(Past(HOUR_S * np.arange(240), came[::-1], told, 100.0))
+    level = np.full(240, 100.0)
+    came = level + np.where(np.arange(240) < 216, 5.0, 40.0) * RNG.choice([-1, 1], 240)
+    report = drift(Past(HOUR_S * np.arange(240), came, level, 100.0))
+    assert (
+        report.flagged and report.since_s == 216 * HOUR_S and "chance explains" in report.sentence
+    )
+    assert "last 48 windows were off by" in report.sentence  # two whole days
+    better = drift(Past(HOUR_S * np.arange(240), came[::-1], level, 100.0))
     assert not better.flagged and better.since_s is None
 
 
@@ -85,14 +87,14 @@ def test_arima_tells_of_its_past_windows_too(series) -> None:
     noise = np.random.default_rng(3).normal(0, 1, 240)
     values = 100.0 + np.where(np.arange(240) < 204, 2.0, 18.0) * noise
     model = Arima(1, max_p=1, max_q=0).fit(series(values[:200], bin_s=HOUR_S))
-    for at in range(200, 240):
-        model.update(series(values[at : at + 1], bin_s=HOUR_S, start_s=at * HOUR_S))
+    for bin_ in range(200, 240):
+        model.update(series(values[bin_ : bin_ + 1], bin_s=HOUR_S, start_s=bin_ * HOUR_S))
     past = model.predict(1).past
     assert past is not None and past.starts_s[-1] == 239 * HOUR_S
     np.testing.assert_array_equal(past.came[-40:], values[-40:])
-    found = drift(past)
-    assert found.flagged and found.since_s is not None
-    assert abs(found.since_s - 204 * HOUR_S) <= 12 * HOUR_S
+    report = drift(past)
+    assert report.flagged and report.since_s is not None
+    assert abs(report.since_s - 204 * HOUR_S) <= 12 * HOUR_S
     steady = Arima(1, max_p=1, max_q=0).fit(series(100.0 + 2 * noise, bin_s=HOUR_S)).predict(1)
     assert steady.past is not None and not drift(steady.past).flagged
 
@@ -101,8 +103,8 @@ def test_arima_tells_of_its_past_windows_too(series) -> None:
 def test_arima_says_of_a_past_window_what_it_said_then(series, horizon: int) -> None:
     values = np.random.default_rng(4).poisson(80.0, 120).astype(float)
     model = Arima(horizon, max_p=1, max_q=0).fit(series(values[:100]))
-    said = model.predict(horizon).mean.max()
+    highest = model.predict(horizon).mean.max()
     model.update(series(values[100:], start_s=100 * 900.0))
     past = model.predict(horizon).past
     assert past is not None
-    np.testing.assert_allclose(past.told[past.starts_s == 100 * 900.0], said, rtol=1e-9)
+    np.testing.assert_allclose(past.told[past.starts_s == 100 * 900.0], highest, rtol=1e-9)

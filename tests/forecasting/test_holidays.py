@@ -19,8 +19,8 @@ def closed(values):
     """With both holidays at LEFT of what they would have been."""
     values = values.copy()
     for day in OFF:
-        at = (day - MONDAY) * DAY
-        values[at : at + DAY] *= LEFT
+        first = (day - MONDAY) * DAY
+        values[first : first + DAY] *= LEFT
     return values
 
 
@@ -32,10 +32,12 @@ def test_a_known_holiday_is_foreseen_and_the_day_after_is_as_usual(method, serie
     marked = replace(demand, holidays=Holidays(OFF))
     off = {}
     for days in (18, 19):
-        at = days * DAY
-        for name, one in (("plain", demand), ("marked", marked)):
-            (told,) = rolling_forecasts(one, forecaster(method), [one.start_s + at * HOUR_S], DAY)
-            off[name, days] = wape(values[None, at : at + DAY], told.mean[None])
+        start = days * DAY
+        for name, series_ in (("plain", demand), ("marked", marked)):
+            (forecast,) = rolling_forecasts(
+                series_, forecaster(method), [series_.start_s + start * HOUR_S], DAY
+            )
+            off[name, days] = wape(values[None, start : start + DAY], forecast.mean[None])
     # the last value is flat: of its error the day's rhythm stays
     most = 0.7 if method == "last-value" else 0.25
     assert off["marked", 18] < most and off["marked", 18] < 0.6 * off["plain", 18]
@@ -61,8 +63,8 @@ def test_days_yet_to_come_and_other_days_change_nothing(method, series, daily_de
     demand = series(daily_demand(8, noise=0.1, bin_s=HOUR_S), HOUR_S)
     plain = forecaster(method).fit(demand).predict(12)
     for days in ((8,), (400,), ()):
-        told = forecaster(method).fit(replace(demand, holidays=Holidays(days))).predict(12)
-        np.testing.assert_array_equal(told.mean, plain.mean)
+        forecast = forecaster(method).fit(replace(demand, holidays=Holidays(days))).predict(12)
+        np.testing.assert_array_equal(forecast.mean, plain.mean)
     assert not NO_HOLIDAYS.on(0.0, HOUR_S, 5).any()
 
 

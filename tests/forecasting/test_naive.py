@@ -46,20 +46,20 @@ class TestSeasonal:
 
     def test_exact_on_a_periodic_series(self):
         cycle = np.array([3.0, 9.0, 4.0, 0.0])
-        told = path(self.season, np.tile(cycle, 8)[:30], 30, 11)
-        np.testing.assert_array_equal(told, np.tile(cycle, 11)[30:41])
+        course = path(self.season, np.tile(cycle, 8)[:30], 30, 11)
+        np.testing.assert_array_equal(course, np.tile(cycle, 11)[30:41])
 
     def test_a_gap_falls_back_one_season_more(self):
-        told = path(self.season, [1.0, 2, 3, 4, 5, NAN, 7, 8], 8, 4)
-        np.testing.assert_array_equal(told, [5.0, 2.0, 7.0, 8.0])
+        course = path(self.season, [1.0, 2, 3, 4, 5, NAN, 7, 8], 8, 4)
+        np.testing.assert_array_equal(course, [5.0, 2.0, 7.0, 8.0])
 
     def test_a_phase_never_seen_is_as_the_bin_before_it(self):
-        told = path(self.season, [1.0, NAN, 3.0, 4.0], 4, 4)
-        np.testing.assert_array_equal(told, [1.0, 1.0, 3.0, 4.0])
+        course = path(self.season, [1.0, NAN, 3.0, 4.0], 4, 4)
+        np.testing.assert_array_equal(course, [1.0, 1.0, 3.0, 4.0])
 
     def test_beyond_a_season_it_repeats_what_was_seen_not_what_is_to_come(self):
-        told = path(self.season, [1.0, 2, 3, 4, 70, 70, 70, 70, 70, 70], 4, 6)
-        np.testing.assert_array_equal(told, [1.0, 2, 3, 4, 1, 2])
+        course = path(self.season, [1.0, 2, 3, 4, 70, 70, 70, 70, 70, 70], 4, 6)
+        np.testing.assert_array_equal(course, [1.0, 2, 3, 4, 1, 2])
 
     def test_needs_a_season(self, series):
         with pytest.raises(SeriesTooShort, match=r"one season, 96 bins.* it has 95 bins"):
@@ -73,10 +73,10 @@ class TestSeasonal:
 class TestPerfect:
     def test_tells_the_truth(self, series):
         truth = series([1.0, 2.0, 3.0, 4.0, NAN, 6.0])
-        told = Perfect(truth).fit(truth.window(0.0, 1800.0))
-        np.testing.assert_array_equal(told.predict(3).mean, [3.0, 4.0, 5.0])
-        told.update(truth.window(1800.0, 2700.0))
-        forecast = told.predict(3)
+        fitted = Perfect(truth).fit(truth.window(0.0, 1800.0))
+        np.testing.assert_array_equal(fitted.predict(3).mean, [3.0, 4.0, 5.0])
+        fitted.update(truth.window(1800.0, 2700.0))
+        forecast = fitted.predict(3)
         np.testing.assert_array_equal(forecast.mean, [4.0, 5.0, 6.0])
         np.testing.assert_array_equal(forecast.quantiles, np.tile([4.0, 5.0, 6.0], (7, 1)))
 

@@ -104,17 +104,17 @@ def test_a_series_without_its_outages_has_gaps_and_nothing_else_is_changed() -> 
 def test_gaps_of_a_published_collection_are_found() -> None:
     """ServeGen's m-mid has 84 windows of nothing, which are gaps of its collection."""
     rates = pl.read_csv(shared(TRACES / "servegen_total_rates_10min.csv"))
-    found = {
+    by_trace = {
         model: outages(rows["rate_rps"].to_numpy() * 600, 600.0)
         for (model,), rows in rates.partition_by("model", as_dict=True).items()
     }
     zero = rates.filter(pl.col("model") == "m-mid")["rate_rps"].to_numpy() == 0
     lost = np.zeros(len(zero), bool)
-    for outage in found.pop("m-mid"):
+    for outage in by_trace.pop("m-mid"):
         lost[outage.first : outage.first + outage.bins] = True
     assert zero.sum() == 84 and (lost & zero).sum() == 84
     assert (lost & ~zero).sum() == 7  # counted for a moment only, as each outage ended
-    assert not any(found.values())
+    assert not any(by_trace.values())
 
 
 @pytest.mark.parametrize("method", ["last-value", "kalman", "exponential-smoothing", "arima"])
@@ -125,10 +125,10 @@ def test_an_outage_after_the_last_fit_is_a_gap_for_the_state(series, method):
     broken, gone = values.copy(), values.copy()
     broken[408:414], broken[414] = 0.0, 12.0
     gone[408:415] = np.nan
-    told = []
+    forecasts = []
     for history in (broken, gone):
         model = forecaster(method).fit(series(history[:400]))
-        for at in range(400, 420):
-            model.update(series(history[at : at + 1], start_s=at * 900.0))
-        told.append(model.predict(2).mean)
-    np.testing.assert_allclose(told[0], told[1], rtol=1e-9)
+        for bin_ in range(400, 420):
+            model.update(series(history[bin_ : bin_ + 1], start_s=bin_ * 900.0))
+        forecasts.append(model.predict(2).mean)
+    np.testing.assert_allclose(forecasts[0], forecasts[1], rtol=1e-9)

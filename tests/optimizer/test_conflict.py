@@ -150,9 +150,9 @@ def test_deletion_filter_finds_a_minimal_set():
     def infeasible(kept):
         return any(clash <= set(kept) for clash in clashes)
 
-    found = minimal(rows, infeasible, budget_s=60.0)
-    assert infeasible(found)
-    for smaller in itertools.combinations(found, len(found) - 1):
+    conflict = minimal(rows, infeasible, budget_s=60.0)
+    assert infeasible(conflict)
+    for smaller in itertools.combinations(conflict, len(conflict) - 1):
         assert not infeasible(smaller)
 
 

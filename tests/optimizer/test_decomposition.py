@@ -62,8 +62,8 @@ def test_every_cell_is_solved_exactly(seed, pooled):
         x, cost = counted(cells, prices, model, region)
         assert priced.lowest[model, region] == pytest.approx(cost.min(initial=np.inf))
         if len(x):
-            found = (x == priced.x[model, region]).all(axis=1)
-            assert cost[found] == pytest.approx(cost.min())
+            cheapest = (x == priced.x[model, region]).all(axis=1)
+            assert cost[cheapest] == pytest.approx(cost.min())
 
 
 @pytest.mark.parametrize(("each", "pooled"), [(60, False), (3, False), (2_000, True)])
@@ -83,13 +83,13 @@ def test_the_band_holds_every_column_within_it_and_no_other(seed, each, pooled, 
         expected = x[cost <= cost.min() + 7.0 + 1e-9]
         cell = model * regions + region
         if cell in boxes.cell:
-            at = np.searchsorted(boxes.cell, cell)
+            place = np.searchsorted(boxes.cell, cell)
             assert len(expected) > each
-            assert np.all((boxes.low[at] <= expected) & (expected <= boxes.high[at]))
+            assert np.all((boxes.low[place] <= expected) & (expected <= boxes.high[place]))
             continue
-        found = columns.x[columns.cell == cell]
-        assert len(found) == len(expected) <= each
-        assert {tuple(row) for row in found} == {tuple(row) for row in expected}
+        tried = columns.x[columns.cell == cell]
+        assert len(tried) == len(expected) <= each
+        assert {tuple(row) for row in tried} == {tuple(row) for row in expected}
     assert near(cells, prices, priced, width=7.0, most=band.size - 1) is None
 
 
@@ -151,14 +151,14 @@ def measured(instance):
 @pytest.mark.parametrize("seed", range(12))
 def test_it_agrees_with_the_whole_program(seed):
     instance = middling(seed)
-    whole, apart = (
+    joint, apart = (
         solve_window(instance, gap=1e-4, method=method) for method in ("whole", "decomposed")
     )
-    assert apart.status == whole.status
-    if whole.status == OPTIMAL:
+    assert apart.status == joint.status
+    if joint.status == OPTIMAL:
         assert is_feasible(instance, apart.target)
-        assert max(whole.bound_usd, apart.bound_usd) <= min(
-            whole.objective_usd, apart.objective_usd
+        assert max(joint.bound_usd, apart.bound_usd) <= min(
+            joint.objective_usd, apart.objective_usd
         ) * (1 + 1e-6)
         assert apart.gap <= 1e-4
 
@@ -168,24 +168,24 @@ def test_it_agrees_with_the_whole_program_on_measured_pools(seed):
     """The program as one is slow here, so that its bound counts and not its end."""
     instance = measured(middling(seed, 2.0))
     apart = solve_window(instance, gap=0.02, method="decomposed")
-    whole = solve_window(instance, gap=0.05, method="whole", time_limit_s=4.0)
+    joint = solve_window(instance, gap=0.05, method="whole", time_limit_s=4.0)
     assert apart.status == OPTIMAL
     assert is_feasible(instance, apart.target)
-    assert max(whole.bound_usd, apart.bound_usd) <= apart.objective_usd * (1 + 1e-6)
-    if whole.status in (OPTIMAL, FEASIBLE):
-        assert apart.bound_usd <= whole.objective_usd * (1 + 1e-6)
+    assert max(joint.bound_usd, apart.bound_usd) <= apart.objective_usd * (1 + 1e-6)
+    if joint.status in (OPTIMAL, FEASIBLE):
+        assert apart.bound_usd <= joint.objective_usd * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_ranges_in_place_of_columns_give_the_same_plan(seed, monkeypatch):
     monkeypatch.setattr("planner.optimizer.decomposition.columns.EACH", 2)
-    whole, apart = (
+    joint, apart = (
         solve_window(middling(seed, 1.2), gap=1e-4, method=method)
         for method in ("whole", "decomposed")
     )
-    assert apart.status == whole.status == OPTIMAL
+    assert apart.status == joint.status == OPTIMAL
     assert is_feasible(middling(seed, 1.2), apart.target)
-    assert apart.objective_usd == pytest.approx(whole.objective_usd, rel=3e-4)
+    assert apart.objective_usd == pytest.approx(joint.objective_usd, rel=3e-4)
 
 
 def test_a_cell_of_many_instances_is_bounded_closely():
@@ -204,10 +204,10 @@ def test_a_cell_of_many_instances_is_bounded_closely():
     )
     priced = cells.priced(cells.free)
     columns, cell = priced.x.reshape(-1, 3).astype(np.int32), np.arange(48)
-    found = cells.cost(columns, cell).reshape(priced.lowest.shape)
+    costs = cells.cost(columns, cell).reshape(priced.lowest.shape)
     assert np.all(np.einsum("lrg,lg->lr", priced.x, theta) >= cells.need - 1e-6)
-    assert np.all(priced.lowest <= found + 1e-9)
-    assert found == pytest.approx(priced.lowest, rel=1e-3)
+    assert np.all(priced.lowest <= costs + 1e-9)
+    assert costs == pytest.approx(priced.lowest, rel=1e-3)
 
 
 def test_scarcity_never_costs_less_until_there_is_no_plan():

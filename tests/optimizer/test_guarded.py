@@ -133,8 +133,8 @@ def test_the_decomposition_is_under_the_same_guard(monkeypatch):
     instance = middling(4)
     plan = solve_window(instance, gap=0.0, method="decomposed", check=kill_children)
     assert plan.status == TIMEOUT and "was ended by signal 9" in plan.conflict
-    whole = solve_window(instance, gap=1e-3, method="decomposed")
-    assert whole.status == OPTIMAL and is_feasible(instance, whole.target)
+    at_once = solve_window(instance, gap=1e-3, method="decomposed")
+    assert at_once.status == OPTIMAL and is_feasible(instance, at_once.target)
 
 
 def test_a_horizon_whose_solver_dies_offers_the_greedy_plan(monkeypatch):

@@ -56,22 +56,25 @@ def test_a_worthy_tier_of_one_model_goes_before_a_lowly_one_of_another():
     tiers = np.array([[600.0, 300.0, 0.0], [600.0, 300.0, 0.0]]).reshape(2, 3, 1, 1)
     worth = np.tile([[5.0], [1.0]], 3)
     by_model = {p: serve_limited(scarce, np.full(3, 5.0), p).target.ravel()[:2] for p in GREEDY}
-    found = {
+    by_mode = {
         p: serve_limited(scarce, np.full(3, 5.0), p, tiers, worth).target.ravel()[:2]
         for p in GREEDY
     }
     # By model a takes all ten, or, needing twelve whole or nothing, none at all.
     assert by_model["PriorityExhaustive"].tolist() == [10, 0]
     assert by_model["None"].tolist() == [0, 6]
-    assert found["PriorityExhaustive"].tolist() == [7, 3]  # both chats, then of the larger slow one
-    assert found["None"].tolist() == [
+    assert by_mode["PriorityExhaustive"].tolist() == [
+        7,
+        3,
+    ]  # both chats, then of the larger slow one
+    assert by_mode["None"].tolist() == [
         6,
         3,
     ]  # a's slow tier does not fit, b's takes one more than is
-    assert found["PriorityRoundRobin"].sum() == 10
-    assert found["PriorityRoundRobin"].min() >= 3
+    assert by_mode["PriorityRoundRobin"].sum() == 10
+    assert by_mode["PriorityRoundRobin"].min() >= 3
     for policy in ("PriorityExhaustive", "PriorityRoundRobin"):
-        served = 100.0 * found[policy]
+        served = 100.0 * by_mode[policy]
         assert (served >= [600.0, 300.0]).all()  # no chat is left while slow is served
 
 
@@ -132,11 +135,11 @@ def test_exact_equals_counting(seed):
     starts = np.maximum(0, fleets[fits] - instance.current)
     cost = (instance.usd_per_hour * fleets[fits] + instance.start_usd * starts).sum(axis=(1, 2, 3))
     cheapest = cost[worth <= worth.min() * (1 + 1e-6) + 1e-6].min()
-    mine = (
+    planned = (
         instance.usd_per_hour * target
         + instance.start_usd * np.maximum(0, target - instance.current)
     ).sum()
-    assert mine <= cheapest * (1 + 1e-5)
+    assert planned <= cheapest * (1 + 1e-5)
 
 
 def test_with_room_for_all_nothing_is_left():
@@ -201,10 +204,10 @@ def test_exact_leaves_no_more_worth_than_greedy_with_tiers_and_caps(seed):
         budget_usd=full * rng.choice([0.1, 0.3, 2.0]),
         demand_tps=tiers.sum(axis=0),
     )
-    one = HorizonProblem(
+    window = HorizonProblem(
         (instance,), 3600.0, tiers=("x", "y"), tier_tps=tiers[:, None], priority=worth
     )
-    exact = float((solve_horizon(one, gap=1e-6).unserved_tps[0] * worth).sum())
+    exact = float((solve_horizon(window, gap=1e-6).unserved_tps[0] * worth).sum())
     for policy in GREEDY:
         plan = serve_limited(instance, worth.max(axis=0), policy)
         spent = (instance.usd_per_hour * plan.target).sum() + (

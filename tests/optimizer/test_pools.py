@@ -63,8 +63,8 @@ def horizon(seed):
 
 def test_the_instances_cover_both_outcomes_and_change_what_is_best():
     for kind, make in KINDS.items():
-        found = [COUNTED[kind, seed] for seed in SEEDS]
-        assert 10 <= sum(best is None for best in found) <= 50
+        counted = [COUNTED[kind, seed] for seed in SEEDS]
+        assert 10 <= sum(best is None for best in counted) <= 50
         assert any(bent(make(seed)).any() for seed in SEEDS)
     feasible = [seed for seed in SEEDS if COUNTED["plain", seed] is not None]
     straight = [best_by_counting(replace(one_region(seed), pool_tps=None)) for seed in feasible]
@@ -145,8 +145,10 @@ def test_greedy_keeps_its_limits_and_never_beats_the_optimum(seed, kind):
 @pytest.mark.parametrize("kind", ["plain", "columns"])
 def test_greedy_mostly_finds_a_plan_where_there_is_one(kind):
     feasible = [seed for seed in SEEDS if COUNTED[kind, seed] is not None]
-    found = [is_feasible(one, greedy_target(one)) for one in map(KINDS[kind], feasible)]
-    assert sum(found) >= 0.7 * len(feasible)
+    served_all = [
+        is_feasible(instance, greedy_target(instance)) for instance in map(KINDS[kind], feasible)
+    ]
+    assert sum(served_all) >= 0.7 * len(feasible)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -155,28 +157,28 @@ def test_a_curve_is_what_it_says(seed):
     target = np.random.default_rng(seed).integers(0, 9, (4, *instance.current.shape))
     by_hand = pools_by_hand(instance, target)
     np.testing.assert_allclose(carried_by_pools(instance, target), by_hand)
-    for at in np.ndindex(target.shape):
-        m, g, n = at[1], at[3], int(target[at])
+    for place in np.ndindex(target.shape):
+        m, g, n = place[1], place[3], int(target[place])
         if instance.theta_tps[m, g] == 0:
             continue
-        assert carried(instance, m, g, n) == pytest.approx(by_hand[at])
-        assert curve(instance, m, g, n)[-1] == pytest.approx(by_hand[at])
-        need = float(by_hand[at]) - 1e-6
+        assert carried(instance, m, g, n) == pytest.approx(by_hand[place])
+        assert curve(instance, m, g, n)[-1] == pytest.approx(by_hand[place])
+        need = float(by_hand[place]) - 1e-6
         least = fewest(instance, m, g, need)
         assert carried(instance, m, g, least) >= need
         assert least == 0 or carried(instance, m, g, least - 1) < need
-        for tps in (float(by_hand[at]), float(by_hand[at]) + 1e-6, need):
-            whole = int(Curves.of(instance).whole(*map(np.array, (m, g, max(0.0, tps)))))
-            assert carried(instance, m, g, whole) <= max(0.0, tps)
-            assert carried(instance, m, g, whole + 1) > tps * (1 - 1e-12)  # but for rounding
+        for tps in (float(by_hand[place]), float(by_hand[place]) + 1e-6, need):
+            instances = int(Curves.of(instance).whole(*map(np.array, (m, g, max(0.0, tps)))))
+            assert carried(instance, m, g, instances) <= max(0.0, tps)
+            assert carried(instance, m, g, instances + 1) > tps * (1 - 1e-12)  # but for rounding
 
 
 def test_a_straight_curve_is_one_stretch_and_that_of_sizing_has_two_runs():
     assert len(pieces(np.arange(9) * 3.0, 100.0).slope) == 1
     measured = np.array([0.0, 3.4, 10.6, 17.2, 23.6])  # then less again for each
-    found = pieces(measured, 100.0)
-    assert found.run.tolist() == [0, 1, 1, 1]
-    assert found.first.tolist() == [0, 1, 2, 3]
+    cut_pieces = pieces(measured, 100.0)
+    assert cut_pieces.run.tolist() == [0, 1, 1, 1]
+    assert cut_pieces.first.tolist() == [0, 1, 2, 3]
     short = pieces(measured, 12.0)
     assert short.length.sum() == 3
     assert (short.slope * short.length).sum() == pytest.approx(12.0)
@@ -188,15 +190,15 @@ def test_facets_cut_off_no_whole_cover_of_a_bent_curve(seed):
     able = np.flatnonzero(instance.theta_tps[0] > 0)[:3].tolist()
     need = 170.0
     curves = [curve(instance, 0, g, fewest(instance, 0, g, need)) for g in able]
-    found = facets(tuple(instance.theta_tps[0, able]), need, tuple(tuple(c[1:]) for c in curves))
+    facets_ = facets(tuple(instance.theta_tps[0, able]), need, tuple(tuple(c[1:]) for c in curves))
     grid = np.stack(np.meshgrid(*(range(len(c) + 1) for c in curves), indexing="ij"), -1)
     points = grid.reshape(-1, len(able))
     held = sum(
-        Curves.of(instance).carried(np.zeros(len(points), np.int64), g, points[:, at])
-        for at, g in enumerate(able)
+        Curves.of(instance).carried(np.zeros(len(points), np.int64), g, points[:, column])
+        for column, g in enumerate(able)
     )
     points = points[held >= need]
-    assert np.all(points @ found[:, :-1].T >= found[:, -1] - 1e-9)
+    assert np.all(points @ facets_[:, :-1].T >= facets_[:, -1] - 1e-9)
 
 
 def test_few_large_pools_are_better_than_many_small_ones():

@@ -65,14 +65,14 @@ def test_without_columns_the_plan_holds_and_its_gap_is_true(seed, monkeypatch):
 def many(models, regions):
     """Many small demands beside a few large ones, and too little of the cheapest type."""
     rng = np.random.default_rng(1)
-    one = middling(5)
+    start = middling(5)
     theta = rng.uniform(3000, 4000, (models, 3)) * np.array([1.0, 1.5, 2.0])
     shape = (models, regions, 3)
     usd = np.broadcast_to(np.array([2.0, 3.2, 4.6]), shape)
     size = np.ones((models, 3), np.int64)
     demand = rng.lognormal(6.0, 1.6, (models, regions, 1)) * rng.uniform(0.5, 1, (*shape[:2], 4))
     return replace(
-        one,
+        start,
         models=tuple(f"m{i}" for i in range(models)),
         regions=tuple(f"r{i}" for i in range(regions)),
         current=rng.integers(0, 2, shape),
@@ -92,6 +92,6 @@ def test_many_cells_are_planned_closely_without_columns(monkeypatch):
     monkeypatch.setattr("planner.optimizer.decomposition.solve.VAST", 0)
     instance = many(60, 20)
     cells = Cells.of(instance)
-    found = decompose(cells, gap=2e-3, time_limit_s=20.0, check=no_check)
-    assert is_feasible(instance, found.target)
-    assert found.status == OPTIMAL
+    decomposed = decompose(cells, gap=2e-3, time_limit_s=20.0, check=no_check)
+    assert is_feasible(instance, decomposed.target)
+    assert decomposed.status == OPTIMAL

@@ -22,8 +22,8 @@ def test_each_window_starts_from_the_target_before_it():
     problems = rising()
     plan = plan_sequence(problems, period_start_s=DAY, period_s=900.0)
     current = problems[0].current
-    for window, given in zip(plan.windows, problems, strict=True):
-        alone = solve_window(replace(given, current=current))
+    for window, problem_ in zip(plan.windows, problems, strict=True):
+        alone = solve_window(replace(problem_, current=current))
         np.testing.assert_array_equal(window.target, alone.target)
         current = window.target
     assert plan.target.shape == (5, 2, 2, 2)

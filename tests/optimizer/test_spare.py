@@ -48,9 +48,11 @@ def test_the_instances_cover_every_kind_of_spare():
     for kind, make in KINDS.items():
         feasible = [make(seed) for seed in SEEDS if COUNTED[kind, seed] is not None]
         assert 8 <= len(feasible) <= 52
-        assert any(one.lose_region for one in feasible)
+        assert any(candidate.lose_region for candidate in feasible)
         every += feasible
-    assert {(one.by_pool, one.spare) for one in every} == {(p, k) for p in (0, 1) for k in range(3)}
+    assert {(candidate.by_pool, candidate.spare) for candidate in every} == {
+        (p, k) for p in (0, 1) for k in range(3)
+    }
 
 
 @pytest.mark.parametrize("solver", ["highs", "cbc"])
@@ -114,8 +116,10 @@ def test_greedy_keeps_its_limits_and_never_beats_the_optimum(seed, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_mostly_finds_a_plan_where_there_is_one(kind):
     feasible = [seed for seed in SEEDS if COUNTED[kind, seed] is not None]
-    found = [is_feasible(one, greedy_target(one)) for one in map(KINDS[kind], feasible)]
-    assert sum(found) >= 0.7 * len(feasible)
+    served_all = [
+        is_feasible(instance, greedy_target(instance)) for instance in map(KINDS[kind], feasible)
+    ]
+    assert sum(served_all) >= 0.7 * len(feasible)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -128,8 +132,8 @@ def test_more_to_survive_never_costs_less(seed):
         instance,
         replace(instance, lose_region=True),
     ]
-    best = [best_by_counting(one) for one in ways]
-    costs = [np.inf if one is None else one for one in best]
+    best = [best_by_counting(way) for way in ways]
+    costs = [np.inf if cost is None else cost for cost in best]
     assert costs == sorted(costs)
 
 
@@ -158,14 +162,14 @@ def test_by_hand():
     assert solve_window(one_model()).target.ravel().tolist() == [6, 1, 1]
     spare = solve_window(one_model(spare=1))
     assert spare.target.ravel().tolist() == [7, 2, 2]
-    (bound,) = [one for one in spare.binding if one.family == "global"]
+    (bound,) = [limit for limit in spare.binding if limit.family == "global"]
     assert bound.sentence == (
         "m keeps 11 instances in all regions to serve their joint peak, 750 tokens/s; they serve "
         "800 with any instance of every pool gone."
     )
     lost = solve_window(one_model(lose_region=True))
     assert lost.target.ravel().tolist() == [7, 7, 1]  # 800 without either of the cheap ones
-    (bound,) = [one for one in lost.binding if one.family == "regions"]
+    (bound,) = [limit for limit in lost.binding if limit.family == "regions"]
     assert "their joint peak without any one of them, 750 tokens/s" in bound.sentence
 
 
@@ -197,10 +201,10 @@ def test_what_makes_no_sense_is_refused(changes, says):
 
 
 def test_a_region_alone_cannot_be_lost():
-    one = np.zeros((1, 1, 1), np.int64)
+    none = np.zeros((1, 1, 1), np.int64)
     alone = one_model(
-        regions=("a",), current=one, minimum=one, maximum=one + 9, capacity_gpus=np.array([[9]]),
-        usd_per_hour=one + 1.0, start_usd=one + 0.0, demand_tps=one + 250.0, lose_region=True,
+        regions=("a",), current=none, minimum=none, maximum=none + 9, capacity_gpus=np.array([[9]]),
+        usd_per_hour=none + 1.0, start_usd=none + 0.0, demand_tps=none + 250.0, lose_region=True,
     )  # fmt: skip
     with pytest.raises(ScenarioError, match="nothing is left where it is lost"):
         solve_window(alone)

@@ -16,11 +16,11 @@ SEEDS = [seed for seed in range(60) if counted(seed) is not None]
 def test_another_instances_gpus_are_worth_what_counting_says(seed):
     instance = random_problem(seed)
     plan = solve_window(instance, gap=0.0)
-    for one in worth_of_capacity(instance, plan, gap=0.0, most=10):
-        region = instance.regions.index(one.what.split(" in ")[1])
-        row = instance.gpus.index(one.what.split(" in ")[0].split(" more ")[1])
+    for piece in worth_of_capacity(instance, plan, gap=0.0, most=10):
+        region = instance.regions.index(piece.what.split(" in ")[1])
+        row = instance.gpus.index(piece.what.split(" in ")[0].split(" more ")[1])
         more = instance.capacity_gpus.copy()
-        more[region, row] += int(one.step)
+        more[region, row] += int(piece.step)
         # A maximum that only says what fits grows with what fits.
         size = instance.gpus_per_instance[:, row]
         fits = instance.capacity_gpus[region, row] // size
@@ -29,9 +29,9 @@ def test_another_instances_gpus_are_worth_what_counting_says(seed):
         expected = best_by_counting(instance) - best_by_counting(
             replace(instance, capacity_gpus=more, maximum=most)
         )
-        assert one.saves == pytest.approx(expected, abs=1e-3)
-        assert one.saves >= -1e-6
-        assert one.relaxed >= -1e-9
+        assert piece.saves == pytest.approx(expected, abs=1e-3)
+        assert piece.saves >= -1e-6
+        assert piece.relaxed >= -1e-9
 
 
 def test_with_room_to_spare_nothing_is_listed():
@@ -42,8 +42,8 @@ def test_no_answer_is_none():
     hopeless = replace(problem(), demand_tps=problem().demand_tps * 1000)
     options = {"gap": 0.0}
     plan = solve_window(problem(), gap=0.0)
-    one = again(hopeless, plan, family="x", what="", step=1.0, unit="", options=options)
-    assert one.saves is None
+    without = again(hopeless, plan, family="x", what="", step=1.0, unit="", options=options)
+    assert without.saves is None
     less = replace(problem(), demand_tps=problem().demand_tps * 0.5)
     kept = again(
         less, plan, family="x", what="", step=1.0, unit="", options=options, before=problem()

@@ -29,10 +29,10 @@ def test_every_point_is_the_least_at_its_level(seed):
     toy = free(seed)
     front = horizon_front(toy, "usd", "kg", points=5, gap=0.0)
     assert front[-1].first == pytest.approx(best_by_counting(toy), rel=3e-4)
-    for at in front:
-        least = best_by_counting(replace(toy, carbon_kg=at.second * (1 + 1e-6)))
-        assert at.first == pytest.approx(least, rel=3e-4)
-        assert at.first_bound <= least + 1e-4
+    for point in front:
+        least = best_by_counting(replace(toy, carbon_kg=point.second * (1 + 1e-6)))
+        assert point.first == pytest.approx(least, rel=3e-4)
+        assert point.first_bound <= least + 1e-4
     for left, right in itertools.pairwise(front):
         assert left.second < right.second
         assert left.first > right.first

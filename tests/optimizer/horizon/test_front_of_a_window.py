@@ -44,11 +44,11 @@ def test_every_point_is_the_least_at_its_level(seed):
     front = horizon_front(alone(metered(seed)), "usd", "kg", points=6, gap=0.0)
     assert front[-1].first == pytest.approx(usd.min(), rel=2e-4)
     assert front[0].second == pytest.approx(kg.min(), rel=2e-4)
-    for at in front:
-        least = usd[kg <= at.second * (1 + 1e-6)].min()
-        assert least - 1e-6 <= at.first <= least * (1 + 2e-4)
-        assert at.first_bound <= least + 1e-6
-        assert at.first_bound == pytest.approx(at.first, rel=2e-4)
+    for point in front:
+        least = usd[kg <= point.second * (1 + 1e-6)].min()
+        assert least - 1e-6 <= point.first <= least * (1 + 2e-4)
+        assert point.first_bound <= least + 1e-6
+        assert point.first_bound == pytest.approx(point.first, rel=2e-4)
     for left, right in itertools.pairwise(front):
         assert left.second < right.second
         assert left.first > right.first

@@ -171,7 +171,7 @@ def test_within_the_gap_a_plan_with_fewer_changes_is_taken(seed):
 
 
 def changed(plan):
-    return sum(one.starts + one.stops for one in plan.totals)
+    return sum(total.starts + total.stops for total in plan.totals)
 
 
 def test_a_little_more_demand_changes_little():
@@ -222,13 +222,13 @@ def test_facets_cut_off_fractions_and_no_whole_cover(seed):
     rng = np.random.default_rng(seed)
     theta = rng.uniform(50, 150, int(rng.integers(1, 4))).round(1)
     need = float(rng.uniform(20, 700))
-    found = facets(tuple(theta.tolist()), need)
+    facets_ = facets(tuple(theta.tolist()), need)
     most = np.ceil(need / theta).astype(int)
     points = np.array(list(itertools.product(*(range(n + 2) for n in most))))
     points = points[points @ theta >= need]
-    assert np.all(points @ found[:, :-1].T >= found[:, -1] - 1e-9)
-    for slopes in found:  # each touches a whole cover
+    assert np.all(points @ facets_[:, :-1].T >= facets_[:, -1] - 1e-9)
+    for slopes in facets_:  # each touches a whole cover
         assert (points @ slopes[:-1] - slopes[-1]).min() == pytest.approx(0.0, abs=1e-6)
     cost = rng.uniform(0.5, 2, len(theta)) * theta
-    best = linprog(cost, A_ub=-found[:, :-1], b_ub=-found[:, -1]).fun
+    best = linprog(cost, A_ub=-facets_[:, :-1], b_ub=-facets_[:, -1]).fun
     assert best == pytest.approx((points @ cost).min(), rel=1e-6)

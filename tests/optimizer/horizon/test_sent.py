@@ -11,17 +11,17 @@ from tests.optimizer.problems import problem
 
 
 def shares(
-    wanted: list[float], serving: list[int], ways: list[list[float]] | None = None
+    demand: list[float], serving: list[int], ways: list[list[float]] | None = None
 ) -> object:
     """Of the one model, ``[r, r]``."""
-    return shares_planned(given(wanted, ways), np.array(serving).reshape(1, 1, 3, 1))[0, 0]
+    return shares_planned(given(demand, ways), np.array(serving).reshape(1, 1, 3, 1))[0, 0]
 
 
-def sent(wanted: list[float], serving: list[int], ways: list[list[float]] | None = None) -> object:
-    return rerouted(given(wanted, ways), np.array(serving).reshape(1, 1, 3, 1))[0]
+def sent(demand: list[float], serving: list[int], ways: list[list[float]] | None = None) -> object:
+    return rerouted(given(demand, ways), np.array(serving).reshape(1, 1, 3, 1))[0]
 
 
-def given(wanted: list[float], ways: list[list[float]] | None) -> HorizonProblem:
+def given(demand: list[float], ways: list[list[float]] | None) -> HorizonProblem:
     """One model, instances of 10 tokens/s in three regions."""
     cells = np.ones((1, 3, 1))
     window = problem(
@@ -33,7 +33,7 @@ def given(wanted: list[float], ways: list[list[float]] | None) -> HorizonProblem
         usd_per_hour=cells,
         start_usd=cells,
         gpus_per_instance=np.ones((1, 1), int),
-        demand_tps=np.array(wanted).reshape(1, 3, 1),
+        demand_tps=np.array(demand).reshape(1, 3, 1),
         capacity_gpus=np.full((3, 1), 99),
         minimum=0 * cells.astype(int),
         maximum=99 * cells.astype(int),
@@ -54,8 +54,8 @@ def test_what_a_region_lacks_goes_where_there_is_room() -> None:
 
 def test_only_on_ways_that_are_open_and_as_far_as_they_are() -> None:
     ways = [[0.0, 0.2, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    found = np.asarray(sent([25, 5, 5], [1, 9, 9], ways))
-    assert found.sum() == pytest.approx(15) and found[0, 1] <= 5 + 1e-9
+    sent_tps = np.asarray(sent([25, 5, 5], [1, 9, 9], ways))
+    assert sent_tps.sum() == pytest.approx(15) and sent_tps[0, 1] <= 5 + 1e-9
     # The first region's 20% is open to b; c has room for 5; the other 5 are not served.
     assert np.asarray(sent([25, 5, 5], [1, 9, 1], ways))[0] == pytest.approx([0, 5, 5])
     assert not np.any(sent([25, 5, 5], [1, 9, 9], [[0.0] * 3] * 3))
@@ -73,6 +73,6 @@ def test_shares_are_of_what_each_region_is_asked_for() -> None:
 
 def test_shares_keep_to_ways_that_are_open() -> None:
     ways = [[0.0, 0.2, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    found = np.asarray(shares([25, 5, 5], [1, 9, 9], ways))
-    assert found.sum(axis=1) == pytest.approx([1.0, 0.0, 0.0])
-    assert found[0, 0] == pytest.approx(0.4) and found[0, 1] <= 0.2 + 1e-9
+    sent_share = np.asarray(shares([25, 5, 5], [1, 9, 9], ways))
+    assert sent_share.sum(axis=1) == pytest.approx([1.0, 0.0, 0.0])
+    assert sent_share[0, 0] == pytest.approx(0.4) and sent_share[0, 1] <= 0.2 + 1e-9

@@ -15,25 +15,25 @@ from tests.optimizer.problems import left_without_a_region, served_by_every_flee
 
 def steps(demand: list[float], **changes: Any) -> HorizonProblem:
     """One model, one region, one GPU type of 100 tokens/s at 10 an hour and 4 a start."""
-    one = (1, 1, 1)
+    shape = (1, 1, 1)
     limits = {name: changes.pop(name) for name in list(changes) if name.startswith("window_")}
     window = PlanningProblem(
         models=("m",),
         regions=("here",),
         gpus=("H100",),
-        current=np.full(one, changes.pop("current", 0)),
+        current=np.full(shape, changes.pop("current", 0)),
         theta_tps=np.array([[100.0]]),
-        usd_per_hour=np.full(one, 10.0),
-        start_usd=np.full(one, 4.0),
+        usd_per_hour=np.full(shape, 10.0),
+        start_usd=np.full(shape, 4.0),
         gpus_per_instance=np.ones((1, 1), np.int64),
-        demand_tps=np.zeros(one),
+        demand_tps=np.zeros(shape),
         capacity_gpus=np.full((1, 1), changes.pop("capacity", 9)),
-        minimum=np.zeros(one, np.int64),
-        maximum=np.full(one, 9),
+        minimum=np.zeros(shape, np.int64),
+        maximum=np.full(shape, 9),
         epsilon=1.0,
         **{name.removeprefix("window_"): value for name, value in limits.items()},
     )
-    windows = tuple(replace(window, demand_tps=np.full(one, tps)) for tps in demand)
+    windows = tuple(replace(window, demand_tps=np.full(shape, tps)) for tps in demand)
     return HorizonProblem(windows, period_s=3600.0, **changes)
 
 

@@ -23,7 +23,7 @@ def within(asked, placement):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "ratio", "found"),
+    ("counts", "ratio", "expected"),
     [
         ((6, 4), (3, 2), (((3, 2), 2),)),
         ((31, 20), (3, 2), (((4, 2), 1), ((3, 2), 9))),
@@ -34,8 +34,8 @@ def within(asked, placement):
         ((0, 0), (), ()),
     ],
 )
-def test_units_keep_the_ratio_as_well_as_can_be(wanted, ratio, found):
-    assert units(wanted, ratio) == found
+def test_units_keep_the_ratio_as_well_as_can_be(counts, ratio, expected):
+    assert units(counts, ratio) == expected
 
 
 def test_subgroups_have_the_priorities_of_the_seed():
@@ -46,10 +46,10 @@ def test_subgroups_have_the_priorities_of_the_seed():
 @pytest.mark.parametrize(
     ("service", "tier"),
     [
-        (mixed(wanted=4, types=(0,)), {LOW}),
-        (pd(wanted=(1, 1), affinity="s1"), {LOW}),
-        (pd(wanted=(1, 1), dt=(1,), affinity="s2"), {MEDIUM}),
-        (pd(wanted=(1, 1), dt=(1,), affinity="s1"), {HIGH}),
+        (mixed(counts=4, types=(0,)), {LOW}),
+        (pd(counts=(1, 1), affinity="s1"), {LOW}),
+        (pd(counts=(1, 1), dt=(1,), affinity="s2"), {MEDIUM}),
+        (pd(counts=(1, 1), dt=(1,), affinity="s1"), {HIGH}),
     ],
 )
 def test_each_service_gets_the_least_precious_subgroup_that_will_do(service, tier):
@@ -64,23 +64,23 @@ def test_a_new_group_on_low_priority_rather_than_more_of_an_existing_one_on_high
     topology = tree(**PRIORITIES)
     here = int(np.flatnonzero(topology.s1 == 0)[0])
     current = Placement.of([(0, 0, 0, 0, 0, 0, here, 2)])
-    asked = problem(topology, mixed(wanted=2))
+    asked = problem(topology, mixed(counts=2))
     placement = schedule(asked, current)
     assert np.unique(placement.unit).tolist() == [0, 1]
     assert tiers_used(asked, placement.rows(placement.unit == 1)) == {LOW}
 
 
 def test_an_existing_group_rather_than_a_new_one_of_the_same_priority():
-    asked = problem(tree(2, 2), pd(wanted=(1, 1)))
+    asked = problem(tree(2, 2), pd(counts=(1, 1)))
     current = schedule(asked)
-    grown = schedule(problem(asked.topology, pd(wanted=(2, 2))), current)
+    grown = schedule(problem(asked.topology, pd(counts=(2, 2))), current)
     assert np.unique(grown.unit).tolist() == [0, 1]
     assert len(np.unique(asked.subgroup[asked.topology.s1[grown.node]])) == 1
 
 
 def test_prefill_and_decode_are_never_split_across_subgroups():
     """As printed, the loop would put the prefill under one switch and the decode under another."""
-    asked = problem(tree(2, 1, nodes=1, types=(2,), gpus=4), pd(wanted=(1, 1), p=4, d=2))
+    asked = problem(tree(2, 1, nodes=1, types=(2,), gpus=4), pd(counts=(1, 1), p=4, d=2))
     placement = schedule(asked)
     assert len(placement) == 0
     assert placement.unplaced[0].number == 1
@@ -89,23 +89,23 @@ def test_prefill_and_decode_are_never_split_across_subgroups():
 
 
 def test_a_miss_of_affinity_is_named_and_stays_in_the_subgroup():
-    asked = problem(tree(1, 2, nodes=1, types=(2,), gpus=4), pd(wanted=(1, 1), affinity="s1"))
+    asked = problem(tree(1, 2, nodes=1, types=(2,), gpus=4), pd(counts=(1, 1), affinity="s1"))
     for placement in (schedule(asked), place_exact(asked).placement):
-        found = measure(asked, placement)
-        assert (found.missed_units, found.split_units, found.honoured) == (1, 0, 0.0)
-        assert found.bandwidth_lost == pytest.approx(0.2)
+        measures = measure(asked, placement)
+        assert (measures.missed_units, measures.split_units, measures.honoured) == (1, 0, 0.0)
+        assert measures.bandwidth_lost == pytest.approx(0.2)
 
 
 def test_fallbacks_come_after_preferred_types():
     topology = tree(1, 1, nodes=2, types=(1, 1), gpus=4)
-    asked = problem(topology, mixed(wanted=4, gpus=2, types=(0, 1)))
+    asked = problem(topology, mixed(counts=4, gpus=2, types=(0, 1)))
     for placement in (schedule(asked), place_exact(asked).placement, place_blind(asked)):
         assert measure(asked, placement).fallback_gpus == 4
         assert not placement.unplaced
 
 
 def test_what_finds_no_place_says_why():
-    asked = problem(tree(1, 1, nodes=1, types=(1,)), mixed(wanted=5, gpus=2))
+    asked = problem(tree(1, 1, nodes=1, types=(1,)), mixed(counts=5, gpus=2))
     placement = schedule(asked)
     assert placement.unplaced[0].number == 1
     assert placement.unplaced[0].reason == "2 gpu-0 needed and 0 free"
@@ -115,7 +115,7 @@ def test_scale_in_frees_high_priority_first():
     topology = tree(**PRIORITIES)
     first = {tier: int(np.flatnonzero(topology.s1 == s1)[0]) for tier, s1 in ((HIGH, 0), (LOW, 4))}
     rows = [(0, u, 0, 0, 0, u, first[tier], 2) for u, tier in enumerate((HIGH, LOW))]
-    asked = problem(topology, mixed(wanted=1))
+    asked = problem(topology, mixed(counts=1))
     placement = schedule(asked, Placement.of(rows))
     assert tiers_used(asked, placement) == {LOW}
     assert np.unique(placement.unit).tolist() == [1]
@@ -132,37 +132,37 @@ def test_what_is_released_is_free_in_the_next_cycle_only():
 
 
 def test_one_role_alone_joins_groups_that_have_room():
-    asked = problem(tree(2, 2), pd(wanted=(2, 2), ratio=(1, 1)))
+    asked = problem(tree(2, 2), pd(counts=(2, 2), ratio=(1, 1)))
     current = schedule(asked)
-    grown = schedule(problem(asked.topology, pd(wanted=(2, 4), ratio=(1, 1))), current)
+    grown = schedule(problem(asked.topology, pd(counts=(2, 4), ratio=(1, 1))), current)
     assert have(grown, 0, 2) == (2, 4)
     assert measure(asked, grown).split_units == 0
     assert len(np.unique(grown.unit)) == 2
 
 
 def test_attention_and_ffn_lie_under_one_switch_and_keep_both_ratios():
-    service = moe(wanted=(2, 4), ratio=(1, 2), attention=2, ffn=1)
+    service = moe(counts=(2, 4), ratio=(1, 2), attention=2, ffn=1)
     asked = problem(tree(2, 2, nodes=1, types=(4,)), service)
     for placement in (schedule(asked), place_exact(asked).placement):
         assert not placement.unplaced
         prefill = placement.rows(placement.role == 0)
         for unit in np.unique(prefill.unit):
-            mine = prefill.rows(prefill.unit == unit)
-            assert len(np.unique(asked.topology.s1[mine.node])) == 1
-            assert np.bincount(mine.part).tolist() == [2, 1]
-            whole = placement.rows(placement.unit == unit)
-            assert (whole.role == 1).sum() == 2
-            assert len(np.unique(asked.topology.s2[whole.node])) == 1
+            of_unit = prefill.rows(prefill.unit == unit)
+            assert len(np.unique(asked.topology.s1[of_unit.node])) == 1
+            assert np.bincount(of_unit.part).tolist() == [2, 1]
+            both_roles = placement.rows(placement.unit == unit)
+            assert (both_roles.role == 1).sum() == 2
+            assert len(np.unique(asked.topology.s2[both_roles.node])) == 1
     spread = measure(asked, place_blind(asked))
     assert spread.missed_units > 0
 
 
 def test_an_instance_larger_than_a_node_takes_whole_ones():
-    asked = problem(tree(1, 2, nodes=2, types=(4,), gpus=4), mixed(wanted=2, gpus=8))
+    asked = problem(tree(1, 2, nodes=2, types=(4,), gpus=4), mixed(counts=2, gpus=8))
     for placement in (schedule(asked), place_exact(asked).placement):
         assert len(placement) == 4
-        for one in (0, 1):
-            nodes = placement.node[placement.instance == np.unique(placement.instance)[one]]
+        for which in (0, 1):
+            nodes = placement.node[placement.instance == np.unique(placement.instance)[which]]
             assert len(np.unique(asked.topology.s1[nodes])) == 1
 
 
@@ -179,13 +179,13 @@ def test_laws_on_random_trees(seed):
             assert (np.array(have(placement, s, len(service.roles))) + lost).tolist() == list(
                 service.wanted
             )
-            mine = placement.rows(placement.service == s)
+            of_service = placement.rows(placement.service == s)
             for r, role in enumerate(service.roles):
-                used = asked.topology.gpu[mine.node[mine.role == r]]
+                used = asked.topology.gpu[of_service.node[of_service.role == r]]
                 assert set(used.tolist()) <= set(role.parts[0].types)
-    one, two = (schedule(asked) for _ in range(2))
-    assert (one.node == two.node).all()
-    assert measure(asked, one).split_units == 0
+    first, two = (schedule(asked) for _ in range(2))
+    assert (first.node == two.node).all()
+    assert measure(asked, first).split_units == 0
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -193,7 +193,9 @@ def test_out_and_in_again_is_the_start(seed):
     """From a state that holds no high-priority subgroup it could have freed instead."""
     asked = random_problem(seed, fill=0.4)
     start = schedule(asked)
-    grown = [replace(one, wanted=tuple(2 * n for n in one.wanted)) for one in asked.services]
+    grown = [
+        replace(service, wanted=tuple(2 * n for n in service.wanted)) for service in asked.services
+    ]
     out = schedule(problem(asked.topology, *grown), start)
     back = schedule(asked, out)
     for s, service in enumerate(asked.services):
@@ -208,6 +210,6 @@ def test_out_and_in_again_is_the_start(seed):
 def test_everything_in_is_nothing_left():
     asked = random_problem(1)
     out = schedule(asked)
-    none = [replace(one, wanted=(0,) * len(one.roles)) for one in asked.services]
+    none = [replace(service, wanted=(0,) * len(service.roles)) for service in asked.services]
     back = schedule(problem(asked.topology, *none), out)
     assert len(back) == 0

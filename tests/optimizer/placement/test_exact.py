@@ -37,45 +37,45 @@ def brute_force(asked):
     def extend(u, used, rows, gaps):
         nonlocal best
         if u == len(units):
-            found = Placement.of(rows, tuple(gaps))
-            best = min(best, measure(asked, found).penalty)
+            placed = Placement.of(rows, tuple(gaps))
+            best = min(best, measure(asked, placed).penalty)
             return
         s, shape = units[u]
         extend(u + 1, used, rows, [*gaps, Unplaced(s, shape, 1, "")])
-        wanted = list(instances(asked.services[s], shape))
+        rows_ = list(instances(asked.services[s], shape))
         nodes = [
             [n for n in range(len(topology)) if topology.gpu[n] in types and used[n] + g <= room[n]]
-            for *_, g, types in wanted
+            for *_, g, types in rows_
         ]
         seen = set()
         for chosen in product(*nodes):
-            mine = used.copy()
-            np.add.at(mine, list(chosen), [g for *_, g, _ in wanted])
-            if (mine > room).any():
+            after = used.copy()
+            np.add.at(after, list(chosen), [g for *_, g, _ in rows_])
+            if (after > room).any():
                 continue
             kind = tuple(
-                sorted((r, i, p, n) for (r, i, p, *_), n in zip(wanted, chosen, strict=True))
+                sorted((r, i, p, n) for (r, i, p, *_), n in zip(rows_, chosen, strict=True))
             )
             if kind in seen:
                 continue
             seen.add(kind)
             more = [
                 (s, u, r, i, p, len(rows) + j, n, g)
-                for j, ((r, i, p, g, _), n) in enumerate(zip(wanted, chosen, strict=True))
+                for j, ((r, i, p, g, _), n) in enumerate(zip(rows_, chosen, strict=True))
             ]
-            extend(u + 1, mine, rows + more, gaps)
+            extend(u + 1, after, rows + more, gaps)
 
     extend(0, np.zeros(len(topology), np.int64), [], [])
     return best
 
 
 TINY = {
-    "two groups, one type": problem(tree(1, 2, nodes=2, types=(4,), gpus=4), pd(wanted=(2, 2))),
+    "two groups, one type": problem(tree(1, 2, nodes=2, types=(4,), gpus=4), pd(counts=(2, 2))),
     "under one switch": problem(
-        tree(2, 2, nodes=1, types=(4,), gpus=4), pd(wanted=(1, 2), p=2, d=2, affinity="s1")
+        tree(2, 2, nodes=1, types=(4,), gpus=4), pd(counts=(1, 2), p=2, d=2, affinity="s1")
     ),
     "under one switch where none has room": problem(
-        tree(1, 3, nodes=1, types=(3,), gpus=4), pd(wanted=(1, 1), p=4, d=4, affinity="s1")
+        tree(1, 3, nodes=1, types=(3,), gpus=4), pd(counts=(1, 1), p=4, d=4, affinity="s1")
     ),
     "more than there is": problem(
         tree(1, 2, nodes=1, types=(2,), gpus=4),
@@ -84,16 +84,16 @@ TINY = {
     ),
     "two types and a fallback": problem(
         tree(2, 1, nodes=2, types=(2, 2), gpus=4, mixed_s1=1),
-        pd(wanted=(1, 1), pt=(0,), dt=(1, 0), p=4, d=2, affinity="s1"),
-        mixed(wanted=2, gpus=2, types=(1, 0)),
+        pd(counts=(1, 1), pt=(0,), dt=(1, 0), p=4, d=2, affinity="s1"),
+        mixed(counts=2, gpus=2, types=(1, 0)),
     ),
     "only split places are left": problem(
-        tree(2, 1, nodes=1, types=(2,), gpus=4), pd(wanted=(1, 1), p=4, d=2, affinity="none")
+        tree(2, 1, nodes=1, types=(2,), gpus=4), pd(counts=(1, 1), p=4, d=2, affinity="none")
     ),
     "some GPUs are taken": problem(
         tree(1, 2, nodes=2, types=(4,), gpus=4),
-        pd(wanted=(1, 1), p=2, d=2, affinity="s1"),
-        mixed(wanted=1, gpus=4),
+        pd(counts=(1, 1), p=2, d=2, affinity="s1"),
+        mixed(counts=1, gpus=4),
         taken=(2, 3, 0, 4),
     ),
     "attention and FFN": problem(
@@ -105,10 +105,10 @@ TINY = {
 @pytest.mark.parametrize("name", TINY)
 def test_as_good_as_brute_force(name):
     asked = TINY[name]
-    found = place_exact(asked, gap=0.0)
+    exact = place_exact(asked, gap=0.0)
     best = brute_force(asked)
-    assert found.measures.penalty == pytest.approx(best, abs=1e-6)
-    assert found.bound <= best + 1e-6
+    assert exact.measures.penalty == pytest.approx(best, abs=1e-6)
+    assert exact.bound <= best + 1e-6
 
 
 def random_tiny(seed):
@@ -116,18 +116,18 @@ def random_tiny(seed):
     topology = tree(2, 2, nodes=1, types=(2, 2), gpus=4, mixed_s2=int(rng.integers(3)))
     p, d = rng.choice([1, 2, 4], 2).tolist()
     affinity = ("s1", "s2", "none")[rng.integers(3)]
-    first = pd(wanted=(1, int(rng.integers(1, 3))), p=p, d=d, pt=(0, 1), dt=(1,), affinity=affinity)
-    second = mixed(wanted=int(rng.integers(1, 3)), gpus=int(rng.choice([2, 4])), types=(0, 1))
+    first = pd(counts=(1, int(rng.integers(1, 3))), p=p, d=d, pt=(0, 1), dt=(1,), affinity=affinity)
+    second = mixed(counts=int(rng.integers(1, 3)), gpus=int(rng.choice([2, 4])), types=(0, 1))
     return problem(topology, first, second, taken=rng.integers(0, 3, 4))
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_as_good_as_brute_force_on_random_trees(seed):
     asked = random_tiny(seed)
-    found = place_exact(asked, gap=0.0)
+    exact = place_exact(asked, gap=0.0)
     best = brute_force(asked)
-    assert found.measures.penalty == pytest.approx(best, abs=1e-6)
-    assert found.bound <= best + 1e-6
+    assert exact.measures.penalty == pytest.approx(best, abs=1e-6)
+    assert exact.bound <= best + 1e-6
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -160,25 +160,25 @@ def test_identical_subtrees_as_one_prove_the_same(seed):
         mixed("c", int(rng.integers(3, 9)), 2, (0, 1)),
     ]
     asked = problem(topology, *services)
-    found = place_exact(asked, gap=0.0)
+    exact = place_exact(asked, gap=0.0)
     alone = problem(topology, *services, taken=np.zeros(len(topology)))
-    assert found.gap <= 1e-4
-    assert found.measures.penalty == place_exact(alone, gap=0.0).measures.penalty
+    assert exact.gap <= 1e-4
+    assert exact.measures.penalty == place_exact(alone, gap=0.0).measures.penalty
 
 
 def test_the_same_problem_gives_the_same_placement():
-    one, two = (place_exact(random_problem(3)).placement for _ in range(2))
-    assert (one.node == two.node).all()
-    assert (one.service == two.service).all()
+    exact_first, two = (place_exact(random_problem(3)).placement for _ in range(2))
+    assert (exact_first.node == two.node).all()
+    assert (exact_first.service == two.service).all()
 
 
 def test_sizes_that_do_not_divide_one_another_keep_their_bound():
     """3 and 5 GPUs on nodes of 8: slots are a relaxation, and the gap says so."""
     asked = problem(tree(1, 2, nodes=2, types=(4,)), mixed("a", 5, 3), mixed("b", 4, 5))
-    found = place_exact(asked, gap=0.0)
-    assert found.bound <= brute_points(asked) + 1e-6
-    assert found.measures.unplaced_units == 1  # 35 of 32 GPUs; 5 + 3 fill a node
-    assert found.gap <= 1e-4
+    exact = place_exact(asked, gap=0.0)
+    assert exact.bound <= brute_points(asked) + 1e-6
+    assert exact.measures.unplaced_units == 1  # 35 of 32 GPUs; 5 + 3 fill a node
+    assert exact.gap <= 1e-4
 
 
 def brute_points(asked):
@@ -202,9 +202,9 @@ def test_a_few_subgroups_at_a_time_stay_within_the_bound(monkeypatch):
     monkeypatch.setattr("planner.optimizer.placement.exact.WHOLE_UP_TO", 1)
     for seed in range(2):
         asked = random_problem(seed, nodes=96, fill=0.9)
-        found = place_exact(asked, time_limit_s=1.5)
-        used = asked.taken + found.placement.used(len(asked.topology))
+        exact = place_exact(asked, time_limit_s=1.5)
+        used = asked.taken + exact.placement.used(len(asked.topology))
         assert (used <= asked.topology.gpus).all()
-        assert found.bound <= found.measures.penalty + 1e-6
-        assert found.measures.penalty <= measure(asked, schedule(asked)).penalty + 1e-6
-        assert found.measures.split_units == 0
+        assert exact.bound <= exact.measures.penalty + 1e-6
+        assert exact.measures.penalty <= measure(asked, schedule(asked)).penalty + 1e-6
+        assert exact.measures.split_units == 0
