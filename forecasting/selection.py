@@ -7,11 +7,10 @@ from forecasting.errors import ForecastError
 from forecasting.forecast import Forecaster
 from forecasting.models.batched import Batched
 from forecasting.models.perfect import Perfect
-from forecasting.rules.registry import AUTO, BATCHED
+from forecasting.rules.registry import BATCHED
 
 ARIMA, ARIMA_FOURIER, PERFECT = "arima", "arima-fourier", "perfect"
 METHODS = (*BATCHED, ARIMA, ARIMA_FOURIER, PERFECT)
-DEFAULT = AUTO
 
 
 def forecaster(

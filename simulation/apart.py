@@ -49,7 +49,7 @@ def simulate_apart(
     def played(i: int, tell: Callable[[float], None] | None) -> StreamResult:
         try:
             return simulate_stream(
-                _requests_of(stream, fleet, parts, i),
+                _requests_of(stream, parts, i),
                 parts[i].fleet,
                 _Member(meeting, i),
                 duration_s=duration_s,
@@ -75,7 +75,7 @@ def simulate_apart(
     return together(fleet, parts, results)
 
 
-def _requests_of(stream: Stream, fleet: Fleet, parts: Sequence[Part], i: int) -> Stream:
+def _requests_of(stream: Stream, parts: Sequence[Part], i: int) -> Stream:
     """Those of the part's models; of models that nobody serves, the first part's."""
     where = {model: n for n, part in enumerate(parts) for model in part.fleet.models}
     its = np.array([where.get(model, 0) == i for model in stream.models], np.bool_)

@@ -33,7 +33,7 @@ from planner.catalogue.efficiency import efficiencies
 from planner.catalogue.estimating import estimate_fit
 from planner.catalogue.modelled import modelled
 from planner.catalogue.serving import serving_limits
-from planner.estimates.arrangements import as_given, most
+from planner.estimates.arrangements import alone, as_given, together
 from planner.estimates.at_rate import at_rate
 from planner.estimates.estimating import deployment
 from planner.scenario.known import NOTHING
@@ -61,6 +61,12 @@ TRICKLE = 1e-3  # requests/s
 SIZED, REPLAYED = 32_000, 32_000  # requests of a replay, as for sizes
 MODELLED = 24  # of the profiles by rule, each that-th is sized
 AT_ONCE = (1.0, 16.0, 64.0)  # decodes of an iteration
+
+
+def most(deployment: Deployment) -> float:
+    """Tokens/s of its GPUs, however they are arranged; 0 where nothing fits."""
+    ways = [*as_given(deployment), *alone(deployment), *together(deployment)]
+    return max((way.tokens_per_s for way in ways), default=0.0)
 
 
 def figures(_: Path) -> dict[str, Any]:

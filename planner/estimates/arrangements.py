@@ -54,12 +54,6 @@ def together(deployment: Deployment) -> list[Way]:
     return _ways(more)
 
 
-def most(deployment: Deployment) -> float:
-    """Tokens/s of its GPUs, however they are arranged; 0 where nothing fits."""
-    ways = [*as_given(deployment), *alone(deployment), *together(deployment)]
-    return max((way.tokens_per_s for way in ways), default=0.0)
-
-
 def wider_than_pays(deployment: Deployment) -> list[str]:
     """That fewer GPUs give as much, where they do, and how all would give more."""
     (wide, *_), fewer = as_given(deployment) or (None,), alone(deployment)

@@ -29,11 +29,6 @@ def check_may_administer(user: User | None) -> None:
         raise NotAllowed("Only an admin may invite people and give roles; ask one.")
 
 
-def may_remove(user: User, owner_id: int | None) -> bool:
-    """Whether a page offers to remove what ``owner_id`` made; the service checks again."""
-    return user.may_remove(owner_id)
-
-
 def may_administer(user: User) -> bool:
     """Whether a page offers what only admins may do; the service checks again."""
     return user.may_administer

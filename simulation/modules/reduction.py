@@ -84,13 +84,6 @@ class Reduction:
     solved: bool
 
 
-def memory_bytes(state: Instance, sizes: LayerBytes, kv_bytes_per_sequence: float) -> FloatArray:
-    """Bytes on each device: parts of layers, copies, and KV of the batch where it lives."""
-    devices = state.replicated.shape[1]
-    caches = np.bincount(state.kv_home, minlength=devices)
-    return weights_held(state, sizes) + caches * state.batch * kv_bytes_per_sequence
-
-
 def weights_held(state: Instance, sizes: LayerBytes) -> FloatArray:
     """Bytes of originals and copies on each device."""
     devices = state.replicated.shape[1]

@@ -120,15 +120,3 @@ def benchmark_rows(
     }
     columns |= {name: arrays.get(name, np.full(rows, np.nan)) for name in NUMBERS}
     return BenchmarkRows(**columns)
-
-
-def join(parts: Sequence[BenchmarkRows]) -> BenchmarkRows:
-    """All rows of several files."""
-    if not parts:
-        raise SimulationError("There are no benchmark rows.")
-    return BenchmarkRows(
-        **{
-            f.name: np.concatenate([getattr(part, f.name) for part in parts])
-            for f in fields(BenchmarkRows)
-        }
-    )

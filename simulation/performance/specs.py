@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from simulation.errors import SimulationError
 
-Precision = Literal["bf16", "fp8", "fp4", "int8", "int4"]
 BYTES: Mapping[str, float] = {"bf16": 2.0, "fp8": 1.0, "fp4": 0.5, "int8": 1.0, "int4": 0.5}
 
 
@@ -35,7 +33,7 @@ class GpuSpec:
     decode_w: float
     provenance: Provenance
     bandwidth_bytes_s: float | None = None  # of its memory, the vendor's peak
-    peak_flops: Mapping[str, float] = field(default_factory=dict)  # dense FLOP/s by Precision
+    peak_flops: Mapping[str, float] = field(default_factory=dict)  # dense FLOP/s by precision
     tdp_w: float | None = None
     link_bytes_s: float | None = None  # to its neighbours in a node, one direction, per GPU
     network_bytes_s: float | None = None  # to another node, one direction, per GPU
@@ -134,7 +132,7 @@ class Arrangement:
     attention_dp: int = 1
     moe_tp: int = 1
     moe_ep: int = 1
-    weights: str = "bf16"  # Precision of the linear layers
+    weights: str = "bf16"  # of the linear layers
     kv_cache: str = "bf16"
 
     @property

@@ -35,7 +35,6 @@ STEPS = 3  # knots added between two measured ones, for the cubics to show in a 
 NEAR = 2.0  # ratio of keys per token, or of context, within which a row speaks for its neighbours
 SAME_CONTEXT = 1.05  # contexts within this ratio are one knot
 MOST = 400  # different configurations in a table
-MIXED = 1.1  # splitwise-sim's rule: a mixed iteration is this times the prefill of all its tokens
 
 
 @dataclass(frozen=True, slots=True)

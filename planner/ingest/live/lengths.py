@@ -31,12 +31,6 @@ def sample_of(histogram: pl.DataFrame, points: int = SAMPLE) -> FloatArray | Non
     return np.asarray(np.sort(values), np.float64)
 
 
-def quantile(histogram: pl.DataFrame, share: float) -> float | None:
-    """The value that ``share`` of the counted do not exceed; None where nothing was counted."""
-    points = sample_of(histogram)
-    return None if points is None else float(np.quantile(points, share))
-
-
 def _summed(histogram: pl.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Bounds and counts of the buckets in which something was counted."""
     table = histogram.group_by("least", "most").agg(pl.col("count").sum())

@@ -18,7 +18,7 @@ class Command(HeadroomCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("source", help="Parquet or CSV files (a path or pattern), or a table")
-        parser.add_argument("--engine", choices=("duckdb", "spark"), default="duckdb")
+        parser.add_argument("--engine", choices=warehouse.ENGINES, default=warehouse.ENGINES[0])
         parser.add_argument("--bin", type=int, default=60, help="width of the bins, s (60)")
         parser.add_argument(
             "--map", action="append", default=[], metavar="field=column", help="e.g. arrival=ts"

@@ -24,7 +24,6 @@ from planner.studies.traffic.window import DAY_S
 from simulation.arrays import BoolArray, FloatArray
 
 COVERED = 0.99  # of a day that a series spans, to be counted as there
-TOKENS = ("input_tokens", "output_tokens")
 
 
 def days(grid: Grid, lost: BoolArray, clock: str) -> Days:

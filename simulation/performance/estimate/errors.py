@@ -15,7 +15,6 @@ import numpy as np
 from simulation.performance.estimate.calibration import ENGINES
 
 LOADS = {"low": 16.0, "middle": 128.0, "high": np.inf}  # requests in flight, at most
-QUANTITIES = ("tbt", "ttft")
 
 
 @dataclass(frozen=True, slots=True)

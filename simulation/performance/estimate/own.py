@@ -179,13 +179,10 @@ class Likeness:
         return np.asarray(np.where(traits.split, self.split, 1.0) ** 2 * self.noise**2)
 
 
-MODES = ("agg", "disagg")
-
-
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """Posterior standard deviations within which half, and nine of ten, measurements were found, by
-    MODES: errors have longer tails than a normal."""
+    """Posterior standard deviations within which half, and nine of ten, measurements were found, of
+    instances as a whole and of prefill and decode apart: errors have longer tails than a normal."""
 
     half: tuple[float, float]
     nine: tuple[float, float]

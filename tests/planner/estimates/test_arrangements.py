@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.accuracy.consistent import most
 from planner import catalogue
 from planner.catalogue.efficiency import efficiencies
-from planner.estimates.arrangements import as_given, most, narrower, wider_than_pays
+from planner.estimates.arrangements import as_given, narrower, wider_than_pays
 from simulation.performance.efficiency import modelled_s
 from simulation.performance.estimate.arranging import Deployment
 from simulation.performance.specs import Arrangement

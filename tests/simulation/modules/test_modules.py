@@ -9,7 +9,7 @@ import pytest
 from simulation.errors import SimulationError
 from simulation.modules.costs import MIB, acting_cost
 from simulation.modules.parts import modules_of
-from simulation.modules.reduction import Assessment, Instance, LayerBytes, memory_bytes, reduce
+from simulation.modules.reduction import Assessment, Instance, LayerBytes, reduce, weights_held
 from simulation.modules.scale_up import algorithm1, optimum
 from simulation.modules.speedup import ModuleProblem, runs, speedup
 from simulation.performance.specs import ModelShape
@@ -131,17 +131,23 @@ def judge(capacity, kv_per_sequence=0.1, limit=99.0):
     """Memory by hand; the limit holds while the batch is at most ``limit``."""
 
     def assess(state):
-        used = memory_bytes(state, layers_of(0.0), kv_per_sequence)
+        used = memory(state, layers_of(0.0), kv_per_sequence)
         used[0] -= state.offloaded_bytes
         return Assessment(used - np.array(capacity, float), state.batch > limit)
 
     return assess
 
 
+def memory(state, sizes, kv_per_sequence):
+    """Bytes on each device: parts of layers, copies, and KV of the batch where it lives."""
+    caches = np.bincount(state.kv_home, minlength=state.replicated.shape[1])
+    return weights_held(state, sizes) + caches * state.batch * kv_per_sequence
+
+
 def test_memory_of_an_instance_by_hand():
     state = replace(instance(), replicated=copies(4, 3, (1, 3, 2)))
     # 4 layers of 1 and their KV of 15 x 0.1 on device 0, two copies on device 2: KV stays.
-    assert memory_bytes(state, layers_of(0.0), 0.1) == pytest.approx([4 + 6.0, 0, 2])
+    assert memory(state, layers_of(0.0), 0.1) == pytest.approx([4 + 6.0, 0, 2])
 
 
 def test_whole_layers_move_first_and_only_as_many_as_needed():

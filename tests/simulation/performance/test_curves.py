@@ -14,9 +14,10 @@ from simulation.performance.profile import BEYOND, iteration_s, provenance_at
 from simulation.performance.specs import Provenance
 from simulation.policies.flat import Flat
 from simulation.results import BEYOND_CONTEXT, REASONS, TOO_LONG
-from simulation.sizing.queueing import largest_rate, steady_state
+from simulation.sizing.queueing import largest_rate
 from simulation.sizing.trial import outside_of
 from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.fluid import steady_state
 
 DECODE = Part(
     np.array([1.0, 8.0]), np.array([10.0, 20.0, 40.0]), np.array([[1.0, 2, 3], [2, 4, 8]])

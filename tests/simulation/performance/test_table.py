@@ -12,7 +12,7 @@ from simulation.performance.monotone import between, finer, isotonic, rising
 from simulation.performance.profile import Profile, iteration_s, measured_range
 from simulation.performance.rows import benchmark_rows
 from simulation.performance.specs import Provenance
-from simulation.performance.table import MIXED, table_curve, table_profile
+from simulation.performance.table import table_curve, table_profile
 from tests.shared import PROFILES, needs_shared
 
 SOURCE = Provenance("measured", "test")
@@ -66,7 +66,7 @@ def test_two_by_two_on_paper():
 
 
 def test_splitwise_s_rule_for_mixed_iterations():
-    curve = table_curve(SQUARE, mixed=MIXED)
+    curve = table_curve(SQUARE, mixed=1.1)
     mixed = float(evaluate(curve, 4, 4 * 150, 396, 396 * 50))
     assert mixed == pytest.approx(1.1 * prefill(curve, 400, 50))
     assert decode(curve, 4, 150) == pytest.approx(0.012)

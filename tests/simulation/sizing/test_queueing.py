@@ -13,9 +13,9 @@ from simulation.sizing.queueing import (
     erlang_c,
     largest_rate,
     mmc_mean_wait,
-    steady_state,
 )
 from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.fluid import steady_state
 
 
 @pytest.mark.parametrize(("servers", "load"), [(1, 0.5), (3, 2.0), (10, 9.5), (20, 4.0)])

@@ -20,8 +20,9 @@ from simulation.performance.fitting.fit import by_phase, fit
 from simulation.performance.fitting.fit_linear import least_squares, linear_fit
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Profile, measured_range
-from simulation.performance.rows import benchmark_rows, join
+from simulation.performance.rows import benchmark_rows
 from simulation.performance.specs import Provenance
+from tests.simulation.performance.rows import joined
 
 SOURCE = Provenance("measured", "test")
 ALPHA, BETA, GAMMA, DELTA = 8e-3, 2e-4, 1e-2, 5e-5
@@ -80,7 +81,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
 
 def test_repeats_do_not_narrow_an_interval():
     once = batches(noise=0.05, repeats=1)
-    few, many = linear_fit(once, 2048), linear_fit(join([once] * 8), 2048)
+    few, many = linear_fit(once, 2048), linear_fit(joined([once] * 8), 2048)
     for a, b in zip(few.parameters, many.parameters, strict=True):
         assert b.value == pytest.approx(a.value)
         assert b.high - b.low > 0.8 * (a.high - a.low)

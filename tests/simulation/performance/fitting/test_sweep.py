@@ -23,8 +23,9 @@ from simulation.performance.fitting.fit_sweep import is_sweep, prompt_alone
 from simulation.performance.fitting.waiting import Waiting
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, check, iteration_s
-from simulation.performance.rows import benchmark_rows, join
+from simulation.performance.rows import benchmark_rows
 from simulation.performance.specs import Provenance
+from tests.simulation.performance.rows import joined
 
 SOURCE = Provenance("measured", "test")
 LIMITS = {"kv_capacity_tokens": 10**6, "provenance": SOURCE}
@@ -59,7 +60,7 @@ def test_a_sweep_is_one_proportion_of_isl_to_osl():
     rows = sweep()
     assert is_sweep(rows)
     assert is_sweep(replace(rows, isl=rows.isl * np.linspace(0.98, 1.02, rows.rows)))
-    assert not is_sweep(join([rows, sweep(isl=2048.0)]))
+    assert not is_sweep(joined([rows, sweep(isl=2048.0)]))
     assert not is_sweep(replace(rows, batch=rows.concurrency))
 
 
