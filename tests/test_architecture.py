@@ -62,7 +62,7 @@ IMPURE_ATTRIBUTES = {
 # Of a variable they say nothing of what it holds.
 SMALL_WORDS = ("at", "found", "given", "mine", "one", "own", "said", "told", "wanted", "whole")
 NAMED = ("forecasting", "simulation", "planner", "tools", "bench")
-NAMED += ("tests/forecasting", "tests/optimizer")
+NAMED += ("tests/forecasting", "tests/optimizer", "tests/simulation")
 BINDS = re.compile(
     r"\b(?:{0})\b *(?::?=[^=]|,? in\b|[,:)])|\bas (?:{0})\b".format("|".join(SMALL_WORDS))
 )

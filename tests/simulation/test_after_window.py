@@ -19,20 +19,20 @@ DAY = Tier("niw", e2e_s=86_400.0, deferrable=True)
 def test_whoever_works_after_the_window_is_paid_to_its_last_work_and_nobody_else():
     # 2 s of prefill from 95 s on and 8 s of decodes: 5 s after the window, on one of two instances.
     result = simulate(trace([95.0], 10, 9), fleet(pool(SLOW, usd=3.0)), Flat([2]), duration_s=100.0)
-    after, told = result.after, summarise(result)
+    after, summary = result.after, summarise(result)
     assert after.kept_s.tolist() == [5.0]
     assert (after.prefill_s[0], after.decode_s[0]) == (0.0, 5.0)
     assert (after.iterations[0], after.output_tokens[0]) == (5, 5)
     assert result.series.output_tokens.sum() == 4
-    assert told.gpu_hours == pytest.approx(4 * 205 / 3600)
-    assert told.after_gpu_hours == pytest.approx(4 * 5 / 3600)
-    assert told.busy_gpu_hours == pytest.approx(4 * 10 / 3600)
-    assert told.cost_usd == pytest.approx(3 * 4 * 205 / 3600)
-    assert told.after_cost_usd == pytest.approx(3 * 4 * 5 / 3600)
-    assert told.after_energy_kwh == pytest.approx(1.25 * 4 * 5 * 400 / 3.6e6)
+    assert summary.gpu_hours == pytest.approx(4 * 205 / 3600)
+    assert summary.after_gpu_hours == pytest.approx(4 * 5 / 3600)
+    assert summary.busy_gpu_hours == pytest.approx(4 * 10 / 3600)
+    assert summary.cost_usd == pytest.approx(3 * 4 * 205 / 3600)
+    assert summary.after_cost_usd == pytest.approx(3 * 4 * 5 / 3600)
+    assert summary.after_energy_kwh == pytest.approx(1.25 * 4 * 5 * 400 / 3.6e6)
     joules = 4 * (195 * 100 + 2 * 600 + 8 * 400)
-    assert told.energy_kwh == pytest.approx(1.25 * joules / 3.6e6)
-    assert told.carbon_kg == pytest.approx(0.4 * told.energy_kwh)
+    assert summary.energy_kwh == pytest.approx(1.25 * joules / 3.6e6)
+    assert summary.carbon_kg == pytest.approx(0.4 * summary.energy_kwh)
 
 
 def test_what_an_instance_waits_between_its_work_is_paid_with_it():
@@ -61,10 +61,10 @@ def test_a_day_to_go_is_a_day():
         Flat([1]),
         duration_s=100.0,
     )
-    told = summarise(result)
-    assert (told.completed, told.unfinished, told.not_due) == (n, 0, 0)
-    assert told.slo_attainment == {"niw": 1.0}
-    assert told.busy_gpu_hours == pytest.approx(4 * n * 10 / 3600)
+    summary = summarise(result)
+    assert (summary.completed, summary.unfinished, summary.not_due) == (n, 0, 0)
+    assert summary.slo_attainment == {"niw": 1.0}
+    assert summary.busy_gpu_hours == pytest.approx(4 * n * 10 / 3600)
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,16 @@ def test_what_nobody_serves_is_missed_once_it_is_due(tier, outcome, attainment):
         Flat([0]),
         duration_s=100.0,
     )
-    told = summarise(result)
+    summary = summarise(result)
     assert (result.requests.outcome == outcome).all()
-    assert told.slo_attainment == {"niw": attainment}
+    assert summary.slo_attainment == {"niw": attainment}
     assert summarise(result).slo_met == {"niw": attainment is None}
-    assert told.arrived == told.completed + told.rejected + told.unfinished + told.not_due == 2
-    assert told.gpu_hours == 0.0
+    assert (
+        summary.arrived
+        == summary.completed + summary.rejected + summary.unfinished + summary.not_due
+        == 2
+    )
+    assert summary.gpu_hours == 0.0
 
 
 def test_a_request_is_due_at_the_first_of_its_limits():
@@ -103,8 +107,8 @@ def test_every_token_is_given_out_in_the_window_or_after_it(count):
     day = busy_day(5000)
     result = simulate(day, busy_fleet(), Flat([count, count]))
     assert (result.requests.outcome == 0).all()
-    given = result.series.output_tokens.sum() + result.after.output_tokens.sum()
-    assert given == day.output_tokens.sum()
+    tokens = result.series.output_tokens.sum() + result.after.output_tokens.sum()
+    assert tokens == day.output_tokens.sum()
     iterations = result.series.iterations.sum() + result.after.iterations.sum()
     assert iterations == result.totals.iterations.sum()
 

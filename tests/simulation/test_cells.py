@@ -45,16 +45,16 @@ def test_one_cell_is_the_fleet_itself():
 def test_counts_are_of_all_cells_and_latencies_of_one(most, monkeypatch):
     """Of a long trace too, which is replayed as a stream."""
     monkeypatch.setattr(replayed, "LONG", most)
-    one = figures(simulate_cell(REQUESTS, fleet(pool(initial=2)), Flat([2]), cells=1))
+    cell = figures(simulate_cell(REQUESTS, fleet(pool(initial=2)), Flat([2]), cells=1))
     every = fleet(pool(initial=2 * CELLS, maximum=64 * CELLS))
-    told = figures(simulate_cell(REQUESTS, every, Flat([2 * CELLS]), cells=CELLS))
+    every_cell = figures(simulate_cell(REQUESTS, every, Flat([2 * CELLS]), cells=CELLS))
     for name in ("arrived", "completed", "input_tokens", "output_tokens", "tokens_in_time",
                  "gpu_hours", "cost_usd", "energy_kwh", "carbon_kg", "iterations"):  # fmt: skip
-        assert getattr(told, name) == pytest.approx(CELLS * getattr(one, name)), name
-    assert told.pools[0].peak_instances == CELLS * one.pools[0].peak_instances
-    assert told.tiers["t"].arrived == CELLS * one.tiers["t"].arrived
+        assert getattr(every_cell, name) == pytest.approx(CELLS * getattr(cell, name)), name
+    assert every_cell.pools[0].peak_instances == CELLS * cell.pools[0].peak_instances
+    assert every_cell.tiers["t"].arrived == CELLS * cell.tiers["t"].arrived
     for name in ("ttft_ms", "tbt_ms", "e2e_ms", "slo_attainment", "worst_hour"):
-        assert getattr(told, name) == getattr(one, name), name
+        assert getattr(every_cell, name) == getattr(cell, name), name
 
 
 def test_the_policy_sees_the_whole_fleet_and_never_has_fewer_than_it_asked_for():

@@ -130,8 +130,8 @@ def test_types_say_what_they_are_made_of():
     assert kinds[0] != kinds[1]
     assert kinds[0][0] == kinds[1][0]  # the file with the type
     openers = [opener(Tables(*named)) for named in layouts.items()]
-    said = [tuple(kernel_cache._value(each, "toy", set())) for each in openers]
-    assert said[0][0] == said[1][0] == kinds[0][0] and said[0][1] != said[1][1]
+    values = [tuple(kernel_cache._value(each, "toy", set())) for each in openers]
+    assert values[0][0] == values[1][0] == kinds[0][0] and values[0][1] != values[1][1]
 
 
 def test_options_of_one_kernel_are_not_those_of_all():

@@ -67,10 +67,10 @@ def test_carbon_by_hour_of_the_day():
     # Two idle hours from 23:00 UTC on: 100 W x 1.25 each at 240 and at 10 g/kWh.
     rates = np.arange(24.0)
     rates[[23, 0]] = 240.0, 10.0
-    one = fleet(pool(ONE))
-    region = replace(one.regions[0], carbon_hourly_g_per_kwh=tuple(rates))
+    served = fleet(pool(ONE))
+    region = replace(served.regions[0], carbon_hourly_g_per_kwh=tuple(rates))
     start = replace(trace([7199.9], [10], [1]), start_s=23 * 3600.0)
-    result = simulate(start, replace(one, regions=(region,)), Flat([1]), duration_s=7200.0)
+    result = simulate(start, replace(served, regions=(region,)), Flat([1]), duration_s=7200.0)
     energy = pool_energy(result, 0)
     by_hour = energy.gpu_kwh.reshape(2, -1).sum(axis=1)
     assert by_hour[0] == pytest.approx(0.125)

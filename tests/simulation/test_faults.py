@@ -186,11 +186,11 @@ def test_failed_starts_burn_their_time_and_are_tried_again():
 def test_draws_come_from_the_seed():
     faults = (RandomCrashes(0.5), FailedStarts(0.25), RegionOutage("r", 5.0, 9.0))
     maxima = np.array([10, 40])
-    one, again, other = (plan(faults, maxima, ("r",), 7 * 86_400.0, seed) for seed in (1, 1, 2))
-    assert one.dtype == EVENT
-    assert one.tobytes() == again.tobytes() != other.tobytes()
-    assert np.all(np.diff(one["time"]) >= 0)
-    crashes = np.bincount(one["where"][one["kind"] == 2])
+    events, again, other = (plan(faults, maxima, ("r",), 7 * 86_400.0, seed) for seed in (1, 1, 2))
+    assert events.dtype == EVENT
+    assert events.tobytes() == again.tobytes() != other.tobytes()
+    assert np.all(np.diff(events["time"]) >= 0)
+    crashes = np.bincount(events["where"][events["kind"] == 2])
     expected = 0.5 * 168 * maxima
     assert np.all(np.abs(crashes - expected) < 4 * np.sqrt(expected))
     fails = failing_starts(faults, 2, 1)
@@ -234,17 +234,17 @@ def busy(seed, **how):
 @pytest.mark.parametrize("seed", range(6))
 def test_laws_hold_under_many_faults_and_the_same_seed_gives_the_same_bytes(seed):
     requests, shaken = busy(seed)
-    one, again = (
+    first, again = (
         simulate(requests, shaken, UnifiedReactive(), seed=seed, duration_s=600.0) for _ in "ab"
     )
-    assert one.totals.failures.sum() > 10
-    assert one.totals.retried.sum() > 10  # of a fleet that sees its queues and grows
-    assert one.requests.last_token_s.tobytes() == again.requests.last_token_s.tobytes()
-    counts = np.bincount(one.requests.outcome, minlength=3)
+    assert first.totals.failures.sum() > 10
+    assert first.totals.retried.sum() > 10  # of a fleet that sees its queues and grows
+    assert first.requests.last_token_s.tobytes() == again.requests.last_token_s.tobytes()
+    counts = np.bincount(first.requests.outcome, minlength=3)
     assert counts.sum() == len(requests)
-    assert counts[1] == sum(one.reject_reasons.values())
+    assert counts[1] == sum(first.reject_reasons.values())
     # Every output token of a completed request was given out once, whatever was computed again.
-    assert summarise(one).completed == counts[0]
+    assert summarise(first).completed == counts[0]
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_controller_that_dies_decides_nothing_and_resumes(kept, then):
     policy = Asking([1], [2], [3], [4])
     begun = []
     reset = policy.reset
-    policy.reset = lambda whole: begun.append(whole.pools[0].initial) or reset(whole)
+    policy.reset = lambda served: begun.append(served.pools[0].initial) or reset(served)
     result = simulate(
         trace([0.0], 10, 2),
         fleet(pool(SLOW, startup_s=60.0), faults=(ControllerOutage(90.0, 250.0, kept),)),
@@ -312,10 +312,10 @@ def test_an_outage_of_nobody_changes_nothing():
     requests = trace(np.arange(0.0, 300.0, 2.0), 10, 20)
     there = fleet(pool(SLOW))
     beyond = fleet(pool(SLOW), faults=(ControllerOutage(1e6, 2e6, False),))
-    one, other = (
+    first, other = (
         simulate(requests, serving, UnifiedReactive(), duration_s=300.0)
         for serving in (there, beyond)
     )
-    assert one.requests.last_token_s.tobytes() == other.requests.last_token_s.tobytes()
+    assert first.requests.last_token_s.tobytes() == other.requests.last_token_s.tobytes()
     with pytest.raises(SimulationError, match="0 <= from_s < to_s"):
         fleet(pool(SLOW), faults=(ControllerOutage(20.0, 10.0),))

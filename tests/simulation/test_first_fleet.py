@@ -15,34 +15,34 @@ NOBODY = trace([], [], [])
 
 
 def summary(*pools, counts, **options):
-    whole = fleet(*pools, **options)
-    return summarise(simulate(NOBODY, whole, Flat(counts), duration_s=600.0))
+    served = fleet(*pools, **options)
+    return summarise(simulate(NOBODY, served, Flat(counts), duration_s=600.0))
 
 
 def test_starts_before_the_window_are_paid():
-    told = summary(pool(SLOW, startup_s=120.0, usd=3.0, today=1), counts=[3])
-    assert told.starts["local weights"] == 2
-    assert told.before_gpu_hours == pytest.approx(4 * 2 * 120 / 3600)
-    assert told.wasted_gpu_hours == told.before_gpu_hours
-    assert told.gpu_hours == pytest.approx(4 * (3 * 600 + 2 * 120) / 3600)
-    assert told.cost_usd == pytest.approx(3 * told.gpu_hours)
-    assert told.energy_kwh == pytest.approx(1.25 * 4 * (3 * 600 + 2 * 120) * 100 / 3.6e6)
-    assert told.carbon_kg == pytest.approx(0.4 * told.energy_kwh)
+    figures = summary(pool(SLOW, startup_s=120.0, usd=3.0, today=1), counts=[3])
+    assert figures.starts["local weights"] == 2
+    assert figures.before_gpu_hours == pytest.approx(4 * 2 * 120 / 3600)
+    assert figures.wasted_gpu_hours == figures.before_gpu_hours
+    assert figures.gpu_hours == pytest.approx(4 * (3 * 600 + 2 * 120) / 3600)
+    assert figures.cost_usd == pytest.approx(3 * figures.gpu_hours)
+    assert figures.energy_kwh == pytest.approx(1.25 * 4 * (3 * 600 + 2 * 120) * 100 / 3.6e6)
+    assert figures.carbon_kg == pytest.approx(0.4 * figures.energy_kwh)
 
 
 @pytest.mark.parametrize("today", [None, 3, 5])
 def test_what_ran_before_is_not_started(today):
-    told = summary(pool(SLOW, startup_s=120.0, today=today), counts=[3])
-    assert (sum(told.starts.values()), told.before_gpu_hours) == (0, 0.0)
-    assert told.gpu_hours == pytest.approx(4 * 3 * 600 / 3600)
+    figures = summary(pool(SLOW, startup_s=120.0, today=today), counts=[3])
+    assert (sum(figures.starts.values()), figures.before_gpu_hours) == (0, 0.0)
+    assert figures.gpu_hours == pytest.approx(4 * 3 * 600 / 3600)
 
 
 def test_a_start_is_paid_alike_before_the_window_and_in_it():
     # The same second instance: up at 0, or asked for at 0 and up at 120 s.
     before = summary(pool(SLOW, startup_s=120.0, today=1), counts=[2])
-    whole = fleet(pool(SLOW, startup_s=120.0, today=1))
+    served = fleet(pool(SLOW, startup_s=120.0, today=1))
     inside = summarise(
-        simulate(NOBODY, whole, Scheduled([0.0, 60.0], [[1], [2]]), duration_s=780.0)
+        simulate(NOBODY, served, Scheduled([0.0, 60.0], [[1], [2]]), duration_s=780.0)
     )
     assert before.wasted_gpu_hours == pytest.approx(inside.wasted_gpu_hours)
     assert before.starts == inside.starts
@@ -50,17 +50,17 @@ def test_a_start_is_paid_alike_before_the_window_and_in_it():
 
 def test_starts_before_the_window_come_from_where_any_start_does():
     start = StartUp(local_s=120.0, remote_s=900.0, reclaim_s=30.0, warm_hosts=2, lent=1)
-    told = summary(pool(SLOW, start_up=start, today=1), counts=[4])
+    figures = summary(pool(SLOW, start_up=start, today=1), counts=[4])
     # Of two hosts with the weights one runs today's: the one lent out first, then the other host.
-    assert told.starts == {
+    assert figures.starts == {
         "spot": 1, "other model": 0, "local weights": 1, "remote weights": 1,
     }  # fmt: skip
-    assert told.before_gpu_hours == pytest.approx(4 * (30 + 120 + 900) / 3600)
+    assert figures.before_gpu_hours == pytest.approx(4 * (30 + 120 + 900) / 3600)
 
 
 def test_a_start_that_fails_before_the_window_is_paid_and_made_again():
-    told = summary(
+    figures = summary(
         pool(SLOW, startup_s=120.0, today=0), counts=[1], faults=(FailedStarts(nth=(1,)),)
     )
-    assert (told.failed_starts, sum(told.starts.values())) == (1, 2)
-    assert told.wasted_gpu_hours == pytest.approx(4 * 240 / 3600)
+    assert (figures.failed_starts, sum(figures.starts.values())) == (1, 2)
+    assert figures.wasted_gpu_hours == pytest.approx(4 * 240 / 3600)

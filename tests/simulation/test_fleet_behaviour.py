@@ -212,10 +212,10 @@ def test_what_becomes_urgent_first_is_released_first():
         Tier("t"), Tier("day", e2e_s=86_400.0, deferrable=True),
         Tier("hour", e2e_s=3600.0, deferrable=True),
     ]  # fmt: skip
-    one = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
+    speed = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
     result = simulate(
         trace([0.0, 1.0, 2.0, 3.0], 10, 1, tier=[1, 1, 2, 2], tiers=("t", "day", "hour")),
-        fleet(pool(one), tiers=tiers),
+        fleet(pool(speed), tiers=tiers),
         Flat([1]),
         duration_s=240.0,
     )
@@ -223,10 +223,10 @@ def test_what_becomes_urgent_first_is_released_first():
 
 
 def test_interactive_requests_are_admitted_before_released_ones():
-    one = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
+    speed = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
     result = simulate(
         trace([0.0, 0.0, 60.25], 10, [1, 1, 1], tier=[1, 1, 0], tiers=("t", "niw")),
-        fleet(pool(one), tiers=[Tier("t"), NIW]),
+        fleet(pool(speed), tiers=[Tier("t"), NIW]),
         Flat([1]),
         duration_s=120.0,
     )
@@ -235,14 +235,14 @@ def test_interactive_requests_are_admitted_before_released_ones():
 
 
 def test_waiting_deferred_request_is_promoted_when_it_ages():
-    one = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
+    speed = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
     tiers = [Tier("t"), Tier("niw", deferrable=True, priority_after_s=90.0)]
     # Released at 60 s behind nothing; then a stream of long interactive ones keeps it out until it
     # is promoted at 120 s, behind those waiting by then.
     arrival = [0.0, 59.75, 60.25, 60.25, 130.0]
     result = simulate(
         trace(arrival, 10, [1, 40, 40, 40, 40], tier=[1, 0, 0, 0, 0], tiers=("t", "niw")),
-        fleet(pool(one), tiers=tiers),
+        fleet(pool(speed), tiers=tiers),
         Flat([1]),
         duration_s=240.0,
     )
@@ -337,11 +337,11 @@ def test_pool_without_instances_counts_requests_at_the_router_and_gets_its_first
 
 
 def test_progress_is_told_and_may_cancel():
-    told = []
-    simulate(trace([0.0], 1, 1), fleet(), Flat([1]), duration_s=600.0, progress=told.append)
-    assert told == sorted(told)
-    assert told[-1] == 1.0
-    assert len(told) > 5
+    fractions = []
+    simulate(trace([0.0], 1, 1), fleet(), Flat([1]), duration_s=600.0, progress=fractions.append)
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1.0
+    assert len(fractions) > 5
 
     def cancel(fraction):
         if fraction > 0.5:
@@ -353,17 +353,17 @@ def test_progress_is_told_and_may_cancel():
 
 def test_progress_is_told_within_a_window_without_any_instant():
     n = 300_000
-    told = []
+    fractions = []
     simulate(
         trace(np.arange(n) / 100, 1, 1),
         fleet(pool(profile(budget=1000, max_batch=64))),
         Flat([40], interval_s=1e9),
         interval_s=1e9,
         duration_s=3000.0,
-        progress=told.append,
+        progress=fractions.append,
     )
-    assert told == sorted(told)
-    assert len(told) > 2
+    assert fractions == sorted(fractions)
+    assert len(fractions) > 2
 
 
 def test_batches_that_no_memory_holds_are_refused():

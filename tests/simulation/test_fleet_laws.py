@@ -121,20 +121,20 @@ def test_whatever_happens(block):
         n = int(rng.integers(1, 600))
         requests = random_requests(rng, n)
         serving = random_fleet(rng)
-        one, again = (
+        first, again = (
             simulate(requests, serving, Restless(seed), seed=seed, duration_s=DURATION_S)
             for _ in range(2)
         )
         for name in ("outcome", "pool", "first_token_s", "last_token_s"):
-            a, b = getattr(one.requests, name), getattr(again.requests, name)
+            a, b = getattr(first.requests, name), getattr(again.requests, name)
             assert a.tobytes() == b.tobytes()
-        given = requests.output_tokens[one.requests.outcome == 0].sum()
-        assert one.series.output_tokens.sum() <= requests.output_tokens.sum()
+        tokens = requests.output_tokens[first.requests.outcome == 0].sum()
+        assert first.series.output_tokens.sum() <= requests.output_tokens.sum()
         seen += [
-            one.totals.donated_s.sum() > 0,
-            one.totals.reinstated.sum() > 0,
-            one.totals.retried.sum() > 0,
-            one.totals.starts[:, 1].sum() > 0,
-            given > 0,
+            first.totals.donated_s.sum() > 0,
+            first.totals.reinstated.sum() > 0,
+            first.totals.retried.sum() > 0,
+            first.totals.starts[:, 1].sum() > 0,
+            tokens > 0,
         ]
     assert np.all(seen > 0), seen

@@ -161,10 +161,10 @@ def test_replay_does_not_depend_on_how_pools_and_ties_are_numbered():
     equal requests that arrive at one instant it does not matter which comes first."""
     prof, day = profile(kv=3000), busy_day(4000)
     day = trace(day.arrival_s, day.input_tokens, day.output_tokens)
-    one, both = simulate(day, fleet(pool(prof)), Flat([5])), Routing(endpoint="together")
+    apart, both = simulate(day, fleet(pool(prof)), Flat([5])), Routing(endpoint="together")
     for counts in ([2, 3], [4, 1]):
         split = simulate(day, fleet(pool(prof), pool(prof), routing=both), Flat(counts))
-        np.testing.assert_array_equal(split.requests.last_token_s, one.requests.last_token_s)
+        np.testing.assert_array_equal(split.requests.last_token_s, apart.requests.last_token_s)
     rng = np.random.default_rng(1)
     arrival = np.repeat(np.arange(200) / 4, 6)
     regions = rng.integers(2, size=len(arrival))

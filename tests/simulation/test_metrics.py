@@ -83,11 +83,11 @@ def test_unfinished_requests_miss_whatever_they_have_shown():
 
 def test_summary_is_plain_json():
     result = simulate(trace([], 1, 1), fleet(pool(SLOW)), Flat([1]), duration_s=60.0)
-    told = json.loads(json.dumps(asdict(summarise(result)), allow_nan=False))
-    assert told["slo_attainment"] == {"t": None}
-    assert told["slo_met"] == {"t": True}
-    assert told["ttft_ms"] == {"mean": None, "p50": None, "p95": None, "p99": None}
-    assert told["pools"][0]["gpus_per_instance"] == 4
+    document = json.loads(json.dumps(asdict(summarise(result)), allow_nan=False))
+    assert document["slo_attainment"] == {"t": None}
+    assert document["slo_met"] == {"t": True}
+    assert document["ttft_ms"] == {"mean": None, "p50": None, "p95": None, "p99": None}
+    assert document["pools"][0]["gpus_per_instance"] == 4
 
 
 def test_percentiles_interpolate():
@@ -114,16 +114,16 @@ def test_the_worst_hour_is_the_least_attained_of_those_with_enough_requests():
 
 def test_groups_are_told_as_if_each_were_alone():
     rng = np.random.default_rng(5)
-    one = profile(alpha=0.01, beta=0.0, gamma=0.0, delta=0.01, kv=1000, budget=200)
+    speed = profile(alpha=0.01, beta=0.0, gamma=0.0, delta=0.01, kv=1000, budget=200)
     tiers = [Tier("a", ttft_s=0.5), Tier("b", e2e_s=2.0)]
     made = trace(
         np.sort(rng.uniform(0, 600, 300)), rng.integers(1, 90, 300), rng.integers(1, 9, 300)
     )
     made = replace(made, tier=rng.integers(0, 2, 300).astype(np.int16), tiers=("a", "b"))
-    result = simulate(made, fleet(pool(one), tiers=tiers), Flat([1]))
-    told, log, ok = summarise(result), result.requests, meets_slo(result)
-    assert sum(group.arrived for group in told.tiers.values()) == 300
-    for code, group in enumerate(told.tiers.values()):
+    result = simulate(made, fleet(pool(speed), tiers=tiers), Flat([1]))
+    summary, log, ok = summarise(result), result.requests, meets_slo(result)
+    assert sum(group.arrived for group in summary.tiers.values()) == 300
+    for code, group in enumerate(summary.tiers.values()):
         rows = result.trace.tier == code
         assert (group.arrived, group.attainment) == (rows.sum(), ok[rows].mean())
         assert (
@@ -131,24 +131,24 @@ def test_groups_are_told_as_if_each_were_alone():
         )
         known = log.ttft_s[rows][np.isfinite(log.ttft_s[rows])] * 1000
         assert (group.ttft_ms.mean, group.ttft_ms.p95) == (known.mean(), np.percentile(known, 95))
-        assert told.slo_attainment[result.trace.tiers[code]] == group.attainment
+        assert summary.slo_attainment[result.trace.tiers[code]] == group.attainment
 
 
 @pytest.mark.parametrize("waits", [(False, True), (True, True)])
 def test_a_brief_summary_says_the_same_of_what_searches_go_by(waits):
     rng = np.random.default_rng(6)
-    one = profile(alpha=0.01, beta=0.0, gamma=0.0, delta=0.01, kv=1000, budget=200)
+    speed = profile(alpha=0.01, beta=0.0, gamma=0.0, delta=0.01, kv=1000, budget=200)
     tiers = [Tier(name, ttft_s=0.5, deferrable=its) for name, its in zip("ab", waits, strict=True)]
     made = trace(np.sort(rng.uniform(0, 600, 300)), rng.integers(1, 90, 300), 4)
     made = replace(made, tier=rng.integers(0, 2, 300).astype(np.int16), tiers=("a", "b"))
-    result = simulate(made, fleet(pool(one), tiers=tiers), Flat([1]))
-    told, brief = summarise(result), summarise(result, brief=True)
+    result = simulate(made, fleet(pool(speed), tiers=tiers), Flat([1]))
+    summary, brief = summarise(result), summarise(result, brief=True)
     left = {"tiers", "models"} | ({"ttft_ms", "tbt_ms", "e2e_ms"} if False in waits else set())
-    for name in {one.name for one in fields(told)} - left:
-        assert getattr(brief, name) == getattr(told, name), name
+    for name in {column.name for column in fields(summary)} - left:
+        assert getattr(brief, name) == getattr(summary, name), name
     for name, its in brief.tiers.items():
-        whole = told.tiers[name]
-        assert (its.arrived, its.attainment) == (whole.arrived, whole.attainment)
+        its_whole = summary.tiers[name]
+        assert (its.arrived, its.attainment) == (its_whole.arrived, its_whole.attainment)
         for span in ("ttft_ms", "e2e_ms"):
-            known = None if all(waits) or name == "b" else getattr(whole, span).p95
+            known = None if all(waits) or name == "b" else getattr(its_whole, span).p95
             assert getattr(its, span).p95 == known

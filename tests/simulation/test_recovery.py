@@ -65,10 +65,10 @@ class Asked(Recovery):
         if self.judges:
             super().__call__(now, requests)
 
-    def of_stream(self, *told):
+    def of_stream(self, *part):
         self.asked += 1
         if self.judges:
-            super().of_stream(*told)
+            super().of_stream(*part)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -77,13 +77,13 @@ def test_the_verdict_is_that_of_the_whole_replay(seed, monkeypatch):
     monkeypatch.setattr(replayed, "PIECE", 300)
     verdicts, given_up = [], np.zeros(2)
     for instances in (1, 2, 3, 5, 16):
-        whole, every = played(seed, instances, False)
+        verdict, every = played(seed, instances, False)
         for i, streamed in enumerate((False, True)):
             met, asked = played(seed, instances, True, streamed)
-            assert met == whole
+            assert met == verdict
             assert asked == every or not met
             given_up[i] += asked < every
-        verdicts.append(whole)
+        verdicts.append(verdict)
     assert not verdicts[0] and verdicts[-1]
     assert given_up.all()
 
@@ -91,7 +91,7 @@ def test_the_verdict_is_that_of_the_whole_replay(seed, monkeypatch):
 def test_a_tier_is_left_to_the_end_where_nobody_waits_out_its_limit():
     """All late by far, and not known before the end: what may wait longer than a look takes."""
     tiers = (Tier("a", e2e_s=3 * 3600.0, attainment=0.99),)
-    one = fleet(pool(SLOW), tiers=tiers)
+    served = fleet(pool(SLOW), tiers=tiers)
     its = trace(np.arange(0.0, 3600.0, 0.5), 10, 39, tiers=("a",))
-    assert not all(summarise(simulate(its, one, Flat([1]), duration_s=DAY_S)).slo_met.values())
-    simulate(its, one, Flat([1]), duration_s=DAY_S, watch=Recovery(tiers, DAY_S))
+    assert not all(summarise(simulate(its, served, Flat([1]), duration_s=DAY_S)).slo_met.values())
+    simulate(its, served, Flat([1]), duration_s=DAY_S, watch=Recovery(tiers, DAY_S))

@@ -27,12 +27,12 @@ from tests.simulation.test_fleet_laws import (
 
 
 def both_ways(monkeypatch, requests, serving, policy, **how):
-    whole = simulate_cell(requests, serving, policy(), cells=1, **how)
+    at_once = simulate_cell(requests, serving, policy(), cells=1, **how)
     monkeypatch.setattr(replayed, "LONG", len(requests) - 1)
     monkeypatch.setattr(replayed, "PIECE", 37)
     streamed = simulate_cell(requests, serving, policy(), cells=1, **how)
-    assert isinstance(whole, SimulationResult) and isinstance(streamed, StreamResult)
-    return whole, streamed
+    assert isinstance(at_once, SimulationResult) and isinstance(streamed, StreamResult)
+    return at_once, streamed
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -40,13 +40,13 @@ def test_beyond_a_number_of_requests_it_is_a_stream_and_the_same(monkeypatch, se
     rng = np.random.default_rng(80_000 + seed)
     requests, serving = random_requests(rng, 300), random_fleet(rng)
     how = {"seed": seed, "duration_s": DURATION_S}
-    whole, streamed = both_ways(monkeypatch, requests, serving, lambda: Restless(seed), **how)
-    same(whole, streamed)
-    assert shares_met(whole) == shares_met(streamed)
-    np.testing.assert_array_equal(due_and_late(whole), due_and_late(streamed))
+    at_once, streamed = both_ways(monkeypatch, requests, serving, lambda: Restless(seed), **how)
+    same(at_once, streamed)
+    assert shares_met(at_once) == shares_met(streamed)
+    np.testing.assert_array_equal(due_and_late(at_once), due_and_late(streamed))
     kept = simulate_cell(requests, serving, Restless(seed), cells=1, keep=True, **how)
     assert isinstance(kept, SimulationResult) and is_long(len(requests))
-    assert replace(figures(kept), wall_seconds=0.0) == replace(figures(whole), wall_seconds=0.0)
+    assert replace(figures(kept), wall_seconds=0.0) == replace(figures(at_once), wall_seconds=0.0)
 
 
 class HalfOfTheMemory(ScalingPolicy):
@@ -69,9 +69,9 @@ def test_a_request_that_nothing_can_hold_counts_for_no_limit(monkeypatch):
     isl[7] = 5_000
     requests = trace(np.sort(rng.uniform(0, 60, 400)), isl, rng.integers(1, 30, 400))
     serving = fleet(pool(profile(kv=300)))
-    whole, streamed = both_ways(monkeypatch, requests, serving, HalfOfTheMemory)
-    assert sum(whole.reject_reasons.values()) == 1
-    same(whole, streamed)
+    at_once, streamed = both_ways(monkeypatch, requests, serving, HalfOfTheMemory)
+    assert sum(at_once.reject_reasons.values()) == 1
+    same(at_once, streamed)
     assert simulate_cell(requests, serving, Flat([1]), cells=1).totals.iterations[0] > 0
 
 
@@ -124,10 +124,10 @@ def test_models_apart_are_replayed_side_by_side_to_the_byte(monkeypatch):
     """Under a policy that looks at them together; one of the models nobody serves."""
     requests, looks = apart_requests(model=4), []
     monkeypatch.setattr(replayed, "simulate_apart", counted(looks, replayed.simulate_apart))
-    whole, streamed = both_ways(monkeypatch, requests, APART, Together, duration_s=300.0)
+    at_once, streamed = both_ways(monkeypatch, requests, APART, Together, duration_s=300.0)
     assert looks == [2]
-    same(whole, streamed)
-    assert sum(whole.reject_reasons.values()) == (requests.model == 3).sum()
+    same(at_once, streamed)
+    assert sum(at_once.reject_reasons.values()) == (requests.model == 3).sum()
 
 
 def counted(looks, play):
@@ -140,7 +140,9 @@ def counted(looks, play):
 
 def test_all_wait_for_the_last_request_of_any(monkeypatch):
     """Model m is hopelessly behind, and a request of n is not due for a day."""
-    none = [replace(one, initial=0, maximum=0) if one.model == "m" else one for one in APART.pools]
+    none = [
+        replace(pool, initial=0, maximum=0) if pool.model == "m" else pool for pool in APART.pools
+    ]
     serving = replace(
         APART, pools=tuple(none), tiers=(Tier("t", ttft_s=2.0), Tier("late", e2e_s=9e4))
     )
@@ -149,11 +151,11 @@ def test_all_wait_for_the_last_request_of_any(monkeypatch):
         models=MODELS, regions=("a", "b"), tiers=("t", "late"),
     )  # fmt: skip
     first = [pool.initial for pool in none]
-    whole, streamed = both_ways(
+    at_once, streamed = both_ways(
         monkeypatch, requests, serving, lambda: Flat(first), duration_s=60.0
     )
-    same(whole, streamed)
-    assert whole.after.until_s == streamed.after.until_s > 9e4
+    same(at_once, streamed)
+    assert at_once.after.until_s == streamed.after.until_s > 9e4
 
 
 class Breaks(Together):

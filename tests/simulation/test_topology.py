@@ -27,8 +27,8 @@ def tree():
 
 
 def test_the_lowest_common_switch():
-    found = tree().common(np.zeros(6, int), np.array([0, 1, 2, 4, 8, 16]))
-    assert found.tolist() == [NODE, RACK, S1, S2, CENTRE, APART]
+    levels = tree().common(np.zeros(6, int), np.array([0, 1, 2, 4, 8, 16]))
+    assert levels.tolist() == [NODE, RACK, S1, S2, CENTRE, APART]
 
 
 def test_bandwidth_by_the_lowest_common_switch():
@@ -46,7 +46,7 @@ def test_common_is_symmetric_and_nearer_shares_are_no_smaller():
 
 def types_under(topology, level):
     under = topology.above(level)
-    return [set(topology.gpu[under == at].tolist()) for at in np.unique(under)]
+    return [set(topology.gpu[under == group].tolist()) for group in np.unique(under)]
 
 
 def test_mixed_switches_come_as_the_shape_says():
@@ -81,9 +81,9 @@ def test_a_rack_lies_under_one_switch():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_random_trees_nest_and_repeat(seed):
-    one, two = (random_topology(seed, nodes=150, types=3, centres=2) for _ in range(2))
-    assert all((one.above(level) == two.above(level)).all() for level in range(5))
-    assert (one.gpu == two.gpu).all()
+    first, two = (random_topology(seed, nodes=150, types=3, centres=2) for _ in range(2))
+    assert all((first.above(level) == two.above(level)).all() for level in range(5))
+    assert (first.gpu == two.gpu).all()
     for below in range(NODE, CENTRE):
-        pairs = set(zip(one.above(below).tolist(), one.above(below + 1).tolist(), strict=True))
+        pairs = set(zip(first.above(below).tolist(), first.above(below + 1).tolist(), strict=True))
         assert len(pairs) == len({child for child, _ in pairs})

@@ -283,8 +283,8 @@ class Instance:
             job.kv += 1
         self.evict()
 
-        whole = self.batching != "chunked"
-        budget = profile.max_batch_tokens - (0 if whole else len(self.decoding))
+        undivided = self.batching != "chunked"
+        budget = profile.max_batch_tokens - (0 if undivided else len(self.decoding))
         self.chunks = []
         for job in self.batch:
             if job.to_prefill and budget:
@@ -298,20 +298,20 @@ class Instance:
             job = self.first(now)
             prompt = job.isl + job.given
             spare = int(0.01 * capacity) if self.batch else 0
-            found = job.blocks[: self.found(job)]
+            cached = job.blocks[: self.found(job)]
             held = {b for other in self.batch + self.sending for b in other.held}
-            there = self.block * sum(block in held for block in found)
+            there = self.block * sum(block in held for block in cached)
             if self.kv + prompt + 1 - there + spare > capacity:
                 break
-            missing = prompt - len(found) * self.block
-            if whole and self.chunks and not job.carried and missing > budget:
+            missing = prompt - len(cached) * self.block
+            if undivided and self.chunks and not job.carried and missing > budget:
                 break
             self.queue.remove(job)
             job.preempted = False
-            job.running, job.kv, job.cached = True, prompt + 1, self.block * len(found)
+            job.running, job.kv, job.cached = True, prompt + 1, self.block * len(cached)
             job.to_prefill = missing
-            job.held = list(found)
-            self.idle = [block for block in self.idle if block not in found]
+            job.held = list(cached)
+            self.idle = [block for block in self.idle if block not in cached]
             self.batch.append(job)
             if job.carried:
                 job.to_prefill = 0
@@ -322,12 +322,12 @@ class Instance:
             if self.block:
                 self.hit += job.cached
                 self.looked_up += prompt
-            take = job.to_prefill if whole else min(budget, job.to_prefill)
+            take = job.to_prefill if undivided else min(budget, job.to_prefill)
             self.chunks.append((job, take))
             budget -= take
             if take == job.to_prefill:
                 self.keep(job, job.isl)
-        if whole and self.chunks and (self.batching == "alone" or len(self.decoding) > budget):
+        if undivided and self.chunks and (self.batching == "alone" or len(self.decoding) > budget):
             for job in self.decoding:  # they sit this iteration out
                 job.kv -= 1
             self.decoding = []
@@ -342,8 +342,8 @@ class Instance:
         length *= self.slow
         self.outside += not measured
         self.held += self.kv * length
-        given = len(self.decoding) + sum(job.to_prefill == take for job, take in self.chunks)
-        self.tokens.append((now + length, given))
+        produced = len(self.decoding) + sum(job.to_prefill == take for job, take in self.chunks)
+        self.tokens.append((now + length, produced))
         if prefill:
             self.prefill_s += length
         else:
@@ -414,10 +414,10 @@ def serve(
 
         def standing(p):
             here = [i for i in eligible(job, region) if i.pool == p]
-            one = min(here, key=load)
-            if sees == "memory" or has_room(one, job):
-                return 0, used(here), one
-            return 1, one.pending * token_s(one), one
+            chosen = min(here, key=load)
+            if sees == "memory" or has_room(chosen, job):
+                return 0, used(here), chosen
+            return 1, chosen.pending * token_s(chosen), chosen
 
         return min((standing(p) for p in pools), key=lambda s: s[:2])[2]
 
@@ -466,11 +466,11 @@ def serve(
         if sees == "memory":
             return by_memory(job, lambda r: True)
         if shares and sum(shares[job.home]):
-            mine = owed[job.home]
+            owed_here = owed[job.home]
             for r in regions:
-                mine[r] += shares[job.home][r] * job.isl
-            planned = max((r for r in regions if shares[job.home][r]), key=lambda r: mine[r])
-            mine[planned] -= job.isl
+                owed_here[r] += shares[job.home][r] * job.isl
+            planned = max((r for r in regions if shares[job.home][r]), key=lambda r: owed_here[r])
+            owed_here[planned] -= job.isl
             if best(job, planned) is not None and takes(job, planned):
                 return planned
         region = by_memory(job, lambda r: takes(job, r))
@@ -530,7 +530,7 @@ def serve(
             else:
                 best(job, top[2]).enqueue(job, now)
         else:
-            one = next(i for i in instances if i.next_event == now)
-            one.event(now)
-            on_wire += [(when, job.index, one.region) for job, when in one.handed]
-            one.handed.clear()
+            stepping = next(i for i in instances if i.next_event == now)
+            stepping.event(now)
+            on_wire += [(when, job.index, stepping.region) for job, when in stepping.handed]
+            stepping.handed.clear()

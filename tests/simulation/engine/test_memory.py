@@ -177,27 +177,27 @@ def test_four_bit_weights_of_a_mixture_are_those_of_its_experts() -> None:
 
 def test_more_gpus_hold_less_each_and_together_at_least_everything() -> None:
     for shape in (LLAMA_70B, MIXTRAL, DEEPSEEK_V3, QWEN_NEXT):
-        whole = weight_bytes(shape, "fp8")
-        assert gpu_weight_bytes(shape, Arrangement(weights="fp8")) == pytest.approx(whole)
-        before = whole
+        total = weight_bytes(shape, "fp8")
+        assert gpu_weight_bytes(shape, Arrangement(weights="fp8")) == pytest.approx(total)
+        before = total
         for tp in (2, 4, 8, 16):
             each = gpu_weight_bytes(shape, Arrangement(tp=tp, moe_tp=tp, weights="fp8"))
-            assert whole / tp <= each < before
+            assert total / tp <= each < before
             before = each
 
 
 def test_stages_divide_layers() -> None:
-    one = gpu_weight_bytes(LLAMA_70B, Arrangement(tp=2))
+    alone = gpu_weight_bytes(LLAMA_70B, Arrangement(tp=2))
     two = gpu_weight_bytes(LLAMA_70B, Arrangement(tp=2, pp=2))
     ends = 2 * parameters(LLAMA_70B).embedding / 2
-    assert two == pytest.approx((one - 2 * ends) / 2 + ends, rel=1e-3)
+    assert two == pytest.approx((alone - 2 * ends) / 2 + ends, rel=1e-3)
     assert gpu_kv_bytes(LLAMA_70B, 1000, Arrangement(tp=2, pp=2)) == kv_bytes(LLAMA_70B, 1000) / 4
 
 
 def test_key_and_value_heads_are_copied_where_gpus_outnumber_them() -> None:
     per_gpu = [gpu_kv_bytes(LLAMA_70B, 100, Arrangement(tp=tp)) for tp in (1, 2, 4, 8, 16, 32)]
-    whole = kv_bytes(LLAMA_70B, 100)
-    assert per_gpu == [whole, whole / 2, whole / 4, whole / 8, whole / 8, whole / 8]
+    all_kv = kv_bytes(LLAMA_70B, 100)
+    assert per_gpu == [all_kv, all_kv / 2, all_kv / 4, all_kv / 8, all_kv / 8, all_kv / 8]
 
 
 def test_a_latent_cache_is_on_every_gpu_unless_attention_is_data_parallel() -> None:
@@ -259,10 +259,10 @@ def test_nothing_fits_where_the_weights_do_not() -> None:
 
 
 def test_activations_grow_with_tokens_and_shrink_with_gpus() -> None:
-    one, four = Arrangement(), Arrangement(tp=4)
-    assert activation_bytes(LLAMA_70B, one, 8192) > activation_bytes(LLAMA_70B, one, 2048)
-    assert activation_bytes(LLAMA_70B, four) < activation_bytes(LLAMA_70B, one)
-    assert 0.2e9 < activation_bytes(LLAMA_8B, one, 8192) < 2e9
+    single, four = Arrangement(), Arrangement(tp=4)
+    assert activation_bytes(LLAMA_70B, single, 8192) > activation_bytes(LLAMA_70B, single, 2048)
+    assert activation_bytes(LLAMA_70B, four) < activation_bytes(LLAMA_70B, single)
+    assert 0.2e9 < activation_bytes(LLAMA_8B, single, 8192) < 2e9
 
 
 def test_capacity_in_tokens_is_what_the_batch_says() -> None:

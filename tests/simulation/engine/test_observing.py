@@ -12,9 +12,9 @@ from tests.simulation.builders import fleet, pool, profile, trace
 BIG = profile(kv=100_000, budget=256)
 
 
-def replay(whole, requests, counts, signals=True, interval_s=10.0, **how):
+def replay(served, requests, counts, signals=True, interval_s=10.0, **how):
     policy = Recording(Flat(counts, interval_s=interval_s), signals=signals)
-    return simulate(requests, whole, policy, **how), policy.seen
+    return simulate(requests, served, policy, **how), policy.seen
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +30,13 @@ def busy():
 def test_signals_only_where_asked_for():
     requests = trace([0.0], 10, 5)
     _, seen = replay(fleet(), requests, [1], signals=False, duration_s=60.0)
-    assert len(seen) == 5 and all(one.signals is None for one in seen)
+    assert len(seen) == 5 and all(observation.signals is None for observation in seen)
 
 
 def test_rates_add_up_to_the_tokens_of_the_trace(busy):
     result, seen = busy
     prefill, decode = (
-        sum(float(getattr(one.signals, name).sum()) * 10.0 for one in seen)
+        sum(float(getattr(observation.signals, name).sum()) * 10.0 for observation in seen)
         for name in ("prefill_tps", "decode_tps")
     )
     assert prefill == pytest.approx(result.trace.input_tokens.sum(), rel=1e-9)
@@ -45,19 +45,19 @@ def test_rates_add_up_to_the_tokens_of_the_trace(busy):
 
 def test_busy_time_adds_up_to_the_hours_counted(busy):
     result, seen = busy
-    busy_s = sum(float(one.signals.busy[0]) * 3 * 10.0 for one in seen)
+    busy_s = sum(float(observation.signals.busy[0]) * 3 * 10.0 for observation in seen)
     totals = result.totals
     assert busy_s == pytest.approx(float((totals.prefill_s + totals.decode_s)[0]), rel=1e-9)
-    for one in seen:
-        assert 0 <= one.signals.sm_activity[0] <= one.signals.busy[0] <= 1
+    for observation in seen:
+        assert 0 <= observation.signals.sm_activity[0] <= observation.signals.busy[0] <= 1
 
 
 def test_mean_latencies_are_those_of_the_requests(busy):
     result, seen = busy
     first = result.requests.first_token_s
-    for one in seen[:3]:
-        inside = (first > one.time_s - 10.0) & (first <= one.time_s)
-        assert one.signals.ttft_s[0] == pytest.approx(result.requests.ttft_s[inside].mean())
+    for observation in seen[:3]:
+        inside = (first > observation.time_s - 10.0) & (first <= observation.time_s)
+        assert observation.signals.ttft_s[0] == pytest.approx(result.requests.ttft_s[inside].mean())
 
 
 def test_nothing_measured_is_nan_and_rates_are_zero(busy):
@@ -78,10 +78,10 @@ def test_looking_changes_nothing(busy):
 
 def test_roles_show_their_own_work():
     link = KvLink(1.0, 1e9)
-    whole = fleet(pool(BIG, role="prefill", link=link), pool(BIG, role="decode"))
-    _, seen = replay(whole, trace(np.arange(5.0), 100, 30), [1, 1], duration_s=60.0)
-    prefill = sum(one.signals.prefill_tps for one in seen) * 10
-    decode = sum(one.signals.decode_tps for one in seen) * 10
+    pd_fleet = fleet(pool(BIG, role="prefill", link=link), pool(BIG, role="decode"))
+    _, seen = replay(pd_fleet, trace(np.arange(5.0), 100, 30), [1, 1], duration_s=60.0)
+    prefill = sum(observation.signals.prefill_tps for observation in seen) * 10
+    decode = sum(observation.signals.decode_tps for observation in seen) * 10
     assert prefill.tolist() == [500, 0]
     assert decode.tolist() == [5, 145]  # the first token comes where the prompt was
 
@@ -89,6 +89,6 @@ def test_roles_show_their_own_work():
 def test_deferred_requests_show_at_the_pools_that_may_take_them():
     tiers = (Tier("t"), Tier("batch", deferrable=True))
     requests = trace([0.0, 0.0, 0.0], 8, 2, tier=[0, 1, 1], tiers=("t", "batch"))
-    whole = fleet(pool(initial=0, tiers=("t",)), pool(initial=0), tiers=tiers)
-    _, seen = replay(whole, requests, [0, 0], duration_s=30.0)
+    tiered = fleet(pool(initial=0, tiers=("t",)), pool(initial=0), tiers=tiers)
+    _, seen = replay(tiered, requests, [0, 0], duration_s=30.0)
     assert seen[0].deferred.tolist() == [0, 2]

@@ -96,8 +96,8 @@ def test_prompts_are_not_cut():
 def test_routers(router, taken):
     """Two pools, so that the result tells the instance; both prompts are still being computed."""
     prof = profile(gamma=4.0)
-    one = Routing(instance=router, endpoint="together")
-    served = fleet(pool(prof), pool(prof), routing=one)
+    router_of = Routing(instance=router, endpoint="together")
+    served = fleet(pool(prof), pool(prof), routing=router_of)
     log = run(served, [0.0, 0.25, 0.5], [8, 40, 8], [100, 2, 2], [1, 1]).requests
     assert log.pool.tolist() == taken
 

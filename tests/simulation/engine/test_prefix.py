@@ -54,8 +54,8 @@ def test_unlike_prompts_share_nothing():
 
 def test_off_means_off():
     lists = [[1, 2, 3, 4]] * 2
-    given = trace([0.0, 20.0], [60, 60], [1, 1], blocks=(lists, 16))
-    result = simulate(given, fleet(pool()), Flat([1]), duration_s=64.0)
+    requests = trace([0.0, 20.0], [60, 60], [1, 1], blocks=(lists, 16))
+    result = simulate(requests, fleet(pool()), Flat([1]), duration_s=64.0)
     assert result.totals.looked_up_tokens[0] == 0
     assert np.isnan(result.series.hit_rate).all()
     plain = trace([0.0, 20.0], [60, 60], [1, 1])
@@ -116,8 +116,8 @@ def test_the_router_prefers_where_the_prompt_is_unless_it_is_busy():
     aware = Routing(instance="prefix-aware")
     # At 10 s both wait nowhere: the second instance has the blocks of the second prompt.
     lists = [first, other, other, first]
-    at = [0.0, 0.0, 10.0, 20.0]
-    result = replay(prof, at, [64] * 4, [2] * 4, lists, count=2, routing=aware)
+    arrivals = [0.0, 0.0, 10.0, 20.0]
+    result = replay(prof, arrivals, [64] * 4, [2] * 4, lists, count=2, routing=aware)
     assert result.totals.hit_tokens[0] == 2 * 48
     # Of two at once the second goes elsewhere: 48 tokens saved are less than the 64 before it.
     result = replay(prof, [0.0, 10.0, 10.0], [64] * 3, [2] * 3, [first] * 3, 16, 2, aware)
@@ -137,8 +137,8 @@ def test_blocks_are_checked_and_follow_their_requests():
     blocks = PrefixBlocks(np.array([0, 2, 2, 5]), np.arange(5), 16)
     assert blocks.rows(np.array([True, False, True])).ids.tolist() == [0, 1, 2, 3, 4]
     assert blocks.rows(slice(1, 3)).start.tolist() == [0, 0, 3]
-    given = trace([0.0, 1.0, 2.0], 40, 2, blocks=([[1], [2, 3], [4]], 16))
-    inside = given.window(1.0, 2.5)
+    requests = trace([0.0, 1.0, 2.0], 40, 2, blocks=([[1], [2, 3], [4]], 16))
+    inside = requests.window(1.0, 2.5)
     assert inside.blocks.ids.tolist() == [2, 3, 4]
     with pytest.raises(SimulationError, match="one list per request"):
         trace([0.0, 1.0], 40, 2, blocks=([[1]], 16))
@@ -155,31 +155,31 @@ def mooncake():
     with gzip.open(shared(DATA / "traces/mooncake_conversation.jsonl.gz"), "rt") as lines:
         rows = [json.loads(line) for line in lines]
     lists = [row["hash_ids"] for row in rows]
-    at, isl, osl = (
+    arrivals, isl, osl = (
         np.array([row[k] for row in rows]) for k in ("timestamp", "input_length", "output_length")
     )
-    return at / 1000.0, isl, osl, lists
+    return arrivals / 1000.0, isl, osl, lists
 
 
 def test_real_conversations_with_memory_for_all(mooncake):
     """What one instance with endless memory finds is what a set of all blocks seen has."""
-    at, isl, osl, lists = mooncake
-    seen, found = set(), 0
+    arrivals, isl, osl, lists = mooncake
+    seen, hits = set(), 0
     for tokens, ids in zip(isl, lists, strict=True):
-        whole = ids[: tokens // 512]
+        blocks = ids[: tokens // 512]
         n = 0
-        while n < min(len(whole), (tokens - 1) // 512) and whole[n] in seen:
+        while n < min(len(blocks), (tokens - 1) // 512) and blocks[n] in seen:
             n += 1
-        found += 512 * n
-        seen.update(whole)
+        hits += 512 * n
+        seen.update(blocks)
     prof = profile(
         alpha=1e-6, beta=0, gamma=1e-4, delta=1e-7, max_batch=4096, budget=1 << 20, kv=1 << 29
     )
     result = simulate(
-        trace(at, isl, osl, blocks=(lists, 512)),
+        trace(arrivals, isl, osl, blocks=(lists, 512)),
         fleet(pool(prof, prefix_cache=True, maximum=1)),
         Flat([1]),
     )
     assert result.totals.looked_up_tokens[0] == isl.sum()
-    assert result.totals.hit_tokens[0] == found
-    assert found / isl.sum() == pytest.approx(0.366, abs=0.02)  # blocks: the data's README
+    assert result.totals.hit_tokens[0] == hits
+    assert hits / isl.sum() == pytest.approx(0.366, abs=0.02)  # blocks: the data's README

@@ -255,8 +255,8 @@ def test_prefix_caches(apart):
         router = str(rng.choice(["least-remaining", "prefix-aware"]))
         batching = str(rng.choice(["chunked", "whole", "alone"]))
         jobs = [
-            Job(at, i, o, blocks=ids)
-            for at, i, o, ids in zip(arrivals, isl.tolist(), osl.tolist(), lists, strict=True)
+            Job(arrival, i, o, blocks=ids)
+            for arrival, i, o, ids in zip(arrivals, isl.tolist(), osl.tolist(), lists, strict=True)
         ]
         served = [pool(prof, batching=batching, prefix_cache=True)]
         role = {}
@@ -298,8 +298,8 @@ def test_schedulers(scheduler):
         how = {"scheduler": scheduler, "when_full": full}
         instances = [Instance(prof, limits=tuple(limits), **taus, **how)]
         jobs = [
-            Job(at, i, o, tier=code)
-            for at, i, o, code in zip(
+            Job(arrival, i, o, tier=code)
+            for arrival, i, o, code in zip(
                 arrivals, isl.tolist(), osl.tolist(), tier.tolist(), strict=True
             )
         ]
@@ -309,8 +309,8 @@ def test_schedulers(scheduler):
             Tier(n, ttft_s=None if np.isinf(x) else x) for n, x in zip("abc", limits, strict=True)
         ][::-1]
         served = fleet(pool(prof, tau_n_s=taus["tau_n"], tau_p_s=taus["tau_p"], **how), tiers=tiers)
-        given = trace(arrivals, isl, osl, tier=tier, tiers=("a", "b", "c"))
-        result = simulate(given, served, Flat([1]), duration_s=2048.0)
+        requests = trace(arrivals, isl, osl, tier=tier, tiers=("a", "b", "c"))
+        result = simulate(requests, served, Flat([1]), duration_s=2048.0)
         assert_same(result, jobs, instances)
         preemptions += instances[0].preemptions
         lost += sum(job.lost for job in jobs)
@@ -370,21 +370,24 @@ def test_any_curve(block):
             trace(arrivals, isl, osl), fleet(pool(prof)), Flat([1]), duration_s=4096.0
         )
         log, totals, series = result.requests, result.totals, result.series
-        one = instances[0]
+        instance = instances[0]
         np.testing.assert_allclose(log.first_token_s, [job.first for job in jobs], rtol=1e-9)
         np.testing.assert_allclose(log.last_token_s, [job.last for job in jobs], rtol=1e-9)
-        assert (totals.iterations[0], totals.preemptions[0]) == (one.iterations, one.preemptions)
-        assert totals.outside[0] == one.outside
-        assert totals.decode_s[0] == pytest.approx(one.decode_s, abs=1e-9)
+        assert (totals.iterations[0], totals.preemptions[0]) == (
+            instance.iterations,
+            instance.preemptions,
+        )
+        assert totals.outside[0] == instance.outside
+        assert totals.decode_s[0] == pytest.approx(instance.decode_s, abs=1e-9)
         held = series.utilisation.sum() * series.interval_s * prof.kv_capacity_tokens
-        assert held == pytest.approx(one.held, rel=1e-9)
-        given = np.zeros(series.output_tokens.shape[1])
-        for end, tokens in one.tokens:
-            given[int(end // series.interval_s)] += tokens
-        np.testing.assert_array_equal(series.output_tokens[0], given)
-        outside += one.outside
-        inside += one.iterations - one.outside
-        preemptions += one.preemptions
+        assert held == pytest.approx(instance.held, rel=1e-9)
+        by_interval = np.zeros(series.output_tokens.shape[1])
+        for end, tokens in instance.tokens:
+            by_interval[int(end // series.interval_s)] += tokens
+        np.testing.assert_array_equal(series.output_tokens[0], by_interval)
+        outside += instance.outside
+        inside += instance.iterations - instance.outside
+        preemptions += instance.preemptions
     assert min(outside, inside, preemptions) > 0
 
 

@@ -74,8 +74,8 @@ def test_planned_shares_are_kept_to_within_a_few_prompts():
 def test_shares_are_by_model_and_home():
     """Of two models only one is sent away; a row of zeros is the rule of E4."""
     n = 400
-    at = 61.0 + np.arange(n) * 2.0
-    requests = trace(at, 8, 2, model=np.arange(n) % 2, region=np.arange(n) // 2 % 2,
+    arrivals = 61.0 + np.arange(n) * 2.0
+    requests = trace(arrivals, 8, 2, model=np.arange(n) % 2, region=np.arange(n) // 2 % 2,
                      models=("a", "b"), regions=REGIONS)  # fmt: skip
     pools = [pool(ROOMY, model=m, region=r) for m in ("b", "a") for r in REGIONS]
     served = fleet(*pools, regions=REGIONS, latency=WIRE)
@@ -179,8 +179,8 @@ def test_of_several_pools_the_one_with_the_least_memory_comes_first():
     }
     requests = trace([0.0, 0.5, 1.0], [20, 30, 30], 50)
     where = {
-        name: simulate(requests, one, Flat([1, 1])).requests.pool.tolist()
-        for name, one in fleets.items()
+        name: simulate(requests, served_by, Flat([1, 1])).requests.pool.tolist()
+        for name, served_by in fleets.items()
     }
     assert where == {"least-memory": [0, 1, 1], "together": [0, 1, 0]}
 
@@ -188,8 +188,8 @@ def test_of_several_pools_the_one_with_the_least_memory_comes_first():
 def test_no_request_waits_in_a_pool_while_another_takes_it_at_once():
     rng = np.random.default_rng(3)
     n = 2000
-    at = np.cumsum(rng.exponential(ROOMY.iteration_s(0, 64) * 0.6, n))
-    requests = trace(at, rng.integers(1, 64, n), 2)
+    arrivals = np.cumsum(rng.exponential(ROOMY.iteration_s(0, 64) * 0.6, n))
+    requests = trace(arrivals, rng.integers(1, 64, n), 2)
     worst = {
         name: np.percentile(simulate(requests, two_pools(endpoint=name), Flat([1, 1]))
                             .requests.ttft_s, 99)

@@ -19,10 +19,10 @@ def order(scheduler, rows, tau_n_s=0.0, tau_p_s=0.0):
     """In which order requests ``(arrival, tier)`` are served, one at a time, 1 s each."""
     prof = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, max_batch=1)
     served = fleet(pool(prof, scheduler=scheduler, tau_n_s=tau_n_s, tau_p_s=tau_p_s), tiers=TIERS)
-    at, tier = zip(*rows, strict=True)
+    arrivals, tier = zip(*rows, strict=True)
     names = tuple(t.name for t in TIERS)
-    given = trace(at, 8, 1, tier=tier, tiers=names)
-    result = simulate(given, served, Flat([1], interval_s=1000.0), duration_s=60.0)
+    requests = trace(arrivals, 8, 1, tier=tier, tiers=names)
+    result = simulate(requests, served, Flat([1], interval_s=1000.0), duration_s=60.0)
     return np.argsort(result.requests.first_token_s).tolist()
 
 
@@ -76,9 +76,9 @@ def test_an_engine_without_preemption_fails_the_newest():
     """Two of 40 + 20 tokens in memory for 100: the second is lost once both hold 50."""
     prof = profile(kv=100, budget=128)
     how = {"duration_s": 60.0}
-    given = trace([0.0, 0.0], 40, 20)
-    lost = simulate(given, fleet(pool(prof, when_full="fail")), Flat([1]), **how)
-    kept = simulate(given, fleet(pool(prof)), Flat([1]), **how)
+    requests = trace([0.0, 0.0], 40, 20)
+    lost = simulate(requests, fleet(pool(prof, when_full="fail")), Flat([1]), **how)
+    kept = simulate(requests, fleet(pool(prof)), Flat([1]), **how)
     assert lost.requests.outcome.tolist() == [0, REJECTED]
     assert lost.reject_reasons == {OUT_OF_MEMORY: 1}
     assert np.isnan(lost.requests.last_token_s[1])
@@ -89,9 +89,9 @@ def test_an_engine_without_preemption_fails_the_newest():
 
 def advanced(share, batch):
     """Eight requests on one instance, limits set at 1.25 s; the state at the end."""
-    given = trace(np.arange(8) / 8, 64, 100)
+    requests = trace(np.arange(8) / 8, 64, 100)
     served = fleet(pool(profile(budget=256, kv=2048), maximum=1))
-    s = allocate(given, served, 600.0, 60.0)
+    s = allocate(requests, served, 600.0, 60.0)
     entry.place(s.handle, np.array([1]))
     entry.advance(s.handle, 1.25, 1 << 40)
     before = int(s.instances[0]["running"])

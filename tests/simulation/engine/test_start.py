@@ -51,7 +51,7 @@ def test_limits_count_it_in():
 @pytest.mark.parametrize("role", ["both", "prefill"])
 def test_closed_forms_and_simulation_count_it_alike(role):
     work = Workload(np.full(64, 32, np.int32), np.full(64, 8, np.int32), burstiness=1.0).at(2.0)
-    plain, later = (evaluate(one, work, role=role) for one in (PLAIN, LATER))
+    plain, later = (evaluate(speed, work, role=role) for speed in (PLAIN, LATER))
     assert later.ttft.mean == pytest.approx(plain.ttft.mean + START)
     assert later.ttft.quantile(0.9) == pytest.approx(plain.ttft.quantile(0.9) + START)
     trial = Trial((pool_of(LATER),), ([32], [8]), Tier("t"), seed=1, requests=2000)

@@ -27,8 +27,8 @@ def test_tiers_served_by_the_same_pools_are_one_service():
     chiron = tiered(
         pool(SLOW, tiers=("fast",)), pool(SLOW), pool(SLOW, tiers=("batch",)), pool(SLOW, model="x")
     )
-    found = {(s.model, s.tiers): pools for s, pools in services(chiron).items()}
-    assert found == {
+    by_service = {(s.model, s.tiers): pools for s, pools in services(chiron).items()}
+    assert by_service == {
         ("m", ("fast",)): (0, 1),
         ("m", ("batch",)): (1, 2),
         ("x", ("fast", "batch")): (3,),
@@ -139,8 +139,8 @@ def look(s, now):
 
 def test_sums_since_the_last_instant_are_exact_in_the_middle_of_runs():
     """A request of 10 prompt and 100 output tokens, one token a second from 1 s on."""
-    one = fleet(pool(profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, budget=10)))
-    s = allocate(trace([0.0], 10, 100), one, 120.0, 60.0)
+    single = fleet(pool(profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, budget=10)))
+    s = allocate(trace([0.0], 10, 100), single, 120.0, 60.0)
     entry.place(s.handle, np.array([1]))
     record = s.pools[0]
     entry.advance(s.handle, 30.5, 1000)

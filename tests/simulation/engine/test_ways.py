@@ -75,10 +75,10 @@ def random_routing(rng):
 
 
 def random_trace(rng, regions, n=150):
-    at = np.sort(np.floor(rng.uniform(0, rng.choice([5.0, 40.0]), n) * 256) / 256)
+    arrivals = np.sort(np.floor(rng.uniform(0, rng.choice([5.0, 40.0]), n) * 256) / 256)
     lists = [tuple(range(int(k))) for k in rng.integers(1, 8, n)]  # prompts that begin alike
     return trace(
-        at, [8 * len(ids) for ids in lists], rng.integers(1, 30, n),
+        arrivals, [8 * len(ids) for ids in lists], rng.integers(1, 30, n),
         model=rng.integers(0, 2, n), region=rng.integers(0, len(regions), n),
         tier=rng.integers(0, 3, n), models=("m", "k"), regions=regions, tiers=NAMES,
         blocks=(lists, 8),
@@ -133,8 +133,8 @@ def test_closed_regions_are_fleets_of_their_own(seed):
             regions=(name,), tiers=TIERS, routing=routing, retries=3,
             faults=(Crash(int(of_it[:lost].sum()), at_s),) if of_it[lost] else (),
         )  # fmt: skip
-        mine = requests.region == r
-        rows = requests.rows(mine)
+        of_region = requests.region == r
+        rows = requests.rows(of_region)
         its = trace(
             rows.arrival_s, rows.input_tokens, rows.output_tokens, model=rows.model, tier=rows.tier,
             models=requests.models, regions=(name,), tiers=NAMES,
@@ -143,15 +143,15 @@ def test_closed_regions_are_fleets_of_their_own(seed):
         watched = Recording(Breathing(counts[of_it], shares[:, :1, :1]), signals=False)
         result = simulate(its, alone, watched, duration_s=60.0, interval_s=5.0)
         for column in ("outcome", "reason", "ttft_s", "tbt_s", "e2e_s", "last_token_s"):
-            found = getattr(together.requests, column)[mine]
-            np.testing.assert_array_equal(found, getattr(result.requests, column))
+            part = getattr(together.requests, column)[of_region]
+            np.testing.assert_array_equal(part, getattr(result.requests, column))
         for column in ("ready", "utilisation", "waiting", "held", "arrived_tokens"):
-            found = getattr(together.series, column)[of_it]
-            np.testing.assert_array_equal(found, getattr(result.series, column))
+            part = getattr(together.series, column)[of_it]
+            np.testing.assert_array_equal(part, getattr(result.series, column))
         for now, then in zip(seen.seen, watched.seen, strict=True):
             for column in ("ready", "waiting", "deferred", "load", "asked_tps"):
-                found = getattr(now, column)[of_it]
-                np.testing.assert_array_equal(found, getattr(then, column))
+                part = getattr(now, column)[of_it]
+                np.testing.assert_array_equal(part, getattr(then, column))
 
 
 @pytest.mark.parametrize("policy", [UnifiedReactive, partial(Chiron, (40.0, 15.0))])
@@ -178,8 +178,8 @@ def test_policies_see_closed_regions_as_fleets_of_their_own(policy, seed):
         )  # fmt: skip
         alone = fleet(*(pool for pool in pools if pool.region == name), regions=(name,), **how)
         result = simulate(its, alone, policy(interval_s=4.0), duration_s=60.0, interval_s=5.0)
-        mine = [p for p, pool in enumerate(pools) if pool.region == name]
-        np.testing.assert_array_equal(together.series.ready[mine], result.series.ready)
+        of_region = [p for p, pool in enumerate(pools) if pool.region == name]
+        np.testing.assert_array_equal(together.series.ready[of_region], result.series.ready)
         grew |= bool(np.ptp(result.series.ready, axis=1).max() > 0)
     assert grew
 
@@ -187,14 +187,14 @@ def test_policies_see_closed_regions_as_fleets_of_their_own(policy, seed):
 def test_a_way_may_be_open_there_and_closed_back():
     """More than an instance prefills comes to one of two at a time; only a may send it on."""
     roomy = profile(max_batch=64, budget=64, kv=1 << 20)
-    at = np.arange(1000) * roomy.iteration_s(0, 64) * 3 / 8
+    arrivals = np.arange(1000) * roomy.iteration_s(0, 64) * 3 / 8
     served = fleet(
         *(pool(roomy, region=r) for r in "ab"), regions=("a", "b"),
         latency=[[0.0, 1 / 32], [CLOSED, 0.0]],
     )  # fmt: skip
     where = {
         home: places(
-            simulate(trace(at, 32, 4, region=home, regions=("a", "b")), served, Flat([1, 1]))
+            simulate(trace(arrivals, 32, 4, region=home, regions=("a", "b")), served, Flat([1, 1]))
         )
         for home in (0, 1)
     }
@@ -224,11 +224,11 @@ def test_a_stream_keeps_to_closed_ways_too():
     wire = np.array([[0.0, 1 / 64], [CLOSED, 0.0]])
     served, requests = random_fleet(rng, wire), random_trace(rng, ("a", "b"), n=600)
     policy = Breathing([1] * len(served.pools), np.ones((2, 2, 2)))
-    whole = simulate(requests, served, policy, duration_s=60.0)
+    in_one_go = simulate(requests, served, policy, duration_s=60.0)
     pieces = simulate_stream(Stream.of(requests), served, policy, duration_s=60.0, piece=50)
     for column in ("iterations", "idle_s", "prefill_s", "decode_s"):
-        one, other = getattr(whole.totals, column), getattr(pieces.totals, column)
-        np.testing.assert_array_equal(one, other)
+        at_once, other = getattr(in_one_go.totals, column), getattr(pieces.totals, column)
+        np.testing.assert_array_equal(at_once, other)
 
 
 def test_a_result_that_breaks_the_law_is_a_bug():

@@ -67,10 +67,10 @@ def test_costs_are_those_of_the_table_between_and_beyond_its_rows():
 
 
 def test_algorithm_1_fills_the_devices_with_runs_when_coordination_is_cheap():
-    found = algorithm1(cluster(gamma=0.01))
-    assert found.replicated.sum(axis=0).tolist() == [0, 30, 30, 30]
-    assert runs(found.replicated) <= 6
-    assert found.speedup > 2.5
+    greedy = algorithm1(cluster(gamma=0.01))
+    assert greedy.replicated.sum(axis=0).tolist() == [0, 30, 30, 30]
+    assert runs(greedy.replicated) <= 6
+    assert greedy.speedup > 2.5
 
 
 def test_memory_is_never_over_capacity_and_speed_never_falls():
@@ -81,10 +81,10 @@ def test_memory_is_never_over_capacity_and_speed_never_falls():
             free=rng.uniform(0, 12, 4),
             gamma=float(rng.choice([0.0, 0.05, 0.3, 2.0])),
         )
-        for found in (algorithm1(problem), optimum(problem)):
-            assert (found.replicated.sum(axis=0) <= problem.room).all()
-            assert found.speedup >= 1.0
-            assert not found.replicated[:, 0].any()  # the home device holds the originals
+        for replication in (algorithm1(problem), optimum(problem)):
+            assert (replication.replicated.sum(axis=0) <= problem.room).all()
+            assert replication.speedup >= 1.0
+            assert not replication.replicated[:, 0].any()  # the home device holds the originals
 
 
 def test_the_optimum_is_the_best_of_all_replications():
@@ -97,18 +97,18 @@ def test_the_optimum_is_the_best_of_all_replications():
             replicated[:, 1:] = np.array(bits).reshape(5, 2)
             if (replicated.sum(axis=0) <= problem.room).all():
                 best = max(best, speedup(problem, replicated))
-        found = optimum(problem)
-        assert found.speedup == pytest.approx(best)
-        assert found.gap == pytest.approx(0.0, abs=1e-6)
+        optimal = optimum(problem)
+        assert optimal.speedup == pytest.approx(best)
+        assert optimal.gap == pytest.approx(0.0, abs=1e-6)
         assert algorithm1(problem).speedup <= best + 1e-12
 
 
 def test_a_run_that_pays_only_as_a_whole_is_seen_by_the_optimum_alone():
     dear = cluster(layers=10, free=(0, 10), gamma=0.8)  # one layer saves 0.5
     assert algorithm1(dear).replicated.sum() == 0
-    found = optimum(dear)
-    assert found.replicated.sum() == 10
-    assert found.speedup == pytest.approx(10 / (5 + 0.8))
+    optimal = optimum(dear)
+    assert optimal.replicated.sum() == 10
+    assert optimal.speedup == pytest.approx(10 / (5 + 0.8))
 
 
 def test_what_cannot_be_is_refused():
@@ -185,16 +185,16 @@ def test_weights_are_offloaded_last_and_a_hopeless_case_is_said():
 
 def test_modules_of_llama_13b_are_those_of_table_1():
     shape = ModelShape("llama-13b", 40, 5120, 32000, 40, 40, 128, 13824, 2048)
-    found = {part.name: part for part in modules_of(shape)}
+    by_name = {part.name: part for part in modules_of(shape)}
     memory = {"self_attn.q_proj": 50, "self_attn": 200, "ffn.up_proj": 135, "decoder layer": 605}
     for name, mebibytes in memory.items():
-        assert found[name].memory_bytes / MIB == pytest.approx(mebibytes, abs=0.5)
+        assert by_name[name].memory_bytes / MIB == pytest.approx(mebibytes, abs=0.5)
     # The source leaves one of three feed-forward projections out of a layer: 127.5 there.
     flops = {"self_attn.q_proj": 13.42, "self_attn": 55.02, "ffn.up_proj": 36.24,
              "decoder layer": 163.7}  # fmt: skip
     for name, giga in flops.items():
-        assert found[name].flops / 1e9 == pytest.approx(giga, rel=1e-3)
-    assert found["ffn.up_proj"].each == 3
+        assert by_name[name].flops / 1e9 == pytest.approx(giga, rel=1e-3)
+    assert by_name["ffn.up_proj"].each == 3
 
 
 def test_projections_move_towards_compute_and_where_a_layer_does_not_fit():
@@ -204,8 +204,8 @@ def test_projections_move_towards_compute_and_where_a_layer_does_not_fit():
         over = np.array([-50.0, -1.4 + away * 2 / 3])
         return Assessment(over, away < 3, 1.0 + 0.1 * away)
 
-    found = reduce(instance(devices=2), assess, layers_of(9.0), np.array([1.0, 2.0]))
-    kinds = [action.kind for action in found.actions]
+    reduction = reduce(instance(devices=2), assess, layers_of(9.0), np.array([1.0, 2.0]))
+    kinds = [action.kind for action in reduction.actions]
     assert kinds[:2] == ["migrate feed-forward"] * 2 and "migrate KV cache" not in kinds
     # Memory is short, no device is faster, and there is room for neither layer nor cache.
     tight = reduce(instance(devices=2), judge([9.5, 0.7]), layers_of(1.5))

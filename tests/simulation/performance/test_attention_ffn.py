@@ -66,9 +66,9 @@ def test_experts_on_very_many_gpus_leave_attention_alone() -> None:
     micro-batch: more of them would only cut batches."""
     assert MOE is not None
     tiny = replace(MOE, expert_intermediate=1, experts=128)
-    one = made(AttentionFfn(8, 128, **FREE), shape=tiny)
+    alone = made(AttentionFfn(8, 128, **FREE), shape=tiny)
     many = made(AttentionFfn(8, 128, micro_batches=6, **FREE), shape=tiny)
-    seconds = [iteration_s(p, TOKENS, TOKENS * CONTEXT, 0.0, 0.0) for p in (one, many)]
+    seconds = [iteration_s(p, TOKENS, TOKENS * CONTEXT, 0.0, 0.0) for p in (alone, many)]
     np.testing.assert_allclose(seconds[0], seconds[1], rtol=0.02)
 
 
@@ -105,8 +105,8 @@ def test_two_equal_sides_and_a_free_way_by_hand() -> None:
         if o.name in ends
     )
     expected = MOE.layers * min(layer(1), layer(2)) + outside
-    found = iteration_s(profile, tokens, tokens * CONTEXT, 0.0, 0.0)
-    np.testing.assert_allclose(found, [expected], rtol=1e-9)
+    seconds = iteration_s(profile, tokens, tokens * CONTEXT, 0.0, 0.0)
+    np.testing.assert_allclose(seconds, [expected], rtol=1e-9)
 
 
 def test_weights_are_conserved_and_the_cache_is_on_the_attention_side() -> None:

@@ -31,10 +31,10 @@ def test_only_iterations_that_also_prefill_take_longer():
         for mixed in (None, slower)
     )
     for b, p in ((8, 0), (0, 128)):
-        at = b, b * 512, p, p * p / 2
-        assert iteration_s(beside, *at) == iteration_s(plain, *at)
-    at = 8, 8 * 512, 128, 128 * 64
-    more = iteration_s(beside, *at) - iteration_s(plain, *at)
+        load = b, b * 512, p, p * p / 2
+        assert iteration_s(beside, *load) == iteration_s(plain, *load)
+    load = 8, 8 * 512, 128, 128 * 64
+    more = iteration_s(beside, *load) - iteration_s(plain, *load)
     attention = [o for o in graph.operators if o.axis == "decodes"]
     assert attention
     expected = 2.0 * 1e-6 * (8 + 8 * 512) * sum(o.count for o in attention)

@@ -128,9 +128,9 @@ def test_fluid_model_of_a_curve_agrees_with_simulation(rate):
     assert used == pytest.approx(fluid.kv_tokens, rel=0.08)
     limit, named = largest_rate(prof, isl, osl)
     assert named == "throughput"
-    at = steady_state(prof, limit, isl, osl)
+    steady = steady_state(prof, limit, isl, osl)
     # The limit takes every iteration to prefill, so it errs a little to the safe side.
-    assert 0.9 * prof.max_batch < at.batch <= prof.max_batch
+    assert 0.9 * prof.max_batch < steady.batch <= prof.max_batch
 
 
 def test_a_context_longer_than_those_of_the_rows_is_outside() -> None:
@@ -147,10 +147,10 @@ def test_what_is_said_of_a_load_is_measured_as_far_as_measurements_go_and_no_fur
     run = simulate(trace([0.0] * 12, [30] * 12, [20] * 12), fleet(pool(prof)), Flat([1]))
     beyond = outside_of(run)
     assert (beyond > BEYOND) == (decodes < prof.max_batch)
-    said = provenance_at(prof, beyond)
-    assert (said == source) == (beyond < BEYOND)
-    if said != source:
-        assert said.kind == "modelled" and f"up to {decodes:.0f} sequences" in said.source
+    label = provenance_at(prof, beyond)
+    assert (label == source) == (beyond < BEYOND)
+    if label != source:
+        assert label.kind == "modelled" and f"up to {decodes:.0f} sequences" in label.source
     for other in ("modelled", "assumed"):
-        own = replace(prof, provenance=Provenance(other, "x"))
-        assert provenance_at(own, 1.0) == own.provenance
+        relabelled = replace(prof, provenance=Provenance(other, "x"))
+        assert provenance_at(relabelled, 1.0) == relabelled.provenance

@@ -106,9 +106,9 @@ def test_weights_are_those_of_the_memory_module(shape: ModelShape) -> None:
 @pytest.mark.parametrize("tp", [2, 4, 8])
 @pytest.mark.parametrize("shape", [LLAMA_8B, MIXTRAL, WINDOWED])
 def test_tensor_parallelism_divides_the_work_and_adds_none(shape: ModelShape, tp: int) -> None:
-    one, many = (operator_graph(shape, Arrangement(tp=n, moe_tp=n)) for n in (1, tp))
+    single, many = (operator_graph(shape, Arrangement(tp=n, moe_tp=n)) for n in (1, tp))
     it = iteration(32.0, 32 * 700.0, 512.0, 512 * 300.0)
-    for operator in one.operators:
+    for operator in single.operators:
         if operator.name == "router" or operator.name.endswith("norm"):
             continue  # on every GPU whole
         alone, shared = operator.work(it), many[operator.name].work(it)
@@ -125,14 +125,14 @@ def test_heads_are_copied_where_there_are_more_gpus_than_them() -> None:
 
 def test_attention_data_parallelism_and_stages_divide_the_sequences() -> None:
     it = iteration(64.0, 64 * 1000.0)
-    one = operator_graph(DEEPSEEK, Arrangement())["attention_decode"].work(it)
+    unsplit = operator_graph(DEEPSEEK, Arrangement())["attention_decode"].work(it)
     where = Arrangement(attention_dp=8, moe_ep=8)
     spread = operator_graph(DEEPSEEK, where)["attention_decode"].work(it)
     staged = operator_graph(DEEPSEEK, Arrangement(pp=4))["attention_decode"].work(it)
-    assert float(spread.flops) * 8 == float(one.flops)
-    assert float(staged.flops) * 4 == float(one.flops)
+    assert float(spread.flops) * 8 == float(unsplit.flops)
+    assert float(staged.flops) * 4 == float(unsplit.flops)
     lone = operator_graph(DEEPSEEK, where)["attention_decode"].work(iteration(1.0, 1000.0))
-    assert float(lone.flops) * 64 == float(one.flops)  # one GPU has it all, the others nothing
+    assert float(lone.flops) * 64 == float(unsplit.flops)  # one GPU has it all, the others nothing
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.name)

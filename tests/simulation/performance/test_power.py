@@ -45,12 +45,12 @@ def test_between_idle_and_tdp(b, context, p, ms, shape, where):
 
 @pytest.mark.parametrize("shape", [SHAPE, ROUTED])
 def test_more_work_in_the_same_time_draws_no_less(shape):
-    at = power(shape, Arrangement(tp=2, moe_tp=1, moe_ep=2))
+    curve = power(shape, Arrangement(tp=2, moe_tp=1, moe_ep=2))
     batch = np.arange(1.0, 400.0)
-    assert (np.diff(at.watts(0.05, batch, 1000 * batch)) >= 0).all()
-    assert (np.diff(at.watts(0.05, 8.0, 8.0 * np.arange(1, 5000, 100))) >= 0).all()
+    assert (np.diff(curve.watts(0.05, batch, 1000 * batch)) >= 0).all()
+    assert (np.diff(curve.watts(0.05, 8.0, 8.0 * np.arange(1, 5000, 100))) >= 0).all()
     tokens = np.arange(0.0, 2000.0, 10.0)
-    assert (np.diff(at.watts(0.05, 32.0, 32_000.0, tokens, tokens**2 / 2)) >= -1e-9).all()
+    assert (np.diff(curve.watts(0.05, 32.0, 32_000.0, tokens, tokens**2 / 2)) >= -1e-9).all()
 
 
 @pytest.mark.parametrize("where", [Arrangement(tp=2), Arrangement(pp=2)])
@@ -78,20 +78,20 @@ def test_energy_per_token_falls_with_the_batch():
 
 def test_formula_by_hand():
     # W = 1e9 / (0.01 s x 2e12) = 0.05; K = 0.02; F = 1e12 / (0.01 x 4e14) = 0.25, no prefill.
-    at = load(power().graph, GPU, 0.01, 1.0, 1.0)
-    one = np.ones_like(at.seconds)
-    at = replace(
-        at, weight_bytes=1e9 * one, cache_bytes=4e8 * one, decode_flops=1e12 * one,
-        prefill_flops=0 * one,
+    load_now = load(power().graph, GPU, 0.01, 1.0, 1.0)
+    ones = np.ones_like(load_now.seconds)
+    load_now = replace(
+        load_now, weight_bytes=1e9 * ones, cache_bytes=4e8 * ones, decode_flops=1e12 * ones,
+        prefill_flops=0 * ones,
     )  # fmt: skip
     # The peaks need 0.7 + 2.5 ms, twice that leaves a gap of 36% of the 10 ms.
-    wanted = 0.2 + 0.6 * 0.05**0.9 + 0.5 * 0.02**0.9 + 1.4 * 0.25**0.6 - 0.1 * 0.36
-    expected = (wanted**-8 + 0.98**-8) ** (-1 / 8)
-    assert float(share_of_tdp(MODEL, at)) == pytest.approx(expected)
+    share = 0.2 + 0.6 * 0.05**0.9 + 0.5 * 0.02**0.9 + 1.4 * 0.25**0.6 - 0.1 * 0.36
+    expected = (share**-8 + 0.98**-8) ** (-1 / 8)
+    assert float(share_of_tdp(MODEL, load_now)) == pytest.approx(expected)
     # Half of the time prefills at 85% of TDP; the decodes then have half the time, and no gap.
-    half = replace(at, prefill_flops=0.5 * 0.01 * 0.45 * 4e14 * one)
-    wanted = 0.2 + 0.6 * 0.1**0.9 + 0.5 * 0.04**0.9 + 1.4 * 0.5**0.6
-    decode = (wanted**-8 + 0.98**-8) ** (-1 / 8)
+    half = replace(load_now, prefill_flops=0.5 * 0.01 * 0.45 * 4e14 * ones)
+    share = 0.2 + 0.6 * 0.1**0.9 + 0.5 * 0.04**0.9 + 1.4 * 0.5**0.6
+    decode = (share**-8 + 0.98**-8) ** (-1 / 8)
     expected = 0.5 * max(0.85, decode) + 0.5 * decode
     assert float(share_of_tdp(MODEL, half)) == pytest.approx(expected)
 

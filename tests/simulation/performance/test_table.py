@@ -133,8 +133,8 @@ def test_whatever_was_measured_time_rises_with_the_load(cells):
 
 
 def test_isotonic_is_the_nearest_rising_sequence():
-    found = isotonic(np.array([1.0, 3.0, 2.0, 4.0]), np.array([1.0, 1.0, 3.0, 1.0]))
-    assert found == pytest.approx([1, 2.25, 2.25, 4])
+    smoothed = isotonic(np.array([1.0, 3.0, 2.0, 4.0]), np.array([1.0, 1.0, 3.0, 1.0]))
+    assert smoothed == pytest.approx([1, 2.25, 2.25, 4])
     grid = np.array([[3.0, 1.0], [2.0, 5.0]])
     level = rising(grid, np.ones((2, 2)))
     assert (np.diff(level, axis=0) >= 0).all()
@@ -177,29 +177,33 @@ def test_both_files_give_one_profile_for_the_same_measurements(tmp_path):
         (1, 1024, 256, 55, 9.5),
     ):
         ms.append(f"m,g,{isl},{batch},{osl},{first},{tbt},{first + osl * tbt},2\n")
-        whole = osl * tbt / 1e3
-        s.append(f"m,g,{isl},{batch},{osl},{first / 1e3},{whole},{first / 1e3 + whole},2\n")
+        answer_s = osl * tbt / 1e3
+        s.append(f"m,g,{isl},{batch},{osl},{first / 1e3},{answer_s},{first / 1e3 + answer_s},2\n")
     curves = []
     for name, text, known in (("a.csv", ms, "splitwise"), ("b.csv", s, "sageserve")):
         (tmp_path / name).write_text("".join(text))
-        found = read_benchmarks(tmp_path / name)
-        assert found.format == known
-        curves.append(table_curve(found.rows))
+        benchmarks = read_benchmarks(tmp_path / name)
+        assert benchmarks.format == known
+        curves.append(table_curve(benchmarks.rows))
     assert curves[0].values == pytest.approx(curves[1].values, rel=1e-9)
 
 
 @needs_shared(PROFILES)
 def test_real_rows_come_back_from_their_table():
-    found = read_benchmarks(PROFILES / "splitwise_perf_model.csv").rows
-    for (model, gpu, tp), part in found.arrangements():
+    measured = read_benchmarks(PROFILES / "splitwise_perf_model.csv").rows
+    for (model, gpu, tp), part in measured.arrangements():
         profile = table_profile(part, kv_capacity_tokens=1, provenance=SOURCE)
         assert isinstance(profile, Profile)
         assert (profile.model, profile.gpu, profile.tp, profile.kind) == (model, gpu, tp, "table")
         assert profile.max_batch == (32 if tp == 2 else 64)  # 64 did not fit on two GPUs
-        whole = part.take(part.whole)
-        none = np.zeros(whole.rows)
-        first = iteration_s(profile, none, none, whole.tokens, whole.tokens * whole.isl / 2)
-        each = iteration_s(profile, whole.batch, whole.batch * whole.context, none, none)
-        assert np.abs(first / whole.prefill_s - 1).mean() < 0.04
-        assert np.abs(each / whole.tbt_s - 1).mean() < 0.03
-        assert measured_range(profile, none, none, whole.tokens, whole.tokens * whole.isl / 2).all()
+        unbroken = part.take(part.whole)
+        none = np.zeros(unbroken.rows)
+        first = iteration_s(
+            profile, none, none, unbroken.tokens, unbroken.tokens * unbroken.isl / 2
+        )
+        each = iteration_s(profile, unbroken.batch, unbroken.batch * unbroken.context, none, none)
+        assert np.abs(first / unbroken.prefill_s - 1).mean() < 0.04
+        assert np.abs(each / unbroken.tbt_s - 1).mean() < 0.03
+        assert measured_range(
+            profile, none, none, unbroken.tokens, unbroken.tokens * unbroken.isl / 2
+        ).all()

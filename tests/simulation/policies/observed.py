@@ -13,26 +13,26 @@ INTEGERS = ("preemptions", "failed")
 RATES = ("busy", "sm_activity", "prefill_tps", "decode_tps", "batch", "evicted_tps")
 
 
-def signals(pools: int, **given: Any) -> Signals:
+def signals(pools: int, **readings: Any) -> Signals:
     """Nothing happened, but for what is given."""
     fields: dict[str, Any] = {}
     for name in Signals.__dataclass_fields__:
         kind = np.int64 if name in INTEGERS else np.float64
         empty = 0 if name in RATES or name in INTEGERS else np.nan
-        value = given.pop(name, empty)
+        value = readings.pop(name, empty)
         fields[name] = np.broadcast_to(np.asarray(value, kind), (pools,)).copy()
-    assert not given, given
+    assert not readings, readings
     return Signals(**fields)
 
 
-def seen(time_s: float, ready: Any, **given: Any) -> Observation:
+def seen(time_s: float, ready: Any, **fields: Any) -> Observation:
     """``ready`` instances by pool; the rest is 0, nothing measured, unless given."""
     count = np.atleast_1d(np.asarray(ready, np.int64))
     pools = len(count)
-    of_signals = {k: given.pop(k) for k in list(given) if k in Signals.__dataclass_fields__}
+    of_signals = {k: fields.pop(k) for k in list(fields) if k in Signals.__dataclass_fields__}
 
     def column(name: str, kind: Any = np.int64) -> Any:
-        return np.broadcast_to(np.asarray(given.pop(name, 0), kind), (pools,)).copy()
+        return np.broadcast_to(np.asarray(fields.pop(name, 0), kind), (pools,)).copy()
 
     observation = Observation(
         time_s=time_s,
@@ -48,5 +48,5 @@ def seen(time_s: float, ready: Any, **given: Any) -> Observation:
         load=column("load", np.float64),
         asked_tps=column("asked_tps", np.float64),
     )
-    assert not given, given
+    assert not fields, fields
     return observation

@@ -14,14 +14,14 @@ from tests.simulation.builders import fleet, pool, trace
 from tests.simulation.policies.observed import seen
 
 
-def answered(wanted, ready, groups, *pools, worth=None, **more):
-    policy = WithinCapacity(Flat(wanted), groups, worth)
+def answered(targets, ready, groups, *pools, worth=None, **more):
+    policy = WithinCapacity(Flat(targets), groups, worth)
     policy.reset(fleet(*pools))
     return policy.decide(seen(60.0, ready, **more))
 
 
-def granted(*given, **more):
-    return answered(*given, **more).targets.tolist()
+def granted(*arguments, **more):
+    return answered(*arguments, **more).targets.tolist()
 
 
 def test_what_is_up_stays_and_what_matters_alike_grows_alike():
@@ -39,8 +39,8 @@ def test_what_is_refused_counts_once_until_it_is_granted_or_no_longer_asked_for(
     policy = WithinCapacity(asks, [([0], 4)])
     policy.reset(fleet(pool(maximum=8)))
     counts = []
-    for at in range(6):
-        policy.decide(seen(60.0 * (at + 1), [4]))
+    for look in range(6):
+        policy.decide(seen(60.0 * (look + 1), [4]))
         counts.append(policy.refused)
     assert counts == [1, 1, 1, 3, 3, 8]  # 1 of 5; none new; none; 2 of 6; none; 5 of 9
     policy.reset(fleet(pool(maximum=8)))
@@ -68,10 +68,10 @@ def test_what_is_lent_is_called_back_for_who_lacks_gpus():
 
 def test_a_plan_that_moves_gpus_between_models_is_carried_out_while_it_lends():
     pools = [pool(model=name, initial=4, today=4, startup_s=10.0) for name in ("a", "b")]
-    whole = fleet(*pools)
+    served = fleet(*pools)
     plan = Scheduled([0.0, 60.0], [[4, 4], [2, 6]])
     policy = Released(WithinCapacity(plan, [([0, 1], 8)]), lend=True)
-    result = simulate(trace([], [], []), whole, policy, duration_s=600.0)
+    result = simulate(trace([], [], []), served, policy, duration_s=600.0)
     series = result.series
     assert series.ready[:, -1].tolist() == [2.0, 6.0]
     assert (series.ready + series.starting + series.lent).sum(axis=0).max() <= 8 + 1e-9
@@ -121,18 +121,18 @@ def services(**how):
 
 def test_what_matters_more_grows_first_wherever_it_stands():
     for worth, grown in (([1.0, 2.0], [2, 4]), ([2.0, 1.0], [4, 2])):
-        given = granted([4, 4], [2, 2], [([0, 1], 6)], *services(), worth=worth)
-        assert given == grown
+        counts = granted([4, 4], [2, 2], [([0, 1], 6)], *services(), worth=worth)
+        assert counts == grown
 
 
 def test_what_matters_less_is_reduced_where_room_is_short_and_no_further():
     worth = [1.0, 2.0]
-    found = answered([4, 5], [4, 4], [([0, 1], 8)], *services(), worth=worth)
-    assert found.targets.tolist() == [3, 4]  # it drains first
-    assert found.firm.tolist() == [True, False]
+    actions = answered([4, 5], [4, 4], [([0, 1], 8)], *services(), worth=worth)
+    assert actions.targets.tolist() == [3, 4]  # it drains first
+    assert actions.firm.tolist() == [True, False]
     # While it drains no more are taken, and it does not come back.
-    found = answered([4, 5], [3, 4], [([0, 1], 8)], *services(), worth=worth, draining=[1, 0])
-    assert found.targets.tolist() == [3, 4] and found.firm is None
+    actions = answered([4, 5], [3, 4], [([0, 1], 8)], *services(), worth=worth, draining=[1, 0])
+    assert actions.targets.tolist() == [3, 4] and actions.firm is None
     assert granted([4, 5], [3, 4], [([0, 1], 8)], *services(), worth=worth) == [3, 5]
     # Down to its minimum, and to one instance.
     assert granted([4, 9], [4, 4], [([0, 1], 8)], *services(), worth=worth) == [1, 4]
@@ -156,9 +156,11 @@ def test_both_roles_of_a_split_service_give_alike():
         pool(model="b"),
     ]
     # Decode shares its GPUs with b, prefill has its own: half of decode goes, and half of prefill.
-    found = answered([5, 9, 5], [5, 9, 1], [([0], 5), ([1, 2], 10)], *pools, worth=[1.0, 1.0, 2.0])
-    assert found.targets.tolist() == [3, 5, 1]
-    assert found.firm.tolist() == [True, True, False]
+    actions = answered(
+        [5, 9, 5], [5, 9, 1], [([0], 5), ([1, 2], 10)], *pools, worth=[1.0, 1.0, 2.0]
+    )
+    assert actions.targets.tolist() == [3, 5, 1]
+    assert actions.firm.tolist() == [True, True, False]
 
 
 def test_what_gives_way_goes_at_once_and_the_rest_softly():
@@ -174,8 +176,8 @@ def test_what_gives_way_goes_at_once_and_the_rest_softly():
 
 def test_in_a_replay_the_worthier_gets_its_gpus_and_gives_them_back():
     """Three GPUs; b wants two for two minutes while a has two."""
-    wanted = [[2, 1], [2, 2], [2, 2], [2, 2], [2, 1], [2, 1], [2, 1]]
-    policy = WithinCapacity(Asking([2, 1], *wanted), [([0, 1], 3)], np.array([1.0, 2.0]))
+    answers = [[2, 1], [2, 2], [2, 2], [2, 2], [2, 1], [2, 1], [2, 1]]
+    policy = WithinCapacity(Asking([2, 1], *answers), [([0, 1], 3)], np.array([1.0, 2.0]))
     result = simulate(
         trace([0.0], 10, 2), fleet(*services(startup_s=0.0)), policy, duration_s=480.0
     )

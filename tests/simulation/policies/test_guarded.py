@@ -17,8 +17,8 @@ STEP = {"waiting": 0, "batch": 5.0, "prefill_tps": 0.0}
 def guarded(planned=4, roles=("both",), closed=False, **how):
     """Of one pool for each of the roles, in one region, or in as many that are closed."""
     course = ByClock("plan", [0.0, HOUR], [[planned] * len(roles), [2] * len(roles)])
-    given = {"prefill_tps": 1000.0, "decode_tps": 100.0, "in_flight": 10.0, **how}
-    policy = Guarded(course, **given)
+    fields = {"prefill_tps": 1000.0, "decode_tps": 100.0, "in_flight": 10.0, **how}
+    policy = Guarded(course, **fields)
     links = {"prefill": {"link": KvLink(1.0, 1e9)}}
     regions = tuple("abcd"[: len(roles)]) if closed else ("r",) * len(roles)
     pools = (
@@ -30,10 +30,10 @@ def guarded(planned=4, roles=("both",), closed=False, **how):
     return policy
 
 
-def asked(policy, looks, ready=4, begins=0, **given):
+def asked(policy, looks, ready=4, begins=0, **fields):
     """Targets of so many looks of the same."""
     times = [15.0 * (begins + i) for i in range(1, looks + 1)]
-    return [policy.decide(seen(t, ready, **STEP | given)).targets.tolist() for t in times]
+    return [policy.decide(seen(t, ready, **STEP | fields)).targets.tolist() for t in times]
 
 
 def test_while_the_plan_is_right_it_is_the_plan():
@@ -90,9 +90,9 @@ def test_it_asks_by_what_so_many_carry_together():
     # They hold 32: 60 in flight are no pile, 70 are, and 8 hold them.
     assert asked(policy, 20, batch=15.0) == [[4]] * 20
     assert asked(policy, 5, begins=20, batch=17.5)[-1] == [8]
-    told = {one.what: one.values for one in policy.in_force()}
-    assert told["above the plan: of that, what each of 2 does"] == 0.7
-    assert told["above the plan: of that, what each of 64 does"] == 1.0
+    in_force = {setting.what: setting.values for setting in policy.in_force()}
+    assert in_force["above the plan: of that, what each of 2 does"] == 0.7
+    assert in_force["above the plan: of that, what each of 64 does"] == 1.0
 
 
 def test_what_is_asked_for_never_falls_below_the_plan_and_rises_with_what_is_served():
@@ -116,10 +116,10 @@ def test_one_region_may_serve_what_the_plan_has_elsewhere():
     assert asked(closed, 8, ready=[4, 4], decode_tps=np.array([560.0, 240.0]))[-1] == [6, 4]
 
 
-def late(policy, looks, begins, ready=4, share=0.3, batch=13.0, tps=380.0, **given):
+def late(policy, looks, begins, ready=4, share=0.3, batch=13.0, tps=380.0, **fields):
     """The last target of so many looks at which ``share`` of what was done came late."""
     return asked(policy, looks, ready, begins, late_done=share, batch=batch, decode_tps=tps,
-                 **given)[-1]  # fmt: skip
+                 **fields)[-1]  # fmt: skip
 
 
 def test_what_is_late_without_a_pile_tells_that_an_instance_carries_less():
@@ -138,12 +138,12 @@ def test_what_is_late_without_a_pile_tells_that_an_instance_carries_less():
 
 def test_what_is_late_for_another_reason_teaches_nothing():
     allowed = 1.0 - guarded_attainment()
-    for given in (
+    for fields in (
         {"share": allowed},  # no more than the tier lets through
         {"batch": 10.5},  # no more in flight than they hold, within the tolerance
         {"batch": 13.0, "starting": 1},  # somebody is on the way already
     ):
-        assert late(guarded(), 20, 0, **given) == [4], given
+        assert late(guarded(), 20, 0, **fields) == [4], fields
     policy = guarded()
     asked(policy, 5, batch=25.0, late_done=1.0)  # a pile, and what is left of it
     assert late(policy, 20, 5) == [8]  # the pile's, for five minutes, and nothing is learned
@@ -158,8 +158,8 @@ def test_roles_go_by_what_they_do():
     policy = guarded(roles=("prefill", "decode"))
     both = {"prefill_tps": np.array([6000.0, 0.0]), "decode_tps": np.array([600.0, 300.0])}
     assert asked(policy, 5, ready=[4, 4], **both)[-1] == [6, 4]
-    told = {one.what: one.values for one in policy.in_force()}
-    assert np.isnan(told["above the plan: output tokens a second an instance"][0])
+    in_force = {setting.what: setting.values for setting in policy.in_force()}
+    assert np.isnan(in_force["above the plan: output tokens a second an instance"][0])
 
 
 def test_what_it_goes_by_is_given_for_every_pool_or_refused():

@@ -27,22 +27,22 @@ def split(prefill=2, decode=4, tiers=(CHAT,), **how):
     )
 
 
-def ready(policy, whole):
-    policy.reset(whole)
+def ready(policy, served):
+    policy.reset(served)
     return policy
 
 
-def asked(policy, *given, **more):
-    return policy.decide(seen(*given, **more)).targets.tolist()
+def asked(policy, *arguments, **more):
+    return policy.decide(seen(*arguments, **more)).targets.tolist()
 
 
 @pytest.mark.parametrize(
-    ("tps", "wanted"),
+    ("tps", "expected"),
     [(400, 4), (440, 4), (441, 5), (330, 4), (319, 4), (300, 3), (800, 8), (1000, 10), (1, 1)],
 )
-def test_throughput_over_target_per_instance(tps, wanted):
+def test_throughput_over_target_per_instance(tps, expected):
     policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE), fleet(pool(initial=4)))
-    assert asked(policy, 60.0, 4, decode_tps=tps) == [wanted]
+    assert asked(policy, 60.0, 4, decode_tps=tps) == [expected]
 
 
 def test_instances_on_their_way_are_not_asked_for_again():
@@ -101,9 +101,9 @@ def test_the_ratio_of_a_pressure_test_is_one_per_service():
         pool(model="b", role="decode", initial=4),
         pool(model="c"),
     )
-    found = Ratio("fixed", np.array([2.2, 2.2, np.nan, np.nan, np.nan]))
-    policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE, ratio=found), two)
-    assert (found.of(0), found.of(1)) == (2.2, 0.5)  # of b none was found: as it begins
+    ratio = Ratio("fixed", np.array([2.2, 2.2, np.nan, np.nan, np.nan]))
+    policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE, ratio=ratio), two)
+    assert (ratio.of(0), ratio.of(1)) == (2.2, 0.5)  # of b none was found: as it begins
     shown = [0, 800, 0, 800, 0]
     assert asked(policy, 60.0, [8, 4, 2, 4, 1], decode_tps=shown)[:4] == [18, 8, 4, 8]
     with pytest.raises(SimulationError, match="above 0"):
@@ -174,15 +174,15 @@ def test_a_ratio_that_follows_the_traffic():
 
 
 @pytest.mark.parametrize(
-    ("latency", "wanted"),
+    ("latency", "expected"),
     [(1.0, 12), (0.99, 11), (0.8, 11), (0.79, 10), (0.51, 10), (0.5, 9), (0.0, 9)],
 )
-def test_feedback_steps_by_threshold(latency, wanted):
+def test_feedback_steps_by_threshold(latency, expected):
     how = {"stability": AT_ONCE}
     policy = ready(Feedback("ttft", **how), fleet(pool(initial=10), tiers=[CHAT]))
-    assert asked(policy, 60.0, 10, ttft_s=latency) == [wanted]
+    assert asked(policy, 60.0, 10, ttft_s=latency) == [expected]
     policy = ready(Feedback("tbt", 0.2, **how), fleet(pool(initial=10), tiers=[CHAT]))
-    assert asked(policy, 60.0, 10, tbt_s=latency * 0.2) == [wanted]
+    assert asked(policy, 60.0, 10, tbt_s=latency * 0.2) == [expected]
 
 
 def test_feedback_waits_by_direction():
@@ -199,9 +199,9 @@ def test_a_step_out_is_taken_from_what_is_ready():
     policy = ready(Feedback("ttft"), split(8, 4))
     here, coming = np.array([8, 4]), np.zeros(2, np.int64)
     for minute in range(1, 11):
-        wanted = asked(policy, 60.0 * minute, here, starting=coming, ttft_s=[2.0, np.nan])
-        coming = np.array(wanted) - here
-    assert wanted == [10, 5]
+        targets = asked(policy, 60.0 * minute, here, starting=coming, ttft_s=[2.0, np.nan])
+        coming = np.array(targets) - here
+    assert targets == [10, 5]
     assert asked(policy, 660.0, [10, 5], ttft_s=[2.0, np.nan]) == [12, 6]
     # Moderate first, then severe: what is ready and the larger step.
     policy = ready(Feedback("ttft", stability=AT_ONCE), fleet(pool(initial=10), tiers=[CHAT]))

@@ -17,12 +17,12 @@ def hpa(initial=4, **how):
 
 
 @pytest.mark.parametrize(
-    ("utilisation", "wanted"),
+    ("utilisation", "expected"),
     # 1 is the least that minReplicas may be, and its default.
     [(0.5, 4), (0.55, 4), (0.56, 5), (0.75, 6), (0.46, 4), (0.44, 4), (0.37, 3), (0.0, 1)],
 )
-def test_formula_and_tolerance(utilisation, wanted):
-    assert hpa().decide(seen(15.0, 4, utilisation=utilisation)).tolist() == [wanted]
+def test_formula_and_tolerance(utilisation, expected):
+    assert hpa().decide(seen(15.0, 4, utilisation=utilisation)).tolist() == [expected]
 
 
 def test_starting_instances_count_as_idle_where_more_is_asked():

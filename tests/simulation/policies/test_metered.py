@@ -14,11 +14,11 @@ from tests.simulation.policies.observed import seen
 
 
 def metered(policy, *looks):
-    one = Metered(policy)
-    one.reset(fleet(pool(initial=4)))
+    meter = Metered(policy)
+    meter.reset(fleet(pool(initial=4)))
     for look in looks:
-        one.decide(look)
-    return one.swing
+        meter.decide(look)
+    return meter.swing
 
 
 def test_memory_that_never_fills_is_known():
@@ -46,11 +46,11 @@ def test_a_signal_that_moves_asks_for_both():
 def test_nothing_is_read_where_nothing_runs_and_a_fresh_start_forgets():
     assert metered(UnifiedReactive(), seen(15.0, 0, waiting=3, utilisation=1.0)) is None
     assert metered(Flat([4]), seen(15.0, 4, utilisation=0.9)) is None
-    one = Metered(UnifiedReactive())
-    one.reset(fleet(pool(initial=4)))
-    one.decide(seen(15.0, 4, utilisation=0.9))
-    one.reset(fleet(pool(initial=4)))
-    assert one.swing is None
+    meter = Metered(UnifiedReactive())
+    meter.reset(fleet(pool(initial=4)))
+    meter.decide(seen(15.0, 4, utilisation=0.9))
+    meter.reset(fleet(pool(initial=4)))
+    assert meter.swing is None
 
 
 def test_each_pool_has_its_own_target():

@@ -37,15 +37,15 @@ def fleet(count: int = 1, **changes: object) -> Fleet:
 
 
 def seen(time_s: float, batch: float, waiting: int = 0, preempted: int = 0) -> Observation:
-    one = np.ones(1)
+    ones = np.ones(1)
     signals = Signals(
-        busy=one, sm_activity=one, prefill_tps=one, decode_tps=one, batch=np.array([batch]),
-        ttft_s=one, tbt_s=one, late_first=0 * one, late_done=0 * one, hit_rate=one, evicted_tps=one,
-        preemptions=np.array([preempted]), failed=np.zeros(1, np.int64),
+        busy=ones, sm_activity=ones, prefill_tps=ones, decode_tps=ones, batch=np.array([batch]),
+        ttft_s=ones, tbt_s=ones, late_first=0 * ones, late_done=0 * ones, hit_rate=ones,
+        evicted_tps=ones, preemptions=np.array([preempted]), failed=np.zeros(1, np.int64),
     )  # fmt: skip
     count = np.ones(1, np.int64)
     return Observation(
-        time_s, count, 0 * count, 0 * count, one, waiting * count, one, signals=signals
+        time_s, count, 0 * count, 0 * count, ones, waiting * count, ones, signals=signals
     )
 
 
@@ -64,13 +64,13 @@ def test_speeds_by_hand(reading):
     assert layout.speed(state, PROFILE, 16.0) == pytest.approx(1.0)
     copies = state.replicated.copy()
     copies[:8, 1] = True
-    whole, crossing = 0.036, 2 * (1e-6 + 16e4 / 25e9)
+    pass_s, crossing = 0.036, 2 * (1e-6 + 16e4 / 25e9)
     layer = 0.5 * 0.0036 if reading == "source" else 0.0028
-    expected = whole / (8 * layer + 2 * 0.0036 + crossing)
+    expected = pass_s / (8 * layer + 2 * 0.0036 + crossing)
     copied = replace(state, replicated=copies)
     assert layout.speed(copied, PROFILE, 16.0) == pytest.approx(expected)
     moved = replace(state, kv_home=np.r_[np.zeros(7, np.int64), np.ones(3, np.int64)])
-    assert layout.speed(moved, PROFILE, 16.0) == pytest.approx(whole / (whole + 3 * crossing))
+    assert layout.speed(moved, PROFILE, 16.0) == pytest.approx(pass_s / (pass_s + 3 * crossing))
     with pytest.raises(SimulationError, match="no reading"):
         replace(LAYOUT, reading="guess")
 

@@ -112,7 +112,7 @@ def test_what_a_schedule_lends_does_not_serve_and_no_more_stays_lent():
     first, then = (policy.decide(seen(t, [4, 2], [0, 0])) for t in (60.0, 120.0))
     assert (first.targets.tolist(), first.lend.tolist()) == ([4, 1], [False, True])
     assert (then.targets.tolist(), then.lend.tolist()) == ([1, 2], [True, False])
-    assert [one.keep_lent.tolist() for one in (first, then)] == [[0, 1], [2, 0]]
+    assert [actions.keep_lent.tolist() for actions in (first, then)] == [[0, 1], [2, 0]]
     with pytest.raises(SimulationError, match="part of the targets"):
         Scheduled([0.0], [[1]], lent=np.array([[2]]))
 

@@ -28,24 +28,26 @@ class Says:
         return self._answer
 
 
-def answered(answer: IntArray | Actions, **given: float) -> Actions:
-    return actions_of(Released(Says(answer), **given).decide(seen(0.0, [2, 3])))
+def answered(answer: IntArray | Actions, **fields: float) -> Actions:
+    return actions_of(Released(Says(answer), **fields).decide(seen(0.0, [2, 3])))
 
 
 def test_targets_alone_get_the_fleets_way_of_scaling_in() -> None:
-    found = answered(TARGETS, soft_s=120.0, lend=True)
-    assert found.soft_s == 120 and found.lend is not None and found.lend.all()
-    assert found.targets.tolist() == [2, 3]
+    actions = answered(TARGETS, soft_s=120.0, lend=True)
+    assert actions.soft_s == 120 and actions.lend is not None and actions.lend.all()
+    assert actions.targets.tolist() == [2, 3]
 
 
 def test_what_a_policy_asks_for_comes_first() -> None:
-    own = Actions(TARGETS, soft_s=30.0, lend=np.array([False, True]))
-    found = answered(own, soft_s=120.0, lend=True)
-    assert found.soft_s == 30 and found.lend is not None and found.lend.tolist() == [False, True]
+    own_actions = Actions(TARGETS, soft_s=30.0, lend=np.array([False, True]))
+    actions = answered(own_actions, soft_s=120.0, lend=True)
+    assert (
+        actions.soft_s == 30 and actions.lend is not None and actions.lend.tolist() == [False, True]
+    )
 
 
 def test_nothing_changes_where_nothing_is_given() -> None:
-    found = answered(TARGETS)
-    assert found.soft_s == 0 and found.lend is None
+    actions = answered(TARGETS)
+    assert actions.soft_s == 0 and actions.lend is None
     policy = Released(Says(TARGETS))
     assert (policy.name, policy.interval_s, policy.wants_signals) == ("says", 15.0, True)

@@ -48,9 +48,9 @@ def split(prefill=3, decode=3):
 def test_steady_load_settles(policy):
     """20 requests/s: 400 output tokens and 2,000 prompt tokens a second."""
     seen = Recording(policy)
-    whole = fleet(pool(FAST, initial=2), tiers=[CHAT])
-    simulate(load(20.0, 3600.0), whole, seen, duration_s=3600.0)
-    counts = [int((one.ready + one.starting)[0]) for one in seen.seen]
+    served = fleet(pool(FAST, initial=2), tiers=[CHAT])
+    simulate(load(20.0, 3600.0), served, seen, duration_s=3600.0)
+    counts = [int((look.ready + look.starting)[0]) for look in seen.seen]
     late = counts[len(counts) // 2 :]
     assert max(late) - min(late) <= 2
     assert np.count_nonzero(np.diff(late)) <= 4, counts
@@ -61,7 +61,7 @@ def test_split_pools_follow_a_rising_load_together():
     both = trace(np.concatenate([requests[0].arrival_s, 1800.0 + requests[1].arrival_s]), 100, 20)
     seen = Recording(Proportional("decode-tps", 50.0))
     simulate(both, split(), seen, duration_s=3600.0)
-    counts = np.array([one.ready + one.starting for one in seen.seen])
+    counts = np.array([look.ready + look.starting for look in seen.seen])
     assert counts[-1].min() > 2 * counts[25].min()  # four times the load
     assert np.abs(counts[:, 0] - counts[:, 1]).max() <= 1  # one to one, as it began
 
@@ -83,12 +83,12 @@ class Says:
 
 
 def test_the_largest_batch_that_is_asked_for_is_kept():
-    whole = fleet(pool(FAST, initial=1), tiers=[CHAT])
+    served = fleet(pool(FAST, initial=1), tiers=[CHAT])
     shown = {}
     for most in (2, 16):
         seen = Recording(Says(max_batch=np.array([most])))
-        simulate(load(5.0, 300.0), whole, seen, duration_s=300.0)
-        shown[most] = max(float(one.signals.batch[0]) for one in seen.seen[2:])
+        simulate(load(5.0, 300.0), served, seen, duration_s=300.0)
+        shown[most] = max(float(look.signals.batch[0]) for look in seen.seen[2:])
     assert shown[2] <= 2 + 1e-9 < shown[16]
 
 
@@ -100,8 +100,8 @@ def test_soft_scale_in_spares_starts_after_a_dip():
     for soft_s in (0.0, 300.0):
         how = Stability(cool_out_s=0.0, cool_in_s=0.0, soft_s=soft_s)
         policy = Proportional("decode-tps", 80.0, stability=how, interval_s=30.0)
-        whole = fleet(pool(FAST, initial=5, startup_s=60.0), tiers=[CHAT])
-        result = simulate(dip, whole, policy, duration_s=1320.0)
+        served = fleet(pool(FAST, initial=5, startup_s=60.0), tiers=[CHAT])
+        result = simulate(dip, served, policy, duration_s=1320.0)
         wasted[soft_s] = float(result.totals.starting_s.sum())
     assert wasted[300.0] < wasted[0.0]
 
@@ -109,4 +109,4 @@ def test_soft_scale_in_spares_starts_after_a_dip():
 def test_signals_cost_nothing_to_a_policy_that_does_not_look():
     seen = Recording(Flat([1]), signals=False)
     simulate(load(1.0, 60.0), fleet(), seen, duration_s=120.0)
-    assert all(one.signals is None for one in seen.seen)
+    assert all(look.signals is None for look in seen.seen)

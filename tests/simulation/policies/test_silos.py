@@ -15,8 +15,8 @@ BOTH = (CHAT, NIGHT)
 
 
 def test_silos_split_sixteen_to_four():
-    whole = fleet(pool(initial=20, minimum=2), tiers=BOTH)
-    cut, whence = siloed(whole)
+    served = fleet(pool(initial=20, minimum=2), tiers=BOTH)
+    cut, whence = siloed(served)
     assert [p.initial for p in cut.pools] == [16, 4] and whence == [0, 0]
     assert [p.tiers for p in cut.pools] == [("chat",), ("night",)]
     assert [p.minimum for p in cut.pools] == [2, 2]
@@ -30,24 +30,24 @@ def test_small_silos_keep_one_each(count, split):
 
 
 def test_nothing_to_cut_leaves_the_fleet():
-    whole = fleet(pool(initial=4), tiers=(CHAT,))
-    assert siloed(whole) == (whole, [0])
-    cut, whence = chiron_fleet(whole, (4, 2, 2))
+    served = fleet(pool(initial=4), tiers=(CHAT,))
+    assert siloed(served) == (served, [0])
+    cut, whence = chiron_fleet(served, (4, 2, 2))
     assert [p.initial for p in cut.pools] == [4, 2] and whence == [0, 0]
 
 
 def test_chiron_has_three_kinds_in_the_first_pool_with_room():
-    whole = fleet(pool(maximum=0), pool(maximum=12), pool(), tiers=BOTH)
-    cut, whence = chiron_fleet(whole)
+    served = fleet(pool(maximum=0), pool(maximum=12), pool(), tiers=BOTH)
+    cut, whence = chiron_fleet(served)
     assert [p.initial for p in cut.pools] == [0, 0, 0, 10, 2, 0, 0, 0, 0]
     assert whence == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert [kind_of(p, cut) for p in cut.pools[:3]] == [INTERACTIVE, MIXED, BATCH]
 
 
 def test_chiron_has_no_rule_for_split_instances():
-    whole = fleet(pool(role="prefill", link=KvLink(1.0, 1e9)), pool(role="decode"), tiers=(CHAT,))
+    served = fleet(pool(role="prefill", link=KvLink(1.0, 1e9)), pool(role="decode"), tiers=(CHAT,))
     with pytest.raises(SimulationError, match="no rule"):
-        chiron_fleet(whole)
+        chiron_fleet(served)
 
 
 def chiron(start=(10, 5, 5), **how):
@@ -58,7 +58,7 @@ def chiron(start=(10, 5, 5), **how):
 
 
 @pytest.mark.parametrize(
-    ("busy", "wanted"),
+    ("busy", "expected"),
     [
         (0.6, [10, 5]),  # 9 of 15 run: at theta
         (0.64, [11, 5]),  # 9.6 / 0.6 = 16
@@ -67,9 +67,9 @@ def chiron(start=(10, 5, 5), **how):
         (0.0, [9, 5]),
     ],
 )
-def test_interactive_backpressure(busy, wanted):
+def test_interactive_backpressure(busy, expected):
     answer = chiron().decide(seen(15.0, [10, 5, 5], busy=[busy, busy, 0])).targets
-    assert answer[:2].tolist() == wanted
+    assert answer[:2].tolist() == expected
 
 
 def test_interactive_instances_go_before_mixed_ones():

@@ -23,8 +23,8 @@ def test_the_fewest_that_carry_a_load_are_those_of_trying_all():
     staffing = Staffing(2, SHARES)
     carried = np.array([staffing.carried(np.array([n, n])) for n in range(200)])
     for load in np.random.default_rng(1).uniform(0, 120, 60):
-        found = staffing.fewest(np.array([load, load]))
-        assert found.tolist() == [int((carried[:, p] < load).sum()) for p in range(2)]
+        fewest = staffing.fewest(np.array([load, load]))
+        assert fewest.tolist() == [int((carried[:, p] < load).sum()) for p in range(2)]
     for n in (0, 1, 2, 7, 64, 99):  # what n carry takes n
         assert staffing.fewest(staffing.carried(np.array([n, n]))).tolist() == [n, n]
     assert Staffing(1).fewest(np.array([4.2])).tolist() == [5.0]  # without shares: a line

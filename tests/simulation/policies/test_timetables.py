@@ -90,7 +90,7 @@ def test_lt_u_rests_between_events():
 
 
 @pytest.mark.parametrize(
-    ("minute", "tps", "utilisation", "wanted"),
+    ("minute", "tps", "utilisation", "expected"),
     [
         (50, 501.0, 0.9, 6),  # at least 5 times the forecast of 100
         (50, 499.0, 0.9, 5),
@@ -104,11 +104,11 @@ def test_lt_u_rests_between_events():
 )
 @pytest.mark.parametrize("reading", ["traffic", "memory"])
 def test_lt_ua_passes_the_plan_late_in_the_period_where_the_forecast_is_off(
-    reading, minute, tps, utilisation, wanted
+    reading, minute, tps, utilisation, expected
 ):
     """Section 6.4 switches from memory to traffic; the other reading asks for both."""
-    if isinstance(wanted, tuple):
-        wanted = wanted[reading == "memory"]
+    if isinstance(expected, tuple):
+        expected = expected[reading == "memory"]
     policy = lt(forecast=[[100.0]], reading=reading)
     assert policy.name == "lt-ua"
     answer = [5]
@@ -116,7 +116,7 @@ def test_lt_ua_passes_the_plan_late_in_the_period_where_the_forecast_is_off(
         calm = seen(60.0 * m, 5, asked_tps=tps if m == minute else 100.0, utilisation=0.5)
         now = seen(60.0 * m, 5, asked_tps=tps, utilisation=utilisation)
         answer = decided(policy, now if m == minute else calm)
-    assert answer == [wanted]
+    assert answer == [expected]
 
 
 def test_lt_ua_holds_a_bin_against_its_own_forecast():
@@ -138,10 +138,10 @@ def test_lt_ua_looks_at_the_last_minute_alone():
     assert decided(policy, seen(3060.0, 5, asked_tps=100.0, utilisation=0.5)) == [5]
 
 
-@pytest.mark.parametrize(("sees", "wanted"), [("queues", 3), ("memory", 2)])
-def test_lt_u_sees_queues_where_memory_never_fills(sees, wanted):
+@pytest.mark.parametrize(("sees", "expected"), [("queues", 3), ("memory", 2)])
+def test_lt_u_sees_queues_where_memory_never_fills(sees, expected):
     policy = lt(sees=sees)
-    assert decided(policy, seen(15, 2, utilisation=0.4, load=1.5)) == [wanted]
+    assert decided(policy, seen(15, 2, utilisation=0.4, load=1.5)) == [expected]
 
 
 class Chain:

@@ -25,8 +25,8 @@ def watching(*asked, pools=None, first=(10,)):
     return policy
 
 
-def asked(policy, *given, **more):
-    return policy.decide(seen(*given, **more)).targets.tolist()
+def asked(policy, *arguments, **more):
+    return policy.decide(seen(*arguments, **more)).targets.tolist()
 
 
 def test_late_requests_bring_them_back_at_once_and_keep_them_for_the_watch():
@@ -99,8 +99,8 @@ def test_shares_of_late_requests_are_read_by_the_engine():
     slow = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, budget=1000)
     policy = Asking([1], [1], every=60.0)
     policy.wants_signals = True
-    whole = fleet(pool(slow), tiers=[Tier("t", ttft_s=1.5, tbt_s=0.5)])
-    simulate(trace([0.0, 0.0, 50.0], 10, [1, 1, 3]), whole, policy, duration_s=130.0)
+    served = fleet(pool(slow), tiers=[Tier("t", ttft_s=1.5, tbt_s=0.5)])
+    simulate(trace([0.0, 0.0, 50.0], 10, [1, 1, 3]), served, policy, duration_s=130.0)
     first, second = (look.signals for look in policy.seen)
     assert first.late_first[0] == pytest.approx(1 / 3) and np.isnan(second.late_first[0])
     assert first.late_done[0] == pytest.approx(1 / 3) and np.isnan(second.late_done[0])

@@ -45,16 +45,16 @@ def test_slowdowns_by_hand():
     """Alone nothing; beside the other for 10% of the time it takes 3 times as long: 0.2 more, and
     longer meets more of the other, which takes 4% of the device."""
     table = InterferenceTable("g", "measured", {("gemm", "attention_decode"): 3.0})
-    problem, demand, plan, found = placed(table)
-    assert found.devices == 1
+    problem, demand, plan, placement = placed(table)
+    assert placement.devices == 1
     # The pair the other way was not measured: 0.4 + 0.4 of arithmetic do not hinder each other.
-    assert found.slowdown == pytest.approx([1 + 0.2 / 0.96, 1.0])
+    assert placement.slowdown == pytest.approx([1 + 0.2 / 0.96, 1.0])
     assert placed(None)[3].slowdown == pytest.approx([1.0, 1.0])
     # What was not measured adds what the physical model says of the two.
     busy = replace(demand, compute=np.full((2, 1, 1), 0.9))
     slowed = algorithm2(problem, busy, plan, 10.0).slowdown
     assert slowed == pytest.approx([1 + 0.2 / 0.91, 1 + 0.1 * 0.8 / 0.91])
-    assert latency_at(problem, demand, plan, found) == pytest.approx(found.latency_s)
+    assert latency_at(problem, demand, plan, placement) == pytest.approx(placement.latency_s)
     assert exact_placement(problem, demand, plan, 10.0).slowdown == pytest.approx(
         [1 + 0.2 / 0.96, 1.0]
     )

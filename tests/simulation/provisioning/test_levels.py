@@ -30,13 +30,15 @@ DEVICE = 72e9
 def test_operators_never_need_more_devices_than_whole_replicas(phase, requests_s):
     limit = 1.0 if phase == "prefill" else 0.08
     problem = phase_problem(service(phase, requests_s, limit), timing)
-    whole = model_level(problem, DEVICE)
+    replicas = model_level(problem, DEVICE)
     for method in ("greedy", "exact"):
-        fine = operator_level(problem, DEVICE, method=method, coarser=[whole] if whole else [])
-        assert fine.devices <= whole.devices
+        fine = operator_level(
+            problem, DEVICE, method=method, coarser=[replicas] if replicas else []
+        )
+        assert fine.devices <= replicas.devices
         assert fine.latency_s <= limit
-        saved = savings(whole, fine)
-        assert saved.gpus == pytest.approx(1 - fine.devices / whole.devices)
+        saved = savings(replicas, fine)
+        assert saved.gpus == pytest.approx(1 - fine.devices / replicas.devices)
         if fine.placement is not None:
             assert fine.placement.feasible
             assert fine.placement.devices == fine.devices
@@ -52,11 +54,11 @@ def test_an_impossible_limit_has_no_level():
 def test_power_of_a_fleet_by_hand():
     """Loads 0.4 and 0.8 (see cases) of 2 and 3 W above a floor of 60 W, three devices of 50 W."""
     power = PhasePower(50.0, 60.0, np.array([2.0, 3.0])[:, None, None])
-    one = np.ones(2, np.int64)
+    ones = np.ones(2, np.int64)
     expected = 3 * 50 + 1.2 * 10 + 0.4 * 2 + 0.8 * 3
-    assert fleet_watts(by_hand(), power, 3, one, one) == pytest.approx(expected)
+    assert fleet_watts(by_hand(), power, 3, ones, ones) == pytest.approx(expected)
     # One device cannot run more than all the time.
-    assert fleet_watts(by_hand(), power, 1, one, one) == pytest.approx(50 + 10 + 0.8 + 2.4)
+    assert fleet_watts(by_hand(), power, 1, ones, ones) == pytest.approx(50 + 10 + 0.8 + 2.4)
 
 
 def test_whole_replicas_of_equal_devices_draw_hardly_more_than_any():
@@ -81,20 +83,20 @@ def test_whole_replicas_of_equal_devices_draw_hardly_more_than_any():
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_runs_of_layers_are_the_model_cut_in_pieces(phase):
     limit = 1.0 if phase == "prefill" else 0.08
-    whole = phase_problem(service(phase, 40.0, limit), timing)
-    cut = in_blocks(whole, 4)
+    uncut = phase_problem(service(phase, 40.0, limit), timing)
+    cut = in_blocks(uncut, 4)
     assert cut.problem.names[0] == "layers 1 to 8"
-    assert cut.problem.latency_s.sum(axis=0) == pytest.approx(whole.replica_s)
+    assert cut.problem.latency_s.sum(axis=0) == pytest.approx(uncut.replica_s)
     for name in ("memory_bytes", "kept_bytes"):
-        mine, theirs = getattr(cut.demand, name), getattr(whole.demand, name)
-        assert mine.sum(axis=0) == pytest.approx(theirs.sum(axis=0))
+        ours, theirs = getattr(cut.demand, name), getattr(uncut.demand, name)
+        assert ours.sum(axis=0) == pytest.approx(theirs.sum(axis=0))
     for name in ("compute", "bandwidth"):
         work = (getattr(cut.demand, name) * cut.problem.latency_s).sum(axis=0)
-        expected = (getattr(whole.demand, name) * whole.problem.latency_s).sum(axis=0)
+        expected = (getattr(uncut.demand, name) * uncut.problem.latency_s).sum(axis=0)
         assert work == pytest.approx(expected)
     # A crossing is a scatter and a gather of what the last operator of a layer hands over.
-    last = whole.problem.names.index("down_projection")
-    once = whole.problem.transfer_s[last] / SHAPE.layers
+    last = uncut.problem.names.index("down_projection")
+    once = uncut.problem.transfer_s[last] / SHAPE.layers
     assert cut.problem.transfer_s[0] == pytest.approx(2 * once)
 
 
@@ -104,10 +106,10 @@ def test_no_plan_needs_fewer_devices_than_the_proven_bound(phase, level):
     limit = 1.0 if phase == "prefill" else 0.08
     for rate in (5.0, 60.0):
         problem = phase_problem(service(phase, rate, limit), timing)
-        whole = model_level(problem, DEVICE)
+        replicas = model_level(problem, DEVICE)
         for method in ("greedy", "exact"):
-            fine = at_level(level, problem, DEVICE, method=method, coarser=[whole], proofs=True)
-            assert fine.least_devices <= fine.devices <= whole.devices
+            fine = at_level(level, problem, DEVICE, method=method, coarser=[replicas], proofs=True)
+            assert fine.least_devices <= fine.devices <= replicas.devices
             assert fine.least_devices > 0
             if method == "exact" and fine.plan is not None:
                 assert fine.gap_slots == 0
@@ -151,13 +153,13 @@ def test_choices_that_are_not_placed_would_not_have_been_chosen(phase, requests_
     """With proofs every choice is placed."""
     limit = 1.0 if phase == "prefill" else 0.08
     problem = phase_problem(service(phase, requests_s, limit), timing)
-    whole = model_level(problem, DEVICE)
+    replicas = model_level(problem, DEVICE)
     for level in ("module", "operator"):
         every = at_level(level, problem, DEVICE, proofs=True)
         some = at_level(level, problem, DEVICE)
         assert (some.devices, some.power_w) == (every.devices, pytest.approx(every.power_w))
-        beside = at_level(level, problem, DEVICE, coarser=[whole])
-        assert beside.devices == min(every.devices, whole.devices)
+        beside = at_level(level, problem, DEVICE, coarser=[replicas])
+        assert beside.devices == min(every.devices, replicas.devices)
 
 
 def test_brute_force_says_when_it_is_too_much():
@@ -186,18 +188,18 @@ def test_a_finer_level_is_never_worse_than_a_coarser_one(phase):
     limit = 1.0 if phase == "prefill" else 0.08
     for rate in (2.0, 15.0, 40.0, 90.0):
         problem = phase_problem(service(phase, rate, limit), timing)
-        whole = model_level(problem, DEVICE)
-        module = at_level("module", problem, DEVICE, coarser=[whole])
-        fine = at_level("operator", problem, DEVICE, coarser=[whole, module])
-        costs = [(one.devices, one.power_w) for one in (fine, module, whole)]
+        replicas = model_level(problem, DEVICE)
+        module = at_level("module", problem, DEVICE, coarser=[replicas])
+        fine = at_level("operator", problem, DEVICE, coarser=[replicas, module])
+        costs = [(level.devices, level.power_w) for level in (fine, module, replicas)]
         assert costs == sorted(costs)
 
 
 def test_operators_stand_as_the_level_that_needs_least():
     problem = phase_problem(service("prefill", 40.0, 1.0), timing)
-    whole = model_level(problem, DEVICE)
+    replicas = model_level(problem, DEVICE)
     cheap = replace(at_level("module", problem, DEVICE), devices=1, power_w=1.0)
-    found = at_level("operator", problem, DEVICE, coarser=[whole, cheap])
-    assert found.level == "operator" and found.devices == 1
-    assert found.method == "as runs of layers: nothing finer is less"
-    assert found.cut(problem).problem.names[0].startswith("layers")
+    fine = at_level("operator", problem, DEVICE, coarser=[replicas, cheap])
+    assert fine.level == "operator" and fine.devices == 1
+    assert fine.method == "as runs of layers: nothing finer is less"
+    assert fine.cut(problem).problem.names[0].startswith("layers")

@@ -103,12 +103,12 @@ def test_levels_are_compared_at_the_headroom_that_each_needs_for_the_same_reques
 
 def test_every_level_follows_and_draws_at_least_idle():
     windows = flat(*[10.0] * 3, *[120.0] * 5)
-    found = over_time(
+    courses = over_time(
         windows, service(slo_s=0.5), problem_of, 72e9, startup_s=30.0,
         levels=("model", "module", "operator"),
     )  # fmt: skip
-    assert found["module"].met.tolist() == found["operator"].met.tolist()
-    for course in found.values():
+    assert courses["module"].met.tolist() == courses["operator"].met.tolist()
+    for course in courses.values():
         assert (course.power_w >= course.devices * GPU.idle_w - 1e-9).all()
 
 
@@ -138,7 +138,7 @@ def test_a_forecast_may_be_given_by_level():
     rate = np.where(np.arange(count) < 12, 2.0, 150.0)
     windows = Windows(10.0, rate, np.full(count, 512.0), np.full(count, 64.0))
     truth = {"model": windows, "operator": windows}
-    plain, told = (
+    plain, warned = (
         over_time(
             windows, service(slo_s=0.5), problem_of, 72e9, startup_s=1.0, known=known,
             every={"model": 6},
@@ -146,7 +146,7 @@ def test_a_forecast_may_be_given_by_level():
         for known in (None, truth)
     )  # fmt: skip
     for level in ("model", "operator"):
-        assert told[level].attainment == 1.0
+        assert warned[level].attainment == 1.0
         assert plain[level].attainment < 1.0
     # Whole replicas stand for six windows: they miss the rise for six, operators for one.
     assert (~plain["operator"].met).sum() == 1
@@ -189,12 +189,12 @@ def test_by_requests_a_finer_level_never_holds_more_than_whole_replicas_that_act
     requests = came(*[0.5 * can, 1.5 * can, 2.5 * can] * 4)
     windows = windows_of(requests.arrival_s, requests.isl, requests.osl, 10.0)
     judge = Sampled(windows, requests, phase.service, 12, 72e9)
-    found = over_time(
+    courses = over_time(
         windows, phase.service, problem_of, 72e9, startup_s=0.0, attainment=0.8, judge=judge,
         levels=("model", "module", "operator"), known=windows,
     )  # fmt: skip
-    whole = found["model"]
-    assert whole.attainment >= 0.8
+    replicas = courses["model"]
+    assert replicas.attainment >= 0.8
     for level in ("module", "operator"):
-        assert found[level].attainment >= 0.8
-        assert found[level].devices.sum() <= whole.devices.sum()
+        assert courses[level].attainment >= 0.8
+        assert courses[level].devices.sum() <= replicas.devices.sum()

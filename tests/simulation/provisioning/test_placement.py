@@ -32,9 +32,9 @@ def by_trying(problem, demand, plan, device, best=None):
     simple."""
     op = np.repeat(np.arange(len(problem.names)), plan.replicas)
     b = np.searchsorted(problem.batches, plan.batch)
-    at = (np.arange(len(problem.names)), b, 0)
+    chosen = (np.arange(len(problem.names)), b, 0)
     rate = problem.rate / plan.batch
-    rho = rate * problem.latency_s[at] / plan.replicas
+    rho = rate * problem.latency_s[chosen] / plan.replicas
     for where in product(range(len(op)), repeat=len(op)):
         used = len(set(where))
         if set(where) != set(range(used)) or (best is not None and used >= best):
@@ -44,9 +44,9 @@ def by_trying(problem, demand, plan, device, best=None):
         for d in range(used):
             on = np.flatnonzero(where == d)
             kinds = op[on]
-            if demand.memory_bytes[at][kinds].sum() > device:
+            if demand.memory_bytes[chosen][kinds].sum() > device:
                 ok = False
-            for use in (demand.compute[at], demand.bandwidth[at]):
+            for use in (demand.compute[chosen], demand.bandwidth[chosen]):
                 total = (rho * use)[kinds].sum()
                 if total > 1:
                     ok = False
@@ -67,15 +67,18 @@ def by_trying(problem, demand, plan, device, best=None):
 
 def by_its_words(problem, demand, plan):
     """Algorithm 2, everything judged anew for each shard and device: slow and simple."""
-    at = plan_of(problem, demand, plan)
-    operator, replica = at.operator, at.replica
-    work = {"compute": at.busy * at.compute, "bandwidth": at.busy * at.bandwidth}
+    instances = plan_of(problem, demand, plan)
+    operator, replica = instances.operator, instances.replica
+    work = {
+        "compute": instances.busy * instances.compute,
+        "bandwidth": instances.busy * instances.bandwidth,
+    }
 
     def latency(where):
         slow = np.ones(operator.size)
         for i, d in enumerate(where):
             on = operator[where == d]
-            for name, use in (("compute", at.compute), ("bandwidth", at.bandwidth)):
+            for name, use in (("compute", instances.compute), ("bandwidth", instances.bandwidth)):
                 v, all_at_once = operator[i], use[on].sum() - 1
                 other = min(work[name][on].sum() - work[name][v], 1 - 1e-9)
                 slower = max(0.0, min(use[v] * other / (1 - other), all_at_once))
@@ -89,24 +92,26 @@ def by_its_words(problem, demand, plan):
                                               (problem.parallel, plan.parallel)))  # fmt: skip
         return evaluate(slowed, "", np.stack([b, p, plan.replicas], axis=1)).latency_s
 
-    base, position = plan.replicas.min(), np.argsort(at.graph.topological)
+    base, position = plan.replicas.min(), np.argsort(instances.graph.topological)
     every = sorted(set(zip(operator.tolist(), replica.tolist(), strict=True)))
-    turns = sorted([one for one in every if one[1] < base], key=lambda x: (x[1], position[x[0]]))
-    turns += sorted([one for one in every if one[1] >= base], key=lambda x: -at.latency_s[x[0]])
+    turns = sorted([turn for turn in every if turn[1] < base], key=lambda x: (x[1], position[x[0]]))
+    turns += sorted(
+        [turn for turn in every if turn[1] >= base], key=lambda x: -instances.latency_s[x[0]]
+    )
     where, owner = np.full(operator.size, -1), []
     for v, k in turns:
-        own = np.flatnonzero((operator == v) & (replica == k))
-        for i in own:
-            found = []
+        siblings = np.flatnonzero((operator == v) & (replica == k))
+        for i in siblings:
+            scored = []
             for d in range(len(owner)):
                 on = operator[where == d]
-                held = at.memory[on].sum() + at.memory[v]
+                held = instances.memory[on].sum() + instances.memory[v]
                 most = max(use[on].sum() + use[v] for use in work.values())
-                if (k < base and owner[d] != k) or d in where[own]:
+                if (k < base and owner[d] != k) or d in where[siblings]:
                     continue
                 if held <= DEVICE and most <= 1.0:
-                    found.append((held / DEVICE + most, d))
-            for _, d in sorted(found)[:TRIES]:
+                    scored.append((held / DEVICE + most, d))
+            for _, d in sorted(scored)[:TRIES]:
                 where[i] = d
                 if latency(where) <= problem.slo_s:
                     break
@@ -127,8 +132,8 @@ def test_algorithm_2_as_its_words_say():
             continue
         compared += 1
         demand = random_demand(problem, seed)
-        found = algorithm2(problem, demand, plan, DEVICE)
-        assert found.device.tolist() == by_its_words(problem, demand, plan).tolist(), seed
+        placement = algorithm2(problem, demand, plan, DEVICE)
+        assert placement.device.tolist() == by_its_words(problem, demand, plan).tolist(), seed
     assert compared >= 8
 
 
@@ -165,9 +170,9 @@ def test_what_fills_a_device_is_slowed_by_processor_sharing():
     than 2 beside one other; the slowdown does not hide that the device is as good as full."""
     problem = replace(by_hand(), rate=2.0, slo_s=50.0)
     plan = evaluate(problem, "", np.array([[0, 0, 1], [0, 0, 1]]))
-    found = algorithm2(problem, flat(problem, [1, 1], [1.0, 1.0], [0, 0]), plan, DEVICE)
-    assert found.devices == 1
-    assert found.slowdown == pytest.approx([1 / (1 - 0.4), 1 / (1 - 0.2)])
+    placement = algorithm2(problem, flat(problem, [1, 1], [1.0, 1.0], [0, 0]), plan, DEVICE)
+    assert placement.devices == 1
+    assert placement.slowdown == pytest.approx([1 / (1 - 0.4), 1 / (1 - 0.2)])
 
 
 def test_a_board_draws_no_more_than_it_may():
@@ -247,11 +252,11 @@ def test_the_optimum_in_devices_equals_every_plan_placed_every_way():
             plan = evaluate(problem, "", choice)
             if plan.feasible:
                 best = by_trying(problem, demand, plan, DEVICE, best)
-        found = fewest_devices(problem, demand, DEVICE)
-        assert (found is None) == (best is None), seed
-        if found is not None:
+        fewest = fewest_devices(problem, demand, DEVICE)
+        assert (fewest is None) == (best is None), seed
+        if fewest is not None:
             compared += 1
-            assert found[1].devices == best, seed
+            assert fewest[1].devices == best, seed
     assert compared >= 500
 
 

@@ -72,8 +72,8 @@ def test_one_station_is_the_engine(phase: str, rate: float) -> None:
     came = judge.of(level_of(problem, plan))
     took = log.requests.ttft_s if phase == "prefill" else log.requests.tbt_s
     took = took[int(0.1 * took.size) :]
-    for share, mine in ((0.5, came.p50_s), (0.95, came.p95_s)):
-        assert mine == pytest.approx(np.quantile(took, share, method="lower"), rel=1e-3)
+    for share, ours in ((0.5, came.p50_s), (0.95, came.p95_s)):
+        assert ours == pytest.approx(np.quantile(took, share, method="lower"), rel=1e-3)
 
 
 def stations(edges, seconds, replicas, device, compute, *, batch=1, sticky=False, hop=0.0):
@@ -102,8 +102,10 @@ def ends(graph, arrival, devices, passes=1, key=()):
     arrival = np.asarray(arrival, float)
     finish = np.empty(arrival.size)
     ones = np.ones(arrival.size, np.int64)
-    given = Passes(arrival, ones, passes * ones, False, False, len(key) > 0, np.array([*key, 0.0]))
-    visits = replay(graph, given, devices, finish)
+    problem = Passes(
+        arrival, ones, passes * ones, False, False, len(key) > 0, np.array([*key, 0.0])
+    )
+    visits = replay(graph, problem, devices, finish)
     assert visits == arrival.size * passes * (graph.batch.size)
     return finish
 
@@ -184,8 +186,8 @@ def slow_reference(edges, seconds, replicas, device, compute, batch, arrival):
         dt = min(step, arrives)
         t += dt
         done = [q for q in running if until[q] <= dt + 1e-12]
-        for q, one in running.items():
-            one[2] -= dt / slow[q]
+        for q, job in running.items():
+            job[2] -= dt / slow[q]
         if arrives <= step:
             for v in range(count):
                 if need[coming, v] == 0:
@@ -221,9 +223,9 @@ def test_stations_go_as_the_slow_reference_says(seed: int) -> None:
     compute, batch = rng.uniform(0.2, 1.0, count), int(rng.integers(1, 4))
     arrival = np.cumsum(rng.exponential(1.5, 60))
     graph = stations(edges, seconds, replicas, device, compute, batch=batch)
-    mine = ends(graph, arrival, devices)
+    ours = ends(graph, arrival, devices)
     theirs = slow_reference(edges, seconds, replicas, device, compute, batch, arrival)
-    assert mine == pytest.approx(theirs)
+    assert ours == pytest.approx(theirs)
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])

@@ -74,8 +74,8 @@ def test_a_looser_limit_or_less_load_never_needs_more(phase):
         needed = []
         for limit in limits:
             problem = phase_problem(service(phase, 30.0, limit), timing, parallel=(1, 2))
-            whole = model_level(problem, DEVICE)
-            coarser = [] if level == "model" or whole is None else [whole]
+            replicas = model_level(problem, DEVICE)
+            coarser = [] if level == "model" or replicas is None else [replicas]
             needed.append(at_level(level, problem, DEVICE, coarser=coarser).devices)
         assert needed == sorted(needed, reverse=True), level
     problem = phase_problem(service(phase, 30.0, limits[2]), timing, parallel=(1, 2))

@@ -19,32 +19,32 @@ def of(phase, slo_s):
 
 
 def test_attention_is_quadratic_in_the_prompt_and_products_are_linear():
-    found = of("prefill", 1.0)
-    attention = found.names.index("attention_prefill")
-    product = found.names.index("gate_up_projection")
-    assert found.latency_by_length[attention] == pytest.approx([1, 4, 64])
-    assert found.latency_by_length[product] == pytest.approx([1, 2, 8])
-    assert found.latency_by_batch[product] == pytest.approx([1, 2, 8])
+    curves = of("prefill", 1.0)
+    attention = curves.names.index("attention_prefill")
+    product = curves.names.index("gate_up_projection")
+    assert curves.latency_by_length[attention] == pytest.approx([1, 4, 64])
+    assert curves.latency_by_length[product] == pytest.approx([1, 2, 8])
+    assert curves.latency_by_batch[product] == pytest.approx([1, 2, 8])
     # KV cache of a prompt: 2 x 8 heads x 128 x 2 bytes x 32 layers a token, beside what it touches.
     kept = 8192 * 2 * 8 * 128 * 2 * 32
-    assert found.memory_by_length[attention, 2] >= kept
-    assert (np.diff(found.memory_by_length, axis=1) >= 0).all()
+    assert curves.memory_by_length[attention, 2] >= kept
+    assert (np.diff(curves.memory_by_length, axis=1) >= 0).all()
 
 
 def test_decode_reads_weights_whatever_the_context():
-    found = of("decode", 0.08)
-    product, attention = (found.names.index(n) for n in ("qkv_projection", "attention_decode"))
-    assert found.latency_by_length[product] == pytest.approx([1, 1, 1])
-    assert found.latency_by_length[attention, 2] > 5
-    assert found.latency_by_batch[product, 2] == pytest.approx(1, rel=0.01)
+    curves = of("decode", 0.08)
+    product, attention = (curves.names.index(n) for n in ("qkv_projection", "attention_decode"))
+    assert curves.latency_by_length[product] == pytest.approx([1, 1, 1])
+    assert curves.latency_by_length[attention, 2] > 5
+    assert curves.latency_by_batch[product, 2] == pytest.approx(1, rel=0.01)
 
 
 def test_replicas_are_the_fewest_that_are_stable():
-    found = of("prefill", 1.0)
+    curves = of("prefill", 1.0)
     phase = phase_problem(service(), timing, batches=(1,), parallel=(1,))
     load = np.array([1.0, 10.0, 100.0]) * phase.problem.latency_s[:, 0]
-    assert (found.replicas_by_rate > load).all()
-    assert (found.replicas_by_rate - 1 <= load).all()
+    assert (curves.replicas_by_rate > load).all()
+    assert (curves.replicas_by_rate - 1 <= load).all()
 
 
 def test_a_share_of_the_gpu_slows_what_is_bound_by_arithmetic_first():
@@ -57,23 +57,23 @@ def test_a_share_of_the_gpu_slows_what_is_bound_by_arithmetic_first():
 
 
 def test_what_is_handed_on_grows_with_the_tokens():
-    found = of("prefill", 1.0)
-    qkv = found.names.index("qkv_projection")
+    curves = of("prefill", 1.0)
+    qkv = curves.names.index("qkv_projection")
     sent = 1024 * (32 + 2 * 8) * 128 * 2 * SHAPE.layers
-    assert found.data_by_length[qkv] == pytest.approx(np.array([1, 2, 8]) * sent)
-    again = found.data_by_length / GPU.link_bytes_s
-    assert (found.transfer_by_length > 0).all() and (again[qkv] > 0).all()
+    assert curves.data_by_length[qkv] == pytest.approx(np.array([1, 2, 8]) * sent)
+    again = curves.data_by_length / GPU.link_bytes_s
+    assert (curves.transfer_by_length > 0).all() and (again[qkv] > 0).all()
 
 
 def test_waits_are_those_of_the_fewest_stable_replicas():
-    found = of("prefill", 1.0)
+    curves = of("prefill", 1.0)
     phase = phase_problem(service(), timing, batches=(1,), parallel=(1,))
     seconds = phase.problem.latency_s[:, 0, 0]
     for v, k in ((0, 0), (3, 1), (5, 2)):
-        servers, rate = int(found.replicas_by_rate[v, k]), float(found.rates[k])
+        servers, rate = int(curves.replicas_by_rate[v, k]), float(curves.rates[k])
         expected = mmc_mean_wait(servers, rate, float(seconds[v]))
-        assert found.wait_by_rate[v, k] == pytest.approx(expected)
-    assert np.isfinite(found.wait_by_length).all()
+        assert curves.wait_by_rate[v, k] == pytest.approx(expected)
+    assert np.isfinite(curves.wait_by_length).all()
 
 
 def test_prompts_fill_the_arithmetic_and_decodes_the_bandwidth():

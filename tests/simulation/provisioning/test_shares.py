@@ -32,9 +32,9 @@ def test_the_smallest_share_that_is_not_too_slow(most):
     by_hand = np.maximum(phase.demand.compute, 0.4 * phase.demand.bandwidth) / most
     assert np.allclose(share, np.maximum(np.ceil(by_hand * 10 - 1e-9), 1) / 10)
     smaller = SHARES[np.maximum(np.rint(share * 10).astype(int) - 2, 0)]
-    for one in np.unique(smaller):
-        here = (smaller == one) & (share > SHARES[0])
-        assert (slower(phase.demand, one)[here] > most).all()
+    for partner in np.unique(smaller):
+        here = (smaller == partner) & (share > SHARES[0])
+        assert (slower(phase.demand, partner)[here] > most).all()
     # The same work over a longer time.
     drawn = within.power.above_w * within.problem.latency_s
     assert np.allclose(drawn, phase.power.above_w * phase.problem.latency_s)
@@ -71,15 +71,15 @@ def test_shares_are_kept_only_where_they_are_worse_in_nothing():
     def plan(within, *, coarser=(), proofs=False):
         return operator_level(within, ROOM, coarser=coarser)
 
-    whole = judged.whole(phase, replay, 0.9)
+    undivided = judged.whole(phase, replay, 0.9)
     least = model_level(phase, ROOM)
-    assert judged.in_shares(phase, replay, 0.9, [least, whole], plan) is None
+    assert judged.in_shares(phase, replay, 0.9, [least, undivided], plan) is None
     # Beside whole replicas that are wasteful, requests confirm them.
     wasteful = replace(
-        whole, devices=9 * whole.devices, power_w=9 * whole.power_w,
-        memory_bytes=9 * whole.memory_bytes, latency_s=9 * whole.latency_s,
-        replayed=replace(whole.replayed, p95_s=9.0),
+        undivided, devices=9 * undivided.devices, power_w=9 * undivided.power_w,
+        memory_bytes=9 * undivided.memory_bytes, latency_s=9 * undivided.latency_s,
+        replayed=replace(undivided.replayed, p95_s=9.0),
     )  # fmt: skip
-    found = judged.in_shares(phase, replay, 0.9, [wasteful], plan)
-    assert found.confined in judged.SLOWED and no_worse(found, wasteful)
-    assert found.replayed.attainment >= 0.9 and "shares" in found.method
+    in_shares = judged.in_shares(phase, replay, 0.9, [wasteful], plan)
+    assert in_shares.confined in judged.SLOWED and no_worse(in_shares, wasteful)
+    assert in_shares.replayed.attainment >= 0.9 and "shares" in in_shares.method

@@ -38,13 +38,13 @@ def lone(latency: float, slo: float, memory: float = 3.0):
 def test_two_services_share_a_device_within_their_own_limits():
     """0.2 s and 0.3 s of work a second at 90% of the arithmetic: the first meets 0.27 of it and the
     second 0.18, by processor sharing; M/M/1 each."""
-    one, two = lone(0.2, 0.5), lone(0.3, 0.6)
+    first, two = lone(0.2, 0.5), lone(0.3, 0.6)
     slow = [1 + 0.9 * 0.27 / 0.73, 1 + 0.9 * 0.18 / 0.82]
-    found = together([one, two], 10.0)
-    assert found.devices == 1
-    assert found.slowdown == pytest.approx(slow)
+    shared = together([first, two], 10.0)
+    assert shared.devices == 1
+    assert shared.slowdown == pytest.approx(slow)
     sojourns = [0.2 * slow[0] / (1 - 0.2 * slow[0]), 0.3 * slow[1] / (1 - 0.3 * slow[1])]
-    assert found.latency_s == pytest.approx(max(sojourns[0] / 0.5, sojourns[1] / 0.6))
+    assert shared.latency_s == pytest.approx(max(sojourns[0] / 0.5, sojourns[1] / 0.6))
     # A limit that the slowdown would break, or memory for one alone, keeps them apart.
     assert together([lone(0.2, 0.26), two], 10.0).devices == 2
     assert together([lone(0.2, 0.5, 6.0), lone(0.3, 0.6, 6.0)], 10.0).devices == 2
@@ -66,13 +66,15 @@ def test_sharing_is_never_worse_than_devices_apart(rate):
         phase_problem(service(phase, rate, limit), timing)
         for phase, limit in (("prefill", 1.0), ("decode", 0.08))
     ]
-    apart = [operator_level(one, DEVICE, coarser=[model_level(one, DEVICE)]) for one in phases]
-    found = placed_together(phases, apart, DEVICE)
-    assert found.devices <= found.devices_apart
-    if found.placement is not None:
-        assert found.placement.latency_s <= 1.0
-        assert (found.placement.memory_bytes <= DEVICE).all()
-        assert found.power_w > 0
+    apart = [
+        operator_level(phase, DEVICE, coarser=[model_level(phase, DEVICE)]) for phase in phases
+    ]
+    shared = placed_together(phases, apart, DEVICE)
+    assert shared.devices <= shared.devices_apart
+    if shared.placement is not None:
+        assert shared.placement.latency_s <= 1.0
+        assert (shared.placement.memory_bytes <= DEVICE).all()
+        assert shared.power_w > 0
 
 
 def test_chunks_keep_both_limits():
@@ -84,10 +86,10 @@ def test_chunks_keep_both_limits():
     assert it.prefill_tokens[0] / 64 == pytest.approx(both.isl / both.osl)
     phase = phase_problem(both, timing)
     assert {"attention_prefill", "attention_decode"} <= set(phase.problem.names)
-    found = chunked(phase, DEVICE)
-    assert found.operator.devices <= found.model.devices
-    assert found.model.latency_s <= min(0.08, 1.0 * found.batch / both.osl)
-    assert found.chunk_tokens == pytest.approx(found.batch * both.isl / both.osl)
+    chunks = chunked(phase, DEVICE)
+    assert chunks.operator.devices <= chunks.model.devices
+    assert chunks.model.latency_s <= min(0.08, 1.0 * chunks.batch / both.osl)
+    assert chunks.chunk_tokens == pytest.approx(chunks.batch * both.isl / both.osl)
     # Prompts that may take no time leave only batches that end as fast.
     impossible = chunked(phase_problem(replace(both, ttft_s=1e-6), timing), DEVICE)
     assert impossible.model is None and impossible.batch is None
@@ -97,18 +99,18 @@ def test_weights_are_read_once_for_both():
     """An iteration with chunks takes less than a decode and a prefill iteration of the same."""
     prefill, decode = service("prefill", 20.0, 1.0), service("decode", 20.0, 0.08)
     both = phase_problem(chunked_service(prefill, decode), timing, batches=(16,), parallel=(1,))
-    one = phase_problem(decode, timing, batches=(16,), parallel=(1,))
+    decoding = phase_problem(decode, timing, batches=(16,), parallel=(1,))
     alone = phase_problem(prefill, timing, batches=(1,), parallel=(1,))
     prompts = 16 / decode.osl
-    assert both.replica_s[0, 0] < one.replica_s[0, 0] + prompts * alone.replica_s[0, 0]
-    assert both.replica_s[0, 0] > one.replica_s[0, 0]
+    assert both.replica_s[0, 0] < decoding.replica_s[0, 0] + prompts * alone.replica_s[0, 0]
+    assert both.replica_s[0, 0] > decoding.replica_s[0, 0]
 
 
 def test_batches_that_take_time_to_fill_are_smaller():
     phase = phase_problem(service("prefill", 2.0, 1.0), timing)
 
-    def plan(one):
-        return model_level(one, DEVICE)
+    def plan(phase):
+        return model_level(phase, DEVICE)
 
     level, largest, wait = filled(phase, plan)
     assert level.replicas.batch <= largest

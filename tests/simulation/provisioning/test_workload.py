@@ -117,11 +117,11 @@ def test_whole_replicas_are_stable_fit_and_meet_the_limit():
 
 def test_operators_need_fewer_bytes_than_whole_replicas_at_high_rates():
     phase = phase_problem(service(requests_s=200.0), timing)
-    whole = whole_replicas(phase, 72e9)
+    replicas = whole_replicas(phase, 72e9)
     plan = improved(phase.problem)
     placed = algorithm2(phase.problem, phase.demand, plan, 72e9)
     assert placed.feasible and exact(phase.problem).slots <= plan.slots
-    assert placed.memory_bytes.sum() < whole.memory_bytes
+    assert placed.memory_bytes.sum() < replicas.memory_bytes
 
 
 def test_a_vision_encoder_brings_its_own_operators():

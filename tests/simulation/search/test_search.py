@@ -70,22 +70,22 @@ def test_ratios_of_pairs_are_the_best_of_all_whole_ones() -> None:
     draw = np.random.default_rng(1)
     prefill, decode = draw.uniform(1, 40, 5), draw.uniform(1, 40, 4)
     first, second = draw.integers(1, 9, 5), draw.integers(1, 9, 4)
-    found = matched(prefill, first, decode, second)
+    pairs = matched(prefill, first, decode, second)
     for p, d in product(range(5), range(4)):
         every = [
             min(x * prefill[p], y * decode[d]) / (x * first[p] + y * second[d])
             for x, y in product(range(1, MOST_EACH + 1), repeat=2)
             if x * first[p] + y * second[d] <= MOST_GPUS
         ]
-        x, y = found.prefills[p, d], found.decodes[p, d]
-        assert found.gpus[p, d] == x * first[p] + y * second[d] <= MOST_GPUS
-        assert found.rate[p, d] == pytest.approx(min(x * prefill[p], y * decode[d]))
-        assert max(every) / SMALLER**2 <= found.rps_per_gpu[p, d] <= max(every) + 1e-12
+        x, y = pairs.prefills[p, d], pairs.decodes[p, d]
+        assert pairs.gpus[p, d] == x * first[p] + y * second[d] <= MOST_GPUS
+        assert pairs.rate[p, d] == pytest.approx(min(x * prefill[p], y * decode[d]))
+        assert max(every) / SMALLER**2 <= pairs.rps_per_gpu[p, d] <= max(every) + 1e-12
 
 
 def test_a_side_that_carries_nothing_makes_no_pair() -> None:
-    found = matched(np.array([0.0, 5.0]), np.array([1, 1]), np.array([5.0]), np.array([1]))
-    assert found.rate[0, 0] == 0.0 and found.rate[1, 0] == 5.0
+    pairs = matched(np.array([0.0, 5.0]), np.array([1, 1]), np.array([5.0]), np.array([1]))
+    assert pairs.rate[0, 0] == 0.0 and pairs.rate[1, 0] == 5.0
 
 
 def test_arrangements_use_the_gpus_they_say_and_divide_what_they_divide() -> None:
@@ -121,10 +121,10 @@ def test_a_linear_curve_is_slower_by_sequence_in_its_slope() -> None:
 @pytest.mark.parametrize("alpha_ms", [5.0, 20.0, 45.0])
 @pytest.mark.parametrize("ttft_s", [0.3, 2.0, None])
 def test_the_first_look_is_near_the_closed_forms(alpha_ms: float, ttft_s: float | None) -> None:
-    wanted = replace(WANTED, tier=replace(WANTED.tier, ttft_s=ttft_s))
-    one = instance(alpha_ms=alpha_ms)
-    first = float(together(speeds_of([one], wanted), wanted).best(wanted)[0])
-    judged = by_closed_forms(Candidate(one), wanted)
+    asked = replace(WANTED, tier=replace(WANTED.tier, ttft_s=ttft_s))
+    speed = instance(alpha_ms=alpha_ms)
+    first = float(together(speeds_of([speed], asked), asked).best(asked)[0])
+    judged = by_closed_forms(Candidate(speed), asked)
     assert judged is not None and first == pytest.approx(judged.rate, rel=0.3)
 
 
@@ -133,38 +133,38 @@ def test_the_best_is_the_best_of_all_that_are_simulated() -> None:
         instance("A", 10.0, 1.0), instance("B", 6.0, 1.4), instance("C", 20.0, 0.9),
         instance("D", 10.0, float("nan")),
     ]  # fmt: skip
-    wanted = replace(WANTED, tier=replace(WANTED.tier, tbt_s=0.05))
-    found = search(instances, wanted, top=4)
-    alone = [by_simulation(Candidate(one), wanted, 1.0, 0) for one in instances[:3]]
-    cheapest = min(cost(one, wanted) for one in alone if one is not None)
-    assert cost(found.best[0], wanted)[0] <= cheapest[0] * 1.0001
-    assert [one.judged for one in found.best] == ["simulation"] * len(found.best)
-    assert [cost(one, wanted) for one in found.best] == sorted(
-        cost(one, wanted) for one in found.best
+    asked = replace(WANTED, tier=replace(WANTED.tier, tbt_s=0.05))
+    result = search(instances, asked, top=4)
+    alone = [by_simulation(Candidate(single), asked, 1.0, 0) for single in instances[:3]]
+    cheapest = min(cost(alone_rate, asked) for alone_rate in alone if alone_rate is not None)
+    assert cost(result.best[0], asked)[0] <= cheapest[0] * 1.0001
+    assert [answer.judged for answer in result.best] == ["simulation"] * len(result.best)
+    assert [cost(answer, asked) for answer in result.best] == sorted(
+        cost(answer, asked) for answer in result.best
     )
-    assert {one.candidate.decode.gpu.name for one in found.by_gpu} == set("ABCD")
-    assert found.by_gpu[-1].candidate.decode.gpu.name == "D"  # without a price: last
-    again = search(instances, wanted, top=1)
-    assert again.best[0].rate == found.best[0].rate  # by the seed
-    assert found.evaluated == 4 + 4 and sum(found.ruled_out.values()) == 0
+    assert {answer.candidate.decode.gpu.name for answer in result.by_gpu} == set("ABCD")
+    assert result.by_gpu[-1].candidate.decode.gpu.name == "D"  # without a price: last
+    again = search(instances, asked, top=1)
+    assert again.best[0].rate == result.best[0].rate  # by the seed
+    assert result.evaluated == 4 + 4 and sum(result.ruled_out.values()) == 0
 
 
 def test_fronts_hold_no_point_that_another_beats_and_all_keep_the_limits() -> None:
-    found = search([instance("A", 10.0, 1.0), instance("B", 4.0, 3.0)], WANTED, top=2)
-    for points, measure in ((found.latency, "ttft_s"), (found.speed, "tbt_s")):
+    result = search([instance("A", 10.0, 1.0), instance("B", 4.0, 3.0)], WANTED, top=2)
+    for points, measure in ((result.latency, "ttft_s"), (result.speed, "tbt_s")):
         assert points
-        dollars = [one.candidate.usd_per_hour / one.rate for one in points]
-        late = [getattr(one, measure) for one in points]
+        dollars = [point.candidate.usd_per_hour / point.rate for point in points]
+        late = [getattr(point, measure) for point in points]
         assert dollars == sorted(dollars) and late == sorted(late, reverse=True)
-        assert all(one.ttft_s <= 1.0 and one.tbt_s <= 0.06 for one in points)
+        assert all(point.ttft_s <= 1.0 and point.tbt_s <= 0.06 for point in points)
 
 
 def test_what_misses_a_limit_at_any_rate_is_counted_by_the_limit() -> None:
     slow, long = instance(alpha_ms=80.0), instance("B", prompt_us=3000.0)
-    found = search([slow, long], WANTED, top=1)
-    assert found.best == () and found.ruled_out[MISSES_TBT] >= 2
-    assert found.ruled_out[MISSES_TTFT] >= 1
-    assert sum(found.ruled_out.values()) == found.evaluated
+    result = search([slow, long], WANTED, top=1)
+    assert result.best == () and result.ruled_out[MISSES_TBT] >= 2
+    assert result.ruled_out[MISSES_TTFT] >= 1
+    assert sum(result.ruled_out.values()) == result.evaluated
 
 
 def test_for_a_rate_whole_instances_are_paid() -> None:
@@ -178,8 +178,8 @@ def test_weights_that_rounding_made_negative_do_no_harm() -> None:
     values = np.linspace(0.0, 1.0, 200)
     weights = np.full(200, 1 / 199)
     weights[0] = -1e-17
-    found = thinned(Spread(values, weights), 20)
-    assert found.mean == pytest.approx(float(values @ weights))
+    thin = thinned(Spread(values, weights), 20)
+    assert thin.mean == pytest.approx(float(values @ weights))
 
 
 def test_a_pair_carries_no_more_than_either_side_lets_through() -> None:
@@ -188,10 +188,10 @@ def test_a_pair_carries_no_more_than_either_side_lets_through() -> None:
     slow = LinearProfile("m", "A", 1, 0.03, 1e-6, 0.03, 1e-6, 64, 2048, 400_000, HERE)
     decode = replace(instance(), profile=slow)
     pair = Candidate(decode, first, 1, 1)
-    wanted = Requests(1024, 256, Tier("limits", ttft_s=5.0, tbt_s=0.2))
-    most = saturated(slow, wanted.workload, role="decode")
-    closed = by_closed_forms(pair, wanted)
+    asked = Requests(1024, 256, Tier("limits", ttft_s=5.0, tbt_s=0.2))
+    most = saturated(slow, asked.workload, role="decode")
+    closed = by_closed_forms(pair, asked)
     assert closed is not None and closed.rate <= most
-    found = by_simulation(pair, wanted, 2.0 * most, 0)
-    assert found is not None and 0.8 * most < found.rate <= most
-    assert found.rate == pytest.approx(closed.rate, rel=0.1)
+    rated = by_simulation(pair, asked, 2.0 * most, 0)
+    assert rated is not None and 0.8 * most < rated.rate <= most
+    assert rated.rate == pytest.approx(closed.rate, rel=0.1)

@@ -33,29 +33,29 @@ def test_one_place_and_exponential_answers_are_mm1(load):
     answers = 1 + RNG.geometric(1 / 200.0, 40_000)
     work = Workload(np.ones_like(answers), answers)
     service = 0.01 * answers.mean()
-    found = evaluate(ONE, work.at(load / service))
-    assert found.utilisation == pytest.approx(load, rel=1e-3)
-    assert found.e2e.mean == pytest.approx(service / (1 - load), rel=0.03)
-    assert found.wait.mean == pytest.approx(service * load / (1 - load), rel=0.03)
+    law = evaluate(ONE, work.at(load / service))
+    assert law.utilisation == pytest.approx(load, rel=1e-3)
+    assert law.e2e.mean == pytest.approx(service / (1 - load), rel=0.03)
+    assert law.wait.mean == pytest.approx(service * load / (1 - load), rel=0.03)
 
 
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.9])
 def test_one_place_and_equal_answers_are_md1(load):
     work, service = fixed(1, 101), 1.01
-    found = evaluate(ONE, work.at(load / service))
-    assert found.wait.mean == pytest.approx(service * load / 2 / (1 - load), rel=0.02)
+    law = evaluate(ONE, work.at(load / service))
+    assert law.wait.mean == pytest.approx(service * load / 2 / (1 - load), rel=0.02)
 
 
 def test_light_load_is_the_profile_at_batch_1():
-    found = evaluate(LARGE, fixed(1000, 200, rate=1e-4))
-    assert found.ttft.mean == pytest.approx(float(iteration_s(LARGE, 0, 0, 1000, 0)), rel=1e-3)
-    assert found.tbt.quantile(0.9) == pytest.approx(float(iteration_s(LARGE, 1, 0, 0, 0)), rel=1e-3)
-    assert found.e2e.mean == pytest.approx(0.15 + 199 * 0.03015, rel=1e-3)
+    waits = evaluate(LARGE, fixed(1000, 200, rate=1e-4))
+    assert waits.ttft.mean == pytest.approx(float(iteration_s(LARGE, 0, 0, 1000, 0)), rel=1e-3)
+    assert waits.tbt.quantile(0.9) == pytest.approx(float(iteration_s(LARGE, 1, 0, 0, 0)), rel=1e-3)
+    assert waits.e2e.mean == pytest.approx(0.15 + 199 * 0.03015, rel=1e-3)
 
 
 def test_long_prompts_at_light_load_take_several_iterations():
-    found = evaluate(LARGE, fixed(5000, 2, rate=1e-4))
-    assert found.ttft.mean == pytest.approx(3 * 0.03 + 5000 * 1.2e-4, rel=1e-3)
+    waits = evaluate(LARGE, fixed(5000, 2, rate=1e-4))
+    assert waits.ttft.mean == pytest.approx(3 * 0.03 + 5000 * 1.2e-4, rel=1e-3)
 
 
 @pytest.mark.parametrize(("isl", "osl"), [(800, 200), (300, 400)])
@@ -75,11 +75,11 @@ def test_percentiles_agree_with_simulation(load):
     rate = load * saturated(LARGE, work)
     trial = Trial((pool_of(LARGE),), (ISL, OSL), TIER, seed=3, requests=20_000)
     log = trial.at(rate).requests
-    found = evaluate(LARGE, work.at(rate))
+    waits = evaluate(LARGE, work.at(rate))
     for share in (0.5, 0.95):
-        for law, values in ((found.ttft, log.ttft_s), (found.tbt, log.tbt_s)):
+        for law, values in ((waits.ttft, log.ttft_s), (waits.tbt, log.tbt_s)):
             assert law.quantile(share) == pytest.approx(np.nanquantile(values, share), rel=0.15)
-    assert found.e2e.mean == pytest.approx(log.e2e_s.mean(), rel=0.05)
+    assert waits.e2e.mean == pytest.approx(log.e2e_s.mean(), rel=0.05)
 
 
 def test_short_answers_wait_for_the_prompts_they_leave_behind():
@@ -88,11 +88,11 @@ def test_short_answers_wait_for_the_prompts_they_leave_behind():
     work = Workload(isl, osl)
     rate = 0.6 * saturated(LARGE, work)
     log = Trial((pool_of(LARGE),), (isl, osl), TIER, seed=3, requests=8000).at(rate).requests
-    found = evaluate(LARGE, work.at(rate))
-    assert found.tbt.mean == pytest.approx(np.nanmean(log.tbt_s), rel=0.1)
-    assert found.ttft.mean == pytest.approx(log.ttft_s.mean(), rel=0.1)
+    waits = evaluate(LARGE, work.at(rate))
+    assert waits.tbt.mean == pytest.approx(np.nanmean(log.tbt_s), rel=0.1)
+    assert waits.ttft.mean == pytest.approx(log.ttft_s.mean(), rel=0.1)
     full = float(iteration_s(LARGE, 0, 0, 2048, 2048 * 3000))
-    assert found.tbt.values[-1] <= full * 1.5
+    assert waits.tbt.values[-1] <= full * 1.5
 
 
 def test_a_prefill_pool_agrees_with_simulation():
@@ -100,10 +100,10 @@ def test_a_prefill_pool_agrees_with_simulation():
     trial = Trial((pool_of(LARGE, 4),), (ISL, ones), TIER, seed=3, requests=20_000)
     work = Workload(ISL, OSL)
     rate = 0.7 * saturated(LARGE, work, role="prefill", instances=4)
-    found = evaluate(LARGE, work.at(rate), role="prefill", instances=4)
+    waits = evaluate(LARGE, work.at(rate), role="prefill", instances=4)
     log = trial.at(rate).requests
-    assert found.ttft.mean == pytest.approx(log.ttft_s.mean(), rel=0.2)
-    assert not len(found.tbt.values)
+    assert waits.ttft.mean == pytest.approx(log.ttft_s.mean(), rel=0.2)
+    assert not len(waits.tbt.values)
 
 
 @pytest.mark.parametrize("rate", [5.0, 20.0])
@@ -111,12 +111,12 @@ def test_a_decode_pool_agrees_with_simulation(rate):
     link = KvLink(1e5, 1e9)
     pools = (pool_of(LARGE, 12, role="prefill", link=link), pool_of(LARGE, 2, role="decode"))
     trial = Trial(pools, (ISL, OSL), TIER, seed=3, requests=20_000)
-    found = evaluate(
+    waits = evaluate(
         LARGE, Workload(ISL, OSL, rate=rate), role="decode", instances=2, link=link, senders=12
     )
     log = trial.at(rate).requests
-    assert found.tbt.mean == pytest.approx(np.nanmean(log.tbt_s), rel=0.05)
-    assert found.tbt.quantile(0.95) == pytest.approx(np.nanquantile(log.tbt_s, 0.95), rel=0.1)
+    assert waits.tbt.mean == pytest.approx(np.nanmean(log.tbt_s), rel=0.05)
+    assert waits.tbt.quantile(0.95) == pytest.approx(np.nanquantile(log.tbt_s, 0.95), rel=0.1)
 
 
 def test_a_link_that_cannot_keep_up_is_not_stable():

@@ -33,22 +33,22 @@ LARGE = profile(
     ],
 )
 def test_bound_is_named_and_the_rate_meets_the_slo(tier, bound):
-    found = capacity(LARGE, SAMPLE, tier)
-    assert found.bound_by == bound
-    assert found.attainment >= tier.attainment
-    for value, limit in ((found.ttft_s, tier.ttft_s), (found.tbt_s, tier.tbt_s)):
+    carried = capacity(LARGE, SAMPLE, tier)
+    assert carried.bound_by == bound
+    assert carried.attainment >= tier.attainment
+    for value, limit in ((carried.ttft_s, tier.ttft_s), (carried.tbt_s, tier.tbt_s)):
         if limit is not None:
             assert value <= limit
-    assert found.input_tps == pytest.approx(found.max_rps * SAMPLE[0].mean(), rel=0.1)
+    assert carried.input_tps == pytest.approx(carried.max_rps * SAMPLE[0].mean(), rel=0.1)
 
 
 def test_the_slo_breaks_a_little_above():
     tier = Tier("t", ttft_s=1.0)
-    found = capacity(LARGE, SAMPLE, tier)
+    carried = capacity(LARGE, SAMPLE, tier)
     for factor, met in ((0.9, True), (1.1, False)):
         rng = np.random.default_rng(99)
         rows = rng.integers(2000, size=20_000)
-        arrivals = np.cumsum(rng.exponential(1 / (factor * found.max_rps), 20_000))
+        arrivals = np.cumsum(rng.exponential(1 / (factor * carried.max_rps), 20_000))
         fresh = trace(arrivals, SAMPLE[0][rows], SAMPLE[1][rows])
         result = simulate(fresh, fleet(pool(LARGE), tiers=[tier]), Flat([1]))
         assert (meets_slo(result).mean() >= 0.95) == met
@@ -59,15 +59,15 @@ def test_little_memory_binds_and_costs_rate():
         alpha=0.03, beta=1.5e-4, gamma=0.03, delta=1.2e-4, max_batch=256, budget=2048, kv=20_000
     )
     for tier in (Tier("t", ttft_s=1.0), Tier("t")):
-        found = capacity(small, SAMPLE, tier)
-        assert found.bound_by == "memory"
-        assert found.max_rps < capacity(LARGE, SAMPLE, tier).max_rps
+        carried = capacity(small, SAMPLE, tier)
+        assert carried.bound_by == "memory"
+        assert carried.max_rps < capacity(LARGE, SAMPLE, tier).max_rps
 
 
 def test_saturated_rate_is_near_the_fluid_limit():
     fixed = (np.full(10, 800), np.full(10, 200))
-    found = capacity(LARGE, fixed, Tier("t"))
-    assert found.max_rps == pytest.approx(largest_rate(LARGE, 800, 200)[0], rel=0.05)
+    carried = capacity(LARGE, fixed, Tier("t"))
+    assert carried.max_rps == pytest.approx(largest_rate(LARGE, 800, 200)[0], rel=0.05)
 
 
 def test_looser_limits_never_carry_less():
@@ -102,7 +102,7 @@ def test_a_decode_pool_whose_fullest_batch_keeps_the_limit_is_bound_by_its_throu
 ):
     """Gaps of 31 ms with eight sequences never miss 40 ms: what does has waited for a place. With
     256 they are 68 ms."""
-    one = profile(alpha=0.03, beta=1.5e-4, gamma=0.03, delta=1.2e-4, max_batch=max_batch,
+    speed = profile(alpha=0.03, beta=1.5e-4, gamma=0.03, delta=1.2e-4, max_batch=max_batch,
                   budget=2048, kv=4_000_000, tp=8)  # fmt: skip
-    found = capacity(one, SAMPLE, Tier("t", tbt_s=0.04), role="decode", requests=4000)
-    assert found.bound_by == bound
+    carried = capacity(speed, SAMPLE, Tier("t", tbt_s=0.04), role="decode", requests=4000)
+    assert carried.bound_by == bound

@@ -38,13 +38,13 @@ def test_all_ways_to_divide():
 
 
 def test_the_curve_peaks_between_its_ends():
-    found = ratios(SERVICE, splits(8))
-    worth = [one.max_tps for one in found]
-    best = best_of(found, SERVICE)
+    every_ratio = ratios(SERVICE, splits(8))
+    worth = [ratio.max_tps for ratio in every_ratio]
+    best = best_of(every_ratio, SERVICE)
     assert worth[0] < best.ratio.max_tps > worth[-1]
     assert best.fewer_prefill > 0 and best.more_prefill > 0
-    assert {one.side for one in found} == {"prefill", "decode"}
-    assert found[0].bound_by == "ttft" and found[-1].bound_by == "tbt"
+    assert {ratio.side for ratio in every_ratio} == {"prefill", "decode"}
+    assert every_ratio[0].bound_by == "ttft" and every_ratio[-1].bound_by == "tbt"
     assert best.ratio.ttft_s <= 0.5 and best.ratio.tbt_s <= 0.03
     assert best_split(SERVICE, 8) == best.ratio
 
@@ -52,18 +52,21 @@ def test_the_curve_peaks_between_its_ends():
 def test_the_choice_is_that_of_simulating_every_ratio():
     every = [simulated(SERVICE, p, d, requests=8000) for p, d in splits(5)]
     seen = judged(SERVICE, ratios(SERVICE, splits(5)), requests=8000)
-    truth, found = best_of(every, SERVICE).ratio, best_of(seen, SERVICE).ratio
-    assert (found.prefill, found.decode) == (truth.prefill, truth.decode)
-    for one in every:
-        closed = analytic(SERVICE, one.prefill, one.decode)
-        assert closed.max_tps == pytest.approx(one.max_tps, rel=0.2)
-        assert closed.side == one.side
+    truth, nearby = best_of(every, SERVICE).ratio, best_of(seen, SERVICE).ratio
+    assert (nearby.prefill, nearby.decode) == (truth.prefill, truth.decode)
+    for ratio in every:
+        closed = analytic(SERVICE, ratio.prefill, ratio.decode)
+        assert closed.max_tps == pytest.approx(ratio.max_tps, rel=0.2)
+        assert closed.side == ratio.side
         # At four prefill instances the link and the time between tokens bind at nearly one rate.
-        assert closed.bound_by == one.bound_by or {closed.bound_by, one.bound_by} == {"link", "tbt"}
+        assert closed.bound_by == ratio.bound_by or {closed.bound_by, ratio.bound_by} == {
+            "link",
+            "tbt",
+        }
 
 
 def test_more_instances_and_looser_limits_never_carry_less():
-    fewer, more, prefill = (analytic(SERVICE, *at).max_tps for at in ((3, 2), (3, 3), (4, 2)))
+    fewer, more, prefill = (analytic(SERVICE, *split).max_tps for split in ((3, 2), (3, 3), (4, 2)))
     assert more >= 0.995 * fewer and prefill >= 0.995 * fewer
     rates = [
         best_split(replace(SERVICE, tier=Tier("t", ttft_s=t, tbt_s=0.03)), 6).max_tps
@@ -83,10 +86,10 @@ def test_longer_prompts_want_more_prefill_and_longer_answers_less():
 
 def test_a_slow_link_binds_and_costs():
     slow = replace(SERVICE, link=KvLink(1e5, 2e8))
-    found = analytic(slow, 2, 4)
-    assert found.bound_by == "link" and found.side == "decode"
-    assert found.max_rps <= 2 * 2e8 / (1e5 * slow.workload.facts.mean_isl)  # of two links
-    assert found.max_tps < analytic(SERVICE, 2, 4).max_tps
+    ratio = analytic(slow, 2, 4)
+    assert ratio.bound_by == "link" and ratio.side == "decode"
+    assert ratio.max_rps <= 2 * 2e8 / (1e5 * slow.workload.facts.mean_isl)  # of two links
+    assert ratio.max_tps < analytic(SERVICE, 2, 4).max_tps
     assert simulated(slow, 2, 4, requests=3000).bound_by == "link"
 
 
@@ -94,19 +97,19 @@ def test_different_gpus_are_weighed_by_what_they_hold():
     wide = profile(
         alpha=0.02, beta=2e-4, gamma=0.02, delta=6e-5, max_batch=256, budget=4096, kv=300_000, tp=4
     )
-    one, other = analytic(SERVICE, 3, 2), analytic(replace(SERVICE, decode=wide), 3, 2)
-    assert other.max_tps == one.max_tps
-    assert per_gpu(SERVICE, one) == pytest.approx(one.max_tps / 10)
-    assert per_gpu(replace(SERVICE, decode=wide), other) == pytest.approx(one.max_tps / 14)
+    narrow, other = analytic(SERVICE, 3, 2), analytic(replace(SERVICE, decode=wide), 3, 2)
+    assert other.max_tps == narrow.max_tps
+    assert per_gpu(SERVICE, narrow) == pytest.approx(narrow.max_tps / 10)
+    assert per_gpu(replace(SERVICE, decode=wide), other) == pytest.approx(narrow.max_tps / 14)
 
 
 def test_limits_that_no_ratio_meets_are_told():
     tight = replace(SERVICE, tier=Tier("t", ttft_s=0.01))
-    found = ratios(tight, splits(3))
-    assert [one.max_tps for one in found] == [0.0, 0.0]
-    assert found[0].bound_by == "slo"
+    worthless = ratios(tight, splits(3))
+    assert [ratio.max_tps for ratio in worthless] == [0.0, 0.0]
+    assert worthless[0].bound_by == "slo"
     with pytest.raises(SimulationError, match="No ratio"):
-        best_of(found, tight)
+        best_of(worthless, tight)
 
 
 def test_a_decode_pool_whose_full_batch_keeps_the_limit_is_bound_by_its_throughput():

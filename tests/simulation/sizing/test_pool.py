@@ -119,8 +119,8 @@ def test_the_root_is_found_from_any_guess(guess: float) -> None:
 
 
 def test_the_same_seed_gives_the_same_curve() -> None:
-    one, two = (pool_curve(SPEED, SAMPLE, TIGHT, seed=4, most=2) for _ in range(2))
-    assert (one.max_rps == two.max_rps).all() and one.points == two.points
+    curve, two = (pool_curve(SPEED, SAMPLE, TIGHT, seed=4, most=2) for _ in range(2))
+    assert (curve.max_rps == two.max_rps).all() and curve.points == two.points
 
 
 def conversation(turns: int) -> SharedPrompts:
@@ -136,10 +136,10 @@ def test_what_prompts_share_is_carried_for_next_to_nothing() -> None:
     """Nothing is shared where every conversation has one turn; of long ones three quarters are."""
     rates = {}
     for turns in (1, 30):
-        given = conversation(turns)
-        lengths = (given.isl, given.osl)
+        talks = conversation(turns)
+        lengths = (talks.isl, talks.osl)
         rates[turns] = [
-            pool_curve(SPEED, lengths, TIGHT, role=role, blocks=given.blocks, most=4).max_rps
+            pool_curve(SPEED, lengths, TIGHT, role=role, blocks=talks.blocks, most=4).max_rps
             for role in ("both", "prefill")
         ]
     plain = pool_curve(SPEED, lengths, TIGHT, most=4).max_rps
@@ -149,10 +149,10 @@ def test_what_prompts_share_is_carried_for_next_to_nothing() -> None:
 
 
 def test_requests_come_again_as_strangers() -> None:
-    given = conversation(3).again(3100)
-    assert len(given.isl) == len(given.blocks) == 3100
-    first, again = given.blocks.rows(slice(0, 3000)).ids, given.blocks.rows(slice(3000, 3100)).ids
+    talks = conversation(3).again(3100)
+    assert len(talks.isl) == len(talks.blocks) == 3100
+    first, again = talks.blocks.rows(slice(0, 3000)).ids, talks.blocks.rows(slice(3000, 3100)).ids
     assert not set(first) & set(again)
-    assert (np.diff(np.sort(np.unique(given.blocks.ids))) == 1).all()
+    assert (np.diff(np.sort(np.unique(talks.blocks.ids))) == 1).all()
     half = conversation(3).again(10, turn=1)
     assert (half.isl == 800).all() and len(half.blocks) == 10

@@ -27,10 +27,10 @@ def of(isl, rate: float = 0.0) -> Workload:
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.8])
 def test_prompts_that_each_fill_an_iteration_are_md1(load: float) -> None:
     service = FIXED_S + 1000 * TOKEN_S
-    found = delays(instance(1000), of(np.full(10, 1000), load / service), 0.0, 0.0)
-    assert found is not None
-    assert found.share == pytest.approx(load, rel=0.01)
-    late = found.share * found.late.mean
+    waits = delays(instance(1000), of(np.full(10, 1000), load / service), 0.0, 0.0)
+    assert waits is not None
+    assert waits.share == pytest.approx(load, rel=0.01)
+    late = waits.share * waits.late.mean
     assert late == pytest.approx(service * load / 2 / (1 - load), rel=0.02)
 
 
@@ -40,15 +40,15 @@ def test_beside_decodes_prompts_wait_as_behind_a_gate() -> None:
     running, rate = 0.02, 25.0
     even = profile(alpha=running, beta=0.0, gamma=running, delta=TOKEN_S, budget=ROOMY, kv=10**7)
     work = of(np.full(10, 200), rate)
-    found = delays(even, work, 8.0, running)
+    waits = delays(even, work, 8.0, running)
     rho, each = rate * 200 * TOKEN_S, 200 * TOKEN_S
     cycle = running / (1 - rho)
     rest = (cycle + rate * each**2 / (1 - rho**2)) / 2
-    assert found is not None
-    assert found.share == pytest.approx(1.0)
-    assert found.begin.mean == pytest.approx(rest, rel=0.03)
+    assert waits is not None
+    assert waits.share == pytest.approx(1.0)
+    assert waits.begin.mean == pytest.approx(rest, rel=0.03)
     # What came before it in the cycle, and what comes behind it until it begins, end with it.
-    assert found.late.mean == pytest.approx(rest * (1 + 2 * rho), rel=0.03)
+    assert waits.late.mean == pytest.approx(rest * (1 + 2 * rho), rel=0.03)
 
 
 def test_prompts_that_come_faster_than_they_are_computed_have_no_law() -> None:
@@ -60,12 +60,12 @@ def test_prompts_that_come_faster_than_they_are_computed_have_no_law() -> None:
 @pytest.mark.parametrize("rate", [0.0, 1e-9, 1e-4])
 def test_hardly_anybody_waits_where_hardly_anybody_comes(rate: float) -> None:
     service = FIXED_S + 500 * TOKEN_S
-    found = delays(instance(1000), of(np.full(10, 500), rate), 0.0, 0.0)
-    assert found is not None
-    assert found.share == pytest.approx(rate * service, abs=1e-9)
-    assert found.behind_s == 0.0
+    waits = delays(instance(1000), of(np.full(10, 500), rate), 0.0, 0.0)
+    assert waits is not None
+    assert waits.share == pytest.approx(rate * service, abs=1e-9)
+    assert waits.behind_s == 0.0
     if rate > 0:  # the rest of one prompt, then an iteration of one's own
-        assert found.late.mean == pytest.approx(service / 2, rel=0.01)
+        assert waits.late.mean == pytest.approx(service / 2, rel=0.01)
 
 
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.85])
@@ -74,6 +74,6 @@ def test_a_prefill_instance_agrees_with_simulation(load: float) -> None:
     rate = load * saturated(speed, work, role="prefill")
     trial = Trial((pool_of(speed),), (ISL, work.osl), Tier("t"), seed=3, requests=60_000)
     came = trial.at(rate).requests.ttft_s
-    found = evaluate(speed, work.at(rate), role="prefill")
-    assert found.ttft.mean == pytest.approx(came.mean(), rel=0.07)
-    assert found.ttft.quantile(0.95) == pytest.approx(np.quantile(came, 0.95), rel=0.1)
+    waits = evaluate(speed, work.at(rate), role="prefill")
+    assert waits.ttft.mean == pytest.approx(came.mean(), rel=0.07)
+    assert waits.ttft.quantile(0.95) == pytest.approx(np.quantile(came, 0.95), rel=0.1)

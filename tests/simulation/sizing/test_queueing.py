@@ -77,11 +77,11 @@ def test_largest_rate_sits_on_the_limit_that_binds(change, bound):
     )
     rate, named = largest_rate(prof, 800, 200)
     assert named == bound
-    at = steady_state(prof, rate, 800, 200)
+    steady = steady_state(prof, rate, 800, 200)
     share = {
-        "max_batch": at.batch / prof.max_batch,
-        "budget": (at.batch + at.prefill_tokens) / prof.max_batch_tokens,
-        "kv": at.kv_tokens / prof.kv_capacity_tokens,
+        "max_batch": steady.batch / prof.max_batch,
+        "budget": (steady.batch + steady.prefill_tokens) / prof.max_batch_tokens,
+        "kv": steady.kv_tokens / prof.kv_capacity_tokens,
     }
     assert share[next(iter(change))] == pytest.approx(1.0)
     assert max(share.values()) == pytest.approx(1.0)

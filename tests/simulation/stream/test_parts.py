@@ -47,14 +47,14 @@ def test_parts_make_the_whole_to_the_byte(most):
     requests, parts = some_requests(), parts_of(FLEET, most)
     assert sorted(p for part in parts for p in part.whence) == list(range(6))
     assert len(parts) == min(most, 3)
-    whole = replayed(requests, parts_of(FLEET, 1)[0], 300.0)
+    at_once = replayed(requests, parts_of(FLEET, 1)[0], 300.0)
     made = together(FLEET, parts, [replayed(requests, part, 300.0) for part in parts])
     for name in ("series", "totals", "after", "tally"):
-        one, other = getattr(whole, name), getattr(made, name)
-        for field in fields(one):
-            a, b = (np.asarray(getattr(x, field.name)) for x in (one, other))
+        expected, other = getattr(at_once, name), getattr(made, name)
+        for field in fields(expected):
+            a, b = (np.asarray(getattr(x, field.name)) for x in (expected, other))
             assert a.tobytes() == b.tobytes(), (name, field.name)
-    a, b = (replace(summarise_stream(x), wall_seconds=0.0) for x in (whole, made))
+    a, b = (replace(summarise_stream(x), wall_seconds=0.0) for x in (at_once, made))
     assert a == b and a.completed == 900
 
 
@@ -68,7 +68,7 @@ def test_models_that_meet_stay_together():
 
 def test_parts_that_others_would_have_waited_for_are_refused():
     """Model m is hopelessly behind, and a request of n is not due for a day."""
-    none = [replace(one, initial=0, maximum=0) if one.model == "m" else one for one in POOLS]
+    none = [replace(pool, initial=0, maximum=0) if pool.model == "m" else pool for pool in POOLS]
     serving = replace(
         FLEET, pools=tuple(none), tiers=(Tier("t", ttft_s=2.0), Tier("late", e2e_s=9e4))
     )

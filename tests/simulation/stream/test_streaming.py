@@ -28,30 +28,34 @@ from tests.simulation.test_fleet_laws import (
 FINEST_MS = 0.13  # below it a bucket tells no more
 
 
-def same(whole, streamed):
+def same(result, streamed):
     """Pools are the same to the bit, requests in every count, latencies as far as is told."""
     for name in ("series", "totals", "after"):
-        a, b = getattr(whole, name), getattr(streamed, name)
+        a, b = getattr(result, name), getattr(streamed, name)
         for field in fields(a):
-            one, other = (np.asarray(getattr(x, field.name)) for x in (a, b))
-            assert one.tobytes() == other.tobytes(), (name, field.name)
-    a, b = summarise(whole), summarise_stream(streamed)
+            figure, other = (np.asarray(getattr(x, field.name)) for x in (a, b))
+            assert figure.tobytes() == other.tobytes(), (name, field.name)
+    a, b = summarise(result), summarise_stream(streamed)
     groups = [(a, b), *((a.tiers[name], b.tiers[name]) for name in a.tiers)]
     for model, regions in a.models.items():
         groups += [(regions[name], b.models[model][name]) for name in regions]
-    for one, other in groups:
+    for figure, other in groups:
         for name in ("ttft_ms", "tbt_ms", "e2e_ms"):
-            exact, told = astuple(getattr(one, name)), astuple(getattr(other, name))
-            assert [value is None for value in exact] == [value is None for value in told]
+            exact, streamed_values = astuple(getattr(figure, name)), astuple(getattr(other, name))
+            assert [value is None for value in exact] == [
+                value is None for value in streamed_values
+            ]
             if exact[0] is not None:
-                assert told[0] == pytest.approx(exact[0], abs=1e-3)
-                assert told[1:] == pytest.approx(exact[1:], rel=ERROR + 1e-9, abs=FINEST_MS)
-    told = {"wall_seconds": 0.0, "tiers": {}, "models": {}}
-    told |= dict.fromkeys(("ttft_ms", "tbt_ms", "e2e_ms"), a.ttft_ms)
-    assert replace(a, **told) == replace(b, **told)
-    rest = dict(list(told.items())[3:])
-    for one, other in groups[1:]:
-        assert replace(one, **rest) == replace(other, **rest)
+                assert streamed_values[0] == pytest.approx(exact[0], abs=1e-3)
+                assert streamed_values[1:] == pytest.approx(
+                    exact[1:], rel=ERROR + 1e-9, abs=FINEST_MS
+                )
+    streamed_values = {"wall_seconds": 0.0, "tiers": {}, "models": {}}
+    streamed_values |= dict.fromkeys(("ttft_ms", "tbt_ms", "e2e_ms"), a.ttft_ms)
+    assert replace(a, **streamed_values) == replace(b, **streamed_values)
+    rest = dict(list(streamed_values.items())[3:])
+    for figure, other in groups[1:]:
+        assert replace(figure, **rest) == replace(other, **rest)
 
 
 def test_whatever_happens_it_happens_to_a_stream_too():
@@ -63,10 +67,10 @@ def test_whatever_happens_it_happens_to_a_stream_too():
         requests = random_requests(rng, int(rng.integers(1, 400)))
         serving = random_fleet(rng)
         how = {"seed": seed, "duration_s": DURATION_S}
-        whole = simulate(requests, serving, Restless(seed), **how)
+        result = simulate(requests, serving, Restless(seed), **how)
         stream, piece = Stream.of(requests, 50), (1, 7, 40)[seed % 3]
-        same(whole, simulate_stream(stream, serving, Restless(seed), piece=piece, **how))
-        reasons |= set(whole.reject_reasons)
+        same(result, simulate_stream(stream, serving, Restless(seed), piece=piece, **how))
+        reasons |= set(result.reject_reasons)
     assert reasons == {INSTANCE_FAILED, NO_POOL}
 
 
@@ -84,9 +88,11 @@ def test_prompts_share_blocks_with_those_of_earlier_pieces():
         tiers=[Tier("t", ttft_s=2.0)],
         routing=Routing(instance="prefix-aware"),
     )
-    whole = simulate(requests, serving, Flat([3]), duration_s=64.0)
-    assert whole.totals.hit_tokens[0] > 0 < whole.totals.evicted_tokens[0]
-    same(whole, simulate_stream(Stream.of(requests), serving, Flat([3]), duration_s=64.0, piece=11))
+    result = simulate(requests, serving, Flat([3]), duration_s=64.0)
+    assert result.totals.hit_tokens[0] > 0 < result.totals.evicted_tokens[0]
+    same(
+        result, simulate_stream(Stream.of(requests), serving, Flat([3]), duration_s=64.0, piece=11)
+    )
 
 
 def test_what_is_done_is_not_kept(monkeypatch):
@@ -114,14 +120,14 @@ def test_parts_tallied_apart_add_up_to_the_whole():
     requests = random_requests(np.random.default_rng(5), 500)
     serving = random_fleet(np.random.default_rng(5))
     piece = {"duration_s": DURATION_S, "seed": 5}
-    one, two = (
+    first, two = (
         simulate_stream(Stream.of(requests), serving, Restless(5), piece=size, **piece).tally
         for size in (500, 3)
     )
-    for field in fields(one):
-        assert getattr(one, field.name).tobytes() == getattr(two, field.name).tobytes()
-    both = one.plus(two)
-    assert (both.buckets == 2 * one.buckets).all() and both.last_s == one.last_s
+    for field in fields(first):
+        assert getattr(first, field.name).tobytes() == getattr(two, field.name).tobytes()
+    both = first.plus(two)
+    assert (both.buckets == 2 * first.buckets).all() and both.last_s == first.last_s
 
 
 def test_a_stream_that_is_none_is_refused_in_a_sentence():

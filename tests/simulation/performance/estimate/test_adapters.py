@@ -27,8 +27,8 @@ from simulation.performance.work import LowRank, iteration
 LLAMA_2_7B = {"model": "llama-2-7b", "gpu": "A100-80GB", "isl": 512, "osl": 256, "rounds": 1e6}
 
 
-def one(**given: Any) -> Estimate:
-    asked = deployment(LLAMA_2_7B | {"concurrency": 32} | given)
+def one(**fields: Any) -> Estimate:
+    asked = deployment(LLAMA_2_7B | {"concurrency": 32} | fields)
     return estimate(asked, estimate_fit().calibration, efficiencies())
 
 
@@ -36,8 +36,8 @@ def test_adapters_weigh_what_their_factors_do() -> None:
     """Rank 16 on the seven projections of Llama-2-7B: 39,976,960 parameters, as PEFT counts."""
     shape = catalogue.shape("llama-2-7b")
     for active in (1, 8):
-        found = adapter_bytes(replace(shape, adapters=Adapters(16, active)), Arrangement())
-        assert found == active * 39_976_960 * 2
+        weights = adapter_bytes(replace(shape, adapters=Adapters(16, active)), Arrangement())
+        assert weights == active * 39_976_960 * 2
     plain, adapted = (
         gpu_weight_bytes(s, Arrangement(tp=2))
         for s in (shape, replace(shape, adapters=Adapters(16, 8)))

@@ -62,19 +62,19 @@ def test_more_users_wait_longer_for_every_token_and_get_more_of_them_together(
     base: Deployment,
 ) -> None:
     rows = [replace(base, concurrency=float(n)) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
-    found = estimate_rows(rows, CALIBRATION, KERNELS)
-    assert all(isinstance(row, Estimate) for row in found)
+    estimates = estimate_rows(rows, CALIBRATION, KERNELS)
+    assert all(isinstance(row, Estimate) for row in estimates)
     for field in ("tbt_s", "ttft_s", "tokens_per_s"):
-        assert (np.diff([getattr(row, field) for row in found]) > 0).all(), field
+        assert (np.diff([getattr(row, field) for row in estimates]) > 0).all(), field
 
 
 @pytest.mark.parametrize("gpu", ["A100-80GB", "H100-SXM", "B200", "MI300X"])
 @pytest.mark.parametrize("users", [1.0, 64.0, 100_000.0])
 def test_littles_law_holds_with_and_without_a_full_memory(gpu: str, users: float) -> None:
-    given = replace(LLAMA, gpu=catalogue.gpu(gpu), concurrency=users)
-    found = one(given)
-    stay = found.ttft_s + (given.osl - 1.0) * found.tbt_s
-    assert found.tokens_per_s / given.osl * stay == pytest.approx(users)
+    query = replace(LLAMA, gpu=catalogue.gpu(gpu), concurrency=users)
+    answer = one(query)
+    stay = answer.ttft_s + (query.osl - 1.0) * answer.tbt_s
+    assert answer.tokens_per_s / query.osl * stay == pytest.approx(users)
 
 
 def test_users_beyond_what_memory_holds_wait_and_it_is_said() -> None:
@@ -120,18 +120,18 @@ def test_one_user_gets_what_an_iteration_takes() -> None:
     plain = Calibration(
         mix=1.0, iteration_s=0.0015, sequence_s=0.0005, start_s=0.01, eager_s=1e-12, order=1.0
     )
-    given = replace(LLAMA, concurrency=1.0, osl=1e5, shape=replace(LLAMA.shape, max_context=10**6))
-    graph = operator_graph(given.shape, given.decode)
-    context = given.isl + given.osl / 2
-    decode = demands(graph, given.gpu, KERNELS, iteration(1.0, context))["busy"] + 0.002
-    isl = given.isl
-    prompt = demands(graph, given.gpu, KERNELS, iteration(0.0, 0.0, isl, isl**2 / 2))["busy"]
+    query = replace(LLAMA, concurrency=1.0, osl=1e5, shape=replace(LLAMA.shape, max_context=10**6))
+    graph = operator_graph(query.shape, query.decode)
+    context = query.isl + query.osl / 2
+    decode = demands(graph, query.gpu, KERNELS, iteration(1.0, context))["busy"] + 0.002
+    isl = query.isl
+    prompt = demands(graph, query.gpu, KERNELS, iteration(0.0, 0.0, isl, isl**2 / 2))["busy"]
     # beside its own decode a prompt reads the weights that are read anyway
     beside = iteration(1.0, context, isl, isl**2 / 2)
-    riding = demands(graph, given.gpu, KERNELS, beside)["busy"] + 0.0015 - (decode - 0.0005)
-    found = one(given, plain)
-    assert found.tbt_s == pytest.approx(decode + riding / given.osl)
-    assert found.ttft_s == pytest.approx(0.01 + prompt + 0.0015 + decode)
+    riding = demands(graph, query.gpu, KERNELS, beside)["busy"] + 0.0015 - (decode - 0.0005)
+    answer = one(query, plain)
+    assert answer.tbt_s == pytest.approx(decode + riding / query.osl)
+    assert answer.ttft_s == pytest.approx(0.01 + prompt + 0.0015 + decode)
 
 
 def test_apart_decode_sees_no_prompts() -> None:
@@ -147,11 +147,11 @@ def test_apart_decode_sees_no_prompts() -> None:
 def test_rows_are_answered_as_alone_and_a_bad_one_stops_none() -> None:
     small = replace(LLAMA, gpu=catalogue.gpu("L4"), decode=Arrangement())
     rows = [LLAMA, small, DEEPSEEK, replace(LLAMA, engine="sglang"), LLAMA]
-    found = estimate_rows(rows, CALIBRATION, KERNELS)
-    assert isinstance(found[1], Refused)
-    assert "does not fit on 1 x L4" in found[1].reason
-    assert found[0] == found[4] == one(LLAMA)
-    assert found[2] == one(DEEPSEEK)
+    answers = estimate_rows(rows, CALIBRATION, KERNELS)
+    assert isinstance(answers[1], Refused)
+    assert "does not fit on 1 x L4" in answers[1].reason
+    assert answers[0] == answers[4] == one(LLAMA)
+    assert answers[2] == one(DEEPSEEK)
     with pytest.raises(SimulationError, match="does not fit on 1 x L4"):
         one(small)
     assert estimate_rows([], CALIBRATION, KERNELS) == []
@@ -173,15 +173,15 @@ def test_a_deployment_that_cannot_be_is_refused(wrong: dict[str, Any], sentence:
 
 
 def test_what_is_given_is_kept_and_what_is_assumed_is_said() -> None:
-    said = replace(DEEPSEEK, prefill=DEEPSEEK.decode, prefill_workers=3.0, decode_workers=2.0)
-    kept = arrange(said)
-    assert (kept.decode, kept.prefill) == (said.decode, said.prefill)
+    counted = replace(DEEPSEEK, prefill=DEEPSEEK.decode, prefill_workers=3.0, decode_workers=2.0)
+    kept = arrange(counted)
+    assert (kept.decode, kept.prefill) == (counted.decode, counted.prefill)
     assert (kept.prefill_workers, kept.decode_workers, kept.gpus) == (3.0, 2.0, 40.0)
     assert kept.assumptions == ()
-    unsaid = replace(said, prefill_workers=None, decode_workers=None, engine="trtllm")
+    unsaid = replace(counted, prefill_workers=None, decode_workers=None, engine="trtllm")
     few, many = arrange(unsaid), arrange(replace(unsaid, concurrency=4096.0))
     assert few.decode_workers == 4.0
-    assert few.decode == said.decode
+    assert few.decode == counted.decode
     assert (many.decode_workers, many.decode.attention_dp, many.decode.tp) == (1.0, 8, 1)
     assert any("decode workers not given: 4 taken" in note for note in few.assumptions)
 
@@ -217,8 +217,8 @@ def test_gpus_counted_twice_are_counted_once() -> None:
     tensor = replace(twice, decode=Arrangement(tp=8, attention_dp=8, moe_ep=64, weights="fp8"))
     assert arrange(tensor).decode == replace(DEEPSEEK.decode, moe_tp=1, moe_ep=8)
     copies = Arrangement(tp=1, attention_dp=64, moe_tp=8, moe_ep=8, weights="fp8")
-    found = arrange(replace(twice, decode=copies)).decode
-    assert (found.tp, found.attention_dp, found.moe_ep) == (1, 8, 8)
+    arranged = arrange(replace(twice, decode=copies)).decode
+    assert (arranged.tp, arranged.attention_dp, arranged.moe_ep) == (1, 8, 8)
     across = replace(twice, gpu=catalogue.gpu("GB200"))  # a rack of NVLink has that many
     assert "64 GPUs taken as 8" not in " ".join(arrange(across).assumptions)
 
@@ -231,16 +231,16 @@ def test_a_group_wider_than_engines_make_is_the_gpus_of_all_workers() -> None:
     assert (few.decode.gpus, few.decode_workers, few.prefill.gpus) == (8, 4.0, 4)
     assert (many.decode.attention_dp, many.decode.moe_ep, many.decode_workers) == (32, 32, 1.0)
     assert "tp 36 taken as the GPUs of all workers" in few.assumptions[0]
-    said = arrange(replace(total, decode_workers=2.0))
-    assert not said.split and said.decode.gpus == 36  # what is given is kept
+    arranged = arrange(replace(total, decode_workers=2.0))
+    assert not arranged.split and arranged.decode.gpus == 36  # what is given is kept
 
 
 def test_experts_are_not_split_further_than_engines_do() -> None:
     wide = Arrangement(tp=1, attention_dp=32, moe_tp=32, weights="fp8")
     apart = replace(DEEPSEEK, decode=wide, prefill=DEEPSEEK.decode, decode_workers=1.0)
-    found = arrange(replace(apart, prefill_workers=1.0))
-    assert (found.decode.moe_tp, found.decode.moe_ep) == (1, 32)
-    assert "experts on 32 GPUs taken as parallel by expert" in found.assumptions
+    arranged = arrange(replace(apart, prefill_workers=1.0))
+    assert (arranged.decode.moe_tp, arranged.decode.moe_ep) == (1, 32)
+    assert "experts on 32 GPUs taken as parallel by expert" in arranged.assumptions
 
 
 def test_more_collectives_between_nodes_take_longer() -> None:
@@ -257,8 +257,8 @@ def test_the_fit_finds_back_a_calibration_from_what_it_predicts() -> None:
     truth = steady_state(rows.loop, known)
     broken = np.where(np.arange(rows.size) % 5 == 0, 3.0, 1.0)
     made = replace(rows, tbt_s=truth.tbt_s * broken, ttft_s=truth.ttft_s)
-    found = fit(made)
-    again = steady_state(rows.loop, found)
+    refitted = fit(made)
+    again = steady_state(rows.loop, refitted)
     assert np.median(np.abs(again.tbt_s / truth.tbt_s - 1.0)) < 0.05
     assert np.median(np.abs(again.ttft_s / truth.ttft_s - 1.0)) < 0.05
 
@@ -272,8 +272,8 @@ def test_vllm_spends_time_on_each_sequence_that_a_rank_decodes() -> None:
     slower = replace(CALIBRATION, sequence_s=CALIBRATION.sequence_s + 1e-5)
     (batch,) = loop_of([place(LLAMA)], KERNELS).batch
     for engine, more in (("vllm", 1e-5 * batch), ("trtllm", 0.0)):
-        given = replace(LLAMA, engine=engine)
-        added = one(given, slower).decode_s - one(given).decode_s
+        query = replace(LLAMA, engine=engine)
+        added = one(query, slower).decode_s - one(query).decode_s
         assert added == pytest.approx(more, rel=1e-6, abs=1e-12)
 
 
@@ -285,14 +285,14 @@ def test_tensorrt_llm_lets_a_prompt_wait_for_those_of_other_copies_of_attention(
     engine: str, copies: int, waits: bool
 ) -> None:
     where = replace(DEEPSEEK.decode, tp=8 // copies, attention_dp=copies)
-    given = replace(DEEPSEEK, decode=where, engine=engine)
+    query = replace(DEEPSEEK, decode=where, engine=engine)
     at_once = replace(CALIBRATION, gather=0.0)
-    found = one(given)
-    waited = CALIBRATION.gather * found.decode_s if waits else 0.0
-    assert found.ttft_s - one(given, at_once).ttft_s == pytest.approx(waited)
-    assert found.tbt_s == one(given, at_once).tbt_s
+    answer = one(query)
+    waited = CALIBRATION.gather * answer.decode_s if waits else 0.0
+    assert answer.ttft_s - one(query, at_once).ttft_s == pytest.approx(waited)
+    assert answer.tbt_s == one(query, at_once).tbt_s
     begun, before = (
-        starts_s(given.shape, given.gpu, where, [engine], c, KERNELS)[0]
+        starts_s(query.shape, query.gpu, where, [engine], c, KERNELS)[0]
         for c in (CALIBRATION, at_once)
     )
     assert (begun - before > 0.1) is waits
@@ -317,11 +317,11 @@ def test_served_deployments_are_met_as_the_catalogue_says() -> None:
 
 
 def test_the_loop_counts_sequences_per_worker() -> None:
-    given = replace(LLAMA, decode_workers=4.0)
-    loop = loop_of([place(given)], KERNELS)
+    query = replace(LLAMA, decode_workers=4.0)
+    loop = loop_of([place(query)], KERNELS)
     assert loop.batch[0] == 8.0
-    assert one(given).gpus == 32.0
-    assert one(given).tokens_per_s == pytest.approx(
+    assert one(query).gpus == 32.0
+    assert one(query).tokens_per_s == pytest.approx(
         4.0 * one(replace(LLAMA, concurrency=8.0)).tokens_per_s
     )
 
@@ -368,11 +368,11 @@ def test_prompts_that_wait_are_computed_together() -> None:
 def test_decodes_wait_for_the_launches_of_prompts_beside_them_but_not_vllms(
     engine: str, slowed: bool
 ) -> None:
-    given = replace(LLAMA, engine=engine, equal=False)
+    query = replace(LLAMA, engine=engine, equal=False)
     slow = replace(CALIBRATION, eager_s=10.0 * CALIBRATION.eager_s)
     none = replace(CALIBRATION, eager_s=1e-12)
-    assert (one(given, slow).tbt_s > one(given, none).tbt_s) is slowed
-    many = replace(given, concurrency=1024.0, osl=64.0)  # a prompt in every iteration: once for all
+    assert (one(query, slow).tbt_s > one(query, none).tbt_s) is slowed
+    many = replace(query, concurrency=1024.0, osl=64.0)  # a prompt in every iteration: once for all
     loop = loop_of([place(many)], KERNELS)
     host = slow.eager_s * float(loop.prefill["kernels"][0])
     assert one(many, slow).tbt_s - one(many, none).tbt_s < host * (1.0 if slowed else 1e-9)
@@ -400,5 +400,5 @@ def test_a_collective_between_servers_was_measured() -> None:
 def test_experts_on_several_gpus_without_tensor_parallelism_are_data_parallel() -> None:
     row = {"model": "deepseek-v3", "gpu": "B200", "tp": 1, "moe_tp": 1, "moe_ep": 8,
            "isl": 1024, "osl": 256, "concurrency": 32}  # fmt: skip
-    found = deployment(row).decode
-    assert (found.gpus, found.attention_dp, found.moe_ep) == (8, 8, 8)
+    parallel = deployment(row).decode
+    assert (parallel.gpus, parallel.attention_dp, parallel.moe_ep) == (8, 8, 8)

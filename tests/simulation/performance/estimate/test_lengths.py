@@ -32,8 +32,8 @@ SAME = Deployment(
 )
 
 
-def one(given: Deployment) -> Estimate:
-    return estimate(given, estimate_fit().calibration, efficiencies())
+def one(query: Deployment) -> Estimate:
+    return estimate(query, estimate_fit().calibration, efficiencies())
 
 
 def test_sglang_keeps_users_in_step_who_wait_for_half_of_the_prompts() -> None:
@@ -77,10 +77,10 @@ def test_what_is_taken_for_lengths_is_said_and_can_be_given() -> None:
     row = {"model": "qwen3-32b", "gpu": "H100-SXM", "tp": 4, "isl": 512, "osl": 64}
     row |= {"concurrency": 8}
     assert any("equal_lengths" in note for note in one(deployment(row)).assumptions)
-    for said, equal in (("yes", True), ("no", False)):
-        given = deployment(row | {"equal_lengths": said})
-        assert given.equal is equal
-        assert not any("equal_lengths" in note for note in one(given).assumptions)
+    for word, equal in (("yes", True), ("no", False)):
+        query = deployment(row | {"equal_lengths": word})
+        assert query.equal is equal
+        assert not any("equal_lengths" in note for note in one(query).assumptions)
     with pytest.raises(PlannerError, match="equal_lengths 'some' is unknown; use one of yes, no"):
         deployment(row | {"equal_lengths": "some"})
 

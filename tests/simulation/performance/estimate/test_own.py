@@ -87,7 +87,7 @@ def test_rows_that_predict_each_other_in_part_are_believed_in_part() -> None:
     assert agreed.dropped == apart.dropped == ()
     assert 1.0 > agreed.part[0] > 0.95 > apart.part[0] > 0.2
     assert not torn.dropped or not torn.at(loads).shift.any()
-    moved = [one.at(loads) for one in (agreed, apart)]
+    moved = [likeness_of.at(loads) for likeness_of in (agreed, apart)]
     assert (moved[0].shift > moved[1].shift).all() and (moved[1].shift > 0.0).all()
     assert (moved[0].after < moved[1].after).all() and (moved[1].after <= moved[1].before).all()
 
@@ -114,9 +114,9 @@ def test_an_unknown_version_is_like_no_other() -> None:
     likeness = replace(PLAIN, version=0.3)
     unknown = replace(ONE, version="")
     rows = traits_of([unknown, unknown, ONE, ELSEWHERE])
-    found = likeness.covariance(shared(rows, rows))
-    assert not found[:2].any() and not found[:, :2].any()
-    assert found[2, 3] == pytest.approx(0.09)  # the same version on another GPU
+    between = likeness.covariance(shared(rows, rows))
+    assert not between[:2].any() and not between[:, :2].any()
+    assert between[2, 3] == pytest.approx(0.09)  # the same version on another GPU
 
 
 def test_releases_that_compute_the_same_are_one_model() -> None:
@@ -138,9 +138,9 @@ def test_the_fit_finds_what_deployments_share() -> None:
     ]  # fmt: skip
     traits = traits_of(deployments)
     shift = dict(zip("1234", (0.5, -0.5, 0.3, -0.3), strict=True))
-    off = np.array([shift[one.version] for one in deployments])
-    found = fit_likeness(traits, off + 0.02 * random.standard_normal(off.size))
-    assert found.version > 0.2 > max(found.gpu, found.model)
+    off = np.array([shift[row.version] for row in deployments])
+    learned = fit_likeness(traits, off + 0.02 * random.standard_normal(off.size))
+    assert learned.version > 0.2 > max(learned.gpu, learned.model)
 
 
 def test_a_few_measurements_gone_wrong_do_not_hide_how_alike_arrangements_are() -> None:
@@ -157,6 +157,6 @@ def test_a_few_measurements_gone_wrong_do_not_hide_how_alike_arrangements_are() 
     _, each = np.unique(traits.labels["arrangement"], return_inverse=True)
     off = np.array([-0.4, 0.0, 0.4])[each % 3] + 0.02 * random.standard_normal(each.size)
     off += (random.random(off.size) < 0.15) * random.choice([-1.0, 1.0], off.size)
-    found = fit_likeness(traits, off)
-    away = [np.abs(one.shift - off[one.row]) for one in from_few(found, traits, off, 5)]
+    learned = fit_likeness(traits, off)
+    away = [np.abs(draw.shift - off[draw.row]) for draw in from_few(learned, traits, off, 5)]
     assert np.median(np.concatenate(away)) < 0.15  # by the likeliest variances alone 0.198

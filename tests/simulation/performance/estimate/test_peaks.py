@@ -30,28 +30,28 @@ def test_prompts_are_computed_no_faster_than_the_peak(model: str, gpu: str, tp: 
         Deployment(shape, kind, where, ISL, osl, users, engine, rounds=rounds)
         for engine, osl, users, rounds in itertools.product(ENGINES, ANSWERS, LOADS, (10, STEADY))
     ]
-    for given, found in zip(
+    for query, answer in zip(
         asked, estimate_rows(asked, estimate_fit().calibration, efficiencies()), strict=True
     ):
-        assert isinstance(found, Estimate)
-        rate = found.tokens_per_s / given.osl
-        assert rate * flops < kind.peak_flops["bf16"], given
+        assert isinstance(answer, Estimate)
+        rate = answer.tokens_per_s / query.osl
+        assert rate * flops < kind.peak_flops["bf16"], query
         # Little's law: as many as there are users are under way.
-        stay = found.ttft_s + (given.osl - 1.0) * found.tbt_s
-        assert rate * stay == pytest.approx(given.concurrency)
+        stay = answer.ttft_s + (query.osl - 1.0) * answer.tbt_s
+        assert rate * stay == pytest.approx(query.concurrency)
 
 
 def test_answers_of_one_token_are_limited_by_prompts_alone() -> None:
     """More users of a model that embeds or classifies wait longer, and get no more done."""
-    given = [
+    queries = [
         Deployment(
             catalogue.shape("qwen3-8b"), catalogue.gpu("H100-SXM"), Arrangement(), ISL, 1.0, users,
             rounds=STEADY,
         )
         for users in (64.0, 128.0, 256.0)
     ]  # fmt: skip
-    found = estimate_rows(given, estimate_fit().calibration, efficiencies())
-    rates = [one.tokens_per_s for one in found if isinstance(one, Estimate)]
+    answers = estimate_rows(queries, estimate_fit().calibration, efficiencies())
+    rates = [answer.tokens_per_s for answer in answers if isinstance(answer, Estimate)]
     assert rates[0] == pytest.approx(rates[1]) and rates[1] == pytest.approx(rates[2])
-    assert all(any("one token" in said for said in one.assumptions) for one in found
-               if isinstance(one, Estimate))  # fmt: skip
+    assert all(any("one token" in sentence for sentence in answer.assumptions) for answer in answers
+               if isinstance(answer, Estimate))  # fmt: skip

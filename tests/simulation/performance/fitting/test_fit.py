@@ -55,17 +55,17 @@ def served(concurrency=(1, 2, 4, 8, 16, 32, 64), lengths=((512, 128), (256, 256)
 
 
 def test_exact_rows_give_the_exact_line_and_its_limits():
-    found = fit("linear", batches(), **LIMITS)
-    values = [p.value for p in found.parameters]
+    fitted = fit("linear", batches(), **LIMITS)
+    values = [p.value for p in fitted.parameters]
     assert values == pytest.approx([ALPHA, BETA, GAMMA, DELTA])
-    assert isinstance(found.profile, LinearProfile)
-    assert isinstance(found.profile, Profile)
-    assert (found.profile.model, found.profile.gpu, found.profile.tp) == ("m", "g", 2)
-    inside = measured_range(found.profile, [32, 33, 0, 0], 0, [0, 0, 2048, 2049], 0)
+    assert isinstance(fitted.profile, LinearProfile)
+    assert isinstance(fitted.profile, Profile)
+    assert (fitted.profile.model, fitted.profile.gpu, fitted.profile.tp) == ("m", "g", 2)
+    inside = measured_range(fitted.profile, [32, 33, 0, 0], 0, [0, 0, 2048, 2049], 0)
     assert inside.tolist() == [True, False, True, False]
-    assert all(check.mape < 1e-9 for check in found.checks)
-    assert not found.residuals.outlier.any()
-    assert found.profile.checks == found.checks
+    assert all(check.mape < 1e-9 for check in fitted.checks)
+    assert not fitted.residuals.outlier.any()
+    assert fitted.profile.checks == fitted.checks
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say():
@@ -88,13 +88,13 @@ def test_repeats_do_not_narrow_an_interval():
 
 
 def test_a_served_deployment_gives_alpha_beta_delta_together():
-    found = fit("linear", served((4, 8, 16, 32, 64)), **LIMITS)
-    alpha, beta, gamma, delta = (p.value for p in found.parameters)
+    fitted = fit("linear", served((4, 8, 16, 32, 64)), **LIMITS)
+    alpha, beta, gamma, delta = (p.value for p in fitted.parameters)
     assert (alpha, beta, delta) == pytest.approx((ALPHA, BETA, DELTA))
     assert gamma == alpha
-    assert "gamma" in found.notes[0]
-    assert {c.quantity for c in found.checks} == {SERVED_TBT}
-    assert max(c.mape for c in found.checks) < 1e-9
+    assert "gamma" in fitted.notes[0]
+    assert {c.quantity for c in fitted.checks} == {SERVED_TBT}
+    assert max(c.mape for c in fitted.checks) < 1e-9
 
 
 def test_a_fit_never_goes_below_zero():
@@ -110,24 +110,24 @@ def test_a_fit_never_goes_below_zero():
 def test_outliers_are_named_and_checks_are_of_the_rows():
     rows = batches(noise=0.01)
     rows.tbt_s[5] *= 1.5
-    found = fit("linear", rows, **LIMITS)
-    odd = found.residuals.of(TBT)
+    fitted = fit("linear", rows, **LIMITS)
+    odd = fitted.residuals.of(TBT)
     assert odd.row[odd.outlier].tolist() == [5]
-    errors = found.residuals.of(PREFILL).error
-    check = next(c for c in found.checks if c.quantity == PREFILL)
+    errors = fitted.residuals.of(PREFILL).error
+    check = next(c for c in fitted.checks if c.quantity == PREFILL)
     assert check.rows == errors.size == rows.rows
     assert check.mape <= np.abs(errors).max()
 
 
 def test_left_out_configurations_are_worse_than_fitted_ones():
-    found = fit("linear", batches(noise=0.1, repeats=2), **LIMITS)
-    by = {(c.against.split(",")[0], c.quantity): c for c in found.checks if "inside" in c.against}
+    fitted = fit("linear", batches(noise=0.1, repeats=2), **LIMITS)
+    by = {(c.against.split(",")[0], c.quantity): c for c in fitted.checks if "inside" in c.against}
     for quantity in (TBT, PREFILL):
-        own, out = (
+        seen, out = (
             by[k, quantity]
             for k in ("the rows it was fitted to", "configurations left out of the fit")
         )
-        assert out.mape > own.mape
+        assert out.mape > seen.mape
 
 
 def test_a_long_prompt_runs_in_chunks():
@@ -138,11 +138,11 @@ def test_a_long_prompt_runs_in_chunks():
 
 
 def test_ttft_of_one_request_is_its_prefill():
-    found = compare_with(fit("linear", batches(), **LIMITS).profile, served(), "served rows")
-    alone = found.residuals.of(TTFT)
+    compared = compare_with(fit("linear", batches(), **LIMITS).profile, served(), "served rows")
+    alone = compared.residuals.of(TTFT)
     assert alone.row.size == 3
     assert alone.error == pytest.approx(np.zeros(3), abs=1e-9)
-    assert {c.quantity for c in found.checks} == {SERVED_TBT, TTFT}
+    assert {c.quantity for c in compared.checks} == {SERVED_TBT, TTFT}
 
 
 def base(factor=1.0):
@@ -161,10 +161,10 @@ def test_calibration_by_phase_brings_a_uniformly_fast_base_to_the_rows():
     first = evaluate(true, none, none, rows.tokens, rows.tokens * rows.isl / 2)
     each = evaluate(true, rows.batch, rows.batch * rows.context, none, none)
     rows = replace(rows, prefill_s=first, tbt_s=each, e2e_s=np.full(rows.rows, np.nan))
-    found = fit("roofline", rows, base=base(), cross_validate=False, **LIMITS)
-    assert [p.value for p in found.parameters] == pytest.approx([1.7, 1.7], rel=0.02)
-    assert found.profile.kind == "roofline"
-    assert max(c.mape for c in found.checks) < 0.02
+    fitted = fit("roofline", rows, base=base(), cross_validate=False, **LIMITS)
+    assert [p.value for p in fitted.parameters] == pytest.approx([1.7, 1.7], rel=0.02)
+    assert fitted.profile.kind == "roofline"
+    assert max(c.mape for c in fitted.checks) < 0.02
 
 
 def test_by_phase_scales_each_end_by_its_own_factor():
@@ -220,15 +220,15 @@ def test_rows_without_a_prefill_give_alpha_and_beta_and_say_what_the_rest_rests_
     assert [p.value for p in tied.parameters] == pytest.approx([ALPHA, BETA, GAMMA, DELTA])
     assert tied.profile.provenance.kind == "modelled"
     assert tied.profile.max_batch == 256  # throughput rises to the end: no bound was seen
-    (own, *_) = tied.checks
-    assert own.mape < 1e-9
+    (own_check, *_) = tied.checks
+    assert own_check.mape < 1e-9
 
 
 def test_the_largest_batch_is_where_throughput_ends_to_rise():
     b = np.array([1, 4, 16, 64, 128, 256])
     tbt = ALPHA + BETA * b
     tbt[-2:] = [0.06, 0.2]  # 64 give 3,077 tokens/s, 128 2,133
-    found = fit("linear", of_batches(b, tbt), **LIMITS)
-    assert found.profile.max_batch == 64
-    assert [p.value for p in found.parameters[:2]] == pytest.approx([ALPHA, BETA])
-    assert "falls beyond it" in found.notes[0]
+    fitted = fit("linear", of_batches(b, tbt), **LIMITS)
+    assert fitted.profile.max_batch == 64
+    assert [p.value for p in fitted.parameters[:2]] == pytest.approx([ALPHA, BETA])
+    assert "falls beyond it" in fitted.notes[0]

@@ -38,8 +38,8 @@ def watched(parameters, count=400, noise=0.03, seed=1):
 
 def test_true_parameters_are_found_and_lie_in_their_intervals():
     tuned = tune(profile(TRUE * [1.4, 0.7, 0.75, 1.35]), watched(TRUE), Tuning(noise=0.03))
-    found = np.array([p.value for p in tuned.parameters])
-    assert found == pytest.approx(TRUE, rel=0.04)
+    estimated = np.array([p.value for p in tuned.parameters])
+    assert estimated == pytest.approx(TRUE, rel=0.04)
     assert all(p.low < true < p.high for p, true in zip(tuned.parameters, TRUE, strict=True))
     assert tuned.used.mean() > 0.98
     eigenvalues = np.linalg.eigvalsh(tuned.covariance)
@@ -130,10 +130,10 @@ def test_stopping_and_going_on_is_the_same_as_not_stopping():
             *(getattr(seen, n)[which] for n in ("at_s", "decodes", "prefill_tokens", "seconds"))
         )
 
-    whole = tune(profile(TRUE * 1.2), seen, Tuning(drift=0.0))
+    at_once = tune(profile(TRUE * 1.2), seen, Tuning(drift=0.0))
     first = tune(profile(TRUE * 1.2), part(slice(0, 150)), Tuning(drift=0.0))
     rest = tune(first.profile, part(slice(150, None)), Tuning(drift=0.0), first.covariance)
-    assert rest.history[-1] == pytest.approx(whole.history[-1])
+    assert rest.history[-1] == pytest.approx(at_once.history[-1])
 
 
 @pytest.mark.parametrize(

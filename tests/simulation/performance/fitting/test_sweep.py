@@ -71,34 +71,34 @@ def fitted(rows, base=MODELLED, **more):
 @pytest.mark.parametrize("throughput", [False, True])
 def test_what_a_base_in_proportion_ties_comes_out_exactly(throughput):
     true = replace(TRUE, alpha_s=1.1e-2)  # not below gamma: else a mixed iteration hides alpha
-    found = fitted(sweep(true, throughput=throughput))
-    values = [p.value for p in found.parameters]
+    result = fitted(sweep(true, throughput=throughput))
+    values = [p.value for p in result.parameters]
     assert values == pytest.approx([1.1e-2, 2e-4, 1e-2, 5e-5], rel=1e-6)
-    assert all(p.low <= p.value <= p.high for p in found.parameters)
+    assert all(p.low <= p.value <= p.high for p in result.parameters)
     # the prompt's time is measured at one length: its parts are no surer than the modelled line
-    _, _, gamma, delta = found.parameters
+    _, _, gamma, delta = result.parameters
     assert gamma.high == pytest.approx(1e-2 * np.exp(1.96 * 0.2), rel=1e-3)
     assert delta.low == pytest.approx(5e-5 / np.exp(1.96 * 0.2), rel=1e-3)
-    assert "times 1.25" in found.notes[0]
-    assert found.profile.provenance.kind == "modelled"
-    assert "ITL: test" in found.profile.provenance.source
-    assert found.profile.spread == 0.2
-    assert {c.quantity for c in found.checks if UNSEEN in c.against} >= {SERVED_TTFT}
-    assert max(c.mape for c in found.checks) < 1e-6
+    assert "times 1.25" in result.notes[0]
+    assert result.profile.provenance.kind == "modelled"
+    assert "ITL: test" in result.profile.provenance.source
+    assert result.profile.spread == 0.2
+    assert {c.quantity for c in result.checks if UNSEEN in c.against} >= {SERVED_TTFT}
+    assert max(c.mape for c in result.checks) < 1e-6
 
 
 def test_waiting_is_not_taken_for_prefill_where_no_request_is_alone():
     true = replace(TRUE, alpha_s=1.1e-2)
     rows = sweep(true, loads=(2.0, 8.0, 16.0, 32.0, 64.0))
-    found = fitted(rows)
-    assert [p.value for p in found.parameters] == pytest.approx([1.1e-2, 2e-4, 1e-2, 5e-5])
-    assert "taken for waiting" in found.notes[1]
-    delta = found.parameters[3]
+    result = fitted(rows)
+    assert [p.value for p in result.parameters] == pytest.approx([1.1e-2, 2e-4, 1e-2, 5e-5])
+    assert "taken for waiting" in result.notes[1]
+    delta = result.parameters[3]
     assert delta.high > rows.ttft_s.min() / (1e-2 + 5e-5 * 1024) * 5e-5  # were all of it prefill
     plain = prompt_alone(rows, None)
-    told = prompt_alone(rows, WAITING)
-    assert plain is not None and told is not None
-    assert (told.seconds < plain.seconds).all() and told.high == pytest.approx(plain.seconds)
+    delayed = prompt_alone(rows, WAITING)
+    assert plain is not None and delayed is not None
+    assert (delayed.seconds < plain.seconds).all() and delayed.high == pytest.approx(plain.seconds)
     # no more than half of it: a start longer than TTFT cannot be
     half = prompt_alone(rows, Waiting(10.0, 0.1))
     assert half is not None and half.seconds == pytest.approx(plain.seconds / 2)
@@ -106,21 +106,21 @@ def test_waiting_is_not_taken_for_prefill_where_no_request_is_alone():
 
 def test_prompts_never_take_more_of_tbt_than_it_grows_by():
     rows = sweep(replace(TRUE, alpha_s=1.1e-2))
-    found = fitted(replace(rows, ttft_s=rows.ttft_s * 10))
-    alpha, beta, gamma, delta = (p.value for p in found.parameters)
+    result = fitted(replace(rows, ttft_s=rows.ttft_s * 10))
+    alpha, beta, gamma, delta = (p.value for p in result.parameters)
     assert beta == 0 and delta * 8 == pytest.approx(2e-4 + 5e-5 * 8)
     assert gamma == pytest.approx(1.1e-2) and alpha == pytest.approx(1.1e-2)
-    assert "all that the time between tokens grows by" in found.notes[-1]
+    assert "all that the time between tokens grows by" in result.notes[-1]
     rest = 10 * (1e-2 + 5e-5 * 1024) - gamma - delta * 1024
-    assert f"{rest * 1e3:.3g} ms of a prompt are in no iteration" in found.notes[-1]
+    assert f"{rest * 1e3:.3g} ms of a prompt are in no iteration" in result.notes[-1]
 
 
 def test_gamma_is_never_above_the_iteration_that_holds_both():
-    found = fitted(sweep(replace(TRUE, alpha_s=8e-3, gamma_s=8e-3)))
-    alpha, beta, gamma, delta = (p.value for p in found.parameters)
+    result = fitted(sweep(replace(TRUE, alpha_s=8e-3, gamma_s=8e-3)))
+    alpha, beta, gamma, delta = (p.value for p in result.parameters)
     assert (alpha, gamma) == pytest.approx((8e-3, 8e-3))  # 1e-2 in proportion, were it allowed
     assert (beta, delta) == pytest.approx((2e-4, 5e-5))
-    assert max(c.mape for c in found.checks) < 1e-6
+    assert max(c.mape for c in result.checks) < 1e-6
 
 
 def test_a_little_more_than_one_in_flight_waits_a_little():
@@ -134,9 +134,9 @@ def test_a_little_more_than_one_in_flight_waits_a_little():
 
 def test_long_contexts_are_fitted_where_there_is_nothing_shorter():
     true = replace(TRUE, alpha_s=1.1e-2)
-    found = fitted(sweep(true, isl=6144.0, osl=768.0))
+    result = fitted(sweep(true, isl=6144.0, osl=768.0))
     # three chunks of 2,048 tokens are prefilled one after the other
-    assert found.parameters[3].value > 0 and found.parameters[0].value == pytest.approx(1.1e-2)
+    assert result.parameters[3].value > 0 and result.parameters[0].value == pytest.approx(1.1e-2)
 
 
 @pytest.mark.parametrize("crowd", [False, True])
@@ -146,10 +146,10 @@ def test_without_a_ttft_that_tells_the_factor_is_of_the_time_between_tokens(crow
     rows = sweep(true, loads=(4.0, 8.0, 16.0, 32.0) if crowd else LOADS)
     if not crowd:
         rows = replace(rows, ttft_s=np.full(rows.rows, np.nan))
-    found = fitted(rows, base=replace(TRUE, alpha_s=1e-2))
-    values = [p.value for p in found.parameters]
+    result = fitted(rows, base=replace(TRUE, alpha_s=1e-2))
+    values = [p.value for p in result.parameters]
     assert values == pytest.approx([1.25e-2, 2.5e-4, 1.25e-2, 6.25e-5])
-    assert "No row has TTFT at up to 2 in flight" in found.notes[0]
+    assert "No row has TTFT at up to 2 in flight" in result.notes[0]
 
 
 def test_a_sweep_without_a_base_is_refused_with_the_remedy():
@@ -172,27 +172,27 @@ def test_each_phase_of_a_roofline_gets_its_own_factor_from_a_sweep(loads):
     base = shaped()
     ends = max(loads), 1024.0
     true = adjusted(base, curve=by_phase(base.curve, 1.5, 1.2, *ends))
-    found = fit("roofline", sweep(true, loads=loads), base=base, waiting=WAITING, **LIMITS)
-    values = {p.name: p.value for p in found.parameters}
+    result = fit("roofline", sweep(true, loads=loads), base=base, waiting=WAITING, **LIMITS)
+    values = {p.name: p.value for p in result.parameters}
     assert values["decode factor"] == pytest.approx(1.5, rel=0.02)
     assert values["prefill factor"] == pytest.approx(1.2, rel=0.02)
 
 
 def test_ttft_of_a_crowd_is_no_prefill():
     base, rows = shaped(), sweep(adjusted(shaped()), loads=(64.0,))
-    found = fit("roofline", replace(rows, ttft_s=rows.ttft_s + 60), base=base, waiting=WAITING,
+    result = fit("roofline", replace(rows, ttft_s=rows.ttft_s + 60), base=base, waiting=WAITING,
                 **LIMITS)  # fmt: skip
-    assert [p.value for p in found.parameters] == pytest.approx([1.0, 1.0])
-    assert np.isnan(found.parameters[0].low)  # of one row
-    assert any("takes the factor of the other phase" in note for note in found.notes)
+    assert [p.value for p in result.parameters] == pytest.approx([1.0, 1.0])
+    assert np.isnan(result.parameters[0].low)  # of one row
+    assert any("takes the factor of the other phase" in note for note in result.notes)
 
 
 def test_ttft_under_load_is_compared_only_where_waiting_is_known():
     rows = sweep()
     assert SERVED_TTFT not in {c.quantity for c in compare_with(TRUE, rows, "x").checks}
-    found = compare_with(TRUE, rows, "x", WAITING).residuals.of(SERVED_TTFT)
-    assert found.row.tolist() == [1, 2, 3, 4, 5]
-    assert found.error == pytest.approx(np.zeros(5), abs=1e-9)
+    errors = compare_with(TRUE, rows, "x", WAITING).residuals.of(SERVED_TTFT)
+    assert errors.row.tolist() == [1, 2, 3, 4, 5]
+    assert errors.error == pytest.approx(np.zeros(5), abs=1e-9)
     # 32 users where memory holds 16 wait for a place: as long again as a request stays
     small = compare_with(replace(TRUE, kv_capacity_tokens=16 * 1152), rows, "x", WAITING)
     b, tokens = 16.0, 16 * 8.0
@@ -221,9 +221,9 @@ def test_a_handful_of_rows_does_not_stand_for_all():
 
 def test_a_modelled_profile_is_no_surer_than_its_roofline():
     flattering = [one(0.014, f"{FITTED}, {INSIDE}", rows=8)]
-    found = stated_check(flattering, spread=0.17, modelled=True)
-    assert found is not None
-    assert (found.mape, found.rows, found.against) == (0.17, 0, EXPECTED)
+    verdict = stated_check(flattering, spread=0.17, modelled=True)
+    assert verdict is not None
+    assert (verdict.mape, verdict.rows, verdict.against) == (0.17, 0, EXPECTED)
     assert stated_check([one(0.3, "x")], 0.17, modelled=True).mape == 0.3
     assert stated_check(flattering, 0.17, modelled=False) is flattering[0]
     of_itself = [one(0.0, f"{FITTED}, {INSIDE}", rows=1)]
