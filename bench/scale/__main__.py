@@ -7,6 +7,10 @@ Goals are for 100 million; another number is measured as it is and named in ``re
 
 - ``replay``: ``requests_100m_seconds`` of a week on two workers, drawing its requests included;
   ``rss_mb`` of all its processes together, ``cpu_seconds``.
+- ``stored``: the same week as a file that the product has taken in, and its command ``simulate``
+  of the last 6.5 days of it: ``stored_requests``, ``stored_seconds``, ``stored_cpu_seconds`` and
+  ``stored_rss_mb`` of the command's process, with the program's own start, reading the trace,
+  sizing and the replay.
 - ``workers``: ``workers_same_bytes``, 1 where one worker and two give the same result to the last
   byte, and ``speedup_2_workers`` by the wall clock from when workers are ready, of a week of a
   fifth of the requests (each worker looks at every control instant, 40,000 a week, whatever comes:
@@ -27,7 +31,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench import ingest
-from bench.scale import program
+from bench.scale import program, stored
 from bench.scale.replay import replay
 from simulation.errors import SimulationError
 
@@ -40,11 +44,12 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=GOAL)
     parser.add_argument("--rows", type=int, default=GOAL)
     parser.add_argument(
-        "--part", action="append", choices=("replay", "workers", "ingest", "program")
+        "--part", action="append", choices=("replay", "stored", "workers", "ingest", "program")
     )
     args = parser.parse_args()
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "replay": lambda: _replay(args.requests),
+        "stored": lambda: stored.figures(args.requests),
         "workers": lambda: _workers(max(args.requests // 5, 1000)),
         "ingest": lambda: _ingest(args.rows),
         "program": program.figures,

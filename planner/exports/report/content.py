@@ -170,7 +170,8 @@ def _sections(
     if rows := result.get("provenance"):
         heads = (Head("What", wide=2), Head("Kind"), Head("Source", wide=4))
         table = Table(heads, rows_of([[r["what"], r["kind"], r["source"]] for r in rows]))
-        notes = tuple(result.get("notes") or ())
+        replayed = (result.get("replayed") or {}).get("sentence")
+        notes = (*filter(None, [replayed]), *(result.get("notes") or ()))
         yield Section("Where the numbers come from", "Provenance", items=notes, table=table)
 
 

@@ -40,5 +40,6 @@ class Command(RunCommand):
         return answer
 
     def words(self, answer: dict[str, Any]) -> str:
-        rows = policy_words(answer, answer["ranking"])
+        rows = [*filter(None, [answer["replayed"]["sentence"]])]
+        rows += policy_words(answer, answer["ranking"])
         return "\n".join(rows + settings_words(answer, answer["ranking"][0]))

@@ -325,6 +325,19 @@ def test_simulate_with_its_tables(folder: Path) -> None:
     assert requests["met"].mean() == pytest.approx(found["slo_attainment"]["chat"])
 
 
+def test_a_long_window_says_that_it_is_a_stream(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And keeps the rows of its requests where these are asked for."""
+    whole = command("simulate", folder / "plan.yml", "--policy", "flat-peak")[1]
+    monkeypatch.setattr("simulation.replayed.LONG", 100)
+    streamed = command("simulate", folder / "plan.yml", "--policy", "flat-peak")[1]
+    assert streamed.startswith("Replayed as a stream") and "as a stream" not in whole
+    monkeypatch.setattr("planner.studies.commands.simulate.MOST_KEPT", 100)
+    out = ("--out", folder / "rows")
+    assert "--out" in problem("simulate", folder / "plan.yml", "--policy", "flat-peak", *out)
+
+
 def test_seed_of_the_command_line_draws_other_requests(folder: Path) -> None:
     first, same, other = (
         answer("simulate", folder / "plan.yml", "--policy", "flat-peak", *seed)
