@@ -188,7 +188,9 @@ def page(chromium: Chromium, console: list[str], request: pytest.FixtureRequest)
     context = chromium.context()
     context.set_default_timeout(WAITS_S * 1000)
     page = context.new_page()
-    page.on("console", lambda said: console.append(said.text) if said.type == "error" else None)
+    page.on(
+        "console", lambda message: console.append(message.text) if message.type == "error" else None
+    )
     page.on("pageerror", lambda error: console.append(str(error)))
     yield page
     with suppress(Exception):  # a lost browser fails the test that lost it, and no other
@@ -237,5 +239,5 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     skipped = terminalreporter.stats.get("skipped", [])
-    if told := missed(str(report.longrepr) for report in skipped):
-        terminalreporter.write_line(told, yellow=True)
+    if skipped_oracles := missed(str(report.longrepr) for report in skipped):
+        terminalreporter.write_line(skipped_oracles, yellow=True)

@@ -21,8 +21,8 @@ FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql/bi
 def find_program(*names: str) -> str | None:
     """Path of the first of ``names`` that is installed, newest version first."""
     for name in names:
-        if found := shutil.which(name):
-            return found
+        if path := shutil.which(name):
+            return path
         for pattern in FOLDERS:
             folders = Path("/").glob(pattern.lstrip("/"))
             for folder in sorted(folders, key=_version, reverse=True):

@@ -50,12 +50,12 @@ class Engine:
             values.clear()
 
     def text(self) -> str:
-        one = f'model_name="{self.model}",engine="0"'
+        labels = f'model_name="{self.model}",engine="0"'
         lines = [
-            f'vllm:request_success_total{{{one},finished_reason="stop"}} {self.requests}',
-            f"vllm:num_requests_waiting{{{one}}} {self.waiting}",
-            f"vllm:num_requests_running{{{one}}} 2",
-            f"vllm:gpu_cache_usage_perc{{{one}}} {self.kv_use}",
+            f'vllm:request_success_total{{{labels},finished_reason="stop"}} {self.requests}',
+            f"vllm:num_requests_waiting{{{labels}}} {self.waiting}",
+            f"vllm:num_requests_running{{{labels}}} 2",
+            f"vllm:gpu_cache_usage_perc{{{labels}}} {self.kv_use}",
             "DCGM_FI_DEV_POWER_USAGE 300",
         ]
         for name, values, bounds in (
@@ -64,10 +64,13 @@ class Engine:
             ("vllm:time_to_first_token_seconds", self.ttft_s, LATENCIES),
         ):
             lines += [
-                f'{name}_bucket{{{one},le="{b}"}} {sum(v <= b for v in values)}' for b in bounds
+                f'{name}_bucket{{{labels},le="{b}"}} {sum(v <= b for v in values)}' for b in bounds
             ]
-            lines.append(f'{name}_bucket{{{one},le="+Inf"}} {len(values)}')
-            lines += [f"{name}_sum{{{one}}} {sum(values)}", f"{name}_count{{{one}}} {len(values)}"]
+            lines.append(f'{name}_bucket{{{labels},le="+Inf"}} {len(values)}')
+            lines += [
+                f"{name}_sum{{{labels}}} {sum(values)}",
+                f"{name}_count{{{labels}}} {len(values)}",
+            ]
         return "\n".join(lines) + "\n"
 
 
@@ -140,18 +143,18 @@ def prometheus(folder: Path, targets: Sequence[str] = ()) -> Iterator[str]:
             server.wait(timeout=30)
 
 
-def await_value(url: str, query: str, wanted: float) -> None:
+def await_value(url: str, query: str, expected: float) -> None:
     """Until an instant query gives ``wanted``: what is shown has been scraped."""
     deadline = time.monotonic() + STARTS_WITHIN_S
     asked = f"{url}/api/v1/query?{urlencode({'query': query})}"
-    found: object = None
+    result: object = None
     while time.monotonic() < deadline:
         with urllib.request.urlopen(asked, timeout=5) as answer:
-            found = json.load(answer)["data"]["result"]
-        if found and float(found[0]["value"][1]) == wanted:
+            result = json.load(answer)["data"]["result"]
+        if result and float(result[0]["value"][1]) == expected:
             return
         time.sleep(0.1)
-    pytest.fail(f"{query} is {found}, not {wanted}")
+    pytest.fail(f"{query} is {result}, not {expected}")
 
 
 def _wait(server: subprocess.Popen[bytes], url: str, log: Path) -> None:

@@ -62,7 +62,10 @@ IMPURE_ATTRIBUTES = {
 # Of a variable they say nothing of what it holds.
 SMALL_WORDS = ("at", "found", "given", "mine", "one", "own", "said", "told", "wanted", "whole")
 NAMED = ("forecasting", "simulation", "planner", "tools", "bench")
-NAMED += ("tests/forecasting", "tests/optimizer", "tests/simulation")
+OF_TESTS = "bench browser forecasting optimizer platform simulation tools"
+OF_PLANNER = "catalogue configure estimates exports ingest policies scenario schedules"
+NAMED += tuple(f"tests/{folder}" for folder in OF_TESTS.split())
+NAMED += tuple(f"tests/planner/{folder}" for folder in OF_PLANNER.split())
 BINDS = re.compile(
     r"\b(?:{0})\b *(?::?=[^=]|,? in\b|[,:)])|\bas (?:{0})\b".format("|".join(SMALL_WORDS))
 )
@@ -71,9 +74,9 @@ GLOBAL_RANDOM = {"seed", "rand", "randn", "random", "randint", "choice", "shuffl
 
 
 def sources(package: str) -> list[Path]:
-    found = sorted((ROOT / package).rglob("*.py"))
-    assert found, f"{package} has no sources"
-    return found
+    paths = sorted((ROOT / package).rglob("*.py"))
+    assert paths, f"{package} has no sources"
+    return paths
 
 
 def imported(path: Path, root: Path = ROOT) -> Iterator[tuple[int, str]]:
@@ -288,7 +291,7 @@ def test_a_fresh_interpreter_loads_no_web_package(forbidden: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "names"),
     [
         ("print(1)", "print"),
         ("import time\ntime.time()", "time.time"),
@@ -299,10 +302,10 @@ def test_a_fresh_interpreter_loads_no_web_package(forbidden: tuple[str, ...]) ->
         ("def f():\n    global x", "global x"),
     ],
 )
-def test_the_purity_test_sees_what_it_should(tmp_path: Path, text: str, found: str) -> None:
+def test_the_purity_test_sees_what_it_should(tmp_path: Path, text: str, names: str) -> None:
     source = tmp_path / "source.py"
     source.write_text(text)
-    assert [name for _, name in impurities(source)] == [found]
+    assert [name for _, name in impurities(source)] == [names]
 
 
 def test_the_purity_test_lets_pass_what_it_should(tmp_path: Path) -> None:

@@ -50,27 +50,32 @@ def test_costs_are_compared_at_equal_attainment() -> None:
     """One that attains less than the other is not cheaper for it: 60 against 80 dollars, where
     flat fleets as good as the two cost 70 and 80, is 60 x 80 / 70 against 80."""
     take = replace(policy_run("hpa", 60, 0.947), flat_usd=70.0)
-    one = decided("a", True, compare([
+    first = decided("a", True, compare([
         take,
         policy_run("flat-before", 100, 0.946),
         replace(policy_run("flat-min", 80, 0.96), flat_usd=80.0),
     ]))  # fmt: skip
-    assert one.figures["policy"] == "hpa"
-    assert one.figures["shortfall_points"] == pytest.approx(0.3)
-    assert one.figures["over_runnable_flat"] == pytest.approx(0.6)  # as good, to 0.2 points
-    assert one.figures["over_flat"] == pytest.approx(6 / 7)
-    assert one.figures["paid_over_flat"] == pytest.approx(0.75)
-    assert one.figures["over_perfect"] is None is one.figures["paid_over_perfect"]
+    assert first.figures["policy"] == "hpa"
+    assert first.figures["shortfall_points"] == pytest.approx(0.3)
+    assert first.figures["over_runnable_flat"] == pytest.approx(0.6)  # as good, to 0.2 points
+    assert first.figures["over_flat"] == pytest.approx(6 / 7)
+    assert first.figures["paid_over_flat"] == pytest.approx(0.75)
+    assert first.figures["over_perfect"] is None is first.figures["paid_over_perfect"]
     # Neither of those that can be run attains its tier: nobody who saw the past would have.
-    assert one.figures["seer"] is one.figures["over_seer"] is one.figures["seer_over_flat"] is None
-    other = Decision("b", False, one.figures | {"over_flat": 1.2, "over_perfect": 1.1})
-    none = Decision("c", True, one.figures | {"over_flat": None})
-    found = summed_up([one, other, none])
-    assert found["worst_cost_over_flat"] == 1.2 and found["untold"] == ["c: over_flat"]
-    assert found["mean_saving_diurnal"] == pytest.approx(1 / 7)
-    assert found["mean_regret"] == pytest.approx(0.1)
-    assert found["as_paid"]["mean_saving_diurnal"] == pytest.approx(0.25)
-    assert found["as_paid"]["worst_cost_over_runnable_flat"] == pytest.approx(0.6)
+    assert (
+        first.figures["seer"]
+        is first.figures["over_seer"]
+        is first.figures["seer_over_flat"]
+        is None
+    )
+    other = Decision("b", False, first.figures | {"over_flat": 1.2, "over_perfect": 1.1})
+    none = Decision("c", True, first.figures | {"over_flat": None})
+    summed = summed_up([first, other, none])
+    assert summed["worst_cost_over_flat"] == 1.2 and summed["untold"] == ["c: over_flat"]
+    assert summed["mean_saving_diurnal"] == pytest.approx(1 / 7)
+    assert summed["mean_regret"] == pytest.approx(0.1)
+    assert summed["as_paid"]["mean_saving_diurnal"] == pytest.approx(0.25)
+    assert summed["as_paid"]["worst_cost_over_runnable_flat"] == pytest.approx(0.6)
 
 
 def test_the_best_of_what_could_be_run_tells_choice_from_what_nobody_knew() -> None:

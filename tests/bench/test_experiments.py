@@ -71,20 +71,20 @@ def test_every_figure_of_theirs_has_one_of_ours_beside_it() -> None:
 
 def test_heteroscales_pieces_on_two_hours_of_little_traffic(tmp_path: Path) -> None:
     shared(ARRIVALS)
-    one = heteroscale_service.service(Day(tmp_path, 0.1), (6.0, 8.0))
-    peak = heteroscale_service.load_of(one.study, 900.0).max()
-    assert one.flat[0] == np.ceil(one.flat[1] * one.ratio - 1e-9)
-    assert (one.flat * one.theta_tps >= peak * (1 - 1e-9)).all()
-    found: dict[str, Any] = {"hours": (6.0, 8.0), "drawn": {}}
-    found["policies"] = heteroscale.policies(one, ["flat", "decode-tps"], found)
-    flat, driven = (found["policies"][name] for name in ("flat", "decode-tps"))
+    served = heteroscale_service.service(Day(tmp_path, 0.1), (6.0, 8.0))
+    peak = heteroscale_service.load_of(served.study, 900.0).max()
+    assert served.flat[0] == np.ceil(served.flat[1] * served.ratio - 1e-9)
+    assert (served.flat * served.theta_tps >= peak * (1 - 1e-9)).all()
+    results: dict[str, Any] = {"hours": (6.0, 8.0), "drawn": {}}
+    results["policies"] = heteroscale.policies(served, ["flat", "decode-tps"], results)
+    flat, driven = (results["policies"][name] for name in ("flat", "decode-tps"))
     assert flat["saved"] == 0 and flat["turns"] == flat["out"] == 0
     assert driven["saved"] == pytest.approx(1 - driven["gpu_hours"] / flat["gpu_hours"], abs=1e-3)
-    assert found["signals"]["load"] == {
-        "correlation": 1.0, "calm_over_busy": found["signals"]["load"]["calm_over_busy"]
+    assert results["signals"]["load"] == {
+        "correlation": 1.0, "calm_over_busy": results["signals"]["load"]["calm_over_busy"]
     }  # fmt: skip
-    assert set(found["signals"]) == {"load", "ttft", "tbt", *heteroscale.PROPORTIONAL}
-    assert found["signals"]["prefill-tps"]["correlation"] > 0.9  # what arrives is computed
+    assert set(results["signals"]) == {"load", "ttft", "tbt", *heteroscale.PROPORTIONAL}
+    assert results["signals"]["prefill-tps"]["correlation"] > 0.9  # what arrives is computed
 
 
 def test_turns_are_changes_of_direction() -> None:

@@ -20,17 +20,17 @@ def test_cases_are_the_same_for_the_same_seed_and_differ_between_seeds(cases):
 
 def test_the_rate_found_meets_the_tier_and_a_little_more_does_not(cases):
     case = cases[0]
-    found, _ = largest_met(case, 1.0, [0, 2], 4000)
-    again, run = largest_met(case, found, [0, 2], 4000)
+    rate, _ = largest_met(case, 1.0, [0, 2], 4000)
+    again, run = largest_met(case, rate, [0, 2], 4000)
     assert meets_slo(run).mean() >= case.tier.attainment
-    assert again == pytest.approx(found, rel=0.01)
+    assert again == pytest.approx(rate, rel=0.01)
 
 
 def test_sizes_are_near_the_simulation_on_other_seeds(cases):
     rows = [measured(case, 5, 32_000) for case in cases]
-    found = summary(rows)
-    assert found["median_rate_error"] <= 0.05 and found["worst_shortfall_points"] <= 2
+    figures = summary(rows)
+    assert figures["median_rate_error"] <= 0.05 and figures["worst_shortfall_points"] <= 2
     errors = by_load(rows)["closed_rate_error"].values()
-    assert sum(one["cases"] for one in errors) == len(rows)
-    assert all(one["median"] < 0.5 for one in errors)
-    assert found["cases"] == len(rows) and np.isfinite(found["p95_rate_error"])
+    assert sum(band["cases"] for band in errors) == len(rows)
+    assert all(band["median"] < 0.5 for band in errors)
+    assert figures["cases"] == len(rows) and np.isfinite(figures["p95_rate_error"])

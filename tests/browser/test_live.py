@@ -98,11 +98,11 @@ def test_a_past_is_read_planned_decided_and_scraped(
     scenario_create(owner=planner, document=SCENARIO)
     other = as_somebody(site, live_server, "ada")
     other.goto(f"{live_server.url}/schedules/new/")
-    for label, said in (
+    for label, entry in (
         ("Name", "Every minute"), ("When", "* * * * *"), ("May differ unasked", "100"),
         ("May cost more or less", "100"),
     ):  # fmt: skip
-        other.get_by_label(label).fill(said)
+        other.get_by_label(label).fill(entry)
     other.get_by_label("Scenario").select_option(label="Live")
     other.get_by_role("button", name="Keep").click()
     expect(other.get_by_role("heading", name="Every minute")).to_be_visible()
@@ -112,10 +112,10 @@ def test_a_past_is_read_planned_decided_and_scraped(
     firings: list[Firing] = []
     for due in (began, began + timedelta(minutes=1)):
         Schedule.objects.update(next_due=due)
-        at = datetime.now(UTC) if firings else began
-        (firing,) = schedules_tick(now=at, enqueue=False).fired
+        moment = datetime.now(UTC) if firings else began
+        (firing,) = schedules_tick(now=moment, enqueue=False).fired
         run_execute(run_id=firing.run_id, surface=True)
-        schedules_tick(now=at + timedelta(seconds=1), enqueue=False)
+        schedules_tick(now=moment + timedelta(seconds=1), enqueue=False)
         firing.refresh_from_db()
         firings.append(firing)
         if due == began:

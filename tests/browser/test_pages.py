@@ -254,8 +254,8 @@ def test_operations_of_the_api_are_found_by_their_words(site: Any, live_server: 
     site.get_by_label("Find operations").fill("post resume schedules")
     site.locator(".opblock").first.wait_for()
     site.wait_for_function("document.querySelectorAll('.opblock-tag-section').length === 1")
-    found = site.locator(".opblock-summary-path")
-    assert [one.replace("\u200b", "") for one in found.all_inner_texts()] == [
+    paths = site.locator(".opblock-summary-path")
+    assert [path.replace("\u200b", "") for path in paths.all_inner_texts()] == [
         "/api/v1/schedules/{number}/resume/"
     ]
 

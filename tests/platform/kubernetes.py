@@ -23,31 +23,35 @@ CRDS = (("keda.sh/v1alpha1", "ScaledObject"), ("monitoring.coreos.com/v1", "Prom
 METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
-def pruned(schema: dict[str, Any], samples: list[Any], whole: dict[str, Any]) -> dict[str, Any]:
+def pruned(
+    schema: dict[str, Any], samples: list[Any], definitions: dict[str, Any]
+) -> dict[str, Any]:
     """The schema of ``samples``, without the fields that none of them has."""
     while "$ref" in schema:
-        schema = whole["$defs"][schema["$ref"].rpartition("/")[2]]
+        schema = definitions["$defs"][schema["$ref"].rpartition("/")[2]]
     kept = {name: schema[name] for name in FACTS if name in schema}
     for either in ("oneOf", "anyOf"):  # a quantity, a port
         if either in schema:
             kept[either] = schema[either]
     if "items" in schema:
-        inside = [item for one in samples for item in one]
-        kept["items"] = pruned(schema["items"], inside, whole)
+        inside = [item for sample in samples for item in sample]
+        kept["items"] = pruned(schema["items"], inside, definitions)
     elif "properties" in schema:
-        names = sorted({name for one in samples for name in one})
+        names = sorted({name for sample in samples for name in sample})
         if unknown := set(names) - set(schema["properties"]):
             raise ValueError(f"{sorted(unknown)} are not in the schema")
         kept["additionalProperties"] = False
         kept["properties"] = {
             name: pruned(
-                schema["properties"][name], [one[name] for one in samples if name in one], whole
+                schema["properties"][name],
+                [sample[name] for sample in samples if name in sample],
+                definitions,
             )
             for name in names
         }
     elif isinstance(further := schema.get("additionalProperties"), dict):
-        values = [value for one in samples for value in one.values()]
-        kept["additionalProperties"] = pruned(further, values, whole)
+        values = [value for sample in samples for value in sample.values()]
+        kept["additionalProperties"] = pruned(further, values, definitions)
     return kept
 
 
@@ -57,26 +61,28 @@ def schemas(
     """By kind, of the objects that were ``made``."""
     from ruamel.yaml import YAML
 
-    whole = json.loads(definitions.read_text(encoding="utf-8"))
+    document = json.loads(definitions.read_text(encoding="utf-8"))
     named = {}
     for (version, kind), path in crds.items():
         crd = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))["spec"]
-        own = next(one for one in crd["versions"] if one["name"] == version.rpartition("/")[2])
-        schema = own["schema"]["openAPIV3Schema"]
+        version_schema = next(
+            served for served in crd["versions"] if served["name"] == version.rpartition("/")[2]
+        )
+        schema = version_schema["schema"]["openAPIV3Schema"]
         schema["properties"]["metadata"] = {"$ref": f"#/$defs/{METADATA}"}
         named[version, kind] = schema
-    for schema in whole["$defs"].values():
-        for one in schema.get("x-kubernetes-group-version-kind", ()):
-            version = "/".join(filter(None, (one["group"], one["version"])))
-            named[version, one["kind"]] = schema
-    found = {}
-    for kind in sorted({one["kind"] for one in made}):
-        samples = [one for one in made if one["kind"] == kind]
-        (version,) = {one["apiVersion"] for one in samples}
-        found[kind] = pruned(named[version, kind], samples, whole)
-        found[kind]["properties"] |= {"apiVersion": {"const": version}, "kind": {"const": kind}}
-        found[kind]["required"] = ["apiVersion", "kind", "metadata"]
-    return found
+    for schema in document["$defs"].values():
+        for kind_of in schema.get("x-kubernetes-group-version-kind", ()):
+            version = "/".join(filter(None, (kind_of["group"], kind_of["version"])))
+            named[version, kind_of["kind"]] = schema
+    by_kind = {}
+    for kind in sorted({manifest["kind"] for manifest in made}):
+        samples = [manifest for manifest in made if manifest["kind"] == kind]
+        (version,) = {manifest["apiVersion"] for manifest in samples}
+        by_kind[kind] = pruned(named[version, kind], samples, document)
+        by_kind[kind]["properties"] |= {"apiVersion": {"const": version}, "kind": {"const": kind}}
+        by_kind[kind]["required"] = ["apiVersion", "kind", "metadata"]
+    return by_kind
 
 
 if __name__ == "__main__":

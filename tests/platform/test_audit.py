@@ -10,13 +10,13 @@ from tests.platform.conftest import ROOT
 
 def test_where_advisories_cannot_be_reached_it_says_so_and_fails_nothing() -> None:
     nowhere = "http://127.0.0.1:1/v1/query"
-    told = subprocess.run(
+    listed = subprocess.run(
         [ROOT / "bin" / "audit"],
         env={**os.environ, "HEADROOM_ADVISORIES": nowhere},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout == (
+    assert listed.stdout == (
         f"audit: skipped, since the advisories at {nowhere} cannot be reached from here\n"
     )

@@ -22,10 +22,10 @@ LINE = re.compile(r"^[ \t]*\{\{-\s*(if not|if|end)\s*(\S*)\s*\}\}[ \t]*\n", re.M
 
 
 def value(path, values):
-    found = {"Values": values, "Release": {"Name": "try"}}
+    scope = {"Values": values, "Release": {"Name": "try"}}
     for name in path.strip(".").split("."):
-        found = found[name]
-    return found
+        scope = scope[name]
+    return scope
 
 
 def rendered(text, values):
@@ -47,23 +47,23 @@ def rendered(text, values):
     def put(tag):
         path, *filters = (part.strip() for part in tag[1].split("|"))
         assert filters in ([], ["quote"]) and path.startswith("."), f"not told here: {tag[0]}"
-        found = value(path, values)
+        text = value(path, values)
         if filters:
-            return '"' + str(found).replace("\\", "\\\\").replace('"', '\\"') + '"'
-        return str(found).lower() if isinstance(found, bool) else str(found)
+            return '"' + str(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return str(text).lower() if isinstance(text, bool) else str(text)
 
     return TAG.sub(put, "".join(out))
 
 
 def objects(**changes):
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    for path, given in changes.items():
+    for path, changed in changes.items():
         section, key = path.split("__")
-        values[section][key] = given
+        values[section][key] = changed
     made = {}
     for path in sorted((CHART / "templates").glob("*.yaml")):
-        for one in filter(None, yaml.safe_load_all(rendered(path.read_text(), values))):
-            made[one["kind"], one["metadata"]["name"]] = one
+        for manifest in filter(None, yaml.safe_load_all(rendered(path.read_text(), values))):
+            made[manifest["kind"], manifest["metadata"]["name"]] = manifest
     return made
 
 
@@ -76,10 +76,10 @@ def variants():
 
 
 def containers(made):
-    for (kind, name), one in made.items():
+    for (kind, name), manifest in made.items():
         if kind in ("Deployment", "Job"):
-            (container,) = one["spec"]["template"]["spec"]["containers"]
-            yield name, one["spec"]["template"]["spec"], container
+            (container,) = manifest["spec"]["template"]["spec"]["containers"]
+            yield name, manifest["spec"]["template"]["spec"], container
 
 
 def test_what_a_chart_makes():
@@ -100,12 +100,13 @@ def test_every_object_is_one_that_kubernetes_and_keda_take():
     """By their published schemas, in which a field that there is not is a fault."""
     schemas = json.loads(PATH.read_text(encoding="utf-8"))
     made = list(variants())
-    assert {one["kind"] for one in made} == set(schemas)
-    for one in made:
+    assert {manifest["kind"] for manifest in made} == set(schemas)
+    for manifest in made:
         faults = [
-            fault.message for fault in Draft202012Validator(schemas[one["kind"]]).iter_errors(one)
+            fault.message
+            for fault in Draft202012Validator(schemas[manifest["kind"]]).iter_errors(manifest)
         ]
-        assert not faults, (one["kind"], one["metadata"]["name"], faults)
+        assert not faults, (manifest["kind"], manifest["metadata"]["name"], faults)
 
 
 def test_an_object_that_is_none_is_a_fault():
@@ -119,12 +120,12 @@ def test_an_object_that_is_none_is_a_fault():
         (("ScaledObject", "try-worker"), ("spec", "triggers", 0, "type"), None),
         (("ConfigMap", "try-config"), ("data", "HEADROOM_HOSTS"), 1),
     ):
-        one = copy.deepcopy(made[kind, name])
-        inside = one
+        spoiled = copy.deepcopy(made[kind, name])
+        inside = spoiled
         for step in path[:-1]:
             inside = inside[step]
         inside[path[-1]] = wrong
-        assert not Draft202012Validator(schemas[kind]).is_valid(one), (kind, path)
+        assert not Draft202012Validator(schemas[kind]).is_valid(spoiled), (kind, path)
 
 
 def test_what_one_object_names_another_has():
@@ -135,7 +136,9 @@ def test_what_one_object_names_another_has():
         for source in container["envFrom"]:
             config = source.get("configMapRef")
             assert config is None or ("ConfigMap", config["name"]) in made
-        volumes = {one["name"]: one["persistentVolumeClaim"] for one in pod.get("volumes", [])}
+        volumes = {
+            volume["name"]: volume["persistentVolumeClaim"] for volume in pod.get("volumes", [])
+        }
         for mount in container.get("volumeMounts", []):
             assert ("PersistentVolumeClaim", volumes[mount["name"]]["claimName"]) in made
     for kind, name in made:
@@ -158,7 +161,7 @@ def test_with_a_bucket_pods_have_a_folder_of_their_own():
     assert not any(kind == "PersistentVolumeClaim" for kind, _ in made)
     assert made["ConfigMap", "try-config"]["data"]["HEADROOM_ARRAYS"] == "s3://headroom/arrays"
     for name, pod, container in containers(made):
-        volumes = {one["name"]: one for one in pod.get("volumes", [])}
+        volumes = {volume["name"]: volume for volume in pod.get("volumes", [])}
         for mount in container.get("volumeMounts", []):
             assert set(volumes[mount["name"]]) == {"name", "emptyDir"}, name
 
@@ -190,5 +193,5 @@ def test_commands_are_those_of_compose():
     """The same image by another way: what a container is started with is what compose starts."""
     compose = yaml.safe_load((CHART.parent / "compose.yaml").read_text())["services"]
     for name, _, container in containers(objects()):
-        mine = compose[name.removeprefix("try-")]
-        assert container.get("command") == mine.get("command"), name
+        service = compose[name.removeprefix("try-")]
+        assert container.get("command") == service.get("command"), name

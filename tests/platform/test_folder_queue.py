@@ -64,20 +64,20 @@ def test_first_in_first_out_and_gone_when_acknowledged(
 
 
 def test_a_message_has_one_holder(queue: Callable[[], Any]) -> None:
-    one, other = queue(), queue()
-    one.put("a")
-    one.put("b")
-    assert [take(one).payload, take(other).payload] == ["a", "b"]
+    first, other = queue(), queue()
+    first.put("a")
+    first.put("b")
+    assert [take(first).payload, take(other).payload] == ["a", "b"]
     with pytest.raises(other.Empty):
         take(other)
 
 
 def test_what_is_not_acknowledged_comes_back_in_its_place(queue: Callable[[], Any]) -> None:
-    one, other = queue(), queue()
-    one.put("a")
-    one.put("b")
-    take(one)
-    one.channel.connection.client.release()
+    first, other = queue(), queue()
+    first.put("a")
+    first.put("b")
+    take(first)
+    first.channel.connection.client.release()
     assert take(other).payload == "a"
 
 
@@ -90,10 +90,10 @@ def test_rejecting_removes_or_puts_back(queue: Callable[[], Any], tmp_path: Path
 
 
 def test_purging_spares_what_somebody_holds(queue: Callable[[], Any], tmp_path: Path) -> None:
-    one, other = queue(), queue()
+    first, other = queue(), queue()
     for text in "abc":
-        one.put(text)
-    held = take(one)
+        first.put(text)
+    held = take(first)
     assert other.clear() == 2
     held.ack()
     assert not files(tmp_path)

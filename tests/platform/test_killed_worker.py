@@ -53,8 +53,10 @@ def test_a_killed_worker_is_followed_by_another(
         options={"policies": ["flat-peak", "lt-i"], "rehearse": 0},
         enqueue=False,
     )
-    told = timezone.now()  # workers, of a run that is to be taken up again: no command carries it
-    Run.objects.filter(pk=run.pk).update(enqueued_at=told)
+    stopped_at = (
+        timezone.now()
+    )  # workers, of a run that is to be taken up again: no command carries it
+    Run.objects.filter(pk=run.pk).update(enqueued_at=stopped_at)
     environment = {**os.environ, "DATABASE_URL": _database_url()}
     process = subprocess.Popen(
         [sys.executable, "-c", EXECUTE, str(run.pk)], env=environment, cwd=ROOT

@@ -15,8 +15,8 @@ def line(message: str, *values: object, error: BaseException | None = None) -> d
     record = logging.LogRecord("planner.x", logging.WARNING, "x.py", 1, message, values, info)
     text = JsonLines().format(record)
     assert "\n" not in text
-    found: dict[str, object] = json.loads(text)
-    return found
+    document: dict[str, object] = json.loads(text)
+    return document
 
 
 def test_a_line_is_an_object_with_the_run_it_is_about() -> None:

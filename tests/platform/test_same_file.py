@@ -33,9 +33,9 @@ def test_it_is_read_once_and_both_have_it(another: dict[str, str], tmp_path: Pat
         )
         for _ in range(2)
     ]
-    said = [(*process.communicate(timeout=300), process.returncode) for process in both]
-    assert [(error, status) for _, error, status in said] == [("", 0)] * 2
-    answers = [json.loads(answer) for answer, _, _ in said]
+    printed = [(*process.communicate(timeout=300), process.returncode) for process in both]
+    assert [(error, status) for _, error, status in printed] == [("", 0)] * 2
+    answers = [json.loads(answer) for answer, _, _ in printed]
     assert {answer["rows"] for answer in answers} == {ROWS}
     assert len({answer["trace"] for answer in answers}) == 1
 

@@ -45,9 +45,9 @@ class Serving:
         return next(child for child in self.children() if name in command(child))
 
     def children(self) -> list[psutil.Process]:
-        found = psutil.Process(self.process.pid).children()
-        self.family += [child for child in found if child not in self.family]
-        return [child for child in found if runs(child)]
+        children = psutil.Process(self.process.pid).children()
+        self.family += [child for child in children if child not in self.family]
+        return [child for child in children if runs(child)]
 
     def left(self) -> list[psutil.Process]:
         """Those of the family that still run a minute later.
@@ -100,9 +100,9 @@ def test_it_serves_and_stops_on_ctrl_c(serving: Serving) -> None:
     commands = [" ".join(command(child)) for child in serving.family]
     assert all(any(name in command for command in commands) for name in NAMES)
     serving.process.send_signal(signal.SIGINT)
-    said, complained = serving.process.communicate(timeout=ENDS_WITHIN_S)
+    printed, complained = serving.process.communicate(timeout=ENDS_WITHIN_S)
     assert serving.process.returncode == 0
-    assert "Stopped." in said
+    assert "Stopped." in printed
     assert "Traceback" not in complained
     assert not serving.left()
 
@@ -182,9 +182,9 @@ def test_what_dies_is_started_again(serving: Serving, embedded: dict[str, str]) 
         wait_for(lambda: victim.pid not in {child.pid for child in serving.children()})  # noqa: B023
     wait_for(lambda: len(serving.children()) == 4 and answers(f"{address}/health/"))
     serving.process.send_signal(signal.SIGINT)
-    said, complained = serving.process.communicate(timeout=ENDS_WITHIN_S)
+    printed, complained = serving.process.communicate(timeout=ENDS_WITHIN_S)
     assert serving.process.returncode == 0
-    assert "Nobody has an account yet: `bin/manage user add NAME --role admin`" in said
+    assert "Nobody has an account yet: `bin/manage user add NAME --role admin`" in printed
     for name in ("web", "worker 1", "scheduler"):
         assert f"The {name} process was killed by signal 9 and is started again" in complained
     assert not serving.left()
@@ -196,21 +196,21 @@ def test_what_keeps_dying_ends_everything(capfd: pytest.CaptureFixture[str]) -> 
         children.start("worker", "-c", "raise SystemExit(3)")
         with pytest.raises(Stopped, match=r"worker .* 3 times in a row"):
             children.watch()
-    told = capfd.readouterr().err
-    assert told.count("ended with status 3 and is started again in") == 2
+    complaints = capfd.readouterr().err
+    assert complaints.count("ended with status 3 and is started again in") == 2
 
 
 def test_what_ends_with_a_run_is_started_again_however_often(tmp_path: Path) -> None:
     """Three cancelled runs in a row are no reason to stop a site."""
-    said = tmp_path / "starts"
+    log = tmp_path / "log"
     with Children() as children:
         children.start(
             "worker",
             "-c",
-            f"print('started', file=open({str(said)!r}, 'a')); raise SystemExit({ENDED_WITH_RUN})",
+            f"print('started', file=open({str(log)!r}, 'a')); raise SystemExit({ENDED_WITH_RUN})",
         )
         deadline = time.monotonic() + ENDS_WITHIN_S
-        while not said.exists() or said.read_text().count("started") <= GIVES_UP:
+        while not log.exists() or log.read_text().count("started") <= GIVES_UP:
             assert time.monotonic() < deadline
             children.check()
             time.sleep(0.02)
@@ -249,10 +249,10 @@ def test_a_port_that_is_let_go_a_moment_later_is_had() -> None:
     ],
 )
 def test_bad_options_are_told_in_a_sentence(arguments: list[str], words: str) -> None:
-    said, complained = StringIO(), StringIO()
+    printed, complained = StringIO(), StringIO()
     with pytest.raises(SystemExit) as stop:
-        call_command("serve", *arguments, stdout=said, stderr=complained)
-    assert (stop.value.code, said.getvalue()) == (2, "")
+        call_command("serve", *arguments, stdout=printed, stderr=complained)
+    assert (stop.value.code, printed.getvalue()) == (2, "")
     assert words in complained.getvalue()
     assert len(complained.getvalue().strip().splitlines()) == 1
 

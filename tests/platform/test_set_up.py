@@ -139,10 +139,10 @@ def test_files_named_to_manage_are_those_of_the_folder_it_is_called_from(tmp_pat
     python = root / ".venv" / "bin" / "python"
     python.write_text('#!/bin/sh\necho "$PWD" "$@"\n')
     python.chmod(0o755)
-    told = subprocess.run(
+    listed = subprocess.run(
         ["../headroom/bin/manage", "size", "my.yml"],
         cwd=elsewhere, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert told.stdout.splitlines() == [
+    assert listed.stdout.splitlines() == [
         f"set up in {root}", f"{elsewhere} {root}/manage.py size my.yml",
     ]  # fmt: skip

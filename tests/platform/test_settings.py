@@ -40,18 +40,18 @@ def settings_of(environment: dict[str, str], *names: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("environment", "words"),
     [
         ({"secret": "short"}, "SECRET_KEY has 5 characters"),
         ({"hosts": ["*"]}, "name the hosts"),
         ({"debug": True, "hosts": ["headroom.example"]}, "leave one of the two out"),
     ],
 )
-def test_production_does_not_start_on_defaults(given: dict[str, Any], words: str) -> None:
+def test_production_does_not_start_on_defaults(environment: dict[str, Any], words: str) -> None:
     good: dict[str, Any] = {"debug": False, "hosts": ["headroom.example"], "secret": "x" * 50}
     check_production(**good)
     with pytest.raises(ImproperlyConfigured, match=words):
-        check_production(**(good | given))
+        check_production(**(good | environment))
 
 
 def test_deploying_behind_https_passes_every_check(embedded: dict[str, str]) -> None:
@@ -81,16 +81,16 @@ def test_a_cache_goes_on_when_the_disk_is_full(
 
 def test_without_a_server_everything_lies_in_the_data_directory(embedded: dict[str, str]) -> None:
     folder = embedded["HEADROOM_DATA_DIR"]
-    found = settings_of(
+    settings = settings_of(
         embedded, "DATABASES", "CELERY_BROKER_URL", "CELERY_BROKER_TRANSPORT_OPTIONS", "DEBUG"
     )
-    database = found["DATABASES"]["default"]
+    database = settings["DATABASES"]["default"]
     assert database["ENGINE"] == "django.db.backends.sqlite3"
     assert database["NAME"] == f"{folder}/headroom.sqlite3"
     assert database["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
-    assert found["CELERY_BROKER_URL"] is None
-    assert found["CELERY_BROKER_TRANSPORT_OPTIONS"]["folder"] == f"{folder}/queue"
-    assert found["DEBUG"] is False
+    assert settings["CELERY_BROKER_URL"] is None
+    assert settings["CELERY_BROKER_TRANSPORT_OPTIONS"]["folder"] == f"{folder}/queue"
+    assert settings["DEBUG"] is False
 
 
 def test_servers_are_taken_from_their_urls(embedded: dict[str, str]) -> None:
@@ -98,8 +98,8 @@ def test_servers_are_taken_from_their_urls(embedded: dict[str, str]) -> None:
         "DATABASE_URL": "postgresql://who:se%2Fcret@db.example:5433/plans",
         "REDIS_URL": "redis://queue.example:6380/2",
     }
-    found = settings_of(environment, "DATABASES", "CELERY_BROKER_URL", "CELERY_BROKER_TRANSPORT")
-    database = found["DATABASES"]["default"]
+    settings = settings_of(environment, "DATABASES", "CELERY_BROKER_URL", "CELERY_BROKER_TRANSPORT")
+    database = settings["DATABASES"]["default"]
     assert database["ENGINE"] == "django.db.backends.postgresql"
     assert [database[key] for key in ("USER", "PASSWORD", "HOST", "PORT", "NAME")] == [
         "who",
@@ -109,8 +109,8 @@ def test_servers_are_taken_from_their_urls(embedded: dict[str, str]) -> None:
         "plans",
     ]
     assert "transaction_mode" not in database.get("OPTIONS", {})
-    assert found["CELERY_BROKER_URL"] == "redis://queue.example:6380/2"
-    assert found["CELERY_BROKER_TRANSPORT"] is None
+    assert settings["CELERY_BROKER_URL"] == "redis://queue.example:6380/2"
+    assert settings["CELERY_BROKER_TRANSPORT"] is None
 
 
 def test_https_makes_cookies_secure(embedded: dict[str, str]) -> None:
@@ -145,8 +145,8 @@ def test_processes_that_start_at_once_agree_on_the_secret(tmp_path: Path) -> Non
 
 
 def test_secrets_differ(tmp_path: Path) -> None:
-    one, other = (kept_secret(tmp_path / name, random_bytes=12) for name in ("one", "other"))
-    assert one != other
+    first, other = (kept_secret(tmp_path / name, random_bytes=12) for name in ("one", "other"))
+    assert first != other
 
 
 def test_the_compiled_simulator_lies_with_the_code_and_else_with_the_data(tmp_path: Path) -> None:

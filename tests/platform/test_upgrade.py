@@ -12,7 +12,7 @@ from tests.platform.conftest import ROOT
 
 def test_an_upgrade_keeps_every_row(embedded: dict[str, str], tmp_path: Path) -> None:
     """Rows of every table of the first version and of two later ones, brought to this one."""
-    said = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-m", "tests.platform.upgrade_app"],
         env=embedded | {"HEADROOM_DATA_DIR": str(tmp_path)},
         cwd=ROOT,
@@ -20,6 +20,6 @@ def test_an_upgrade_keeps_every_row(embedded: dict[str, str], tmp_path: Path) ->
         text=True,
         check=True,
     )
-    answer = json.loads(said.stdout)
+    answer = json.loads(printed.stdout)
     assert answer["rows"] > 100
     assert answer["told"] == ["User.role is gone"]  # what it said is of the membership

@@ -93,23 +93,23 @@ def needs(model: Any) -> set[str]:
 
 
 def values(model: Any, name: str) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for field in model._meta.concrete_fields:
         if field.primary_key and field.get_internal_type().endswith("AutoField"):
             continue
         if field.is_relation:
             if not field.null:
-                given[field.name] = pointed(field, model)
+                fields[field.name] = pointed(field, model)
         elif field.choices:
-            given[field.name] = field.choices[0][0]
+            fields[field.name] = field.choices[0][0]
         else:
             kind = field.get_internal_type()
-            given[field.name] = SAID.get(kind, number := next(NUMBERS))
+            fields[field.name] = SAID.get(kind, number := next(NUMBERS))
             if kind in ("DateField", "DateTimeField"):
-                given[field.name] += timedelta(days=number)
+                fields[field.name] += timedelta(days=number)
             if kind in ("CharField", "SlugField"):
-                given[field.name] = f"{name}-{field.name}"[: field.max_length]
-    return given
+                fields[field.name] = f"{name}-{field.name}"[: field.max_length]
+    return fields
 
 
 def pointed(field: Any, model: Any) -> Any:

@@ -50,12 +50,12 @@ def test_gemms_of_llama_by_hand():
 
 
 def test_cases_fill_the_columns_their_operator_needs_and_none_comes_twice():
-    found = cases(SHAPES["qwen3-30b-a3b"], [1, 2], ["bf16", "fp8"], quick=False)
-    for case in found:
+    work = cases(SHAPES["qwen3-30b-a3b"], [1, 2], ["bf16", "fp8"], quick=False)
+    for case in work:
         assert set(own.NEEDED[case.op]) <= set(case.size), case
         assert all(value >= 0 for value in case.size.values())
-    assert len({(c.op, c.dtype, tuple(sorted(c.size.items()))) for c in found}) == len(found)
-    assert {case.op for case in found} == set(own.NEEDED) - {
+    assert len({(c.op, c.dtype, tuple(sorted(c.size.items()))) for c in work}) == len(work)
+    assert {case.op for case in work} == set(own.NEEDED) - {
         "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
     }  # fmt: skip
     assert (
@@ -100,13 +100,13 @@ def test_what_it_writes_is_imported(tmp_path):
     write(path, rows, "H100-SXM", "PyTorch 2.9.0, CUDA 13.0")
     with path.open() as file:
         assert next(csv.reader(file)) == list(COLUMNS)
-    found = read_kernels(path, shapes={}, gpus={"H100-SXM": H100})
-    assert found.format == "own"
-    assert sum(found.set_aside.values()) == 2  # under a share and side by side
+    kernels = read_kernels(path, shapes={}, gpus={"H100-SXM": H100})
+    assert kernels.format == "own"
+    assert sum(kernels.set_aside.values()) == 2  # under a share and side by side
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("arguments", "words"),
     [
         (["--shape", "tiny", "--tp", "3"], "3: 4 heads"),
         (["--shape", "tiny", "--tp", "two"], "give numbers"),
@@ -114,10 +114,10 @@ def test_what_it_writes_is_imported(tmp_path):
         (["--config", "nowhere.json"], "nowhere.json"),
     ],
 )
-def test_bad_arguments_in_one_sentence(given, told, capsys):
-    assert main(given) == 2
+def test_bad_arguments_in_one_sentence(arguments, words, capsys):
+    assert main(arguments) == 2
     error = capsys.readouterr().err
-    assert told in error and len(error.splitlines()) == 1
+    assert words in error and len(error.splitlines()) == 1
 
 
 def test_without_torch_one_sentence(monkeypatch, capsys):

@@ -89,8 +89,8 @@ def test_an_elastic_instance_becomes_faster_during_the_run():
 
 
 def test_what_does_not_fit_is_counted_and_copies_do_not_help_it():
-    found = study(TIGHT, (STATIC, Deployment("copies", 2, True, "split")), (1.0, 60.0))
-    by_name = {(one.deployment, one.rate): one for one in found}
+    outcomes = study(TIGHT, (STATIC, Deployment("copies", 2, True, "split")), (1.0, 60.0))
+    by_name = {(outcome.deployment, outcome.rate): outcome for outcome in outcomes}
     assert by_name["static", 1.0].oom_share < 0.001
     assert by_name["static", 60.0].oom_share > 0.05
     assert by_name["copies", 60.0].oom_share > 0.05

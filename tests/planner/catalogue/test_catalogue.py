@@ -176,7 +176,7 @@ def test_prices_are_those_of_the_data():
     raw_types = {"A100-80GB": "A100", "H100-SXM": "H100"}
 
     def price(provider, gpu, region, memory_gb):
-        found = {
+        priced = {
             round(float(row["price_per_gpu_hour_usd"]), 4)
             for row in offers
             if row["provider"] == provider
@@ -187,8 +187,8 @@ def test_prices_are_those_of_the_data():
             )
             and float(row["gpu_memory_gb"]) == memory_gb
         }
-        assert len(found) == 1, (region, gpu, found)
-        return found.pop()
+        assert len(priced) == 1, (region, gpu, priced)
+        return priced.pop()
 
     compared = 0
     for entry in shipped("regions")["regions"]:

@@ -20,9 +20,11 @@ AGAINST = contradictions(KNOWN)
 
 def test_what_an_instance_carries_by_hand() -> None:
     """256 sequences, 10 ms and 0.1 ms each: 35.6 ms an iteration; 1,000 prompt tokens 50 ms."""
-    one = replace(KNOWN["llama-3.1-8b", "A100-80GB", 1], alpha_s=0.01, beta_s=1e-4, delta_s=5e-5)
+    profile = replace(
+        KNOWN["llama-3.1-8b", "A100-80GB", 1], alpha_s=0.01, beta_s=1e-4, delta_s=5e-5
+    )
     per_request = 200 * 0.0356 / 256 + 0.05
-    assert carries(one, 1000, 200) == pytest.approx(1 / per_request)
+    assert carries(profile, 1000, 200) == pytest.approx(1 / per_request)
 
 
 def test_no_built_in_profile_contradicts_another() -> None:
@@ -65,5 +67,5 @@ def test_a_sequence_of_sageserve_adds_no_more_than_its_cache_takes_to_read() -> 
     """What the prompts of the others take is not charged as decode: 0.019 ms of a sequence of 576
     tokens and 131,072 bytes each, on two GPUs of 2,039 GB/s, and what a host adds."""
     cache_s = 576 * 131_072 / 2 / 2.039e12
-    found = KNOWN["llama-3.1-8b", "A100-80GB", 2].beta_s
-    assert found == pytest.approx(cache_s, rel=0.3)
+    beta_s = KNOWN["llama-3.1-8b", "A100-80GB", 2].beta_s
+    assert beta_s == pytest.approx(cache_s, rel=0.3)

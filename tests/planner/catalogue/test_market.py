@@ -52,7 +52,7 @@ def test_a_price_is_the_median_over_days_and_zones():
             ("False", price.usd_per_gpu_hour),
             ("True", price.spot_usd_per_gpu_hour),
         ):
-            found = [
+            listed_usd = [
                 float(row["price_per_gpu_hour_usd"])
                 for row in offers
                 if (row["provider"], row["gpu_type"], row["is_spot"]) == (provider, raw, spot)
@@ -60,7 +60,7 @@ def test_a_price_is_the_median_over_days_and_zones():
                 and (row["region"] == region
                      or (provider == "gcp" and row["region"].rpartition("-")[0] == region))
             ]  # fmt: skip
-            assert ours == (pytest.approx(median(found), abs=1e-4) if found else None)
+            assert ours == (pytest.approx(median(listed_usd), abs=1e-4) if listed_usd else None)
 
 
 def test_prices_are_found_by_any_name_of_a_gpu():
@@ -150,12 +150,12 @@ def test_the_command_gives_what_a_scenario_takes(tmp_path, capsys):
     hours = [f"2024-05-01T{hour:02d}:00:00Z,{hour}" for hour in range(24)]
     path.write_text("time,g\n" + "\n".join(hours))
     call_command("carbon", str(path), "--json")
-    found = json.loads(capsys.readouterr().out)
-    assert found["carbon_g_per_kwh"] == list(range(24)) and found["mean"] == 11.5
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["carbon_g_per_kwh"] == list(range(24)) and answer["mean"] == 11.5
     call_command("carbon", "DE", "--json")
-    found = json.loads(capsys.readouterr().out)
-    assert len(found["carbon_g_per_kwh"]) == 24
-    assert found["mean"] == pytest.approx(catalogue.grid("DE").carbon_g_per_kwh, abs=0.1)
+    answer = json.loads(capsys.readouterr().out)
+    assert len(answer["carbon_g_per_kwh"]) == 24
+    assert answer["mean"] == pytest.approx(catalogue.grid("DE").carbon_g_per_kwh, abs=0.1)
     with pytest.raises(SystemExit):
         call_command("carbon", "US")
     assert "no daily cycle" in capsys.readouterr().err

@@ -93,11 +93,11 @@ def test_uncalibrated_sums_of_kernels_stay_near_served_deployments(shared_data: 
 def test_the_shipped_errors_are_those_of_the_shipped_factors(shared_data: Path) -> None:
     rows = operator_checks.tpot_rows(shared_data)
     for model in operator_checks.MODELS:
-        (one,) = (c for c in efficiencies().checks if model.split("/")[-1] in c.against)
+        (check,) = (c for c in efficiencies().checks if model.split("/")[-1] in c.against)
         part = rows.filter(rows["model_path"] == model)
         error = part["roofline_ms"].to_numpy() / part["silicon_tpot_ms"].to_numpy() - 1
-        assert one.rows == part.height
-        assert one.median == pytest.approx(float(np.median(np.abs(error))), abs=2e-3)
+        assert check.rows == part.height
+        assert check.median == pytest.approx(float(np.median(np.abs(error))), abs=2e-3)
 
 
 def test_layers_left_out_are_predicted(shared_data: Path) -> None:

@@ -26,11 +26,11 @@ def test_every_gpu_has_power_by_load_and_a_host(name):
 
 def test_siblings_take_the_measured_parameters_and_say_so():
     assert {name for names in SIBLINGS.values() for name in names} <= set(catalogue.gpus())
-    own, sibling = (power_model(catalogue.gpu(name)) for name in ("H100-SXM", "H200"))
-    assert sibling.memory == own.memory and "as H100-SXM" in sibling.provenance.source
+    h100, sibling = (power_model(catalogue.gpu(name)) for name in ("H100-SXM", "H200"))
+    assert sibling.memory == h100.memory and "as H100-SXM" in sibling.provenance.source
     other = power_model(catalogue.gpu("L4"))
     assert "never measured" in other.provenance.source
-    assert other.checks[0].mape > own.checks[0].mape
+    assert other.checks[0].mape > h100.checks[0].mape
 
 
 def test_published_hosts_by_hand():

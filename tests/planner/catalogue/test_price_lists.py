@@ -27,7 +27,7 @@ def test_csv_and_yaml_say_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         ("region,gpu,usd\n", "line 1: 'usd' is not known"),
         ("region,gpu\reast,G\r", "line 1 cannot be read as CSV .* with LF or CRLF line ends"),
@@ -43,8 +43,8 @@ def test_csv_and_yaml_say_the_same() -> None:
         (HEAD, "has no price in it"),
     ],
 )
-def test_a_file_that_is_wrong_says_where(text: str, said: str) -> None:
-    with pytest.raises(CatalogueError, match=said):
+def test_a_file_that_is_wrong_says_where(text: str, words: str) -> None:
+    with pytest.raises(CatalogueError, match=words):
         read_price_list(text.encode(), "a.csv")
 
 
@@ -66,12 +66,12 @@ def test_a_region_takes_the_lists_prices_before_built_in_and_after_its_own() -> 
     east = {"name": "east", "capacity": {"G": 8}, "carbon_g_per_kwh": 1, "pue": 1.1,
             "spot": {"G": {"capacity": 8}}}  # fmt: skip
     like = {"name": "other", "like": "us-east-1", "capacity": {"G": 8}}
-    own = {**make.WEST, "committed": {"G": {"one_year": 2.5}}}
+    region = {**make.WEST, "committed": {"G": {"one_year": 2.5}}}
     sources = [make.source(regions={"east": 1})]
-    scenario = make.scenario(regions=[east, like, own], traffic__sources=sources)
+    scenario = make.scenario(regions=[east, like, region], traffic__sources=sources)
     hardware = build_hardware(scenario, known, spot=True)
     assert hardware.usd_per_gpu_hour[:, 0].tolist() == [1.5, 7.0, 3.0]
     assert hardware.usd_per_gpu_hour[0, 1] == 0.4
-    terms = {(one.region, one.term): one.usd_per_gpu_hour for one in hardware.committed}
+    terms = {(offer.region, offer.term): offer.usd_per_gpu_hour for offer in hardware.committed}
     assert terms == {("east", "one_year"): 0.9, ("west", "one_year"): 2.5}
     assert dict(hardware.provenance)["Price of G in east"].source == "the scenario's price list"

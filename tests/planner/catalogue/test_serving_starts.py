@@ -33,31 +33,31 @@ ROW = {"isl": 1024, "osl": 128, "concurrency": 1, "rounds": 1e9}
 )
 def test_a_lone_request_takes_what_its_estimate_says(model: str, gpu: str, tp: int) -> None:
     for engine in ENGINES:
-        given = deployment(ROW | {"model": model, "gpu": gpu, "tp": tp, "engine": engine})
-        shape = replace(given.shape, encoder=None)
-        one = estimate(given, estimate_fit().calibration, efficiencies())
-        (start_s,) = starts_after(shape, given.gpu, given.decode, (engine,))
-        assert one.ttft_s == pytest.approx(one.prompt_s + start_s)
-        limits = serving_limits(shape, given.gpu, given.decode, engine=engine)
-        profile = roofline_profile(shape, given.gpu, given.decode, efficiencies(), **limits)
+        query = deployment(ROW | {"model": model, "gpu": gpu, "tp": tp, "engine": engine})
+        shape = replace(query.shape, encoder=None)
+        answer = estimate(query, estimate_fit().calibration, efficiencies())
+        (start_s,) = starts_after(shape, query.gpu, query.decode, (engine,))
+        assert answer.ttft_s == pytest.approx(answer.prompt_s + start_s)
+        limits = serving_limits(shape, query.gpu, query.decode, engine=engine)
+        profile = roofline_profile(shape, query.gpu, query.decode, efficiencies(), **limits)
         prompt = float(iteration_s(profile, 0.0, 0.0, 1024.0, 1024.0**2 / 2.0))
-        assert profile.start_s + prompt == pytest.approx(one.ttft_s, rel=0.02)
+        assert profile.start_s + prompt == pytest.approx(answer.ttft_s, rel=0.02)
         decode = float(iteration_s(profile, 1.0, 1024.0 + 64.0, 0.0, 0.0))
-        assert decode == pytest.approx(one.decode_s, rel=0.02)
+        assert decode == pytest.approx(answer.decode_s, rel=0.02)
 
 
 def test_how_often_sglang_looks_for_requests_is_said_to_both() -> None:
     row = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "engine": "sglang", "recv_interval": 30}
-    given = deployment(ROW | row)
+    query = deployment(ROW | row)
     section = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "kind": "roofline", "engine": "sglang"}
     often, seldom = (
         speed_of(Profile.model_validate(section | more), catalogue.model("llama-3.1-8b"),
-                 given.gpu, NOTHING)
+                 query.gpu, NOTHING)
         for more in ({}, {"recv_interval": 30})
     )  # fmt: skip
-    one = estimate(given, estimate_fit().calibration, efficiencies())
-    assert seldom.start_s == pytest.approx(one.ttft_s - one.prompt_s)
-    waited = 29 * estimate_fit().calibration.polls * one.decode_s
+    answer = estimate(query, estimate_fit().calibration, efficiencies())
+    assert seldom.start_s == pytest.approx(answer.ttft_s - answer.prompt_s)
+    waited = 29 * estimate_fit().calibration.polls * answer.decode_s
     assert seldom.start_s - often.start_s == pytest.approx(waited)
     with pytest.raises(ValueError, match="recv_interval is SGLang's"):
         Profile.model_validate(section | {"engine": "vllm", "recv_interval": 30})
@@ -65,8 +65,8 @@ def test_how_often_sglang_looks_for_requests_is_said_to_both() -> None:
 
 def test_without_an_engine_profiles_and_estimates_take_the_same_one() -> None:
     row = {"model": "llama-3.1-8b", "gpu": "H100-SXM"}
-    given = deployment(ROW | row)
-    assert given.engine == ENGINE
-    said = serving_limits(given.shape, given.gpu, given.decode)
-    assert said == serving_limits(given.shape, given.gpu, given.decode, engine=ENGINE)
+    query = deployment(ROW | row)
+    assert query.engine == ENGINE
+    limits = serving_limits(query.shape, query.gpu, query.decode)
+    assert limits == serving_limits(query.shape, query.gpu, query.decode, engine=ENGINE)
     assert catalogue.engine_title(ENGINE) == "vLLM"

@@ -33,15 +33,15 @@ KEYS = {
 
 
 @pytest.fixture(scope="module")
-def found() -> Configured:
+def configured() -> Configured:
     return configure(ASKED)
 
 
-def test_every_candidate_keeps_the_limits_and_its_figures_agree(found: Configured) -> None:
-    assert len(found.candidates) == 4 and found.model == "llama-3.1-8b"
-    costs = [row.usd_per_mtok for row in found.candidates]
+def test_every_candidate_keeps_the_limits_and_its_figures_agree(configured: Configured) -> None:
+    assert len(configured.candidates) == 4 and configured.model == "llama-3.1-8b"
+    costs = [row.usd_per_mtok for row in configured.candidates]
     assert costs == sorted(costs, key=lambda usd: (usd is None, usd))
-    for row in (*found.candidates, *found.by_gpu, *found.pareto):
+    for row in (*configured.candidates, *configured.by_gpu, *configured.pareto):
         assert row.__dataclass_fields__.keys() >= KEYS
         assert row.ttft_ms is not None and row.ttft_ms <= 1000
         assert row.tbt_ms is not None and row.tbt_ms <= 40
@@ -56,17 +56,17 @@ def test_every_candidate_keeps_the_limits_and_its_figures_agree(found: Configure
         sides = [row] if row.prefill is None else [row.prefill, row.decode]
         gpus = sum(getattr(side, "instances", None) or 1 for side in sides)
         assert row.gpus >= gpus and (row.mode == "agg") == (row.prefill is None)
-    assert all(row.checked == "simulation" for row in found.candidates)
+    assert all(row.checked == "simulation" for row in configured.candidates)
 
 
-def test_a_gpu_without_a_price_is_there_and_comes_last(found: Configured) -> None:
-    last = found.by_gpu[-1]
+def test_a_gpu_without_a_price_is_there_and_comes_last(configured: Configured) -> None:
+    last = configured.by_gpu[-1]
     assert last.gpu == "MI300X" and last.usd_per_mtok is None and last.engines == ("sglang",)
 
 
-def test_what_is_ruled_out_is_counted_with_its_reason(found: Configured) -> None:
-    assert found.ruled_out[NO_PRECISION] > 0  # fp8 on A100
-    assert sum(found.ruled_out.values()) < found.evaluated
+def test_what_is_ruled_out_is_counted_with_its_reason(configured: Configured) -> None:
+    assert configured.ruled_out[NO_PRECISION] > 0  # fp8 on A100
+    assert sum(configured.ruled_out.values()) < configured.evaluated
     gpu = catalogue.gpu("L4")
     prices = {gpu.name: price_of(gpu.name, {})}
     shape = catalogue.shape("deepseek-v3")
@@ -76,11 +76,11 @@ def test_what_is_ruled_out_is_counted_with_its_reason(found: Configured) -> None
 
 
 def test_what_a_scenario_makes_of_a_candidate_is_as_fast_and_carries_as_much(
-    found: Configured,
+    configured: Configured,
 ) -> None:
-    row = next(row for row in found.candidates if row.mode == "agg")
-    (section,) = [Profile.model_validate(one) for one in profiles_of(row, ASKED.model)]
-    speed = speed_of(section, catalogue.model(found.model), catalogue.gpu(row.gpu), NOTHING)
+    row = next(row for row in configured.candidates if row.mode == "agg")
+    (section,) = [Profile.model_validate(fields) for fields in profiles_of(row, ASKED.model)]
+    speed = speed_of(section, catalogue.model(configured.model), catalogue.gpu(row.gpu), NOTHING)
     lengths = (np.array([1024]), np.array([128]))
     sized = capacity(speed, lengths, ASKED.wanted.tier)
     assert row.max_rps == pytest.approx(sized.max_rps, rel=0.05)
@@ -92,12 +92,17 @@ def test_engines_differ_where_their_hosts_do() -> None:
     prices = {gpu.name: price_of(gpu.name, {}) for gpu in gpus}
     shape = catalogue.shape("llama-3.2-1b")
     built = instances_of(shape, "bf16", gpus, prices, ENGINES, lambda done, what: None)
-    first = {one.engines: one.profile for one in built.instances[:3]}
+    first = {instance.engines: instance.profile for instance in built.instances[:3]}
     assert list(first) == [(engine,) for engine in ENGINES]  # each starts requests in its own time
-    assert len({one.start_s for one in first.values()}) == 3
-    took = [float(iteration_s(one, 100, 1e5, 0, 0)) for one in first.values()]
+    assert len({instance.start_s for instance in first.values()}) == 3
+    took = [float(iteration_s(profile, 100, 1e5, 0, 0)) for profile in first.values()]
     assert took[0] - took[1] == pytest.approx(100 * sequence_s("vllm")) and took[1] == took[2]
-    amd = {engine for one in built.instances if one.gpu.name == "MI300X" for engine in one.engines}
+    amd = {
+        engine
+        for instance in built.instances
+        if instance.gpu.name == "MI300X"
+        for engine in instance.engines
+    }
     assert amd == {"vllm", "sglang"}
 
 
@@ -108,7 +113,9 @@ def test_weights_are_as_released_or_in_fewer_bits() -> None:
 
 
 def test_prices_are_medians_of_what_is_offered_unless_given() -> None:
-    offers = [one.usd_per_gpu_hour for one in catalogue.prices(gpu="H200") if one.usd_per_gpu_hour]
+    offers = [
+        offer.usd_per_gpu_hour for offer in catalogue.prices(gpu="H200") if offer.usd_per_gpu_hour
+    ]
     assert price_of("H200", {}).usd == pytest.approx(float(np.median(offers)))
     assert price_of("H200", {"H200": 2.5}).usd == 2.5
     assert np.isnan(price_of("MI300X", {}).usd)

@@ -38,57 +38,59 @@ def _rows(engine: str, ms_per_user: float) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def own() -> OwnMeasurements:
-    given, left = measurements(_rows("vllm", 0.62), "mine.csv")
-    found = own_of(given, left, estimate_fit())
-    assert found is not None and len(found.rows) == 5
-    return found
+def measured() -> OwnMeasurements:
+    rows, left = measurements(_rows("vllm", 0.62), "mine.csv")
+    measured = own_of(rows, left, estimate_fit())
+    assert measured is not None and len(measured.rows) == 5
+    return measured
 
 
 @pytest.fixture(scope="module")
-def both(own: OwnMeasurements) -> tuple[Configured, Configured]:
-    return configure(ASKED), configure(ASKED, measurements=own)
+def both(measured: OwnMeasurements) -> tuple[Configured, Configured]:
+    return configure(ASKED), configure(ASKED, measurements=measured)
 
 
-def _instances(own: OwnMeasurements | None) -> Iterator[Instance]:
+def _instances(measured: OwnMeasurements | None) -> Iterator[Instance]:
     gpu = catalogue.gpu(GPU)
     yield from instances_of(
         catalogue.shape(MODEL), "bf16", [gpu], {GPU: price_of(GPU, {})}, ENGINES,
-        lambda done, what: None, own.times if own else None,
+        lambda done, what: None, measured.times if measured else None,
     ).instances  # fmt: skip
 
 
-def test_what_is_searched_is_as_fast_as_what_a_scenario_makes_of_it(own: OwnMeasurements) -> None:
-    known, checked = Known(own=own.times), set()
-    for one in _instances(own):
-        if one.where.pp > 1 or one.where.weights != "bf16":
+def test_what_is_searched_is_as_fast_as_what_a_scenario_makes_of_it(
+    measured: OwnMeasurements,
+) -> None:
+    known, checked = Known(own=measured.times), set()
+    for instance in _instances(measured):
+        if instance.where.pp > 1 or instance.where.weights != "bf16":
             continue
         roles = {"agg": ["mixed"], "disagg": ["prefill", "decode"], "any": ["mixed", "decode"]}
-        for engine in one.engines:
-            for role in roles[one.mode]:
+        for engine in instance.engines:
+            for role in roles[instance.mode]:
                 section = Profile.model_validate(
                     {"model": MODEL, "gpu": GPU, "kind": "roofline", "engine": engine,
                      "precision": "bf16", "role": role}
-                    | {n: getattr(one.where, n) for n in WIDTHS if not n.startswith("moe")}
+                    | {n: getattr(instance.where, n) for n in WIDTHS if not n.startswith("moe")}
                 )  # fmt: skip
                 speed = speed_of(section, catalogue.model(MODEL), catalogue.gpu(GPU), known)
                 for batch in ((64.0, 7e4, 0.0, 0.0), (0.0, 0.0, 1000.0, 5e5)):
-                    assert float(iteration_s(one.profile, *batch)) == pytest.approx(
+                    assert float(iteration_s(instance.profile, *batch)) == pytest.approx(
                         float(iteration_s(speed, *batch)), rel=1e-6
                     )
                 checked.add((engine, role))
     assert checked >= {(e, r) for e in ENGINES for r in ("mixed", "prefill", "decode")}
 
 
-def test_every_candidate_there_was_is_there_once(own: OwnMeasurements) -> None:
+def test_every_candidate_there_was_is_there_once(measured: OwnMeasurements) -> None:
     def served(instances: Iterator[Instance], modes: set[str]) -> list[tuple[object, ...]]:
         return sorted(
-            (str(one.where), engine) for one in instances if one.mode in modes
-            for engine in one.engines
+            (str(instance.where), engine) for instance in instances if instance.mode in modes
+            for engine in instance.engines
         )  # fmt: skip
 
     for mode in ("agg", "disagg"):
-        assert served(_instances(own), {mode, "any"}) == served(_instances(None), {"any"})
+        assert served(_instances(measured), {mode, "any"}) == served(_instances(None), {"any"})
 
 
 def test_a_slower_server_carries_less_and_its_error_is_smaller(
@@ -98,16 +100,18 @@ def test_a_slower_server_carries_less_and_its_error_is_smaller(
     assert all(row.own is None for row in before.candidates)
     assert before.evaluated == after.evaluated and before.ruled_out == after.ruled_out
     rows = [(row, row.own) for row in (*after.pareto, *after.candidates) if row.own]
-    whole = [(row, own) for row, own in rows if row.mode == "agg"]
-    for row, own in whole:
-        assert own.rows == 5 and own.decode_factor > 1.0
-        assert row.expected_error.tbt <= own.tbt_before
+    aggregated = [(row, known) for row, known in rows if row.mode == "agg"]
+    for row, known in aggregated:
+        assert known.rows == 5 and known.decode_factor > 1.0
+        assert row.expected_error.tbt <= known.tbt_before
         assert row.expected_error.basis.startswith("5 rows of your own of this deployment")
-    assert any(row.expected_error.tbt < own.tbt_before for row, own in whole)
+    assert any(row.expected_error.tbt < known.tbt_before for row, known in aggregated)
     apart = after.candidates[0].own  # nothing of it was measured; it shares engine, GPU and model
     assert apart is not None and (apart.rows, apart.alike) == (0, 5)
     assert apart.decode_factor > 1.0
-    best = [max(row.rps_per_gpu for row in found.candidates) for found in both]
+    best = [max(row.rps_per_gpu for row in outcome.candidates) for outcome in both]
     assert best[1] < best[0]
-    said = {one.what: one for one in after.assumptions}["Your measured rows"]
-    assert said.value.startswith("5 ") and said.source == "mine.csv"
+    assumptions = {assumption.what: assumption for assumption in after.assumptions}[
+        "Your measured rows"
+    ]
+    assert assumptions.value.startswith("5 ") and assumptions.source == "mine.csv"

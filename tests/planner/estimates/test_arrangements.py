@@ -46,7 +46,7 @@ def test_the_share_of_a_link_falls_with_gpus_only_where_they_share_it() -> None:
 
 def test_widths_are_halved_with_their_experts() -> None:
     wheres = list(narrower(Arrangement(tp=8, moe_tp=1, moe_ep=8)))
-    assert [(one.tp, one.moe_ep) for one in wheres] == [(4, 4), (2, 2), (1, 1)]
+    assert [(where.tp, where.moe_ep) for where in wheres] == [(4, 4), (2, 2), (1, 1)]
     assert not list(narrower(Arrangement(tp=3, moe_tp=3)))
 
 
@@ -61,10 +61,12 @@ def test_more_gpus_of_a_kind_never_carry_less_however_they_are_arranged(
 
 def test_a_group_that_is_too_wide_says_what_fewer_give_and_how_all_give_more() -> None:
     """8 L40S as one group give less than 2 of them, which is said with both figures."""
-    (said,) = wider_than_pays(on("L40S", 8, 256.0))
+    (sentence,) = wider_than_pays(on("L40S", 8, 256.0))
     (wide,), (two,) = as_given(on("L40S", 8, 256.0)), as_given(on("L40S", 2, 256.0))
     assert wide.tokens_per_s < two.tokens_per_s
-    assert said.startswith(f"2 of the 8 GPUs give {two.tokens_per_s:,.0f} tokens/s here, all as")
-    assert f"one group {wide.tokens_per_s:,.0f}:" in said
-    assert "8 of 1 GPU each give" in said
+    assert sentence.startswith(
+        f"2 of the 8 GPUs give {two.tokens_per_s:,.0f} tokens/s here, all as"
+    )
+    assert f"one group {wide.tokens_per_s:,.0f}:" in sentence
+    assert "8 of 1 GPU each give" in sentence
     assert not wider_than_pays(on("H100-SXM", 8, 1.0))

@@ -26,9 +26,9 @@ def week_of_cron(triggers: Iterable[Mapping[str, Any]], floor: int) -> IntArray:
     active, and no fewer than ``floor``."""
     counts = np.full(WEEK, floor, np.int64)
     for trigger in triggers:
-        given = trigger["metadata"]
-        active = _active(_moments(given["start"]), _moments(given["end"]))
-        np.maximum(counts, int(given["desiredReplicas"]), out=counts, where=active)
+        metadata = trigger["metadata"]
+        active = _active(_moments(metadata["start"]), _moments(metadata["end"]))
+        np.maximum(counts, int(metadata["desiredReplicas"]), out=counts, where=active)
     return counts
 
 
@@ -42,7 +42,7 @@ def _moments(cron: str) -> IntArray:
         first, _, last = part.partition("-")
         on |= set(range(DAYS)) if part == "*" else set(range(int(first), int(last or first) + 1))
     days = sorted((day - 1) % DAYS for day in on)  # cron's Sunday is 0
-    return np.array([DAY * one + 60 * int(hour) + int(minute) for one in days], np.int64)
+    return np.array([DAY * day + 60 * int(hour) + int(minute) for day in days], np.int64)
 
 
 def _active(starts: IntArray, ends: IntArray) -> BoolArray:
@@ -55,14 +55,14 @@ def _active(starts: IntArray, ends: IntArray) -> BoolArray:
 
 def steps_of_cron(triggers: Iterable[Mapping[str, Any]], year: int) -> list[Step]:
     """Of cron triggers with dates, in the year that a plan was made for."""
-    found = []
+    steps = []
     for trigger in triggers:
-        given = trigger["metadata"]
-        begins, ends = (_dated(given[name], year) for name in ("start", "end"))
+        metadata = trigger["metadata"]
+        begins, ends = (_dated(metadata[name], year) for name in ("start", "end"))
         if ends <= begins:
-            ends = _dated(given["end"], year + 1)
-        found.append(Step(begins, ends, int(given["desiredReplicas"])))
-    return sorted(found, key=lambda step: step.begins)
+            ends = _dated(metadata["end"], year + 1)
+        steps.append(Step(begins, ends, int(metadata["desiredReplicas"])))
+    return sorted(steps, key=lambda step: step.begins)
 
 
 def _dated(cron: str, year: int) -> datetime:
@@ -73,11 +73,11 @@ def _dated(cron: str, year: int) -> datetime:
 def week_of_schedules(spec: Mapping[str, Any]) -> IntArray:
     """Of an AIBrix PodAutoscaler what it keeps at least, ``[minute]`` from Monday on."""
     counts = np.full(WEEK, spec["minReplicas"], np.int64)
-    for one in spec.get("schedules", ()):
-        start, end = (_clock(one[name]) for name in ("startTime", "endTime"))
-        for day in one.get("daysOfWeek", WEEKDAYS):
-            at = WEEKDAYS.index(day) * DAY
-            counts[at + start : at + end] = one["minReplicas"]
+    for rule in spec.get("schedules", ()):
+        start, end = (_clock(rule[name]) for name in ("startTime", "endTime"))
+        for day in rule.get("daysOfWeek", WEEKDAYS):
+            first_day = WEEKDAYS.index(day) * DAY
+            counts[first_day + start : first_day + end] = rule["minReplicas"]
     return counts
 
 
@@ -92,11 +92,11 @@ def steps_of_variables(text: str) -> dict[str, list[Step]]:
     return {
         name: [
             Step(
-                datetime.fromisoformat(one["begins"]),
-                datetime.fromisoformat(one["ends"]),
-                one["replicas"],
+                datetime.fromisoformat(stretch["begins"]),
+                datetime.fromisoformat(stretch["ends"]),
+                stretch["replicas"],
             )
-            for one in pool["schedule"]
+            for stretch in pool["schedule"]
         ]
         for name, pool in pools.items()
     }

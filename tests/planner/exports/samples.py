@@ -17,12 +17,12 @@ NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
 def steps_of(minutes: Sequence[tuple[int, int]], begins: datetime = MONDAY) -> tuple[Step, ...]:
     """Stretches of (minutes, replicas), one after the other."""
-    found = []
+    steps = []
     for length, replicas in minutes:
         ends = begins + timedelta(minutes=length)
-        found.append(Step(begins, ends, replicas))
+        steps.append(Step(begins, ends, replicas))
         begins = ends
-    return tuple(found)
+    return tuple(steps)
 
 
 def pool_of(

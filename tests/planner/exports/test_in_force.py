@@ -50,13 +50,13 @@ def counts(plan: PlanInForce, hours: list[float], day: datetime) -> list[int | N
 
 
 def test_a_pattern_goes_on_and_dates_end(run, approver):
-    at = [0, 7.99, 8, 19, 20, 23.9]
+    hours = [0, 7.99, 8, 19, 20, 23.9]
     daily = put_in_force(run=run, options=ExportOptions(), user=approver, now=NOW)
     assert daily.repeat == "daily"  # its window is over
-    assert counts(daily, at, datetime(2030, 1, 3, tzinfo=UTC)) == [2, 2, 5, 5, 3, 3]
+    assert counts(daily, hours, datetime(2030, 1, 3, tzinfo=UTC)) == [2, 2, 5, 5, 3, 3]
     once = put_in_force(run=run, options=ExportOptions(repeat="once"), user=approver, now=NOW)
-    assert counts(once, at, datetime(2024, 5, 18, tzinfo=UTC)) == [2, 2, 5, 5, 3, 3]
-    assert counts(once, at, datetime(2024, 5, 19, tzinfo=UTC)) == [None] * 6
+    assert counts(once, hours, datetime(2024, 5, 18, tzinfo=UTC)) == [2, 2, 5, 5, 3, 3]
+    assert counts(once, hours, datetime(2024, 5, 19, tzinfo=UTC)) == [None] * 6
     text = exposition([once], NOW)
     assert "headroom_plan_covers_now{" in text and "headroom_desired_replicas{" not in text
     there = {"timezone": "America/New_York", "repeat": "weekly"}
@@ -83,15 +83,15 @@ def test_it_is_frozen_and_one_at_a_time(run, approver):
 @pytest.fixture
 def services(run, planner) -> tuple[Run, Run]:
     """Plans of two services, whose deployments have names of their own."""
-    found = []
+    runs = []
     for name in ("chat", "search"):
-        mine = completed_run(planner)
+        completed = completed_run(planner)
         pool = run.result["recommended"]["timetable"]
-        mine.result["recommended"] = {"policy": "lt-i", "timetable": pool}
-        mine.result["scenario"] = name
-        mine.save()
-        found.append(mine)
-    return found[0], found[1]
+        completed.result["recommended"] = {"policy": "lt-i", "timetable": pool}
+        completed.result["scenario"] = name
+        completed.save()
+        runs.append(completed)
+    return runs[0], runs[1]
 
 
 def named(name: str) -> ExportOptions:
@@ -174,7 +174,7 @@ def test_prometheus_scrapes_from_here_or_with_a_token(run, approver, reader):
     answer = client.get("/metrics")
     assert answer["Content-Type"].startswith("text/plain; version=0.0.4")
     lines = answer.content.decode().splitlines()
-    (line,) = [one for one in lines if one.startswith("headroom_desired_replicas{")]
+    (line,) = [line for line in lines if line.startswith("headroom_desired_replicas{")]
     assert 'pool="a-b-h100-us-east",region="us-east",model="a \\"b\\"\\\\"' in line
     assert line.rsplit(" ", 1)[1] in "2 5 3"
     far = {"REMOTE_ADDR": "10.0.0.7"}

@@ -57,11 +57,11 @@ def test_keda_is_active_exactly_when_the_plan_has_more_than_its_least(minutes, r
     triggers = keda.triggers(asked(plan), pool)
     counts = np.tile(folded(pool.steps, repeat), WEEK // len(folded(pool.steps, repeat)))
     floor = plan.floor(pool)
-    wanted = np.maximum(counts, floor)
+    raised = np.maximum(counts, floor)
     if [trigger["name"] for trigger in triggers] == ["always"]:  # KEDA asks for one
-        assert (wanted == floor).all()
+        assert (raised == floor).all()
         triggers = []
-    assert (week_of_cron(triggers, floor) == wanted).all()
+    assert (week_of_cron(triggers, floor) == raised).all()
 
 
 @settings(max_examples=40, deadline=None)
@@ -75,7 +75,7 @@ def test_dates_come_back_as_they_were_planned(minutes):
     for step in more:
         held = next(s for s in back if s.begins <= step.begins and s.ends >= step.ends)
         assert held.replicas == step.replicas
-    assert sum(length(one) for one in back) == sum(length(one) for one in more)
+    assert sum(length(step) for step in back) == sum(length(step) for step in more)
 
 
 @settings(max_examples=40, deadline=None)
@@ -87,11 +87,11 @@ def test_aibrix_keeps_what_the_plan_has_but_for_the_minute_before_midnight(minut
     check("aibrix", body, "it")
     kept = week_of_schedules(body["spec"])
     counts = folded(pool.steps, repeat)
-    wanted = np.tile(counts, WEEK // len(counts))
-    inside = wanted >= 0
+    week = np.tile(counts, WEEK // len(counts))
+    inside = week >= 0
     inside[DAY - 1 :: DAY] = False
-    assert (kept[inside] == wanted[inside]).all()
-    assert (kept >= wanted).all()  # never fewer, also in that minute
+    assert (kept[inside] == week[inside]).all()
+    assert (kept >= week).all()  # never fewer, also in that minute
 
 
 @settings(max_examples=25, deadline=None)
@@ -107,14 +107,19 @@ def test_dynamo_and_its_scaled_objects_give_the_timetable_back():
     steps = steps_of([(8 * 60, 2), (10 * 60, 5), (6 * 60, 3)])
     prefill, decode = (pool_of(steps, name, role=name) for name in ("prefill", "decode"))
     graph, *scaled = dynamo.documents(asked(plan_of(prefill, decode, repeat="daily")))
-    parts = {one["name"]: one for one in graph.body["spec"]["components"]}
-    assert {name: one["replicas"] for name, one in parts.items()} == {"prefill": 2, "decode": 2}
-    assert all("scalingAdapter" in one for one in parts.values())
+    parts = {component["name"]: component for component in graph.body["spec"]["components"]}
+    assert {name: component["replicas"] for name, component in parts.items()} == {
+        "prefill": 2,
+        "decode": 2,
+    }
+    assert all("scalingAdapter" in component for component in parts.values())
     adapters = {f"{graph.body['metadata']['name']}-{role}" for role in parts}
-    assert {spec(one)["scaleTargetRef"]["name"] for one in scaled} == adapters
+    assert {spec(scaler)["scaleTargetRef"]["name"] for scaler in scaled} == adapters
     week = np.tile(folded(steps, "daily"), 7)
-    for one in scaled:
-        assert (week_of_cron(spec(one)["triggers"], spec(one)["minReplicaCount"]) == week).all()
+    for scaler in scaled:
+        assert (
+            week_of_cron(spec(scaler)["triggers"], spec(scaler)["minReplicaCount"]) == week
+        ).all()
 
 
 def test_stretches_by_hand():
@@ -135,8 +140,8 @@ def test_stretches_by_hand():
 
 def test_what_holds_all_the_time_has_a_trigger_that_changes_nothing():
     pool = pool_of(steps_of([(DAY, 3)]))
-    one = keda.documents(asked(plan_of(pool, repeat="daily")))[0]
-    held = spec(one)
+    scaler = keda.documents(asked(plan_of(pool, repeat="daily")))[0]
+    held = spec(scaler)
     assert (held["minReplicaCount"], held["maxReplicaCount"]) == (3, 3)
     assert [t["metadata"]["desiredReplicas"] for t in held["triggers"]] == ["3"]
 
@@ -149,11 +154,15 @@ def test_what_holds_all_the_time_has_a_trigger_that_changes_nothing():
 def test_every_format_is_taken_by_its_reader(kind, repeat):
     steps = steps_of([(90, 0), (DAY, 3), (60, 12)])
     pools = [pool_of(steps, "a" * LONGEST, region="east"), pool_of(steps, "b", region="west")]
-    found = MANIFESTS[kind].documents(asked(plan_of(*pools, repeat=repeat), namespace="serving"))
-    for one in found:
-        assert not list(faults(one.schema, one.body))
-    text = yaml_text([one.body for one in found], [one.head for one in found])
-    bodies = [json.loads(json.dumps(one.body)) for one in found]
+    manifests = MANIFESTS[kind].documents(
+        asked(plan_of(*pools, repeat=repeat), namespace="serving")
+    )
+    for manifest in manifests:
+        assert not list(faults(manifest.schema, manifest.body))
+    text = yaml_text(
+        [manifest.body for manifest in manifests], [manifest.head for manifest in manifests]
+    )
+    bodies = [json.loads(json.dumps(manifest.body)) for manifest in manifests]
     assert objects_of(text) == bodies == list(yaml.safe_load_all(text))  # YAML 1.2 and 1.1
     if kind != "terraform":  # which has no comments
         assert text.startswith("# Headroom, run 7: A plan\n")
@@ -163,28 +172,30 @@ def test_every_format_is_taken_by_its_reader(kind, repeat):
 @pytest.mark.parametrize("form", ["hpa", "scaledobject", "variantautoscaling"])
 def test_wva_in_all_its_forms(form):
     pool = pool_of(steps_of([(DAY, 2), (DAY, 4)]))
-    (one,) = wva.documents(asked(plan_of(pool), form=form))
-    assert not list(faults(one.schema, one.body))
+    (manifest,) = wva.documents(asked(plan_of(pool), form=form))
+    assert not list(faults(manifest.schema, manifest.body))
     if form == "variantautoscaling":
-        assert spec(one)["variantCost"] == "6.50"
+        assert spec(manifest)["variantCost"] == "6.50"
     else:
-        marks = one.body["metadata"]["annotations"]
+        marks = manifest.body["metadata"]["annotations"]
         assert marks["llm-d.ai/managed"] == "true" and marks["llm-d.ai/variant-cost"] == "6.50"
-        assert "behavior" not in json.dumps(one.body)  # what goes by load waits before it shrinks
+        assert "behavior" not in json.dumps(
+            manifest.body
+        )  # what goes by load waits before it shrinks
 
 
 def test_a_rule_leaves_as_its_target():
     plan = plan_of(pool_of((), "chat"), rule=HPA_RULE)
-    (one,) = MANIFESTS["hpa"].documents(asked(plan))
-    metric = spec(one)["metrics"][0]["pods"]
+    (manifest,) = MANIFESTS["hpa"].documents(asked(plan))
+    metric = spec(manifest)["metrics"][0]["pods"]
     assert metric["metric"]["name"] == "vllm_num_requests_waiting"
     assert metric["target"]["averageValue"] == "5000m"
-    assert (spec(one)["minReplicas"], spec(one)["maxReplicas"]) == (1, 5)
-    (one,) = keda.documents(asked(plan))
-    trigger = spec(one)["triggers"][0]
+    assert (spec(manifest)["minReplicas"], spec(manifest)["maxReplicas"]) == (1, 5)
+    (manifest,) = keda.documents(asked(plan))
+    trigger = spec(manifest)["triggers"][0]
     assert trigger["metadata"]["query"] == 'sum(vllm:num_requests_waiting{pod=~"chat-.*"})'
     assert (trigger["metadata"]["threshold"], trigger["metricType"]) == ("5", "AverageValue")
-    assert not list(faults("keda", one.body))
+    assert not list(faults("keda", manifest.body))
     with pytest.raises(PlannerError, match="no timetable for AIBrix"):
         aibrix.documents(asked(plan))
     tokens = plan_of(pool_of(()), rule=Rule("hpa", "tokens", 5.0, 0.1, 300.0))
@@ -200,10 +211,10 @@ def test_a_guarded_plan_leaves_with_its_guard():
     to last a minute and stays for five; a pool that only decodes has no prompts."""
     pool = replace(pool_of(steps_of([(480, 2), (960, 5)]), role="decode"), guard=GUARD)
     plan = plan_of(pool, repeat="daily")
-    (one,) = keda.documents(asked(plan))
-    assert not list(faults("keda", one.body))
-    assert (spec(one)["minReplicaCount"], spec(one)["maxReplicaCount"]) == (2, 9)
-    crons, (outputs, piled) = spec(one)["triggers"][:-2], spec(one)["triggers"][-2:]
+    (manifest,) = keda.documents(asked(plan))
+    assert not list(faults("keda", manifest.body))
+    assert (spec(manifest)["minReplicaCount"], spec(manifest)["maxReplicaCount"]) == (2, 9)
+    crons, (outputs, piled) = spec(manifest)["triggers"][:-2], spec(manifest)["triggers"][-2:]
     assert {trigger["type"] for trigger in crons} == {"cron"}
     week = np.tile(folded(pool.steps, "daily"), 7)
     assert (week_of_cron(crons, 2) == week).all()
@@ -214,26 +225,30 @@ def test_a_guarded_plan_leaves_with_its_guard():
     assert (outputs["metadata"]["threshold"], outputs["metricType"]) == ("1250", "AverageValue")
     assert '> 24 * count(vllm:num_requests_running{pod=~"chat-.*"})' in piled["metadata"]["query"]
     assert (piled["metadata"]["threshold"], piled["metadata"]["ignoreNullValues"]) == ("12", "true")
-    told = "\n".join(one.head)
-    assert "Not in it" not in told and "largest trigger wins" in told
+    head = "\n".join(manifest.head)
+    assert "Not in it" not in head and "largest trigger wins" in head
 
     both = replace(pool, role="mixed", guard=replace(GUARD, prompt_tps=8000.0))
-    (one,) = MANIFESTS["hpa"].documents(asked(plan_of(both, repeat="daily")))
-    assert not list(faults("hpa", one.body)) and spec(one)["maxReplicas"] == 9
-    metrics = [metric["external"] for metric in spec(one)["metrics"]]
+    (manifest,) = MANIFESTS["hpa"].documents(asked(plan_of(both, repeat="daily")))
+    assert not list(faults("hpa", manifest.body)) and spec(manifest)["maxReplicas"] == 9
+    metrics = [metric["external"] for metric in spec(manifest)["metrics"]]
     assert [metric["target"]["averageValue"] for metric in metrics] == [
         "1", "8000000m", "1250000m", "12000m",
     ]  # fmt: skip
     for metric in metrics[1:]:  # each with the query that an adapter has to offer
         assert metric["metric"]["selector"]["matchLabels"] == {"deployment": "chat"}
-        assert any(line.startswith(f"{metric['metric']['name']}: max_over") for line in one.head)
+        assert any(
+            line.startswith(f"{metric['metric']['name']}: max_over") for line in manifest.head
+        )
     for kind in ("kserve", "lws", "dynamo"):
-        found = MANIFESTS[kind].documents(asked(plan_of(both, repeat="daily")))
-        assert not [fault for one in found for fault in faults(one.schema, one.body)]
-        assert "piled-up" in json.dumps([one.body for one in found])
+        manifests = MANIFESTS[kind].documents(asked(plan_of(both, repeat="daily")))
+        assert not [
+            fault for manifest in manifests for fault in faults(manifest.schema, manifest.body)
+        ]
+        assert "piled-up" in json.dumps([manifest.body for manifest in manifests])
     for kind in ("aibrix", "terraform", "llm-d"):  # which have no trigger by load
-        found = MANIFESTS[kind].documents(asked(plan_of(both, repeat="daily")))
-        text = json.dumps([(one.head, one.body) for one in found])
+        manifests = MANIFESTS[kind].documents(asked(plan_of(both, repeat="daily")))
+        text = json.dumps([(manifest.head, manifest.body) for manifest in manifests])
         assert "what its guard adds by load is not in it" in text
 
 
@@ -246,9 +261,9 @@ def test_a_guards_queries_ask_for_as_many_as_carry_it_where_few_carry_less_each(
     assert (a, k) == pytest.approx((1.0, 0.5))
     assert GUARD.staffing(2, 5) == (1.0, 0.0)
     pool = replace(pool_of(steps_of([(480, 2), (960, 5)]), role="decode"), guard=guard)
-    (one,) = keda.documents(asked(plan_of(pool, repeat="daily")))
-    assert not list(faults("keda", one.body))
-    outputs, piled = spec(one)["triggers"][-2:]
+    (manifest,) = keda.documents(asked(plan_of(pool, repeat="daily")))
+    assert not list(faults("keda", manifest.body))
+    outputs, piled = spec(manifest)["triggers"][-2:]
     assert outputs["metadata"]["threshold"] == piled["metadata"]["threshold"] == "1"
     query = outputs["metadata"]["query"]
     assert query.startswith("(0.25 + sqrt(0.0625 + (max_over_time(min_over_time(sum(rate(")
@@ -266,18 +281,18 @@ def test_a_guards_queries_ask_for_as_many_as_carry_it_where_few_carry_less_each(
 
 def test_files_of_one_number_hold_that_of_their_moment():
     pool = pool_of(steps_of([(480, 2), (600, 5), (360, 3)]), gpus=16)
-    at = "2026-05-18T09:00:00Z"
-    (values,) = llmd.documents(asked(plan_of(pool, repeat="daily"), at=at))
+    moment = "2026-05-18T09:00:00Z"
+    (values,) = llmd.documents(asked(plan_of(pool, repeat="daily"), at=moment))
     assert values.body["decode"]["replicas"] == 5 and values.body["multinode"] is True
-    group, _ = lws.documents(asked(plan_of(pool, repeat="daily"), at=at))
+    group, _ = lws.documents(asked(plan_of(pool, repeat="daily"), at=moment))
     assert spec(group)["replicas"] == 5 and spec(group)["leaderWorkerTemplate"]["size"] == 2
 
 
 def test_kserve_has_prefill_and_decode_in_one_service():
     steps = steps_of([(480, 2), (960, 5)])
     pools = [pool_of(steps, "p", role="prefill"), pool_of(steps, "d", role="decode")]
-    (one,) = kserve.documents(asked(plan_of(*pools, repeat="daily")))
-    assert "replicas" not in spec(one) and "scaling" in spec(one)["prefill"]
+    (manifest,) = kserve.documents(asked(plan_of(*pools, repeat="daily")))
+    assert "replicas" not in spec(manifest) and "scaling" in spec(manifest)["prefill"]
     with pytest.raises(PlannerError, match="2 pools of prefill and 1 of decode"):
         kserve.documents(asked(plan_of(*pools, pool_of(steps, "q", role="prefill"))))
 
@@ -330,20 +345,20 @@ def test_what_its_reader_would_not_take_does_not_leave(kind):
     assert not list(faults(kind, sound))
     for path, value in FAULTS[kind]:
         body = deepcopy(sound)
-        at = body
+        inner = body
         for part in path[:-1]:
-            at = at[part]
-        at[path[-1]] = value
+            inner = inner[part]
+        inner[path[-1]] = value
         if path[-1] == "end":
-            at["start"] = value
+            inner["start"] = value
         with pytest.raises(PlannerError, match="nothing was written"):
             check(kind, body, "it")
 
 
 def test_schemas_are_what_was_published():
-    found = pruned(shared(SHARED / "reference/schemas"))
-    assert set(found) == set(NAMES)
-    for name, schema in found.items():
+    schemas = pruned(shared(SHARED / "reference/schemas"))
+    assert set(schemas) == set(NAMES)
+    for name, schema in schemas.items():
         assert (SCHEMAS / f"{name}.json").read_text(encoding="utf-8") == text_of(schema)
 
 

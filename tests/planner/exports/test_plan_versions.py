@@ -53,14 +53,16 @@ HOUR = timedelta(hours=1)
 
 def test_two_plans_by_hand(plans: list[PlanInForce]) -> None:
     """8 hours at 2 and 16 at 5 a day are 96 replica-hours; one less all the time is 24 less."""
-    found = plans_between(*plans)
-    assert found.hours == 168 and found.replica_hours == (7 * 96, 7 * 72)
-    assert found.changed == 24 / 96
-    (pool,) = found.pools
+    apart_by = plans_between(*plans)
+    assert apart_by.hours == 168 and apart_by.replica_hours == (7 * 96, 7 * 72)
+    assert apart_by.changed == 24 / 96
+    (pool,) = apart_by.pools
     assert pool.mean == (4.0, 3.0) and pool.most == (5, 4)
-    assert [(one.key, one.values) for one in found.settings] == [("horizon.period_s", (3600, 1800))]
+    assert [(setting.key, setting.values) for setting in apart_by.settings] == [
+        ("horizon.period_s", (3600, 1800))
+    ]
     back = plans_between(plans[1], plans[0])
-    assert back.replica_hours == found.replica_hours[::-1] and back.changed == 24 / 72
+    assert back.replica_hours == apart_by.replica_hours[::-1] and back.changed == 24 / 72
     assert plans_between(plans[0], plans[0]).changed == 0
     # Dates say nothing of the other days of a week: what both say of is compared.
     plans[1].repeat = "once"
@@ -68,7 +70,7 @@ def test_two_plans_by_hand(plans: list[PlanInForce]) -> None:
     plans[1].pools = [{**plans[1].pools[0], "name": "another"}]
     apart = plans_between(*plans)
     assert apart.replica_hours == (96, 72) and apart.changed == (96 + 72) / 96
-    assert [one.most for one in apart.pools] == [(0, 4), (5, 0)]
+    assert [pool.most for pool in apart.pools] == [(0, 4), (5, 0)]
 
 
 def test_restored_as_it_was_frozen_whatever_became_of_its_run(
@@ -86,10 +88,10 @@ def test_restored_as_it_was_frozen_whatever_became_of_its_run(
     webhook = Channel.objects.create(kind="webhook", address="https://x.example", salt="x")
     again = plan_restore(plan=first, user=approver, now=NOW + 2 * HOUR, message="Too few")
     assert list(plans_in_force()) == [again] and again.origin == first and again.why == "Too few"
-    assert [one.replicas for one in desired(again, NOW)] == [5]
+    assert [gauge.replicas for gauge in desired(again, NOW)] == [5]
     assert PlanInForce.objects.get(pk=second.pk).until == NOW + 2 * HOUR
-    told = Delivery.objects.get(channel=webhook)
-    assert told.event == "plan.in-force" and "is put in force again" in told.text
+    delivery = Delivery.objects.get(channel=webhook)
+    assert delivery.event == "plan.in-force" and "is put in force again" in delivery.text
     with pytest.raises(NotFound, match="was removed, and with it what plan"):
         plan_branch(plan=again, user=planner)
     notes = plans_between(again, second).notes
@@ -114,7 +116,7 @@ def test_over_the_api_and_on_pages(
     first, second = plans
     boss, reader = client_of(approver), client_of(viewer)
     listed = reader.get(URL, {"scenario": first.scenario}).json()["results"]
-    assert [(one["id"], one["by"], one["message"]) for one in listed] == [
+    assert [(entry["id"], entry["by"], entry["message"]) for entry in listed] == [
         (second.pk, "anna", "One less"), (first.pk, "anna", "For May")
     ]  # fmt: skip
     assert not reader.get(URL, {"scenario": "no such"}).json()["results"]
@@ -122,8 +124,8 @@ def test_over_the_api_and_on_pages(
     assert reader.get(URL, {"cursor": ""}).json()["results"][0]["until"] is None
     (pool,) = reader.get(f"{URL}{first.pk}/").json()["pools"]
     assert [step[2] for step in pool["steps"]] == [2, 5]
-    found = reader.get(f"{URL}difference/", {"old": first.pk, "new": second.pk}).json()
-    assert found["replica_hours"] == [672, 504] and found["settings"]
+    answer = reader.get(f"{URL}difference/", {"old": first.pk, "new": second.pk}).json()
+    assert answer["replica_hours"] == [672, 504] and answer["settings"]
     asked = {"from": first.pk, "to": second.pk, "scenario": first.scenario}
     page = text_of(signed_in(viewer).get("/plans-in-force/", asked))
     assert "25.0% of replica-hours differ: 672 before, 504 after" in page

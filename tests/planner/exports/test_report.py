@@ -73,13 +73,13 @@ class Tags(HTMLParser):
 @pytest.mark.django_db
 def test_a_report_is_one_file_that_asks_nobody_for_anything(run):
     page = content(run, "html").decode()
-    found = Tags()
-    found.feed(page)
-    assert not found.tags & {"script", "link", "img", "iframe"} and not found.links
+    tags = Tags()
+    tags.feed(page)
+    assert not tags.tags & {"script", "link", "img", "iframe"} and not tags.links
     assert "http" not in re.sub(r"http-equiv", "", page) and "url(" not in page
-    for told in ("Run 6 all day.", "20% less", "a guess", "seed 1", "Sign-off", "12:00",
+    for words in ("Run 6 all day.", "20% less", "a guess", "seed 1", "Sign-off", "12:00",
                  "A flat fleet of 9 instances beats the plan."):  # fmt: skip
-        assert told in page
+        assert words in page
     assert "<script>" not in page and "&lt;script&gt;" in page
 
 
@@ -157,8 +157,8 @@ def test_a_rule_without_a_timetable_leaves_as_its_target(run):
             {"what": "replicas at most", "where": "llama-3.1-8b in us-east, 1 x A100", "value": 8},
         ],
     }  # fmt: skip
-    for one in run.result["plan"]["decisions"]:
-        one["arrangement"] = "1 x A100"
+    for decision in run.result["plan"]["decisions"]:
+        decision["arrangement"] = "1 x A100"
     plan = plan_of(run, ExportOptions(policy="hpa-queue"), NOW)
     assert plan.rule is not None and (plan.rule.metric, plan.rule.target) == ("queue", 5.0)
     assert [(pool.region, pool.least, pool.most) for pool in plan.pools] == [("us-east", 1, 8)]

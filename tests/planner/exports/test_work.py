@@ -62,8 +62,8 @@ def test_prometheus_reads_it_and_a_token_only_its_own(runs, reader):
     assert 'workspace="other"' in near
     key = reader._credentials["HTTP_AUTHORIZATION"].split()[1]
     far = {"REMOTE_ADDR": "10.0.0.7", "headers": {"Authorization": f"Bearer {key}"}}
-    mine = Client().get("/metrics", **far).content.decode()
-    assert of in mine and "other" not in mine
+    metrics_text = Client().get("/metrics", **far).content.decode()
+    assert of in metrics_text and "other" not in metrics_text
 
 
 def test_a_run_says_what_kind_of_ending_it_had(planner):

@@ -86,9 +86,9 @@ def read(tmp_path):
 
 
 def test_vllm_without_a_limit_counts_in_flight_by_little_s_law(read):
-    found = read(VLLM_OLD, gpu="H100-SXM", tp=1)
-    rows = found.rows
-    assert (found.format, rows.rows) == ("vllm", 1)
+    benchmarks = read(VLLM_OLD, gpu="H100-SXM", tp=1)
+    rows = benchmarks.rows
+    assert (benchmarks.format, rows.rows) == ("vllm", 1)
     assert rows.model[0] == "meta-llama/Llama-3.1-8B"
     assert (rows.isl[0], rows.osl[0]) == (512, 128)
     assert rows.concurrency[0] == pytest.approx(4.0 * (0.045 + 127 * 0.010))
@@ -127,25 +127,25 @@ def test_the_wva_s_columns(read):
         "model,hardware,precision,bb,itl,throughput,tp\n"
         "granite-13b,A100,fp16,1,20.5,49,1\ngranite-13b,A100,fp16,8,23.1,346,1\n"
     )
-    found = read(text, "wva.csv")
-    assert found.format == "wva"
-    assert found.rows.tbt_s == pytest.approx([0.0205, 0.0231])
-    assert found.rows.batch.tolist() == [1, 8]
-    assert found.rows.precision[0] == "fp16"
-    assert "milliseconds" in found.notes[0]
+    benchmarks = read(text, "wva.csv")
+    assert benchmarks.format == "wva"
+    assert benchmarks.rows.tbt_s == pytest.approx([0.0205, 0.0231])
+    assert benchmarks.rows.batch.tolist() == [1, 8]
+    assert benchmarks.rows.precision[0] == "fp16"
+    assert "milliseconds" in benchmarks.notes[0]
 
 
 def test_the_wva_s_own_header(read):
     text = "mm,hw,prec,bb,itl,thp,dp,tp\nm,A100,fp16,4,10.6,755,2,1\nm,A100,fp8,8,11.6,690,1,1\n"
-    found = read(text, "own.csv")
-    assert found.format == "wva"
-    rows = found.rows
+    benchmarks = read(text, "own.csv")
+    assert benchmarks.format == "wva"
+    rows = benchmarks.rows
     assert (rows.model.tolist(), rows.gpu[0], rows.precision.tolist()) == (
         ["m", "m"], "A100", ["fp16", "fp8"],
     )  # fmt: skip
     assert rows.tbt_s == pytest.approx([0.0106, 0.0116])
     assert rows.throughput.tolist() == [377.5, 690]  # of one of two parallel instances
-    assert any("(dp)" in note for note in found.notes)
+    assert any("(dp)" in note for note in benchmarks.notes)
 
 
 def test_plain_csv_in_any_unit(read):
@@ -230,15 +230,15 @@ def test_a_log_of_requests_is_summed_up_by_run(tmp_path):
     path = tmp_path / "requests.csv"
     lines = ["G,m,100,11,0,50,10,1000", "G,m,300,21,1,70,30,2000", "H,m,10,2,5,5,5,10"]
     path.write_text("\n".join([LOG, *lines]) + "\n")
-    found = read_benchmarks(path)
-    rows = found.rows
+    benchmarks = read_benchmarks(path)
+    rows = benchmarks.rows
     assert rows.gpu.tolist() == ["G", "H"]
     assert (rows.isl[0], rows.osl[0]) == (200, 16)
     assert rows.ttft_s[0] == pytest.approx(0.06) and rows.tbt_s[0] == pytest.approx(0.02)
     # 3 s of requests in a run from 0 s to 3 s
     assert rows.concurrency[0] == pytest.approx(1.0)
     assert rows.throughput[0] == pytest.approx(32 / 3)
-    assert "3 requests were summed up as 2 runs" in found.notes[0]
+    assert "3 requests were summed up as 2 runs" in benchmarks.notes[0]
     path.write_text(LOG.replace(",e2e_ms", "") + "\nG,m,100,11,0,50,10\n")
     with pytest.raises(IngestError, match="lacks e2e_s"):
         read_benchmarks(path)

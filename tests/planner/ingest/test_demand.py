@@ -12,7 +12,7 @@ NAN = float("nan")
 
 
 def values(store, field="requests"):
-    return {one.name: getattr(one, field).tolist() for one in read_demand(store)}
+    return {series.name: getattr(series, field).tolist() for series in read_demand(store)}
 
 
 def test_absent_bins_and_empty_cells_are_gaps_and_zeros_are_zeros(ingest, store):
@@ -99,10 +99,10 @@ def test_bin_width_is_the_common_measure_when_steps_vary(ingest, store):
 
 
 def test_bin_width_can_be_given_and_must_fit(ingest):
-    one = "t_s,requests\n0,1\n"
+    content = "t_s,requests\n0,1\n"
     with pytest.raises(IngestError, match="the bin width cannot be told from one time per series"):
-        ingest(one)
-    assert ingest(one, bin_s=300.0).bin_s == 300
+        ingest(content)
+    assert ingest(content, bin_s=300.0).bin_s == 300
     assert ingest("t_s,requests\n0,1\n600,1\n", bin_s=300.0).series[0].gaps == 1
     with pytest.raises(IngestError, match="its times do not fall on bins of 7 s"):
         ingest("t_s,requests\n0,1\n10,1\n20,1\n", bin_s=7.0)

@@ -220,10 +220,10 @@ def test_real_rates_become_requests_and_zeros_stay_zero(shared, store):
     report = ingest_file(path, store)
     rows = list(csv.DictReader(path.open()))
     mid = [float(row["rate_rps"]) * 600 for row in rows if row["model"] == "m-mid"]
-    series = next(one for one in read_demand(store) if one.model == "m-mid")
+    series = next(candidate for candidate in read_demand(store) if candidate.model == "m-mid")
     np.testing.assert_allclose(series.requests, mid)
     assert (series.requests == 0).sum() == 84
-    assert report.bin_s == 600 and not any(one.gaps for one in report.series)
+    assert report.bin_s == 600 and not any(series_report.gaps for series_report in report.series)
 
 
 def test_real_minutes_without_a_row_are_gaps_unless_zero_is_meant(shared, store):
@@ -286,10 +286,10 @@ def test_names_that_others_use_are_known(ingest, header):
 def test_a_preview_shows_the_first_rows_and_what_is_known(tmp_path):
     path = tmp_path / "kept"
     path.write_text("when,prompt_len,answer,model\n" + "1,5,,m\n" * 50)
-    found = preview(path, "odd.csv")
-    assert found.columns == ("when", "prompt_len", "answer", "model")
-    assert found.rows == (("1", "5", "", "m"),) * 6
-    assert found.guess == {"prompt_len": "input_tokens", "model": "model"}
+    seen = preview(path, "odd.csv")
+    assert seen.columns == ("when", "prompt_len", "answer", "model")
+    assert seen.rows == (("1", "5", "", "m"),) * 6
+    assert seen.guess == {"prompt_len": "input_tokens", "model": "model"}
     counts = tmp_path / "counts"
     counts.write_text("hour,requests,foo\n1,2,3\n")
     assert preview(counts, "c.csv").guess == {"requests": "requests"}

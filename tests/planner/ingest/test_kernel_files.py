@@ -108,7 +108,7 @@ def test_collectives_of_aiconfigurator_count_elements(tmp_path: Path) -> None:
         "system,nccl_version,op_name,nccl_dtype,num_gpus,message_size,latency_ms\n"
         "h100_sxm,2.29,all_reduce,half,8,1000,0.02\nh100_sxm,2.29,alltoall,int8,8,1000,0.03\n",
     )
-    rows = {one.op: one for one in file.by_gpu["H100-SXM"]}
+    rows = {table.op: table for table in file.by_gpu["H100-SXM"]}
     assert rows["all_reduce"].columns["message_bytes"].tolist() == [2000]
     assert rows["all_to_all"].columns["message_bytes"].tolist() == [1000]
 
@@ -155,22 +155,22 @@ def test_mixed_attention_calls_tell_what_decodes_take_beside_a_chunk(tmp_path: P
     among = tables.among_prompts()
     assert among is not None
     (key,) = tables.decode
-    at = np.array([4.0]), np.array([256.0])
-    assert tables.decode[key].at(*at)[0] == pytest.approx([12e-6])
-    assert among.decode[key].at(*at)[0] == pytest.approx([15e-6])
+    point = np.array([4.0]), np.array([256.0])
+    assert tables.decode[key].at(*point)[0] == pytest.approx([12e-6])
+    assert among.decode[key].at(*point)[0] == pytest.approx([15e-6])
 
 
 def test_csv_and_parquet_give_the_same(tmp_path: Path, shared_data: Path) -> None:
     source = shared_data / "profiles/aic_nccl.parquet"
     frame = pl.read_parquet(source)
     frame.write_csv(tmp_path / "aic_nccl.csv")
-    one, two = (
+    first, two = (
         read_kernels(path, shapes={}, gpus=hardware.gpus())
         for path in (source, tmp_path / "aic_nccl.csv")
     )
-    assert one.format == two.format == "aic_nccl"
-    assert one.rows == two.rows == frame.height
-    for gpu, rows in one.by_gpu.items():
+    assert first.format == two.format == "aic_nccl"
+    assert first.rows == two.rows == frame.height
+    for gpu, rows in first.by_gpu.items():
         for a, b in zip(rows, two.by_gpu[gpu], strict=True):
             assert a.op == b.op
             np.testing.assert_allclose(a.seconds, b.seconds, rtol=1e-6)

@@ -33,11 +33,11 @@ def read(data: bytes, chunk: int, name: str = "t.csv") -> tuple[IngestReport, li
         store = Path(folder) / "store"
         report = ingest_file(path, store, IngestOptions(chunk_bytes=chunk))
         if report.kind == "demand":
-            arrays = [one.requests for one in read_demand(store)]
+            arrays = [series.requests for series in read_demand(store)]
         else:
-            found = read_requests(store)
-            arrays = [found.arrival_s, found.input_tokens, found.output_tokens]
-            arrays.append(np.array([found.models[code] for code in found.model]))
+            requests = read_requests(store)
+            arrays = [requests.arrival_s, requests.input_tokens, requests.output_tokens]
+            arrays.append(np.array([requests.models[code] for code in requests.model]))
         return replace(report, seconds=0.0), [array.tolist() for array in arrays]
 
 
@@ -61,15 +61,15 @@ def test_rows_and_tokens_are_conserved(rows):
     rows = [("0", "1", "1", "a"), *rows]
     report, arrays = read((HEAD + "\n".join(map(",".join, rows))).encode(), 64)
     good = [
-        (float(time), float(given), float(made))
-        for time, given, made, _ in rows
-        if _number(time) >= 0 and _is_tokens(given) and _is_tokens(made)
+        (float(time), float(prompt), float(made))
+        for time, prompt, made, _ in rows
+        if _number(time) >= 0 and _is_tokens(prompt) and _is_tokens(made)
     ]
     assert report.rows == len(rows)
     assert report.rows == report.requests + report.rejected
     assert report.rejected == sum(report.reject_reasons.values())
     assert report.requests == len(good) == len(arrays[0])
-    assert report.input_tokens == sum(given for _, given, _ in good) == sum(arrays[1])
+    assert report.input_tokens == sum(prompt for _, prompt, _ in good) == sum(arrays[1])
     assert report.output_tokens == sum(made for _, _, made in good) == sum(arrays[2])
     assert report.end_ns - report.start_ns == round((max(good)[0] - min(good)[0]) * 1e9)
 

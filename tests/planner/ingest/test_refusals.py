@@ -155,8 +155,8 @@ def spoilt_parquet():
     columns = {"time": [0.0, 1.0, 2.5], "input_tokens": [1, 2, 3], "output_tokens": [4, 5, 6]}
     pl.DataFrame(columns).write_parquet(buffer, compression="uncompressed")
     good = buffer.getvalue()
-    at = 4 + good[4:].index(b"\x15\x06") + 1  # in the page's header: a field, 3 as zigzag
-    return good, good[:at] + b"\x01" + good[at + 1 :]
+    place = 4 + good[4:].index(b"\x15\x06") + 1  # in the page's header: a field, 3 as zigzag
+    return good, good[:place] + b"\x01" + good[place + 1 :]
 
 
 def test_parquet_that_would_end_the_process_is_a_sentence(tmp_path, store):
@@ -234,11 +234,11 @@ def test_cancelling_leaves_nothing_and_keeps_the_former_trace(ingest, store, tmp
     class StopError(Exception):
         pass
 
-    told = []
+    fractions = []
 
     def stop(fraction: float) -> None:
-        told.append(fraction)
-        if len(told) == 2:
+        fractions.append(fraction)
+        if len(fractions) == 2:
             raise StopError
 
     path = tmp_path / "long.csv"

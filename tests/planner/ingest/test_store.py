@@ -27,8 +27,8 @@ def test_report_round_trip_and_json(ingest, store, tmp_path):
     report = ingest(HEAD + "1,2,3,a,x\n2,0,3,b,y\n")
     assert read_report(store) == report
     again = json.loads(json.dumps(report.as_dict()))
-    wanted = "trace rows requests rejected reject_reasons start end input_tokens output_tokens"
-    assert {*wanted.split(), "series", "seconds"} <= set(again)
+    fields = "trace rows requests rejected reject_reasons start end input_tokens output_tokens"
+    assert {*fields.split(), "series", "seconds"} <= set(again)
     assert again["reject_samples"] == [[3, "input tokens zero", "2,0,3,b,y"]]
     assert report.sha256 == sha256_file(tmp_path / "t.csv")
     assert report.sha256 == hashlib.sha256((tmp_path / "t.csv").read_bytes()).hexdigest()
@@ -99,17 +99,17 @@ def test_out_of_core_sort_is_the_in_memory_sort(tmp_path, parts):
         )
         for i in range(parts)
     ]
-    told: list[int] = []
+    ranges: list[int] = []
     put_in_order(
         written,
         tmp_path,
         float(arrival.min()),
-        on_range=lambda: told.append(1),
+        on_range=lambda: ranges.append(1),
         range_rows=9_000,
     )
     paths = sorted(tmp_path.iterdir())
     assert paths == [part_path(tmp_path, i) for i in range(len(paths))]
-    assert len(paths) == len(told) > 3
+    assert len(paths) == len(ranges) > 3
     got = pl.read_parquet(paths)
     order = np.argsort(arrival, kind="stable")
     assert got["row"].to_numpy().tolist() == order.tolist()
@@ -127,9 +127,9 @@ def test_parts_in_order_are_left_alone(tmp_path):
 def test_progress_runs_from_above_0_to_1(tmp_path, store):
     path = tmp_path / "t.csv"
     path.write_text(HEAD + "1,2,3,a,x\n" * 5000)
-    told: list[float] = []
-    ingest_file(path, store, IngestOptions(chunk_bytes=10_000), progress=told.append)
-    assert told == sorted(told) and told[-1] == 1.0 and 0 < told[0] <= 1
+    fractions: list[float] = []
+    ingest_file(path, store, IngestOptions(chunk_bytes=10_000), progress=fractions.append)
+    assert fractions == sorted(fractions) and fractions[-1] == 1.0 and 0 < fractions[0] <= 1
 
 
 def test_ingesting_again_replaces_the_trace(ingest, store):

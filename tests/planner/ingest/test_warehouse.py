@@ -22,12 +22,12 @@ def log():
     rng = np.random.default_rng(0)
     n = 20_000
     began = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp())
-    at = began * 1_000_000 + rng.integers(0, 2 * 86_400_000_000, n)
+    arrived = began * 1_000_000 + rng.integers(0, 2 * 86_400_000_000, n)
     isl = rng.lognormal(6, 1, n).astype(np.int64) + 1
     isl[::97] = 0
     return pl.DataFrame(
         {
-            "Timestamp": pl.Series(at).cast(pl.Datetime("us")),
+            "Timestamp": pl.Series(arrived).cast(pl.Datetime("us")),
             "Context Tokens": isl,
             "generated_tokens": rng.integers(1, 900, n),
             "model": rng.choice(["a", "b"], n),
@@ -38,8 +38,8 @@ def log():
 
 def expected(log):
     good = log.filter(pl.col("Context Tokens") >= 1)
-    at = pl.col("Timestamp").dt.epoch("s") // BIN_S * BIN_S
-    demand = good.group_by(at.alias("bin"), "model").agg(
+    bin_start = pl.col("Timestamp").dt.epoch("s") // BIN_S * BIN_S
+    demand = good.group_by(bin_start.alias("bin"), "model").agg(
         pl.len().cast(pl.Int64).alias("requests"),
         pl.col("Context Tokens").sum().alias("input_tokens"),
         pl.col("generated_tokens").sum().alias("output_tokens"),
@@ -60,15 +60,15 @@ def test_every_engine_counts_the_same(log, tmp_path, engine):
     columns = warehouse.columns_of(table, {})
     assert columns == {"arrival": "Timestamp", "input_tokens": "Context Tokens",
                        "output_tokens": "generated_tokens", "model": "model"}  # fmt: skip
-    found = warehouse.aggregate(table, columns, BIN_S)
+    sums = warehouse.aggregate(table, columns, BIN_S)
     good, demand = expected(log)
-    assert found.demand.equals(demand)
-    assert (found.rows, found.left_out) == (len(log), len(log) - len(good))
+    assert sums.demand.equals(demand)
+    assert (sums.rows, sums.left_out) == (len(log), len(log) - len(good))
     for of, column in (("input", "Context Tokens"), ("output", "generated_tokens")):
         counted = good[column].value_counts().sort(column)
-        mine = found.lengths.filter(of=of)
-        assert mine["tokens"].to_list() == counted[column].to_list()
-        assert mine["requests"].to_list() == counted["count"].to_list()
+        counts = sums.lengths.filter(of=of)
+        assert counts["tokens"].to_list() == counted[column].to_list()
+        assert counts["requests"].to_list() == counted["count"].to_list()
 
 
 @engine_here
@@ -76,12 +76,12 @@ def test_seconds_are_a_time_too(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("t,isl,osl\n0,1,2\n299.9,1,2\n300,5,6\n,1,1\n")
     table = warehouse.table_of(warehouse.connect("duckdb"), str(path))
-    found = warehouse.aggregate(table, warehouse.columns_of(table, {}), BIN_S)
-    assert found.demand.rows() == [
+    sums = warehouse.aggregate(table, warehouse.columns_of(table, {}), BIN_S)
+    assert sums.demand.rows() == [
         ("1970-01-01T00:00:00Z", 2, 2, 4),
         ("1970-01-01T00:05:00Z", 1, 5, 6),
     ]
-    assert found.left_out == 1
+    assert sums.left_out == 1
 
 
 @engine_here

@@ -23,13 +23,13 @@ def refusal(policies: Any, **changes: Any) -> str:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_name_makes_a_policy_that_is_kept_as_it_is(name: str) -> None:
-    one = policy_of(name)
-    assert one.name == one.key == name and one.title == POLICIES[name]
+    policy = policy_of(name)
+    assert policy.name == policy.key == name and policy.title == POLICIES[name]
     scenario = parse(text(policies=[name, {"name": "flat-peak", "label": "Twin"}]).replace(
         "fleet: {startup_s: 60}",
         "fleet: {startup_s: 60, today: [{model: m, region: east, gpu: G, replicas: 1}]}",
     ))  # fmt: skip
-    assert scenario.policies[0] == one
+    assert scenario.policies[0] == policy
     again = parse(dump(scenario))
     assert again.policies == scenario.policies
 
@@ -39,7 +39,7 @@ def test_a_label_that_two_policies_share_is_told_with_the_policy() -> None:
     hpa, keda = policy_of("hpa", label="mine"), policy_of("keda", label="mine")
     calm = policy_of("hpa", label="calm")
     every = [hpa, keda, calm, policy_of("lt-i")]
-    titles = [one.told_apart(every).title for one in every]
+    titles = [policy.told_apart(every).title for policy in every]
     assert titles == [
         f"mine ({POLICIES['hpa']})", f"mine ({POLICIES['keda']})", "calm", POLICIES["lt-i"],
     ]  # fmt: skip
@@ -48,18 +48,18 @@ def test_a_label_that_two_policies_share_is_told_with_the_policy() -> None:
 
 
 def test_old_files_keep_working() -> None:
-    one = parse(text(policies=["lt-i", {"name": "reactive", "scale_out_above": 0.8}]))
-    assert [p.name for p in one.policies] == ["lt-i", "reactive"]
-    assert one.policies[1].arguments["scale_out_above"] == 0.8
+    parsed = parse(text(policies=["lt-i", {"name": "reactive", "scale_out_above": 0.8}]))
+    assert [p.name for p in parsed.policies] == ["lt-i", "reactive"]
+    assert parsed.policies[1].arguments["scale_out_above"] == 0.8
 
 
 def test_faults_name_their_line_and_field() -> None:
     rows = [{"name": "hpa"}, {"name": "reactive", "target": 0.5}]
     assert "policies[1].target: this key is not known" in refusal(rows)
-    found = refusal(["flat-peak", "best"])
-    assert "no such policy; choose from today, flat-before" in found
-    found = refusal([{"name": "tbt-feedback", "beta_out": 2}])
-    assert "gamma_in < beta_out <= alpha_out" in found
+    problem = refusal(["flat-peak", "best"])
+    assert "no such policy; choose from today, flat-before" in problem
+    problem = refusal([{"name": "tbt-feedback", "beta_out": 2}])
+    assert "gamma_in < beta_out <= alpha_out" in problem
     assert "at most 1" in refusal([{"name": "decode-gpu", "target": 3}])
     assert "must be below" in refusal([{"name": "lt-u", "scale_in_below": 0.8}])
     many = [{"name": "hpa", "label": f"h{i}"} for i in range(101)]
@@ -86,10 +86,10 @@ def test_several_of_one_name_need_labels() -> None:
 def test_timetables_name_what_is_there() -> None:
     step = {"at": "08:00", "replicas": 3}
     assert parse(text(policies=[{"name": "periodic", "timetable": [step]}]))
-    found = refusal([{"name": "periodic", "timetable": [step | {"region": "moon"}]}])
-    assert "timetable[0].region: region 'moon' is not in this scenario" in found
-    found = refusal([{"name": "periodic", "timetable": [step | {"role": "decode"}]}])
-    assert "timetable[0].role: role 'decode' is not in this scenario, which has mixed" in found
+    problem = refusal([{"name": "periodic", "timetable": [step | {"region": "moon"}]}])
+    assert "timetable[0].region: region 'moon' is not in this scenario" in problem
+    problem = refusal([{"name": "periodic", "timetable": [step | {"role": "decode"}]}])
+    assert "timetable[0].role: role 'decode' is not in this scenario, which has mixed" in problem
     assert "time of day" in refusal([{"name": "periodic", "timetable": [step | {"at": "24:00"}]}])
 
 

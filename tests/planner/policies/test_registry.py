@@ -48,8 +48,8 @@ def test_a_knob_is_a_parameter_and_every_value_of_it_is_allowed(name: str) -> No
     assert len(set(knob.values)) == len(knob.values) and (min(steps) > 0 or max(steps) < 0)
     for value in knob.values:
         turned = policy.turned(value)
-        given = {k: v for k, v in turned.arguments.items() if v is not None}
-        assert policy_of(name, **given) == turned  # as a scenario would give it
+        arguments = {k: v for k, v in turned.arguments.items() if v is not None}
+        assert policy_of(name, **arguments) == turned  # as a scenario would give it
         assert getattr(turned, knob.field) == value
 
 
@@ -75,6 +75,6 @@ def test_one_of_those_compared_is_the_plan(ranking: list[str], plan: str | None)
 def test_the_page_has_every_policy_and_every_parameter() -> None:
     rows = [row.split("|")[1] for row in section("What there is").splitlines() if "| `" in row]
     assert sorted(re.findall(r"`([^`]+)`", "".join(rows))) == sorted(POLICIES)
-    told = set(re.findall(r"`([^`]+)`", section("What they can be told")))
+    documented = set(re.findall(r"`([^`]+)`", section("What they can be told")))
     words = {word for name in POLICIES for word in policy_of(name).arguments}
-    assert words <= told, f"docs/policies.md says nothing of {sorted(words - told)}"
+    assert words <= documented, f"docs/policies.md says nothing of {sorted(words - documented)}"

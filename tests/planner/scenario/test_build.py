@@ -34,20 +34,20 @@ def scenario(**changes: Any) -> Scenario:
 
 
 def refusal(**changes: Any) -> str:
-    with pytest.raises(ScenarioError) as found:
+    with pytest.raises(ScenarioError) as problem:
         build_hardware(scenario(**changes))
-    return str(found.value)
+    return str(problem.value)
 
 
 def test_built_in_profiles_keep_their_limits_through_copies() -> None:
-    one = scenario()
-    copy = Scenario.model_validate(one.model_dump())
-    for each in (one, copy):
+    written = scenario()
+    copy = Scenario.model_validate(written.model_dump())
+    for each in (written, copy):
         assert build_hardware(each).profiles[0, 0] == catalogue.profiles()[BUILT_IN]
-    own = scenario(profiles=[{"model": MODEL, "gpu": GPU, "tp": BUILT_IN[2], "max_batch": 7}])
-    found = build_hardware(own).profiles[0, 0]
-    assert found.max_batch == 7
-    assert found.max_batch_tokens == catalogue.profiles()[BUILT_IN].max_batch_tokens
+    changed = scenario(profiles=[{"model": MODEL, "gpu": GPU, "tp": BUILT_IN[2], "max_batch": 7}])
+    speed = build_hardware(changed).profiles[0, 0]
+    assert speed.max_batch == 7
+    assert speed.max_batch_tokens == catalogue.profiles()[BUILT_IN].max_batch_tokens
 
 
 def test_latency_holds_both_ways_where_one_is_given() -> None:

@@ -95,8 +95,8 @@ def test_todays_rows_name_the_variant_they_mean() -> None:
     def today(*rows: dict[str, Any]) -> Hardware:
         return built(profiles, fleet={"today": [row | more for more in rows]})
 
-    found = today({"tp": 4}, {"role": "decode", "replicas": 2}).today
-    assert found is not None and found[0, 0].tolist() == [1, 0, 2]
+    hardware = today({"tp": 4}, {"role": "decode", "replicas": 2}).today
+    assert hardware is not None and hardware[0, 0].tolist() == [1, 0, 2]
     with pytest.raises(ScenarioError, match=r"several profiles of llama-3.1-70b on H100-SXM fit"):
         today({"tp": 8})
     with pytest.raises(ScenarioError, match=r"no profile .*name one by tp, precision and role, of"):
@@ -104,7 +104,7 @@ def test_todays_rows_name_the_variant_they_mean() -> None:
 
 
 def test_a_gpu_without_a_known_network_is_refused_as_a_sender() -> None:
-    own = {"name": "mine", "memory_gb": 80, "idle_w": 1, "prefill_w": 2, "decode_w": 2}
+    gpu = {"name": "mine", "memory_gb": 80, "idle_w": 1, "prefill_w": 2, "decode_w": 2}
     speed: dict[str, Any] = {
         "alpha_ms": 9,
         "beta_ms": 1,
@@ -114,7 +114,7 @@ def test_a_gpu_without_a_known_network_is_refused_as_a_sender() -> None:
     }
     profiles = [on(SMALL, "mine", role=role, **speed) for role in ("prefill", "decode")]
     with pytest.raises(ScenarioError, match=r"prefills on mine, whose network_gb_s is not"):
-        built(profiles, gpus=[own])
+        built(profiles, gpus=[gpu])
     serving = [{"kv_transfer": {"gb_s": 25, "shared_gb_s": 200}}]
-    link = built(profiles, gpus=[own], serving=serving).links[0, 0]
+    link = built(profiles, gpus=[gpu], serving=serving).links[0, 0]
     assert (link.bytes_s, link.shared_bytes_s) == (25e9, 200e9)

@@ -46,16 +46,16 @@ horizon:
 
 
 def faults(text: str) -> list[str]:
-    with pytest.raises(ScenarioError) as found:
+    with pytest.raises(ScenarioError) as problem:
         parse(text, "plan.yml")
-    return str(found.value).split("\n")
+    return str(problem.value).split("\n")
 
 
 def fault(old: str, new: str) -> str:
     assert TEXT.count(old) == 1
-    found = faults(TEXT.replace(old, new))
-    assert len(found) == 1, found
-    return found[0]
+    lines = faults(TEXT.replace(old, new))
+    assert len(lines) == 1, lines
+    return lines[0]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
                 some(
                     st.just("end")
                     | st.datetimes(datetime(2000, 1, 1), datetime(2099, 1, 1)).map(
-                        lambda at: at.replace(tzinfo=UTC)
+                        lambda moment: moment.replace(tzinfo=UTC)
                     )
                 )
             ),
@@ -203,18 +203,18 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(one=scenarios())
-def test_text_of_any_scenario_parses_to_the_same_scenario(one: Scenario) -> None:
-    again = parse(dump(one))
-    assert again == one
-    assert dump(again) == dump(one)
+@given(written=scenarios())
+def test_text_of_any_scenario_parses_to_the_same_scenario(written: Scenario) -> None:
+    again = parse(dump(written))
+    assert again == written
+    assert dump(again) == dump(written)
 
 
 def test_copies_keep_what_was_left_out_left_out() -> None:
     """What a built-in profile brings must survive a dump of every default."""
-    one = parse(TEXT)
-    again = Scenario.model_validate(one.model_dump())
-    assert again == one
+    parsed = parse(TEXT)
+    again = Scenario.model_validate(parsed.model_dump())
+    assert again == parsed
     assert again.profiles[0].max_batch is None
     today = {
         "today": [{"model": "llama-3.1-8b", "region": "east", "gpu": "A100-80GB", "replicas": 2}]
@@ -294,11 +294,11 @@ def test_wrong_values_name_their_line_and_field(old: str, new: str, expected: st
 def test_names_that_point_nowhere_are_told_with_those_there_are(
     old: str, new: str, expected: str | None
 ) -> None:
-    found = faults(TEXT.replace(old, new, 1))
+    lines = faults(TEXT.replace(old, new, 1))
     if expected is None:
-        assert len(found) > 1 and all(line.startswith("plan.yml, line ") for line in found)
+        assert len(lines) > 1 and all(line.startswith("plan.yml, line ") for line in lines)
     else:
-        assert found[0].startswith(f"plan.yml, {expected}")
+        assert lines[0].startswith(f"plan.yml, {expected}")
 
 
 def test_names_given_twice_are_told_where_they_come_again() -> None:
@@ -312,18 +312,23 @@ def test_names_given_twice_are_told_where_they_come_again() -> None:
 
 def test_today_is_held_to_the_rest_of_the_scenario() -> None:
     row = "{model: llama-3.1-8b, region: east, gpu: A100-80GB, replicas: 4"
-    at = "fleet:\n  today:\n    - "
+    row_start = "fleet:\n  today:\n    - "
     assert "policies: policy 'today' needs fleet.today" in faults(TEXT + "policies: [today]\n")[0]
-    below = faults(TEXT + at + row + ", minimum: 3, maximum: 2}\n")
+    below = faults(TEXT + row_start + row + ", minimum: 3, maximum: 2}\n")
     assert any("the maximum is below the minimum" in line for line in below)
-    assert "line 28: fleet.today[0].maximum" in faults(TEXT + at + row + ", maximum: 2}\n")[0]
+    assert (
+        "line 28: fleet.today[0].maximum" in faults(TEXT + row_start + row + ", maximum: 2}\n")[0]
+    )
     other = row.replace("A100-80GB", "H100-SXM")
-    assert "fleet.today[0].gpu: GPU 'H100-SXM' is not in" in faults(TEXT + at + other + "}\n")[0]
+    assert (
+        "fleet.today[0].gpu: GPU 'H100-SXM' is not in"
+        in faults(TEXT + row_start + other + "}\n")[0]
+    )
 
 
 def test_every_fault_is_told_at_once_but_not_a_thousand() -> None:
-    found = faults(TEXT.replace("version: 1", "version: 2").replace("1000", "-1"))
-    assert len(found) == 2
+    lines = faults(TEXT.replace("version: 1", "version: 2").replace("1000", "-1"))
+    assert len(lines) == 2
     many = faults(TEXT + "".join(f"key{i}: 1\n" for i in range(1000)))
     assert len(many) == 21 and many[-1] == "plan.yml: and 980 more."
 
@@ -398,9 +403,9 @@ def test_an_edit_changes_its_value_and_nothing_else() -> None:
 
 def test_an_edit_adds_sections_and_removes_keys() -> None:
     changed = edit(TEXT, {"objective.gap": 0.01, "horizon.period_s": None, "policies": ["lt-i"]})
-    found = parse(changed)
-    assert found.objective.gap == 0.01 and found.horizon.period_s is None
-    assert [policy.name for policy in found.policies] == ["lt-i"]
+    parsed = parse(changed)
+    assert parsed.objective.gap == 0.01 and parsed.horizon.period_s is None
+    assert [policy.name for policy in parsed.policies] == ["lt-i"]
     assert "# the larger one" in changed and "# Kept for the meeting." in changed
     assert outline(changed)["policies"] == ["lt-i"]
 
@@ -416,9 +421,9 @@ def test_traces_take_the_place_of_files() -> None:
 def test_traces_take_the_place_of_files_in_one_line_and_among_others() -> None:
     source = "{file: a.csv, model: llama-3.1-8b, regions: {east: 1}, tiers: {chat: 1}}"
     text = TEXT.replace("      tiers: {chat: 1}\n", f"      tiers: {{chat: 1}}\n    - {source}\n")
-    found = parse(with_traces(text, {1: "a"})).traffic.sources
-    assert (found[0].file, found[0].trace) == ("traces/week.csv.gz", None)
-    assert (found[1].file, found[1].trace) == (None, "a")
+    sources = parse(with_traces(text, {1: "a"})).traffic.sources
+    assert (sources[0].file, sources[0].trace) == ("traces/week.csv.gz", None)
+    assert (sources[1].file, sources[1].trace) == (None, "a")
 
 
 def test_refusals_are_in_words_of_the_scenario() -> None:
@@ -451,7 +456,7 @@ def test_prefill_needs_decode_and_variants_are_told_apart() -> None:
         "tp: 1}", "tp: 1, role: prefill}"
     )
     both = "tp: 1, role: prefill}\n  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 1, role: decode}"
-    for one in (both, "tp: 1}\n  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 2}"):
-        scenario = parse(TEXT.replace("tp: 1}", one))
+    for added in (both, "tp: 1}\n  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 2}"):
+        scenario = parse(TEXT.replace("tp: 1}", added))
         assert len(scenario.profiles) == 2
         assert parse(dump(scenario)) == scenario

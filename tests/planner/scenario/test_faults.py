@@ -36,16 +36,16 @@ def hardware(**changes: Any) -> Hardware:
 
 
 def test_each_fault_is_about_the_pools_that_fit_it() -> None:
-    one = hardware()
-    fleet = one.fleet(one.minimum)
-    at = {(p.model, p.region, p.role): i for i, p in enumerate(fleet.pools)}
-    assert fleet.retries == 3 and len(at) == 6
+    machines = hardware()
+    fleet = machines.fleet(machines.minimum)
+    place_of = {(p.model, p.region, p.role): i for i, p in enumerate(fleet.pools)}
+    assert fleet.retries == 3 and len(place_of) == 6
     every = tuple(range(6))
     assert set(fleet.faults) == {
-        Crash(at[BIG, "east", "decode"], 60, 2),
-        Crash(at[BIG, "west", "decode"], 60, 2),
+        Crash(place_of[BIG, "east", "decode"], 60, 2),
+        Crash(place_of[BIG, "west", "decode"], 60, 2),
         RandomCrashes(0.01, every),
-        SlowInstance(at[SMALL, "west", "both"], 0, 9, 3),
+        SlowInstance(place_of[SMALL, "west", "both"], 0, 9, 3),
         RegionOutage("west", 10, 20),
         FailedStarts(0.1, (1, 3), every),
         ControllerOutage(5, 6, state_kept=False),
@@ -53,10 +53,10 @@ def test_each_fault_is_about_the_pools_that_fit_it() -> None:
 
 
 def test_pools_that_a_policy_has_cut_apart_are_found_again() -> None:
-    one = hardware()
-    pools = one.fleet(one.minimum).pools
+    machines = hardware()
+    pools = machines.fleet(machines.minimum).pools
     turned = tuple(reversed(pools))
-    crashes = [f for f in faults_of(one.faults, turned) if isinstance(f, Crash)]
+    crashes = [f for f in faults_of(machines.faults, turned) if isinstance(f, Crash)]
     assert {turned[crash.pool].role for crash in crashes} == {"decode"}
 
 
@@ -85,6 +85,6 @@ def test_faults_survive_writing_and_reading() -> None:
     ],
 )
 def test_faults_about_nothing_are_refused_with_their_place(fault: str, words: str) -> None:
-    with pytest.raises(ScenarioError) as found:
+    with pytest.raises(ScenarioError) as problem:
         parse(TEXT + f"faults:\n  - {fault}\n")
-    assert words in str(found.value)
+    assert words in str(problem.value)

@@ -44,9 +44,9 @@ def hardware(model: Any = MODEL, gpu: str = GPU, **changes: Any) -> Hardware:
 
 
 def refusal(*args: Any, **changes: Any) -> str:
-    with pytest.raises((ScenarioError, ValidationError)) as found:
+    with pytest.raises((ScenarioError, ValidationError)) as problem:
         hardware(*args, **changes)
-    return str(found.value)
+    return str(problem.value)
 
 
 def test_any_model_runs_on_any_gpu_without_a_measurement() -> None:

@@ -45,9 +45,9 @@ def test_deadlines_and_caches_are_of_the_pools_that_prefill() -> None:
 def test_routing_of_the_scenario_is_the_fleets() -> None:
     routing = {"region_threshold": 0.5, "instance": "round-robin", "decode": "least-pending"}
     hardware = built([on(SMALL)], fleet={"routing": routing})
-    found = hardware.fleet(hardware.minimum).routing
-    assert (found.region_threshold, found.instance) == (0.5, "round-robin")
-    assert (found.decode, found.release_one_below) == ("least-pending", 0.6)
+    its_routing = hardware.fleet(hardware.minimum).routing
+    assert (its_routing.region_threshold, its_routing.instance) == (0.5, "round-robin")
+    assert (its_routing.decode, its_routing.release_one_below) == ("least-pending", 0.6)
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_routing_of_the_scenario_is_the_fleets() -> None:
     ],
 )
 def test_faults_are_told_with_their_place(more: str, words: str) -> None:
-    with pytest.raises(ScenarioError) as found:
+    with pytest.raises(ScenarioError) as problem:
         parse(TEXT + more + "\n")
-    assert words in str(found.value)
+    assert words in str(problem.value)
 
 
 def test_every_option_survives_writing_and_reading() -> None:

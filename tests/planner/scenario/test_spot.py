@@ -74,8 +74,8 @@ def test_roles_keep_their_place_and_their_link_on_spot() -> None:
 def test_without_spot_nothing_is_doubled_and_rows_of_today_on_spot_are_left_out() -> None:
     row = {"model": SMALL, "region": "east", "gpu": "H100-SXM"}
     today = [row | {"replicas": 3}, row | {"replicas": 2, "spot": True}]
-    given = words([on(SMALL)], fleet={"today": today})
-    with_spot, owned = build_hardware(given, spot=True), build_hardware(given)
+    text = words([on(SMALL)], fleet={"today": today})
+    with_spot, owned = build_hardware(text, spot=True), build_hardware(text)
     assert with_spot.today is not None and owned.today is not None
     assert with_spot.today[0, 0].tolist() == [3, 2]
     assert owned.today[0, 0].tolist() == [3]
@@ -112,16 +112,16 @@ fleet:
 
 
 @pytest.mark.parametrize(
-    ("spot", "today", "said"),
+    ("spot", "today", "message"),
     [
         (", spot: {H200: {capacity: 8}}", "", "line 6: .*GPU 'H200' is not in this scenario"),
         ("", ", spot: true", "line 12: .*'us-east' does not offer A100-80GB as spot"),
         (", spot: {A100-80GB: {}}", "", "line 6: .*capacity"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(spot: str, today: str, said: str) -> None:
+def test_what_is_wrong_is_said_with_its_line(spot: str, today: str, message: str) -> None:
     text = TEXT.replace("SPOT", spot).replace("TODAY", today)
-    with pytest.raises(ScenarioError, match=said):
+    with pytest.raises(ScenarioError, match=message):
         parse(text)
 
 

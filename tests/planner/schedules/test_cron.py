@@ -64,7 +64,7 @@ def test_a_day_that_only_leap_years_have():
 
 
 @pytest.mark.parametrize(
-    ("line", "zone", "said"),
+    ("line", "zone", "words"),
     [
         ("0 6 * *", "UTC", "has 4 fields and needs 5"),
         ("60 6 * * *", "UTC", "'60' is no minute"),
@@ -75,6 +75,6 @@ def test_a_day_that_only_leap_years_have():
         ("0 6 * * 1", "../../etc", "IANA"),
     ],
 )
-def test_what_no_clock_shows_is_refused(line, zone, said):
-    with pytest.raises(PlannerError, match=said):
+def test_what_no_clock_shows_is_refused(line, zone, words):
+    with pytest.raises(PlannerError, match=words):
         Cron.of(line, zone)

@@ -21,25 +21,29 @@ def plan(begins, *counts, each=HOUR, name="chat", usd=2.0):
 
 
 def test_hour_by_hour_by_hand():
-    found = differs([plan(MONDAY, 4, 6, 5)], [plan(MONDAY, 4, 4, 8)])
-    assert (found.hours, found.left_out) == (3, 0)
-    assert (found.replica_hours, found.replica_hours_was) == (15, 16)
-    assert found.replicas_changed == pytest.approx((2 + 3) / 16)
-    assert (found.usd, found.usd_was) == (30, 32)
-    assert found.usd_changed == pytest.approx(-2 / 32)
-    one = found.largest
-    assert (one.begins, one.was, one.will_be) == (MONDAY + 2 * HOUR, 8, 5)
+    difference = differs([plan(MONDAY, 4, 6, 5)], [plan(MONDAY, 4, 4, 8)])
+    assert (difference.hours, difference.left_out) == (3, 0)
+    assert (difference.replica_hours, difference.replica_hours_was) == (15, 16)
+    assert difference.replicas_changed == pytest.approx((2 + 3) / 16)
+    assert (difference.usd, difference.usd_was) == (30, 32)
+    assert difference.usd_changed == pytest.approx(-2 / 32)
+    largest = difference.largest
+    assert (largest.begins, largest.was, largest.will_be) == (MONDAY + 2 * HOUR, 8, 5)
     assert "Over 3 hours 31.2% of replica-hours differ, it costs 6.2% less ($30.00)" in (
-        found.sentence
+        difference.sentence
     )
 
 
 def test_a_plan_is_no_different_from_itself():
-    one = [plan(MONDAY, 3, 9, 1, each=HOUR / 4), plan(MONDAY, 2, each=HOUR, name="other")]
-    found = differs(one, one)
-    assert (found.replicas_changed, found.usd_changed, found.largest) == (0, 0, None)
-    assert found.replica_hours == found.replica_hours_was == pytest.approx(13 / 4 + 2 * 3 / 4)
-    assert Rule(0.0, 0.0).asks(found, ()) == ""
+    plans = [plan(MONDAY, 3, 9, 1, each=HOUR / 4), plan(MONDAY, 2, each=HOUR, name="other")]
+    difference = differs(plans, plans)
+    assert (difference.replicas_changed, difference.usd_changed, difference.largest) == (0, 0, None)
+    assert (
+        difference.replica_hours
+        == difference.replica_hours_was
+        == pytest.approx(13 / 4 + 2 * 3 / 4)
+    )
+    assert Rule(0.0, 0.0).asks(difference, ()) == ""
 
 
 @pytest.mark.parametrize(
@@ -53,23 +57,23 @@ def test_a_plan_is_no_different_from_itself():
     ],
 )
 def test_a_time_is_held_against_the_last_like_it(after, hours, was):
-    found = differs([plan(MONDAY + after, 5, 6)], [plan(MONDAY, 4, 6)])
-    assert (found.hours, found.replica_hours_was) == (hours, was)
-    assert found.left_out == 2 - hours
+    difference = differs([plan(MONDAY + after, 5, 6)], [plan(MONDAY, 4, 6)])
+    assert (difference.hours, difference.replica_hours_was) == (hours, was)
+    assert difference.left_out == 2 - hours
 
 
 def test_a_pool_that_comes_or_goes_counts_whole():
     gone, come = plan(MONDAY, 2, 2, name="old", usd=1.0), plan(MONDAY, 3, 3, name="new")
     both = plan(MONDAY, 1, 1)
-    found = differs([both, come], [both, gone])
-    assert found.replicas_changed == pytest.approx((4 + 6) / 6)
-    assert (found.usd, found.usd_was) == (2 * (2 + 6), 2 * (2 + 2))
+    difference = differs([both, come], [both, gone])
+    assert difference.replicas_changed == pytest.approx((4 + 6) / 6)
+    assert (difference.usd, difference.usd_was) == (2 * (2 + 6), 2 * (2 + 2))
     unpriced = differs([both, plan(MONDAY, 3, 3, name="new", usd=None)], [both])
     assert (unpriced.usd, unpriced.usd_changed) == (None, None)
 
 
 @pytest.mark.parametrize(
-    ("rule", "missed", "said"),
+    ("rule", "missed", "words"),
     [
         (Rule(0.35, 0.07), (), ""),
         (Rule(0.3, 0.07), (), "31.2% of replica-hours differ, above the limit of 30.0%"),
@@ -78,10 +82,10 @@ def test_a_pool_that_comes_or_goes_counts_whole():
         (Rule(1.0, 1.0), ("chat",), "missed the target for chat"),
     ],
 )
-def test_the_rule_asks_beyond_its_limits(rule, missed, said):
-    found = differs([plan(MONDAY, 4, 6, 5)], [plan(MONDAY, 4, 4, 8)])
-    asked = rule.asks(found, missed)
-    assert said in asked and bool(asked) == bool(said)
+def test_the_rule_asks_beyond_its_limits(rule, missed, words):
+    difference = differs([plan(MONDAY, 4, 6, 5)], [plan(MONDAY, 4, 4, 8)])
+    asked = rule.asks(difference, missed)
+    assert words in asked and bool(asked) == bool(words)
 
 
 def test_a_first_plan_and_one_of_other_hours_are_asked_for():

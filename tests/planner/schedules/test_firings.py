@@ -110,8 +110,8 @@ def test_missed_moments_are_told_and_one_is_made_up_for(schedule):
     assert firing.due_at == MONDAY + 2 * WEEK
     assert firing.as_of == now and "Made up for 48.1 h late." in firing.words
     missed = Firing.objects.filter(state=Firing.State.MISSED).order_by("due_at")
-    assert [one.due_at for one in missed] == [MONDAY, MONDAY + WEEK]
-    assert all("made up for at 2024-05-27 06:00" in one.words for one in missed)
+    assert [firing.due_at for firing in missed] == [MONDAY, MONDAY + WEEK]
+    assert all("made up for at 2024-05-27 06:00" in firing.words for firing in missed)
 
 
 def test_one_that_is_still_going_lets_the_next_be_missed(schedule):
@@ -194,7 +194,7 @@ def test_limits_are_for_approvers_to_set(schedule, scenario, planner):
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "words"),
     [
         ({"cron": "0 6 * *"}, "4 fields"),
         ({"zone": "Nowhere"}, "IANA"),
@@ -206,7 +206,7 @@ def test_limits_are_for_approvers_to_set(schedule, scenario, planner):
         ({"name": " "}, "needs one"),
     ],
 )
-def test_what_makes_no_schedule_is_refused(schedule, scenario, fields, said):
-    given = {"name": "Other", "scenario": scenario, "cron": "0 6 * * 1", "now": MONDAY} | fields
-    with pytest.raises(PlannerError, match=said):
-        schedule_create(owner=None, **given)
+def test_what_makes_no_schedule_is_refused(schedule, scenario, fields, words):
+    arguments = {"name": "Other", "scenario": scenario, "cron": "0 6 * * 1", "now": MONDAY} | fields
+    with pytest.raises(PlannerError, match=words):
+        schedule_create(owner=None, **arguments)

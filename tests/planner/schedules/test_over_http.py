@@ -30,9 +30,9 @@ def test_the_lines_of_the_docs(live_server):
     User.objects.create_user("anna", password="anna-secret", role=User.Role.APPROVER)
     text = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
     lines = re.findall(r"```sh\n(API=.*?)```", text, re.DOTALL)[0]
-    given = {"API": f"{live_server.url}/api/v1", "NAME": "anna", "PASSWORD": "anna-secret"}
+    environment = {"API": f"{live_server.url}/api/v1", "NAME": "anna", "PASSWORD": "anna-secret"}
     with subprocess.Popen(
-        ["bash", "-euo", "pipefail", "-c", lines], cwd=ROOT, env=os.environ | given,
+        ["bash", "-euo", "pipefail", "-c", lines], cwd=ROOT, env=os.environ | environment,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as shell:  # fmt: skip
         until = time.monotonic() + WITHIN_S
@@ -44,11 +44,11 @@ def test_the_lines_of_the_docs(live_server):
                 time.sleep(0.1)
         finally:
             shell.kill()
-        said = shell.communicate()[0]
-    assert shell.returncode == 0, said
-    first, second, plan, paused, states, outcomes = map(json.loads, said.splitlines()[:6])
+        printed = shell.communicate()[0]
+    assert shell.returncode == 0, printed
+    first, second, plan, paused, states, outcomes = map(json.loads, printed.splitlines()[:6])
     assert first == ["review", "No plan is in force to compare it with."]
     assert second[0] == "approved" and second[1].startswith("Within the limits. Over 24 hours")
     assert plan == ["2024-05-19T00:00:00Z", "2024-05-20T00:00:00Z"]
     assert (paused, states, outcomes) == (["Midnights", True], ["approved", "review"], 0)
-    assert "Schedules fired 2 times" in said
+    assert "Schedules fired 2 times" in printed

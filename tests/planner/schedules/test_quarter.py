@@ -33,16 +33,19 @@ def test_two_thin_weeks(db, script, shared_data, tmp_path):
         done = script.quarter(scenario, 2, most_replicas=0.5, most_cost=0.5)
     first, second = done["firings"]
     assert (first["state"], second["state"]) == ("review", "approved")
-    assert [one["as_of"] for one in done["firings"]] == [
+    assert [firing["as_of"] for firing in done["firings"]] == [
         "2024-01-15T00:00:00Z", "2024-01-22T00:00:00Z"
     ]  # fmt: skip
-    came = [one["figures"] for one in done["outcomes"]]
-    assert [one["begins"] for one in came] == ["2024-01-15T00:00:00Z", "2024-01-22T00:00:00Z"]
-    for one in came:
-        assert one["demand"]["hours"] == 7 * 24 and one["demand"]["wape"] > 0
-        assert len(one["hours"]) == 7
-        assert one["replica_hours"] == 24 * sum(row["held"] for row in one["hours"])
-        assert one["attainment"]["chat"] > 0.5
+    came = [outcome["figures"] for outcome in done["outcomes"]]
+    assert [figures["begins"] for figures in came] == [
+        "2024-01-15T00:00:00Z",
+        "2024-01-22T00:00:00Z",
+    ]
+    for figures in came:
+        assert figures["demand"]["hours"] == 7 * 24 and figures["demand"]["wape"] > 0
+        assert len(figures["hours"]) == 7
+        assert figures["replica_hours"] == 24 * sum(row["held"] for row in figures["hours"])
+        assert figures["attainment"]["chat"] > 0.5
     assert Outcome.objects.count() == 2 and due(MONDAY + 2 * WEEK) == []
 
 
@@ -64,6 +67,6 @@ def held(repeat, since, until=None, begins=MONDAY, ends=MONDAY + WEEK):
     ],
 )
 def test_the_time_that_a_plan_is_judged_on(plan, now, expected):
-    found = stretches(PlanInForce(workspace_id=1, **plan), now)
-    hours = [tuple((at - MONDAY) / HOUR for at in one) for one in found]
+    judged = stretches(PlanInForce(workspace_id=1, **plan), now)
+    hours = [tuple((edge - MONDAY) / HOUR for edge in stretch) for stretch in judged]
     assert hours == expected

@@ -103,11 +103,11 @@ def test_many_parts_become_one_and_say_the_same(tmp_path):
         expected[minute] = requests
         series.append(reading(row(minute, requests)))
     assert len(list(tmp_path.glob("bins-*.parquet"))) < 5
-    found = {
+    grown = {
         (start - T0) // 60: n
         for start, n in series.read().bins.select("bin_start", "requests").rows()
     }
-    assert found == expected
+    assert grown == expected
 
 
 def test_files_that_meet_within_a_bin_add_up_and_a_lone_part_of_one_is_a_gap(tmp_path):
@@ -165,8 +165,8 @@ def test_a_histogram_read_back():
     sample = sample_of(table)
     assert sample is not None
     assert np.mean(sample <= 10) == 0.5 and sample.min() > 1 and sample.max() < 100
-    one = sample_of(table.with_columns(count=pl.Series([0.0, 0.0, 100.0, 0.0])))
-    assert one is not None and np.median(one) == pytest.approx(10**1.5, 1e-2)
+    grown_sample = sample_of(table.with_columns(count=pl.Series([0.0, 0.0, 100.0, 0.0])))
+    assert grown_sample is not None and np.median(grown_sample) == pytest.approx(10**1.5, 1e-2)
     past = sample_of(table.with_columns(count=pl.Series([0.0, 0.0, 0.0, 3.0])))
     assert past is not None and set(past.round(9)) == {100.0}
     assert np.quantile(sample, 0.25) == pytest.approx(10**0.5, 1e-2)

@@ -94,10 +94,10 @@ def test_more_points_than_are_given_at_once_come_in_pieces(server):
 
 def test_an_answer_too_large_is_asked_for_in_halves_and_then_refused(server):
     asked, url = server
-    whole = client(url).range("up", Steps(1000, 10, 400))
+    at_once = client(url).range("up", Steps(1000, 10, 400))
     halves = client(url, most_bytes=3000).range("up", Steps(1000, 10, 400))
     assert len(asked.asked) > 3
-    np.testing.assert_array_equal(halves[0].values, whole[0].values)
+    np.testing.assert_array_equal(halves[0].values, at_once[0].values)
     with pytest.raises(SourceError, match="narrow the source by match"):
         client(url, most_bytes=100).range("up", Steps(1000, 10, 400))
 
@@ -124,7 +124,7 @@ def test_credentials_are_sent_and_shown_to_nobody(server):
         (200, MATRIX % (b"9" * 400, b"1"), "does not answer as a Prometheus does"),
         (500, b"[" * 60_000, r"refused \(HTTP 500\)"),
     ],
-    ids=lambda given: str(given)[:40],
+    ids=lambda content: str(content)[:40],
 )
 def test_what_goes_wrong_is_a_sentence(server, status, body, says):
     asked, url = server
@@ -155,9 +155,9 @@ def test_only_listed_addresses():
 
 def test_spans_of_a_year_are_read_in_pieces_that_a_counter_fits_into():
     spans = list(Span(0, 60, 25_000).spans())
-    assert all(one.edges.points <= MOST_POINTS for one in spans)
-    assert [one.start_s for one in spans[1:]] == [one.end_s for one in spans[:-1]]
-    assert sum(one.bins for one in spans) == 25_000
+    assert all(span.edges.points <= MOST_POINTS for span in spans)
+    assert [span.start_s for span in spans[1:]] == [span.end_s for span in spans[:-1]]
+    assert sum(span.bins for span in spans) == 25_000
 
 
 def test_engines_by_the_names_that_are_there():
@@ -167,9 +167,9 @@ def test_engines_by_the_names_that_are_there():
     former = chosen(frozenset({"vllm:request_success_total", "vllm:gpu_cache_usage_perc"}))
     assert former[0].metrics[1].names == ("vllm:gpu_cache_usage_perc",)
     front = frozenset({"nv_llm_http_service_requests_total"})
-    assert [one.name for one in chosen(front)] == ["dynamo"]
-    assert [one.name for one in chosen(front | today)] == ["vllm"]  # it would count twice
-    assert [one.name for one in chosen(front | today, "dynamo")] == ["dynamo"]
+    assert [engine.name for engine in chosen(front)] == ["dynamo"]
+    assert [engine.name for engine in chosen(front | today)] == ["vllm"]  # it would count twice
+    assert [engine.name for engine in chosen(front | today, "dynamo")] == ["dynamo"]
     plain = frozenset({"request_success_total", "e2e_request_latency_seconds_bucket"})
     assert chosen(plain) == () and chosen(plain, "trtllm")[0].name == "trtllm"
-    assert len({one.name for one in ENGINES}) == 6
+    assert len({engine.name for engine in ENGINES}) == 6

@@ -14,13 +14,13 @@ N = np.nan
 def of(*rows, targets=None, lowest=None, highest=None):
     last = np.array(rows, float)
     which = np.arange(len(rows)) if targets is None else np.array(targets)
-    extremes = [None if one is None else np.array(one, float) for one in (lowest, highest)]
+    extremes = [None if bounds is None else np.array(bounds, float) for bounds in (lowest, highest)]
     return increases(last, *extremes, targets=which)
 
 
 def test_a_counter_that_goes_on():
-    found = of([5, 8, 8, 20])
-    assert found.amount.tolist() == [[3, 0, 12]] and not found.missing.any()
+    grown = of([5, 8, 8, 20])
+    assert grown.amount.tolist() == [[3, 0, 12]] and not grown.missing.any()
 
 
 def test_a_counter_that_begins_anew():
@@ -30,15 +30,15 @@ def test_a_counter_that_begins_anew():
 
 
 def test_missing_scrapes_are_no_zero():
-    found = of([10, N, N, 40, 50])
-    assert found.missing.tolist() == [[True, True, True, False]]
-    assert found.amount.tolist() == [[0, 0, 0, 10]]
-    assert found.there.tolist() == [[False, False, True, True]]
+    grown = of([10, N, N, 40, 50])
+    assert grown.missing.tolist() == [[True, True, True, False]]
+    assert grown.amount.tolist() == [[0, 0, 0, 10]]
+    assert grown.there.tolist() == [[False, False, True, True]]
 
 
 def test_a_process_that_was_replaced_counted_nothing_while_there_was_none():
-    found = of([10, N, N, 4, 9])
-    assert not found.missing.any() and found.amount.tolist() == [[0, 0, 4, 5]]
+    grown = of([10, N, N, 4, 9])
+    assert not grown.missing.any() and grown.amount.tolist() == [[0, 0, 4, 5]]
 
 
 def test_a_label_seen_for_the_first_time_counts_from_zero_and_a_new_target_from_its_first_scrape():
@@ -49,8 +49,8 @@ def test_a_label_seen_for_the_first_time_counts_from_zero_and_a_new_target_from_
 
 
 def test_a_target_that_has_gone_counts_nothing():
-    found = of([1, 2, N], [5, 6, 7])
-    assert found.amount.tolist() == [[1, 0], [1, 1]] and not found.missing.any()
+    grown = of([1, 2, N], [5, 6, 7])
+    assert grown.amount.tolist() == [[1, 0], [1, 1]] and not grown.missing.any()
 
 
 def test_what_is_lowest_and_highest_is_asked_for_where_it_tells():
@@ -65,7 +65,7 @@ def test_known_bins_are_exact_whatever_is_missed(steps):
     came = np.array([step for step, _ in steps], float)
     counter = np.concatenate([[0.0], np.cumsum(came)])
     scraped = np.where([False, *(missed for _, missed in steps[:-1]), False], N, counter)
-    found = increases(scraped[None, :], targets=np.array([0]))
-    known = ~found.missing[0]
-    np.testing.assert_array_equal(found.amount[0][known], came[known])
+    grown = increases(scraped[None, :], targets=np.array([0]))
+    known = ~grown.missing[0]
+    np.testing.assert_array_equal(grown.amount[0][known], came[known])
     assert known.all() or np.isnan(scraped).any()
