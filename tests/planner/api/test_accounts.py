@@ -23,9 +23,9 @@ def _no_logins_counted_yet():
 
 
 def test_a_name_and_a_password_give_a_token_that_works(stranger, planner, settings):
-    given = stranger.post(TOKEN, {"username": "pia", "password": "pia-secret"}, format="json")
-    assert given.status_code == 200
-    stranger.credentials(HTTP_AUTHORIZATION=f"Token {given.json()['token']}")
+    answer = stranger.post(TOKEN, {"username": "pia", "password": "pia-secret"}, format="json")
+    assert answer.status_code == 200
+    stranger.credentials(HTTP_AUTHORIZATION=f"Token {answer.json()['token']}")
     assert stranger.get(ME).json() == {
         "id": planner.pk,
         "username": "pia",
@@ -42,31 +42,31 @@ def test_a_name_and_a_password_give_a_token_that_works(stranger, planner, settin
 
 def test_a_form_and_an_outdated_token_in_the_header_do_not_hinder_a_login(stranger, planner):
     stranger.credentials(HTTP_AUTHORIZATION="Token outdated")
-    given = stranger.post(
+    answer = stranger.post(
         TOKEN,
         "username=pia&password=pia-secret",
         content_type="application/x-www-form-urlencoded",
     )
-    assert given.status_code == 200
+    assert answer.status_code == 200
     again = stranger.post(TOKEN, {"username": "pia", "password": "pia-secret"}, format="json")
-    assert again.json()["token"] != given.json()["token"]  # which is not kept to be given again
+    assert again.json()["token"] != answer.json()["token"]  # which is not kept to be given again
 
 
 @pytest.mark.parametrize(
     ("username", "password"), [("pia", "guess"), ("nobody", "pia-secret"), ("pia", " pia-secret")]
 )
 def test_a_wrong_name_or_password_is_told_alike(stranger, planner, username, password):
-    given = stranger.post(TOKEN, {"username": username, "password": password}, format="json")
-    assert given.status_code == 401
-    assert given["WWW-Authenticate"] == "Token"
-    assert given["Content-Type"] == "application/problem+json"
-    assert given.json()["detail"] == "The user name or the password is wrong."
+    answer = stranger.post(TOKEN, {"username": username, "password": password}, format="json")
+    assert answer.status_code == 401
+    assert answer["WWW-Authenticate"] == "Token"
+    assert answer["Content-Type"] == "application/problem+json"
+    assert answer.json()["detail"] == "The user name or the password is wrong."
 
 
 def test_a_person_who_left_cannot_log_in(stranger, planner):
     User.objects.filter(pk=planner.pk).update(is_active=False)
-    given = stranger.post(TOKEN, {"username": "pia", "password": "pia-secret"}, format="json")
-    assert given.status_code == 401
+    answer = stranger.post(TOKEN, {"username": "pia", "password": "pia-secret"}, format="json")
+    assert answer.status_code == 401
 
 
 def test_guessing_is_slowed_by_name_even_from_many_addresses(stranger, planner):
@@ -92,9 +92,9 @@ def test_guessing_is_slowed_by_name_even_from_many_addresses(stranger, planner):
     [{}, {"username": "pia"}, {"username": "pia", "password": "x", "pin": 1}, [], "pia", None],
 )
 def test_a_malformed_login_names_its_faults(stranger, db, body):
-    given = stranger.post(TOKEN, body, format="json")
-    assert given.status_code == 400
-    assert given.json()["errors"]
+    answer = stranger.post(TOKEN, body, format="json")
+    assert answer.status_code == 400
+    assert answer.json()["errors"]
 
 
 def test_broken_json_and_unknown_kinds_of_body_are_told(stranger, db):
@@ -103,17 +103,17 @@ def test_broken_json_and_unknown_kinds_of_body_are_told(stranger, db):
 
 
 def test_get_is_not_a_login(stranger, db):
-    given = stranger.get(TOKEN)
-    assert given.status_code == 405
-    assert "POST" in given["Allow"]
-    assert given.json()["title"] == "This address does not take this method"
+    answer = stranger.get(TOKEN)
+    assert answer.status_code == 405
+    assert "POST" in answer["Allow"]
+    assert answer.json()["title"] == "This address does not take this method"
 
 
 def test_a_stranger_is_asked_to_log_in(stranger):
-    given = stranger.get(ME)
-    assert given.status_code == 401
-    assert given["WWW-Authenticate"] == "Token"
-    assert given.json() == {
+    answer = stranger.get(ME)
+    assert answer.status_code == 401
+    assert answer["WWW-Authenticate"] == "Token"
+    assert answer.json() == {
         "type": "about:blank",
         "title": "Log in first",
         "status": 401,
@@ -165,11 +165,11 @@ def test_a_token_ends_when_it_was_to(stranger, planner):
 
 def test_tokens_are_listed_and_ended_one_by_one(api, planner, colleague):
     other = token_make(user=colleague).token
-    mine = token_make(user=planner, name="nightly").token
+    token = token_make(user=planner, name="nightly").token
     listed = api.get("/api/v1/me/tokens/").json()
     assert {row["name"] for row in listed} == {"nightly", "log-in"}
     assert api.delete(f"/api/v1/me/tokens/{other.pk}/").status_code == 404
-    assert api.delete(f"/api/v1/me/tokens/{mine.pk}/").status_code == 204
+    assert api.delete(f"/api/v1/me/tokens/{token.pk}/").status_code == 204
     assert len(api.get("/api/v1/me/tokens/").json()) == 1
 
 
@@ -196,6 +196,6 @@ def test_who_asks_too_often_is_told_when_to_go_on(api, settings):
     cache.clear()
     settings.HEADROOM_API_REQUESTS = 3
     assert [api.get("/api/v1/me/").status_code for _ in range(4)] == [200, 200, 200, 429]
-    told = api.get("/api/v1/me/")
-    assert 0 < int(told["Retry-After"]) <= 60
+    limited = api.get("/api/v1/me/")
+    assert 0 < int(limited["Retry-After"]) <= 60
     cache.clear()

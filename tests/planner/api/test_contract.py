@@ -65,10 +65,10 @@ def test_every_answer_is_one_that_the_document_knows(
     document = Generator().get_schema(public=True)
     schema = schemathesis.openapi.from_dict(document)
     schema.app = get_wsgi_application()
-    own = made(admin, "own")
+    objects = made(admin, "own")
     token = token_make(user=admin).key
     headers = {"Authorization": f"Token {token}", "Accept-Encoding": "identity"}
-    found: list[str] = []
+    breaches: list[str] = []
     asked = 0
     for result in schema.get_all_operations():
 
@@ -79,7 +79,7 @@ def test_every_answer_is_one_that_the_document_knows(
             nonlocal asked
             asked += 1
             if real:
-                _about_what_there_is(case, own)
+                _about_what_there_is(case, objects)
             with transaction.atomic():
                 answer = case.call(headers=headers)
                 transaction.set_rollback(True)
@@ -89,18 +89,18 @@ def test_every_answer_is_one_that_the_document_knows(
                 case.validate_response(answer, checks=CHECKS[: -1 if sample else None])
             except (FailureGroup, Failure) as error:  # of each operation all that is wrong
                 asked_for = case.as_curl_command()[:400]
-                found.append(f"{asked_for}\n{answer.status_code} {_said(error)}")
+                breaches.append(f"{asked_for}\n{answer.status_code} {_said(error)}")
 
         ask()
     assert asked >= EXAMPLES * 140
-    assert not found, f"{len(found)}\n" + "\n\n".join(found)
+    assert not breaches, f"{len(breaches)}\n" + "\n\n".join(breaches)
 
 
-def _about_what_there_is(case: Any, own: Objects) -> None:
+def _about_what_there_is(case: Any, objects: Objects) -> None:
     names = re.findall(r"{(\w+)}", case.path)
     if names:
-        case.path_parameters = own.arguments(case.path.removeprefix("/api/v1/"), names)
+        case.path_parameters = objects.arguments(case.path.removeprefix("/api/v1/"), names)
 
 
 def _said(error: BaseException) -> str:
-    return "\n".join(str(one)[:600] for one in getattr(error, "exceptions", [error]))
+    return "\n".join(str(part)[:600] for part in getattr(error, "exceptions", [error]))

@@ -52,9 +52,9 @@ def test_a_gpu_is_made_read_changed_by_etag_and_removed(api):
 
 def test_a_field_that_is_wrong_is_named(api):
     for change, field in ({"memory_gb": "much"}, "memory_gb"), ({"memory": 1}, "memory"):
-        given = api.post("/api/v1/gpus/", GPU | change, format="json")
-        assert given.status_code == 400
-        assert field in [fault["field"] for fault in given.json()["errors"]]
+        answer = api.post("/api/v1/gpus/", GPU | change, format="json")
+        assert answer.status_code == 400
+        assert field in [fault["field"] for fault in answer.json()["errors"]]
     built_in = api.put("/api/v1/gpus/H100-SXM/", GPU, format="json")
     assert built_in.status_code == 404
     assert "built in" in built_in.json()["detail"]
@@ -66,9 +66,9 @@ def test_models_by_memory_and_by_config(api):
     assert made["shape"]["layers"] == 32
     known = api.get("/api/v1/models/llama-3.1-8b/").json()
     assert made["kv_bytes_per_token"] == known["kv_bytes_per_token"]
-    found = api.get("/api/v1/models/?search=my-&gpu=L4").json()
-    assert [one["name"] for one in found["results"]] == ["my-llama", "my-model"]
-    assert found["results"][0]["fit"]["gpu"] == "L4"
+    listed = api.get("/api/v1/models/?search=my-&gpu=L4").json()
+    assert [entry["name"] for entry in listed["results"]] == ["my-llama", "my-model"]
+    assert listed["results"][0]["fit"]["gpu"] == "L4"
     both = api.post("/api/v1/models/", CONFIG | {"name": "x", "weight_gb": 1}, format="json")
     assert both.status_code == 422
     assert "weight_gb" in both.json()["detail"]
@@ -76,8 +76,8 @@ def test_models_by_memory_and_by_config(api):
 
 def test_a_file_of_hardware_is_taken_over_or_not_at_all(api):
     good = SimpleUploadedFile("own.yaml", json.dumps({"gpus": [GPU]}).encode())
-    given = api.post("/api/v1/hardware/", {"file": good})
-    assert (given.status_code, given.json()) == (201, {"gpus": ["X100"], "models": []})
+    answer = api.post("/api/v1/hardware/", {"file": good})
+    assert (answer.status_code, answer.json()) == (201, {"gpus": ["X100"], "models": []})
     half = {"gpus": [GPU | {"name": "ok"}, {"name": "bad"}]}
     refused = api.post(
         "/api/v1/hardware/", {"file": SimpleUploadedFile("own.yaml", json.dumps(half).encode())}
@@ -152,14 +152,14 @@ def test_a_profile_is_compared_without_a_trace(api, fits):
 
 def observed(slower: float) -> list[dict[str, float]]:
     """Pure decodes and prefills of the fitted profile, times ``slower``."""
-    found = []
+    written = []
     for i in range(60):
         b, p = (8.0 * (i % 4 + 1), 0.0) if i % 2 else (0.0, 256.0 * (i % 3 + 1))
         seconds = (0.020 + 0.0005 * b) if b else (0.010 + 0.0001 * p)
-        found.append(
+        written.append(
             {"at_s": 60.0 * i, "decodes": b, "prefill_tokens": p, "seconds": slower * seconds}
         )
-    return found
+    return written
 
 
 def test_observations_move_a_profile_into_its_next_version(api, fits):
@@ -183,9 +183,9 @@ def test_observations_move_a_profile_into_its_next_version(api, fits):
 
 def test_a_built_in_profile_is_tuned_under_a_name_of_its_own(api):
     name = next(
-        one["name"]
-        for one in api.get("/api/v1/profiles/?page_size=500").json()["results"]
-        if not one["own"] and one["kind"] == "linear"
+        entry["name"]
+        for entry in api.get("/api/v1/profiles/?page_size=500").json()["results"]
+        if not entry["own"] and entry["kind"] == "linear"
     )
     asked = {"profile": name, "observations": observed(1.0)[:4]}
     assert api.post("/api/v1/observations/", asked, format="json").status_code == 422
@@ -238,10 +238,10 @@ def test_measured_rows_of_ones_own_move_estimates_when_sent_along_and_when_kept(
     plain = api.post("/api/v1/estimates/", DEPLOYMENT, format="json").json()
     assert plain["own"] is None
     body = DEPLOYMENT | {"measured": sent}
-    one = api.post("/api/v1/estimates/", body, format="json").json()
-    assert one["own"]["rows"] == 5 and one["own"]["tbt_ms_before"] == plain["tbt_ms"]
-    assert 1.5 * plain["tbt_ms"] < one["tbt_ms"] <= max(row["tbt_ms"] for row in sent)
-    assert one["expected_error"]["tbt"] < plain["expected_error"]["tbt"]
+    estimated = api.post("/api/v1/estimates/", body, format="json").json()
+    assert estimated["own"]["rows"] == 5 and estimated["own"]["tbt_ms_before"] == plain["tbt_ms"]
+    assert 1.5 * plain["tbt_ms"] < estimated["tbt_ms"] <= max(row["tbt_ms"] for row in sent)
+    assert estimated["expected_error"]["tbt"] < plain["expected_error"]["tbt"]
     rows = [
         f"llama-3.1-8b,H100-SXM,1,1024,256,{r['concurrency']},{r['ttft_ms']},{r['tbt_ms']}"
         for r in sent
@@ -249,7 +249,7 @@ def test_measured_rows_of_ones_own_move_estimates_when_sent_along_and_when_kept(
     head = "model,gpu,tp,isl,osl,concurrency,ttft_ms,tbt_ms"
     assert upload(api, text="\n".join([head, *rows])).status_code == 201
     kept = api.post("/api/v1/estimates/", DEPLOYMENT, format="json").json()
-    assert kept["tbt_ms"] == pytest.approx(one["tbt_ms"])
+    assert kept["tbt_ms"] == pytest.approx(estimated["tbt_ms"])
     alone = DEPLOYMENT | {"kept": False}
     assert api.post("/api/v1/estimates/", alone, format="json").json()["own"] is None
     wrong = DEPLOYMENT | {"measured": [load | {"concurrency": 8}]}
@@ -258,19 +258,21 @@ def test_measured_rows_of_ones_own_move_estimates_when_sent_along_and_when_kept(
 
 
 def test_a_bad_file_of_measurements_names_its_line(api):
-    given = upload(api, text=f"{HEAD}\nm,g,1,0,64,128,1,1\n")
-    assert given.status_code == 422
-    assert "line 2" in given.json()["detail"]
+    answer = upload(api, text=f"{HEAD}\nm,g,1,0,64,128,1,1\n")
+    assert answer.status_code == 422
+    assert "line 2" in answer.json()["detail"]
 
 
 def test_estimates_one_and_many_in_json_and_csv(api):
-    one = api.post("/api/v1/estimates/", DEPLOYMENT, format="json").json()
-    assert {"ttft_ms", "tbt_ms", "tokens_per_s", "power_w", "memory_gb", "provenance"} <= set(one)
-    assert one["expected_error"]["tbt"] > 0
+    estimated = api.post("/api/v1/estimates/", DEPLOYMENT, format="json").json()
+    assert {"ttft_ms", "tbt_ms", "tokens_per_s", "power_w", "memory_gb", "provenance"} <= set(
+        estimated
+    )
+    assert estimated["expected_error"]["tbt"] > 0
     rows = [DEPLOYMENT, DEPLOYMENT | {"gpu": "abacus"}]
     many = api.post("/api/v1/estimates/rows/", {"rows": rows}, format="json").json()["rows"]
-    assert one.keys() - many[0].keys() == {"left_out", "next_measurement", "notes"}
-    assert many[0] == {key: one[key] for key in many[0]}
+    assert estimated.keys() - many[0].keys() == {"left_out", "next_measurement", "notes"}
+    assert many[0] == {key: estimated[key] for key in many[0]}
     assert "abacus" in many[1]["refused"]
     header = "model,gpu,tp,isl,osl,concurrency"
     text = f"{header}\nllama-3.1-8b,H100-SXM,1,1024,256,32\n,H100-SXM,1,1024,256,32\n"

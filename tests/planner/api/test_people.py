@@ -17,7 +17,7 @@ def test_an_admin_invites_and_changes(admin: User) -> None:
     assert invited.json()["invitation"].startswith("http://testserver/welcome/")
     changed = api.patch(f"{USERS}nora/", {"role": "approver", "active": False}, format="json")
     assert changed.json()["role"] == "approver" and not changed.json()["active"]
-    listed = {one["user"]: one["active"] for one in api.get(USERS).json()["results"]}
+    listed = {person["user"]: person["active"] for person in api.get(USERS).json()["results"]}
     assert listed == {"ada": True, "nora": False}
     refused = api.post(f"{USERS}nora/invitation/")
     assert refused.status_code == 400 and "enable the account first" in refused.json()["detail"]

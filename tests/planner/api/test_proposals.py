@@ -51,18 +51,18 @@ def test_a_proposal_from_made_to_in_force(planner, api, approver, reader) -> Non
         api.post(f"{V1}/proposals/", sent | {"repeat": "hourly"}, format="json").status_code == 400
     )
     assert reader.post(f"{V1}/proposals/", sent, format="json").status_code == 403
-    said = {"text": "@pia, why?", "anchor": {"setting": "horizon.period_s"}}
-    assert anna.post(f"{url}comments/", said, format="json").data["anchor"] == said["anchor"]
-    wrong = said | {"anchor": {"colour": "red"}}
+    comment = {"text": "@pia, why?", "anchor": {"setting": "horizon.period_s"}}
+    assert anna.post(f"{url}comments/", comment, format="json").data["anchor"] == comment["anchor"]
+    wrong = comment | {"anchor": {"colour": "red"}}
     assert anna.post(f"{url}comments/", wrong, format="json").status_code == 400
     asked = anna.post(f"{url}changes/", {"text": "Take 3."}, format="json")
     assert asked.data["state"] == "changes"
     assert anna.post(f"{url}approve/", {}, format="json").status_code == 409
     assert api.post(f"{url}amend/", {"run": second.pk}, format="json").data["revision"] == 2
     assert api.post(f"{url}approve/", {}, format="json").status_code == 403
-    found = api.get(f"{url}difference/").data
-    assert found["pools"][0]["mean"] == [None, pytest.approx(13 / 3)]
-    assert found["saving"] == pytest.approx(1 - 500 / 1000)  # of today's fleet, served alike
+    difference = api.get(f"{url}difference/").data
+    assert difference["pools"][0]["mean"] == [None, pytest.approx(13 / 3)]
+    assert difference["saving"] == pytest.approx(1 - 500 / 1000)  # of today's fleet, served alike
     done = anna.post(f"{url}approve/", {"text": "Good."}, format="json")
     assert done.data["state"] == "approved"
     assert [entry["kind"] for entry in done.data["entries"]] == [
@@ -70,7 +70,7 @@ def test_a_proposal_from_made_to_in_force(planner, api, approver, reader) -> Non
     ]  # fmt: skip
     assert api.get(f"{V1}/plan-in-force/").data["proposal"] == done.data["id"]
     listed = api.get(f"{V1}/proposals/", {"state": "approved", "run": second.pk}).data
-    assert [one["id"] for one in listed["results"]] == [done.data["id"]]
+    assert [entry["id"] for entry in listed["results"]] == [done.data["id"]]
     assert api.get(f"{V1}/proposals/999/").status_code == 404
 
 
@@ -85,15 +85,15 @@ def test_rules_versions_and_the_log(planner, api, admin, scenario) -> None:
     url = f"{V1}/scenarios/{scenario.pk}/"
     api.patch(url, {"changes": {"horizon.period_s": 900}, "message": "Quarters"}, format="json")
     rows = api.get(f"{url}versions/").data["results"]
-    assert [(one["number"], one["author"], one["message"]) for one in rows] == [
+    assert [(row["number"], row["author"], row["message"]) for row in rows] == [
         (2, "pia", "Quarters"), (1, "pia", "")
     ]  # fmt: skip
-    found = api.get(f"{url}versions/difference/", {"old": 1, "new": 2}).data
-    assert found["settings"] == [{"key": "horizon.period_s", "values": [3600.0, 900.0]}]
+    difference = api.get(f"{url}versions/difference/", {"old": 1, "new": 2}).data
+    assert difference["settings"] == [{"key": "horizon.period_s", "values": [3600.0, 900.0]}]
     assert "3600" in api.get(f"{url}versions/1/").data["document"]
     assert api.post(f"{url}versions/1/restore/", {}, format="json").data["version"] == 3
     parts = {"part": "policies"}
-    assert [one["number"] for one in api.get(f"{url}versions/", parts).data["results"]] == [1]
+    assert [row["number"] for row in api.get(f"{url}versions/", parts).data["results"]] == [1]
     assert api.get(f"{url}versions/difference/", {"old": 1, "new": 2, **parts}).data["lines"] == []
     assert api.get(f"{url}versions/", {"part": "tiers"}).status_code == 400
     same = api.post(f"{url}versions/2/restore/", parts, format="json")
@@ -103,7 +103,10 @@ def test_rules_versions_and_the_log(planner, api, admin, scenario) -> None:
     assert api.get(f"{url}versions/9/").status_code == 404
     assert api.get(f"{V1}/audit/").status_code == 403
     log = ada.get(f"{V1}/audit/", {"action": "scenario", "page_size": 2}).data
-    assert [one["action"] for one in log["results"]] == ["scenario.created", "scenario.changed"]
+    assert [record["action"] for record in log["results"]] == [
+        "scenario.created",
+        "scenario.changed",
+    ]
     assert ada.get(f"{V1}/audit/verification/").data["problem"] == ""
 
 
@@ -131,8 +134,8 @@ def test_what_is_in_force_is_replayed_on_the_new_traffic(planner) -> None:
     replay.result = {"policies": {"periodic": figures}, "window": run.result["window"]}
     replay.state = Run.State.COMPLETED
     replay.save()
-    found = proposed_of(proposal)
-    assert found.saving == pytest.approx(0.5) and "replayed on the traffic" in found.against
+    proposed = proposed_of(proposal)
+    assert proposed.saving == pytest.approx(0.5) and "replayed on the traffic" in proposed.against
     week = list(
         timetable(plan, datetime(2024, 5, 24, tzinfo=UTC), datetime(2024, 5, 27, tzinfo=UTC))
     )
@@ -169,17 +172,17 @@ def test_a_plan_by_itself_is_replayed_to_be_held_against_what_is_in_force(planne
     first, second = (_planned(planner, price) for price in (2, 3))
     alone = propose(by=planner, title="Alone", run=first)
     assert alone.replay is None and _done(alone.outcome)
-    (note,) = (one for one in proposed_of(alone).notes if "without a replay" in one)
+    (note,) = (line for line in proposed_of(alone).notes if "without a replay" in line)
     assert f"run {alone.outcome.pk}: " in note and "% of chat in time for $" in note
     put_in_force(
         run=first, options=ExportOptions(repeat="daily"), user=None,
         now=datetime(2024, 6, 1, tzinfo=UTC),
     )  # fmt: skip
     proposal = propose(by=planner, title="Dearer", run=second, options={"repeat": "daily"})
-    assert any("its timetable is being replayed" in one for one in proposed_of(proposal).notes)
+    assert any("its timetable is being replayed" in line for line in proposed_of(proposal).notes)
     assert _done(proposal.outcome) and _done(proposal.replay)
-    pair = [one.result["policies"]["periodic"] for one in (proposal.replay, proposal.outcome)]
+    pair = [replay.result["policies"]["periodic"] for replay in (proposal.replay, proposal.outcome)]
     assert pair[0]["arrived"] == pair[1]["arrived"] > 0  # the same requests
-    found = proposed_of(proposal)
-    costs = next(row for group in found.groups for row in group.rows if row.label == "Cost")
-    assert list(costs.values) == [one["cost_usd"] for one in pair]
+    proposed = proposed_of(proposal)
+    costs = next(row for group in proposed.groups for row in group.rows if row.label == "Cost")
+    assert list(costs.values) == [policy["cost_usd"] for policy in pair]

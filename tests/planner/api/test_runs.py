@@ -80,15 +80,15 @@ def test_runs_are_listed_narrowed_and_ordered(
     "query", ["kind=magic", "state=done", "ordering=owner", "color=red", f"scenario={'9' * 200}"]
 )
 def test_a_list_refuses_what_it_does_not_know(api, completed, query):
-    given = api.get(f"{URL}?{query}")
-    assert given.status_code == 400
-    assert given.json()["errors"]
+    answer = api.get(f"{URL}?{query}")
+    assert answer.status_code == 400
+    assert answer.json()["errors"]
 
 
 def test_results_are_the_figures_as_kept(api, completed):
-    given = api.get(f"{URL}{completed.pk}/results/")
-    assert given.json() == RESULT
-    tagged = api.get(f"{URL}{completed.pk}/results/", headers={"If-None-Match": given["ETag"]})
+    answer = api.get(f"{URL}{completed.pk}/results/")
+    assert answer.json() == RESULT
+    tagged = api.get(f"{URL}{completed.pk}/results/", headers={"If-None-Match": answer["ETag"]})
     assert tagged.status_code == 304
 
 
@@ -97,17 +97,17 @@ def test_a_run_that_is_not_completed_says_why_it_has_no_results(api, pending, wh
     Run.objects.filter(pk=pending.pk).update(
         state=Run.State.FAILED, problem="There is no trace 'conv'."
     )
-    given = api.get(f"{URL}{pending.pk}/{what}/")
-    assert given.status_code == 409
-    assert given.json()["title"] == "Not possible at this stage"
-    assert "There is no trace 'conv'." in given.json()["detail"]
+    answer = api.get(f"{URL}{pending.pk}/{what}/")
+    assert answer.status_code == 409
+    assert answer.json()["title"] == "Not possible at this stage"
+    assert "There is no trace 'conv'." in answer.json()["detail"]
 
 
 def test_savings_count_against_the_baseline_asked_for(api, completed):
     url = f"{URL}{completed.pk}/savings/"
-    own = api.get(url).json()
-    assert own["baseline"] == "flat-peak"
-    assert own["policies"]["lt-i"]["cost_usd"] == {
+    results = api.get(url).json()
+    assert results["baseline"] == "flat-peak"
+    assert results["policies"]["lt-i"]["cost_usd"] == {
         "value": 60.0,
         "baseline": 80.0,
         "saved": 20.0,
@@ -146,10 +146,10 @@ def test_tables_come_as_json_in_parts(api, completed):
 @pytest.mark.parametrize("accept", [{}, {"Accept": "text/csv"}])
 def test_a_whole_table_comes_as_csv(api, completed, accept):
     query = "" if accept else "?format=csv"
-    given = api.get(f"{URL}{completed.pk}/tables/demand/{query}", headers=accept)
-    assert given["Content-Type"] == "text/csv; charset=utf-8"
-    assert f"run-{completed.pk}-demand.csv" in given["Content-Disposition"]
-    rows = list(csv.DictReader(io.StringIO(given.content.decode())))
+    answer = api.get(f"{URL}{completed.pk}/tables/demand/{query}", headers=accept)
+    assert answer["Content-Type"] == "text/csv; charset=utf-8"
+    assert f"run-{completed.pk}-demand.csv" in answer["Content-Disposition"]
+    rows = list(csv.DictReader(io.StringIO(answer.content.decode())))
     assert len(rows) == 1200
     assert rows[0]["time"] == "2024-05-18T00:00:00Z"
     assert rows[1]["requests"] == ""  # a gap
@@ -158,17 +158,17 @@ def test_a_whole_table_comes_as_csv(api, completed, accept):
 
 
 def test_a_whole_table_comes_as_the_file_it_is_kept_in(api, completed):
-    given = api.get(f"{URL}{completed.pk}/tables/demand/?format=parquet")
-    assert given["Content-Type"] == "application/vnd.apache.parquet"
-    table = pl.read_parquet(io.BytesIO(b"".join(given.streaming_content)))
+    answer = api.get(f"{URL}{completed.pk}/tables/demand/?format=parquet")
+    assert answer["Content-Type"] == "application/vnd.apache.parquet"
+    table = pl.read_parquet(io.BytesIO(b"".join(answer.streaming_content)))
     assert table.equals(storage.table_read(completed.store, "demand"))
     none = api.get(f"{URL}{completed.pk}/tables/nothing/?format=parquet")
     assert none.status_code == 404 and none["Content-Type"] == "application/problem+json"
 
 
 def test_part_of_a_table_comes_as_csv(api, completed):
-    given = api.get(f"{URL}{completed.pk}/tables/demand/?format=csv&offset=2&limit=3")
-    assert given.content.decode().count("\n") == 4
+    answer = api.get(f"{URL}{completed.pk}/tables/demand/?format=csv&offset=2&limit=3")
+    assert answer.content.decode().count("\n") == 4
 
 
 @pytest.mark.parametrize(
@@ -180,9 +180,9 @@ def test_rows_that_cannot_be_are_refused(api, completed, query):
 
 @pytest.mark.parametrize("table", ["nothing", "..", "%2e%2e%2fsecret-key", "demand.parquet"])
 def test_a_table_that_is_not_there_is_404(api, completed, table):
-    given = api.get(f"{URL}{completed.pk}/tables/{table}/")
-    assert given.status_code == 404
-    assert given["Content-Type"] == "application/problem+json"
+    answer = api.get(f"{URL}{completed.pk}/tables/{table}/")
+    assert answer.status_code == 404
+    assert answer["Content-Type"] == "application/problem+json"
 
 
 def test_a_form_that_is_not_offered_is_refused(api, completed):
@@ -192,9 +192,9 @@ def test_a_form_that_is_not_offered_is_refused(api, completed):
 
 
 def test_a_waiting_run_is_cancelled_at_once_and_only_once(api, pending):
-    given = api.post(f"{URL}{pending.pk}/cancel/")
-    assert given.status_code == 200
-    assert given.json()["state"] == "cancelled"
+    answer = api.post(f"{URL}{pending.pk}/cancel/")
+    assert answer.status_code == 200
+    assert answer.json()["state"] == "cancelled"
     again = api.post(f"{URL}{pending.pk}/cancel/")
     assert again.status_code == 409
     assert "over" in again.json()["detail"]
@@ -202,8 +202,8 @@ def test_a_waiting_run_is_cancelled_at_once_and_only_once(api, pending):
 
 def test_a_running_run_is_asked_to_stop(api, pending):
     Run.objects.filter(pk=pending.pk).update(state=Run.State.RUNNING)
-    given = api.post(f"{URL}{pending.pk}/cancel/").json()
-    assert (given["state"], given["cancel_requested"]) == ("running", True)
+    answer = api.post(f"{URL}{pending.pk}/cancel/").json()
+    assert (answer["state"], answer["cancel_requested"]) == ("running", True)
 
 
 def test_a_run_and_its_arrays_are_removed_when_it_is_over(api, completed, pending, data_dir):
@@ -261,9 +261,9 @@ def test_a_run_comes_as_a_file(api, completed):
         "to=keda&names=x": "DEFAULT=NAME",
         "to=keda&at=now": "a moment with its zone",
     }
-    for query, told in refusals.items():
+    for query, words in refusals.items():
         refused = api.get(f"{url}?{query}")
-        assert refused.status_code == 400 and told in refused.content.decode(), query
+        assert refused.status_code == 400 and words in refused.content.decode(), query
     assert api.get(f"{URL}999/export/?to=keda").status_code == 404
 
 
@@ -274,13 +274,13 @@ def test_a_cursor_tells_every_row_once_while_others_are_made_and_removed(api, pl
     first = [made() for _ in range(5)]
     page = api.get("/api/v1/runs/?cursor=&page_size=2").json()
     assert (page["count"], page["previous"]) == (5, None)
-    told = [row["id"] for row in page["results"]]
+    numbers = [row["id"] for row in page["results"]]
     made()
-    Run.objects.filter(pk=told[0]).delete()
+    Run.objects.filter(pk=numbers[0]).delete()
     while page["next"]:
         page = api.get(page["next"]).json()
-        told += [row["id"] for row in page["results"]]
-    assert told == first[::-1]
+        numbers += [row["id"] for row in page["results"]]
+    assert numbers == first[::-1]
     assert api.get(page["previous"]).json()["results"][-1]["id"] == first[1]
     assert api.get("/api/v1/runs/?cursor=&ordering=kind").status_code == 400
     assert api.get("/api/v1/runs/?cursor=nonsense").status_code == 404

@@ -31,16 +31,16 @@ def test_a_scenario_is_kept_from_json_and_from_its_file(api):
 
 def test_the_file_comes_back_byte_by_byte(api, scenario):
     for accept in (YAML, "text/yaml"):
-        given = api.get(f"{URL}{scenario.pk}/", headers={"Accept": accept})
-        assert given["Content-Type"].startswith(accept)
-        assert given.content.decode() == DOCUMENT
+        answer = api.get(f"{URL}{scenario.pk}/", headers={"Accept": accept})
+        assert answer["Content-Type"].startswith(accept)
+        assert answer.content.decode() == DOCUMENT
     assert api.get(f"{URL}Chat/?format=yaml").content.decode() == DOCUMENT
 
 
 def test_an_invalid_file_is_told_with_its_line(api):
-    given = api.post(URL, DOCUMENT.replace("ttft_ms: 1000", "ttft_ms: -1"), content_type=YAML)
-    assert given.status_code == 422
-    problem = given.json()
+    answer = api.post(URL, DOCUMENT.replace("ttft_ms: 1000", "ttft_ms: -1"), content_type=YAML)
+    assert answer.status_code == 422
+    problem = answer.json()
     assert problem["title"] == "The scenario is not valid"
     assert "line 12" in problem["detail"]
     assert "ttft_ms" in problem["detail"]
@@ -68,10 +68,10 @@ def test_an_invalid_file_is_told_with_its_line(api):
     ],
 )
 def test_malformed_bodies_are_refused_in_words(api, body, content_type, status):
-    given = api.post(URL, body, content_type=content_type)
-    assert given.status_code == status
-    assert given["Content-Type"] == "application/problem+json"
-    assert given.json()["detail"]
+    answer = api.post(URL, body, content_type=content_type)
+    assert answer.status_code == status
+    assert answer["Content-Type"] == "application/problem+json"
+    assert answer.json()["detail"]
     assert not Scenario.objects.exists()
 
 
@@ -79,21 +79,21 @@ def test_aliases_that_multiply_are_refused_quickly(api):
     bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9)
     )
-    given = api.post(URL, bomb, content_type=YAML)
-    assert given.status_code == 422
+    answer = api.post(URL, bomb, content_type=YAML)
+    assert answer.status_code == 422
 
 
 def test_a_body_too_large_for_memory_is_refused(api, settings):
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
-    given = api.post(URL, "#" * 1001, content_type=YAML)
-    assert given.status_code == 413
+    answer = api.post(URL, "#" * 1001, content_type=YAML)
+    assert answer.status_code == 413
 
 
 def test_one_name_is_one_scenario(api, scenario):
-    given = api.post(URL, DOCUMENT, content_type=YAML)
-    assert given.status_code == 422
-    assert "already" in given.json()["detail"]
-    assert "line 3" in given.json()["detail"]
+    answer = api.post(URL, DOCUMENT, content_type=YAML)
+    assert answer.status_code == 422
+    assert "already" in answer.json()["detail"]
+    assert "line 3" in answer.json()["detail"]
 
 
 def test_lists_are_short_filtered_ordered_and_paged(
@@ -112,16 +112,16 @@ def test_lists_are_short_filtered_ordered_and_paged(
 
 @pytest.mark.parametrize("query", ["?nam=chat", "?ordering=document", "?page=99", "?page=x"])
 def test_a_list_refuses_what_it_does_not_know(api, scenario, query):
-    given = api.get(f"{URL}{query}")
-    assert given.status_code in (400, 404)
-    assert given["Content-Type"] == "application/problem+json"
+    answer = api.get(f"{URL}{query}")
+    assert answer.status_code in (400, 404)
+    assert answer["Content-Type"] == "application/problem+json"
 
 
 @pytest.mark.parametrize("which", ["none", "99999", "²", "9" * 400, "%00", "a%2Fb"])
 def test_a_scenario_that_is_not_there_is_404(api, scenario, which):
-    given = api.get(f"{URL}{which}/")
-    assert given.status_code == 404
-    assert given.json()["title"] == "Not found"
+    answer = api.get(f"{URL}{which}/")
+    assert answer.status_code == 404
+    assert answer.json()["title"] == "Not found"
 
 
 def test_an_etag_saves_the_body_until_the_scenario_changes(api, scenario):
@@ -156,23 +156,23 @@ def test_a_change_is_saved_only_over_the_state_it_was_made_from(api, scenario, a
 
 @pytest.mark.parametrize("tag", ['"nonsense"', '"99-1-json"', 'W/"1-1"', '"1-²"', '""'])
 def test_an_if_match_that_never_was_its_etag_saves_nothing(api, scenario, tag):
-    given = api.put(
+    answer = api.put(
         f"{URL}{scenario.pk}/", DOCUMENT + "# x\n", content_type=YAML, headers={"If-Match": tag}
     )
-    assert given.status_code == 412
+    assert answer.status_code == 412
 
 
 def test_values_change_and_comments_stay(api, scenario):
     url = f"{URL}{scenario.pk}/"
     changes = {"horizon.period_s": 900, "seed": None}
-    given = api.patch(url, {"changes": changes}, format="json")
-    assert given.status_code == 200
-    document = given.json()["document"]
+    answer = api.patch(url, {"changes": changes}, format="json")
+    assert answer.status_code == 200
+    document = answer.json()["document"]
     assert "period_s: 900   # an hour" in document
     assert "# Kept for the meeting in June." in document
     assert "seed" not in document
-    whole = api.patch(url, DOCUMENT, content_type=YAML)
-    assert whole.json()["document"] == DOCUMENT
+    merged = api.patch(url, DOCUMENT, content_type=YAML)
+    assert merged.json()["document"] == DOCUMENT
 
 
 @pytest.mark.parametrize(
@@ -231,9 +231,9 @@ def test_only_the_owner_or_an_admin_removes(scenario, colleague, admin):
 
 
 def test_wrong_methods_are_told_which_are_right(api, scenario):
-    given = api.put(URL, {}, format="json")
-    assert given.status_code == 405
-    assert "POST" in given["Allow"]
+    answer = api.put(URL, {}, format="json")
+    assert answer.status_code == 405
+    assert "POST" in answer["Allow"]
     assert api.get(f"{URL}{scenario.pk}/runs/").status_code == 405
 
 

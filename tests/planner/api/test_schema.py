@@ -88,9 +88,9 @@ def test_the_scenario_shown_as_an_example_is_one():
 def test_the_schema_and_its_page_are_for_those_who_logged_in(stranger, reader):
     assert stranger.get("/api/v1/schema/").status_code == 401
     assert stranger.get("/api/v1/docs/").status_code == 302
-    given = reader.get("/api/v1/schema/")
-    assert given.status_code == 200
-    assert given["Content-Type"].startswith("application/vnd.oai.openapi")
+    answer = reader.get("/api/v1/schema/")
+    assert answer.status_code == 200
+    assert answer["Content-Type"].startswith("application/vnd.oai.openapi")
 
 
 class Scripts(HTMLParser):
@@ -99,19 +99,19 @@ class Scripts(HTMLParser):
         self.sources, self.inline, self.handlers = [], 0, []
 
     def handle_starttag(self, tag, attrs):
-        given = dict(attrs)
-        self.handlers += [name for name in given if name.startswith("on")]
-        if tag == "script" and "src" not in given:
+        values = dict(attrs)
+        self.handlers += [name for name in values if name.startswith("on")]
+        if tag == "script" and "src" not in values:
             self.inline += 1
-        self.sources += [given[name] for name in ("src", "href") if name in given]
+        self.sources += [values[name] for name in ("src", "href") if name in values]
 
 
 def test_the_docs_page_needs_nothing_from_elsewhere_and_no_inline_script(viewer):
-    given = signed_in(viewer).get("/api/v1/docs/")
-    assert given.status_code == 200
-    assert "script-src 'self'" in given["Content-Security-Policy"]
+    answer = signed_in(viewer).get("/api/v1/docs/")
+    assert answer.status_code == 200
+    assert "script-src 'self'" in answer["Content-Security-Policy"]
     page = Scripts()
-    page.feed(given.content.decode())
+    page.feed(answer.content.decode())
     assert (page.inline, page.handlers) == (0, [])
     static = [s for s in page.sources if s.startswith(f"/{settings.STATIC_URL.strip('/')}/")]
     assert len(static) >= 4  # of the page itself, and of the product around it
@@ -130,21 +130,21 @@ def test_the_docs_page_shows_the_operations(page, console, live_server, viewer):
     page.goto(f"{live_server.url}/api/v1/docs/")
     page.get_by_text("Who did what, the newest first").wait_for()
     page.mouse.move(640, 500)
-    wanted = page.get_by_text("Start a run of a scenario as it is now")
+    heading = page.get_by_text("Start a run of a scenario as it is now")
     for _ in range(100):  # of so many operations only those near the window are drawn
-        if wanted.count():
+        if heading.count():
             break
         page.mouse.wheel(0, 600)
         page.wait_for_timeout(100)
-    assert wanted.count()
+    assert heading.count()
     assert not console
 
 
 def test_an_unknown_address_is_a_problem_and_names_the_one_meant(stranger, db):
     for method in ("get", "post", "delete"):
-        given = getattr(stranger, method)("/api/v1/nothing/")
-        assert given.status_code == 404
-        assert given["Content-Type"] == "application/problem+json"
+        answer = getattr(stranger, method)("/api/v1/nothing/")
+        assert answer.status_code == 404
+        assert answer["Content-Type"] == "application/problem+json"
     slash = stranger.post("/api/v1/runs", {}, format="json")
     assert slash.status_code == 404
     assert "/api/v1/runs/" in slash.json()["detail"]
@@ -169,9 +169,9 @@ def test_an_unknown_address_is_a_problem_and_names_the_one_meant(stranger, db):
     ],
 )
 def test_every_expected_outcome_has_a_status_and_keeps_its_sentence(error, status):
-    given = problem_handler(error("Say what to do."), {})
-    body = json.loads(given.content)
-    assert (given.status_code, body["status"]) == (status, status)
+    answer = problem_handler(error("Say what to do."), {})
+    body = json.loads(answer.content)
+    assert (answer.status_code, body["status"]) == (status, status)
     assert body["detail"] == "Say what to do."
     assert body["title"]
 
@@ -189,8 +189,8 @@ def test_a_bug_tells_nothing_of_itself_and_is_logged(api, monkeypatch, caplog):
         raise RuntimeError("a secret of the program")
 
     monkeypatch.setattr("planner.api.views.runs.run_get", broken)
-    given = api.get("/api/v1/runs/1/")
-    assert given.status_code == 500
-    assert given["Content-Type"] == "application/problem+json"
-    assert b"secret" not in given.content
+    answer = api.get("/api/v1/runs/1/")
+    assert answer.status_code == 500
+    assert answer["Content-Type"] == "application/problem+json"
+    assert b"secret" not in answer.content
     assert "a secret of the program" in caplog.text

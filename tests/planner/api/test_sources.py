@@ -10,33 +10,33 @@ URL = "/api/v1/sources/"
 def test_the_life_of_a_source_that_is_sent_samples(api, reader):
     made = api.post(URL, {"name": "own-counts", "kind": "samples", "bin_s": 900}, format="json")
     assert made.status_code == 201 and made.json()["links"]["trace"] is None
-    at = f"{URL}own-counts/"
+    url_of = f"{URL}own-counts/"
     bins = [
         {"time": f"2026-04-01T10:{m:02d}:00Z", "model": "m", "requests": 10 + m, "ttft": {"1": 9}}
         for m in (0, 15, 45)
     ]
     for _ in range(2):  # safe to repeat
-        taken = api.post(f"{at}samples/", {"samples": bins}, format="json")
+        taken = api.post(f"{url_of}samples/", {"samples": bins}, format="json")
         assert taken.status_code == 200 and taken.json()["requests"] == 90
-    told = api.get(at).json()
-    assert (told["state"], told["bins"], told["gaps"]) == ("read", 4, 1)
-    demand = api.get(f"{told['links']['trace']}demand/").json()["series"][0]
+    source_now = api.get(url_of).json()
+    assert (source_now["state"], source_now["bins"], source_now["gaps"]) == ("read", 4, 1)
+    demand = api.get(f"{source_now['links']['trace']}demand/").json()["series"][0]
     assert demand["requests"] == [10, 25, None, 55]
     span = {"start": "2026-04-01T10:15:00Z", "end": "2026-04-01T11:00:00Z"}
-    series = api.get(f"{at}series/", span).json()
-    assert [one["requests"] for one in series["bins"]] == [25, 55]
+    series = api.get(f"{url_of}series/", span).json()
+    assert [row["requests"] for row in series["bins"]] == [25, 55]
     assert series["histograms"][0] | {"bin_start": 0} == {
         "model": "m", "region": "", "tier": "", "bin_start": 0, "what": "ttft_s",
         "least": 0, "most": 1, "count": 9,
     }  # fmt: skip
-    assert api.get(f"{at}readings/").json()["count"] == 2
-    assert reader.get(at).status_code == 200
-    assert reader.post(f"{at}samples/", {"samples": bins}, format="json").status_code == 403
-    assert reader.delete(at).status_code == 403
-    assert api.post(f"{at}read/").status_code == 409  # nothing to read
-    assert api.patch(at, {"paused": True}, format="json").json()["paused"] is True
-    assert api.post(f"{at}samples/", {"samples": bins}, format="json").status_code == 409
-    assert api.delete(at).status_code == 204 and api.get(at).status_code == 404
+    assert api.get(f"{url_of}readings/").json()["count"] == 2
+    assert reader.get(url_of).status_code == 200
+    assert reader.post(f"{url_of}samples/", {"samples": bins}, format="json").status_code == 403
+    assert reader.delete(url_of).status_code == 403
+    assert api.post(f"{url_of}read/").status_code == 409  # nothing to read
+    assert api.patch(url_of, {"paused": True}, format="json").json()["paused"] is True
+    assert api.post(f"{url_of}samples/", {"samples": bins}, format="json").status_code == 409
+    assert api.delete(url_of).status_code == 204 and api.get(url_of).status_code == 404
 
 
 def test_what_is_refused_says_why(api, reader, settings):
@@ -54,7 +54,7 @@ def test_what_is_refused_says_why(api, reader, settings):
         answer = api.post(f"{URL}{path}", body, format="json")
         assert answer.status_code == status and says in str(answer.json()), answer.json()
     made = api.post(URL, {"name": "x", "kind": "samples"}, format="json").json()
-    at = f"{URL}{made['id']}/"
+    url_of = f"{URL}{made['id']}/"
     for samples, status, says in (
         ([], 400, "samples"),
         ([{"time": "2026-04-01T10:00:01Z", "requests": 1}], 422, "where a bin of 300 s begins"),
@@ -62,7 +62,7 @@ def test_what_is_refused_says_why(api, reader, settings):
         ([{"time": "2026-04-01T10:00:00Z", "tokens": 1}], 400, "tokens"),
         ([{"time": "2026-04-01T10:00:00Z", "requests": 1, "ttft": {"x": 1}}], 422, "no bucket"),
     ):
-        answer = api.post(f"{at}samples/", {"samples": samples}, format="json")
+        answer = api.post(f"{url_of}samples/", {"samples": samples}, format="json")
         assert answer.status_code == status and says in str(answer.json()), answer.json()
-    assert api.get(f"{at}series/", {"start": "1990-01-01T00:00:00Z"}).status_code == 400
+    assert api.get(f"{url_of}series/", {"start": "1990-01-01T00:00:00Z"}).status_code == 400
     assert Source.objects.count() == 1

@@ -46,12 +46,12 @@ def ready(upload):
 
 @pytest.mark.parametrize("url", [URL, "/api/v1/ingest/"])
 def test_an_upload_is_read_by_a_run_to_poll(api, planner, tmp_path, url):
-    given = uploader(api, tmp_path, url)()
-    assert given.status_code == 202
-    body = given.json()
+    answer = uploader(api, tmp_path, url)()
+    assert answer.status_code == 202
+    body = answer.json()
     assert body["known"] is False
     assert body["trace"]["state"] == "uploaded"
-    assert api.get(given["Location"]).json() == body["run"]
+    assert api.get(answer["Location"]).json() == body["run"]
     run = run_execute(run_id=body["run"]["id"])
     assert (run.state, run.kind, run.owner) == ("completed", "ingest", planner)
     trace = api.get(f"{URL}conv/").json()
@@ -66,11 +66,11 @@ def test_an_upload_is_read_by_a_run_to_poll(api, planner, tmp_path, url):
 
 
 def test_the_same_file_is_recognised_whatever_it_is_called(upload, ready):
-    given = upload(name="other.csv")
-    assert given.status_code == 200
-    assert given.json()["known"] is True
-    assert given.json()["trace"]["id"] == ready.pk
-    assert given.json()["run"] is None
+    answer = upload(name="other.csv")
+    assert answer.status_code == 200
+    assert answer.json()["known"] is True
+    assert answer.json()["trace"]["id"] == ready.pk
+    assert answer.json()["run"] is None
     assert Run.objects.count() == 1
 
 
@@ -83,15 +83,15 @@ def test_a_file_that_is_still_being_read_gives_its_run(upload):
 
 def test_options_reach_the_reader(upload, api):
     columns = "when,prompt,answer\n2024-05-18T00:00:00Z,5,6\n"
-    given = upload(
+    answer = upload(
         columns,
         format="csv",
         map=["arrival=when", "input_tokens=prompt", "output_tokens=answer"],
         model="mine",
         strict="true",
     )
-    assert given.status_code == 202
-    run = run_execute(run_id=given.json()["run"]["id"])
+    assert answer.status_code == 202
+    run = run_execute(run_id=answer.json()["run"]["id"])
     assert run.state == "completed", run.problem
     report = api.get(f"{URL}conv/").json()["report"]
     assert (report["rows"], report["models"], report["input_tokens"]) == (1, ["mine"], 5)
@@ -106,10 +106,10 @@ def test_bins_a_demand_file_leaves_out_are_gaps_or_zero_as_is_said(upload, api, 
 
 
 def test_another_reading_of_the_file_is_another_trace(upload, ready):
-    given = upload(model="mine")
-    assert given.status_code == 202
-    assert given.json()["trace"]["id"] != ready.pk
-    assert given.json()["trace"]["name"] == "conv-2"
+    answer = upload(model="mine")
+    assert answer.status_code == 202
+    assert answer.json()["trace"]["id"] != ready.pk
+    assert answer.json()["trace"]["name"] == "conv-2"
 
 
 @pytest.mark.parametrize(
@@ -126,38 +126,38 @@ def test_another_reading_of_the_file_is_another_trace(upload, ready):
     ],
 )
 def test_options_that_are_unknown_or_wrong_name_their_field(upload, fields, field):
-    given = upload(**fields)
-    assert given.status_code == 400
-    assert [fault["field"] for fault in given.json()["errors"]] == [field]
+    answer = upload(**fields)
+    assert answer.status_code == 400
+    assert [fault["field"] for fault in answer.json()["errors"]] == [field]
     assert not Trace.objects.exists()
 
 
 def test_options_that_contradict_one_another_are_told(upload):
-    given = upload(map="model=kind", model="mine")
-    assert given.status_code == 422
-    assert "model" in given.json()["detail"]
+    answer = upload(map="model=kind", model="mine")
+    assert answer.status_code == 422
+    assert "model" in answer.json()["detail"]
 
 
 def test_without_a_file_there_is_no_upload(api):
-    given = api.post(URL, {"format": "azure"}, format="multipart")
-    assert given.status_code == 400
-    assert given.json()["errors"][0]["field"] == "file"
+    answer = api.post(URL, {"format": "azure"}, format="multipart")
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["field"] == "file"
     assert api.post(URL, {"file": "text"}, format="multipart").status_code == 400
     assert api.post(URL, {"file": "text"}, format="json").status_code == 415
     assert api.post(URL, "x", content_type="multipart/form-data").status_code == 400
 
 
 def test_an_empty_file_is_refused_at_once(upload):
-    given = upload("")
-    assert given.status_code == 400
-    assert "empty" in given.json()["detail"]
+    answer = upload("")
+    assert answer.status_code == 400
+    assert "empty" in answer.json()["detail"]
 
 
 def test_a_file_above_the_quota_is_refused(upload, settings, data_dir):
     settings.HEADROOM_MAX_UPLOAD_BYTES = 2000
-    given = upload(ROWS * 40)
-    assert given.status_code == 413
-    assert given.json()["status"] == 413
+    answer = upload(ROWS * 40)
+    assert answer.status_code == 413
+    assert answer.json()["status"] == 413
     assert not Trace.objects.exists()
 
 
@@ -200,8 +200,8 @@ def test_the_same_key_with_another_file_is_refused_and_leaves_nothing(upload, da
     key = {"Idempotency-Key": "one"}
     upload(headers=key)
     kept = sorted((data_dir / "uploads").iterdir())
-    given = upload(ROWS + "2024-05-18 01:00:00.0000000,1,1\n", headers=key)
-    assert given.status_code == 422
+    answer = upload(ROWS + "2024-05-18 01:00:00.0000000,1,1\n", headers=key)
+    assert answer.status_code == 422
     assert Trace.objects.count() == Run.objects.count() == 1
     assert sorted((data_dir / "uploads").iterdir()) == kept
 
@@ -266,24 +266,24 @@ def test_a_demand_file_comes_in_its_own_bins_with_its_gaps(api, upload):
 
 @pytest.mark.parametrize("bin_s", ["0", "-1", "nan", "inf", "x", "1e9"])
 def test_bins_that_cannot_be_are_refused(api, ready, bin_s):
-    given = api.get(f"{URL}conv/demand/?bin_s={bin_s}")
-    assert given.status_code == 400
-    assert given.json()["errors"][0]["field"] == "bin_s"
+    answer = api.get(f"{URL}conv/demand/?bin_s={bin_s}")
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["field"] == "bin_s"
 
 
 def test_more_bins_than_an_answer_holds_are_refused(api, upload):
     far = ROWS + "2026-05-18 00:00:00.0000000,1,1\n"
     run_execute(run_id=upload(far).json()["run"]["id"])
-    given = api.get(f"{URL}conv/demand/?bin_s=1")
-    assert given.status_code == 400
-    assert "bins" in given.json()["detail"]
+    answer = api.get(f"{URL}conv/demand/?bin_s=1")
+    assert answer.status_code == 400
+    assert "bins" in answer.json()["detail"]
 
 
 def test_demand_of_a_trace_that_is_not_ready(api, upload):
     upload()
-    given = api.get(f"{URL}conv/demand/")
-    assert given.status_code == 409
-    assert "still being read" in given.json()["detail"]
+    answer = api.get(f"{URL}conv/demand/")
+    assert answer.status_code == 409
+    assert "still being read" in answer.json()["detail"]
 
 
 def test_a_trace_and_its_columns_are_removed(api, ready, data_dir):
@@ -295,9 +295,9 @@ def test_a_trace_and_its_columns_are_removed(api, ready, data_dir):
 
 
 def test_a_trace_in_use_stays(api, trace, scenario):
-    given = api.delete(f"{URL}conv/")
-    assert given.status_code == 409
-    assert "Chat" in given.json()["detail"]
+    answer = api.delete(f"{URL}conv/")
+    assert answer.status_code == 409
+    assert "Chat" in answer.json()["detail"]
 
 
 def test_strangers_see_nothing_and_viewers_change_nothing(
@@ -326,16 +326,16 @@ def test_wrong_methods_are_told(api, trace):
 
 def test_who_only_reads_is_refused_before_the_body_is_read(reader, monkeypatch):
     monkeypatch.setattr("planner.api.views.traces.UploadRequest", None)
-    given = reader.post("/api/v1/ingest/", {"file": "x"})
-    assert given.status_code == 403
+    answer = reader.post("/api/v1/ingest/", {"file": "x"})
+    assert answer.status_code == 403
 
 
 def test_what_a_trace_is_like(api, ready):
-    said = api.get(f"{URL}conv/character/")
-    assert said.status_code == 200
-    body = said.json()
+    reply = api.get(f"{URL}conv/character/")
+    assert reply.status_code == 200
+    body = reply.json()
     assert (body["trace"], body["unit"], body["total"]["requests"]) == ("conv", "requests", 4)
-    by_field = {one["field"]: one for one in body["lengths"]}
+    by_field = {column["field"]: column for column in body["lengths"]}
     assert (by_field["input_tokens"]["mean"], by_field["output_tokens"]["p50"]) == (250, 20)
     assert body["window"] is None
     assert api.get(f"{URL}conv/").json()["links"]["character"].endswith("/traces/conv/character/")
@@ -380,14 +380,14 @@ def test_a_refused_file_is_read_again_as_is_said(api, reader, upload):
     body = {"map": ["arrival=when", "input_tokens=question", "output_tokens=answer"]}
     assert reader.post(f"{URL}odd/reading/", body, format="json").status_code == 403
     key = {"Idempotency-Key": "again"}
-    given = api.post(f"{URL}odd/reading/", body, format="json", headers=key)
-    assert given.status_code == 202
+    answer = api.post(f"{URL}odd/reading/", body, format="json", headers=key)
+    assert answer.status_code == 202
     same = api.post(f"{URL}odd/reading/", body, format="json", headers=key)
-    assert same["Location"] == given["Location"]
+    assert same["Location"] == answer["Location"]
     other = {"map": ["arrival=when", "input_tokens=answer", "output_tokens=question"]}
     refused = api.post(f"{URL}odd/reading/", other, format="json", headers=key)
     assert (refused.status_code, "other values" in refused.json()["detail"]) == (422, True)
-    assert run_execute(run_id=given.json()["id"]).state == "completed"
+    assert run_execute(run_id=answer.json()["id"]).state == "completed"
     assert api.get(f"{URL}odd/").json()["report"]["input_tokens"] == 50
     assert api.get(f"{URL}odd/reading/").status_code == 409
     assert api.post(f"{URL}odd/reading/", body, format="json").status_code == 409

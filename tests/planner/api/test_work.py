@@ -31,11 +31,11 @@ def test_a_verb_starts_a_run_to_poll(api, planner, scenario, verb, options, how)
         "id": {"scenario": scenario.pk},
         "document": {"document": DOCUMENT},
     }[how]
-    given = api.post(url(verb), {**what, **options}, format="json")
-    assert given.status_code == 202
-    assert given["Retry-After"] == "1"
-    assert api.get(given["Location"]).json() == given.json()
-    run = Run.objects.get(pk=given.json()["id"])
+    answer = api.post(url(verb), {**what, **options}, format="json")
+    assert answer.status_code == 202
+    assert answer["Retry-After"] == "1"
+    assert api.get(answer["Location"]).json() == answer.json()
+    run = Run.objects.get(pk=answer.json()["id"])
     assert (run.kind, run.owner, run.options) == (verb, planner, options)
     assert run.scenario == (None if how == "document" else scenario)
     assert (run.name, run.document) == ("Chat", DOCUMENT)
@@ -45,18 +45,18 @@ def test_a_verb_starts_a_run_to_poll(api, planner, scenario, verb, options, how)
 @each_verb
 def test_a_run_of_a_kept_scenario(api, scenario, verb, options):
     runs = f"/api/v1/scenarios/{scenario.pk}/runs/"
-    given = api.post(runs, {"kind": verb, "options": options}, format="json")
-    assert given.status_code == 202
-    run = Run.objects.get(pk=given.json()["id"])
+    answer = api.post(runs, {"kind": verb, "options": options}, format="json")
+    assert answer.status_code == 202
+    run = Run.objects.get(pk=answer.json()["id"])
     assert (run.kind, run.options, run.scenario) == (verb, options, scenario)
 
 
 def test_options_may_be_left_out_but_a_policy_to_simulate(api, scenario):
     for verb in ("forecast", "plan", "compare"):
         assert api.post(url(verb), {"scenario": "Chat"}, format="json").status_code == 202
-    given = api.post(url("simulate"), {"scenario": "Chat"}, format="json")
-    assert given.status_code == 400
-    assert given.json()["errors"][0]["field"] == "policy"
+    answer = api.post(url("simulate"), {"scenario": "Chat"}, format="json")
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["field"] == "policy"
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_options_may_be_left_out_but_a_policy_to_simulate(api, scenario):
     ],
 )
 def test_options_that_are_unknown_or_wrong_name_their_field(api, scenario, verb, body, field):
-    given = api.post(url(verb), body, format="json")
-    assert given.status_code == 400
-    assert given["Content-Type"] == "application/problem+json"
-    assert field in [fault["field"] for fault in given.json()["errors"]]
+    answer = api.post(url(verb), body, format="json")
+    assert answer.status_code == 400
+    assert answer["Content-Type"] == "application/problem+json"
+    assert field in [fault["field"] for fault in answer.json()["errors"]]
     assert not Run.objects.exists()
 
 
@@ -108,16 +108,16 @@ def test_options_that_are_unknown_or_wrong_name_their_field(api, scenario, verb,
     ],
 )
 def test_a_run_of_a_scenario_names_wrong_fields(api, scenario, body, field):
-    given = api.post(f"/api/v1/scenarios/{scenario.pk}/runs/", body, format="json")
-    assert given.status_code == 400
-    assert field in [fault["field"] for fault in given.json()["errors"]]
+    answer = api.post(f"/api/v1/scenarios/{scenario.pk}/runs/", body, format="json")
+    assert answer.status_code == 400
+    assert field in [fault["field"] for fault in answer.json()["errors"]]
 
 
 def test_a_trace_is_forecast_as_it_came(api, trace):
     body = {"trace": "conv", "bin_s": 900, "horizon_s": 3600, "method": "auto", "origins": 3}
-    given = api.post(url("forecast"), body, format="json")
-    assert given.status_code == 202
-    run = Run.objects.get(pk=given.json()["id"])
+    answer = api.post(url("forecast"), body, format="json")
+    assert answer.status_code == 202
+    run = Run.objects.get(pk=answer.json()["id"])
     assert run.trace == trace
     assert run.options == {key: value for key, value in body.items() if key != "trace"}
     assert api.post(url("plan"), {"trace": "conv"}, format="json").status_code == 400
@@ -173,25 +173,25 @@ def test_the_same_key_with_another_request_is_refused(api, scenario, verb, body)
     key = {"Idempotency-Key": "monday"}
     first = {"scenario": "Chat", "gap": 0.01}
     api.post(url("plan"), first, format="json", headers=key)
-    given = api.post(url(verb), body, format="json", headers=key)
-    assert given.status_code == 422
-    assert "monday" in given.json()["detail"]
+    answer = api.post(url(verb), body, format="json", headers=key)
+    assert answer.status_code == 422
+    assert "monday" in answer.json()["detail"]
     assert Run.objects.count() == 1
 
 
 def test_keys_of_two_people_are_two_keys(api, colleague, scenario):
     body, key = {"scenario": "Chat"}, {"Idempotency-Key": "monday"}
-    mine = api.post(url("plan"), body, format="json", headers=key)
+    plan_run = api.post(url("plan"), body, format="json", headers=key)
     theirs = client_of(colleague).post(url("plan"), body, format="json", headers=key)
-    assert mine.json()["id"] != theirs.json()["id"]
+    assert plan_run.json()["id"] != theirs.json()["id"]
 
 
 def test_a_key_that_is_too_long_is_refused(api, scenario):
-    given = api.post(
+    answer = api.post(
         url("plan"), {"scenario": "Chat"}, format="json", headers={"Idempotency-Key": "k" * 121}
     )
-    assert given.status_code == 400
-    assert given.json()["errors"][0]["field"] == "Idempotency-Key"
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["field"] == "Idempotency-Key"
 
 
 @each_verb
@@ -215,6 +215,6 @@ def test_the_worker_hears_of_a_run_once_it_is_kept(
     api, scenario, django_capture_on_commit_callbacks
 ):
     with django_capture_on_commit_callbacks() as callbacks:
-        given = api.post(url("plan"), {"scenario": "Chat"}, format="json")
+        answer = api.post(url("plan"), {"scenario": "Chat"}, format="json")
     assert len(callbacks) == 1
-    assert Run.objects.get(pk=given.json()["id"]).enqueued_at is not None
+    assert Run.objects.get(pk=answer.json()["id"]).enqueued_at is not None

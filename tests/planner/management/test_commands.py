@@ -79,16 +79,16 @@ def command(*words: Any) -> tuple[int, str, str]:
 def answer(*words: Any) -> dict[str, Any]:
     code, out, err = command(*words, "--json")
     assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert isinstance(found, dict)
-    return found
+    document = json.loads(out)
+    assert isinstance(document, dict)
+    return document
 
 
 def problem(*words: Any, code: int = 2) -> str:
     """The sentence of a command that cannot do what it was asked; stdout stays empty."""
     for extra in ((), ("--json",)):
-        found, out, err = command(*words, *extra)
-        assert (found, out) == (code, ""), err
+        code_seen, out, err = command(*words, *extra)
+        assert (code_seen, out) == (code, ""), err
     assert "Traceback" not in err
     return err.strip()
 
@@ -113,23 +113,23 @@ def write(folder: Path, old: str, new: str) -> Path:
 
 def test_ingest_of_azure_2023_conversations() -> None:
     path = shared(TRACES / "azure2023_conv.csv.gz")
-    found = answer("ingest", path)
+    result = answer("ingest", path)
     rows = pl.read_csv(path)
-    assert (found["rows"], found["requests"], found["rejected"]) == (19366, 19366, 0)
-    assert found["start"].startswith("2023-11-16T18:15:46")
-    assert found["input_tokens"] == rows["ContextTokens"].sum()
-    assert found["output_tokens"] == rows["GeneratedTokens"].sum()
-    assert found["reject_reasons"] == {} and found["series"] == []
-    assert {"trace", "end", "seconds"} <= found.keys()
+    assert (result["rows"], result["requests"], result["rejected"]) == (19366, 19366, 0)
+    assert result["start"].startswith("2023-11-16T18:15:46")
+    assert result["input_tokens"] == rows["ContextTokens"].sum()
+    assert result["output_tokens"] == rows["GeneratedTokens"].sum()
+    assert result["reject_reasons"] == {} and result["series"] == []
+    assert {"trace", "end", "seconds"} <= result.keys()
 
 
 def test_ingest_of_azure_2024_as_demand_and_again() -> None:
     path = shared(TRACES / "azure2024_requests_10s.csv.gz")
-    found = answer("ingest", path)
-    totals = {one["name"]: one["requests"] for one in found["series"]}
+    result = answer("ingest", path)
+    totals = {series["name"]: series["requests"] for series in result["series"]}
     assert totals == {"code": 16_803_695, "conv": 27_303_999}
     again = answer("ingest", path)
-    assert again["trace"] == found["trace"] and Trace.objects.count() == 1
+    assert again["trace"] == result["trace"] and Trace.objects.count() == 1
 
 
 @pytest.mark.parametrize(
@@ -174,9 +174,13 @@ def test_characterise_ranks_days_and_windows(tmp_path: Path) -> None:
     rows = [f"2024-05-{1 + h // 24:02}T{h % 24:02}:00:00Z,{n}" for h, n in enumerate(counts)]
     path = tmp_path / "days.csv"
     path.write_text("time,requests\n" + "\n".join(rows) + "\n")
-    found = answer("characterise", path)
-    assert [day["rank"] for day in found["days"]["days"]] == [3, 1, 2]
-    assert (found["unit"], found["total"]["requests"], found["window"]) == ("requests", 2208, None)
+    result = answer("characterise", path)
+    assert [day["rank"] for day in result["days"]["days"]] == [3, 1, 2]
+    assert (result["unit"], result["total"]["requests"], result["window"]) == (
+        "requests",
+        2208,
+        None,
+    )
     ranked = answer("characterise", path, "--start", "2024-05-01", "--end", "2024-05-02")
     says = "1 May 2024 is the quietest of 3 days; the busiest, 2 May 2024, had 5.2 times as much."
     assert ranked["window"]["sentence"] == says
@@ -199,15 +203,15 @@ def test_characterise_refuses_in_a_sentence(
 
 
 def test_forecast_of_a_file(folder: Path) -> None:
-    found = answer(
+    result = answer(
         "forecast", folder / "demand.csv", "--bin", 60, "--horizon", 600, "--method", "last-value",
         "--backtest", "--origins", 3,
     )  # fmt: skip
-    (series,) = found["series"]
+    (series,) = result["series"]
     assert series.keys() >= FORECAST
     assert series["forecast"] == [890.0] * 10  # the last bin: 300 + 10 * 59
     assert 0 < series["wape"] < 0.1 and 0 <= series["coverage80"] <= 1
-    assert found["notes"] == [
+    assert result["notes"] == [
         "Not counted by the file, so not forecast: input tokens; output tokens."
     ]
 
@@ -220,20 +224,20 @@ def test_forecast_of_a_file_that_counts_tokens(tmp_path: Path) -> None:
                  f"2024-05-13T00:{minute:02}:00Z,code,20,,"]  # fmt: skip
     (tmp_path / "demand.csv").write_text("\n".join(rows) + "\n")
     words = ("forecast", tmp_path / "demand.csv", "--bin", 60, "--horizon", 120)
-    found = answer(*words, "--method", "last-value")
-    ahead = [(row["model"], row["unit"], row["forecast"]) for row in found["series"]]
+    result = answer(*words, "--method", "last-value")
+    ahead = [(row["model"], row["unit"], row["forecast"]) for row in result["series"]]
     assert ahead == [
         ("chat", "requests", [10, 10]), ("code", "requests", [20, 20]),
         ("chat", "input_tokens", [4000, 4000]), ("chat", "output_tokens", [300, 300]),
     ]  # fmt: skip
-    (note,) = found["notes"]
+    (note,) = result["notes"]
     assert "input tokens of 1 of 2 series; output tokens of 1 of 2 series" in note
     assert "chat / all / all, input tokens: " in command(*words)[1]
 
 
 def test_forecast_of_a_scenario(folder: Path) -> None:
-    found = answer("forecast", folder / "plan.yml")
-    (series,) = found["series"]
+    result = answer("forecast", folder / "plan.yml")
+    (series,) = result["series"]
     assert series.keys() >= FORECAST and series["model"] == "m"
     assert len(series["forecast"]) == 15
 
@@ -258,18 +262,18 @@ def test_forecast_refuses_in_a_sentence(folder: Path, words: tuple[str, ...], sa
 
 @pytest.mark.parametrize("solver", ["highs", "cbc"])
 def test_plan(folder: Path, solver: str) -> None:
-    found = answer("plan", folder / "plan.yml", "--solver", solver, "--gap", 0.001)
-    assert found.keys() >= PLAN
-    assert found["status"] == "optimal" and found["solver"] == solver
-    assert len(found["decisions"]) == 3
-    for decision in found["decisions"]:
+    result = answer("plan", folder / "plan.yml", "--solver", solver, "--gap", 0.001)
+    assert result.keys() >= PLAN
+    assert result["status"] == "optimal" and result["solver"] == solver
+    assert len(result["decisions"]) == 3
+    for decision in result["decisions"]:
         assert decision.keys() == DECISION
         assert decision["current"] + decision["delta"] == decision["target"]
     # What to run when, a row where something changes, and the first of it in words.
-    take = found["recommended"]
+    take = result["recommended"]
     (pool,) = take["timetable"]["pools"]
-    targets = [(one["period"], one["target"]) for one in found["decisions"]]
-    changed = [one for i, one in enumerate(targets) if i == 0 or one[1] != targets[i - 1][1]]
+    targets = [(row["period"], row["target"]) for row in result["decisions"]]
+    changed = [row for i, row in enumerate(targets) if i == 0 or row[1] != targets[i - 1][1]]
     rows = take["timetable"]["rows"]
     assert [(row["begins"], row["replicas"][0]) for row in rows] == changed
     first = f"Run {pool['replica']['model']}: {targets[0][1]} in {pool['region']} from "
@@ -310,29 +314,29 @@ def test_plan_refuses_options_that_make_no_sense(
 
 def test_simulate_with_its_tables(folder: Path) -> None:
     out = folder / "tables"
-    found = answer("simulate", folder / "plan.yml", "--policy", "lt-i", "--out", out)
-    assert found.keys() >= POLICY
-    assert all(found[name].keys() == LATENCY for name in ("ttft_ms", "tbt_ms", "e2e_ms"))
-    assert found["arrived"] == found["completed"] + found["rejected"] + found["unfinished"]
-    assert found["arrived"] == sum(300 + 10 * minute for minute in range(45, 60))
+    result = answer("simulate", folder / "plan.yml", "--policy", "lt-i", "--out", out)
+    assert result.keys() >= POLICY
+    assert all(result[name].keys() == LATENCY for name in ("ttft_ms", "tbt_ms", "e2e_ms"))
+    assert result["arrived"] == result["completed"] + result["rejected"] + result["unfinished"]
+    assert result["arrived"] == sum(300 + 10 * minute for minute in range(45, 60))
     kept = {"demand", "series", "policies", "tiers", "groups", "requests", "capacity"}
     assert {path.name for path in out.iterdir()} == {
         "result.json", *(f"{name}.parquet" for name in kept),
     }  # fmt: skip
-    assert json.loads((out / "result.json").read_text()) == found
+    assert json.loads((out / "result.json").read_text()) == result
     requests = pl.read_parquet(out / "requests.parquet")
-    assert requests.height == found["arrived"]
-    assert requests["met"].mean() == pytest.approx(found["slo_attainment"]["chat"])
+    assert requests.height == result["arrived"]
+    assert requests["met"].mean() == pytest.approx(result["slo_attainment"]["chat"])
 
 
 def test_a_long_window_says_that_it_is_a_stream(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And keeps the rows of its requests where these are asked for."""
-    whole = command("simulate", folder / "plan.yml", "--policy", "flat-peak")[1]
+    printed = command("simulate", folder / "plan.yml", "--policy", "flat-peak")[1]
     monkeypatch.setattr("simulation.replayed.LONG", 100)
     streamed = command("simulate", folder / "plan.yml", "--policy", "flat-peak")[1]
-    assert streamed.startswith("Replayed as a stream") and "as a stream" not in whole
+    assert streamed.startswith("Replayed as a stream") and "as a stream" not in printed
     monkeypatch.setattr("planner.studies.commands.simulate.MOST_KEPT", 100)
     out = ("--out", folder / "rows")
     assert "--out" in problem("simulate", folder / "plan.yml", "--policy", "flat-peak", *out)
@@ -347,15 +351,15 @@ def test_seed_of_the_command_line_draws_other_requests(folder: Path) -> None:
 
 
 def test_compare(folder: Path) -> None:
-    found = answer("compare", folder / "plan.yml")
+    result = answer("compare", folder / "plan.yml")
     # 45 minutes are known: no day before to plan on or to size a fleet by.
     always = {"flat-before", "flat-peak", "flat-min", "lt-g", "lt-i-last-value", "lt-i-perfect"}
-    assert set(found["policies"]) == {"lt-i", *always} == set(found["ranking"])
-    assert found["baselines"][:2] == ["flat-peak", "lt-i"]
-    asked = {name for name, row in found["policies"].items() if row["asked"]}
+    assert set(result["policies"]) == {"lt-i", *always} == set(result["ranking"])
+    assert result["baselines"][:2] == ["flat-peak", "lt-i"]
+    asked = {name for name, row in result["policies"].items() if row["asked"]}
     assert asked == {"flat-peak", "lt-i"}
-    assert isinstance(found["warnings"], list)
-    for figures in found["policies"].values():
+    assert isinstance(result["warnings"], list)
+    for figures in result["policies"].values():
         assert figures.keys() >= POLICY
     some = answer("compare", folder / "plan.yml", "--policies", "reactive, flat-min")
     assert some["baselines"][:2] == ["reactive", "flat-min"]
@@ -410,13 +414,13 @@ def test_a_scenario_that_is_no_text_or_not_there(folder: Path) -> None:
 
 
 def test_exports_hold_the_figures_of_the_run(folder: Path) -> None:
-    found = answer("compare", folder / "plan.yml")
-    (folder / "answer.json").write_text(json.dumps(found))
+    result = answer("compare", folder / "plan.yml")
+    (folder / "answer.json").write_text(json.dumps(result))
     plan = Path(
         answer("export", folder / "answer.json", "--to", "csv", "--out", folder / "p.csv")["path"]
     )
     rows = list(csv.DictReader(plan.open(encoding="utf-8")))
-    decisions = found["plan"]["decisions"]
+    decisions = result["plan"]["decisions"]
     assert len(rows) == len(decisions)
     for row, decision in zip(rows, decisions, strict=True):
         assert row["period_start"] == decision["period"]
@@ -425,16 +429,18 @@ def test_exports_hold_the_figures_of_the_run(folder: Path) -> None:
         for name in ("tp", "current", "delta", "target"):
             assert int(row[name]) == decision[name]
     out = folder / "deep" / "policies.csv"
-    answer("export", found["run"], "--to", "csv", "--table", "policies", "--out", out)
+    answer("export", result["run"], "--to", "csv", "--table", "policies", "--out", out)
     for row in csv.DictReader(out.open(encoding="utf-8")):
-        figures = found["policies"][row["policy"]]
+        figures = result["policies"][row["policy"]]
         for name in ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg"):
             assert float(row[name]) == pytest.approx(figures[name], rel=1e-8)  # 9 digits
         assert int(row["arrived"]) == figures["arrived"]
         assert (row["meets_slo"] == "true") == figures["meets_slo"]
-    whole = Path(answer("export", found["run"], "--to", "json", "--out", folder / "w.json")["path"])
-    assert json.loads(whole.read_text(encoding="utf-8"))["plan"] == found["plan"]
-    take, run = found["recommended"], found["run"]
+    written = Path(
+        answer("export", result["run"], "--to", "json", "--out", folder / "w.json")["path"]
+    )
+    assert json.loads(written.read_text(encoding="utf-8"))["plan"] == result["plan"]
+    take, run = result["recommended"], result["run"]
     for kind in MANIFESTS:
         out = folder / f"{kind}.out"
         assert answer("export", run, "--to", kind, "--out", out)["path"] == str(out)
@@ -449,7 +455,7 @@ def test_exports_hold_the_figures_of_the_run(folder: Path) -> None:
     (flat,) = objects_of((folder / "flat.yaml").read_text(encoding="utf-8"))
     assert flat["spec"]["scaleTargetRef"]["name"] == "chat"
     assert flat["spec"]["minReplicaCount"] == flat["spec"]["maxReplicaCount"]
-    for words, told in {
+    for words, words_of in {
         ("--policy", "none"): "There is no policy 'none'",
         ("--region", "moon"): "nothing for region 'moon'",
         ("--timezone", "Mars/Here"): "--timezone Mars/Here: give an IANA time zone",
@@ -457,15 +463,15 @@ def test_exports_hold_the_figures_of_the_run(folder: Path) -> None:
         ("--names", "x=y"): "there is no deployment 'x'",
         ("--names", f"{name}=Y"): "no name for Kubernetes",
     }.items():
-        assert told in problem("export", run, "--to", "keda", *words)
+        assert words_of in problem("export", run, "--to", "keda", *words)
 
 
 def test_export_lands_in_the_present_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     run = answer("plan", folder / "plan.yml")["run"]
-    found = answer("export", run, "--to", "csv")
-    assert Path(found["path"]) == folder / f"run-{run}-plan.csv"
-    assert found["format"] == "csv" and Path(found["path"]).is_file()
+    result = answer("export", run, "--to", "csv")
+    assert Path(result["path"]) == folder / f"run-{run}-plan.csv"
+    assert result["format"] == "csv" and Path(result["path"]).is_file()
 
 
 def test_export_refuses_in_a_sentence(folder: Path) -> None:
@@ -486,11 +492,11 @@ def test_export_refuses_in_a_sentence(folder: Path) -> None:
 
 def test_provision_on_the_command_line() -> None:
     example = ROOT / "docs/examples/first-plan.yml"
-    found = answer("provision", example, "--level", "all")
-    assert set(found["levels"]) == {"operator", "module", "model"}
+    result = answer("provision", example, "--level", "all")
+    assert set(result["levels"]) == {"operator", "module", "model"}
     keys = {"gpus", "energy_w", "memory_gb", "latency_ms", "slo_ms", "seconds", "gap"}
-    assert all(keys <= one.keys() for one in found["levels"].values())
-    assert set(found["savings"]) == {"operator", "module"}
+    assert all(keys <= level.keys() for level in result["levels"].values())
+    assert set(result["savings"]) == {"operator", "module"}
     _, out, _ = command("provision", example, "--level", "operator")
     assert out.splitlines()[0] == provision_headline(example)
     assert "requests/s" in out

@@ -24,9 +24,9 @@ GIVEN = [
 ]
 
 
-def called(*given: str) -> str:
+def called(*words_more: str) -> str:
     out = io.StringIO()
-    call_command("configure", *GIVEN, *given, stdout=out)
+    call_command("configure", *GIVEN, *words_more, stdout=out)
     return out.getvalue()
 
 
@@ -43,25 +43,25 @@ def test_the_answer_has_the_keys_of_the_contract() -> None:
         "--price",
         "A100-80GB=2",
     ]
-    found: dict[str, Any] = json.loads(called(*limits, "--json"))
-    assert found.keys() >= {"candidates", "pareto", "ruled_out", "evaluated", "seconds"}
-    assert len(found["candidates"]) == 2 and found["pareto"]
-    for row in found["candidates"]:
+    result: dict[str, Any] = json.loads(called(*limits, "--json"))
+    assert result.keys() >= {"candidates", "pareto", "ruled_out", "evaluated", "seconds"}
+    assert len(result["candidates"]) == 2 and result["pareto"]
+    for row in result["candidates"]:
         assert row.keys() >= KEYS and row["profiles"][0]["kind"] == "roofline"
         assert row["instances"] * row["max_rps"] >= 50
         assert row["usd_per_gpu_hour"] == 2
-    assert all(isinstance(number, int) for number in found["ruled_out"].values())
-    assert {"what", "value", "provenance"} <= found["assumptions"][0].keys()
+    assert all(isinstance(number, int) for number in result["ruled_out"].values())
+    assert {"what", "value", "provenance"} <= result["assumptions"][0].keys()
 
 
 def test_in_words_the_ranking_stands_beside_what_was_ruled_out() -> None:
-    said = called("--top", "1", "--engines", "vllm")
-    assert "precision not on this GPU" in said and "dollars per million tokens" in said
-    assert "A100-80GB" in said and "sglang" not in said.split("From arrival")[0]
+    printed = called("--top", "1", "--engines", "vllm")
+    assert "precision not on this GPU" in printed and "dollars per million tokens" in printed
+    assert "A100-80GB" in printed and "sglang" not in printed.split("From arrival")[0]
 
 
 def test_a_price_that_is_none_is_refused() -> None:
-    said = io.StringIO()
+    complaints = io.StringIO()
     with pytest.raises(SystemExit) as stopped:
-        call_command("configure", *GIVEN, "--price", "H200=3", stderr=said)
-    assert stopped.value.code == 2 and "price of H200" in said.getvalue()
+        call_command("configure", *GIVEN, "--price", "H200=3", stderr=complaints)
+    assert stopped.value.code == 2 and "price of H200" in complaints.getvalue()

@@ -37,37 +37,37 @@ def words(row: dict[str, Any]) -> list[str]:
     return [part for key, value in row.items() for part in (f"--{key}", str(value))]
 
 
-def answered(*given: object) -> dict[str, Any]:
+def answered(*arguments: object) -> dict[str, Any]:
     out = io.StringIO()
-    call_command("estimate", *map(str, given), "--json", stdout=out)
-    found: dict[str, Any] = json.loads(out.getvalue())
-    return found
+    call_command("estimate", *map(str, arguments), "--json", stdout=out)
+    document: dict[str, Any] = json.loads(out.getvalue())
+    return document
 
 
-def refused(*given: object) -> str:
-    said = io.StringIO()
+def refused(*arguments: object) -> str:
+    complaints = io.StringIO()
     with pytest.raises(SystemExit) as stopped:
-        call_command("estimate", *map(str, given), stderr=said)
+        call_command("estimate", *map(str, arguments), stderr=complaints)
     assert stopped.value.code == 2
-    return said.getvalue()
+    return complaints.getvalue()
 
 
 def test_one_deployment_is_answered_with_the_keys_of_the_contract() -> None:
-    found = answered(*words(ROW))
-    assert found.keys() >= KEYS
+    result = answered(*words(ROW))
+    assert result.keys() >= KEYS
     for key in ("ttft_ms", "tbt_ms", "tokens_per_s", "power_w", "memory_gb"):
-        assert 0 < found[key] < math.inf, key
-    assert 4 * 84 <= found["power_w"] <= 4 * 700
-    assert 35 < found["memory_gb"] < 141
-    assert found["j_per_token"] * found["tokens_per_s"] == pytest.approx(found["power_w"])
-    assert found["j_per_request"] == pytest.approx(found["j_per_token"] * ROW["osl"])
-    assert 0 < found["expected_error"]["tbt"] < found["expected_error"]["ttft"] < 1
-    assert not found["expected_error"]["model_checked"]
-    assert found["expected_error"]["outside"] == ["isl 1000 is outside the measured 1024 to 15000"]
-    assert found["provenance"]["kind"] == "modelled"
-    by = {row["what"]: row for row in found["left_out"]}
+        assert 0 < result[key] < math.inf, key
+    assert 4 * 84 <= result["power_w"] <= 4 * 700
+    assert 35 < result["memory_gb"] < 141
+    assert result["j_per_token"] * result["tokens_per_s"] == pytest.approx(result["power_w"])
+    assert result["j_per_request"] == pytest.approx(result["j_per_token"] * ROW["osl"])
+    assert 0 < result["expected_error"]["tbt"] < result["expected_error"]["ttft"] < 1
+    assert not result["expected_error"]["model_checked"]
+    assert result["expected_error"]["outside"] == ["isl 1000 is outside the measured 1024 to 15000"]
+    assert result["provenance"]["kind"] == "modelled"
+    by = {row["what"]: row for row in result["left_out"]}
     assert by.keys() == set(LEFT_OUT.values()) and all(row["rows"] > 0 for row in by.values())
-    shown = found["expected_error"]
+    shown = result["expected_error"]
     here = by["model and GPU type"]  # neither was measured
     assert all(here[name] == shown[name] for name in ("ttft", "tbt", "ttft_90", "tbt_90"))
 
@@ -75,8 +75,8 @@ def test_one_deployment_is_answered_with_the_keys_of_the_contract() -> None:
 def test_a_version_that_was_not_measured_states_the_error_of_versions_left_out() -> None:
     row = ROW | {"model": "qwen3-32b", "gpu": "h100_sxm"}
     for version, basis in (("0.12.0", "seen"), ("0.99", "version"), ("", "seen")):
-        said = estimate_one(row | {"engine_version": version})["expected_error"]["basis"]
-        assert said.startswith(BASIS[basis])
+        said_basis = estimate_one(row | {"engine_version": version})["expected_error"]["basis"]
+        assert said_basis.startswith(BASIS[basis])
     other = estimate_one(ROW | {"engine_version": "0.99"})["expected_error"]["basis"]
     assert other.startswith(BASIS["both"])  # Llama-3.1-70B on H200
 
@@ -94,10 +94,10 @@ def test_prefill_and_decode_apart_have_their_own_options() -> None:
         "decode-workers": 2, "engine": "sglang", "precision": "fp8",
     }  # fmt: skip
     del apart["tp"]
-    found = answered(*words(apart))
-    assert found["gpus"] == 3 * 2 + 2 * 4
-    assert found["mode"] == "disagg"
-    assert found["assumptions"] == []
+    result = answered(*words(apart))
+    assert result["gpus"] == 3 * 2 + 2 * 4
+    assert result["mode"] == "disagg"
+    assert result["assumptions"] == []
 
 
 LINES = """model,gpu,tp,isl,osl,concurrency,attention-dp
@@ -140,13 +140,13 @@ def test_the_columns_of_measured_deployments_are_known() -> None:
         "prefill_tp_size": None, "decode_num_workers": None, "precision": None,
         "gemm_quant_mode": "", "backend_version": "0.12.0",
     }  # fmt: skip
-    one = estimate_one(ROW)
-    assert estimate_many([known]) == [{k: v for k, v in one.items() if k not in ALONE}]
+    estimated = estimate_one(ROW)
+    assert estimate_many([known]) == [{k: v for k, v in estimated.items() if k not in ALONE}]
 
 
 def test_precision_is_as_given_else_as_the_name_or_the_release_says() -> None:
-    def memory(**given: object) -> float:
-        return float(estimate_one(ROW | given)["memory_gb"])
+    def memory(**fields: object) -> float:
+        return float(estimate_one(ROW | fields)["memory_gb"])
 
     half = memory(precision="fp8")
     assert half < 0.6 * memory()
@@ -160,7 +160,7 @@ def test_precision_is_as_given_else_as_the_name_or_the_release_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("fields", "sentence"),
     [
         ({}, "--model is missing"),
         ({"model": "x"}, "--gpu is missing"),
@@ -177,10 +177,10 @@ def test_precision_is_as_given_else_as_the_name_or_the_release_says() -> None:
         (ROW | {"rows": "rows.csv"}, "and --rows exclude each other"),
     ],
 )
-def test_bad_input_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
-    said = refused(*words(given))
-    assert sentence in said
-    assert said.count("\n") <= 1
+def test_bad_input_is_one_sentence(fields: dict[str, Any], sentence: str) -> None:
+    sentence_seen = refused(*words(fields))
+    assert sentence in sentence_seen
+    assert sentence_seen.count("\n") <= 1
 
 
 @pytest.mark.parametrize("field", ["tp", "pp", "attention_dp", "concurrency", "decode_workers"])
@@ -206,9 +206,9 @@ def test_prefill_workers_that_cannot_keep_up_are_said() -> None:
         "prefill_tp": 4, "decode_tp": 8, "decode_workers": 2, "concurrency": 32,
     }  # fmt: skip
     few = estimate_one(apart | {"prefill_workers": 1})["assumptions"]
-    assert any(said.startswith("prefill workers are busy") for said in few)
+    assert any(note.startswith("prefill workers are busy") for note in few)
     enough = estimate_one(apart | {"prefill_workers": 32})["assumptions"]
-    assert not any(said.startswith("prefill workers are busy") for said in enough)
+    assert not any(note.startswith("prefill workers are busy") for note in enough)
 
 
 def test_a_family_without_measured_kernels_is_said() -> None:
@@ -234,21 +234,21 @@ def test_five_rows_of_ones_own_move_an_estimate_and_a_further_one_is_named(tmp_p
     ]
     path = tmp_path / "mine.csv"
     path.write_text("\n".join([head, *rows, "no-such-model,h200_sxm,4,1,1,1,,1,1"]))
-    found = answered(*words(ROW), "--engine-version", "0.19.0", "--measured", path)
-    assert found["own"]["rows"] == 5 and found["own"]["ttft_ms_before"] == plain["ttft_ms"]
-    assert abs(found["tbt_ms"] / 47.0 - 1) < 0.15  # between the rows at 32 and 128
-    assert found["expected_error"]["tbt"] < plain["expected_error"]["tbt"]
-    assert "row 6" in found["notes"][0] and "no-such-model" in found["notes"][0]
-    told = found["next_measurement"]
-    assert told["after"][1] <= told["error"][1] < plain["next_measurement"]["error"][1]
-    assert f"--max-concurrency {told['concurrency']}" in told["commands"][0]
-    assert all("//localhost:8000 " in command for command in told["commands"])
+    result = answered(*words(ROW), "--engine-version", "0.19.0", "--measured", path)
+    assert result["own"]["rows"] == 5 and result["own"]["ttft_ms_before"] == plain["ttft_ms"]
+    assert abs(result["tbt_ms"] / 47.0 - 1) < 0.15  # between the rows at 32 and 128
+    assert result["expected_error"]["tbt"] < plain["expected_error"]["tbt"]
+    assert "row 6" in result["notes"][0] and "no-such-model" in result["notes"][0]
+    advice = result["next_measurement"]
+    assert advice["after"][1] <= advice["error"][1] < plain["next_measurement"]["error"][1]
+    assert f"--max-concurrency {advice['concurrency']}" in advice["commands"][0]
+    assert all("//localhost:8000 " in command for command in advice["commands"])
     short = ROW | {"model": "llama-3.1-8b", "engine": "sglang"}
     for command in estimate_one(short)["next_measurement"]["commands"]:
         assert "--model meta-llama/Llama-3.1-8B " in command and "localhost:30000 " in command
     other = answered(*words(ROW | {"gpu": "b200_sxm"}), "--measured", path)
     assert other["own"]["rows"] == 0 and other["own"]["alike"] == 5
-    closer = found["own"]["tbt_factor"] - 1, other["own"]["tbt_factor"] - 1
+    closer = result["own"]["tbt_factor"] - 1, other["own"]["tbt_factor"] - 1
     assert abs(closer[1]) < abs(closer[0])
     path.write_text(head.replace("tpot_ms", "speed") + "\n" + rows[0].replace("150,22", ",22"))
     assert "needs ttft_ms or tbt_ms" in refused(*words(ROW), "--measured", path)

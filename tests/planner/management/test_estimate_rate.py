@@ -24,22 +24,24 @@ def test_at_the_rate_of_a_size_it_says_what_the_size_says() -> None:
     profile = catalogue.profiles()["llama-3.1-8b", "H100-SXM", 1]
     lengths = (np.array([1024]), np.array([64]))
     sized = capacity(profile, lengths, Tier("chat", ttft_s=0.4, tbt_s=0.03), requests=8000)
-    found = estimate_one(ROW | {"rate": sized.max_rps}, OWN)
-    assert found["profile"] == profile.kind
-    assert found["provenance"]["source"] == profile.provenance.source
-    assert found["tokens_per_s"] == pytest.approx(64 * sized.max_rps)
-    at = found["at_rate"]
-    assert at["rate_rps"] < at["most_rps"] and found["concurrency"] == at["in_flight"]
-    ttft, tbt = found["ttft_ms"] / 1e3, found["tbt_ms"] / 1e3
+    result = estimate_one(ROW | {"rate": sized.max_rps}, OWN)
+    assert result["profile"] == profile.kind
+    assert result["provenance"]["source"] == profile.provenance.source
+    assert result["tokens_per_s"] == pytest.approx(64 * sized.max_rps)
+    at_rate = result["at_rate"]
+    assert (
+        at_rate["rate_rps"] < at_rate["most_rps"] and result["concurrency"] == at_rate["in_flight"]
+    )
+    ttft, tbt = result["ttft_ms"] / 1e3, result["tbt_ms"] / 1e3
     assert ttft < sized.ttft_s and tbt < sized.tbt_s  # means below the tier's percentiles
-    assert at["in_flight"] == pytest.approx(sized.max_rps * (ttft + 63 * tbt), rel=0.02)
+    assert at_rate["in_flight"] == pytest.approx(sized.max_rps * (ttft + 63 * tbt), rel=0.02)
 
 
 def test_another_engine_than_a_built_in_profiles_is_computed_and_both_are_named() -> None:
-    found = estimate_one(ROW | {"rate": 4, "engine": "vllm"}, OWN)
-    assert found["profile"] == "roofline" and "vLLM" in found["provenance"]["source"]
-    (said,) = [note for note in found["assumptions"] if "built-in profile" in note]
-    assert "measured on TensorRT-LLM" in said and "engines differ" in said
+    result = estimate_one(ROW | {"rate": 4, "engine": "vllm"}, OWN)
+    assert result["profile"] == "roofline" and "vLLM" in result["provenance"]["source"]
+    (sentence,) = [note for note in result["assumptions"] if "built-in profile" in note]
+    assert "measured on TensorRT-LLM" in sentence and "engines differ" in sentence
     # A lone request: the closed loop and the replay agree, start and all.
     calm = estimate_one(ROW | {"rate": 0.05, "engine": "sglang"}, OWN)
     assert calm["ttft_ms"] == pytest.approx(calm["at_rate"]["closed_loop_ttft_ms"], rel=0.05)
@@ -65,9 +67,9 @@ def test_rates_that_cannot_be_are_refused_in_a_sentence() -> None:
 def test_more_gpus_that_give_less_are_told() -> None:
     """Collectives over PCIe take more than the GPUs bring: said, with what half of them give."""
     row = {"model": "llama-3.1-8b", "gpu": "L40S", "isl": 1155, "osl": 211, "concurrency": 256}
-    one, two = (estimate_one(row | {"tp": tp}, OWN) for tp in (1, 2))
-    told = [note for note in two["assumptions"] if "smaller instances" in note]
-    assert bool(told) == (two["tokens_per_s"] <= one["tokens_per_s"])
-    assert not told or f"{one['tokens_per_s']:,.0f}" in told[0]
+    first, two = (estimate_one(row | {"tp": tp}, OWN) for tp in (1, 2))
+    notes = [note for note in two["assumptions"] if "smaller instances" in note]
+    assert bool(notes) == (two["tokens_per_s"] <= first["tokens_per_s"])
+    assert not notes or f"{first['tokens_per_s']:,.0f}" in notes[0]
     fast = estimate_one(row | {"gpu": "H100-SXM", "tp": 2}, OWN)
     assert not any("smaller instances" in note for note in fast["assumptions"])

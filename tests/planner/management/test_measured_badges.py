@@ -34,13 +34,15 @@ def written(folder: Path, limits: str) -> Path:
     return path
 
 
-def kinds(found: dict[str, Any]) -> set[str]:
+def kinds(document: dict[str, Any]) -> set[str]:
     """Of the speed, wherever a result says it."""
-    said = {fact["kind"] for fact in found["provenance"] if fact["what"] == SPEED}
-    rows = found.get("assumptions", ())
-    said |= {row["provenance"] for row in rows if row["what"].startswith("Speed of llama-2-70b")}
-    said |= {row["provenance"] for row in found.get("capacity", ())}
-    return said | {pool["provenance"]["kind"] for pool in found.get("pools", ())}
+    speed_kinds = {fact["kind"] for fact in document["provenance"] if fact["what"] == SPEED}
+    rows = document.get("assumptions", ())
+    speed_kinds |= {
+        row["provenance"] for row in rows if row["what"].startswith("Speed of llama-2-70b")
+    }
+    speed_kinds |= {row["provenance"] for row in document.get("capacity", ())}
+    return speed_kinds | {pool["provenance"]["kind"] for pool in document.get("pools", ())}
 
 
 @pytest.mark.parametrize(("limits", "kind"), [(FEW, "measured"), (MANY, "modelled")])

@@ -20,16 +20,16 @@ pytestmark = pytest.mark.django_db
 def answered(*words: object) -> dict[str, Any]:
     out = io.StringIO()
     call_command("profiles", *map(str, words), "--json", stdout=out)
-    found: dict[str, Any] = json.loads(out.getvalue())
-    return found
+    document: dict[str, Any] = json.loads(out.getvalue())
+    return document
 
 
 def refused(*words: object) -> str:
-    said = io.StringIO()
+    complaints = io.StringIO()
     with pytest.raises(SystemExit) as stopped:
-        call_command("profiles", *map(str, words), stderr=said)
+        call_command("profiles", *map(str, words), stderr=complaints)
     assert stopped.value.code == 2
-    return said.getvalue()
+    return complaints.getvalue()
 
 
 @pytest.fixture
@@ -47,14 +47,14 @@ def test_a_file_is_fitted_kept_listed_and_shown(measured: Path) -> None:
     assert again["versions"] == [2, 1]
     assert answered("show", "mine", "--version", 1)["kind"] == "linear"
     listed = answered("list", "--search", "mine")["profiles"]
-    assert [(one["name"], one["version"]) for one in listed] == [("mine", 2)]
+    assert [(profile["name"], profile["version"]) for profile in listed] == [("mine", 2)]
 
 
 def test_which_rows_are_meant_must_be_said(tmp_path: Path, measured: Path) -> None:
     two = tmp_path / "two.csv"
     two.write_text(f"{MEASURED}llama-3.1-8b,H100-SXM,2,1,64,128,10,10\n")
-    said = refused("import", two, "--kind", "linear")
-    assert "2 arrangements" in said and "--tp" in said
+    complaints = refused("import", two, "--kind", "linear")
+    assert "2 arrangements" in complaints and "--tp" in complaints
     assert answered("import", two, "--kind", "linear", "--tp", 1)["tp"] == 1
     assert "there is no such file" in refused("import", tmp_path / "none.csv", "--kind", "table")
     asked = ("import", "--kind", "linear", "--model", "m", "--gpu", "g")

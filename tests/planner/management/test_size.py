@@ -30,8 +30,8 @@ def sized(folder: Path, old: str = "", new: str = "", *words: Any) -> dict[str, 
 
 
 def test_the_answer_has_the_keys_of_the_contract_and_its_provenance(folder: Path) -> None:
-    found = answer("size", folder / "plan.yml")
-    (pool,) = found["pools"]
+    result = answer("size", folder / "plan.yml")
+    (pool,) = result["pools"]
     assert pool.keys() >= POOL
     assert (pool["model"], pool["gpu"], pool["tp"], pool["role"]) == ("m", "G", 1, "mixed")
     assert pool["max_rps"] > 0 and pool["attainment"] >= 0.95
@@ -39,13 +39,13 @@ def test_the_answer_has_the_keys_of_the_contract_and_its_provenance(folder: Path
     assert pool["provenance"] == {"kind": "assumed", "source": "scenario"}
     assert pool["expected_error"] is None and "not checked" in pool["error_basis"]
     assert pool["max_rps_if_slower"] is None and pool["max_rps_if_faster"] is None
-    assert "scenario's traffic" in found["sized_by"] and "simulation" in found["sized_by"]
+    assert "scenario's traffic" in result["sized_by"] and "simulation" in result["sized_by"]
 
 
 def test_lengths_given_replace_those_of_the_traffic(folder: Path) -> None:
-    found = answer("size", folder / "plan.yml", "--isl", 4000, "--osl", 30)
-    assert "4,000 input and 30 output tokens" in found["sized_by"]
-    (pool,) = found["pools"]
+    result = answer("size", folder / "plan.yml", "--isl", 4000, "--osl", 30)
+    assert "4,000 input and 30 output tokens" in result["sized_by"]
+    (pool,) = result["pools"]
     assert pool["input_tps"] == pytest.approx(4000 * pool["max_rps"])
     assert pool["max_rps"] < sized(folder)["max_rps"]
 
@@ -84,11 +84,11 @@ def test_a_known_error_says_what_it_does_to_the_rate(folder: Path) -> None:
     (pool,) = answer("size", path, *LENGTHS)["pools"]
     assert 0 < pool["expected_error"] < 1
     assert pool["max_rps_if_slower"] < pool["max_rps"] < pool["max_rps_if_faster"]
-    _, said, _ = command("size", path, *LENGTHS)
-    heads, row = (re.split(r"  +", line) for line in said.splitlines()[:2])
-    told = dict(zip(heads, row, strict=True))
-    assert told["profile's error"] == f"{pool['expected_error']:.1%}"
-    assert told["if slower"] == f"{pool['max_rps_if_slower']:.3g}"
+    _, printed, _ = command("size", path, *LENGTHS)
+    heads, row = (re.split(r"  +", line) for line in printed.splitlines()[:2])
+    by_head = dict(zip(heads, row, strict=True))
+    assert by_head["profile's error"] == f"{pool['expected_error']:.1%}"
+    assert by_head["if slower"] == f"{pool['max_rps_if_slower']:.3g}"
 
 
 def test_measured_rows_that_are_kept_move_a_computed_profile(folder: Path, tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ def test_measured_rows_that_are_kept_move_a_computed_profile(folder: Path, tmp_p
     row = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "isl": 400, "osl": 30}
     lines = ["model,gpu,tp,isl,osl,concurrency,ttft_ms,tbt_ms"]
     for users in (1, 4, 16, 32, 64):
-        one = estimate_one(row | {"concurrency": users})
-        times = f"{2 * one['ttft_ms']},{2 * one['tbt_ms']}"
+        estimated = estimate_one(row | {"concurrency": users})
+        times = f"{2 * estimated['ttft_ms']},{2 * estimated['tbt_ms']}"
         lines.append(f"llama-3.1-8b,H100-SXM,1,400,30,{users},{times}")
     kept = tmp_path / "mine.csv"
     kept.write_text("\n".join(lines))
@@ -125,13 +125,19 @@ def test_measured_rows_that_are_kept_move_a_computed_profile(folder: Path, tmp_p
 
 def test_people_read_the_rate_its_bound_and_what_sized_it(folder: Path) -> None:
     pool = sized(folder)
-    _, said, _ = command("size", folder / "sized.yml", *LENGTHS)
-    heads, row = (re.split(r"  +", line) for line in said.splitlines()[:2])
-    told = dict(zip(heads, row, strict=True))
-    assert (told["model"], told["replica"], told["tier"]) == ("m", "1 x G", "chat")
-    assert (told["requests/s"], told["bound by"]) == (f"{pool['max_rps']:.3g}", pool["bound_by"])
-    assert (told["profile's error"], told["found on"]) == ("-", "not checked against measurements")
-    assert "sized by simulation" in said
+    _, printed, _ = command("size", folder / "sized.yml", *LENGTHS)
+    heads, row = (re.split(r"  +", line) for line in printed.splitlines()[:2])
+    by_head = dict(zip(heads, row, strict=True))
+    assert (by_head["model"], by_head["replica"], by_head["tier"]) == ("m", "1 x G", "chat")
+    assert (by_head["requests/s"], by_head["bound by"]) == (
+        f"{pool['max_rps']:.3g}",
+        pool["bound_by"],
+    )
+    assert (by_head["profile's error"], by_head["found on"]) == (
+        "-",
+        "not checked against measurements",
+    )
+    assert "sized by simulation" in printed
 
 
 @pytest.mark.parametrize(

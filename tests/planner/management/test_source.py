@@ -28,7 +28,7 @@ def test_a_plan_of_a_live_source_is_that_of_its_file(folder: Path, settings: Any
     assert (read["state"], read["bins"], read["gaps"], read["trace"]) == ("read", 60, 0, "live")
     path = write(folder, "file: demand.csv", "trace: live")
     keys = ("decisions", "objective", "totals")
-    of_file, of_source = (answer("plan", one) for one in (folder / "plan.yml", path))
+    of_file, of_source = (answer("plan", scenario) for scenario in (folder / "plan.yml", path))
     assert [of_source[key] for key in keys] == [of_file[key] for key in keys]
     frozen = answer("source", "trace", "live", "--until", "2024-05-13T00:30Z")
     assert frozen == {

@@ -15,13 +15,13 @@ pytestmark = pytest.mark.django_db
 
 def test_a_cell_is_the_run_by_itself(folder: Path) -> None:
     path = folder / "plan.yml"
-    found = answer(
+    result = answer(
         "sweep", path, "--vary", "regions[east].usd_per_gpu_hour.G=2, 3",
         "--vary", "objective.spare.instances=0,1",
     )  # fmt: skip
-    cells = [cell["value"] for row in found["rows"] for cell in row]
-    assert found["done"] == 4 and cells[2] == pytest.approx(1.5 * cells[0])
-    marks = [cell["best"] for row in found["rows"] for cell in row]
+    cells = [cell["value"] for row in result["rows"] for cell in row]
+    assert result["done"] == 4 and cells[2] == pytest.approx(1.5 * cells[0])
+    marks = [cell["best"] for row in result["rows"] for cell in row]
     assert marks == [value == min(cells) for value in cells] and any(marks)
     changes = {"regions[east].usd_per_gpu_hour.G": 3, "objective.spare.instances": 1}
     path.write_text(edit(SCENARIO, changes))

@@ -26,7 +26,7 @@ def test_people_come_change_and_go(db: None, capsys: pytest.CaptureFixture[str])
     assert said(capsys, "enable", "vera")["active"] is True
     assert str(said(capsys, "invite", "vera")["invitation"]).startswith("/welcome/")
     listed = said(capsys, "list")["users"]
-    assert isinstance(listed, list) and [one["user"] for one in listed] == ["ada", "vera"]
+    assert isinstance(listed, list) and [person["user"] for person in listed] == ["ada", "vera"]
     call_command("user", "list")
     assert "vera" in capsys.readouterr().out
 

@@ -18,24 +18,28 @@ EXAMPLE = Path(__file__).parents[3] / "docs/examples/prefill-decode.yml"
 
 
 def test_a_plan_is_replayed_and_says_whether_it_holds(planner: User, folder: Path) -> None:
-    found = answer("plan", folder / "plan.yml", "--verify")
-    told = found["verification"]
-    assert told["outcome"] in ("agreed", "nearest", "gave up", "no plan")
-    assert told["corrected_on"] and [row["tier"] for row in told["judged"]] == ["chat"]
-    assert told["rounds"][0]["round"] == 1 and told["rounds"][0]["sizes"] == {"m": 1.0}
+    result = answer("plan", folder / "plan.yml", "--verify")
+    verification = result["verification"]
+    assert verification["outcome"] in ("agreed", "nearest", "gave up", "no plan")
+    assert verification["corrected_on"] and [row["tier"] for row in verification["judged"]] == [
+        "chat"
+    ]
+    assert verification["rounds"][0]["round"] == 1 and verification["rounds"][0]["sizes"] == {
+        "m": 1.0
+    }
     assert "verification" not in answer("plan", folder / "plan.yml")
     run = Run.objects.filter(kind="plan").order_by("pk").first()
     assert run is not None and run.options["verify"] is True
     text = text_of(signed_in(planner).get(reverse("web:run", args=[run.pk])))
-    assert "Verified by simulation" in text and told["sentence"] in text
-    _, said, _ = command("plan", folder / "plan.yml", "--verify")
-    assert told["sentence"] in said
+    assert "Verified by simulation" in text and verification["sentence"] in text
+    _, printed, _ = command("plan", folder / "plan.yml", "--verify")
+    assert verification["sentence"] in printed
 
 
 def test_a_plan_of_prefill_and_decode_pools_states_the_best_ratio(planner: User) -> None:
     with coarse_sizes():
-        found = answer("plan", EXAMPLE)
-    (row,) = found["pd_ratios"]
+        result = answer("plan", EXAMPLE)
+    (row,) = result["pd_ratios"]
     assert row["prefill"] + row["decode"] == row["instances"]
     assert row["max_tps"] > 0
     run = Run.objects.get(kind="plan")

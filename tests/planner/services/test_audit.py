@@ -20,13 +20,13 @@ def log(planner) -> list[AuditRecord]:
 
 
 def test_each_record_follows_the_one_before(log, planner):
-    assert [one.number for one in log] == [1, 2, 3, 4]
-    assert [one.previous for one in log] == ["", *(one.sha256 for one in log[:-1])]
-    found = verify()
-    assert (found.records, found.problem, found.guarded) == (4, "", True)
-    assert found.head == f"4:{log[-1].sha256}"
+    assert [record.number for record in log] == [1, 2, 3, 4]
+    assert [record.previous for record in log] == ["", *(record.sha256 for record in log[:-1])]
+    verdict = verify()
+    assert (verdict.records, verdict.problem, verdict.guarded) == (4, "", True)
+    assert verdict.head == f"4:{log[-1].sha256}"
     record("thing.done", planner, by=None, rule="nightly")
-    assert verify(known=found.head).problem == ""  # what was noted earlier is still there
+    assert verify(known=verdict.head).problem == ""  # what was noted earlier is still there
     last = AuditRecord.objects.first()
     assert last is not None and (last.actor, last.name) == ("rule: nightly", "pia")
     assert json.loads(log[3].details) == {"share": 3 / 7}
@@ -51,7 +51,7 @@ def test_nothing_is_changed_or_removed(log):
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "words"),
     [
         (f"UPDATE {TABLE} SET actor = 'nobody' WHERE number = 2", "Record 2 was changed"),
         (f"DELETE FROM {TABLE} WHERE number = 2", "Record 2 is missing"),
@@ -59,10 +59,10 @@ def test_nothing_is_changed_or_removed(log):
         (f"DELETE FROM {TABLE} WHERE number = 1", "Record 1 is missing"),
     ],
 )
-def test_who_goes_round_the_guard_is_found_out(log, statement, said):
+def test_who_goes_round_the_guard_is_found_out(log, statement, words):
     with unguarded(), connection.cursor() as cursor:
         cursor.execute(statement)
-    assert said in verify().problem
+    assert words in verify().problem
 
 
 def test_a_log_written_anew_is_not_the_one_that_was_noted(log):

@@ -115,12 +115,12 @@ def test_a_backup_that_does_not_fit_changes_nothing(full, tmp_path, change, word
 
 def test_a_damaged_or_foreign_file_is_refused(full, tmp_path):
     _, before = full
-    whole = (tmp_path / "all.tar.zst").read_bytes()
+    archive = (tmp_path / "all.tar.zst").read_bytes()
     path = tmp_path / "bad.tar.zst"
     with tarfile.open(tmp_path / "climbs.tar", "w") as tar:
         tar.addfile(tarfile.TarInfo("../../climbed"))
     climbs = zstandard.compress((tmp_path / "climbs.tar").read_bytes())
-    for content in (b"", b"hello", whole[: len(whole) // 2], climbs):
+    for content in (b"", b"hello", archive[: len(archive) // 2], climbs):
         path.write_bytes(content)
         with pytest.raises(PlannerError, match="backup"):
             restore(path, replace=True)

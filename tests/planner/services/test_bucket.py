@@ -39,16 +39,16 @@ def put(settings, monkeypatch):
 
 
 def test_a_bucket_that_files_are_dropped_into(planner, settings, put, monkeypatch):
-    said = {"url": put.url, "bucket": "logs", "prefix": "prod/", **KEYS}
+    fields = {"url": put.url, "bucket": "logs", "prefix": "prod/", **KEYS}
     put("prod/a/1.csv", requests_csv(0, 1000).encode())
     put("prod/b/2.csv.gz", gzip.compress(requests_csv(1000, 3000).encode()))
     put("prod/", b"")
     put("prod/.still", b"x")
     put("prod-of-others/3.csv", requests_csv(9000, 9900).encode())
-    seen = source_preview(user=planner, kind="bucket", fields=said)
+    seen = source_preview(user=planner, kind="bucket", fields=fields)
     assert seen.files == ("a/1.csv", "b/2.csv.gz")
     monkeypatch.setattr(source_files, "MOST_FILES", 1)  # at a time: the rest at the next
-    source = source_create(owner=planner, name="logs", kind="bucket", settings=said, bin_s=300)
+    source = source_create(owner=planner, name="logs", kind="bucket", settings=fields, bin_s=300)
     read = lambda: source_read(source_id=source.pk, only_due=False)  # noqa: E731
     assert read().readings.count() == 1
     assert read().state == Source.State.READ and source.readings.count() == 2
@@ -65,8 +65,12 @@ def test_a_bucket_that_files_are_dropped_into(planner, settings, put, monkeypatc
     for _ in range(2):  # told once
         after = read()
     assert after.problem.startswith("Refused: large.csv; ")
-    told = dict(after.readings.exclude(problem="").exclude(what="").values_list("what", "problem"))
-    assert set(told) == {"no.csv", "large.csv"} and "is larger than the" in told["large.csv"]
+    problems = dict(
+        after.readings.exclude(problem="").exclude(what="").values_list("what", "problem")
+    )
+    assert (
+        set(problems) == {"no.csv", "large.csv"} and "is larger than the" in problems["large.csv"]
+    )
     assert after.readings.filter(what="z.csv", problem="").exists()
     kept = list(series(source).folder.iterdir())
     assert all(path.suffix == ".parquet" for path in kept), kept  # no copy stays behind
@@ -74,9 +78,9 @@ def test_a_bucket_that_files_are_dropped_into(planner, settings, put, monkeypatc
 
 def test_what_a_bucket_may_not_be(planner, settings, put, monkeypatch):
     def refused(**changes: object) -> str:
-        said = {"url": put.url, "bucket": "logs", **KEYS, **changes}
+        fields = {"url": put.url, "bucket": "logs", **KEYS, **changes}
         with pytest.raises(SourceError) as problem:
-            source_preview(user=planner, kind="bucket", fields=said)
+            source_preview(user=planner, kind="bucket", fields=fields)
         return str(problem.value)
 
     assert "adds it to HEADROOM_SOURCES" in refused(bucket="others")

@@ -24,22 +24,22 @@ def run(planner, scenario, monkeypatch):
 
 def test_a_run_waits_says_so_with_a_time_and_then_starts_by_itself(run, compiler):
     (compiler_file := compiling._file()).write_text("37")
-    told = []
+    heard = []
 
     def observer(fraction, stage):
         run.refresh_from_db()
-        told.append((fraction, stage, run.state))
+        heard.append((fraction, stage, run.state))
         compiler.close()
 
     over = worker.run_execute(run_id=run.pk, observer=observer)
-    assert told == [
+    assert heard == [
         (
             0.0,
             "The simulator is being compiled, about 40 s left; this run starts by itself",
             Run.State.RUNNING,
         )
     ]
-    assert told[0][1] in over.log
+    assert heard[0][1] in over.log
     assert (over.state, over.result) == (Run.State.COMPLETED, {"done": True})
     assert compiler_file.exists()
 

@@ -21,8 +21,8 @@ DAY = 86_400
 
 
 def draft(**fields: Any) -> Scenario:
-    given: dict[str, Any] = {"name": "conv", "state": Trace.State.READY, "kind": "requests"}
-    return parse(scenario_draft(Trace(**(given | fields))))
+    defaults: dict[str, Any] = {"name": "conv", "state": Trace.State.READY, "kind": "requests"}
+    return parse(scenario_draft(Trace(**(defaults | fields))))
 
 
 def requests(seconds: float, count: int = 20_000, mean: float = 1000.0) -> Scenario:
@@ -34,33 +34,33 @@ def requests(seconds: float, count: int = 20_000, mean: float = 1000.0) -> Scena
 
 
 def series(bins: int, bin_s: int, count: int | None = 1000) -> Scenario:
-    one = {"name": "all", "bins": bins, "bin_s": bin_s, "requests": count}
-    return draft(kind="demand", report={"bin_s": bin_s, "series": [one]})
+    report = {"name": "all", "bins": bins, "bin_s": bin_s, "requests": count}
+    return draft(kind="demand", report={"bin_s": bin_s, "series": [report]})
 
 
 def test_an_hour_leaves_the_forecast_its_history() -> None:
-    found = requests(58 * 60)
-    assert (found.horizon.duration_s, found.horizon.period_s) == (1200, 300)
-    assert found.traffic.bin_s == 60 and found.forecast.method == "auto"
+    drafted = requests(58 * 60)
+    assert (drafted.horizon.duration_s, drafted.horizon.period_s) == (1200, 300)
+    assert drafted.traffic.bin_s == 60 and drafted.forecast.method == "auto"
 
 
 def test_minutes_are_planned_ahead_of() -> None:
-    found = requests(300)
-    assert found.horizon.start == "end" and found.horizon.duration_s == 3600
-    assert found.forecast.method == "last-value"
+    drafted = requests(300)
+    assert drafted.horizon.start == "end" and drafted.horizon.duration_s == 3600
+    assert drafted.forecast.method == "last-value"
 
 
 def test_days_take_the_window_of_the_study() -> None:
-    for found in (requests(3 * DAY), series(14 * 144, 600), series(47, DAY)):
-        assert found.horizon.start is None and found.horizon.duration_s is None
-        assert found.traffic.bin_s is None
-        assert [source.scale for source in found.traffic.sources] == [1]
+    for drafted in (requests(3 * DAY), series(14 * 144, 600), series(47, DAY)):
+        assert drafted.horizon.start is None and drafted.horizon.duration_s is None
+        assert drafted.traffic.bin_s is None
+        assert [source.scale for source in drafted.traffic.sources] == [1]
 
 
 def test_few_wide_bins_are_planned_ahead_of_in_whole_bins() -> None:
-    found = series(20, 3600)
-    assert found.horizon.start == "end" and found.traffic.bin_s == 3600
-    assert (found.horizon.duration_s, found.horizon.period_s) == (4 * 3600, 3600)
+    drafted = series(20, 3600)
+    assert drafted.horizon.start == "end" and drafted.traffic.bin_s == 3600
+    assert (drafted.horizon.duration_s, drafted.horizon.period_s) == (4 * 3600, 3600)
 
 
 def test_long_prompts_have_a_limit_they_can_meet() -> None:
@@ -74,16 +74,16 @@ def test_long_prompts_have_a_limit_they_can_meet() -> None:
 
 def test_all_of_the_traffic_is_planned_and_only_the_replay_is_cut() -> None:
     """A tenth of the traffic was planned, which a bare 0.1 in a row of the form said."""
-    found = series(14 * 144, 600, count=2_166_072_582)
-    assert [source.scale for source in found.traffic.sources] == [1]
-    assert found.traffic.max_replayed == 2_000_000
+    drafted = series(14 * 144, 600, count=2_166_072_582)
+    assert [source.scale for source in drafted.traffic.sources] == [1]
+    assert drafted.traffic.max_replayed == 2_000_000
     assert series(10, 600, count=None).traffic.max_replayed == 100_000_000
 
 
 def test_a_region_gives_more_gpus_than_the_traffic_takes() -> None:
-    def gpus(found: Scenario) -> float:
+    def gpus(drafted: Scenario) -> float:
         (capacity,) = (
-            capacity for region in found.regions for capacity in region.capacity.values()
+            capacity for region in drafted.regions for capacity in region.capacity.values()
         )
         return capacity
 
@@ -94,15 +94,17 @@ def test_a_region_gives_more_gpus_than_the_traffic_takes() -> None:
 
 def test_a_draft_is_served_by_what_the_trace_names_or_a_recent_model_and_says_so() -> None:
     """Every draft was of an old model on old GPUs, whatever the file said."""
-    own, other = (Trace(name="t", report={"models": names}) for names in (["x", "Qwen3-8B"], ["x"]))
-    assert (serving_of(own).profile.model, serving_of(own).named) == ("qwen3-8b", True)
+    preferred, other = (
+        Trace(name="t", report={"models": names}) for names in (["x", "Qwen3-8B"], ["x"])
+    )
+    assert (serving_of(preferred).profile.model, serving_of(preferred).named) == ("qwen3-8b", True)
     default = serving_of(other)
     assert (default.profile.gpu, default.named) == ("H100-SXM", False)
-    chosen = serving_of(own, "llama-3.1-8b", "A100-80GB")
+    chosen = serving_of(preferred, "llama-3.1-8b", "A100-80GB")
     assert chosen.row == {"model": "llama-3.1-8b", "gpu": "A100-80GB", "tp": 2} and not chosen.named
     for model, gpu in (("nothing", ""), ("llama-3.1-8b", "T4")):
         with pytest.raises(NotFound, match=model if model == "nothing" else "H100"):
-            serving_of(own, model, gpu)
+            serving_of(preferred, model, gpu)
 
 
 def test_each_model_of_a_file_is_served_by_its_own() -> None:
@@ -114,20 +116,20 @@ def test_each_model_of_a_file_is_served_by_its_own() -> None:
     trace = Trace(name="t", state=Trace.State.READY, kind="requests", report=report)
     serving = serving_of(trace)
     text = scenario_draft(trace, serving=serving)
-    found = parse(text)
-    assert {(one.series, one.model) for one in found.traffic.sources} == {
+    drafted = parse(text)
+    assert {(source.series, source.model) for source in drafted.traffic.sources} == {
         ("our-own", "qwen3-32b"), ("llama-3.1-70b", "llama-3.1-70b"),
     }  # fmt: skip
-    assert {one.model for one in found.profiles} == {"qwen3-32b", "llama-3.1-70b"}
-    told = {row.what: f"{row.value}; {row.why}" for row in assumed_of(trace, text, serving)}
-    assert "no built-in model is called our-own" in told["Model and GPUs of our-own"]
-    assert "your file names it; " in told["Model and GPUs of llama-3.1-70b"]
-    assert "your file names gold, which no limit is known of" in told["Tiers and their limits"]
+    assert {profile.model for profile in drafted.profiles} == {"qwen3-32b", "llama-3.1-70b"}
+    assumed = {row.what: f"{row.value}; {row.why}" for row in assumed_of(trace, text, serving)}
+    assert "no built-in model is called our-own" in assumed["Model and GPUs of our-own"]
+    assert "your file names it; " in assumed["Model and GPUs of llama-3.1-70b"]
+    assert "your file names gold, which no limit is known of" in assumed["Tiers and their limits"]
 
     chosen = serving_of(trace, "llama-3.1-8b")
-    one = scenario_draft(trace, serving=chosen)
-    assert [source.series for source in parse(one).traffic.sources] == [None]
-    (row, *_) = assumed_of(trace, one, chosen)
+    text_drafted = scenario_draft(trace, serving=chosen)
+    assert [source.series for source in parse(text_drafted).traffic.sources] == [None]
+    (row, *_) = assumed_of(trace, text_drafted, chosen)
     assert "your file names our-own, llama-3.1-70b, and all of it is served by this" in row.why
 
 
@@ -139,8 +141,8 @@ def test_requests_without_a_model_are_not_lost_by_telling_models_apart() -> None
 
 def test_sums_per_bin_leave_the_spread_of_lengths_assumed() -> None:
     def told(**counted: int) -> dict[str, str]:
-        one = {"name": "all", "bins": 48, "bin_s": 3600, "requests": 4800} | counted
-        report = {"bin_s": 3600, "series": [one]}
+        report_series = {"name": "all", "bins": 48, "bin_s": 3600, "requests": 4800} | counted
+        report = {"bin_s": 3600, "series": [report_series]}
         trace = Trace(name="t", state="ready", kind="demand", report=report)
         serving = serving_of(trace)
         text = scenario_draft(trace, serving=serving)

@@ -80,9 +80,9 @@ def scenario(planner: User, tmp_path: Path) -> Scenario:
     model_save(user=planner, name="our-model", facts=MODEL, source="own count")
     fitted(planner, tmp_path, 1.0)
     path = tmp_path / "demand.csv"
-    at = [f"2024-05-13T{i // 60:02d}:{i % 60:02d}:00Z" for i in range(60)]
+    times = [f"2024-05-13T{i // 60:02d}:{i % 60:02d}:00Z" for i in range(60)]
     requests = (900 + 500 * np.sin(np.arange(60) / 8)).round()
-    pl.DataFrame({"time": at, "requests": requests}).write_csv(path)
+    pl.DataFrame({"time": times, "requests": requests}).write_csv(path)
     trace_ingest_path(path=path, options=IngestOptions(format="demand"), owner=planner)
     return scenario_create(owner=planner, document=DOCUMENT)
 

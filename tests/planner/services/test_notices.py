@@ -54,11 +54,11 @@ class Receiver:
 
 @pytest.fixture
 def receiver(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    one = Receiver()
-    settings.HEADROOM_WEBHOOKS = [one.origin, "127.0.0.0/8", "::1/128"]
+    listener = Receiver()
+    settings.HEADROOM_WEBHOOKS = [listener.origin, "127.0.0.0/8", "::1/128"]
     settings.HEADROOM_URL = "https://headroom.example"
-    yield one
-    one.stop()
+    yield listener
+    listener.stop()
 
 
 def sent(row: Delivery) -> Delivery:
@@ -92,7 +92,7 @@ def test_people_choose_what_they_hear_of_and_only_members_hear(
     planner: User, viewer: User, admin: User, settings: Any
 ) -> None:
     settings.HEADROOM_WEBHOOKS = ["hooks.example.com"]
-    mine = webhook(planner, PUBLIC, events=["mention"])
+    channel_made = webhook(planner, PUBLIC, events=["mention"])
     theirs = webhook(viewer, PUBLIC)
     ours = webhook(admin, PUBLIC, mine=False)
     here = current_workspace()
@@ -103,9 +103,9 @@ def test_people_choose_what_they_hear_of_and_only_members_hear(
         rows = Delivery.objects.exclude(pk__in=before)
         return set(rows.values_list("channel", flat=True))
 
-    assert told("mention") == {mine.pk, theirs.pk, ours.pk}
+    assert told("mention") == {channel_made.pk, theirs.pk, ours.pk}
     assert told("digest") == {theirs.pk, ours.pk}
-    assert told("mention", people=[planner]) == {mine.pk, ours.pk}
+    assert told("mention", people=[planner]) == {channel_made.pk, ours.pk}
     viewer.leave(here)
     assert told("digest") == {ours.pk}
     other = Workspace.objects.create(name="Other", slug="other")
@@ -120,10 +120,10 @@ def test_an_address_belongs_to_a_person_or_is_an_admin_s(
     settings.HEADROOM_WEBHOOKS = ["hooks.example.com"]
     with pytest.raises(NotAllowed):
         webhook(planner, PUBLIC, mine=False)
-    mine, ours = webhook(planner, PUBLIC), webhook(admin, PUBLIC, mine=False)
-    assert notices.channel_get(planner, mine.pk) == mine
+    own_hook, ours = webhook(planner, PUBLIC), webhook(admin, PUBLIC, mine=False)
+    assert notices.channel_get(planner, own_hook.pk) == own_hook
     assert notices.channel_get(admin, ours.pk) == ours
-    for user, row in ((colleague, mine), (admin, mine), (colleague, ours)):
+    for user, row in ((colleague, own_hook), (admin, own_hook), (colleague, ours)):
         with pytest.raises(NotFound):
             notices.channel_get(user, row.pk)
 

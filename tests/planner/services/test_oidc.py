@@ -47,7 +47,7 @@ class Provider(ThreadingHTTPServer):
 
     def authorize(self, url: str) -> str:
         """What a browser is redirected to after its person signed in there."""
-        query = {name: one[0] for name, one in parse_qs(urlsplit(url).query).items()}
+        query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         code = f"code-{len(self.asked)}"
         self.asked[code] = query
         return urlencode({"code": code, "state": query["state"], "iss": self.issuer})
@@ -82,7 +82,7 @@ class _Answers(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         idp = self.server
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        sent = {name: one[0] for name, one in parse_qs(body).items()}
+        sent = {name: values[0] for name, values in parse_qs(body).items()}
         query = idp.asked.pop(sent["code"], None)  # once
         basic = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode()
         verifier = hashlib.sha256(sent["code_verifier"].encode()).digest()
@@ -96,8 +96,8 @@ class _Answers(BaseHTTPRequestHandler):
             return self._say({"error": "invalid_grant"}, 400)
         return self._say({"access_token": "at", "id_token": idp.id_token(query)})
 
-    def _say(self, said: dict[str, Any], status: int = 200) -> None:
-        text = json.dumps(said).encode()
+    def _say(self, content: dict[str, Any], status: int = 200) -> None:
+        text = json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
@@ -143,13 +143,17 @@ def test_who_comes_from_the_provider_has_the_roles_of_their_groups_at_each_sign_
     assert signed_in_by(idp, client)["Location"] == "/runs/"
     assert client.get("/runs/").status_code == 200
     olga = User.objects.get(username="olga")
-    assert {one.workspace.slug: one.role for one in olga.held} == {"main": "approver"}
+    assert {held_role.workspace.slug: held_role.role for held_role in olga.held} == {
+        "main": "approver"
+    }
     assert not olga.has_usable_password()
     idp.groups = ["searchers"]
     idp.claims["preferred_username"] = "olga.new"  # a name may change, the subject stays
     signed_in_by(idp, Client())
     olga.refresh_from_db()
-    assert {one.workspace.slug: one.role for one in olga.held} == {"search": "viewer"}
+    assert {held_role.workspace.slug: held_role.role for held_role in olga.held} == {
+        "search": "viewer"
+    }
     assert (User.objects.count(), ExternalIdentity.objects.count()) == (1, 1)
 
 
@@ -226,8 +230,8 @@ def test_it_is_off_unless_it_is_configured_whole(db, settings: Any, monkeypatch)
     with pytest.raises(ImproperlyConfigured, match="GROUP=WORKSPACE:ROLE"):
         identity_provider()
     monkeypatch.setenv("HEADROOM_OIDC_GROUPS", "a=b=main:admin, c=main:viewer")
-    found = identity_provider()
-    assert found and found.grants[0] == Grant("a=b", "main", "admin")
+    provider = identity_provider()
+    assert provider and provider.grants[0] == Grant("a=b", "main", "admin")
     monkeypatch.setenv("HEADROOM_OIDC_ISSUER", "http://idp.example")
     with pytest.raises(ImproperlyConfigured, match="https"):
         identity_provider()

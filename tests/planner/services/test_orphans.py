@@ -10,12 +10,12 @@ from planner.services.orphans import orphans_sweep
 HOURS_AGO = time.time() - 7200
 
 
-def put(name: str, *, at: float = HOURS_AGO) -> None:
+def put(name: str, *, modified_s: float = HOURS_AGO) -> None:
     path = storage.data_dir() / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("x")
     for each in (path, path.parent):
-        os.utime(each, (at, at))
+        os.utime(each, (modified_s, modified_s))
 
 
 def test_orphans_go_and_nothing_else(db, planner):
@@ -53,7 +53,7 @@ def test_orphans_go_and_nothing_else(db, planner):
     }
     for name in stay | go:
         put(name)
-    put("uploads/just-now", at=time.time())
+    put("uploads/just-now", modified_s=time.time())
     orphans_sweep()
     left = {name for name in stay | go if (storage.data_dir() / name).exists()}
     assert left == stay

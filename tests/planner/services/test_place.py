@@ -27,19 +27,19 @@ TODAY = "fleet: {today: [{model: m, region: east, gpu: G, replicas: 9}], "
 
 @pytest.fixture
 def path(folder: Path) -> Path:
-    found = folder / "placed.yml"
+    placed = folder / "placed.yml"
     assert "fleet: {" in SCENARIO
     text = SCENARIO.replace("fleet: {", "serving: [{kv_transfer: {gb_s: 5}}]\n" + TODAY)
-    found.write_text(text)
-    return found
+    placed.write_text(text)
+    return placed
 
 
 def test_on_the_command_line(path: Path) -> None:
-    found = answer("place", path, "--ratio", "1:2")
-    assert found["methods"].keys() == {"blind", "algorithm4", "exact"}
-    assert all(one.keys() >= KEYS for one in found["methods"].values())
-    assert found["counts_from"] == "fleet.today, mixed pools as 1 prefill to 2 decode"
-    assert found["provenance"][0]["kind"] == "assumed"
+    result = answer("place", path, "--ratio", "1:2")
+    assert result["methods"].keys() == {"blind", "algorithm4", "exact"}
+    assert all(method.keys() >= KEYS for method in result["methods"].values())
+    assert result["counts_from"] == "fleet.today, mixed pools as 1 prefill to 2 decode"
+    assert result["provenance"][0]["kind"] == "assumed"
     _, out, _ = command("place", path, "--method", "exact", "--grow", 0)
     assert "nothing is handed over" in out.splitlines()[0]
     assert "Blind" not in out
@@ -63,8 +63,8 @@ def test_the_time_limit_is_not_that_of_the_plan_before_it(
 ) -> None:
     planned: list[PlanInput] = []
 
-    def plan_window(given: PlanInput, *args: Any, **more: Any) -> None:
-        planned.append(given)
+    def plan_window(inputs: PlanInput, *args: Any, **more: Any) -> None:
+        planned.append(inputs)
         raise Infeasible("far enough")
 
     monkeypatch.setattr("planner.studies.commands.place.size_over_time", lambda *args: None)
@@ -108,14 +108,14 @@ def test_the_heading_counts_the_region_that_is_drawn(planner: User, run: Run) ->
 def test_the_tree_draws_every_instance(planner: User, run: Run) -> None:
     html = page(planner, run, method="exact").content.decode()
     drawn = html.split('<section class="place-s2">', 1)[1].count('<text class="place-letter"')
-    assert drawn == sum(one["instances"] for one in run.result["services"][0]["roles"]) == 9
+    assert drawn == sum(role["instances"] for role in run.result["services"][0]["roles"]) == 9
 
 
 def test_htmx_gets_the_tree_alone(planner: User, run: Run) -> None:
     address = reverse("web:run", args=[run.pk])
     headers = {"HX-Request": "true", "HX-Target": "tree"}
-    found = signed_in(planner).get(address, {"state": "grown"}, headers=headers)
-    assert b"<html" not in found.content and b"place-s2" in found.content
+    shown = signed_in(planner).get(address, {"state": "grown"}, headers=headers)
+    assert b"<html" not in shown.content and b"place-s2" in shown.content
 
 
 def test_large_networks_have_bars(planner: User, path: Path, monkeypatch: Any) -> None:

@@ -58,17 +58,19 @@ def test_a_story_from_proposed_to_in_force(run, planner, approver, proposal):
     assert held is not None and (held.run, held.proposal, held.by) == (better, proposal, approver)
     assert held.pools[0]["steps"][0][2] == 3 and held.repeat == "daily"
     assert kinds(proposal) == ["opened", "comment", "changes", "amended", "approved", "in-force"]
-    signed = [(one.role, one.name) for one in report_of(better, timezone.now()).sign_offs]
+    signed = [
+        (sign_off.role, sign_off.name) for sign_off in report_of(better, timezone.now()).sign_offs
+    ]
     assert signed == [("Prepared by", "pia"), ("Approved by", "anna")]
-    assert [one.name for one in report_of(run, timezone.now()).sign_offs] == ["", "", ""]
-    said = {*AuditRecord.objects.values_list("actor", "action")}
-    assert said >= {("pia", "proposal.made"), ("anna", "proposal.approved"),
+    assert [sign_off.name for sign_off in report_of(run, timezone.now()).sign_offs] == ["", "", ""]
+    deeds = {*AuditRecord.objects.values_list("actor", "action")}
+    assert deeds >= {("pia", "proposal.made"), ("anna", "proposal.approved"),
                     ("anna", "plan.in-force")}  # fmt: skip
     with pytest.raises(NotReady, match="is approved and cannot be amended"):
         amend(proposal=proposal, by=planner, run=run)
-    for one in (run, better):
+    for run_gone in (run, better):
         with pytest.raises(NotReady, match=f"proposal {proposal.pk} is about it"):
-            run_delete(run=one, user=planner)
+            run_delete(run=run_gone, user=planner)
 
 
 def test_roles_and_authors(proposal, planner, colleague, viewer, approver, admin):
@@ -79,14 +81,14 @@ def test_roles_and_authors(proposal, planner, colleague, viewer, approver, admin
         comment(proposal=proposal, by=viewer, text="Hm")
     with pytest.raises(NotAllowed, match="Only who made"):
         proposals.withdraw(proposal=proposal, by=colleague)
-    mine = propose(by=approver, title="Mine", run=planned_run(approver), message="for @ada")
+    proposal_own = propose(by=approver, title="Mine", run=planned_run(approver), message="for @ada")
     with pytest.raises(NotAllowed, match="Nobody approves what they proposed"):
-        approve(proposal=mine, by=approver)
+        approve(proposal=proposal_own, by=approver)
     amend(proposal=proposal, by=approver, run=planned_run(approver))
     with pytest.raises(NotAllowed, match="proposed or amended"):
         approve(proposal=proposal, by=approver)
     ReviewRules.objects.create(self_approval=True)
-    assert approve(proposal=mine, by=approver).state == "approved"
+    assert approve(proposal=proposal_own, by=approver).state == "approved"
     with pytest.raises(PlannerError, match="carl may not approve"):
         proposals.request_review(proposal=proposal, by=planner, reviewers=[colleague])
 

@@ -104,7 +104,7 @@ def test_what_something_rests_on_stays(scenario: Scenario, planner: User) -> Non
     assert used.name in DOCUMENT
     retention_sweep(now=NOW)
     assert retention_sweep(now=NOW + NOTICE) == 2
-    assert left() == {one.pk for one in (in_force, proposed, base, last)}
+    assert left() == {run_kept.pk for run_kept in (in_force, proposed, base, last)}
     assert free.pk not in left() and Trace.objects.count() == 2
 
 

@@ -205,8 +205,8 @@ def test_a_worker_that_lost_its_run_while_it_writes_spoils_nothing(run, monkeypa
 def dead(run, **fields):
     """As a killed worker leaves it."""
     long_ago = timezone.now() - timedelta(seconds=runs.STALE_AFTER_S + 1)
-    told = {"enqueued_at": long_ago, **fields}
-    now_is(run, state=State.RUNNING, heartbeat_at=long_ago, **told)
+    changes = {"enqueued_at": long_ago, **fields}
+    now_is(run, state=State.RUNNING, heartbeat_at=long_ago, **changes)
 
 
 def test_a_run_whose_worker_died_is_taken_up_again(
@@ -490,14 +490,14 @@ def test_a_run_that_hangs_is_given_to_another_worker(run, monkeypatch):
 
 
 def test_a_run_that_computes_without_a_word_is_left_alone(monkeypatch):
-    now, wanted = [0.0], [0.0]  # s, of the clock and of a core
+    now, busy = [0.0], [0.0]  # s, of the clock and of a core
     monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(worker, "demand_s", lambda but: wanted[0])
+    monkeypatch.setattr(worker, "demand_s", lambda but: busy[0])
     headway = worker._Headway()
 
     def none_after(seconds, share):
         now[0] += seconds
-        wanted[0] += share * seconds
+        busy[0] += share * seconds
         return headway.none()
 
     assert not none_after(1.0, 0.0)

@@ -57,11 +57,11 @@ def test_of_saves_at_the_same_moment_one_wins(planner):
     together, saved, refused = threading.Barrier(4), [], []
 
     def save(i):
-        mine = Scenario.objects.get(pk=scenario.pk)
+        stored = Scenario.objects.get(pk=scenario.pk)
         together.wait()
         try:
             text = f"{DOCUMENT}# {i}\n"
-            saved.append(scenario_update(scenario=mine, user=planner, document=text, version=1))
+            saved.append(scenario_update(scenario=stored, user=planner, document=text, version=1))
         except Outdated as problem:
             refused.append(problem)
         finally:
@@ -103,9 +103,9 @@ def test_the_name_follows_the_document(scenario, planner):
 
 def test_every_fault_is_told_with_its_line(planner):
     wrong = DOCUMENT.replace("ttft_ms: 1000", "ttft: 1000").replace("tp: 1", "tp: 0")
-    with pytest.raises(ScenarioError) as told:
+    with pytest.raises(ScenarioError) as problem:
         scenario_create(owner=planner, document=wrong)
-    lines = str(told.value).splitlines()
+    lines = str(problem.value).splitlines()
     assert any("line 7" in line and "tp" in line for line in lines)
     assert any("line 12" in line and "ttft" in line for line in lines)
     assert not Scenario.objects.exists()

@@ -116,8 +116,8 @@ def test_a_log_in_of_the_api_takes_the_code(enrolled, clock) -> None:
     stranger = client_of(None)
     refused = stranger.post("/api/v1/token/", who, format="json")
     assert (refused.status_code, "second factor" in refused.json()["detail"]) == (401, True)
-    given = stranger.post("/api/v1/token/", who | {"code": code_at(key, clock[0])}, format="json")
-    assert given.status_code == 200
+    answer = stranger.post("/api/v1/token/", who | {"code": code_at(key, clock[0])}, format="json")
+    assert answer.status_code == 200
 
 
 def test_where_it_is_asked_of_everybody_nothing_else_goes_on_without(planner, admin, clock) -> None:
@@ -129,8 +129,8 @@ def test_where_it_is_asked_of_everybody_nothing_else_goes_on_without(planner, ad
     assert page.get("/runs/")["Location"] == "/account/second-factor/"
     assert api.get("/api/v1/me/second-factor/").json()["needed"]
     assert api.post("/api/v1/me/second-factor/").status_code == 403  # a token alone sets up none
-    mine = {"password": "pia-secret"}
-    begun = api.post("/api/v1/me/second-factor/", mine, format="json").json()
+    password_of = {"password": "pia-secret"}
+    begun = api.post("/api/v1/me/second-factor/", password_of, format="json").json()
     assert "data:image/svg" in page.get("/account/second-factor/").content.decode()
     code = {"code": code_at(begun["key"], clock[0])}
     recovery = api.put("/api/v1/me/second-factor/", code, format="json").json()["recovery"]

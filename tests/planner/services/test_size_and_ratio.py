@@ -42,33 +42,33 @@ def page(user: User, run: Run) -> Any:
 
 
 def test_ratios_on_the_command_line_and_on_their_page(planner: User, scenario: Path) -> None:
-    found = answer("pd-ratio", scenario, "--service", "m", "--instances", 4)
-    assert [(row["prefill"], row["decode"]) for row in found["ratios"]] == [(1, 3), (2, 2), (3, 1)]
-    assert found["ratios"][0].keys() >= {"prefill", "decode", "max_tps", "bound_by"}
-    best = found["best"]
-    assert best["max_tps"] == max(row["max_tps"] for row in found["ratios"])
-    simulated = [row for row in found["ratios"] if row["by"] == "simulation"]
+    result = answer("pd-ratio", scenario, "--service", "m", "--instances", 4)
+    assert [(row["prefill"], row["decode"]) for row in result["ratios"]] == [(1, 3), (2, 2), (3, 1)]
+    assert result["ratios"][0].keys() >= {"prefill", "decode", "max_tps", "bound_by"}
+    best = result["best"]
+    assert best["max_tps"] == max(row["max_tps"] for row in result["ratios"])
+    simulated = [row for row in result["ratios"] if row["by"] == "simulation"]
     assert best["max_tps"] in [row["max_tps"] for row in simulated]
-    assert abs(found["prediction_error"]) < 0.3
-    assert found["mixed"]["max_tps"] > 0
-    assert len(found["sensitivity"]["by_lengths"]) == len(found["sensitivity"]["isl"])
-    assert found["over_time"] and found["over_time"][0]["prefill"] >= 1
+    assert abs(result["prediction_error"]) < 0.3
+    assert result["mixed"]["max_tps"] > 0
+    assert len(result["sensitivity"]["by_lengths"]) == len(result["sensitivity"]["isl"])
+    assert result["over_time"] and result["over_time"][0]["prefill"] >= 1
     run = Run.objects.get(kind=Run.Kind.PD_RATIO)
     shown = page(planner, run)
     text = text_of(shown)
-    assert found["headline"] in text
+    assert result["headline"] in text
     assert f"{best['prefill']}P / {best['decode']}D" in text
     for part in ("Margin", "Best ratio at other lengths", "Every ratio as a table", "1P/5D to 9P"):
         assert part in text
     drawn = json_in(shown, "ratios-data")
     assert drawn["data"][0]["x"] == ["1P/3D", "2P/2D", "3P/1D"]
-    if found["mixed"]["max_tps"] >= best["max_tps"]:
-        assert found["headline"].startswith("Apart does not pay")
+    if result["mixed"]["max_tps"] >= best["max_tps"]:
+        assert result["headline"].startswith("Apart does not pay")
 
 
 def test_people_read_every_ratio(scenario: Path) -> None:
-    _, said, _ = command("pd-ratio", scenario, "--service", "m", "--instances", 3)
-    assert "<- best" in said and "lost beside the best" in said and "simulation" in said
+    _, printed, _ = command("pd-ratio", scenario, "--service", "m", "--instances", 3)
+    assert "<- best" in printed and "lost beside the best" in printed and "simulation" in printed
 
 
 @pytest.mark.parametrize(
@@ -121,17 +121,19 @@ def test_bursts_are_sized_for(folder: Path) -> None:
 def test_prefill_and_decode_columns_are_sized_in_their_role(scenario: Path) -> None:
     text = scenario.read_text()
     lines = text.splitlines()
-    at = next(i for i, line in enumerate(lines) if "alpha_ms" in line)
-    one = lines[at]
-    lines[at] = "\n".join(one.replace("}", f", role: {role}}}") for role in ("prefill", "decode"))
+    row_at = next(i for i, line in enumerate(lines) if "alpha_ms" in line)
+    row_text = lines[row_at]
+    lines[row_at] = "\n".join(
+        row_text.replace("}", f", role: {role}}}") for role in ("prefill", "decode")
+    )
     scenario.write_text("\n".join(lines) + "\n")
     pools = answer("size", scenario, "--isl", 400, "--osl", 30)["pools"]
     first, second = pools
     assert (first["role"], second["role"]) == ("prefill", "decode")
     assert first["bound_by"] in ("ttft", "throughput") and first["tbt_ms"] is None
     assert second["bound_by"] in ("tbt", "throughput", "memory")
-    found = answer("pd-ratio", scenario, "--service", "m", "--instances", 3)
-    assert found["prefill"]["arrangement"] != found["decode"]["arrangement"]
+    result = answer("pd-ratio", scenario, "--service", "m", "--instances", 3)
+    assert result["prefill"]["arrangement"] != result["decode"]["arrangement"]
 
 
 def test_the_pages_that_start_them(planner: User, viewer: User, folder: Path) -> None:

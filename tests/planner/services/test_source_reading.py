@@ -34,21 +34,21 @@ def test_a_real_prometheus(planner, settings, tmp_path):
     trace = list(
         zip(rng.integers(2, 900, 80).tolist(), rng.integers(1, 90, 80).tolist(), strict=True)
     )
-    one, two = Engine("chat", kv_use=0.25), Engine("chat", kv_use=0.75, waiting=4)
+    first, two = Engine("chat", kv_use=0.25), Engine("chat", kv_use=0.75, waiting=4)
     with ExitStack() as stack:
-        targets = [stack.enter_context(exporter(engine)) for engine in (one, two)]
+        targets = [stack.enter_context(exporter(engine)) for engine in (first, two)]
         url = stack.enter_context(prometheus(tmp_path, targets))
         settings.HEADROOM_SOURCES = [url]
         await_value(url, "count(vllm:request_success_total)", 2)
         for i, (prompt, answer) in enumerate(trace[:60]):
-            (one, two)[i % 2].finish(prompt, answer, 0.3 if i % 4 else 2.0)
+            (first, two)[i % 2].finish(prompt, answer, 0.3 if i % 4 else 2.0)
             time.sleep(0.04)
         await_value(url, "sum(vllm:request_success_total)", 60)
         # What is counted and lost by beginning anew within the first bin is not to be seen.
         time.sleep(BIN_S - time.time() % BIN_S + 0.2)
-        one.restart()
+        first.restart()
         for prompt, answer in trace[60:]:
-            one.finish(prompt, answer)
+            first.finish(prompt, answer)
         preview = source_preview(user=planner, kind="prometheus", fields={"url": url})
         source = source_create(
             owner=planner, name="chat-live", kind="prometheus", bin_s=BIN_S, every_s=10,
@@ -59,17 +59,17 @@ def test_a_real_prometheus(planner, settings, tmp_path):
             time.sleep(0.5)
             source_read(source_id=source.pk, surface=True, only_due=False)
         again = source_read(source_id=source.pk, surface=True, only_due=False)
-    found = series(source).read()
-    if found.bins.filter(model="chat")["requests"].null_count():
+    samples = series(source).read()
+    if samples.bins.filter(model="chat")["requests"].null_count():
         pytest.skip("The machine was too busy to scrape every few seconds: those bins are gaps")
-    assert found.requests == 80
-    assert found.bins["input_tokens"].sum() == sum(prompt for prompt, _ in trace)
-    assert found.bins["output_tokens"].sum() == sum(answer for _, answer in trace)
-    chat = found.bins.filter(model="chat")
+    assert samples.requests == 80
+    assert samples.bins["input_tokens"].sum() == sum(prompt for prompt, _ in trace)
+    assert samples.bins["output_tokens"].sum() == sum(answer for _, answer in trace)
+    chat = samples.bins.filter(model="chat")
     assert set(chat["region"]) == {"east"} and chat["replicas"].max() == 2
     assert chat["waiting"].max() == 4 and chat["kv_use"].median() == pytest.approx(0.5)
-    assert found.bins["power_w"].max() == 600
-    ttft = found.histograms.filter(what="ttft_s")
+    assert samples.bins["power_w"].max() == 600
+    ttft = samples.histograms.filter(what="ttft_s")
     # Of buckets Prometheus itself tells the increase, about.
     sample = sample_of(ttft)
     assert sample is not None and np.quantile(sample, 0.3) <= 1.0 < sample.max()
@@ -134,8 +134,10 @@ def test_a_folder_that_files_are_dropped_into(planner, inbox):
     drop(inbox, "5.csv", requests_csv(6000, 6900))
     after = read()
     assert after.state == Source.State.PROBLEM and "Refused: 3.csv, 4.csv;" in after.problem
-    told = dict(after.readings.exclude(problem="").exclude(what="").values_list("what", "problem"))
-    assert "would count twice" in told["3.csv"] and set(told) == {"3.csv", "4.csv"}
+    problems = dict(
+        after.readings.exclude(problem="").exclude(what="").values_list("what", "problem")
+    )
+    assert "would count twice" in problems["3.csv"] and set(problems) == {"3.csv", "4.csv"}
     trace = current_trace(after)
     (demand,) = read_demand(storage.folder(trace.store))
     assert np.isnan(demand.requests[9:20]).all() and demand.requests[20] == 15  # 5.csv was read
@@ -180,9 +182,9 @@ def test_what_is_due_is_read_by_one_and_pauses_are_kept(planner, inbox):
 
 def test_secrets_come_from_the_environment(planner, settings, monkeypatch):
     settings.HEADROOM_SOURCES = ["http://127.0.0.1:9"]
-    said = {"url": "http://127.0.0.1:9", "token_env": "HEADROOM_SOURCE_TOKEN"}
+    fields = {"url": "http://127.0.0.1:9", "token_env": "HEADROOM_SOURCE_TOKEN"}
     with pytest.raises(SourceError, match="nothing usable in HEADROOM_SOURCE_TOKEN"):
-        source_preview(user=planner, kind="prometheus", fields=said)
+        source_preview(user=planner, kind="prometheus", fields=fields)
     monkeypatch.setenv("HEADROOM_SOURCE_TOKEN", "abc")
     with pytest.raises(SourceError, match="did not answer"):
-        source_preview(user=planner, kind="prometheus", fields=said)
+        source_preview(user=planner, kind="prometheus", fields=fields)

@@ -48,8 +48,8 @@ def source(planner):
 
 
 def requests_of(trace: Trace):
-    (one,) = read_demand(storage.folder(trace.store))
-    return one.requests.tolist()
+    (series,) = read_demand(storage.folder(trace.store))
+    return series.requests.tolist()
 
 
 def test_a_number_that_is_given_again_brings_nothing_of_who_had_it(source, planner):
@@ -94,8 +94,8 @@ def test_a_scenario_names_a_source_and_is_pinned(source, planner):
     samples_take(source=source, user=planner, sent=sent(0, range(1, 9)))
     document = text.edit(DOCUMENT, {"traffic.sources[0].trace": "chat-live"})
     scenario = scenario_create(owner=planner, document=document)
-    found = pinned(document, START + timedelta(hours=2))
-    assert text.outline(found)["traffic"]["sources"][0]["trace"] == "chat-live-20260401t0200z"
+    pinned_text = pinned(document, START + timedelta(hours=2))
+    assert text.outline(pinned_text)["traffic"]["sources"][0]["trace"] == "chat-live-20260401t0200z"
     assert pinned(DOCUMENT, NOW) == DOCUMENT and pinned(document, None) == document
     with pytest.raises(NotReady, match="used by scenario"):
         source_delete(source=Source.objects.get(pk=source.pk), user=planner)
@@ -116,7 +116,7 @@ def test_who_may_and_what_is_refused(source, planner, viewer, trace):
     make = lambda **more: source_create(  # noqa: E731
         **{"owner": planner, "name": "new", "kind": "samples", "settings": {}} | more
     )
-    at = "http://prom:9090"
+    address = "http://prom:9090"
     prometheus = {"kind": "prometheus"}
     refused: list[tuple[dict[str, Any], str]] = [
         ({"name": "chat-live"}, "a source chat-live already"),
@@ -128,10 +128,10 @@ def test_who_may_and_what_is_refused(source, planner, viewer, trace):
         ({"bin_s": 7}, "do not fit a whole number of times into a day"),
         ({"every_s": 1}, "every_s: 1 s"),
         (prometheus, "url: is needed"),
-        (prometheus | {"settings": {"url": at}}, "adds it to HEADROOM_SOURCES"),
+        (prometheus | {"settings": {"url": address}}, "adds it to HEADROOM_SOURCES"),
         (prometheus | {"settings": {"url": "file:///etc/passwd"}}, "no address of a server"),
         (
-            prometheus | {"settings": {"url": at, "token_env": "SECRET_KEY"}},
+            prometheus | {"settings": {"url": address, "token_env": "SECRET_KEY"}},
             "token_env: name an environment variable that begins with HEADROOM_SOURCE_",
         ),
         ({"kind": "folder", "settings": {"path": "/etc"}}, "adds it to HEADROOM_SOURCE_FOLDERS"),
@@ -154,6 +154,6 @@ def test_lengths_of_histograms_are_those_that_are_drawn(source, planner):
         }
     ]  # fmt: skip
     samples_take(source=source, user=planner, sent=of_rows(rows, NOW))
-    (one,) = read_demand(storage.folder(current_trace(source).store))
-    assert one.input_lengths is not None and one.output_lengths is None
-    assert np.mean(one.input_lengths > 50) == 0.5
+    (series,) = read_demand(storage.folder(current_trace(source).store))
+    assert series.input_lengths is not None and series.output_lengths is None
+    assert np.mean(series.input_lengths > 50) == 0.5

@@ -80,11 +80,11 @@ def told() -> list[str]:
 def test_a_drift_is_told_once_while_it_lasts(planner, source):
     Channel.objects.create(kind="email", address="ops@example.com", user=planner, by=planner)
     assert speeds_judge(source_id=source.pk) == []  # nothing of the plan's time yet
-    at = send(source, planner, NOW, 12, 1.0)
+    until = send(source, planner, NOW, 12, 1.0)
     (kept,) = speeds_judge(source_id=source.pk)
     assert kept["times"] == pytest.approx(1.0, abs=0.03) and not kept["flagged"] and told() == []
     for _ in range(3):
-        at = send(source, planner, at, 12, 1.4)
+        until = send(source, planner, until, 12, 1.4)
         (kept,) = speeds_judge(source_id=source.pk)
     assert kept["times"] == pytest.approx(1.4, rel=0.05) and kept["flagged"]
     assert (kept["model"], kept["region"], kept["gpu"]) == ("m", "east", "G")
@@ -93,15 +93,17 @@ def test_a_drift_is_told_once_while_it_lasts(planner, source):
     assert datetime.fromisoformat(kept["since"]) >= NOW + timedelta(hours=1)
     page = text_of(signed_in(planner).get("/sources/engines/"))
     assert "Drifted." in page and "times as long as the profile says" in page
-    assert [(one.source, one.outcome) for one in speeds_seen("m", "G", 1)] == [("engines", None)]
+    assert [(speed.source, speed.outcome) for speed in speeds_seen("m", "G", 1)] == [
+        ("engines", None)
+    ]
     # Over: what comes then is another.
     for times in (1.0, 1.0, 1.0, 1.0, 1.4, 1.4, 1.4):
-        at = send(source, planner, at, 12, times)
+        until = send(source, planner, until, 12, times)
         (kept,) = speeds_judge(source_id=source.pk)
     assert kept["flagged"] and len(told()) == 2
     # What came of the plan, once it is over, tells of what it was at its end.
-    PlanInForce.objects.update(until=at)
-    (outcome,) = outcomes_tick(now=at)
+    PlanInForce.objects.update(until=until)
+    (outcome,) = outcomes_tick(now=until)
     assert outcome.state == Outcome.State.DONE, outcome.words
     (drift,) = outcome.figures["speed"]
     assert drift["flagged"] and drift["times"] == pytest.approx(1.4, rel=0.05)

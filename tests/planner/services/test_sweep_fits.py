@@ -45,8 +45,8 @@ def measured(tmp_path: Path) -> Path:
 def imported(*words: object) -> dict[str, Any]:
     out = io.StringIO()
     call_command("profiles", "import", *map(str, words), "--json", stdout=out)
-    found: dict[str, Any] = json.loads(out.getvalue())
-    return found
+    document: dict[str, Any] = json.loads(out.getvalue())
+    return document
 
 
 def test_the_command_line_fits_it_and_says_what_is_modelled(measured: Path) -> None:
@@ -64,7 +64,7 @@ def test_the_command_line_fits_it_and_says_what_is_modelled(measured: Path) -> N
     assert made["error"] >= kept.spread  # type: ignore[attr-defined]
     made = imported(measured, "--kind", "roofline", "--gpu", "H100-SXM", "--name", "factors")
     assert set(made["parameters"]) == {"decode factor", "prefill factor"}
-    assert any("left out" in one["against"] for one in made["checks"])
+    assert any("left out" in check["against"] for check in made["checks"])
 
 
 def test_a_gpu_may_be_called_as_benchmarks_call_it(measured: Path) -> None:
@@ -83,18 +83,18 @@ def test_the_api_does_the_same(measured: Path, api: APIClient) -> None:
     }  # fmt: skip
     made = api.post(sent.json()["links"]["fits"], asked, format="json")
     assert made.status_code == 201, made.json()
-    told = made.json()["telling"]
-    assert told["mape"] > 0.15  # at least the spread of the roofline, whatever few rows say
+    figures = made.json()["telling"]
+    assert figures["mape"] > 0.15  # at least the spread of the roofline, whatever few rows say
     asked |= {"kind": "roofline", "name": "factors"}
     made = api.post(sent.json()["links"]["fits"], asked, format="json")
     assert made.status_code == 201 and made.json()["kind"] == "roofline"
 
 
 def test_built_in_profiles_that_were_carried_over_state_no_flattering_error() -> None:
-    one = profile_get("llama-3.1-70b:H100-SXM:tp4")
-    assert max(check.mape for check in one.checks) < 0.05  # of eight rows of one phase
-    assert one.telling is not None and one.telling.mape > 0.1
-    assert one.telling.rows == 0
+    profile = profile_get("llama-3.1-70b:H100-SXM:tp4")
+    assert max(check.mape for check in profile.checks) < 0.05  # of eight rows of one phase
+    assert profile.telling is not None and profile.telling.mape > 0.1
+    assert profile.telling.rows == 0
     measured = profile_get("llama-2-70b:H100-SXM:tp4")
     assert measured.telling is not None and measured.telling.rows > 0
 

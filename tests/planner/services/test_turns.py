@@ -46,12 +46,12 @@ def cells(owner, count):
 
 def test_a_sweep_keeps_nobody_from_a_single_answer(planner, other, done):
     grid = cells(planner, 6)
-    mine, theirs = asked(planner), asked(other)
-    sent = [*grid, mine, theirs]  # as the messages come
+    own_run, theirs = asked(planner), asked(other)
+    sent = [*grid, own_run, theirs]  # as the messages come
     for run in sent:
         run_execute_task(run.pk)
     assert sorted(done) == sorted(run.pk for run in sent)  # each once, whatever the order
-    assert set(done[:2]) == {mine.pk, theirs.pk}
+    assert set(done[:2]) == {own_run.pk, theirs.pk}
     assert done[2:] == [run.pk for run in grid]
 
 
@@ -64,13 +64,13 @@ def test_owners_take_turns(planner, other, done):
 
 
 def test_workspaces_take_turns_and_people_within_them(planner, other, done):
-    mine = [asked(planner) for _ in range(3)]
+    own_runs = [asked(planner) for _ in range(3)]
     theirs = [asked(other)]
     team = Workspace.objects.create(name="Second", slug="second")
     planner.join(team, "planner")
     with within(team):
         second = [asked(planner) for _ in range(2)]
-    expected = [mine[0], second[0], theirs[0], second[1], mine[1], mine[2]]
+    expected = [own_runs[0], second[0], theirs[0], second[1], own_runs[1], own_runs[2]]
     assert turns.waiting() == [run.pk for run in expected]
 
 

@@ -49,14 +49,16 @@ def test_policies_have_versions_by_themselves(scenario, planner, colleague):
     scenario_edit(scenario=now(), user=colleague, changes={"horizon.period_s": 900})
     agreed = now().document.replace("policies:", "policies: # agreed on Monday")
     scenario_update(scenario=now(), user=colleague, document=agreed)
-    numbers = [one.number for one in versions_changing(scenario, "policies")]
+    numbers = [version.number for version in versions_changing(scenario, "policies")]
     assert numbers == [4, 2, 1] and versions_changing(scenario, "").count() == 4
     first, second, fourth = (version_get(scenario, n) for n in (1, 2, 4))
     changed = [row.key for row in between(first, second, "policies").settings]
     assert changed and all(key.startswith("policies") for key in changed)
-    found = between(second, fourth, "policies")
-    assert found.settings == () and "+policies: # agreed on Monday" in "\n".join(found.lines)
-    assert not any("period_s" in line for line in found.lines)
+    between_them = between(second, fourth, "policies")
+    assert between_them.settings == () and "+policies: # agreed on Monday" in "\n".join(
+        between_them.lines
+    )
+    assert not any("period_s" in line for line in between_them.lines)
     back = scenario_restore(version=first, user=planner, part="policies")
     assert "period_s: 900" in back.document and "agreed" not in back.document
     assert section_of(back.document, "policies") == section_of(first.document, "policies")
@@ -82,14 +84,18 @@ def test_policies_have_versions_by_themselves(scenario, planner, colleague):
 )
 def test_a_section_is_put_in_anothers_place(document):
     kept = "name: x\npolicies:\n  - old # gone\n# of tiers\ntiers: []\n"
-    found = with_section(kept, "policies", document)
-    assert outline(found) == {"name": "x", "tiers": []} | {
+    with_kept = with_section(kept, "policies", document)
+    assert outline(with_kept) == {"name": "x", "tiers": []} | {
         key: value for key, value in outline(document).items() if key == "policies"
     }
     if document.startswith(("seed: 1\np", "p", "'")):  # written by lines: comments go along
-        assert "gone" not in found and "# of tiers" in found and "of the horizon" not in found
+        assert (
+            "gone" not in with_kept
+            and "# of tiers" in with_kept
+            and "of the horizon" not in with_kept
+        )
     if "why" in document:
-        assert "# why\n# of tiers" in found
+        assert "# why\n# of tiers" in with_kept
 
 
 def test_a_branch_is_a_scenario_of_its_own(scenario, colleague):

@@ -40,7 +40,7 @@ def ingested(folder: Path, start: str = "2024-05-") -> Trace:
 def test_the_busiest_day_is_planned_and_every_choice_says_its_rank(tmp_path: Path) -> None:
     """The last day was planned whatever it was: of one trace the quietest of 61."""
     trace = ingested(tmp_path)
-    choices = {one.key: one for one in window_choices(trace)}
+    choices = {choice.key: choice for choice in window_choices(trace)}
     assert list(choices) == [BUSIEST_DAY, LAST_DAY, BUSIEST_WEEK] and USUAL == BUSIEST_DAY
     assert choices[BUSIEST_DAY].label == "Busiest day"
     assert choices[BUSIEST_DAY].sentence == "17 May 2024 is the busiest of 21 days."
@@ -74,7 +74,7 @@ def test_one_stretch_is_offered_once(tmp_path: Path) -> None:
     path = tmp_path / "growing.csv"
     path.write_text("\n".join(lines) + "\n")
     trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name, format="demand"))
-    assert [one.key for one in window_choices(trace)] == [BUSIEST_DAY]
+    assert [choice.key for choice in window_choices(trace)] == [BUSIEST_DAY]
 
 
 def test_a_busiest_day_that_is_not_the_busiest_of_all_says_so(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_what_a_draft_assumes_is_said_with_how_much_it_matters(tmp_path: Path) -
     """Lengths were invented and stood in no list."""
     trace = ingested(tmp_path)
     serving = serving_of(trace)
-    told = assumed_of(trace, scenario_draft(trace, serving=serving), serving)
-    rows: dict[str, Any] = {row.what: row for row in told}
+    assumed = assumed_of(trace, scenario_draft(trace, serving=serving), serving)
+    rows: dict[str, Any] = {row.what: row for row in assumed}
     assert rows["Prompt lengths"].value == "mean 1,155 tokens, spread (CV) 1"
     assert rows["Answer lengths"].value == "mean 211 tokens, spread (CV) 1"
     assert "20% longer, about" in rows["Prompt lengths"].matters

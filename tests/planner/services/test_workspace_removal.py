@@ -26,15 +26,19 @@ from tests.planner.web.pages import signed_in, text_of
 def counts() -> dict[str, int]:
     models = apps.get_app_config("planner").get_models()
     apart = ("AuditRecord", "AuditHead", "User", "Workspace")
-    return {one.__name__: one._base_manager.count() for one in models if one.__name__ not in apart}
+    return {
+        model.__name__: model._base_manager.count()
+        for model in models
+        if model.__name__ not in apart
+    }
 
 
 def unpacked(path: str) -> dict[str, bytes]:
     with Path(path).open("rb") as file:
         data = zstandard.ZstdDecompressor().stream_reader(file).read()
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        files = [one for one in tar if one.isfile()]
-        return {one.name: tar.extractfile(one).read() for one in files}  # type: ignore[union-attr]
+        files = [member for member in tar if member.isfile()]
+        return {member.name: tar.extractfile(member).read() for member in files}  # type: ignore[union-attr]
 
 
 @pytest.fixture
@@ -79,8 +83,8 @@ def test_all_of_it_goes_and_is_in_a_file_and_nothing_else_goes(
     assert scenario.document.splitlines()[0].encode() in files["rows.jsonl"]
     assert f"arrays/runs/{run.pk}/plan.parquet" in files
     assert not (data_dir / "runs" / str(run.pk)).exists()
-    told = AuditRecord.objects.get(action="workspace.removed")
-    assert done.path.endswith(json.loads(told.details)["file"])
+    record = AuditRecord.objects.get(action="workspace.removed")
+    assert done.path.endswith(json.loads(record.details)["file"])
     assert not verify().problem
     assert Path(done.path).stat().st_mode & 0o077 == 0
 
@@ -103,6 +107,6 @@ def test_who_looks_after_the_installation_removes_it_by_page_or_api(
     address = "/api/v1/workspaces/{}/"
     refused = api.delete(address.format("main") + "?confirm=main")
     assert refused.status_code == 403
-    given: Any = api.delete(address.format("other") + "?confirm=other")
-    assert given.status_code == 200 and given.json()["file"].startswith("other-")
+    answer: Any = api.delete(address.format("other") + "?confirm=other")
+    assert answer.status_code == 200 and answer.json()["file"].startswith("other-")
     assert api.delete(address.format("other") + "?confirm=other").status_code == 404

@@ -130,8 +130,8 @@ def test_the_api_is_told_by_header_or_token(
     assert api.get(address).status_code == 200
     assert api.get(address, headers=there).status_code == 404
     login = {"username": "pia", "password": "pia-secret", "workspace": "other"}
-    given = Client().post("/api/v1/token/", login, content_type="application/json")
-    key = given.json()["token"]
+    answer = Client().post("/api/v1/token/", login, content_type="application/json")
+    key = answer.json()["token"]
     assert ApiToken.everywhere.get(sha256__isnull=False, workspace=other).user == planner
     asked = Client().get(address, headers={"Authorization": f"Token {key}"})
     assert asked.status_code == 404
@@ -186,7 +186,7 @@ def test_the_command_line_is_about_one(
     capsys.readouterr()
     call_command("workspace", "list", "--json")
     listed = json.loads(capsys.readouterr().out)["workspaces"]
-    assert sorted((one["workspace"], one["people"]) for one in listed) == [
+    assert sorted((entry["workspace"], entry["people"]) for entry in listed) == [
         ("main", 1), ("other", 0), ("search", 1),
     ]  # fmt: skip
     with pytest.raises(SystemExit):
@@ -197,9 +197,9 @@ def test_the_command_line_is_about_one(
 def test_a_forgotten_password_is_a_mail_where_mail_is_sent(
     planner: User, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = []
+    sent = []
     monkeypatch.setattr(
-        "planner.services.passwords.current_app.send_task", lambda *_, args: told.append(args)
+        "planner.services.passwords.current_app.send_task", lambda *_, args: sent.append(args)
     )
     page = Client().get("/password/forgotten/")
     assert "sends no mail" in text_of(page)
@@ -208,7 +208,7 @@ def test_a_forgotten_password_is_a_mail_where_mail_is_sent(
         text_of(Client().post("/password/forgotten/", {"username": name}))
         for name in ("pia", "nobody", "pia")
     }
-    assert len(answers) == 1 and told == [["pia"], ["nobody"]]  # alike, and once a minute
+    assert len(answers) == 1 and sent == [["pia"], ["nobody"]]  # alike, and once a minute
     assert not password_mail(name="pia") and not password_mail(name="nobody")
     User.objects.update(email="pia@example.com")
     assert password_mail(name="pia")

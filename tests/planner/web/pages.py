@@ -45,9 +45,9 @@ def text_of(response: Any) -> str:
 def json_in(response: Any, element_id: str) -> Any:
     """The data in ``<script type="application/json" id=...>``."""
     html = response.content.decode()
-    found = re.search(rf'<script id="{element_id}" type="application/json">(.*?)</script>', html)
-    assert found, f"no data {element_id!r} on the page"
-    return json.loads(found[1])
+    script = re.search(rf'<script id="{element_id}" type="application/json">(.*?)</script>', html)
+    assert script, f"no data {element_id!r} on the page"
+    return json.loads(script[1])
 
 
 class _Fields(HTMLParser):
@@ -96,6 +96,6 @@ def form_values(response: Any) -> dict[str, Any]:
     start = html.index("<form", html.index('id="editor"'))
     parser = _Fields()
     parser.feed(html[start : html.index("</form>", start)])
-    values = {name: found for name, found in parser.values.items() if name != "csrfmiddlewaretoken"}
+    values = {name: value for name, value in parser.values.items() if name != "csrfmiddlewaretoken"}
     values["document"] = [values["document"][0].removeprefix("\n")]
     return values

@@ -58,7 +58,9 @@ def provisioned_once(owner: User, tmp_path: Path) -> Run:
         made.append(run)
         there = storage.data_dir() / run.store
         files = {file.name: file.read_bytes() for file in there.iterdir() if file.is_file()}
-        fields = {one.attname: getattr(run, one.attname) for one in Run._meta.concrete_fields}
+        fields = {
+            column.attname: getattr(run, column.attname) for column in Run._meta.concrete_fields
+        }
         return fields, files
 
     fields, files = once("provisioned", make)

@@ -67,9 +67,9 @@ def figures(name: str) -> dict[str, Any]:
 
 
 def decision(period: int, model: str, region: str) -> dict[str, Any]:
-    at = (START + timedelta(hours=period)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    period_start = (START + timedelta(hours=period)).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
-        "period": at, "model": model, "region": region, "gpu": "A100-80GB", "tp": 1,
+        "period": period_start, "model": model, "region": region, "gpu": "A100-80GB", "tp": 1,
         "role": "mixed", "market": "owned", "current": 4,
         "delta": 2 if period == 0 else 0, "target": 6,
     }  # fmt: skip
@@ -126,26 +126,26 @@ def result(run_id: int = 0) -> dict[str, Any]:
 def tables() -> dict[str, pl.DataFrame]:
     """The tables of the run, demand reaching a day further back than the window."""
     bins = HOURS * 3600 // BIN_S
-    at = [START + timedelta(seconds=BIN_S * i) for i in range(-bins, bins)]
+    times = [START + timedelta(seconds=BIN_S * i) for i in range(-bins, bins)]
     wave = 1 + 0.6 * np.sin(np.arange(-bins, bins) * 2 * np.pi / bins)
     demand, forecast, replicas = [], [], []
     for k, (model, region) in enumerate(POOLS):
         where = {"model": model, "region": region}
         tokens = wave * BIN_S * 2000 * (k + 1)
         demand.append(pl.DataFrame({
-            "time": at, **where, "tier": "IW-F", "requests": tokens / 1000,
+            "time": times, **where, "tier": "IW-F", "requests": tokens / 1000,
             "input_tokens": tokens, "output_tokens": tokens / 5,
         }))  # fmt: skip
         rate = (tokens / BIN_S)[bins:]
         forecast.append(pl.DataFrame({
-            "time": at[bins:], **where, "tier": "IW-F", "actual": rate, "mean": rate * 1.02,
+            "time": times[bins:], **where, "tier": "IW-F", "actual": rate, "mean": rate * 1.02,
             "p10": rate * 0.9, "p90": rate * 1.14,
         }))  # fmt: skip
         for name, hours in GPU_HOURS.items():
             level = hours / HOURS / len(POOLS)
             ready = np.round(level * wave[bins:]) if name == "lt-i" else np.full(bins, level)
             replicas.append(pl.DataFrame({
-                "policy": name, "time": at[bins:], **where, "gpu": "A100-80GB", "ready": ready,
+                "policy": name, "time": times[bins:], **where, "gpu": "A100-80GB", "ready": ready,
                 "starting": 0.0, "draining": 0.0, "busy": ready * 0.6, "utilisation": 0.5,
                 "waiting": 0.0, "input_tps": rate, "output_tps": rate / 5, "role": "mixed",
                 "arrangement": "1 x A100-80GB", "power_kw": ready * 0.5,

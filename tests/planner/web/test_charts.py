@@ -30,8 +30,8 @@ START = datetime(2024, 5, 18, tzinfo=UTC)
 
 
 def line(values: list[float]) -> pl.DataFrame:
-    at = [START + timedelta(minutes=i) for i in range(len(values))]
-    return pl.DataFrame({"time": at, "ready": values})
+    times = [START + timedelta(minutes=i) for i in range(len(values))]
+    return pl.DataFrame({"time": times, "ready": values})
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60))
@@ -74,9 +74,9 @@ def test_a_tier_that_is_not_known_makes_the_sum_unknown() -> None:
 
 
 def test_times_of_a_relative_clock_are_hours_since_the_beginning() -> None:
-    at = [datetime.fromtimestamp(s, UTC) for s in (0, 5400)]
+    times = [datetime.fromtimestamp(s, UTC) for s in (0, 5400)]
     table = pl.DataFrame(
-        {"policy": "lt-i", "time": at, "model": "m", "region": "r", "ready": [1.0, 2.0]}
+        {"policy": "lt-i", "time": times, "model": "m", "region": "r", "ready": [1.0, 2.0]}
     )
     drawn = replica_figure(
         table, None, labels={"lt-i": "Plan"}, shown=["lt-i"], pool=None, clock="relative"
@@ -87,12 +87,12 @@ def test_times_of_a_relative_clock_are_hours_since_the_beginning() -> None:
 
 def test_demand_and_what_replicas_carry_are_in_one_unit_on_one_axis() -> None:
     """Demand stood over replicas on an axis of its own, which read as a plan that cannot serve."""
-    at = [START + timedelta(hours=i) for i in range(4)]
+    times = [START + timedelta(hours=i) for i in range(4)]
     where = {"model": "m", "region": "r"}
-    replicas = pl.DataFrame({"policy": "lt-i", "time": at, **where, "ready": [2.0, 2, 3, 3]})
-    demand = pl.DataFrame({"time": at, **where, "tier": "t", "input_tps": [5.0, 15, 25, 15]})
+    replicas = pl.DataFrame({"policy": "lt-i", "time": times, **where, "ready": [2.0, 2, 3, 3]})
+    demand = pl.DataFrame({"time": times, **where, "tier": "t", "input_tps": [5.0, 15, 25, 15]})
     capacity = pl.DataFrame(
-        {"policy": "lt-i", "time": [at[0], at[2]], **where, "capacity_tps": [20.0, 30.0]}
+        {"policy": "lt-i", "time": [times[0], times[2]], **where, "capacity_tps": [20.0, 30.0]}
     )
     other = capacity.with_columns(pl.lit("q").alias("region"), pl.lit(1.0).alias("capacity_tps"))
     drawn = replica_figure(
@@ -118,9 +118,9 @@ def test_the_script_that_draws_is_of_the_package_that_makes_figures() -> None:
     vendored = Path("static/vendor/plotly/plotly-cartesian.min.js")
 
     def version(path: Path) -> str:
-        found = re.search(r"plotly\.js \D*v(\S+)", path.read_text("utf-8")[:300])
-        assert found is not None
-        return found[1]
+        version = re.search(r"plotly\.js \D*v(\S+)", path.read_text("utf-8")[:300])
+        assert version is not None
+        return version[1]
 
     assert version(vendored) == version(package)
 

@@ -44,8 +44,14 @@ def test_a_search_answers_first_and_its_choice_opens_as_a_scenario(
     assert "What to serve it on?" in text_of(client.get(reverse("web:configure")))
     answer = client.get(reverse("web:configure"), ASKED)
     page = text_of(answer)
-    said = ("per million tokens", "requests/s at TTFT", "an hour", "The best of each GPU type")
-    for part in (*said, "Ruled out", "Precision not on this GPU", "What it rests on", "as given"):
+    phrases = ("per million tokens", "requests/s at TTFT", "an hour", "The best of each GPU type")
+    for part in (
+        *phrases,
+        "Ruled out",
+        "Precision not on this GPU",
+        "What it rests on",
+        "as given",
+    ):
         assert part in page, part
     assert json_in(answer, "speed-data")["data"]
     part = client.get(
@@ -63,8 +69,8 @@ def test_a_search_says_how_far_it_is_while_it_goes_on(
     how_far = reverse("web:configure-progress")
     seen: list[str] = []
 
-    def search(asked: Any, told: Any) -> Any:
-        told(0.5, "Simulating the best")
+    def search(asked: Any, heard: Any) -> Any:
+        heard(0.5, "Simulating the best")
         seen.append(text_of(client.get(how_far)))
         raise PlannerError("enough")
 
@@ -95,10 +101,14 @@ def test_the_document_has_the_chosen_ones_and_their_gpus() -> None:
     chosen = [row | {"model": model} for row in CHOSEN]
     text = scenario_with(DOCUMENT, model, chosen)
     after = parse(text)
-    mine = [(one.gpu, one.engine, one.tp) for one in after.profiles if one.model == model]
-    assert mine == [("MI300X", "vllm", 1), ("H200", None, 2)]
-    kept = [one for one in before.profiles if one.model != model]
-    assert [one for one in after.profiles if one.model != model] == kept
+    drafted_rows = [
+        (profile.gpu, profile.engine, profile.tp)
+        for profile in after.profiles
+        if profile.model == model
+    ]
+    assert drafted_rows == [("MI300X", "vllm", 1), ("H200", None, 2)]
+    kept = [profile for profile in before.profiles if profile.model != model]
+    assert [profile for profile in after.profiles if profile.model != model] == kept
     for region, old in zip(after.regions, before.regions, strict=True):
         assert region.capacity.items() >= old.capacity.items()
         assert region.capacity["H200"] == max(old.capacity.values())
@@ -107,20 +117,20 @@ def test_the_document_has_the_chosen_ones_and_their_gpus() -> None:
         scenario_with(DOCUMENT, "qwen3-32b", [CHOSEN[1] | {"model": "qwen3-32b"}],
                       {"ttft_ms": 321.0, "tbt_ms": None}, in_place=True)
     )  # fmt: skip
-    assert [one.name for one in drafted.models] == ["qwen3-32b"]
+    assert [model.name for model in drafted.models] == ["qwen3-32b"]
     assert {source.model for source in drafted.traffic.sources} == {"qwen3-32b"}
     assert min(tier.ttft_ms or 1e9 for tier in drafted.tiers) == 321.0
 
 
 def test_the_api_searches_and_puts_what_it_found_into_a_scenario(api, pools: Scenario) -> None:
-    found = api.post("/api/v1/configure/", CONFIGURED, format="json").json()
-    assert len(found["candidates"]) == 2 and found["pareto"] and found["ruled_out"]
+    result = api.post("/api/v1/configure/", CONFIGURED, format="json").json()
+    assert len(result["candidates"]) == 2 and result["pareto"] and result["ruled_out"]
     sent = {
         "model": "llama-3.1-8b", "scenario": pools.name,
-        "profiles": found["candidates"][0]["profiles"],
+        "profiles": result["candidates"][0]["profiles"],
     }  # fmt: skip
     document = api.post("/api/v1/configure/scenario/", sent, format="json").json()["document"]
-    assert any(one.kind == "roofline" for one in parse(document).profiles)
+    assert any(profile.kind == "roofline" for profile in parse(document).profiles)
     assert parse(document).name == f"{pools.name}, A100-80GB"
     neither = {name: value for name, value in sent.items() if name != "scenario"}
     refused = api.post("/api/v1/configure/scenario/", neither, format="json")

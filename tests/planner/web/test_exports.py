@@ -57,8 +57,8 @@ def test_names_are_kept_for_every_export(run, planner, viewer):
     page = signed_in(viewer).get(f"/runs/{run.pk}/export/")
     assert "chat" in text_of(page)
     export = {"to": "keda", "repeat": "daily"}
-    for given, name in (("", "chat"), ("llama-h100-east=other", "other")):
-        file = client.get(f"/runs/{run.pk}/export/", export | {"names": given})
+    for service, name in (("", "chat"), ("llama-h100-east=other", "other")):
+        file = client.get(f"/runs/{run.pk}/export/", export | {"names": service})
         assert yaml.safe_load(file.content)["metadata"]["name"] == name
     api = client_of(planner)
     address = "/api/v1/deployment-names/"

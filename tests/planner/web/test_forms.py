@@ -90,8 +90,10 @@ def test_a_region_keeps_the_facts_the_form_does_not_show() -> None:
 
 
 def test_models_follow_the_profiles_and_keep_what_they_say() -> None:
-    own = "models:\n  - {name: mine, weight_gb: 16, kv_bytes_per_token: 1000, max_context: 4096}"
-    text = DOCUMENT.replace("models: [llama-3.1-8b]", own).replace(
+    own_models = (
+        "models:\n  - {name: mine, weight_gb: 16, kv_bytes_per_token: 1000, max_context: 4096}"
+    )
+    text = DOCUMENT.replace("models: [llama-3.1-8b]", own_models).replace(
         "model: llama-3.1-8b, gpu", "model: mine, gpu"
     )
     data = outline(text)
@@ -191,7 +193,7 @@ def test_a_count_of_none_is_kept() -> None:
 def test_a_document_of_wrong_types_still_fills_the_form() -> None:
     data = outline("version: 1\nregions: none\ntiers: {a: 1}\ntraffic: [1, 2]\nhorizon: soon\n")
     assert study_values(data)["period_min"] is None
-    assert all(not found for found in row_values(data).values())
+    assert all(not values for values in row_values(data).values())
 
 
 @pytest.mark.parametrize(
@@ -236,9 +238,9 @@ profiles:
     assert [row["profile"].role for row in shown] == ["prefill", "decode"]
     assert not row_changes(data, "profiles", shown)
     added = {"at": None, "profile": ProfileChoice("m", "H", 8, role="decode")}
-    found = row_changes(data, "profiles", [*shown, added])
-    assert found["profiles"][2] == {"model": "m", "gpu": "H", "tp": 8, "role": "decode"}
-    assert found["profiles"][:2] == data["profiles"]
+    changes = row_changes(data, "profiles", [*shown, added])
+    assert changes["profiles"][2] == {"model": "m", "gpu": "H", "tp": 8, "role": "decode"}
+    assert changes["profiles"][:2] == data["profiles"]
 
 
 @pytest.mark.parametrize(
@@ -273,7 +275,7 @@ def test_every_scalar_of_the_form_has_its_kind_and_limits_from_the_schema() -> N
     assert fields["startup_min"].widget.attrs["placeholder"] == "10"
     assert [value for value, _ in fields["solver"].choices] == ["", "highs", "cbc"]  # type: ignore[attr-defined]
     quantile = fields["quantile"]
-    assert [quantile.clean(given) for given in ("", "Mean", "0.9")] == ["", "mean", 0.9]
+    assert [quantile.clean(text) for text in ("", "Mean", "0.9")] == ["", "mean", 0.9]
     for wrong in ("0.99", "median", "nan"):
         with pytest.raises(forms.ValidationError, match=r"0\.05 to 0\.95, mean"):
             quantile.clean(wrong)

@@ -51,9 +51,9 @@ def calibration(planner: User, tmp_path: Path) -> Calibration:
 
 
 def fit_fields(calibration: Calibration, **changes: object) -> dict[str, object]:
-    one = calibration.report["arrangements"][0]
+    arrangement = calibration.report["arrangements"][0]
     return {
-        "rows": json.dumps([one["model"], one["gpu"], one["tp"]]),
+        "rows": json.dumps([arrangement["model"], arrangement["gpu"], arrangement["tp"]]),
         "kind": "linear", "name": "mine", "model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1,
         "precision": "bf16", **changes,
     }  # fmt: skip
@@ -227,8 +227,8 @@ def test_the_newest_models_are_offered_with_their_error_and_engines_are_shown(
     assert "8 × B200" in page and "fp8" in page and "modelled" in page and "vllm" in page
     measured = text_of(client.get(reverse("web:profiles"), {"search": "llama-3.1-8b:H100"}))
     assert "trtllm" in measured
-    one = text_of(client.get(reverse("web:profile", args=["qwen3-32b:H200:tp1"])))
-    assert "as released" in one
+    text = text_of(client.get(reverse("web:profile", args=["qwen3-32b:H200:tp1"])))
+    assert "as released" in text
     fits = text_of(client.get(reverse("web:models"), {"search": "deepseek-v3", "gpu": "H200"}))
     assert "8 GPUs fp8" in fits  # as released, not in 16 bits on 16
     assert "watts assumed" in text_of(client.get(reverse("web:gpus"), {"search": "L40S"}))
@@ -285,20 +285,20 @@ def test_an_estimate_at_a_rate_is_the_replays(client: Client) -> None:
     asked = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1, "engine": "vllm", "isl": 1024,
              "osl": 64, "rate": 4}  # fmt: skip
     answer = client.get(reverse("web:estimate"), asked | {"concurrency": 32})
-    at = estimate_one(asked)["at_rate"]
+    at_rate = estimate_one(asked)["at_rate"]
     page = text_of(answer)
-    assert f"At 4 requests/s , of at most {at['most_rps']:.3g}:" in page
-    assert at["by"] in page
+    assert f"At 4 requests/s , of at most {at_rate['most_rps']:.3g}:" in page
+    assert at_rate["by"] in page
     loads = json_in(answer, "sweep-data")["data"][0]["x"]
-    assert any(abs(load - max(at["in_flight"], 1.0)) < 1e-9 for load in loads)
+    assert any(abs(load - max(at_rate["in_flight"], 1.0)) < 1e-9 for load in loads)
     typed = {"measured": "8 1024 64 95 9.4"}  # rows are of requests in flight, whatever is asked
-    own = text_of(client.get(reverse("web:estimate"), asked | {"concurrency": 32} | typed))
-    assert "Your own measurements, with as many in flight all the time" in own
-    assert "With 1 row" in own
+    text = text_of(client.get(reverse("web:estimate"), asked | {"concurrency": 32} | typed))
+    assert "Your own measurements, with as many in flight all the time" in text
+    assert "With 1 row" in text
     row = {name: value for name, value in asked.items() if name != "rate"}
     row |= {"concurrency": 8, "ttft_ms": 95, "tbt_ms": 9.4}
     moved = estimate_one(asked, Measured([row], "typed"))["at_rate"]
-    assert f"{moved['closed_loop_tbt_ms']:.3g} ms" in own
+    assert f"{moved['closed_loop_tbt_ms']:.3g} ms" in text
     refused = text_of(client.get(reverse("web:estimate"), asked | {"concurrency": 32, "rate": 1e5}))
     assert "is the most that go through" in refused
 
@@ -328,13 +328,13 @@ def test_typed_rows_move_the_estimate_and_are_kept(client: Client) -> None:
 def test_a_sweep_is_of_one_deployment_whatever_was_left_out(client: Client) -> None:
     row = {"model": "deepseek-v3", "gpu": "H200", "tp": 8, "isl": 4096, "osl": 1024,
            "concurrency": 64, "mode": "disagg"}  # fmt: skip
-    one = estimate_one(row)
+    estimated = estimate_one(row)
     swept = dict(estimate_sweep(row, [16, 64, 256]))
-    assert {answer["gpus"] for answer in swept.values()} == {one["gpus"]}
+    assert {answer["gpus"] for answer in swept.values()} == {estimated["gpus"]}
     for key in ("ttft_ms", "tbt_ms", "power_w"):
-        assert swept[64][key] == pytest.approx(one[key], rel=1e-9)
+        assert swept[64][key] == pytest.approx(estimated[key], rel=1e-9)
     # beyond 128 in flight one worker is taken where the row does not say how many
-    assert estimate_one(row | {"concurrency": 256})["gpus"] < one["gpus"]
+    assert estimate_one(row | {"concurrency": 256})["gpus"] < estimated["gpus"]
 
 
 def test_many_estimates_come_back_as_csv_in_their_order(client: Client) -> None:

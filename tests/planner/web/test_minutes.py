@@ -58,13 +58,13 @@ def test_all_pools_are_summed_and_one_can_be_chosen(client: Client, study: Run) 
     assert both["stackgroup"] == "one"
     name = " / ".join(POOLS[1])
     answer = part(client, study, "minutes", policy="flat-peak", pool=name)
-    one = lines(answer, "states")
-    assert max(one["Serving"]["y"]) == pytest.approx(max(both["y"]) / 2, abs=1e-3)
-    assert "Starting" not in one  # nothing started: no line
+    states = lines(answer, "states")
+    assert max(states["Serving"]["y"]) == pytest.approx(max(both["y"]) / 2, abs=1e-3)
+    assert "Starting" not in states  # nothing started: no line
     shares = lines(answer, "shares")
     assert set(shares["Iterating"]["y"]) == {0.6} and set(shares["KV memory"]["y"]) == {0.5}
     assert max(lines(answer, "power")["Power"]["y"]) == pytest.approx(
-        one["Serving"]["y"][0] / 2, abs=1e-3
+        states["Serving"]["y"][0] / 2, abs=1e-3
     )
 
 
@@ -92,8 +92,8 @@ def test_groups_are_filtered(client: Client, study: Run) -> None:
     each = part(client, study, "groups", tier="IW-F", model="each", region="each")
     body = each.content.decode().partition("<tbody>")[2]
     assert body.count("<tr>") == len(POOLS) and body.count("97.00") == len(POOLS)
-    one = part(client, study, "groups", tier="all", model=POOLS[0][0], policy="today")
-    assert one.content.decode().partition("<tbody>")[2].count("<tr>") == 1
+    narrow = part(client, study, "groups", tier="all", model=POOLS[0][0], policy="today")
+    assert narrow.content.decode().partition("<tbody>")[2].count("<tr>") == 1
 
 
 def test_hours_by_kind_are_shown_with_their_sum(client: Client, study: Run) -> None:

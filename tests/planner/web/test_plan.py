@@ -49,13 +49,13 @@ def test_a_plan_shows_what_it_takes_splits_leaves_and_what_more_is_worth(
     study.result["plan"] |= MORE
     study.save()
     page = text_of(client.get(f"/runs/{study.pk}/"))
-    for said in (
+    for phrase in (
         "Not everything can be served", "us-east needs 9 GPUs and has 7: add 2.",
         "chosen by Exact", "least carbon, all periods at once", "12 and 11", "17 GPU-hours",
         "from us-east to us-west (25%", "1 x G", "40%", "What one more would be worth",
         "1 more G in us-east", "no answer in time", "drawn at the sized load", "Fleet, carbon",
     ):  # fmt: skip
-        assert said in page, said
+        assert phrase in page, phrase
 
 
 def test_a_plan_kept_before_these_shows_what_it_has(client: Client, study: Run) -> None:
@@ -119,7 +119,11 @@ def test_an_outlook_has_a_row_by_month_and_says_what_does_not_fit(
     assert "$1,488 for the quarter." in page and "Planned, not replayed." in page
     assert "No plan: east has too few GPUs." in page and "1 of 2" in page
     figure = json_in(answer, "cost-data")
-    assert [one["name"] for one in figure["data"]] == ["On demand", "Starts", "With commitments"]
+    assert [trace["name"] for trace in figure["data"]] == [
+        "On demand",
+        "Starts",
+        "With commitments",
+    ]
     # Nothing of it was replayed: the last month that has a plan is, by one click.
     assert "Replay a week of 2027-01" in page
     month["growth"] = 3.0

@@ -26,10 +26,10 @@ CSV = b"region,gpu,on_demand_usd,one_year_usd,provider\nhome,H100,0.01,0.005,our
 def test_prices_are_filtered_ordered_and_ones_own_kept(client: Client) -> None:
     """777 rows had no order and no filter, and no price was one's own."""
     page = reverse("web:prices")
-    for wrong, said in ((b"a,b\n", "is not known"), (b"region,gpu\n", "no price")):
+    for wrong, sentence in ((b"a,b\n", "is not known"), (b"region,gpu\n", "no price")):
         sent = {"file": SimpleUploadedFile("wrong.csv", wrong)}
         answer = client.post(reverse("web:price-list-add"), sent)
-        assert answer.status_code == 400 and said in text_of(answer)
+        assert answer.status_code == 400 and sentence in text_of(answer)
     kept = client.post(reverse("web:price-list-add"), {"file": SimpleUploadedFile("dc.csv", CSV)})
     assert kept["Location"] == page
     rows = client.get(page, {"gpu": "H100-SXM", "order": "usd_per_gpu_hour"}).context["prices"]
@@ -39,7 +39,7 @@ def test_prices_are_filtered_ordered_and_ones_own_kept(client: Client) -> None:
     only = client.get(page, {"provider": "gcp"}).context["prices"]
     assert {row.provider for row in only} == {"gcp"}
     with_list = DOCUMENT + "\nprice_list: dc\n"
-    assert not [one for one in scenario_doubts(with_list) if "price_list" in one]
+    assert not [doubt for doubt in scenario_doubts(with_list) if "price_list" in doubt]
     missing = scenario_doubts(DOCUMENT + "\nprice_list: nope\n")
     assert "there is no price list 'nope'; there are dc" in missing[0]
     client.post(reverse("web:price-list-delete", args=["dc"]))

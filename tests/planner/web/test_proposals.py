@@ -53,12 +53,12 @@ def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     proposal = Proposal.objects.latest("pk")
     url = f"/proposals/{proposal.pk}/"
     assert made.url == url
-    said = text_of(pia.get(url))
-    assert f"in place of run {first.run.pk}" in said and "horizon.period_s" in said
+    text = text_of(pia.get(url))
+    assert f"in place of run {first.run.pk}" in text and "horizon.period_s" in text
     # 300 of 500 dollars; at the attainment of what is there 1 - 300 * 800 / 480 / 500.
-    assert "Saved at equal attainment 0.0%" in said
-    assert said.index("What gets worse") < said.index("IW-F in time") and "4 points worse" in said
-    assert "You cannot approve it" not in said and 'value="approve"' not in said
+    assert "Saved at equal attainment 0.0%" in text
+    assert text.index("What gets worse") < text.index("IW-F in time") and "4 points worse" in text
+    assert "You cannot approve it" not in text and 'value="approve"' not in text
     assert json_in(pia.get(url), "replica-data")["data"][1]["name"] == "Proposed"
     assert "Looser" in text_of(anna.get("/proposals/", {"show": "for-me"}))
     act = f"{url}act/"
@@ -87,7 +87,7 @@ def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     report = anna.get(f"/runs/{better.pk}/export/", {"to": "html"}).content.decode()
     assert f"Proposal {proposal.pk}" in report and "by anna" in report
     exported = AuditRecord.objects.filter(action="run.exported")
-    assert {json.loads(one.details)["to"] for one in exported} == {"keda", "html"}
+    assert {json.loads(record.details)["to"] for record in exported} == {"keda", "html"}
 
 
 def test_a_plan_that_was_not_replayed_says_so(planner: User, approver: User) -> None:
@@ -96,8 +96,8 @@ def test_a_plan_that_was_not_replayed_says_so(planner: User, approver: User) -> 
     run.result["policies"] = {}
     run.save()
     made = propose(by=planner, title="Planned alone", run=run)
-    said = text_of(signed_in(planner).get(f"/proposals/{made.pk}/"))
-    assert f"Run {run.pk} planned and replayed nothing" in said and "not known" in said
+    text = text_of(signed_in(planner).get(f"/proposals/{made.pk}/"))
+    assert f"Run {run.pk} planned and replayed nothing" in text and "not known" in text
 
 
 def test_rules_are_for_admins(planner: User, admin: User) -> None:
@@ -116,10 +116,10 @@ def test_versions_are_compared_restored_and_branched(planner, scenario, viewer) 
     scenario_edit(scenario=scenario, user=planner, changes={"horizon.period_s": 900},
                   message="Quarters")  # fmt: skip
     url = f"/scenarios/{scenario.pk}/versions/"
-    said = text_of(client.get(url))
-    assert "From version 1 to version 2" in said and "Quarters" in said
-    assert "horizon.period_s 3600 900" in said.replace("3,600", "3600")
-    assert "- period_s: 3600 # an hour" in said and "+ period_s: 900 # an hour" in said
+    text = text_of(client.get(url))
+    assert "From version 1 to version 2" in text and "Quarters" in text
+    assert "horizon.period_s 3600 900" in text.replace("3,600", "3600")
+    assert "- period_s: 3600 # an hour" in text and "+ period_s: 900 # an hour" in text
     assert client.get(url, {"from": "7"}).status_code == 404
     assert signed_in(viewer).post(f"{url}1/restore/").status_code == 403
     client.post(f"{url}1/restore/")
@@ -152,8 +152,8 @@ def test_signing_in_is_in_the_log(planner: User) -> None:
     client.post("/login/", {"username": "pia", "password": "wrong"})
     client.post("/login/", {"username": "pia", "password": "pia-secret"})
     client.post("/logout/")
-    found = AuditRecord.objects.order_by("number").values_list("action", "key", "name")
-    assert [action for action, _, _ in found] == [
+    records = AuditRecord.objects.order_by("number").values_list("action", "key", "name")
+    assert [action for action, _, _ in records] == [
         "user.refused", "user.signed-in", "user.signed-out"
     ]  # fmt: skip
 

@@ -73,9 +73,9 @@ def test_parts_that_come_by_themselves(planner: User, run: Run) -> None:
 
 def test_the_api_has_what_the_page_draws(api: APIClient, planner: User, run: Run) -> None:
     base = f"/api/v1/runs/{run.pk}"
-    found = api.get(f"{base}/sensitivity/", {"phase": "decode"}).json()
-    assert "attention_decode" in found["operators"]
-    assert len(found["latency_by_share"]) == len(found["operators"])
+    sensitivity = api.get(f"{base}/sensitivity/", {"phase": "decode"}).json()
+    assert "attention_decode" in sensitivity["operators"]
+    assert len(sensitivity["latency_by_share"]) == len(sensitivity["operators"])
     swept = api.get(f"{base}/sweeps/rate/").json()
     assert swept["by"] == "rate"
     assert [row["at"] for row in swept["rows"]] == list(provisioning.RATES)
@@ -113,10 +113,12 @@ def test_kernels_that_were_uploaded_are_used_and_named(planner: User, tmp_path: 
     calibration = calibration_path(user=planner, path=path, source="our own harness")
     run = provisioned(planner, tmp_path)
     assert run.resolved["kernels"] == {"A100-80GB": [calibration.pk]}
-    said = [
-        one["source"] for one in run.result["provenance"] if "Seconds of operators" in one["what"]
+    sources = [
+        fact["source"]
+        for fact in run.result["provenance"]
+        if "Seconds of operators" in fact["what"]
     ]
-    assert "our own harness" in said[0]
+    assert "our own harness" in sources[0]
     assert (
         "our own harness"
         in provisioning.operator_sensitivity(run, run.result["pools"][0])["provenance"]["source"]
@@ -136,8 +138,10 @@ def test_courses_window_by_window_are_on_the_page(
     assert "Window by window" in text and "planned on the interval before" in text
     assert "courses" in run_tables(run)
     for row in run.result["over_time"]["pools"]:
-        for level, one in row["levels"].items():
-            assert one["attainment"] >= 0.95 or one["headroom"] == pytest.approx(4.0), level
+        for level, level_row in row["levels"].items():
+            assert level_row["attainment"] >= 0.95 or level_row["headroom"] == pytest.approx(4.0), (
+                level
+            )
 
 
 def test_a_scenario_is_provisioned_again_with_other_options(planner: User, tmp_path: Path) -> None:

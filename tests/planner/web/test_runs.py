@@ -76,8 +76,8 @@ def test_results_begin_with_the_answer_and_warnings_come_after_it(
     what, facts = "Run 8b: 4 in us-east.", [{"of": "Cost", "words": "$9 a day", "before": ""}]
     study.result["recommended"] |= {"what": what, "facts": facts}
     study.save()
-    for told in (text_of(client.get(url(study))), text_of(client.get("/"))):
-        assert f"{what} Cost $9 a day" in told and sentence not in told
+    for text in (text_of(client.get(url(study))), text_of(client.get("/"))):
+        assert f"{what} Cost $9 a day" in text and sentence not in text
     # Where it misses a tier its card is no blue one.
     study.result["recommended"]["meets_slo"] = False
     study.save()
@@ -237,9 +237,9 @@ def test_every_table_downloads_as_csv(client: Client, study: Run) -> None:
         answer = client.get(reverse("web:run-table", args=[study.pk, name]))
         assert answer["Content-Type"].startswith("text/csv")
         assert f'filename="run-{study.pk}-two-pools-{name}.csv"' in answer["Content-Disposition"]
-        found = list(csv.DictReader(io.StringIO(answer.content.decode())))
+        rows = list(csv.DictReader(io.StringIO(answer.content.decode())))
         table = run_table(study, name)
-        assert len(found) == table.height and list(found[0]) == table.columns
+        assert len(rows) == table.height and list(rows[0]) == table.columns
     assert client.get(reverse("web:run-table", args=[study.pk, "nothing"])).status_code == 404
 
 
@@ -328,12 +328,12 @@ def test_a_run_that_goes_on_is_asked_after_each_second(client: Client, planner: 
 
 
 def test_ends_without_results_are_told_in_words(client: Client, planner: User) -> None:
-    said = {
+    words_by_state = {
         Run.State.FAILED: "Region east has no GPUs; add some.",
         Run.State.ERRORED: "An error of the program stopped this run",
         Run.State.CANCELLED: "was cancelled",
     }
-    for state, words in said.items():
+    for state, words in words_by_state.items():
         problem = words if state != Run.State.CANCELLED else ""
         run = Run.objects.create(
             kind=Run.Kind.COMPARE, state=state, name="Chat", problem=problem,
@@ -439,10 +439,10 @@ def test_every_request_is_kept_where_asked_for_and_taken_as_parquet(
 def test_a_simulation_is_asked_for_with_its_requests(client: Client, planner: User) -> None:
     kept = scenario_create(owner=planner, document=DOCUMENT)
     start = reverse("web:scenario-run", args=[kept.pk]) + "?policy=flat-peak"
-    for given in ({"requests": "1"}, {}):
-        client.post(start, {"kind": "simulate", **given})
+    for fields in ({"requests": "1"}, {}):
+        client.post(start, {"kind": "simulate", **fields})
         run = Run.objects.order_by("-pk")[0]
-        assert run.options == {"policy": "flat-peak"} | ({"requests": True} if given else {})
+        assert run.options == {"policy": "flat-peak"} | ({"requests": True} if fields else {})
 
 
 def test_a_run_that_failed_is_run_again_with_its_options(client: Client, planner: User) -> None:
@@ -488,8 +488,8 @@ def test_damaged_arrays_of_a_run_are_a_sentence(settings: Any, tmp_path: Any) ->
     settings.HEADROOM_DATA_DIR = tmp_path
     storage.arrays_write("runs/1", "basis", {"x": np.arange(1000)})
     path = tmp_path / "runs/1/basis.npz"
-    whole = path.read_bytes()
-    for spoilt in (whole[:40], whole[:-30], b"", whole[:200] + b"?" * 200 + whole[400:]):
+    content = path.read_bytes()
+    for spoilt in (content[:40], content[:-30], b"", content[:200] + b"?" * 200 + content[400:]):
         path.write_bytes(spoilt)
         with pytest.raises(Damaged, match="'basis'"):
             storage.arrays_read("runs/1", "basis")

@@ -153,9 +153,9 @@ def test_faults_in_the_form_stand_beside_their_field(client: Client, pools: Scen
 def test_two_people_do_not_overwrite_each_other(
     client: Client, colleague: User, pools: Scenario
 ) -> None:
-    mine = form_values(client.get(url(pools)))
+    form_now = form_values(client.get(url(pools)))
     theirs = form_values(signed_in(colleague).get(url(pools)))
-    assert client.post(url(pools), mine | {"seed": "1", "action": "save"}).status_code == 302
+    assert client.post(url(pools), form_now | {"seed": "1", "action": "save"}).status_code == 302
     answer = signed_in(colleague).post(url(pools), theirs | {"seed": "2", "action": "save"})
     assert answer.status_code == 409
     assert "changed by somebody else" in text_of(answer)
@@ -230,8 +230,8 @@ def test_a_launch_without_a_trace_is_drafted_and_budgeted(client: Client) -> Non
     """Nothing could be planned before a trace was there."""
     new = reverse("web:scenario-new")
     fields = {name: field.initial for name, field in LaunchForm().fields.items()}
-    said = {name: its() if callable(its) else its for name, its in fields.items()}
-    asked = {name: its for name, its in said.items() if its is not None}
+    values = {name: its() if callable(its) else its for name, its in fields.items()}
+    asked = {name: its for name, its in values.items() if its is not None}
     asked |= {"launch": "1", "horizon": "year"}
     drafted = client.get(new, asked)
     page = text_of(drafted)

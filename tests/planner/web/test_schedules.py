@@ -104,7 +104,7 @@ def test_what_came_is_shown_by_week_and_hour(planner):
     assert "Its speed has drifted: iterations take 1.12 times as long" in profile
     assert "since 15 May 2024, 06:00 UTC" in profile
     api = client_of(planner)
-    assert [one["run"] for one in api.get(f"{API}/outcomes/").json()["results"]] == [8, 7]
+    assert [outcome["run"] for outcome in api.get(f"{API}/outcomes/").json()["results"]] == [8, 7]
     figures = api.get(f"{API}/outcomes/{first.pk}/").json()["figures"]
     assert figures["demand"]["wape"] == 0.1
     text = digest_text(now=MONDAY + timedelta(days=7, hours=6))
@@ -132,7 +132,9 @@ def test_over_http(approver, planner, viewer, scenario):
     assert fired.status_code == 201, fired.content
     firing = api.get(fired["Location"]).json()
     assert (firing["state"], firing["as_of"]) == ("running", "2024-05-13T06:00:00Z")
-    assert [one["id"] for one in api.get(f"{link}firings/").json()["results"]] == [firing["id"]]
+    assert [firing["id"] for firing in api.get(f"{link}firings/").json()["results"]] == [
+        firing["id"]
+    ]
     assert "Schedules fired 1 times: 1 running" in api.get(f"{API}/digest/").json()["text"]
     assert api.delete(link).status_code == 204
     assert not Schedule.objects.exists() and Run.objects.exists()

@@ -49,9 +49,17 @@ def test_the_page_lists_them_and_ends_one_or_all_others(planner: User, viewer: U
     foreign = here.post(PAGE, {"end": hash_of(cookie_of(other))})
     assert foreign.status_code == 404 and other.get("/runs/").status_code == 200
     here.post(PAGE, {"end": hash_of(cookie_of(there))})
-    assert [one.get("/runs/").status_code for one in (here, there, third)] == [200, 302, 200]
+    assert [visitor.get("/runs/").status_code for visitor in (here, there, third)] == [
+        200,
+        302,
+        200,
+    ]
     here.post(PAGE)
-    assert [one.get("/runs/").status_code for one in (here, third, other)] == [200, 302, 200]
+    assert [visitor.get("/runs/").status_code for visitor in (here, third, other)] == [
+        200,
+        302,
+        200,
+    ]
 
 
 def test_where_one_is_used_is_written_once_a_minute_and_when_it_moves(planner: User) -> None:
@@ -88,7 +96,7 @@ def test_a_changed_password_ends_all_but_the_one_that_changed_it(planner: User) 
     fields = {"old_password": "pia-secret", "new_password1": new, "new_password2": new}
     assert here.post("/account/password/", fields).status_code == 302
     assert Session.objects.get().pk == hash_of(cookie_of(here))
-    assert [one.get("/runs/").status_code for one in (here, there)] == [200, 302]
+    assert [visitor.get("/runs/").status_code for visitor in (here, there)] == [200, 302]
 
 
 def test_who_is_disabled_has_none_left(planner: User, admin: User) -> None:

@@ -136,19 +136,21 @@ def test_a_label_has_one_colour_in_all_charts_and_others_come_last(
     page = client.get("/traces/fleet/")
     lines = {name: json_in(page, f"{name}-data")["data"] for name in ("requests", "input_tokens")}
     colours = {
-        name: {one["name"]: one["line"]["color"] for one in drawn if "line" in one}
+        name: {line["name"]: line["line"]["color"] for line in drawn if "line" in line}
         for name, drawn in lines.items()
     }
     assert colours["requests"] == colours["input_tokens"]
-    names = [one["name"] for one in lines["requests"]]
+    names = [line["name"] for line in lines["requests"]]
     assert names[5:] == ["4 others", "Total", "Outage: not demand"]
     assert colours["requests"]["4 others"] == GREY
     lengths = json_in(page, "input_tokens-lengths-data")["data"]
-    assert [one["name"] for one in lengths] == names[:5]
-    assert all(colours["requests"][one["name"]] == one["line"]["color"] for one in lengths)
+    assert [line["name"] for line in lengths] == names[:5]
+    assert all(colours["requests"][line["name"]] == line["line"]["color"] for line in lengths)
     stacked, total = lines["requests"][:6], lines["requests"][6]
-    for at in (0, 100, 400):
-        assert sum(one["y"][at] for one in stacked) == pytest.approx(total["y"][at], rel=0.01)
+    for place in (0, 100, 400):
+        assert sum(line["y"][place] for line in stacked) == pytest.approx(
+            total["y"][place], rel=0.01
+        )
     assert None in total["y"]  # the outage
     assert len(json_in(page, "requests-data")["layout"]["shapes"]) == 1
     assert "Means over 30 min; stacked, with the total as a line." in text_of(page)
@@ -158,7 +160,7 @@ def test_traffic_is_told_apart_as_is_asked(client: Client, planner: User, tmp_pa
     labelled(tmp_path, planner)
     page = client.get("/traces/fleet/", {"by": "tier"})
     drawn = json_in(page, "requests-data")["data"]
-    assert [one["name"] for one in drawn][:3] == ["fast", "batch", "Total"]
+    assert [line["name"] for line in drawn][:3] == ["fast", "batch", "Total"]
     assert re.search(r"fast (79|80)\.\d%", text_of(page))
     other = client.get("/traces/fleet/", {"by": "flavour"})
     assert json_in(other, "requests-data")["data"][0]["name"].startswith("model-")

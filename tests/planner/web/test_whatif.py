@@ -39,9 +39,9 @@ def planned(folder: Path, **more: object) -> Run:
     return Run.objects.get(pk=answer("plan", folder / "plan.yml")["run"])
 
 
-def totals(one: WhatIf) -> tuple[float, float, float, int]:
-    assert one.totals is not None, one.conflict
-    return one.totals.usd, one.totals.gpu_hours, one.totals.kwh, one.totals.starts
+def totals(moved: WhatIf) -> tuple[float, float, float, int]:
+    assert moved.totals is not None, moved.conflict
+    return moved.totals.usd, moved.totals.gpu_hours, moved.totals.kwh, moved.totals.starts
 
 
 def own(run: Run) -> tuple[float, float, float, int]:
@@ -100,7 +100,9 @@ def test_a_comparison_s_what_ifs_are_of_the_plan_it_shows(folder: Path, viewer: 
     assert "another plan" not in page
     # For that forecast's mean, where the scenario's own plan is for a quantile of another.
     own_plan = Run.objects.get(pk=answer("plan", folder / "plan.yml")["run"])
-    heights = [{one.level for one in kept_of(one).basis.series} for one in (run, own_plan)]
+    heights = [
+        {run_kept.level for run_kept in kept_of(series).basis.series} for series in (run, own_plan)
+    ]
     assert heights[0] == {None} and None not in heights[1]
 
 
@@ -138,7 +140,7 @@ def test_the_what_if_of_a_flat_fleet_is_that_fleet(folder: Path, viewer: User) -
     assert "The flat fleet" in page and "Quantile planned for" not in page
     # Of its one bin the forecast is a line as long as the bin, which a point would not be.
     shown = signed_in(viewer).get(reverse("web:run", args=[run.pk])).context["forecast_figure"]
-    assert {len(one["x"]) for one in shown["data"]} == {2}
+    assert {len(trace["x"]) for trace in shown["data"]} == {2}
 
 
 def test_a_gpu_type_is_held_to_a_share_that_can_be_replayed(folder: Path, planner: User) -> None:
@@ -157,10 +159,10 @@ def test_a_gpu_type_is_held_to_a_share_that_can_be_replayed(folder: Path, planne
     }
     run = planned(folder, **two)
     free = run_what_if(run, Changes())
-    assert {one.gpu: one.most > 0 for one in free.gpus} == {"G": True, "H": False}
+    assert {limit.gpu: limit.most > 0 for limit in free.gpus} == {"G": True, "H": False}
     assert totals(run_what_if(run, Changes(mix={"G": 1.0}))) == totals(free)
     half = run_what_if(run, Changes(mix={"G": 0.5}))
-    most = {one.gpu: one.most for one in half.gpus}
+    most = {limit.gpu: limit.most for limit in half.gpus}
     assert 0 < most["G"] <= 0.5 * half.gpus[0].of_all and most["H"] > 0
     assert totals(free)[0] < totals(half)[0]
     assert "G in east: at most" in half.notes[0] and "50% asked for" in half.notes[0]
@@ -173,7 +175,7 @@ def test_a_gpu_type_is_held_to_a_share_that_can_be_replayed(folder: Path, planne
     again = Run.objects.get(pk=answer("plan", folder / "plan.yml")["run"])
     # As many replicas in every period; where nobody says what runs now, what the mix lets run.
     rows = again.result["decisions"]
-    assert {one.begins: one.replicas for one in half.periods} == {
+    assert {period.begins: period.replicas for period in half.periods} == {
         row["period"]: sum(r["target"] for r in rows if r["period"] == row["period"])
         for row in rows
     }

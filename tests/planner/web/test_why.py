@@ -27,25 +27,34 @@ def test_a_chain_has_the_figures_of_its_run(planner: User, viewer: User) -> None
     first, second = chains_of(run)
     assert (first.model, first.region, first.replicas) == (MODEL, REGION, 6)
     assert [step.name for step in first.steps] == NAMES
-    said = {step.name: step.sentence for step in first.steps}
-    assert "at most 2,000 input tokens/s" in said["Demand"]
-    assert "by arima, whose peaks were off by 20%" in said["Forecast"]
-    assert "3,700 input tokens/s (3.2 requests/s) within IW-F, where TTFT bounds" in said["Size"]
-    assert "6 replicas then" in said["Plan"] and "counted on for 22,200" in said["Plan"]
-    assert "measured (a profile)" in said["Where from"] and "assumed (a guess)" not in said
-    assert "off by 12.0%" in said["How sure"] and "would be 7, so much faster 5" in said["How sure"]
+    sentences = {step.name: step.sentence for step in first.steps}
+    assert "at most 2,000 input tokens/s" in sentences["Demand"]
+    assert "by arima, whose peaks were off by 20%" in sentences["Forecast"]
+    assert (
+        "3,700 input tokens/s (3.2 requests/s) within IW-F, where TTFT bounds" in sentences["Size"]
+    )
+    assert "6 replicas then" in sentences["Plan"] and "counted on for 22,200" in sentences["Plan"]
+    assert (
+        "measured (a profile)" in sentences["Where from"] and "assumed (a guess)" not in sentences
+    )
+    assert (
+        "off by 12.0%" in sentences["How sure"]
+        and "would be 7, so much faster 5" in sentences["How sure"]
+    )
     # Of the other nothing is known of its size: what is not kept is not made up.
     assert [step.name for step in second.steps] == ["Demand", "Forecast", "Plan", "How sure"]
     page = text_of(signed_in(viewer).get(f"/runs/{run.pk}/"))
     assert "Why these numbers?" in page and "200 GPU-hours, as replayed, at $2.50" in page
     api = client_of(viewer).get(f"/api/v1/runs/{run.pk}/why/").json()
-    assert api[0]["steps"][2]["sentence"] == said["Size"]
+    assert api[0]["steps"][2]["sentence"] == sentences["Size"]
 
 
 def test_a_policy_that_follows_no_plan_says_so(planner: User) -> None:
     run = recommended(completed_run(planner), follows_plan=False, label="Flat", why="It met all.")
-    said = {step.name: step.sentence for step in chains_of(run)[0].steps}
-    assert said["Policy"] == "Flat is recommended and not the plan, and has 6 here. It met all."
+    sentences = {step.name: step.sentence for step in chains_of(run)[0].steps}
+    assert (
+        sentences["Policy"] == "Flat is recommended and not the plan, and has 6 here. It met all."
+    )
     run.result["recommended"] = None
     run.save()
     assert chains_of(run) == ()
