@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import logging
 import os
 import re
 import subprocess
@@ -60,7 +61,12 @@ def outside(name: str, minutes: float) -> tuple[int, list[str]]:
     report.unlink(missing_ok=True)
     words = [sys.executable, "-m", "bench.fuzz", "--inside", name, "--minutes", str(minutes)]
     with tempfile.TemporaryDirectory(prefix="headroom-fuzz-") as folder:  # libFuzzer just ends
-        within = {**os.environ, "TMPDIR": folder, "HEADROOM_DATA_DIR": f"{folder}/data"}
+        within = {
+            **os.environ,
+            "TMPDIR": folder,
+            "HEADROOM_DATA_DIR": f"{folder}/data",
+            "HEADROOM_API_REQUESTS": "1000000000",
+        }
         done = subprocess.run(
             words, cwd=ROOT, env=within, capture_output=True, text=True, check=False
         )
@@ -155,6 +161,7 @@ def reader(name: str) -> Reader:
         return parse(text), outline(text)
 
     def trace(ending: str) -> Reader:
+        decode_in_one_process()
         small = IngestOptions(max_expanded_bytes=50_000_000)
         return lambda data: ingest_file(written(data, ending), folder / "store", small)
 
@@ -180,6 +187,8 @@ def reader(name: str) -> Reader:
         return server.range("up", Steps(1000, 10, 50))
 
     gpus = catalogue.gpus()
+    if name == "api-bodies":
+        return api_bodies(folder)
     readers: dict[str, Reader] = {
         "scenario": scenario,
         "trace-csv": trace(".csv"),
@@ -197,6 +206,70 @@ def reader(name: str) -> Reader:
         "config": config,
     }
     return readers[name]
+
+
+def api_bodies(folder: Path) -> Reader:
+    """Each address that takes a body, asked by an admin; what it does is undone."""
+    from django.core.management import call_command
+    from django.test.utils import setup_test_environment
+    from rest_framework.test import APIClient
+
+    from bench.bodies import Choices, api_of, send
+    from planner.models import User
+    from planner.models.workspace import MAIN, current_workspace, enter
+
+    call_command("migrate", verbosity=0)
+    setup_test_environment()  # mail is kept, not sent
+    enter(MAIN)
+    admin = User.objects.create_user("admin")
+    admin.join(current_workspace(), User.Role.ADMIN)
+    client = APIClient(raise_request_exception=False)
+    client.force_login(admin)
+    api, bugs = api_of(admin, folder), Bugs()
+    logging.getLogger("planner.api.errors").addHandler(bugs)
+
+    def read(data: bytes) -> None:
+        choices = Choices(data)
+        action = api.action(choices)
+        bugs.met = None
+        answer = send(client, action, api.body(action, choices))
+        if bugs.met is not None:
+            raise bugs.met
+        if answer.status_code >= 500:
+            raise AssertionError(f"{action.name}: {answer.status_code} {answer.content[:200]!r}")
+
+    return read
+
+
+def decode_in_one_process() -> None:
+    """Have the product's process for Parquet decode one input after the other, until it dies of one
+    or is left with an answer that nobody took: to start it takes longer than to decode."""
+    from planner import decoding
+
+    class Warm(decoding.Worker):
+        kept: Warm | None = None
+
+        def end(self) -> None:
+            """It goes on."""
+
+    def start() -> Warm:
+        if (warm := Warm.kept) is None or warm.waiting or warm.process.poll() is not None:
+            if warm is not None:
+                decoding.Worker.end(warm)
+            warm = Warm.kept = Warm()
+        return warm
+
+    decoding.start = start
+
+
+class Bugs(logging.Handler):
+    """What was logged last with its traceback: an error of the program."""
+
+    met: BaseException | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR and record.exc_info:
+            self.met = record.exc_info[1]
 
 
 def _examples(pattern: str) -> Callable[[], Iterator[bytes]]:
@@ -261,6 +334,7 @@ SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "estimate-rows": _texts(ROWS),
     "prometheus": _texts(ANSWER),
     "config": _texts(CONFIG),
+    "api-bodies": lambda: (bytes([action]) for action in range(64)),
 }
 
 

@@ -1,13 +1,14 @@
-"""Decodes one Parquet file in a process of its own: ``python -I decoder.py FILE``.
+"""Decodes a Parquet file in a process of its own: ``python -I decoder.py``.
 
 Polars takes the sizes that a file tells for granted: a few bytes turned round in a page make it ask
 for 2^61 bytes, upon which the allocator ends the process; a small file can also decode to more than
 the machine has. Here that is a limit of memory and of computing time, and only this process ends
 (``decoding.py`` says so in a sentence). It imports nothing of the product, to start quickly.
 
-Each line of stdin is a question in JSON: ``{}`` asks what there is, ``{"columns": [...], "offset":
-n, "rows": n}`` for rows, and without ``columns`` only whether all of those rows can be decoded.
-Each answer is a line of JSON; ``bytes`` of Arrow's stream follow it where it says so.
+Each line of stdin is a question in JSON: ``{"path": FILE}`` asks what there is in a file, with
+``"columns": [...], "offset": n, "rows": n`` for rows, and without ``columns`` only whether all of
+those rows can be decoded. Each answer is a line of JSON; ``bytes`` of Arrow's stream follow it
+where it says so.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ MEMORY_BYTES = 4 << 30  # of what it writes to: pages of the file itself do not 
 ANSWER_CPU_S = 60  # of one answer
 
 
-def main(path: str) -> None:
+def main() -> None:
     _limit(resource.RLIMIT_DATA, MEMORY_BYTES)
     _limit(resource.RLIMIT_CORE, 0)
     for line in sys.stdin.buffer:
         used = resource.getrusage(resource.RUSAGE_SELF)
         _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + ANSWER_CPU_S)
-        _answer(path, json.loads(line), sys.stdout.buffer)
+        _answer(json.loads(line), sys.stdout.buffer)
 
 
 def _limit(what: int, most: int) -> None:
@@ -39,10 +40,10 @@ def _limit(what: int, most: int) -> None:
     resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
-def _answer(path: str, ask: dict[str, Any], out: BinaryIO) -> None:
+def _answer(ask: dict[str, Any], out: BinaryIO) -> None:
     content = b""
     try:
-        scan = pl.scan_parquet(path)
+        scan = pl.scan_parquet(ask["path"])
         if "columns" in ask:
             frame = scan.select(ask["columns"]).slice(ask["offset"], ask["rows"]).collect()
             stream = io.BytesIO()
@@ -75,4 +76,4 @@ def readable(kind: pl.DataType) -> bool:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

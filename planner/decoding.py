@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -25,20 +25,39 @@ logger = logging.getLogger(__name__)
 PIECE = 1 << 20  # rows proved at a time
 
 
+class Worker:
+    """The process; ``bench/fuzz.py`` has one for many files, the product one for each."""
+
+    def __init__(self) -> None:
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end
+        self.process = subprocess.Popen(  # noqa: S603 - this interpreter, a file of its own
+            [sys.executable, "-I", decoder.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.output,
+        )
+        self.waiting = False  # an answer that nobody has read
+
+    def end(self) -> None:
+        self.process.kill()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with suppress(BrokenPipeError):  # a question that it did not live to read
+                    stream.close()
+        self.process.wait()
+        self.output.close()
+
+
+start: Callable[[], Worker] = Worker
+
+
 class Decoder:
     """``columns`` that a field can be read from, ``left_out`` the others by type, and rows."""
 
     def __init__(self, path: Path, name: str) -> None:
-        self._name = name
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
-        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, a file of its own
-            [sys.executable, "-I", decoder.__file__, str(path.resolve())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-        )
-        self._waiting = False  # an answer that nobody has read
-        weakref.finalize(self, _end, self._process, self._said)
+        self._name, self._path = name, str(path.resolve())
+        self._worker = start()
+        weakref.finalize(self, self._worker.end)
         self._ask({})
         answer = self._answer()
         self.columns: tuple[str, ...] = tuple(answer["columns"])
@@ -47,7 +66,7 @@ class Decoder:
 
     def ask(self, columns: Sequence[str], offset: int, rows: int) -> None:
         """Have rows decoded; what was asked for before and not taken is dropped."""
-        if self._waiting:
+        if self._worker.waiting:
             self._content(self._answer())
         self._ask({"columns": list(columns), "offset": offset, "rows": rows})
 
@@ -62,17 +81,17 @@ class Decoder:
             self._answer()
 
     def _ask(self, question: dict[str, Any]) -> None:
-        out = cast(io.BufferedWriter, self._process.stdin)
+        out = cast(io.BufferedWriter, self._worker.process.stdin)
         try:
-            out.write(json.dumps(question).encode() + b"\n")
+            out.write(json.dumps({"path": self._path, **question}).encode() + b"\n")
             out.flush()
         except BrokenPipeError:
             raise self._died() from None
-        self._waiting = True
+        self._worker.waiting = True
 
     def _answer(self) -> dict[str, Any]:
-        line = cast(io.BufferedReader, self._process.stdout).readline()
-        self._waiting = False
+        line = cast(io.BufferedReader, self._worker.process.stdout).readline()
+        self._worker.waiting = False
         if not line.endswith(b"\n"):
             raise self._died()
         answer: dict[str, Any] = json.loads(line)
@@ -82,16 +101,16 @@ class Decoder:
         return answer
 
     def _content(self, answer: dict[str, Any]) -> bytes:
-        content = cast(io.BufferedReader, self._process.stdout).read(answer["bytes"])
+        content = cast(io.BufferedReader, self._worker.process.stdout).read(answer["bytes"])
         if len(content) < answer["bytes"]:
             raise self._died()
         return content
 
     def _died(self) -> IngestError:
         """Of a limit, or of what the file holds."""
-        status = self._process.wait()
-        self._said.seek(0)
-        output = self._said.read(100_000).decode("utf-8", "replace")
+        status = self._worker.process.wait()
+        self._worker.output.seek(0)
+        output = self._worker.output.read(100_000).decode("utf-8", "replace")
         first = output.split("\n", 1)[0]
         logger.warning("%s: its decoder ended with %d: %s", self._name, status, first)
         if status == -signal.SIGXCPU:
@@ -106,13 +125,3 @@ class Decoder:
         return IngestError(
             f"{self._name} is not a readable Parquet file ({cause}); write it again."
         )
-
-
-def _end(process: subprocess.Popen[bytes], output: Any) -> None:
-    process.kill()
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            with suppress(BrokenPipeError):  # a question that it did not live to read
-                stream.close()
-    process.wait()
-    output.close()

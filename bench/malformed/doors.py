@@ -13,6 +13,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import call_command
 from django.test import Client
 
+from bench.bodies import Action, send
 from planner.models import Run, User
 from planner.models.workspace import MAIN, current_workspace, enter
 from planner.services.worker import run_execute
@@ -104,6 +105,9 @@ class Doors:
     def json(self, path: str, body: str | bytes, method: str = "post") -> Answer:
         send = getattr(self._client, method)
         return self._and_its_run(send(path, body, content_type="application/json"))
+
+    def undone(self, action: Action, body: Any) -> Answer:
+        return Answer.of_http(send(self._client, action, body))
 
     def yaml(self, path: str, body: str) -> Answer:
         return self._and_its_run(self._client.post(path, body, content_type="application/yaml"))

@@ -239,7 +239,7 @@ def file_names() -> Iterator[Input]:
     for name, file in NAMES.items():
         for path, content, fields in (
             ("/estimate/rows/", rows, {}),
-            ("/hardware/profiles/llama-3.1-8b-h100/tune/", tuning, {"keep_as": "mine"}),
+            ("/hardware/profiles/llama-2-70b:H100-SXM:tp4/tune/", tuning, {"keep_as": "mine"}),
             ("/traces/upload/", AZURE, {}),
             ("/hardware/calibrations/new/", tuning, {"format": "auto"}),
             ("/hardware/import/", b"gpus: []", {}),

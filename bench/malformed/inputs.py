@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 from bench.malformed.files import (
     descriptions,
@@ -29,7 +32,7 @@ def inputs() -> Iterator[Input]:
     """All of them."""
     for make in (
         parquet_types, texts, packed, no_files, scenarios, moments, json_bodies, filters, forms,
-        file_names, kernel_files, descriptions, tunings,
+        file_names, kernel_files, descriptions, tunings, fields,
     ):  # fmt: skip
         yield from make()
 
@@ -252,7 +255,7 @@ def forms() -> Iterator[Input]:
 
 
 def tunings() -> Iterator[Input]:
-    path = "/api/v1/profiles/llama-3.1-8b-h100/observations/"
+    path = "/api/v1/observations/"
     for name, body in bodies().items():
         yield Input(
             "Observations",
@@ -266,3 +269,27 @@ def tunings() -> Iterator[Input]:
                 "/estimate/rows/", "rows.jsonl", body if isinstance(body, bytes) else body.encode()
             ),
         )
+
+
+def fields() -> Iterator[Input]:
+    """Right bodies but for one field, of every address that takes one; what they do is undone."""
+    from bench.bodies import ODDITIES, Choices, api_of
+    from bench.malformed.doors import NAME
+    from planner.models import User
+
+    folder = Path(tempfile.mkdtemp(prefix="malformed-"))
+    api = api_of(User.objects.get(username=NAME), folder)
+    shutil.rmtree(folder)
+    number = 0
+    for action in api.actions:
+        for field in api.fields(action):
+            for _ in range(3):
+                number += 1
+                body = api.body(action, Choices(b"")) | {field: ODDITIES[number % len(ODDITIES)]}
+                yield Input(
+                    "Fields of JSON bodies",
+                    f"{str(body[field])[:20]!r} as {field} to {action.name}",
+                    lambda doors, action=action, body=body: doors.undone(  # type: ignore[misc]
+                        action, body
+                    ),
+                )

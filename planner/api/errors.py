@@ -98,6 +98,12 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
             for fault in faults
         )
         return problem(error.status_code, detail, path, errors=faults)
+    if isinstance(error, exceptions.UnsupportedMediaType):
+        kinds = getattr(context.get("view"), "parser_classes", ())
+        words = " or ".join(dict.fromkeys(kind.media_type for kind in kinds))
+        kind_sent = getattr(request, "content_type", "") or "of no named type"
+        detail = f"The body is {kind_sent}; send {words} here, and say so in Content-Type."
+        return problem(error.status_code, detail, path)
     if isinstance(error, exceptions.APIException):
         response = problem(error.status_code, str(error.detail), path)
         if challenge := getattr(error, "auth_header", None):

@@ -26,6 +26,9 @@ class Numbered(PageNumberPagination):
     page_size = 50
     page_size_query_param = "page_size"
     max_page_size = 500
+    invalid_page_message = (
+        "page: there is no such page; ask for page 1, which says how many there are."
+    )
 
 
 class _Cursor(CursorPagination):

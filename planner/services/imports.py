@@ -138,7 +138,10 @@ def read_description(data: bytes, file_name: str) -> Mapping[str, Any]:
             f"{file_name}{line}: not valid YAML: {getattr(error, 'problem', error)}."
         ) from None
     except (RecursionError, ValueError, TypeError):  # TypeError: a key that is a list
-        raise CatalogueError(f"{file_name} is not valid YAML or JSON.") from None
+        raise CatalogueError(
+            f"{file_name} is not valid YAML or JSON: a key is no word, a number has thousands of "
+            "digits, or it is nested too deeply; correct it or export it again."
+        ) from None
     if fault := fault_of_extent(document):
         raise CatalogueError(f"{file_name}: {fault}.")
     if not isinstance(document, Mapping):

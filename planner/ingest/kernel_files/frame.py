@@ -63,9 +63,11 @@ class Frame:
         bad = ~np.isfinite(numbers) | (numbers < low)
         if bad.any():
             first = int(np.flatnonzero(bad)[0])
+            cell = self.data[column][first]
+            words = "empty" if cell is None else repr(cell)
             raise IngestError(
-                f"{self.name}, {self.unit} {int(self.lines[first])}: {column} is "
-                f"{self.data[column][first]!r}; it must be a number of at least {low:g}."
+                f"{self.name}, {self.unit} {int(self.lines[first])}: {column} is {words}; "
+                f"it must be a number of at least {low:g}."
             )
         return np.asarray(numbers, np.float64)
 

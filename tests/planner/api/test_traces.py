@@ -143,7 +143,10 @@ def test_without_a_file_there_is_no_upload(api):
     assert answer.status_code == 400
     assert answer.json()["errors"][0]["field"] == "file"
     assert api.post(URL, {"file": "text"}, format="multipart").status_code == 400
-    assert api.post(URL, {"file": "text"}, format="json").status_code == 415
+    refused = api.post(URL, {"file": "text"}, format="json")
+    assert refused.status_code == 415
+    assert "application/json; send multipart/form-data here" in refused.json()["detail"]
+    assert "ask for page 1" in api.get(URL, {"page": 9}).json()["detail"]
     assert api.post(URL, "x", content_type="multipart/form-data").status_code == 400
 
 

@@ -1,0 +1,53 @@
+"""Every body that the API takes as JSON, from its own document: whatever is sent, no error of the
+program comes of it, and whoever is refused is told why."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rest_framework.test import APIClient
+
+from bench.bodies import Choices, api_of, send
+from planner.models.workspace import current_workspace
+
+REFUSED = {400, 401, 403, 404, 409, 412, 413, 415, 422, 429}
+
+
+@pytest.fixture
+def api(admin, tmp_path, data_dir):
+    client = APIClient(raise_request_exception=False)
+    client.force_login(admin)
+    return client, api_of(admin, tmp_path)
+
+
+def checked(client, action, body):
+    answer = send(client, action, body)
+    if answer.status_code >= 400:
+        problem = answer.json()
+        assert answer.status_code in REFUSED, (action.name, body, problem)
+        assert len(problem["detail"].split()) > 2, (action.name, body, problem)
+    return answer.status_code
+
+
+def test_a_body_as_the_document_says_is_no_error_of_the_program(api):
+    client, known = api
+    assert current_workspace() and len(known.actions) > 50
+    taken = 0
+    for action in known.actions:
+        for number in range(len(action.examples) + 1):
+            status = checked(client, action, known.body(action, Choices(bytes([number]))))
+            taken += status < 400
+    assert taken > 40  # else what is changed below would be refused for something else
+
+
+@given(st.binary(max_size=48))
+@settings(
+    max_examples=60, deadline=None, derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+def test_no_body_is_an_error_of_the_program(api, data):
+    client, known = api
+    choices = Choices(data)
+    action = known.action(choices)
+    checked(client, action, known.body(action, choices))
