@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
-from threading import Barrier, BrokenBarrierError
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import numpy as np
@@ -47,29 +47,31 @@ def simulate_apart(
     meeting = _Meeting(policy, fleet, parts)
 
     def played(i: int, tell: Callable[[float], None] | None) -> StreamResult:
+        return simulate_stream(
+            _requests_of(stream, parts, i),
+            parts[i].fleet,
+            _Member(meeting, i),
+            duration_s=duration_s,
+            seed=seed,
+            interval_s=interval_s,
+            piece=piece,
+            progress=tell,
+            last_due=lambda due_s: meeting.latest(i, due_s),
+        )
+
+    def beside(i: int) -> StreamResult:
         try:
-            return simulate_stream(
-                _requests_of(stream, parts, i),
-                parts[i].fleet,
-                _Member(meeting, i),
-                duration_s=duration_s,
-                seed=seed,
-                interval_s=interval_s,
-                piece=piece,
-                progress=tell,
-                last_due=lambda due_s: meeting.latest(i, due_s),
-            )
-        except BaseException:
-            meeting.barrier.abort()
+            return played(i, meeting.go_on)
+        except BaseException as problem:
+            meeting.desk.put(problem)
             raise
 
     with ThreadPoolExecutor(len(parts) - 1) as threads:
-        others = [threads.submit(played, i, meeting.go_on) for i in range(1, len(parts))]
+        others = [threads.submit(beside, i) for i in range(1, len(parts))]
         try:
             results = [played(0, progress)]
-        except BrokenBarrierError:  # by another, which says why
-            for other in others:
-                other.result()
+        except BaseException:
+            meeting.end()
             raise
         results += [other.result() for other in others]
     return together(fleet, parts, results)
@@ -86,45 +88,72 @@ def _requests_of(stream: Stream, parts: Sequence[Part], i: int) -> Stream:
     return replace(stream, chunks=lambda: map(chunk, stream.chunks()))
 
 
+class _Over(Exception):
+    """In a part whose others have ended before it."""
+
+
 class _Meeting:
-    """Where the parts come together; ``seen`` and ``answers`` are theirs."""
+    """Where the parts come together. The first takes the chair: the others say what they have and
+    wait for their answer. Queues, since a barrier of Python's takes several times as long."""
 
     def __init__(self, policy: ScalingPolicy, fleet: Fleet, parts: Sequence[Part]) -> None:
         self.policy, self.fleet, self.parts = policy, fleet, parts
         self.first = np.asarray(policy.reset(fleet))
-        self.barrier = Barrier(len(parts))
-        self.seen: list[Observation | None] = [None] * len(parts)
-        self.order = np.argsort(np.concatenate([part.whence for part in parts]))
-        self.answer = Actions(self.first)
-        self._due_s = np.zeros(len(parts))
+        self.desk: SimpleQueue[Any] = SimpleQueue()  # (part, what), or what ended one
+        self._answers: list[SimpleQueue[Any]] = [SimpleQueue() for _ in parts]
+        self._order = np.argsort(np.concatenate([part.whence for part in parts]))
+        self._over = False
 
     def decide(self, i: int, observation: Observation) -> Actions:
         """The answer for the part, when all have come."""
-        self.seen[i] = observation
-        if self.barrier.wait() == 0:
-            self.answer = actions_of(self.policy.decide(self._of_all()))
-        self.barrier.wait()
-        return self._share(i)
+        answer: Actions = self._meet(i, observation, self._decided)
+        return answer
 
     def latest(self, i: int, due_s: float) -> float:
         """When the last request of any part is due: so long all wait for what is left."""
-        self._due_s[i] = due_s
-        self.barrier.wait()
-        return float(self._due_s.max())
+        latest: float = self._meet(i, due_s, lambda each: [max(each)] * len(each))
+        return latest
 
     def go_on(self, fraction: float) -> None:
-        """Raises where another part has ended."""
-        if self.barrier.broken:
-            raise BrokenBarrierError
+        """Raises where the first part has ended."""
+        if self._over:
+            raise _Over
 
-    def _of_all(self) -> Observation:
-        seen = [observation for observation in self.seen if observation is not None]
-        of_all = _joined(seen, self.order)
+    def end(self) -> None:
+        """What the first part leaves before its time ends the others."""
+        self._over = True
+        for answers in self._answers:
+            answers.put(_Over())
+
+    def _meet(self, i: int, what: Any, answered: Callable[[list[Any]], list[Any]]) -> Any:
+        if i:
+            self.desk.put((i, what))
+            answer = self._answers[i].get()
+            if isinstance(answer, _Over):
+                raise answer
+            return answer
+        each = [what, *[None] * (len(self.parts) - 1)]
+        for _ in each[1:]:
+            message = self.desk.get()
+            if isinstance(message, BaseException):
+                raise message
+            each[message[0]] = message[1]
+        first, *others = answered(each)
+        for answers, answer in zip(self._answers[1:], others, strict=True):
+            answers.put(answer)
+        return first
+
+    def _decided(self, seen: list[Observation]) -> list[Actions]:
+        answer = actions_of(self.policy.decide(self._of_all(seen)))
+        return [self._share(answer, i) for i in range(len(self.parts))]
+
+    def _of_all(self, seen: list[Observation]) -> Observation:
+        of_all = _joined(seen, self._order)
         signals = [observation.signals for observation in seen if observation.signals is not None]
-        return replace(of_all, signals=_joined(signals, self.order)) if signals else of_all
+        return replace(of_all, signals=_joined(signals, self._order)) if signals else of_all
 
-    def _share(self, i: int) -> Actions:
-        answer, whence = self.answer, list(self.parts[i].whence)
+    def _share(self, answer: Actions, i: int) -> Actions:
+        whence = list(self.parts[i].whence)
         changed: dict[str, Array | None] = {"targets": np.asarray(answer.targets)[whence]}
         for name in BY_POOL:
             value = getattr(answer, name)

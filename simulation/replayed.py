@@ -30,7 +30,8 @@ from simulation.trace import Trace
 
 Replayed = SimulationResult | StreamResult
 LONG = 10_000_000  # requests, some 2 GB at once
-AT_ONCE = 2  # parts of a fleet whose models share nothing, a core each
+AT_ONCE = 2  # parts of a fleet whose models share nothing, a core each ...
+PER_LOOK = 1000  # ... where so many requests come between two looks, else meeting takes too long
 
 
 def is_long(requests: int) -> bool:
@@ -68,7 +69,8 @@ def simulate_long(
     if duration_s is None:
         duration_s = whole_intervals(trace, interval_s)
     parts = parts_of(fleet, AT_ONCE)
-    if watch is None and len(parts) > 1:
+    enough = len(trace) * policy.interval_s >= PER_LOOK * duration_s
+    if watch is None and enough and len(parts) > 1:
         return simulate_apart(
             stream, fleet, parts, policy, duration_s=duration_s, seed=seed, interval_s=interval_s,
             piece=PIECE, progress=progress,

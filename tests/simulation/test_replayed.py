@@ -30,6 +30,7 @@ def both_ways(monkeypatch, requests, serving, policy, **how):
     at_once = simulate_cell(requests, serving, policy(), cells=1, **how)
     monkeypatch.setattr(replayed, "LONG", len(requests) - 1)
     monkeypatch.setattr(replayed, "PIECE", 37)
+    monkeypatch.setattr(replayed, "PER_LOOK", 1)
     streamed = simulate_cell(requests, serving, policy(), cells=1, **how)
     assert isinstance(at_once, SimulationResult) and isinstance(streamed, StreamResult)
     return at_once, streamed
@@ -167,6 +168,7 @@ class Breaks(Together):
 
 def test_what_one_part_raises_ends_them_all(monkeypatch):
     monkeypatch.setattr(replayed, "LONG", 100)
+    monkeypatch.setattr(replayed, "PER_LOOK", 1)
     with pytest.raises(SimulationError, match=r"It breaks\."):
         simulate_cell(apart_requests(), APART, Breaks(), cells=1, duration_s=300.0)
 
