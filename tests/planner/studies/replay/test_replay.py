@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ from planner.studies.replay.replay import prepare, run_policy
 from planner.studies.sizing.sizing import size
 from planner.studies.values import PolicyRun, Study
 from simulation.engine.run import simulate
+from simulation.fleet import Fleet
 from simulation.metrics import summarise
 from simulation.policies.flat import Flat
 from simulation.policies.scheduled import Scheduled
 from simulation.policies.wrappers.capped import WithinCapacity
+from simulation.recovery import BeyondRecovery
 from tests.planner.studies import builders as make
 
 MODELS = [
@@ -254,3 +257,24 @@ def test_models_replayed_by_themselves_are_judged_as_all_of_them_together(shared
         assert holds(shared, counts, goals, 1, known) == met
         verdicts.append(met)
     assert {True, False} == set(verdicts)
+
+
+def test_a_replay_ends_early_only_where_a_bar_is_sure_to_be_missed(
+    shared: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulation.recovery.SLACK_S", 0.0)  # of a window this short
+
+    def played(bars: dict[str, float] | None, **how: Any) -> PolicyRun:
+        policy = policy_of("flat-peak")
+        return run_policy(shared, policy, seed=1, progress=silent, detailed=False, bars=bars, **how)
+
+    def late(fleet: Fleet) -> Fleet:
+        return replace(fleet, tiers=tuple(replace(its, ttft_s=1e-9) for its in fleet.tiers))
+
+    attained = played(None).summary.slo_attainment
+    on_the_edge = {name: share or 0.0 for name, share in attained.items()}
+    assert played(on_the_edge).summary.slo_attainment == attained
+    assert min(played(None, changed=late).summary.slo_attainment.values(), default=1.0) == 0.0
+    with pytest.raises(BeyondRecovery):
+        played(on_the_edge, changed=late)
+    played(dict.fromkeys(attained, 0.0), changed=late)
