@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from planner.scenario.known import NOTHING
 from planner.studies.planning.planning import plan_window
 from planner.studies.preparing import study_of
 from planner.studies.progress import silent
+from planner.studies.replay import cells
+from planner.studies.replay.cells import cells_of
 from planner.studies.replay.replay import run_policy
 from planner.studies.results.frame import frame_of
 from tests.planner.studies import builders as make
@@ -25,7 +28,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cells")
 
 
-def test_the_plan_is_of_all_and_the_replay_of_one_cell_that_stands_for_all(folder: Path) -> None:
+def test_the_plan_is_of_all_and_the_replay_of_one_cell_that_stands_for_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stored = make.demand_file(folder, {"m": [PER_MIN] * 60})
 
     def of(most: int) -> tuple[object, ...]:
@@ -56,6 +61,11 @@ def test_the_plan_is_of_all_and_the_replay_of_one_cell_that_stands_for_all(folde
     assert told.requests == len(cut.trace) * 2 and frame_of(whole).replayed.sentence == ""
     assert told.replayed.sentence.startswith(f"Planned for all of about {told.requests:,} requests")
     assert "one of 2 equal cells" in told.replayed.sentence
+    monkeypatch.setattr(cells, "MAX_DRAWN", 100_000)  # drawn requests take several times as much
+    assert cells_of(whole) == 2
+    measured = replace(whole.traffic, binned=(), measured=whole.trace)
+    assert measured.expected(whole.window.start_s, whole.window.end_s) == arriving
+    assert cells_of(replace(whole, traffic=measured)) == 1
 
 
 def test_cells_keep_pools_to_speak_of(folder: Path) -> None:
