@@ -1,8 +1,8 @@
 """A trace replayed whole, or, where it is long, as a stream; its figures, told by either.
 
-A request takes some 170 bytes while it is replayed, so that a long trace would not fit in memory.
-As a stream it takes none, for one loss: percentiles are told within ``ERROR``, and no request has a
-row of its own. Everything else is the same to the bit.
+A request takes some 140 bytes beside the trace while it is replayed, so that a long one would not
+fit in memory. As a stream it takes none, for one loss: percentiles are told within ``ERROR``, and
+no request has a row of its own. Everything else is the same to the bit.
 """
 
 from __future__ import annotations
