@@ -36,6 +36,7 @@ from simulation.errors import SimulationError
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+LONGEST = 2000  # characters of one fault
 
 # The first that fits counts, so a special case stands before its base.
 STATUS: tuple[tuple[type[Exception], int], ...] = (
@@ -146,4 +147,9 @@ def _faults(detail: Any, field: str = "") -> Iterator[dict[str, str]]:
         for inner in detail:
             yield from _faults(inner, field)
     else:
-        yield {"field": field, "message": str(detail)}
+        yield {"field": field, "message": _readable(str(detail))}
+
+
+def _readable(message: str) -> str:
+    """Without the middle of what was sent, where a message repeats thousands of characters."""
+    return message if len(message) <= LONGEST else f"{message[:200]} ... {message[-200:]}"

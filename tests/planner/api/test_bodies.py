@@ -41,6 +41,17 @@ def test_a_body_as_the_document_says_is_no_error_of_the_program(api):
     assert taken > 40  # else what is changed below would be refused for something else
 
 
+def test_a_refusal_does_not_repeat_thousands_of_characters(api):
+    client, _ = api
+    body = {"name": "x", "kind": "a" * 30_000}
+    (fault,) = [
+        fault
+        for fault in client.post("/api/v1/gpus/", body, format="json").json()["errors"]
+        if fault["field"] == "kind"
+    ]
+    assert len(fault["message"]) < 500 and fault["message"].endswith("is not a valid choice.")
+
+
 @given(st.binary(max_size=48))
 @settings(
     max_examples=60, deadline=None, derandomize=True,
