@@ -65,8 +65,10 @@ NAMED = ("forecasting", "simulation", "planner", "tools", "bench")
 OF_TESTS = "bench browser forecasting optimizer platform simulation tools"
 OF_PLANNER = "api catalogue configure estimates exports ingest management policies"
 OF_PLANNER += " scenario schedules services web"
+OF_STUDIES = "checks planning rehearsal replay"
 NAMED += tuple(f"tests/{folder}" for folder in OF_TESTS.split())
 NAMED += tuple(f"tests/planner/{folder}" for folder in OF_PLANNER.split())
+NAMED += tuple(f"tests/planner/studies/{folder}" for folder in OF_STUDIES.split())
 BINDS = re.compile(
     r"\b(?:{0})\b *(?::?=[^=]|,? in\b|[,:)])|\bas (?:{0})\b".format("|".join(SMALL_WORDS))
 )

@@ -18,23 +18,23 @@ from simulation.performance.profile import Check
 from tests.planner.studies.replay.test_policies import study
 
 
-def with_error(one: Study, error: float) -> Study:
+def with_error(toy: Study, error: float) -> Study:
     check = Check("TBT", "rows of a test", 10, error, error, error, 0.0)
     profiles = {
-        at: adjusted(profile, checks=(check,)) for at, profile in one.hardware.profiles.items()
+        cell: adjusted(profile, checks=(check,)) for cell, profile in toy.hardware.profiles.items()
     }
-    return replace(one, hardware=replace(one.hardware, profiles=profiles))
+    return replace(toy, hardware=replace(toy.hardware, profiles=profiles))
 
 
 @pytest.mark.parametrize("name", ["flat-peak", "lt-i"])
 def test_other_requests_and_slower_instances_are_replayed_on_the_fleet_as_it_was_bought(
     tmp_path: Path, name: str
 ) -> None:
-    one = with_error(study(tmp_path), 0.5)
+    toy = with_error(study(tmp_path), 0.5)
     policy = policy_of(name)
-    run = run_policy(one, policy, seed=1, progress=silent)
-    making = making_of(one, seed=1, progress=silent)
-    drawn, slower = how_sure(one, policy, making, seed=1, progress=silent)
+    run = run_policy(toy, policy, seed=1, progress=silent)
+    making = making_of(toy, seed=1, progress=silent)
+    drawn, slower = how_sure(toy, policy, making, seed=1, progress=silent)
     assert drawn.what == "seed 2, requests drawn again" and "slower" in slower.what
     asked, was = run.summary.slo_attainment["chat"], slower.attainment["chat"]
     assert asked is not None and was is not None and was < asked
@@ -44,7 +44,7 @@ def test_other_requests_and_slower_instances_are_replayed_on_the_fleet_as_it_was
 
 
 def test_without_a_known_error_nothing_is_said_of_it(tmp_path: Path) -> None:
-    one = study(tmp_path)
-    making = making_of(one, seed=1, progress=silent)
-    found = how_sure(one, policy_of("flat-peak"), making, seed=1, progress=silent)
-    assert [row.what for row in found] == ["seed 2, requests drawn again"]
+    toy = study(tmp_path)
+    making = making_of(toy, seed=1, progress=silent)
+    sure = how_sure(toy, policy_of("flat-peak"), making, seed=1, progress=silent)
+    assert [row.what for row in sure] == ["seed 2, requests drawn again"]

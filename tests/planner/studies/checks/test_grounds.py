@@ -37,14 +37,14 @@ def test_drawn_anew_a_bin_holds_as_many_of_its_own_requests(tmp_path: Path) -> N
     trace, bin_s = study(tmp_path).trace, 60.0
     again = drawn_anew(trace, bin_s, seed=1)
     assert (np.diff(again.arrival_s) >= 0).all()
-    bins = [np.floor(one.arrival_s / bin_s).astype(int) for one in (trace, again)]
-    np.testing.assert_array_equal(*(np.bincount(one) for one in bins))
+    bins = [np.floor(its.arrival_s / bin_s).astype(int) for its in (trace, again)]
+    np.testing.assert_array_equal(*(np.bincount(places) for places in bins))
     assert not np.array_equal(again.arrival_s, trace.arrival_s)
     for where in range(bins[0].max() + 1):
         pairs = [
-            set(zip(one.input_tokens[of == where].tolist(), one.output_tokens[of == where].tolist(),
-                    one.model[of == where].tolist(), strict=True))
-            for one, of in zip((trace, again), bins, strict=True)
+            set(zip(its.input_tokens[of == where].tolist(), its.output_tokens[of == where].tolist(),
+                    its.model[of == where].tolist(), strict=True))
+            for its, of in zip((trace, again), bins, strict=True)
         ]  # fmt: skip
         assert pairs[1] <= pairs[0]
     same = drawn_anew(trace, bin_s, seed=1)

@@ -41,14 +41,14 @@ def seen(mape: float, against: str, quantity: str = "TBT") -> Check:
 
 
 def kept(**changes: Any) -> Scenario:
-    given = {
+    fields = {
         "profiles": [{"model": "m", "gpu": "G", "name": "mine"}],
         "traffic": {"sources": [make.source(
             input_tokens={"mean": 600}, output_tokens={"mean": 40}
         )]},
         "horizon": {"period_s": 300, "duration_s": 900},
     }  # fmt: skip
-    return make.scenario(**(given | changes))
+    return make.scenario(**(fields | changes))
 
 
 def test_the_error_is_that_of_rows_not_seen_inside_the_range() -> None:
@@ -59,10 +59,10 @@ def test_the_error_is_that_of_rows_not_seen_inside_the_range() -> None:
         seen(0.08, left, "prefill time"),
         seen(0.90, f"{LEFT_OUT}, {OUTSIDE}"),
     )
-    found = stated_error(profile(*checks))
-    assert found is not None
-    assert found.value == 0.08
-    assert found.basis.startswith("prefill time")
+    stated = stated_error(profile(*checks))
+    assert stated is not None
+    assert stated.value == 0.08
+    assert stated.basis.startswith("prefill time")
     assert stated_error(profile(checks[0])).value == 0.01  # type: ignore[union-attr]
     assert stated_error(profile()) is None
 

@@ -52,25 +52,25 @@ def checked(shared: Study, factor: float) -> Verified:
 
 
 def test_sizes_that_are_too_hopeful_are_corrected_down(shared: Study) -> None:
-    found = checked(shared, 1.6)
-    assert found.outcome in (AGREED, NEAREST)
-    assert not found.first.meets_slo
-    assert found.run.summary.gpu_hours > found.first.summary.gpu_hours
-    assert (found.study.sizes.theta_tps < hopeful(shared, 1.6).sizes.theta_tps).any()
-    (row,) = found.judged
+    verified = checked(shared, 1.6)
+    assert verified.outcome in (AGREED, NEAREST)
+    assert not verified.first.meets_slo
+    assert verified.run.summary.gpu_hours > verified.first.summary.gpu_hours
+    assert (verified.study.sizes.theta_tps < hopeful(shared, 1.6).sizes.theta_tps).any()
+    (row,) = verified.judged
     assert row.first is not None and row.attainment is not None
     assert row.attainment > row.first
 
 
 def test_sizes_that_are_too_timid_are_corrected_up(shared: Study) -> None:
     """It met every tier, and so was called right as it was, at twice the instances needed."""
-    found = checked(shared, 0.5)
-    assert found.outcome in (AGREED, NEAREST)
-    assert found.run.summary.gpu_hours < 0.75 * found.first.summary.gpu_hours
-    assert found.rounds[0].gpu_hours > min(row.gpu_hours for row in found.rounds)
-    (row,) = found.judged
+    verified = checked(shared, 0.5)
+    assert verified.outcome in (AGREED, NEAREST)
+    assert verified.run.summary.gpu_hours < 0.75 * verified.first.summary.gpu_hours
+    assert verified.rounds[0].gpu_hours > min(row.gpu_hours for row in verified.rounds)
+    (row,) = verified.judged
     assert row.attainment is not None and row.attainment >= 0.95
-    assert "+" not in found.told.sentence and "GPU-hours" in found.told.sentence
+    assert "+" not in verified.told.sentence and "GPU-hours" in verified.told.sentence
 
 
 def test_both_ways_lead_to_the_same_plan(shared: Study) -> None:
@@ -80,24 +80,24 @@ def test_both_ways_lead_to_the_same_plan(shared: Study) -> None:
 
 
 def test_it_is_corrected_on_other_requests_than_it_is_judged_on(shared: Study) -> None:
-    found = checked(shared, 1.0)
-    (words,) = found.corrected_on
-    assert "before the window" in words and words in found.told.sentence
-    assert found.run.summary.arrived == len(shared.trace)
-    best = min(found.rounds, key=lambda row: (len(row.missed), row.cost_usd))
+    verified = checked(shared, 1.0)
+    (words,) = verified.corrected_on
+    assert "before the window" in words and words in verified.told.sentence
+    assert verified.run.summary.arrived == len(shared.trace)
+    best = min(verified.rounds, key=lambda row: (len(row.missed), row.cost_usd))
     for share in best.attainment.values():
         assert share is None or share >= 0.95
-    for row in found.judged:
+    for row in verified.judged:
         near = row.attainment is not None and 0 <= row.attainment - row.target <= HALF
         assert row.near == near
 
 
 def test_what_the_first_plan_missed_has_causes_that_add_up(shared: Study) -> None:
-    found = checked(shared, 1.6)
-    share = found.first.summary.slo_attainment["chat"]
+    verified = checked(shared, 1.6)
+    share = verified.first.summary.slo_attainment["chat"]
     assert share is not None
-    assert sum(one.share for one in found.causes_first) == pytest.approx(1.0 - share)
-    assert found.causes == () or not found.run.meets_slo
+    assert sum(cause.share for cause in verified.causes_first) == pytest.approx(1.0 - share)
+    assert verified.causes == () or not verified.run.meets_slo
 
 
 def test_what_sizes_cannot_mend_is_said(tmp_path: Path) -> None:
@@ -106,10 +106,10 @@ def test_what_sizes_cannot_mend_is_said(tmp_path: Path) -> None:
     wrong = hopeful(few, 3.0)
     plan = planned(wrong)
     hardware = replace(wrong.hardware, capacity_gpus=plan.plan.target.sum(axis=1).max(axis=0))
-    found = verify(replace(wrong, hardware=hardware), plan, seed=1, progress=silent)
-    assert found.outcome in (NO_PLAN, GAVE_UP)
-    assert len(found.rounds) <= ROUNDS
-    assert "%" in found.told.sentence and "due to sizes" in found.told.sentence
+    verified = verify(replace(wrong, hardware=hardware), plan, seed=1, progress=silent)
+    assert verified.outcome in (NO_PLAN, GAVE_UP)
+    assert len(verified.rounds) <= ROUNDS
+    assert "%" in verified.told.sentence and "due to sizes" in verified.told.sentence
 
 
 def test_a_tier_of_few_requests_is_missed_though_nearly_all_requests_are_met() -> None:

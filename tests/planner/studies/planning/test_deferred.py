@@ -26,9 +26,9 @@ loads = st.lists(st.floats(0, 100), min_size=1, max_size=12).map(np.array)
 @settings(max_examples=200)
 @given(load=loads, amount=st.floats(0, 1000))
 def test_work_fills_the_bins_as_water_does(load: npt.NDArray[np.float64], amount: float) -> None:
-    found = level(load, amount)
-    assert np.maximum(found - load, 0).sum() == pytest.approx(amount, abs=1e-6)
-    assert (found <= load.max() + 1e-9) == (amount <= (load.max() - load).sum() + 1e-9)
+    levelled = level(load, amount)
+    assert np.maximum(levelled - load, 0).sum() == pytest.approx(amount, abs=1e-6)
+    assert (levelled <= load.max() + 1e-9) == (amount <= (load.max() - load).sum() + 1e-9)
 
 
 @settings(max_examples=100)
@@ -44,17 +44,17 @@ def test_a_flat_level_is_the_least_at_which_all_is_done_in_time(
         for t, (busy, come) in enumerate(zip(np.tile(load, 2), np.tile(work, 2), strict=True)):
             waiting.append([t, come])
             room = carried - busy
-            for one in waiting:
-                done = min(room, one[1])
-                one[1], room = one[1] - done, room - done
+            for job in waiting:
+                done = min(room, job[1])
+                job[1], room = job[1] - done, room - done
             if any(left > 1e-6 and t - came >= bins for came, left in waiting):
                 return True
         return False
 
-    found = flat_level(load, work, bins)
+    levelled = flat_level(load, work, bins)
     least = max(load.max(), (load + work).mean())
-    assert not late(found + 1e-6)
-    assert found == pytest.approx(least) or late(found - 1e-4)
+    assert not late(levelled + 1e-6)
+    assert levelled == pytest.approx(least) or late(levelled - 1e-4)
 
 
 def asked(folder: Path, chat: Any, batch: Any, **changes: Any) -> PlanInput:
@@ -63,7 +63,7 @@ def asked(folder: Path, chat: Any, batch: Any, **changes: Any) -> PlanInput:
         {"name": "chat", "ttft_ms": 1000},
         {"name": "batch", "e2e_ms": 3_600_000, "deferrable": True, "priority_after_s": 1800},
     ]
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "tiers": tiers, "fleet": {"startup_s": 0, "minimum": 0},
         "traffic": {"sources": [
             make.source(series="chat", tiers={"chat": 1}, **LENGTHS),
@@ -71,20 +71,20 @@ def asked(folder: Path, chat: Any, batch: Any, **changes: Any) -> PlanInput:
         ]},
         "horizon": {"period_s": 600, "duration_s": 3600, "lead_s": 0},
     }  # fmt: skip
-    one = make.scenario(**(given | changes))
+    scenario = make.scenario(**(fields | changes))
     counts = {
         name: (np.broadcast_to(np.asarray(tps, float), 100) * BIN / 100).tolist()
         for name, tps in (("chat", chat), ("batch", batch))
     }
-    return make.plan_input(one, make.demand_file(folder, counts))
+    return make.plan_input(scenario, make.demand_file(folder, counts))
 
 
 def test_everything_is_done_before_it_is_urgent(tmp_path: Path) -> None:
-    given = asked(tmp_path, 1000.0, 600.0)
+    inputs = asked(tmp_path, 1000.0, 600.0)
     load = np.full((6, 1, 1, 10), 1000.0)
-    found = deferred_tps(given, load, at_once=False)[:, 0, 0].sum(axis=1) * BIN
+    put_off = deferred_tps(inputs, load, at_once=False)[:, 0, 0].sum(axis=1) * BIN
     come = np.cumsum(np.full(60, 600.0 * BIN))
-    done = np.cumsum(found)
+    done = np.cumsum(put_off)
     for p in range(3, 6):  # half an hour later, at the end of each period
         assert done[p] >= come[10 * (p - 2) - 1] * (1 - 1e-9)
     assert done[-1] <= come[-1]
@@ -94,8 +94,8 @@ def test_what_fits_below_the_peak_costs_nothing(tmp_path: Path) -> None:
     """Load of 1,000 with one bin of 3,000 in ten leaves 1,800 on the mean for 600."""
     chat = np.tile([3000.0, *[1000.0] * 9], 10)
     load = np.tile(chat[:10], (6, 1)).reshape(6, 1, 1, 10)
-    found = deferred_tps(asked(tmp_path, chat, 600.0), load, at_once=False)
-    assert ((load + found).max(axis=3) == 3000.0).all()
+    put_off = deferred_tps(asked(tmp_path, chat, 600.0), load, at_once=False)
+    assert ((load + put_off).max(axis=3) == 3000.0).all()
 
 
 def test_a_plan_makes_room_where_a_tenth_did_not(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_a_plan_makes_room_where_a_tenth_did_not(tmp_path: Path) -> None:
     tenth = steady.settings.forecast.model_copy(update={"niw_buffer": 0.1})
     paper = replace(steady, settings=replace(steady.settings, forecast=tenth))
     ours, theirs = (
-        plan_window(one, silent, method="perfect").plan.demand_tps[:, 0, 0]
-        for one in (steady, paper)
+        plan_window(inputs, silent, method="perfect").plan.demand_tps[:, 0, 0]
+        for inputs in (steady, paper)
     )
     assert theirs == pytest.approx(1200.0)
     assert (np.diff(ours) > 0).any()  # as the queue fills; then all that comes is done

@@ -34,9 +34,9 @@ def planned(
 ) -> tuple[Planned, PlanInput]:
     """Plan the last half of a file whose bins of 60 s hold ``tps`` input tokens a second."""
     requests = (np.asarray(tps) * 60 / 100).tolist()
-    given = {"traffic": {"sources": [make.source(**LENGTHS)]}, "horizon": {"period_s": 300}}
-    one = make.scenario(**(given | changes))
-    asked = make.plan_input(one, make.demand_file(folder, {"a": requests}))
+    fields = {"traffic": {"sources": [make.source(**LENGTHS)]}, "horizon": {"period_s": 300}}
+    scenario = make.scenario(**(fields | changes))
+    asked = make.plan_input(scenario, make.demand_file(folder, {"a": requests}))
     asked = replace(asked, current=np.full(asked.current.shape, current))
     return plan_window(asked, silent, method=method), asked
 
@@ -45,10 +45,10 @@ def test_two_periods_worked_by_hand(tmp_path: Path) -> None:
     """1,500 then 3,500 tokens/s on instances of 1,000: 2 then 4. At $2 an hour, five minutes each
     cost $1.00; three starts of a minute (from 1) another $0.10."""
     tps = np.repeat([1000.0, 1000.0, 1500.0, 3500.0], 5)
-    found, asked = planned(tmp_path, tps, method="perfect")
-    assert found.plan.target[:, 0, 0, 0].tolist() == [2, 4]
-    assert found.plan.demand_tps[:, 0, 0].tolist() == [1500, 3500]
-    figures = plan_figures(asked, found.plan)
+    result, asked = planned(tmp_path, tps, method="perfect")
+    assert result.plan.target[:, 0, 0, 0].tolist() == [2, 4]
+    assert result.plan.demand_tps[:, 0, 0].tolist() == [1500, 3500]
+    figures = plan_figures(asked, result.plan)
     assert figures.status == OPTIMAL
     assert figures.fleet_cost == pytest.approx(1.0)
     assert figures.objective == pytest.approx(1.1)
@@ -66,17 +66,17 @@ def test_what_instances_carry_together_is_planned_with(tmp_path: Path) -> None:
     pools = np.array([[[1000.0, 2400.0, 3700.0, 5200.0]]])
     pools = np.broadcast_to(pools, (*asked.sizes.theta_tps.shape, 4))
     sizes = replace(asked.sizes, theta_tps=pools[..., -1] / 4, pool_tps=pools)
-    found = plan_window(replace(asked, sizes=sizes), silent, method="perfect")
-    assert found.plan.target[:, 0, 0, 0].tolist() == [2, 3]
+    result = plan_window(replace(asked, sizes=sizes), silent, method="perfect")
+    assert result.plan.target[:, 0, 0, 0].tolist() == [2, 3]
 
 
 def test_spare_instances_and_what_they_cost(tmp_path: Path) -> None:
     """One more in either period: twice five minutes at $2 an hour, and a start of a minute."""
     tps = np.repeat([1000.0, 1000.0, 1500.0, 3500.0], 5)
     kept = {"objective": {"spare": {"instances": 1}}}
-    found, asked = planned(tmp_path, tps, method="perfect", **kept)
-    assert found.plan.target[:, 0, 0, 0].tolist() == [3, 5]
-    spare = spare_of(asked, found, silent)
+    result, asked = planned(tmp_path, tps, method="perfect", **kept)
+    assert result.plan.target[:, 0, 0, 0].tolist() == [3, 5]
+    spare = spare_of(asked, result, silent)
     assert spare is not None
     assert (spare.instances, spare.by, spare.regions) == (1, "pool", 0)
     assert spare.usd == pytest.approx(2 * 2 / 12 + 2 / 60)
@@ -86,7 +86,7 @@ def test_spare_instances_and_what_they_cost(tmp_path: Path) -> None:
         "Demand is carried without any instance of every pool: that costs $0.37 (+33.3%) and 0.2 "
         "GPU-hours of this window."
     )
-    assert plan_figures(asked, found.plan, spare=spare).spare is spare
+    assert plan_figures(asked, result.plan, spare=spare).spare is spare
     plain, without = planned(tmp_path, tps, method="perfect")
     assert spare_of(without, plain, silent) is None
 
@@ -99,30 +99,30 @@ def test_the_only_region_cannot_be_lost(tmp_path: Path) -> None:
 def test_peak_within_a_period_is_what_is_planned_for(tmp_path: Path) -> None:
     tps = np.full(20, 500.0)
     tps[13] = 2600
-    found, _ = planned(tmp_path, tps, method="perfect")
-    assert found.plan.target[:, 0, 0, 0].tolist() == [3, 1]
+    result, _ = planned(tmp_path, tps, method="perfect")
+    assert result.plan.target[:, 0, 0, 0].tolist() == [3, 1]
 
 
 def test_deferrable_load_adds_its_share_of_the_last_period(tmp_path: Path) -> None:
     """E6: beta of the NIW load seen in the period before the decision, not of what comes."""
     tps = np.repeat([3000.0, 1000.0, 2000.0, 4000.0], 5)
     source = make.source(tiers={"chat": 0.5, "batch": 0.5}, **LENGTHS)
-    found, _ = planned(
+    result, _ = planned(
         tmp_path, tps, method="perfect", tiers=TIERS, traffic={"sources": [source]},
         forecast={"niw_buffer": 0.1}, horizon={"period_s": 300, "lead_s": 0},
     )  # fmt: skip
     interactive, deferred = 0.5 * np.array([2000, 4000]), 0.5 * np.array([1000, 2000])
-    np.testing.assert_allclose(found.plan.demand_tps[:, 0, 0], interactive + 0.1 * deferred)
+    np.testing.assert_allclose(result.plan.demand_tps[:, 0, 0], interactive + 0.1 * deferred)
 
 
 def test_only_deferrable_traffic_is_planned_without_a_forecast(tmp_path: Path) -> None:
     source = make.source(tiers={"batch": 1.0}, **LENGTHS)
-    found, _ = planned(
+    result, _ = planned(
         tmp_path, np.full(20, 5000.0), tiers=TIERS, traffic={"sources": [source]},
         forecast={"niw_buffer": 0.1},
     )  # fmt: skip
-    assert found.forecasts == ()
-    np.testing.assert_allclose(found.plan.demand_tps, 500.0)
+    assert result.forecasts == ()
+    np.testing.assert_allclose(result.plan.demand_tps, 500.0)
 
 
 def test_a_plan_that_cannot_be_names_the_period(tmp_path: Path) -> None:
@@ -182,10 +182,10 @@ def test_flat_at_peak_covers_every_region_and_no_less_would(
         make.source(series="a", regions={"east": 1}, **LENGTHS),
         make.source(series="b", regions={"west": 1}, **LENGTHS),
     ]
-    one = make.scenario(
+    scenario = make.scenario(
         traffic={"sources": sources}, regions=regions, fleet={"startup_s": 60, "minimum": 0}
     )
-    asked = make.plan_input(one, make.demand_file(folder, series))
+    asked = make.plan_input(scenario, make.demand_file(folder, series))
     fleet, misfit = flat_at_peak(asked)
     counts = fleet[0, :, 0]
     assert not misfit
@@ -196,16 +196,16 @@ def test_flat_at_peak_covers_every_region_and_no_less_would(
 def test_the_fleet_that_stands_in_for_todays_knows_nothing_of_the_window(tmp_path: Path) -> None:
     tps = np.full(40, 900.0)
     tps[5] = 2500.0  # the peak before the window
-    given = make.scenario(
+    scenario = make.scenario(
         traffic={"sources": [make.source(**LENGTHS)]}, fleet={"startup_s": 60, "minimum": 0}
     )
-    found = []
+    flat = []
     for inside in (100.0, 9000.0):
         tps[-10:] = inside
-        asked = make.plan_input(given, make.demand_file(tmp_path, {"a": (tps * 0.6).tolist()}))
-        found.append(flat_before(asked))
-    assert [one.counts.sum() for one in found] == [3, 3]
-    assert found[0].seconds == asked.window.start_s - asked.traffic.demand.start_s
+        asked = make.plan_input(scenario, make.demand_file(tmp_path, {"a": (tps * 0.6).tolist()}))
+        flat.append(flat_before(asked))
+    assert [fleet.counts.sum() for fleet in flat] == [3, 3]
+    assert flat[0].seconds == asked.window.start_s - asked.traffic.demand.start_s
 
 
 # When a plan asks for what

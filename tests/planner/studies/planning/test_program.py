@@ -32,8 +32,8 @@ TIERS = [
 def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StoredTrace]:
     """Six hours that rise and fall, enough for several instances at the top."""
     folder: Path = tmp_path_factory.mktemp("demand")
-    at = np.arange(0, 6 * 3600, 60.0)
-    per_minute = 4000 + 3500 * np.sin(2 * np.pi * at / 10_800)
+    seconds = np.arange(0, 6 * 3600, 60.0)
+    per_minute = 4000 + 3500 * np.sin(2 * np.pi * seconds / 10_800)
     lengths = {
         "input_tokens": {"t": (per_minute * 800).tolist()},
         "output_tokens": {"t": (per_minute * 100).tolist()},
@@ -52,8 +52,8 @@ def asked(**changes: Any) -> Any:
 
 def planned(stored: dict[str, StoredTrace], **changes: Any) -> dict[str, Any]:
     document = plan.run(asked(**changes), stored, plan.Options(), progress=silent).document
-    found: dict[str, Any] = document["plan"]
-    return found
+    plan_document: dict[str, Any] = document["plan"]
+    return plan_document
 
 
 def test_less_carbon_takes_less_carbon_and_more_money(stored: dict[str, StoredTrace]) -> None:
@@ -74,10 +74,10 @@ def test_all_periods_at_once_never_cost_more_on_the_same_forecast(
 ) -> None:
     """Ahead of the trace both stand on one forecast."""
     horizon = {"start": "end", "duration_s": 7200, "period_s": 1800}
-    one = planned(stored, horizon=horizon)
+    alone = planned(stored, horizon=horizon)
     together = planned(stored, horizon=horizon, objective={"periods": "all"})
-    assert (one["periods"], together["periods"]) == ("one", "all")
-    assert together["objective"] <= one["objective"] * (1 + 2e-4)
+    assert (alone["periods"], together["periods"]) == ("one", "all")
+    assert together["objective"] <= alone["objective"] * (1 + 2e-4)
     assert together["bound"] <= together["objective"]
     lending = planned(stored, horizon=horizon, objective={"periods": "all", "lend_share": 0.9})
     assert lending["objective"] <= together["objective"] * (1 + 2e-4)
@@ -101,10 +101,10 @@ def test_what_capacity_cannot_serve_is_left_by_tier(
         "traffic__sources": [source(tiers={"chat": 0.5, "mail": 0.5})],
         "objective": {"limited": policy, "priorities": {"tiers": {"chat": 5}}},
     }
-    found = planned(stored, **changes)
-    assert found["limited"] == policy
-    assert found["conflicts"] and "GPUs" in " ".join(found["conflicts"]) + "GPUs"
-    left = {row["tier"]: row["input_tps"] for row in found["unserved"]}
+    limited = planned(stored, **changes)
+    assert limited["limited"] == policy
+    assert limited["conflicts"] and "GPUs" in " ".join(limited["conflicts"]) + "GPUs"
+    left = {row["tier"]: row["input_tps"] for row in limited["unserved"]}
     assert left.get("mail", 0) >= left.get("chat", 0)
     assert left["mail"] > 0
     with pytest.raises(Infeasible):
@@ -131,7 +131,7 @@ def test_tiers_are_planned_for_at_their_own_quantile(stored: dict[str, StoredTra
 def test_two_variants_split_the_load(stored: dict[str, StoredTrace]) -> None:
     """Few of the cheap GPU, so that the dear one carries the rest."""
     speed = {"alpha_ms": 12, "beta_ms": 0.15, "gamma_ms": 12, "delta_ms": 0.06}
-    found = planned(
+    result = planned(
         stored,
         gpus=[
             {"name": name, "memory_gb": 80, "idle_w": 60, "prefill_w": 400, "decode_w": 250}
@@ -141,10 +141,10 @@ def test_two_variants_split_the_load(stored: dict[str, StoredTrace]) -> None:
         regions=[{**EAST, "capacity": {"G": 2, "H": 32}, "usd_per_gpu_hour": {"G": 2, "H": 5}}],
         traffic__sources=[source()],
     )
-    shares = {row["arrangement"]: row for row in found["split"]}
+    shares = {row["arrangement"]: row for row in result["split"]}
     assert set(shares) == {"1 x G", "1 x H"}
     assert sum(row["share"] for row in shares.values()) == pytest.approx(1.0)
-    worth = {row["family"]: row for row in found["worth"]["rows"]}
+    worth = {row["family"]: row for row in result["worth"]["rows"]}
     assert worth["capacity"]["what"] == "1 more G in east"
     # An H at 5 is not needed, which would start in this period (a thirtieth of it burnt) or runs
     # already; the G at 2 starts.
@@ -155,30 +155,30 @@ def test_two_variants_split_the_load(stored: dict[str, StoredTrace]) -> None:
 
 
 def test_a_front_of_cost_and_carbon(stored: dict[str, StoredTrace]) -> None:
-    found = pareto.run(
+    front = pareto.run(
         asked(), stored, pareto.Options(of="carbon,cost", points=4), progress=silent
     ).document
-    assert found["of"] == ["carbon", "cost"]
-    points = found["points"]
+    assert front["of"] == ["carbon", "cost"]
+    points = front["points"]
     assert all(a["second"] < b["second"] for a, b in itertools.pairwise(points))
     assert all(a["first"] > b["first"] for a, b in itertools.pairwise(points))
     assert all(point["first_bound"] <= point["first"] for point in points)
     assert points[0]["cost"] == pytest.approx(points[0]["second"])
-    assert found["headline"].endswith(".")
+    assert front["headline"].endswith(".")
 
 
 @pytest.mark.parametrize(
-    ("given", "pair"),
+    ("words", "pair"),
     [("cost,carbon", ("cost", "carbon")), ("cost, energy", ("energy", "cost"))],
 )
-def test_the_capped_one_comes_last(given: str, pair: tuple[str, str]) -> None:
-    assert pair_of(given) == pair
+def test_the_capped_one_comes_last(words: str, pair: tuple[str, str]) -> None:
+    assert pair_of(words) == pair
 
 
-@pytest.mark.parametrize("given", ["cost", "cost,cost", "cost,latency", "energy,gpu-hours"])
-def test_pairs_that_make_no_front_are_refused(given: str) -> None:
-    with pytest.raises(OptionsRefused, match=f"of {given}: (give two|one of the two)"):
-        options_of(pareto.Options, {"of": given})
+@pytest.mark.parametrize("words", ["cost", "cost,cost", "cost,latency", "energy,gpu-hours"])
+def test_pairs_that_make_no_front_are_refused(words: str) -> None:
+    with pytest.raises(OptionsRefused, match=f"of {words}: (give two|one of the two)"):
+        options_of(pareto.Options, {"of": words})
 
 
 @pytest.mark.parametrize(
@@ -203,36 +203,40 @@ def test_words_that_make_no_sense_are_refused(changes: dict[str, Any], says: str
 
 def test_what_the_plan_lends_is_lent_in_its_replay(stored: dict[str, StoredTrace]) -> None:
     """More than is needed, which may not be stopped: it is lent."""
-    given = asked(
+    either = asked(
         objective={"periods": "all", "lend_share": 0.5, "limits": {"changes": 0}},
         fleet={
-            "today": [{"model": "m", "region": at, "gpu": "G", "replicas": 20} for at in PLACES]
+            "today": [
+                {"model": "m", "region": region, "gpu": "G", "replicas": 20} for region in PLACES
+            ]
         },
         policies=["lt-h"],
     )
     # On the forecast as it is: a rehearsal would plan for another share of it.
-    document = compare.run(given, stored, compare.Options(rehearse=0), progress=silent).document
+    document = compare.run(either, stored, compare.Options(rehearse=0), progress=silent).document
     replayed = document["policies"]["lt-h"]["donated_gpu_hours"]
-    found = plan.run(given, stored, plan.Options(), progress=silent).document["plan"]
-    assert found["lent_gpu_hours"] > 1
+    planned_alone = plan.run(either, stored, plan.Options(), progress=silent).document["plan"]
+    assert planned_alone["lent_gpu_hours"] > 1
     # It drains first, and what the next period wants comes back before it.
-    assert 0.8 * found["lent_gpu_hours"] < replayed <= found["lent_gpu_hours"] * 1.01
+    assert (
+        0.8 * planned_alone["lent_gpu_hours"] < replayed <= planned_alone["lent_gpu_hours"] * 1.01
+    )
     # It earns half of its price, which is 2 dollars in east and 3 in west; plan and replay agree.
     its = document["policies"]["lt-h"]
     assert replayed <= its["lent_usd"] <= 1.5 * replayed
     paid = its["cost_usd"] - its["after_cost_usd"]
-    assert paid == pytest.approx(found["totals"]["usd"], rel=0.01)
+    assert paid == pytest.approx(planned_alone["totals"]["usd"], rel=0.01)
 
 
 def test_spot_takes_its_share_and_no_more(stored: dict[str, StoredTrace]) -> None:
     spot = {"G": {"capacity": 32, "usd_per_gpu_hour": 0.5, "reclaims_per_instance_hour": 0.1}}
-    found = {}
+    by_share = {}
     for share in (0.0, 0.5, 1.0):
         objective = {"spot_share": share, "epsilon": 1.0}
         regions = [EAST | {"spot": spot}, WEST]
-        found[share] = planned(stored, regions=regions, objective=objective)
+        by_share[share] = planned(stored, regions=regions, objective=objective)
         held = {"owned": 0, "spot": 0}
-        for row in found[share]["decisions"]:
+        for row in by_share[share]["decisions"]:
             if row["region"] == "east":
                 held[row["market"]] += row["target"]
         if share == 0.0:
@@ -241,16 +245,16 @@ def test_spot_takes_its_share_and_no_more(stored: dict[str, StoredTrace]) -> Non
             assert held["spot"] > 0 and held["owned"] > 0
         if share == 1.0:
             assert held["spot"] > held["owned"]
-    costs = [found[share]["totals"]["usd"] for share in (0.0, 0.5, 1.0)]
+    costs = [by_share[share]["totals"]["usd"] for share in (0.0, 0.5, 1.0)]
     assert costs[0] > costs[1] > costs[2]
-    assert {row["arrangement"] for row in found[0.5]["split"]} >= {"1 x G, spot"}
+    assert {row["arrangement"] for row in by_share[0.5]["split"]} >= {"1 x G, spot"}
 
 
 def test_what_may_be_sent_is_limited_and_shown(stored: dict[str, StoredTrace]) -> None:
     """West is dear and may send what epsilon allows, a tenth of it, or nothing."""
     ways: dict[str, Any] = {"any": None, "tenth": {"west": {"east": 0.1}}, "none": {}}
     for periods in ("one", "all"):
-        found = {
+        by_name = {
             name: planned(
                 stored,
                 regions=[EAST, WEST | {"usd_per_gpu_hour": {"G": 9}}],
@@ -259,13 +263,13 @@ def test_what_may_be_sent_is_limited_and_shown(stored: dict[str, StoredTrace]) -
             )
             for name, way in ways.items()
         }
-        costs = [found[name]["totals"]["usd"] for name in ("any", "tenth", "none")]
+        costs = [by_name[name]["totals"]["usd"] for name in ("any", "tenth", "none")]
         assert costs[0] < costs[1] <= costs[2]
-        assert found["none"]["rerouted"] == []
-        (row,) = found["any"]["rerouted"]
+        assert by_name["none"]["rerouted"] == []
+        (row,) = by_name["any"]["rerouted"]
         assert (row["from"], row["to"]) == ("west", "east") and 0.1 < row["share"] <= 0.5 + 1e-9
-        assert all(row["share"] <= 0.1 + 1e-9 for row in found["tenth"]["rerouted"])
-        assert found["none"]["gap"] <= 1e-3
+        assert all(row["share"] <= 0.1 + 1e-9 for row in by_name["tenth"]["rerouted"])
+        assert by_name["none"]["gap"] <= 1e-3
 
 
 def test_ways_that_lead_nowhere_are_refused() -> None:

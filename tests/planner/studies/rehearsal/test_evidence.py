@@ -30,9 +30,9 @@ def test_what_tells_is_what_is_expected_to_save(windows: int) -> None:
     for instances, eighths in product((1, 2, 5, 40), range(-8, 17)):
         saving = Fraction(eighths, 8)  # of an instance, on each window
         flat = Paid((float(instances),) * windows, float(windows))
-        one = Paid((float(instances - saving),) * windows)
+        paid = Paid((float(instances - saving),) * windows)
         expected = (windows * saving - (1 - saving)) / (windows + 1)
-        assert tells(one, flat) == (expected >= 0 and saving >= 0), (instances, saving)
+        assert tells(paid, flat) == (expected >= 0 and saving >= 0), (instances, saving)
 
 
 def test_two_instances_for_twenty_minutes_say_little_and_for_three_days_more() -> None:
@@ -77,9 +77,9 @@ def test_the_flat_fleet_is_taken_unless_what_moves_saves_enough_and_it_is_said()
         before = rehearsed(
             ("flat-before", 10, True, None), ("lt-g", usd, True, 1.0), ("hpa", 9.8, True, 0.5)
         )
-        found = compare(runs, rehearsal=before).recommended
-        assert found is not None
-        return found.policy, found.sentence
+        taken = compare(runs, rehearsal=before).recommended
+        assert taken is not None
+        return taken.policy, taken.sentence
 
     assert INSTANCE_USD == 1.0  # so with one window rehearsed half a dollar has to be saved
     policy, sentence = taken(9.6)
@@ -98,12 +98,12 @@ def test_whether_the_flat_fleet_lasts_is_tried_where_it_is_taken_for_want_of_evi
     one that does."""
     costs = {"lt-i": 100.0, "hpa": 100.2, "flat-before": 101.9, "reactive": 140.0}
     did = [rehearsed_at(name, usd) for name, usd in costs.items()]
-    for one in did:
-        assert one.best.instance_usd == pytest.approx(2.0)  # so that a dollar tells ...
+    for tuning in did:
+        assert tuning.best.instance_usd == pytest.approx(2.0)  # so that a dollar tells ...
     cheap = rehearsed_at("lt-i", 101.3)  # ... and 60 cents do not
-    found = outlasting([cheap, *did[2:]], Tuning.make_room, lambda its: figures(
+    lasting = outlasting([cheap, *did[2:]], Tuning.make_room, lambda its: figures(
         its.key, 1.0, fast=0.96 if its.key == "reactive" else 0.5
     ))  # fmt: skip
-    assert [one.policy for one in found] == ["lt-i", "flat-before", "reactive"]
-    found = outlasting(did, Tuning.make_room, lambda its: figures(its.key, 1.0, fast=0.96))
-    assert [one.policy for one in found] == ["lt-i", "hpa"]
+    assert [harder.policy for harder in lasting] == ["lt-i", "flat-before", "reactive"]
+    lasting = outlasting(did, Tuning.make_room, lambda its: figures(its.key, 1.0, fast=0.96))
+    assert [harder.policy for harder in lasting] == ["lt-i", "hpa"]

@@ -42,14 +42,19 @@ def test_the_cheapest_that_does_is_looked_for_from_the_cheapest_on() -> None:
 
     costs = {"hpa": 130, "flat-before": 100.5, "lt-i": 100, "periodic": 100.2, "reactive": 140}
     did = [rehearsed_at(name, float(usd)) for name, usd in costs.items()]
-    found = outlasting(did, Tuning.make_room, play)
+    lasting = outlasting(did, Tuning.make_room, play)
     # What costs about as much as the cheapest is tried although that does; nothing dearer is.
     assert played == ["lt-i", "periodic", "flat-before"]
-    assert [(one.policy, one.meets) for one in found] == [("lt-i", True), ("flat-before", False)]
+    assert [(harder.policy, harder.meets) for harder in lasting] == [
+        ("lt-i", True),
+        ("flat-before", False),
+    ]
     played.clear()
-    others = [one for one in did if one.policy.key != "lt-i"]
-    found = outlasting(others, Tuning.make_room, play)
-    assert [one.policy for one in found if one.meets] == ["hpa"] and "reactive" not in played
+    others = [tuning for tuning in did if tuning.policy.key != "lt-i"]
+    lasting = outlasting(others, Tuning.make_room, play)
+    assert [harder.policy for harder in lasting if harder.meets] == [
+        "hpa"
+    ] and "reactive" not in played
     assert outlasting([], Tuning.make_room, play) == ()
 
 
@@ -59,8 +64,8 @@ def test_what_has_no_room_for_growth_is_not_looked_at_unless_none_has() -> None:
 
     lean, ample = rehearsed_at("lt-i", 100.0, room=False), rehearsed_at("hpa", 130.0, room=True)
     both = outlasting([lean, ample], Tuning.make_room, play)
-    assert [one.policy for one in both] == ["hpa"]
-    assert [one.policy for one in outlasting([lean], Tuning.make_room, play)] == ["lt-i"]
+    assert [harder.policy for harder in both] == ["hpa"]
+    assert [harder.policy for harder in outlasting([lean], Tuning.make_room, play)] == ["lt-i"]
 
 
 def rehearsed_at(name: str, usd: float, *, room: bool | None = None) -> Tuning:
@@ -79,7 +84,7 @@ def test_what_the_one_to_take_does_not_survive_is_said_with_what_does() -> None:
 
     def said(*longer: Harder) -> list[str]:
         warnings = compare(runs, rehearsal=replace(before, longer=longer)).warnings
-        return [one for one in warnings if "as they grow" in one]
+        return [warning for warning in warnings if "as they grow" in warning]
 
     flat = Harder("flat-before", "Flat", 2.0, {"fast": 0.502, "slow": 0.97}, False, 100.0)
     hpa = Harder("hpa", "Autoscaler", 2.0, {"fast": 0.96, "slow": 0.97}, True, 140.0)
@@ -107,12 +112,12 @@ def test_what_holds_then_is_taken_before_what_is_simpler_where_it_costs_no_more(
             Harder("flat-before", "Flat", 2.0, {"fast": 0.5}, False, 100.0),
             Harder("lt-g", "Guarded", 2.0, {"fast": 0.96 if holds else 0.6}, holds, cost),
         )
-        found = compare(runs, rehearsal=replace(before, longer=longer))
-        if found.recommended is not None and found.recommended.policy == "lt-g":
-            assert "does not follow longer answers" in found.recommendations[0].reason
-            assert found.recommended.sentence.endswith("times as long it would have too.")
-        assert found.recommended is not None
-        return found.recommended.policy
+        comparison = compare(runs, rehearsal=replace(before, longer=longer))
+        if comparison.recommended is not None and comparison.recommended.policy == "lt-g":
+            assert "does not follow longer answers" in comparison.recommendations[0].reason
+            assert comparison.recommended.sentence.endswith("times as long it would have too.")
+        assert comparison.recommended is not None
+        return comparison.recommended.policy
 
     assert taken(100.5, holds=True) == "lt-g" == taken(99.5, holds=True)
     assert taken(100.5, holds=False) == "flat-before" == taken(110.0, holds=True)

@@ -65,15 +65,15 @@ def test_it_has_to_do_in_every_window() -> None:
     _, best, tried = tuned(PLAN, [again, same], GOALS)
     assert best.value == VALUES[2] and len(best.summaries) == 2 and same.replays == 1
     # What did on the first alone does not count as met, cheap as one window is.
-    assert [one for one in tried if one.meets] == [best]
+    assert [trial for trial in tried if trial.meets] == [best]
 
 
 def test_a_safer_value_that_is_cheaper_is_taken() -> None:
     """A target may be dear for being overshot: of those that do the cheapest is taken."""
 
     def overshoots(policy: Policy) -> PolicyRun:
-        at = VALUES.index(policy.arguments["load_factor"])
-        return figures("lt-i", 100.0 if at == 5 else 50.0, fast=0.98 if at >= 5 else 0.9)
+        place = VALUES.index(policy.arguments["load_factor"])
+        return figures("lt-i", 100.0 if place == 5 else 50.0, fast=0.98 if place >= 5 else 0.9)
 
     best = tuned(PLAN, [overshoots, overshoots], GOALS)[1]
     assert best.meets and best.cost_usd == 100.0 and VALUES.index(best.value or 0) > 5
@@ -129,21 +129,21 @@ def test_where_none_does_the_nearest_is_kept_and_what_has_no_plan_is_not() -> No
 
 
 def test_what_the_scenario_sets_is_run_as_it_is() -> None:
-    given = policy_of("lt-i", load_factor=1.3)
+    free_policy = policy_of("lt-i", load_factor=1.3)
     stage = Stage(2.0)
-    policy, best, tried = tuned(given, [stage], GOALS)
-    assert policy is given and best.value is None and stage.replays == len(tried) == 1
+    policy, best, tried = tuned(free_policy, [stage], GOALS)
+    assert policy is free_policy and best.value is None and stage.replays == len(tried) == 1
 
 
 NAMES = ("flat-before", "reactive", "lt-i", "hpa", "flat-min", "lt-i-perfect")
 
 
 def rehearsed(folder: Path, after: float = 1.0) -> tuple[list[Policy], Rehearsal, Any]:
-    one = days(folder, after)
-    policies, found = rehearse(
-        [policy_of(name) for name in NAMES], Earlier(one), seed=1, progress=silent
+    toy = days(folder, after)
+    policies, rehearsal = rehearse(
+        [policy_of(name) for name in NAMES], Earlier(toy), seed=1, progress=silent
     )
-    return policies, found, one
+    return policies, rehearsal, toy
 
 
 @pytest.fixture(scope="module")
@@ -158,44 +158,44 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_neither_what_comes_nor_who_is_tried_first_changes_what_is_chosen(both: Any) -> None:
-    (same, found, _), (more, other, _) = both
-    assert [one.arguments for one in same] == [one.arguments for one in more]
-    assert found.policies == other.policies and found.windows == other.windows
+    (same, rehearsal, _), (more, other, _) = both
+    assert [policy.arguments for policy in same] == [policy.arguments for policy in more]
+    assert rehearsal.policies == other.policies and rehearsal.windows == other.windows
 
 
 def test_only_what_can_be_run_is_rehearsed(both: Any) -> None:
-    (_, found, _), _ = both
-    assert {part.policy for part in found.policies} == {
+    (_, rehearsal, _), _ = both
+    assert {part.policy for part in rehearsal.policies} == {
         name for name in NAMES if not TRAITS[name].knows_what_came
     }
-    for part in found.policies:
-        costs = [one.cost_usd for one in part.tried if one.meets]
+    for part in rehearsal.policies:
+        costs = [trial.cost_usd for trial in part.tried if trial.meets]
         assert not part.meets or part.chosen.cost_usd == min(costs)
 
 
 def test_what_was_chosen_does_on_a_day_like_the_one_before(both: Any) -> None:
-    (policies, found, one), _ = both
-    assert any(part.meets for part in found.policies)
+    (policies, rehearsal, toy), _ = both
+    assert any(part.meets for part in rehearsal.policies)
     for policy in policies:
-        part = found.of(policy.key)
+        part = rehearsal.of(policy.key)
         if part is not None and part.meets:
-            run = run_policy(one, policy, seed=1, progress=silent, earlier=Earlier(one))
+            run = run_policy(toy, policy, seed=1, progress=silent, earlier=Earlier(toy))
             assert run.meets_slo, policy.key
 
 
 def test_without_an_earlier_window_nothing_is_turned(tmp_path: Path) -> None:
-    one = days(tmp_path / "none")
-    given = [policy_of(name) for name in POLICIES]
-    policies, found = rehearse(given, Earlier(one, most=0), seed=1, progress=silent)
-    assert policies == given and found.windows == () == found.policies
+    toy = days(tmp_path / "none")
+    policies_given = [policy_of(name) for name in POLICIES]
+    policies, rehearsal = rehearse(policies_given, Earlier(toy, most=0), seed=1, progress=silent)
+    assert policies == policies_given and rehearsal.windows == () == rehearsal.policies
 
 
 def test_a_policy_that_cannot_be_made_there_is_run_as_it_is_with_a_note(tmp_path: Path) -> None:
-    one = days(tmp_path / "few")
+    toy = days(tmp_path / "few")
     today = policy_of("today")  # nobody said what runs
-    policies, found = rehearse([today], Earlier(one), seed=1, progress=silent)
-    assert policies == [today] and found.policies == ()
-    assert "was not rehearsed on the days before: policies: 'today' needs" in found.notes[0]
+    policies, rehearsal = rehearse([today], Earlier(toy), seed=1, progress=silent)
+    assert policies == [today] and rehearsal.policies == ()
+    assert "was not rehearsed on the days before: policies: 'today' needs" in rehearsal.notes[0]
     # Where it is left out of the comparison too, that says why.
-    assert found.without_notes_on([today.title]).notes == ()
-    assert found.without_notes_on(["Another"]).notes == found.notes
+    assert rehearsal.without_notes_on([today.title]).notes == ()
+    assert rehearsal.without_notes_on(["Another"]).notes == rehearsal.notes

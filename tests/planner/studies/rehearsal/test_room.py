@@ -48,8 +48,10 @@ class Case:
             name, knob = policy.key, policy.knob
             self.replays.append((what, name))
             value = 1.0 if knob is None else policy.arguments[knob.field]
-            at = 0 if knob is None else knob.values.index(value)
-            return figures(name, self.usd[name] * value, fast=0.97 if at >= enough[name] else 0.8)
+            place = 0 if knob is None else knob.values.index(value)
+            return figures(
+                name, self.usd[name] * value, fast=0.97 if place >= enough[name] else 0.8
+            )
 
         return replay
 
@@ -57,15 +59,17 @@ class Case:
         self.replays.clear()
         made = self.tunings()
         with_room(made, True, lead, Tuning.make_room)  # type: ignore[arg-type]
-        return [part_of(one, True) for one in made.values()], len(self.replays)
+        return [part_of(tuning, True) for tuning in made.values()], len(self.replays)
 
     def taken(self, parts: list[Part], objective: str) -> tuple[str, float | None, bool | None]:
         runs = [figures(name, 1.0) for name in self.usd]
-        roomy = any(one.does for one in parts)
-        able = [_rehearsed(one, roomy, asked=True) for one in parts]
-        found = next(one for one in recommend(runs, able, "") if one.objective == objective)
-        its = next(one for one in parts if one.policy == found.policy)
-        return found.policy, its.value, its.chosen.room
+        roomy = any(part.does for part in parts)
+        able = [_rehearsed(part, roomy, asked=True) for part in parts]
+        taken_part = next(
+            advice for advice in recommend(runs, able, "") if advice.objective == objective
+        )
+        its = next(part for part in parts if part.policy == taken_part.policy)
+        return taken_part.policy, its.value, its.chosen.room
 
 
 def drawn(seed: int) -> Case:
@@ -86,16 +90,16 @@ def test_the_recommendation_is_the_same_as_by_trying_all(seed: int) -> None:
         assert case.taken(some, objective) == case.taken(every, objective)
     assert fewer <= replays
     # What was not tried for room costs more without it than what is taken with it.
-    if any(one.chosen.room for one in some):
-        least = min(one.chosen.cost_usd for one in some if one.chosen.room)
-        for one in some:
-            assert one.chosen.room is not None or not one.meets or one.chosen.cost_usd >= least
+    if any(part.chosen.room for part in some):
+        least = min(part.chosen.cost_usd for part in some if part.chosen.room)
+        for part in some:
+            assert part.chosen.room is not None or not part.meets or part.chosen.cost_usd >= least
 
 
 def test_what_is_dearer_without_room_than_the_first_with_it_is_not_tried() -> None:
     case = Case({"lt-i": 10, "lt-h": 40}, {"lt-i": 3, "lt-h": 3}, {"lt-i": 5, "lt-h": 9})
     parts, _ = case.settled(leading)
-    assert [one.chosen.room for one in parts] == [True, None]
+    assert [part.chosen.room for part in parts] == [True, None]
     assert (BUSIER, "lt-h") not in case.replays
     # The day itself was replayed in the search without room, and once more with the value found.
     knob = policy_of("lt-i").knob
@@ -107,10 +111,10 @@ def test_what_has_no_room_gives_way_to_the_next() -> None:
     case = Case({"lt-i": 10, "flat-before": 30}, {"lt-i": 3, "flat-before": 0},
                 {"lt-i": 99, "flat-before": 0})  # fmt: skip
     parts, _ = case.settled(leading)
-    assert [one.chosen.room for one in parts] == [False, True]
+    assert [part.chosen.room for part in parts] == [False, True]
     assert case.taken(parts, "cost")[0] == "flat-before"
     nobody = Case({"lt-i": 10, "flat-before": 30}, {"lt-i": 3, "flat-before": 0},
                   {"lt-i": 99, "flat-before": 9})  # fmt: skip
     parts, _ = nobody.settled(leading)
-    assert [one.chosen.room for one in parts] == [False, False]
+    assert [part.chosen.room for part in parts] == [False, False]
     assert nobody.taken(parts, "cost")[0] == "lt-i"

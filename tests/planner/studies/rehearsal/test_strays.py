@@ -68,7 +68,7 @@ def test_a_value_without_room_for_growth_is_not_taken_unless_none_has_it() -> No
     _, best, tried = tuned(PLAN, [Stage(KNOB.values[2])], GOALS, (), busier)
     assert best.does and best.value == enough
     # What would have done without room is kept beside it: what the room costs is told by it.
-    (without,) = [one for one in tried if one.value == KNOB.values[2]]
+    (without,) = [trial for trial in tried if trial.value == KNOB.values[2]]
     assert without.meets and not without.does and without.cost_usd < best.cost_usd
 
     def never(policy: Policy) -> PolicyRun:
@@ -104,7 +104,7 @@ def test_a_plan_of_few_decisions_has_to_do_with_its_forecast_s_doubt(tmp_path: P
     made = stage.planned.forecasts
     high, mean = (
         sum(float(part.sum()) for part in parts)
-        for parts in zip(*((one.high, one.mean) for one in made), strict=True)
+        for parts in zip(*((forecast.high, forecast.mean) for forecast in made), strict=True)
     )
     assert share == pytest.approx(min(max(high / mean, 1.0), STRAYS[-1]))
     assert len(stage.strayed(share).trace) == pytest.approx(share * len(study.trace), rel=0.05)
@@ -121,7 +121,9 @@ def test_a_plan_for_a_quantile_is_held_to_the_doubt_as_well(tmp_path: Path) -> N
     """Its knob may take away what the quantile gave: two decisions do not show where that ends."""
     of_the_mean, of_a_quantile = (
         WindowOf(study, Earlier(study), 0)
-        for study in (days(tmp_path, forecast={"quantile": one}) for one in ("mean", 0.95))
+        for study in (
+            days(tmp_path, forecast={"quantile": quantile}) for quantile in ("mean", 0.95)
+        )
     )
     assert 1.0 < of_the_mean.doubt == of_a_quantile.doubt
     assert shares_of(PLAN, [of_a_quantile]) == (of_the_mean.doubt,)

@@ -24,14 +24,14 @@ BIN_S, BINS = 60.0, 10
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """Ten minutes of about 1,500 input tokens/s, on instances that carry 1,000 each."""
     stored = make.demand_file(tmp_path_factory.mktemp("carrying"), {"m": [900.0] * 60})
-    one = make.scenario(
+    scenario = make.scenario(
         traffic={"sources": [make.source(**LENGTHS)]},
         horizon={"duration_s": BIN_S * BINS, "period_s": 300},
     )
-    hardware, traffic, window = make.parts(one, stored)
-    requests = traffic.requests(window.start_s, window.end_s, one.seed)
+    hardware, traffic, window = make.parts(scenario, stored)
+    requests = traffic.requests(window.start_s, window.end_s, scenario.seed)
     sizes = make.sizes(hardware, THETA)
-    return prepare(settings_of(one), hardware, traffic, window, sizes, requests)
+    return prepare(settings_of(scenario), hardware, traffic, window, sizes, requests)
 
 
 def series(*ready: float) -> Any:
@@ -40,9 +40,9 @@ def series(*ready: float) -> Any:
 
 
 def test_what_is_asked_is_what_arrives_and_cannot_wait(study: Study) -> None:
-    wanted = asked(study)
-    assert wanted.shape == (BINS, 1, 1)
-    assert wanted.sum() * BIN_S == pytest.approx(study.trace.input_tokens.sum())
+    load = asked(study)
+    assert load.shape == (BINS, 1, 1)
+    assert load.sum() * BIN_S == pytest.approx(study.trace.input_tokens.sum())
     tiers = tuple(replace(tier, deferrable=True) for tier in study.hardware.tiers)
     waiting = replace(study, hardware=replace(study.hardware, tiers=tiers))
     assert not asked(waiting).any()
@@ -66,4 +66,4 @@ def test_the_capacity_line_has_rows_where_it_changes(study: Study) -> None:
     table = capacity_table(study, series(*[2.0] * 4, *[3.0] * 6), [0])
     assert table["capacity_tps"].to_list() == [2 * THETA, 3 * THETA, 3 * THETA]
     start = table["time"][0]
-    assert [(at - start).total_seconds() for at in table["time"]] == [0, 240, 540]
+    assert [(time - start).total_seconds() for time in table["time"]] == [0, 240, 540]

@@ -34,7 +34,7 @@ def test_the_plan_is_of_all_and_the_replay_of_one_cell_that_stands_for_all(
     stored = make.demand_file(folder, {"m": [PER_MIN] * 60})
 
     def of(most: int) -> tuple[object, ...]:
-        one = make.scenario(
+        scenario = make.scenario(
             traffic={"sources": [make.source(**LENGTHS)], "max_replayed": most},
             horizon={"duration_s": 600, "period_s": 300},
             regions=[{
@@ -42,14 +42,14 @@ def test_the_plan_is_of_all_and_the_replay_of_one_cell_that_stands_for_all(
                 "carbon_g_per_kwh": 400,
             }],
         )  # fmt: skip
-        study = study_of(one, {"t": stored}, NOTHING, silent)
+        study = study_of(scenario, {"t": stored}, NOTHING, silent)
         plan = plan_window(study.plan_input, silent).plan
         run = run_policy(study, policy_of("flat-peak"), seed=0, progress=silent)
         return study, plan, run
 
-    (whole, plan_of_all, all_run), (cut, plan_of_cut, cut_run) = of(50_000_000), of(100_000)
+    (all_of_it, plan_of_all, all_run), (cut, plan_of_cut, cut_run) = of(50_000_000), of(100_000)
     arriving = 10 * PER_MIN
-    assert whole.cells == 1 and len(whole.trace) == arriving
+    assert all_of_it.cells == 1 and len(all_of_it.trace) == arriving
     assert cut.cells == 2 and len(cut.trace) == pytest.approx(arriving / 2, rel=0.02)
     np.testing.assert_array_equal(plan_of_cut.target, plan_of_all.target)
     assert cut_run.summary.arrived == pytest.approx(arriving, rel=0.02)
@@ -57,21 +57,23 @@ def test_the_plan_is_of_all_and_the_replay_of_one_cell_that_stands_for_all(
     assert held == -(-had // 2) * 2 and cut_run.summary.gpu_hours == pytest.approx(
         all_run.summary.gpu_hours * held / had, rel=0.02
     )
-    told = frame_of(cut)
-    assert told.requests == len(cut.trace) * 2 and frame_of(whole).replayed.sentence == ""
-    assert told.replayed.sentence.startswith(f"Planned for all of about {told.requests:,} requests")
-    assert "one of 2 equal cells" in told.replayed.sentence
+    frame = frame_of(cut)
+    assert frame.requests == len(cut.trace) * 2 and frame_of(all_of_it).replayed.sentence == ""
+    assert frame.replayed.sentence.startswith(
+        f"Planned for all of about {frame.requests:,} requests"
+    )
+    assert "one of 2 equal cells" in frame.replayed.sentence
     monkeypatch.setattr(cells, "MAX_DRAWN", 100_000)  # drawn requests take several times as much
-    assert cells_of(whole) == 2
-    measured = replace(whole.traffic, binned=(), measured=whole.trace)
-    assert measured.expected(whole.window.start_s, whole.window.end_s) == arriving
-    assert cells_of(replace(whole, traffic=measured)) == 1
+    assert cells_of(all_of_it) == 2
+    measured = replace(all_of_it.traffic, binned=(), measured=all_of_it.trace)
+    assert measured.expected(all_of_it.window.start_s, all_of_it.window.end_s) == arriving
+    assert cells_of(replace(all_of_it, traffic=measured)) == 1
 
 
 def test_cells_keep_pools_to_speak_of(folder: Path) -> None:
     """However few requests may be replayed: a cell of one instance would tell of rounding."""
     stored = make.demand_file(folder, {"m": [PER_MIN] * 60}, name="few")
-    one = make.scenario(
+    scenario = make.scenario(
         traffic={"sources": [make.source(**LENGTHS)], "max_replayed": 1000},
         horizon={"duration_s": 600, "period_s": 300},
         regions=[{
@@ -79,5 +81,5 @@ def test_cells_keep_pools_to_speak_of(folder: Path) -> None:
             "carbon_g_per_kwh": 400,
         }],
     )  # fmt: skip
-    study = study_of(one, {"t": stored}, NOTHING, silent)
+    study = study_of(scenario, {"t": stored}, NOTHING, silent)
     assert study.pools(study.peak).sum() // study.cells >= 8

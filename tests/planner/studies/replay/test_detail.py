@@ -89,15 +89,15 @@ def test_groups_are_exact_and_add_up(result: SimulationResult, detail: Detail) -
     assert rows is not None
     assert groups.height == 3 * 2 * 3  # two tiers, one model, two regions, and all of each
     for row in groups.iter_rows(named=True):
-        mine = rows
+        of_row = rows
         for name in ("tier", "model", "region"):
             if row[name] != ALL:
-                mine = mine.filter(pl.col(name) == row[name])
-        assert row["arrived"] == mine.height
+                of_row = of_row.filter(pl.col(name) == row[name])
+        assert row["arrived"] == of_row.height
         assert row["completed"] + row["rejected"] + row["unfinished"] == row["arrived"]
-        assert row["attainment"] == pytest.approx(mine["met"].mean())
+        assert row["attainment"] == pytest.approx(of_row["met"].mean())
         for name in ("ttft_ms", "tbt_ms", "e2e_ms"):
-            known = mine[name].drop_nulls().to_numpy()
+            known = of_row[name].drop_nulls().to_numpy()
             for share in (50, 95, 99):
                 assert row[f"{name}_p{share}"] == pytest.approx(np.percentile(known, share))
     summary = summarise(result)
@@ -127,12 +127,12 @@ def test_intervals_add_up_to_the_totals(result: SimulationResult, detail: Detail
 
 def test_a_run_keeps_requests_only_where_they_are_asked_for(tmp_path: Path) -> None:
     stored = make.request_file(tmp_path, make.steady(0.5, 600), isl=100, osl=10)
-    one = make.scenario(policies=["flat-peak"], horizon={"duration_s": 300})
-    found = replayed(
-        one, {"t": stored}, Options(policy="flat-peak", requests=True), progress=silent
+    scenario = make.scenario(policies=["flat-peak"], horizon={"duration_s": 300})
+    outcome = replayed(
+        scenario, {"t": stored}, Options(policy="flat-peak", requests=True), progress=silent
     )
-    requests = found.tables["requests"]
-    assert requests.height == found.document["arrived"]
-    assert (requests["outcome"] == "completed").sum() == found.document["completed"]
-    again = replayed(one, {"t": stored}, Options(policy="flat-peak"), progress=silent)
+    requests = outcome.tables["requests"]
+    assert requests.height == outcome.document["arrived"]
+    assert (requests["outcome"] == "completed").sum() == outcome.document["completed"]
+    again = replayed(scenario, {"t": stored}, Options(policy="flat-peak"), progress=silent)
     assert "requests" not in again.tables

@@ -61,30 +61,39 @@ def test_all_of_it_is_known_at_the_first_decision(
 ) -> None:
     window = window_at(start + 96 * days, 4 * hours, ahead=ahead)
     demand = demand_of(start + 96 * days + (0 if ahead else 4 * hours))
-    found = earlier_windows(window, demand)
-    for one in found:
-        assert one.end_s <= window.origins_s[0]
-        assert one.origins_s[0] >= demand.start_s + 2 * BIN_S
-        assert not one.ahead and one.period_s == window.period_s
-        assert one.duration_s <= window.duration_s
-    away = [(window.start_s - one.start_s) / DAY_S for one in found]
-    if len(found) > 1:
+    windows = earlier_windows(window, demand)
+    for earlier_one in windows:
+        assert earlier_one.end_s <= window.origins_s[0]
+        assert earlier_one.origins_s[0] >= demand.start_s + 2 * BIN_S
+        assert not earlier_one.ahead and earlier_one.period_s == window.period_s
+        assert earlier_one.duration_s <= window.duration_s
+    away = [(window.start_s - before.start_s) / DAY_S for before in windows]
+    if len(windows) > 1:
         assert all(day == int(day) for day in away)
         assert min(away) == away[0] and len(set(away)) == len(away)
 
 
 def test_the_last_day_then_the_same_weekday_then_the_days_before() -> None:
-    found = earlier_windows(window_at(96 * 9, 96), demand_of(96 * 10))
-    assert [(96 * 9 * BIN_S - one.start_s) / DAY_S for one in found] == [1, 7, 2, 3, 4, 5, 6, 8]
+    windows = earlier_windows(window_at(96 * 9, 96), demand_of(96 * 10))
+    assert [(96 * 9 * BIN_S - before.start_s) / DAY_S for before in windows] == [
+        1,
+        7,
+        2,
+        3,
+        4,
+        5,
+        6,
+        8,
+    ]
     # Decided ten minutes ahead, when the last hour of yesterday is not over.
-    assert [one.duration_s / 3600 for one in found[:3]] == [23, 24, 24]
+    assert [before.duration_s / 3600 for before in windows[:3]] == [23, 24, 24]
     morning = earlier_windows(window_at(96 * 3 + 32, 16), demand_of(96 * 4))
-    assert [(one.start_s / BIN_S - 32) / 96 for one in morning] == [2, 1, 0]
+    assert [(before.start_s / BIN_S - 32) / 96 for before in morning] == [2, 1, 0]
 
 
 def test_without_a_day_before_it_is_the_stretch_before_the_decision() -> None:
-    (one,) = earlier_windows(window_at(40, 16), demand_of(60))
-    assert (one.end_s, one.duration_s) == (39 * BIN_S, 16 * BIN_S)
+    (before,) = earlier_windows(window_at(40, 16), demand_of(60))
+    assert (before.end_s, before.duration_s) == (39 * BIN_S, 16 * BIN_S)
     (short,) = earlier_windows(window_at(16, 16), demand_of(32))
     assert (short.end_s, short.duration_s) == (15 * BIN_S, 12 * BIN_S)
     assert earlier_windows(window_at(6, 16), demand_of(32)) == ()
@@ -93,7 +102,7 @@ def test_without_a_day_before_it_is_the_stretch_before_the_decision() -> None:
 def test_days_that_were_hardly_seen_are_left_out() -> None:
     blind = tuple(range(96 * 2 + 32, 96 * 2 + 32 + int(16 * BLIND) + 1))
     morning = earlier_windows(window_at(96 * 3 + 32, 16), demand_of(96 * 4, blind))
-    assert [(one.start_s / BIN_S - 32) / 96 for one in morning] == [1, 0]
+    assert [(before.start_s / BIN_S - 32) / 96 for before in morning] == [1, 0]
 
 
 def days(folder: Path, after: float = 1.0, **sections: Any) -> Study:
@@ -120,12 +129,12 @@ def test_a_quiet_day_stands_in_for_no_other(tmp_path: Path) -> None:
 
     def windows(most: int, load: Any) -> list[float]:
         horizon = {"period_s": 3600, "duration_s": 3600, "start": "2024-05-18T08:00:00Z"}
-        one = study(
+        toy = study(
             tmp_path, series=load.tolist(), tiers=TIERS[:1], horizon=horizon,
             traffic={"sources": [make.source(**LENGTHS)], "bin_s": 900},
         )  # fmt: skip
-        found = Earlier(one, most).studies
-        return [(one.window.start_s - its.window.start_s) / DAY_S for its in found]
+        studies = Earlier(toy, most).studies
+        return [(toy.window.start_s - its.window.start_s) / DAY_S for its in studies]
 
     assert windows(1, load) == [1]
     assert windows(2, load) == [1, 2, 4]
@@ -135,10 +144,10 @@ def test_a_quiet_day_stands_in_for_no_other(tmp_path: Path) -> None:
 
 
 def test_flat_before_is_what_the_day_before_needed_whatever_comes(tmp_path: Path) -> None:
-    one = days(tmp_path)
-    counts = Earlier(one).flat(1)
-    (before,) = Earlier(one).studies
-    need = Earlier(one).goals(1).wanted["chat"]
+    toy = days(tmp_path)
+    counts = Earlier(toy).flat(1)
+    (before,) = Earlier(toy).studies
+    need = Earlier(toy).goals(1).wanted["chat"]
     assert need == pytest.approx(0.975, abs=0.005) and need <= goal_of(0.95, 1.0, 0.5)
 
     def share(count: int) -> float:
@@ -163,14 +172,14 @@ def test_flat_before_has_room_for_a_day_that_is_busier_than_those_before(
     """Every day has half as much again: what the last one needed will not do, and is not taken. No
     fleet is replayed twice on a day."""
     load = np.concatenate([np.full(1440, 100.0 * 1.5**day) for day in range(6)])
-    one = study(
+    toy = study(
         tmp_path,
         series=load.tolist(),
         tiers=TIERS[:1],
         traffic={"sources": [make.source(**LENGTHS)], "bin_s": 900},
         horizon={"period_s": 3600, "duration_s": 3600, "start": "2024-05-18T08:00:00Z"},
     )
-    earlier = Earlier(one, most=1)
+    earlier = Earlier(toy, most=1)
     busier = earlier.busier
     assert busier is not None and busier.rise.times == pytest.approx(1.5, rel=0.01)
     (before,) = earlier.studies
@@ -192,21 +201,21 @@ def test_flat_before_has_room_for_a_day_that_is_busier_than_those_before(
     assert len(set(replayed)) == len(replayed) == 4
     enough = earlier.goals(1).enough(before)
     assert holds(busier.study, roomy, enough, 1) and not holds(busier.study, least, enough, 1)
-    run = run_policy(one, policy_of("flat-before"), seed=1, progress=silent, earlier=earlier)
+    run = run_policy(toy, policy_of("flat-before"), seed=1, progress=silent, earlier=earlier)
     assert run.meets_slo
     # A fleet that outgrows the GPUs there are is no room.
-    few = replace(one.hardware, maximum=np.full_like(one.hardware.maximum, int(least.sum())))
-    assert Earlier(replace(one, hardware=few), most=1).flat(1).tolist() == least.tolist()
+    few = replace(toy.hardware, maximum=np.full_like(toy.hardware.maximum, int(least.sum())))
+    assert Earlier(replace(toy, hardware=few), most=1).flat(1).tolist() == least.tolist()
 
 
 def test_where_nothing_came_before_it_says_so(tmp_path: Path) -> None:
-    one = study(tmp_path, horizon={"period_s": 300, "duration_s": 6600, "lead_s": 120})
-    assert Earlier(one).studies == ()
+    toy = study(tmp_path, horizon={"period_s": 300, "duration_s": 6600, "lead_s": 120})
+    assert Earlier(toy).studies == ()
     with pytest.raises(ScenarioError, match="leave it out, or choose a later"):
-        run_policy(one, policy_of("flat-before"), seed=1, progress=silent)
+        run_policy(toy, policy_of("flat-before"), seed=1, progress=silent)
     # That there are none is not said where none were asked for.
     with pytest.raises(ScenarioError, match="none are rehearsed on here"):
-        Earlier(one, most=0).flat(1)
+        Earlier(toy, most=0).flat(1)
 
 
 def test_what_no_fleet_serves_in_time_is_no_reserve() -> None:
@@ -237,14 +246,14 @@ def test_all_but_the_nearest_have_a_day_before_them(tmp_path: Path) -> None:
             horizon={"period_s": 3600, "duration_s": 4 * 3600, "start": start},
         )
 
-    one = at("2024-05-16T08:00:00Z")
+    toy = at("2024-05-16T08:00:00Z")
 
     def away(earlier: Earlier) -> list[float]:
-        return [(one.window.start_s - its.window.start_s) / DAY_S for its in earlier.studies]
+        return [(toy.window.start_s - its.window.start_s) / DAY_S for its in earlier.studies]
 
-    assert away(Earlier(one)) == [1, 2]
-    assert away(Earlier(one, history_s=0.0)) == [1, 2, 3]
-    assert Earlier(one).reserve == pytest.approx(1 / 3) and Earlier(one).days
+    assert away(Earlier(toy)) == [1, 2]
+    assert away(Earlier(toy, history_s=0.0)) == [1, 2, 3]
+    assert Earlier(toy).reserve == pytest.approx(1 / 3) and Earlier(toy).days
     # On the first day it is the stretch right before, and that is no day.
     first = Earlier(at("2024-05-13T12:00:00Z"))
     assert len(first.studies) == 1 and not first.days
@@ -252,11 +261,11 @@ def test_all_but_the_nearest_have_a_day_before_them(tmp_path: Path) -> None:
 
 def test_a_limit_that_no_fleet_meets_buys_no_fleet_without_end(tmp_path: Path) -> None:
     """Some prompts alone take longer than this: more instances do not help them."""
-    one = days(tmp_path / "tight")
-    (tier,) = one.hardware.tiers
+    toy = days(tmp_path / "tight")
+    (tier,) = toy.hardware.tiers
     tight = replace(tier, ttft_s=0.07)
-    one = replace(one, hardware=replace(one.hardware, tiers=(tight,)))
-    goals = Earlier(one).goals(1)
+    toy = replace(toy, hardware=replace(toy.hardware, tiers=(tight,)))
+    goals = Earlier(toy).goals(1)
     assert not goals.can and goals.wanted["chat"] < 0.95
-    most = int(one.hardware.maximum.max())
-    assert 0 < Earlier(one).flat(1).sum() < most / 2
+    most = int(toy.hardware.maximum.max())
+    assert 0 < Earlier(toy).flat(1).sum() < most / 2

@@ -29,28 +29,28 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 
 def simulated(stored: StoredTrace, policy: str, **changes: Any) -> Outcome:
-    one = make.scenario(
+    scenario = make.scenario(
         profiles=[SLOW],
         policies=["flat-peak", {"name": "periodic", "timetable": TIMETABLE}],
         traffic={"sources": [make.source(**LENGTHS)]},
         horizon={"period_s": 300, "duration_s": 1800},
         **changes,
     )
-    return simulate.run(one, {"t": stored}, simulate.Options(policy=policy), progress=silent)
+    return simulate.run(scenario, {"t": stored}, simulate.Options(policy=policy), progress=silent)
 
 
-def adds_up(found: dict[str, Any]) -> bool:
+def adds_up(document: dict[str, Any]) -> bool:
     parts = ("busy_gpu_hours", "idle_gpu_hours", "wasted_gpu_hours")
     return bool(
-        found["arrived"] == found["completed"] + found["rejected"] + found["unfinished"]
-        and found["gpu_hours"] == pytest.approx(sum(found[name] for name in parts))
+        document["arrived"] == document["completed"] + document["rejected"] + document["unfinished"]
+        and document["gpu_hours"] == pytest.approx(sum(document[name] for name in parts))
     )
 
 
 def test_a_crash_takes_one_replica_and_its_work_is_done_again(stored: StoredTrace) -> None:
     crash = [{"kind": "crash", "model": "m", "at_s": 600}]
-    found = simulated(stored, "flat-peak", faults=crash)
-    document, minutes = found.document, found.tables["replicas"]
+    outcome = simulated(stored, "flat-peak", faults=crash)
+    document, minutes = outcome.document, outcome.tables["replicas"]
     assert document["failures"] == 1 and document["retried"] > 0 and adds_up(document)
     assert document["completed"] == document["arrived"]  # one retry is enough
     ready = minutes.sort("time")["ready"]
@@ -62,18 +62,18 @@ def test_a_crash_takes_one_replica_and_its_work_is_done_again(stored: StoredTrac
 
 def test_an_outage_ends_all_replicas_of_its_region(stored: StoredTrace) -> None:
     outage = [{"kind": "outage", "region": "east", "from_s": 600, "to_s": 900}]
-    found = simulated(stored, "flat-peak", faults=outage)
-    minutes = found.tables["replicas"].sort("time")
+    outcome = simulated(stored, "flat-peak", faults=outage)
+    minutes = outcome.tables["replicas"].sort("time")
     assert (minutes["ready"][10:15] == 0).all() and (minutes["held"][10:15] > 0).all()
     assert minutes["ready"][29] > 0  # started again
-    assert found.document["starts"]["local weights"] >= found.document["failures"] > 0
-    assert adds_up(found.document)
+    assert outcome.document["starts"]["local weights"] >= outcome.document["failures"] > 0
+    assert adds_up(outcome.document)
 
 
 def test_instances_taken_out_are_lent_and_reclaimed(stored: StoredTrace) -> None:
     fleet = {"today": [TODAY], "starts": {"reclaim_s": 30}, "scale_in": {"lend": True}}
-    found = simulated(stored, "periodic", fleet=fleet)
-    document, minutes = found.document, found.tables["replicas"]
+    outcome = simulated(stored, "periodic", fleet=fleet)
+    document, minutes = outcome.document, outcome.tables["replicas"]
     assert document["donated_gpu_hours"] > 0 and document["starts"]["spot"] > 0
     assert adds_up(document)
     hours = minutes["lent"].sum() / 60  # a minute each, of one GPU

@@ -49,8 +49,8 @@ def of_dear_east(folder: Path, **objective: Any) -> Study:
 @pytest.mark.parametrize("sees", ["queues", "memory"])
 def test_what_a_plan_sends_away_is_served_there(dear_east: Study, sees: str) -> None:
     routing = replace(dear_east.hardware.routing, sees=sees)
-    one = replace(dear_east, hardware=replace(dear_east.hardware, routing=routing))
-    run = run_policy(one, policy_of("lt-i-perfect"), seed=1, progress=silent)
+    toy = replace(dear_east, hardware=replace(dear_east.hardware, routing=routing))
+    run = run_policy(toy, policy_of("lt-i-perfect"), seed=1, progress=silent)
     assert run.plan is not None and run.plan.shares is not None
     shares = run.plan.shares[:, 1, 0]  # of b's tokens in the east
     assert (shares[:, 1] > 0.5).all()
@@ -66,11 +66,11 @@ def test_what_a_plan_sends_away_is_served_there(dear_east: Study, sees: str) -> 
 @pytest.mark.parametrize(("way", "goes"), [({"east": {"west": 1.0}}, True), ({}, False)])
 def test_nothing_goes_by_a_way_that_is_closed(tmp_path: Path, way: Any, goes: bool) -> None:
     """Planned, and where requests wait in the east beside idle instances in the west."""
-    one = of_dear_east(tmp_path, reroute=way)
-    fleet = one.fleet(np.array([region for _, region, _ in one.hardware.pool_index]) * 8 + 1)
+    toy = of_dear_east(tmp_path, reroute=way)
+    fleet = toy.fleet(np.array([region for _, region, _ in toy.hardware.pool_index]) * 8 + 1)
     west = [p for p, pool in enumerate(fleet.pools) if (pool.model, pool.region) == ("b", "west")]
-    flat = simulate(one.trace, fleet, Flat([pool.initial for pool in fleet.pools]))
-    planned = run_policy(one, policy_of("lt-i-perfect"), seed=1, progress=silent)
+    flat = simulate(toy.trace, fleet, Flat([pool.initial for pool in fleet.pools]))
+    planned = run_policy(toy, policy_of("lt-i-perfect"), seed=1, progress=silent)
     for run in (flat, planned):
         assert (run.series.arrived_tokens[west].sum() > 0) == goes
 
@@ -79,21 +79,21 @@ def test_each_period_is_planned_from_what_is_up(dear_east: Study) -> None:
     """With half of what was planned lost, the next period's plan starts that again."""
     making = making_of(dear_east, seed=1, progress=silent)
     plan = making.planned(Plan())
-    whole = plan_window(dear_east.plan_input, silent).plan
-    np.testing.assert_array_equal(plan.plan().target, whole.target)
+    at_once = plan_window(dear_east.plan_input, silent).plan
+    np.testing.assert_array_equal(plan.plan().target, at_once.target)
     window = dear_east.window
     there = np.maximum(plan.start // 2, 0)
-    at = float(window.period_starts_s[1] - window.start_s)
+    second = float(window.period_starts_s[1] - window.start_s)
     plan.course.reset(dear_east.fleet(plan.start))
-    plan.course.see(seen(at, there))
-    found = plan.plan()
-    more = np.maximum(found.target[1] - unpooled(dear_east, there), 0).sum()
-    assert found.windows[1].totals.starts == more > whole.windows[1].totals.starts
+    plan.course.see(seen(second, there))
+    followed = plan.plan()
+    more = np.maximum(followed.target[1] - unpooled(dear_east, there), 0).sum()
+    assert followed.windows[1].totals.starts == more > at_once.windows[1].totals.starts
 
 
-def unpooled(one: Study, counts: Any) -> Any:
-    out = np.zeros_like(one.today)
-    out[tuple(np.array(one.hardware.pool_index).T)] = counts
+def unpooled(toy: Study, counts: Any) -> Any:
+    out = np.zeros_like(toy.today)
+    out[tuple(np.array(toy.hardware.pool_index).T)] = counts
     return out
 
 

@@ -28,7 +28,7 @@ def study(folder: Path, gpus: int = 6, **changes: Any) -> Study:
               "carbon_g_per_kwh": 400, "pue": 1.2}  # fmt: skip
     shape = {"layers": 40, "hidden": 5120, "vocab": 32000, "heads": 40, "kv_heads": 40,
              "head_dim": 128, "intermediate": 13824, "max_context": 4096}  # fmt: skip
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "models": [{"name": "m", "shape": shape}],
         "gpus": [{"name": name, **GPU} for name in ("G", "H")],
         "profiles": [
@@ -42,7 +42,7 @@ def study(folder: Path, gpus: int = 6, **changes: Any) -> Study:
         "fleet": {"today": [{"model": "m", "region": "east", "gpu": "G", "replicas": 2}]},
         "horizon": {"period_s": 300, "lead_s": 120, "duration_s": 600},
     }
-    scenario = make.scenario(**(given | changes))
+    scenario = make.scenario(**(fields | changes))
     stored = make.demand_file(folder, {"m": [120.0] * 30 + [60.0, 900.0] * 10})
     hardware, traffic, window = make.parts(scenario, stored)
     requests = traffic.requests(window.start_s, window.end_s, scenario.seed)
@@ -50,8 +50,8 @@ def study(folder: Path, gpus: int = 6, **changes: Any) -> Study:
     return prepare(settings_of(scenario), hardware, traffic, window, sizes, requests)
 
 
-def played(one: Study, **given: Any) -> PolicyRun:
-    return run_policy(one, policy_of("modules", **given), seed=1, progress=silent)
+def played(toy: Study, **arguments: Any) -> PolicyRun:
+    return run_policy(toy, policy_of("modules", **arguments), seed=1, progress=silent)
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +69,8 @@ def test_borrowed_gpus_are_held_and_paid_for(run: PolicyRun) -> None:
     hours = 600 / 3600
     held = 2 * hours + pool.mean_borrowed_gpus * hours
     assert run.summary.gpu_hours == pytest.approx(held, rel=0.03)
-    own = [p for p, one in enumerate(run.fleet.pools) if not one.lends]
-    assert run.series.ready[own].sum(axis=0) == pytest.approx(2.0)
+    kept = [p for p, pool in enumerate(run.fleet.pools) if not pool.lends]
+    assert run.series.ready[kept].sum(axis=0) == pytest.approx(2.0)
     assert run.series.ready.sum(axis=0).max() <= 8 + 1e-9
 
 
@@ -79,7 +79,7 @@ def test_every_request_is_accounted_for_and_nobody_is_served_by_what_is_lent(
 ) -> None:
     figures = run.summary
     assert figures.completed + figures.rejected + figures.unfinished == figures.arrived
-    lent = [p for p, one in enumerate(run.fleet.pools) if one.lends]
+    lent = [p for p, pool in enumerate(run.fleet.pools) if pool.lends]
     assert lent and not run.series.output_tokens[lent].any()
 
 
@@ -87,8 +87,8 @@ def test_what_stood_where_is_told(run: PolicyRun) -> None:
     assert run.modules is not None
     table, (pool,) = run.modules.standings, run.modules.figures.pools
     assert set(table["gpu"]) == {"G", "H"}
-    whole = table.group_by("time").agg(layers=table["layers"].sum())
-    assert whole.height > 1
+    together = table.group_by("time").agg(layers=table["layers"].sum())
+    assert together.height > 1
     # Nothing is lost on the way: at every moment each layer and cache is somewhere, once.
     for _, rows in table.group_by("time"):
         for part in ("layers", "projections", "caches"):
@@ -101,9 +101,9 @@ def test_what_stood_where_is_told(run: PolicyRun) -> None:
 
 
 def test_with_neither_copies_nor_moves_it_is_a_flat_fleet(tmp_path: Path) -> None:
-    one = study(tmp_path)
-    still = played(one, copies=False, moves=False)
-    flat = run_policy(one, policy_of("today"), seed=1, progress=silent)
+    toy = study(tmp_path)
+    still = played(toy, copies=False, moves=False)
+    flat = run_policy(toy, policy_of("today"), seed=1, progress=silent)
     assert still.summary.gpu_hours == pytest.approx(flat.summary.gpu_hours)
     assert still.summary.ttft_ms.mean == pytest.approx(flat.summary.ttft_ms.mean)
     assert still.modules is not None and still.modules.operations.is_empty()

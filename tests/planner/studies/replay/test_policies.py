@@ -40,17 +40,17 @@ EVERY = [name for name in POLICIES if name not in LACKING]
 def study(folder: Path, series: Any = None, **changes: Any) -> Study:
     """One model in one region; the load swings between 5 and 45 requests a second."""
     load = 1500 + 1200 * np.sin(np.linspace(0, 10 * np.pi, 120)).round(3)
-    one = make.source(tiers={"chat": 0.8, "night": 0.2}, **LENGTHS)
-    given: dict[str, Any] = {
+    source = make.source(tiers={"chat": 0.8, "night": 0.2}, **LENGTHS)
+    fields: dict[str, Any] = {
         "models": [
             {"name": "m", "weight_gb": 16, "kv_bytes_per_token": 131072, "max_context": 8192}
         ],
         "profiles": [{"model": "m", **SPEED}],
         "tiers": TIERS,
-        "traffic": {"sources": [one]},
+        "traffic": {"sources": [source]},
         "horizon": {"period_s": 300, "lead_s": 120, "duration_s": 2400},
     }
-    scenario = make.scenario(**(given | changes))
+    scenario = make.scenario(**(fields | changes))
     stored = make.demand_file(folder, {"m": load.tolist() if series is None else series})
     hardware, traffic, window = make.parts(scenario, stored)
     requests = traffic.requests(window.start_s, window.end_s, scenario.seed)
@@ -74,8 +74,8 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Study:
     )
 
 
-def played(one: Study, name: str, **given: Any) -> Any:
-    return run_policy(one, policy_of(name, **given), seed=1, progress=silent)
+def played(toy: Study, name: str, **arguments: Any) -> Any:
+    return run_policy(toy, policy_of(name, **arguments), seed=1, progress=silent)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -114,30 +114,32 @@ def test_chirons_start_shrinks_to_the_gpus_there_are(
 ) -> None:
     region = {"name": "east", "capacity": {"G": gpus}, "usd_per_gpu_hour": {"G": 2},
               "carbon_g_per_kwh": 400, "pue": 1.2}  # fmt: skip
-    one = study(tmp_path, series=[60] * 120, regions=[region])
-    ready = policy_of("chiron").ready(making_of(one, seed=1, progress=silent))
+    toy = study(tmp_path, series=[60] * 120, regions=[region])
+    ready = policy_of("chiron").ready(making_of(toy, seed=1, progress=silent))
     assert [pool.initial for pool in ready.fleet.pools] == start
 
 
 def test_coordinated_control_keeps_the_ratio(apart: Study) -> None:
     run = played(apart, "decode-tps")
     prefill, decode = run.series.ready
-    ratio = next(one.value for one in run.settings if one.what.startswith("prefill instances to"))
+    ratio = next(
+        setting.value for setting in run.settings if setting.what.startswith("prefill instances to")
+    )
     assert isinstance(ratio, float)
     # Minutes with both sides whole: one step of rounding around the best ratio.
-    whole = (prefill == prefill.round()) & (decode == decode.round())
-    wanted = np.ceil(decode[whole] * ratio)
-    assert np.abs(prefill[whole] - wanted).max() <= 2
+    steady = (prefill == prefill.round()) & (decode == decode.round())
+    expected = np.ceil(decode[steady] * ratio)
+    assert np.abs(prefill[steady] - expected).max() <= 2
 
 
 def test_the_pressure_test_reads_what_one_instance_was_sized_for(mixed: Study) -> None:
-    found = pressure_test(mixed, "fixed")
+    test = pressure_test(mixed, "fixed")
     theta = float(mixed.sizes.theta_tps[0, 0])
     isl, osl = mixed.traffic.lengths[0]
-    assert found.of("prefill-tps")[0] == pytest.approx(theta, rel=0.1)
-    assert found.of("decode-tps")[0] == pytest.approx(theta * osl.mean() / isl.mean(), rel=0.1)
-    assert 0.3 < found.of("decode-gpu")[0] <= 1
-    assert 0 < found.of("prefill-sm")[0] <= found.of("prefill-gpu")[0]
+    assert test.of("prefill-tps")[0] == pytest.approx(theta, rel=0.1)
+    assert test.of("decode-tps")[0] == pytest.approx(theta * osl.mean() / isl.mean(), rel=0.1)
+    assert 0.3 < test.of("decode-gpu")[0] <= 1
+    assert 0 < test.of("prefill-sm")[0] <= test.of("prefill-gpu")[0]
     tests = PressureTests(mixed)
     assert tests.at("fixed") is tests.at("fixed")  # once for all policies
 
@@ -147,30 +149,30 @@ def test_a_guard_goes_by_the_curve_that_its_plan_was_sized_by(mixed: Study) -> N
     many = pressure_test(mixed, "best", many=True)
     assert many.rate_tps[0] == pytest.approx(curve[15] / 16)  # C(16), whatever runs today
     run = played(mixed, "lt-g")
-    first = next(one.where for one in run.settings if one.what == "replicas at most")
-    told = {one.what: one.value for one in run.settings if one.where == first}
-    prompts = told["above the plan: prompt tokens a second an instance"]
+    first = next(setting.where for setting in run.settings if setting.what == "replicas at most")
+    by_name = {setting.what: setting.value for setting in run.settings if setting.where == first}
+    prompts = by_name["above the plan: prompt tokens a second an instance"]
     assert prompts == pytest.approx(theta, rel=0.1)
     for n in (1, 2, 4, 16):
-        share = told[f"above the plan: of that, what each of {n} does"]
+        share = by_name[f"above the plan: of that, what each of {n} does"]
         assert share == pytest.approx(curve[n - 1] / n / theta)
 
 
 def test_prefill_and_decode_are_pressed_together_in_their_ratio(apart: Study) -> None:
     pools = {pool.role: p for p, pool in enumerate(apart.hardware.fleet(apart.today).pools)}
     isl, osl = apart.traffic.lengths[0]
-    for ratio, wanted in (("fixed", None), (1.0, 1.0), (3.0, 3.0)):
-        found = pressure_test(apart, ratio)
+    for ratio, expected in (("fixed", None), (1.0, 1.0), (3.0, 3.0)):
+        test = pressure_test(apart, ratio)
         # All prompts of the one side are the answers of the other.
-        taken = found.readings["prefill_tps"][pools["prefill"]] / isl.mean()
-        given = found.readings["decode_tps"][pools["decode"]] / osl.mean()
-        if wanted is None:
+        taken = test.readings["prefill_tps"][pools["prefill"]] / isl.mean()
+        written = test.readings["decode_tps"][pools["decode"]] / osl.mean()
+        if expected is None:
             today = apart.pools(apart.today)
-            wanted = today[pools["prefill"]] / today[pools["decode"]]
-        assert given / taken == pytest.approx(wanted, rel=0.25)
-        assert 0.2 < found.of("prefill-gpu")[pools["prefill"]] <= 1 or wanted > 1
-        ratio = found.ratio[pools["prefill"]]
-        assert ratio == pytest.approx(wanted, rel=0.35)
+            expected = today[pools["prefill"]] / today[pools["decode"]]
+        assert written / taken == pytest.approx(expected, rel=0.25)
+        assert 0.2 < test.of("prefill-gpu")[pools["prefill"]] <= 1 or expected > 1
+        ratio = test.ratio[pools["prefill"]]
+        assert ratio == pytest.approx(expected, rel=0.35)
     best = pressure_test(apart, "best")
     assert PressureTests(apart).at("observed").ratio == pytest.approx(best.ratio)
     either = (best.of("prefill-gpu")[pools["prefill"]], best.of("decode-gpu")[pools["decode"]])
@@ -178,15 +180,22 @@ def test_prefill_and_decode_are_pressed_together_in_their_ratio(apart: Study) ->
 
 
 def test_a_policy_says_what_to_copy(mixed: Study, apart: Study) -> None:
-    found = {(one.what, one.where): one.value for one in played(mixed, "hpa-concurrency").settings}
-    pool = next(where for what, where in found if what == "replicas at most")
+    by_place = {
+        (setting.what, setting.where): setting.value
+        for setting in played(mixed, "hpa-concurrency").settings
+    }
+    pool = next(where for what, where in by_place if what == "replicas at most")
     shown = pressure_test(mixed, "fixed").shown("concurrency")[0]
-    target = found["target of requests waiting or running an instance", pool]
+    target = by_place["target of requests waiting or running an instance", pool]
     assert target == pytest.approx(shown) and target > 1
-    assert found["stabilisation_s", ""] == 300.0 and found["routing.region_threshold", ""] == 0.7
-    assert found["replicas at the start", pool] == mixed.pools(mixed.today)[0]
+    assert (
+        by_place["stabilisation_s", ""] == 300.0 and by_place["routing.region_threshold", ""] == 0.7
+    )
+    assert by_place["replicas at the start", pool] == mixed.pools(mixed.today)[0]
     run = played(apart, "decode-tps")
-    ratios = {one.value for one in run.settings if one.what.startswith("prefill instances to")}
+    ratios = {
+        setting.value for setting in run.settings if setting.what.startswith("prefill instances to")
+    }
     begins = [pool.initial for pool in run.fleet.pools]
     assert ratios == {begins[0] / begins[1]}
 
@@ -207,8 +216,12 @@ def test_latencies_are_held_to_the_tiers_that_a_model_has_traffic_of(mixed: Stud
         for name, limit in (("ttft-feedback", ttft_s), ("tbt-feedback", tbt_s)):
             ready = policy_of(name, target_factor=0.5).ready(making)
             ready.policy.reset(ready.fleet)
-            (told,) = (one for one in ready.policy.in_force() if one.what.startswith("limit of"))  # type: ignore[attr-defined]
-            np.testing.assert_allclose(told.values, 500 * limit)
+            (in_force,) = (
+                setting
+                for setting in ready.policy.in_force()
+                if setting.what.startswith("limit of")
+            )  # type: ignore[attr-defined]
+            np.testing.assert_allclose(in_force.values, 500 * limit)
 
 
 def test_memory_that_says_nothing_is_told_beside_the_figures(mixed: Study) -> None:
@@ -256,15 +269,15 @@ def test_periodic_learns_from_the_day_before(tmp_path: Path) -> None:
     hours = np.arange(72)
     load = (3000 + 2400 * np.sin(2 * np.pi * hours / 24)).round()
     spread = np.repeat(load / 60, 60)
-    one = study(
+    toy = study(
         tmp_path,
         series=spread.tolist(),
         horizon={"period_s": 3600, "duration_s": 6 * 3600},
         tiers=TIERS[:1],
         traffic={"sources": [make.source(**LENGTHS)], "bin_s": 900},
     )
-    same = played(one, "periodic").summary
-    perfect = played(one, "lt-i-perfect").summary
+    same = played(toy, "periodic").summary
+    perfect = played(toy, "lt-i-perfect").summary
     # Every day is like the last, so yesterday is a perfect forecast but for lead and buffer.
     assert same.gpu_hours == pytest.approx(perfect.gpu_hours, rel=0.1)
 
@@ -314,9 +327,9 @@ def test_an_operators_own_policy(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("HEADROOM_POLICIES", "steady=house_rules:Steady")
     run = played(mixed, "steady", parameters={"count": 7})
-    told = run.summary
-    beyond = told.before_gpu_hours + told.after_gpu_hours
-    assert told.instance_hours - beyond == pytest.approx(7 * mixed.window.duration_s / 3600)
+    summary = run.summary
+    beyond = summary.before_gpu_hours + summary.after_gpu_hours
+    assert summary.instance_hours - beyond == pytest.approx(7 * mixed.window.duration_s / 3600)
     with pytest.raises(ScenarioError, match="does not take these parameters"):
         played(mixed, "steady", parameters={"counts": 7})
     monkeypatch.setenv("HEADROOM_POLICIES", "steady=house_rules:Gone")

@@ -50,16 +50,16 @@ def study(folder: Path, **changes: Any) -> Study:
         for n in ("a", "b")
     ]
     east = {**make.WEST, "name": "east"}
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "models": MODELS, "profiles": PROFILES, "regions": [east, make.WEST],
         "traffic": {"sources": sources}, "horizon": {"period_s": 300, "lead_s": 120},
     }  # fmt: skip
-    one = make.scenario(**(given | changes))
+    scenario = make.scenario(**(fields | changes))
     stored = make.demand_file(folder, series)
-    hardware, traffic, window = make.parts(one, stored)
-    requests = traffic.requests(window.start_s, window.end_s, one.seed)
-    sizes = size(hardware, traffic.lengths, one.seed, silent)
-    return prepare(settings_of(one), hardware, traffic, window, sizes, requests)
+    hardware, traffic, window = make.parts(scenario, stored)
+    requests = traffic.requests(window.start_s, window.end_s, scenario.seed)
+    sizes = size(hardware, traffic.lengths, scenario.seed, silent)
+    return prepare(settings_of(scenario), hardware, traffic, window, sizes, requests)
 
 
 @pytest.fixture(scope="module")
@@ -83,25 +83,25 @@ def test_every_policy_sees_every_request_and_loses_none(shared: Study, name: str
 def test_a_flat_fleet_is_as_large_as_what_it_is_charged_for(shared: Study, name: str) -> None:
     """All the time; before it for the starts of what does not run today, and after it for what has
     work left."""
-    found = run_policy(shared, policy_of(name), seed=1, progress=silent)
-    pools = found.fleet.pools
+    run = run_policy(shared, policy_of(name), seed=1, progress=silent)
+    pools = run.fleet.pools
     hours = sum(pool.initial for pool in pools) * shared.window.duration_s / 3600
     started = sum(max(0, pool.initial - pool.today) for pool in pools)
-    told = found.summary
-    assert sum(told.starts.values()) == started
-    assert told.before_gpu_hours == pytest.approx(started * pools[0].startup_s / 3600)
-    hours += told.before_gpu_hours + told.after_gpu_hours
-    assert told.instance_hours == pytest.approx(hours, rel=1e-6)
-    assert 0 < told.after_gpu_hours < 0.01 * told.gpu_hours
+    summary = run.summary
+    assert sum(summary.starts.values()) == started
+    assert summary.before_gpu_hours == pytest.approx(started * pools[0].startup_s / 3600)
+    hours += summary.before_gpu_hours + summary.after_gpu_hours
+    assert summary.instance_hours == pytest.approx(hours, rel=1e-6)
+    assert 0 < summary.after_gpu_hours < 0.01 * summary.gpu_hours
 
 
 def test_smallest_flat_meets_every_tier_and_can_spare_no_instance(shared: Study) -> None:
     counts = smallest_flat(shared, seed=1)
     fleet = shared.hardware.fleet(shared.peak)
 
-    def meets(at: Any) -> bool:
+    def meets(counts_tried: Any) -> bool:
         result = simulate(
-            shared.trace, fleet, Flat(at), seed=1, duration_s=shared.window.duration_s
+            shared.trace, fleet, Flat(counts_tried), seed=1, duration_s=shared.window.duration_s
         )
         return all(summarise(result).slo_met.values())
 
@@ -157,13 +157,13 @@ def test_todays_fleet_is_replayed_as_it_is(tmp_path: Path) -> None:
         {"model": n, "region": "east", "gpu": "G", "replicas": 6 + i}
         for i, n in enumerate(("a", "b"))
     ]
-    one = study(tmp_path, fleet={"startup_s": 60, "today": today})
-    run = run_policy(one, policy_of("today"), seed=1, progress=silent)
-    hours = one.window.duration_s / 3600
-    told = run.summary
-    assert told.gpu_hours == pytest.approx(13 * hours + told.after_gpu_hours)
-    assert told.before_gpu_hours == 0.0
-    np.testing.assert_array_equal(one.today.sum(axis=(0, 2)), [13, 0])
+    toy = study(tmp_path, fleet={"startup_s": 60, "today": today})
+    run = run_policy(toy, policy_of("today"), seed=1, progress=silent)
+    hours = toy.window.duration_s / 3600
+    summary = run.summary
+    assert summary.gpu_hours == pytest.approx(13 * hours + summary.after_gpu_hours)
+    assert summary.before_gpu_hours == 0.0
+    np.testing.assert_array_equal(toy.today.sum(axis=(0, 2)), [13, 0])
 
 
 def test_what_a_plan_says_of_its_first_fleet_is_what_its_replay_pays(tmp_path: Path) -> None:
@@ -174,14 +174,14 @@ def test_what_a_plan_says_of_its_first_fleet_is_what_its_replay_pays(tmp_path: P
         for n in ("a", "b")
         for r in ("east", "west")
     ]
-    one = study(tmp_path, fleet={"startup_s": 120, "today": today})
-    planned = plan_window(one.plan_input, silent)
-    run = run_policy(one, policy_of("lt-i"), seed=1, progress=silent, planned=planned)
-    told, says = run.summary, plan_figures(one.plan_input, planned.plan).totals
-    assert says.starts == sum(told.starts.values()) >= 2
-    assert told.before_gpu_hours > 0
-    assert told.gpu_hours - told.after_gpu_hours == pytest.approx(says.gpu_hours, rel=0.01)
-    assert told.cost_usd - told.after_cost_usd == pytest.approx(says.usd, rel=0.01)
+    toy = study(tmp_path, fleet={"startup_s": 120, "today": today})
+    planned = plan_window(toy.plan_input, silent)
+    run = run_policy(toy, policy_of("lt-i"), seed=1, progress=silent, planned=planned)
+    summary, says = run.summary, plan_figures(toy.plan_input, planned.plan).totals
+    assert says.starts == sum(summary.starts.values()) >= 2
+    assert summary.before_gpu_hours > 0
+    assert summary.gpu_hours - summary.after_gpu_hours == pytest.approx(says.gpu_hours, rel=0.01)
+    assert summary.cost_usd - summary.after_cost_usd == pytest.approx(says.usd, rel=0.01)
 
 
 @pytest.mark.parametrize("lend", [False, True])
@@ -190,19 +190,19 @@ def test_what_a_plan_leaves_of_todays_fleet_is_lent(tmp_path: Path, lend: bool) 
         {"model": n, "region": "east", "gpu": "G", "replicas": count}
         for n, count in (("a", 20), ("b", 12))
     ]
-    one = study(tmp_path, fleet={"startup_s": 120, "today": today, "scale_in": {"lend": lend}})
-    run = run_policy(one, policy_of("lt-i"), seed=1, progress=silent)
-    left = np.maximum([p.today for p in run.fleet.pools] - _first(one, run), 0).sum()
+    toy = study(tmp_path, fleet={"startup_s": 120, "today": today, "scale_in": {"lend": lend}})
+    run = run_policy(toy, policy_of("lt-i"), seed=1, progress=silent)
+    left = np.maximum([p.today for p in run.fleet.pools] - _first(toy, run), 0).sum()
     assert left > 0
     if lend:  # those that are not taken back serve somebody else all the time
-        assert run.summary.donated_gpu_hours > 0.5 * left * one.window.duration_s / 3600
+        assert run.summary.donated_gpu_hours > 0.5 * left * toy.window.duration_s / 3600
     else:
         assert run.summary.donated_gpu_hours == 0.0
 
 
-def _first(one: Study, run: PolicyRun) -> npt.NDArray[np.int64]:
+def _first(toy: Study, run: PolicyRun) -> npt.NDArray[np.int64]:
     assert run.plan is not None
-    return one.pools(run.plan.target[0])
+    return toy.pools(run.plan.target[0])
 
 
 def test_a_forecast_is_made_once_for_all_that_is_tried_of_it(
@@ -210,9 +210,9 @@ def test_a_forecast_is_made_once_for_all_that_is_tried_of_it(
 ) -> None:
     made: list[str | None] = []
 
-    def counted(given: PlanInput, progress: Progress, *, method: str | None = None) -> Foreseen:
+    def counted(inputs: PlanInput, progress: Progress, *, method: str | None = None) -> Foreseen:
         made.append(method)
-        return forecast_load(given, progress, method=method)
+        return forecast_load(inputs, progress, method=method)
 
     monkeypatch.setattr(making, "forecast_load", counted)
     loads = making.Loads(shared)

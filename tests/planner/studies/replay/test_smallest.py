@@ -56,16 +56,16 @@ def test_found_fleet_meets_and_loses_it_with_any_instance(
     base = np.clip(base, low, high)
     assume(high.sum() > 0)
     speed = np.array(speeds[: len(rows)])
-    wanted = share * float(high @ speed)
+    needed = share * float(high @ speed)
 
     def meets(counts: IntArray) -> bool:
         assert ((low <= counts) & (counts <= high)).all()
-        return float(counts @ speed) >= wanted
+        return float(counts @ speed) >= needed
 
-    found = trimmed(meets, fewest(meets, base, low, high), low, -speed)
-    assert meets(found)
-    for p in np.flatnonzero(found > low):
-        fewer = found.copy()
+    least = trimmed(meets, fewest(meets, base, low, high), low, -speed)
+    assert meets(least)
+    for p in np.flatnonzero(least > low):
+        fewer = least.copy()
         fewer[p] -= 1
         assert not fewer.any() or not meets(fewer)
 

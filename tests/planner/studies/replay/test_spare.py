@@ -35,15 +35,15 @@ WAYS = {
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """Ten minutes of about 1,500 input tokens/s in two regions."""
     stored = make.demand_file(tmp_path_factory.mktemp("spare"), {"m": [900.0] * 60})
-    one = make.scenario(
+    scenario = make.scenario(
         regions=[EAST, make.WEST | {"capacity": {"G": 8}}],
         traffic={"sources": [make.source(regions={"east": 0.5, "west": 0.5}, **LENGTHS)]},
         horizon={"duration_s": BIN_S * BINS, "period_s": 300},
     )
-    hardware, traffic, window = make.parts(one, stored)
-    requests = traffic.requests(window.start_s, window.end_s, one.seed)
+    hardware, traffic, window = make.parts(scenario, stored)
+    requests = traffic.requests(window.start_s, window.end_s, scenario.seed)
     sizes = make.sizes(hardware, THETA)
-    return prepare(settings_of(one), hardware, traffic, window, sizes, requests)
+    return prepare(settings_of(scenario), hardware, traffic, window, sizes, requests)
 
 
 def wanting(study: Study, spare: SpareSettings) -> Study:
@@ -59,29 +59,33 @@ def worst(counts: tuple[int, int], spare: SpareSettings) -> int:
     else:
         fewer = [[max(0, c - spare.instances * (r == lost)) for r, c in enumerate(counts)]
                  for lost in (0, 1)]  # fmt: skip
-    return min(sum(c for r, c in enumerate(one) if r != gone) for one in fewer for gone in regions)
+    return min(
+        sum(c for r, c in enumerate(counts_left) if r != gone)
+        for counts_left in fewer
+        for gone in regions
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_left_is_the_least_over_every_way_to_lose_it(study: Study, way: str) -> None:
-    one = wanting(study, WAYS[way])
+    toy = wanting(study, WAYS[way])
     fleets = list(product(range(5), repeat=2))
     counts = np.array(fleets)[:, None, :, None]
-    found = left(one, counts)[:, 0, 0] / THETA
-    assert found.tolist() == [worst(fleet, WAYS[way]) for fleet in fleets]
+    remaining = left(toy, counts)[:, 0, 0] / THETA
+    assert remaining.tolist() == [worst(fleet, WAYS[way]) for fleet in fleets]
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_spare_is_added_until_every_bin_is_carried_without_it(study: Study, way: str) -> None:
-    one = wanting(study, WAYS[way])
-    need = int(np.ceil(asked(one).max() / THETA))
-    fleet = with_spare([one], np.array([1, 0]))
+    toy = wanting(study, WAYS[way])
+    need = int(np.ceil(asked(toy).max() / THETA))
+    fleet = with_spare([toy], np.array([1, 0]))
     assert worst((int(fleet[0]), int(fleet[1])), WAYS[way]) >= need
     fewest = min(
         sum(both) for both in product(range(1, 9), range(9)) if worst(both, WAYS[way]) >= need
     )
     assert fleet.sum() == fewest
-    assert (with_spare([one], fleet) == fleet).all()
+    assert (with_spare([toy], fleet) == fleet).all()
 
 
 def test_without_spare_asked_for_a_flat_fleet_stays_as_it_is(study: Study) -> None:
@@ -108,13 +112,13 @@ def test_regions_closed_to_each_other_help_nobody(study: Study) -> None:
 
 
 def test_a_run_lacks_what_its_share_of_the_time_is_below_its_tiers(study: Study) -> None:
-    one = wanting(study, WAYS["pool"])
+    toy = wanting(study, WAYS["pool"])
     series = cast(Any, SimpleNamespace(ready=np.array([[4.0] * 4 + [6.0] * 6, [0.0] * BINS]),
                                        interval_s=BIN_S))  # fmt: skip
-    share = survives(one, series, [0, 1])
-    need = np.ceil(asked(one).ravel() / THETA)
+    share = survives(toy, series, [0, 1])
+    need = np.ceil(asked(toy).ravel() / THETA)
     carried = np.array([4] * 4 + [6] * 6) - 2
     assert share == pytest.approx(float((carried >= need).mean()))
-    (tier,) = one.hardware.tiers
-    assert lacking(one, share) == pytest.approx(max(0.0, tier.attainment - cast(float, share)))
-    assert lacking(one, None) == 0.0
+    (tier,) = toy.hardware.tiers
+    assert lacking(toy, share) == pytest.approx(max(0.0, tier.attainment - cast(float, share)))
+    assert lacking(toy, None) == 0.0

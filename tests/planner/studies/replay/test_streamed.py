@@ -36,11 +36,11 @@ def test_a_long_window_has_the_figures_of_a_short_one(
     stored: StoredTrace, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The flat fleet is searched on streams too, and its timetable the same."""
-    whole = run(stored, policy)
+    at_once = run(stored, policy)
     monkeypatch.setattr(replayed, "LONG", 100)
     monkeypatch.setattr(replayed, "PIECE", 64)
     streamed = run(stored, policy)
-    assert whole.document["replayed"]["percentiles_within"] == 0.0
+    assert at_once.document["replayed"]["percentiles_within"] == 0.0
     assert streamed.document["replayed"]["percentiles_within"] == ERROR
     assert "Replayed as a stream" in streamed.document["replayed"]["sentence"]
     for name in (
@@ -48,9 +48,9 @@ def test_a_long_window_has_the_figures_of_a_short_one(
         "gpu_hours", "cost_usd", "energy_kwh", "carbon_kg", "slo_attainment", "worst_hour",
         "meets_slo", "starts", "tokens_in_time", "reject_reasons", "settings",
     ):  # fmt: skip
-        assert streamed.document[name] == whole.document[name], name
-    assert_frame_equal(streamed.tables["replicas"], whole.tables["replicas"])
-    exact, near = whole.tables["groups"], streamed.tables["groups"]
+        assert streamed.document[name] == at_once.document[name], name
+    assert_frame_equal(streamed.tables["replicas"], at_once.tables["replicas"])
+    exact, near = at_once.tables["groups"], streamed.tables["groups"]
     assert_frame_equal(near.drop(TAILS), exact.drop(TAILS))
     for tail in TAILS:
         np.testing.assert_allclose(near[tail], exact[tail], rtol=ERROR + 1e-9, atol=FINEST_MS)

@@ -29,12 +29,12 @@ def test_demand_is_carried_where_no_set_asks_for_more_than_its_regions_have(seed
         regions, dtype=bool
     )
     homes, into = sides(open_ways)
-    found = []
+    carried = []
     for _ in range(40):
         demand, carries = rng.integers(0, 10, (2, regions))
-        found.append(bool((homes @ demand <= into @ carries).all()))
-        assert found[-1] == flows(open_ways, demand, carries)
-    assert len(set(found)) == 2
+        carried.append(bool((homes @ demand <= into @ carries).all()))
+        assert carried[-1] == flows(open_ways, demand, carries)
+    assert len(set(carried)) == 2
 
 
 def test_all_ways_open_are_one_set_and_none_a_set_each() -> None:
