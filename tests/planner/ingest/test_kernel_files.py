@@ -72,7 +72,7 @@ def test_own_format_in_json(tmp_path: Path) -> None:
         (f"{OWN}\ngemm,bf16,16,x,64,,,,,,,20,H200,s\n", "line 2: n is 'x'"),
         (f"{OWN}\ngemm,bf16,16,64,64,,,,,,,20,H200,s\ngemm,bf16,1,2,3,,,,,,,0,H200,s\n",
          "line 3: latency_us"),
-        (f"{OWN}\ngemm,bf16,16,,64,,,,,,,20,H200,s\n", "line 2: n is None"),
+        (f"{OWN}\ngemm,bf16,16,,64,,,,,,,20,H200,s\n", "line 2: n is empty"),
         (f"{OWN}\nconv,bf16,16,64,64,,,,,,,20,H200,s\n", "line 2: op 'conv' is unknown"),
         (f"{OWN}\ngemm,fp7,16,64,64,,,,,,,20,H200,s\n", "line 2: dtype 'fp7' is unknown"),
         (f"{OWN}\n", "holds no measured kernel"),
