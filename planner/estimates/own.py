@@ -17,7 +17,14 @@ from planner.estimates.estimating import deployment
 from planner.scenario.known import NOTHING, Known
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
-from simulation.performance.estimate.own import Learnt, Times, Traits, learn, traits_of
+from simulation.performance.estimate.own import (
+    Learnt,
+    Times,
+    Traits,
+    contradictions,
+    learn,
+    traits_of,
+)
 
 MOST_ROWS = 400  # that move estimates; of more, those spread evenly over all
 TIMES = {
@@ -128,7 +135,25 @@ def own_of(
                 f"Measured {name.upper()} of {_called(rows, traits, same)} is set aside: its rows "
                 "do not predict each other better than the estimate does."
             )
+        measured_here = [row for row, used in zip(rows, there, strict=True) if used]
+        pairs = contradictions(fit.alike[name].likeness, traits.take(there), off[there])
+        sentences += [
+            _contradiction(name, measured_here[i], measured_here[j], off[there][[i, j]])
+            for i, j in pairs
+        ]
     return OwnMeasurements(learnt["tbt"], learnt["ttft"], rows, tuple(sentences))
+
+
+def _contradiction(name: str, first: Measurement, second: Measurement, off: FloatArray) -> str:
+    first_ms, second_ms = (getattr(row, f"{name}_s") * 1e3 for row in (first, second))
+    where, (share, other_share) = first.deployment, np.exp(off)
+    return (
+        f"Measured {name.upper()} of {where.shape.name} on {where.gpu.name} contradicts itself: "
+        f"{first_ms:,.4g} and {second_ms:,.4g} ms ({share:.2f} and {other_share:.2f} of the "
+        f"estimate) with {where.concurrency:,.0f} in flight, {where.isl:,.0f} tokens in and "
+        f"{where.osl:,.0f} out. If these are two deployments, say what differs (engine version, "
+        "arrangement, speculative decoding); until then its error is stated as without them."
+    )
 
 
 def _called(rows: Sequence[Measurement], traits: Traits, same: str) -> str:
@@ -234,7 +259,7 @@ def _with(rows: Traits, others: Traits, which: int) -> Traits:
 
 
 def _mean_error(known: Any, rows: Traits, others: Traits) -> float:
-    learnt = learn(known.likeness, rows, np.zeros(rows.size))
+    learnt = learn(known.likeness, rows, np.zeros(rows.size), judged=False)
     return float(known.stated.of(others.split, learnt.at(others).after)[0].mean())
 
 

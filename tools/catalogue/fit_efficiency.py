@@ -6,7 +6,8 @@ It writes planner/catalogue/efficiency.yaml.
 
 Rows: ``profiles/aic_*`` and ``profiles/vidur_mlp_ops`` beside ``llmservingsim_v1_layers`` for
 elementwise operators. One entry per kind of operator, GPU family and precision, by least squares of
-ln(predicted / measured) with a soft L1 loss. ``spread`` is the standard deviation of that over all
+ln(predicted / measured) with a soft L1 loss. Of expert layers both routings that were measured, by
+the experts that each reaches (``routing``). ``spread`` is the standard deviation of that over all
 rows of the entry, ``across`` the root mean square of it with the factors of another family.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +25,15 @@ from scipy.optimize import least_squares
 
 from planner.catalogue import hardware
 from planner.ingest.kernel_files import read_kernels
+from planner.ingest.kernel_files.aic import experts
+from planner.ingest.kernel_files.physics import plausible
+from planner.ingest.kernel_files.reader import read_frame
 from simulation.performance.efficiency import Efficiencies, Efficiency, combine
 from simulation.performance.measured_kernels import KernelRows, kernels
 from simulation.performance.profile import check
 from simulation.performance.specs import BYTES, GpuSpec
 from tools.catalogue import operator_checks
+from tools.catalogue.routing import EVEN, SKEWED, routed
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data/profiles"
@@ -62,8 +68,11 @@ class Sample:
         return Sample(*head, *(a[rows] for a in arrays), self.shared)
 
 
-def quantities(rows: KernelRows, gpu: GpuSpec) -> tuple[Array, Array, Array, Array, Array]:
-    """Flops, bytes, units, elements and which rows serving a model needs; as ``work`` counts."""
+def quantities(
+    rows: KernelRows, gpu: GpuSpec, routing: str = SKEWED
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Flops, bytes, units, elements and which rows serving a model needs; as ``work`` counts, but
+    for experts, which are those that the ``routing`` of the measurement reached."""
     c = rows.columns
     ones, size = np.ones_like(rows.seconds), BYTES[rows.precision.removesuffix("_block")]
     if rows.op == "gemm":
@@ -81,11 +90,11 @@ def quantities(rows: KernelRows, gpu: GpuSpec) -> tuple[Array, Array, Array, Arr
     if rows.op == "experts":
         names = ("tokens", "hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep")
         t, h, wide, e, top, tp, ep = (c[x] for x in names)
-        distinct = e / ep * (1 - (1 - top / e) ** t)
-        routed, wide = t * top / ep, wide / tp
-        moved = distinct * 3 * h * wide * size + 4 * routed * h
+        reached, share = routed(routing, t, e, top, ep)
+        pairs, wide = t * top * share, wide / tp
+        moved = reached * 3 * h * wide * size + 4 * pairs * h
         # Their GPUs hold all tokens, as without a dispatch; see ``features``.
-        return 6 * routed * h * wide, moved, distinct, t * top * (2 * h + 3 * wide), ones > 0
+        return 6 * pairs * h * wide, moved, reached, t * top * (2 * h + 3 * wide), ones > 0
     read, written = c["k"], c["n"]
     return 0 * ones, 2 * c["m"] * (read + written), 0 * ones, 0 * ones, ones > 0
 
@@ -112,14 +121,25 @@ def samples() -> list[Sample]:
                     by_kind.setdefault((sample.kind, sample.family, sample.precision), []).append(
                         sample
                     )
+    for gpu, tables in _evenly_routed(specs).items():
+        for rows in tables:
+            sample = _sample(rows, specs[gpu], AIC, EVEN)
+            by_kind[sample.kind, sample.family, sample.precision].append(sample)
     for gpu, tables in links.items():
         for sample in _links(tables, specs[gpu]):
             by_kind.setdefault((sample.kind, sample.family, sample.precision), []).append(sample)
     return [_joined(parts) for parts in by_kind.values()]
 
 
-def _sample(rows: KernelRows, gpu: GpuSpec, source: str) -> Sample:
-    flops, moved, units, elements, use = quantities(rows, gpu)
+def _evenly_routed(specs: Mapping[str, GpuSpec]) -> dict[str, list[KernelRows]]:
+    """Expert layers whose tokens were dealt out evenly, which no profile reads, by GPU type."""
+    frame = read_frame(DATA / "aic_moe.parquet")
+    tables = experts(frame, {}, EVEN)
+    return {gpu: plausible(rows, specs[gpu], Counter()) for gpu, rows in tables.items()}
+
+
+def _sample(rows: KernelRows, gpu: GpuSpec, source: str, routing: str = SKEWED) -> Sample:
+    flops, moved, units, elements, use = quantities(rows, gpu, routing)
     precision = rows.precision.removesuffix("_block")
     computed = "bf16" if rows.op.startswith("attention") else precision
     peak = gpu.peak_flops.get(computed) or gpu.peak_flops["bf16"]

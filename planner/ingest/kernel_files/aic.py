@@ -75,15 +75,15 @@ def attention(frame: Frame, shapes: Shapes) -> ByGpu:
     return result
 
 
-def experts(frame: Frame, shapes: Shapes) -> ByGpu:
+def experts(frame: Frame, shapes: Shapes, distribution: str = DISTRIBUTION) -> ByGpu:
     names = {
         "tokens": "num_tokens", "hidden": "hidden_size", "intermediate": "inter_size",
         "experts": "num_experts", "top_k": "topk", "moe_tp": "moe_tp_size", "moe_ep": "moe_ep_size",
     }  # fmt: skip
     result: ByGpu = {}
-    for gpu, (dtype, distribution), part in _parts(frame, "moe_dtype", "distribution"):
-        if distribution != DISTRIBUTION:
-            part.set_aside[f"experts are hit in another pattern than {DISTRIBUTION}"] += (
+    for gpu, (dtype, pattern), part in _parts(frame, "moe_dtype", "distribution"):
+        if pattern != distribution:
+            part.set_aside[f"experts are hit in another pattern than {distribution}"] += (
                 part.data.height
             )
             continue

@@ -10,12 +10,15 @@ hierarchical model with shrinkage, which is a Gaussian process (Rasmussen and Wi
 Processes for Machine Learning*, 2006, sections 2.2 and 2.3). Rows far from all others weigh less
 (a t distribution by reweighting; Lange, Little and Taylor 1989).
 
-That errors of other deployments were alike does not say that those of this one are. So the rows of
-a deployment, each left out in turn, say which part of such a move to believe: parts from nothing to
-the whole are weighed by how likely what they leave is (errors of a double exponential distribution,
-its scale the likeliest, so that n rows weigh a part by its mean error to the power -n), and their
-mean counts. What they differ by is in the stated error. Where nothing is the likeliest part, the
-rows are set aside.
+That errors of other deployments were alike does not say that those of this one are. So rows are
+heard in two views, that of the fit and one in which they speak of their own deployment at like
+lengths alone. The rows of a deployment, each left out in turn, say which view to believe and which
+part of it: parts from nothing to the whole are weighed by how likely what they leave is (errors of
+a double exponential distribution, its scale the likeliest, so that n rows weigh a part by its mean
+error to the power -n), and their mean counts. What they differ by is in the stated error. Where
+nothing leaves the least of any, and more than a repeated measurement does, the rows are set aside;
+where two rows at one load contradict each other (``contradictions``), the stated error stays what
+it was.
 
 The variances are fitted by ``tools/catalogue/fit_likeness.py`` on deployments whose model the fit
 of the estimates had not seen.
@@ -41,7 +44,14 @@ FREEDOM = 4.0  # degrees of freedom of the t distribution of what rows share wit
 ROUNDS = 4  # of reweighting
 AT_ONCE = 1024  # deployments compared with the rows at a time
 JUDGED = 3  # rows of a deployment from which leaving one out says whether they help
-PARTS = np.linspace(0.0, 1.0, 5)  # of a move that are weighed
+PARTS = np.linspace(0.25, 1.0, 4)  # of a move that are weighed beside nothing
+NOTHING = 0.5  # chance beforehand that rows say nothing of each other
+VIEWS = (False, True)  # as fitted, and of their own deployment alone
+# Logarithm of lengths over which rows of one deployment are alike where they speak of it alone: by
+# e, so that prompts of 1,024 and 8,192 tokens say little of each other.
+LIKE = 1.0
+CONTRADICTION = 3.0  # standard deviations of a repeated measurement that two rows are apart
+SAME_LOAD = 0.1  # logarithm within which loads and lengths are the same
 REPEATED, GROSS = (
     0.02,
     0.5,
@@ -168,6 +178,14 @@ class Likeness:
             total += getattr(self, name) ** 2 * same
         return np.asarray(total * self.split**of.scaled)
 
+    def alone(self, of: Shared) -> FloatArray:
+        """Likewise, as sure beforehand, where rows speak of their own deployment alone."""
+        total = sum(getattr(self, name) ** 2 for name in (*LEVELS, "load"))
+        lengths = np.array([self.users, LIKE, LIKE, self.gpus])
+        far = np.sqrt(np.einsum("ijk,k->ij", of.apart**2, lengths**-2.0))
+        same = of.same[LEVELS.index("deployment")]
+        return np.asarray(total * np.exp(-far) * same * self.split**of.scaled)
+
     def variance(self, traits: Traits) -> FloatArray:
         """Of each by itself, its noise included, before any row; ``[n]``."""
         parts = sum(getattr(self, name) ** 2 * (traits.labels[name] != "") for name in LEVELS)
@@ -204,36 +222,66 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """What rows say of others in one way of seeing who is alike."""
+
+    alone: bool  # rows speak of their own deployment at like lengths alone
+    inverse: FloatArray  # of the rows' covariance with their noise
+    shares: FloatArray  # [PARTS, rows]: how far each part of this view is believed of a row
+
+    def covariance(self, likeness: Likeness, of: Shared) -> FloatArray:
+        """Of the true parts of two sets in this view, ``[a, b]``."""
+        return likeness.alone(of) if self.alone else likeness.covariance(of)
+
+    @property
+    def part(self) -> FloatArray:
+        """Mean part of what a row says that is believed, ``[rows]``."""
+        return PARTS @ self.shares
+
+    def left_out(self, off: FloatArray) -> FloatArray:
+        """What each row is predicted to be off by from the others alone, ``[rows]``."""
+        return np.asarray(off - (self.inverse @ off) / np.diag(self.inverse))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Learnt:
     """What rows say, ready for any estimate; rows that did not help are left out already."""
 
     likeness: Likeness
     rows: Traits
     off: FloatArray  # logarithm of measured over estimated
-    part: FloatArray  # of what a row says that is believed, by its deployment
-    unsure: FloatArray  # standard deviation of that part
-    inverse: FloatArray  # of the rows' covariance with their noise
+    views: tuple[View, ...]
     dropped: tuple[str, ...]  # deployments whose rows do not predict each other
+    torn: tuple[str, ...]  # deployments of which rows contradict each other
+
+    @property
+    def part(self) -> FloatArray:
+        """Of what each row says, the part that is believed, ``[rows]``."""
+        return np.asarray(sum(view.part for view in self.views))
 
     def at(self, where: Traits) -> Moved:
         """What the rows say of ``where``."""
         before = self.likeness.variance(where)
-        shift, known, doubt = (np.zeros(where.size) for _ in range(3))
+        shift, known, second = (np.zeros(where.size) for _ in range(3))
         for start in range(0, where.size if self.rows.size else 0, AT_ONCE):
             part = slice(start, start + AT_ONCE)
-            common = self.likeness.covariance(shared(where.take(part), self.rows))
-            weighed = common @ self.inverse
-            shift[part] = weighed @ (self.part * self.off)
-            doubt[part] = weighed @ (self.unsure * self.off)
-            known[part] = np.einsum("ij,ij->i", weighed * self.part, common)
-        after = np.maximum(before - known, self.likeness.noise_of(where)) + doubt**2
-        after = np.minimum(after, before)
+            common = shared(where.take(part), self.rows)
+            for view in self.views:
+                covariance = view.covariance(self.likeness, common)
+                weighed = covariance @ view.inverse
+                shift[part] += weighed @ (view.part * self.off)
+                known[part] += np.einsum("ij,ij->i", weighed * view.part, covariance)
+                moves = weighed @ (np.sqrt(view.shares) * PARTS[:, None] * self.off).T
+                second[part] += (moves**2).sum(axis=1)
+        doubt = np.maximum(second - shift**2, 0.0)  # by what views and parts differ
+        after = np.maximum(before - known, self.likeness.noise_of(where)) + doubt
+        torn = np.isin(where.labels["deployment"], self.torn)
+        after = np.where(torn, before, np.minimum(after, before))
         return Moved(shift, np.sqrt(before), np.sqrt(after))
 
     def left_out(self) -> FloatArray:
         """What each row is predicted to be off by from the others alone, ``[rows]``."""
-        pull = self.inverse @ self.off
-        return np.asarray(self.part * (self.off - pull / np.diag(self.inverse)))
+        return np.asarray(sum(view.part * view.left_out(self.off) for view in self.views))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -244,44 +292,82 @@ class Times:
     ttft: Learnt
 
 
-def learn(likeness: Likeness, rows: Traits, off: FloatArray) -> Learnt:
+def learn(likeness: Likeness, rows: Traits, off: FloatArray, judged: bool = True) -> Learnt:
     """From rows that are off by ``off`` (logarithms of measured over estimated).
 
-    Rows of a deployment that any part of what they say makes worse are set aside.
+    Rows of a deployment that any part of what they say makes worse are set aside. Not ``judged``:
+    all that they say is believed, as where what they will show is not known yet.
     """
     bounded = FARTHEST * np.tanh(off / FARTHEST)
-    learnt = _learn(likeness, rows, bounded)
+    shares, dropped = np.zeros((len(VIEWS), PARTS.size, rows.size)), []
+    shares[0, -1] = 1.0  # the whole of what the fit says
     names = rows.labels["deployment"]
-    predicted = learnt.left_out() if rows.size else off
-    part, unsure, dropped = np.ones(rows.size), np.zeros(rows.size), []
-    for name in np.unique(names):
+    judged_names = [n for n in np.unique(names) if (names == n).sum() >= JUDGED] if judged else []
+    if judged_names:
+        heard = [_view(likeness, alone, rows, bounded) for alone in VIEWS]
+        predicted = np.array([view.left_out(bounded) for view in heard])
+    for name in judged_names:
         of_name = names == name
-        if of_name.sum() < JUDGED:
-            continue
-        part[of_name], unsure[of_name] = _believed(predicted[of_name], bounded[of_name])
-        if not part[of_name].any():
+        believed = _believed(predicted[:, of_name], bounded[of_name])
+        shares[:, :, of_name] = believed[:, :, None]
+        if not believed.any():
             dropped.append(str(name))
     kept = ~np.isin(names, dropped)
-    if not kept.all():
-        learnt = _learn(likeness, rows.take(kept), bounded[kept])
-    return replace(learnt, part=part[kept], unsure=unsure[kept], dropped=tuple(dropped))
+    left, left_off = rows.take(kept), bounded[kept]
+    views = [_view(likeness, alone, left, left_off) for alone in VIEWS]
+    torn = {str(names[i]) for i, _ in contradictions(likeness, rows, off)} if judged else set()
+    return Learnt(
+        likeness,
+        left,
+        left_off,
+        tuple(
+            replace(view, shares=of_view[:, kept])
+            for view, of_view in zip(views, shares, strict=True)
+        ),
+        tuple(dropped),
+        tuple(sorted(torn)),
+    )
 
 
-def _believed(predicted: FloatArray, off: FloatArray) -> tuple[float, float]:
-    """Mean and standard deviation of the part of ``predicted`` that ``off`` bears out; none where
-    none leaves the least."""
-    away = np.abs(np.expm1(PARTS[:, None] * predicted - off))
-    mean = REPEATED + np.minimum(away, GROSS).mean(axis=1)
-    if mean[0] < mean[1:].min():
-        return 0.0, 0.0
-    weight = (mean / mean.min()) ** -float(off.size)
-    weight = weight / weight.sum()
-    part = float(weight @ PARTS)
-    return part, float(np.sqrt(weight @ (PARTS - part) ** 2))
+def _believed(predicted: FloatArray, off: FloatArray) -> FloatArray:
+    """How far each part of each view is borne out by ``off``, ``[views, PARTS]``, the rest of 1
+    being nothing; all 0 where nothing leaves the least of what is more than a repeated measurement
+    is off by. ``predicted`` is ``[views, rows]``."""
+
+    def mean(away: FloatArray) -> FloatArray:
+        return np.asarray(REPEATED + np.minimum(np.abs(np.expm1(away)), GROSS).mean(axis=-1))
+
+    left = mean(PARTS[:, None] * predicted[:, None] - off)
+    alone = float(mean(-off))
+    if 2.0 * REPEATED < alone < left.min():
+        return np.zeros_like(left)
+    weight = (left / left.min()) ** -float(off.size) * (1.0 - NOTHING) / left.size
+    nothing = (alone / left.min()) ** -float(off.size) * NOTHING
+    return np.asarray(weight / (weight.sum() + nothing))
 
 
-def _learn(likeness: Likeness, rows: Traits, off: FloatArray) -> Learnt:
-    covariance, noise = likeness.covariance(shared(rows, rows)), likeness.noise_of(rows)
+def contradictions(likeness: Likeness, rows: Traits, off: FloatArray) -> list[tuple[int, int]]:
+    """Pairs of rows of one deployment at the same load and lengths that are further apart than
+    repeated measurements are; of each deployment those furthest apart."""
+    noise = np.sqrt(likeness.noise_of(rows))
+    common = shared(rows, rows)
+    same = common.same[LEVELS.index("arrangement")] & (common.apart < SAME_LOAD).all(axis=2)
+    apart = np.abs(off[:, None] - off[None])
+    torn = same & (apart > CONTRADICTION * np.hypot(noise[:, None], noise[None]))
+    pairs = []
+    for name in np.unique(rows.labels["deployment"][torn.any(axis=1)]):
+        mine = rows.labels["deployment"] == name
+        widest = np.where(torn & mine[:, None] & mine[None], apart, 0.0)
+        first, second = np.unravel_index(int(widest.argmax()), widest.shape)
+        pairs.append((int(first), int(second)))
+    return pairs
+
+
+def _view(likeness: Likeness, alone: bool, rows: Traits, off: FloatArray) -> View:
+    """Believed in nothing yet."""
+    common = shared(rows, rows)
+    covariance = likeness.alone(common) if alone else likeness.covariance(common)
+    noise = likeness.noise_of(rows)
     weight = np.ones(rows.size)
     inverse: FloatArray = np.zeros((rows.size, rows.size))
     for _ in range(ROUNDS):
@@ -290,4 +376,4 @@ def _learn(likeness: Likeness, rows: Traits, off: FloatArray) -> Learnt:
         left = row_noise * (inverse @ off)  # of a row, what no part explains
         unsure = np.maximum(row_noise - row_noise**2 * np.diag(inverse), 0.0)
         weight = (FREEDOM + 1.0) / (FREEDOM + (left**2 + unsure) / noise)
-    return Learnt(likeness, rows, off, np.ones(rows.size), np.zeros(rows.size), inverse, ())
+    return View(alone, inverse, np.zeros((PARTS.size, rows.size)))

@@ -1,0 +1,77 @@
+"""Which experts the tokens of a measured expert layer went to.
+
+aiconfigurator measures expert layers twice: with tokens dealt out evenly, and with popularities
+drawn from a power law, where it times the rank of an expert parallel group that got most
+(``collector/helper.py``, ``_generate_power_law_distribution``, read at 006afd7). A popular expert
+takes tokens that would have touched others, so fewer are read than where each is as likely; a
+kernel's time for each expert follows from those that were, not from those of another routing.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from simulation.arrays import FloatArray, IntArray
+
+EVEN, SKEWED = "balanced", "power_law_1.2"
+EXPONENT = 1.2
+DRAWS = 12  # of popularities; theirs is one, from no known seed
+
+
+def routed(
+    distribution: str, tokens: FloatArray, experts: FloatArray, top_k: FloatArray, ep: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Experts of the timed rank that any token reaches, and the share of all token-expert pairs
+    that it computes; arrays of one shape."""
+    if distribution == EVEN:
+        return np.minimum(experts, tokens * top_k) / ep, 1.0 / ep
+    keys = np.column_stack([tokens, experts, top_k, ep]).astype(int)
+    different, which = np.unique(keys, axis=0, return_inverse=True)
+    pairs = np.array([_skewed(*row) for row in different.tolist()])[which.ravel()]
+    return pairs[:, 0], pairs[:, 1]
+
+
+@functools.cache
+def _skewed(tokens: int, experts: int, top_k: int, ep: int) -> tuple[float, float]:
+    """Means over DRAWS."""
+    random = np.random.default_rng(0)
+    drawn = [_busiest(random, tokens, experts, top_k, ep) for _ in range(DRAWS)]
+    return (
+        float(np.mean([(rank > 0).sum() for rank in drawn])),
+        float(np.mean([rank.sum() / (tokens * top_k) for rank in drawn])),
+    )
+
+
+def _busiest(
+    random: np.random.Generator, tokens: int, experts: int, top_k: int, ep: int
+) -> IntArray:
+    """Tokens of each expert of the rank with most."""
+    pairs, power = tokens * top_k, 1.0 - EXPONENT
+    low, high = (1.0, 0.8 * tokens) if pairs > experts else (0.01, 2.0)
+    popular = (low**power + (high**power - low**power) * random.random(experts)) ** (1.0 / power)
+    drawn = np.round(popular / popular.sum() * pairs).astype(np.int64)
+    counts = np.minimum(drawn, tokens)  # a token goes to an expert once
+    ranks = counts.reshape(ep, -1)
+    missing = pairs - int(counts.sum())  # by rounding, and what popular experts could not take
+    for number in range(ep):
+        units = abs(missing) // ep + (number < abs(missing) % ep)
+        sign = 1 if missing > 0 else -1
+        ranks[number] = sign * _raised(sign * ranks[number], units)
+    return np.asarray(ranks[int(ranks.sum(axis=1).argmax())])
+
+
+def _raised(counts: IntArray, units: int) -> IntArray:
+    """``units`` more, one at a time to the least."""
+    low, high = int(counts.min()), int(counts.min()) + units
+    while low < high:
+        level = (low + high + 1) // 2
+        if np.maximum(level - counts, 0).sum() <= units:
+            low = level
+        else:
+            high = level - 1
+    level_counts = np.maximum(counts, low)
+    rest = units - int((level_counts - counts).sum())
+    level_counts[np.argsort(level_counts, kind="stable")[:rest]] += 1
+    return level_counts
