@@ -26,8 +26,8 @@ from planner.web.urls import urlpatterns
 
 EXAMPLE = Path(__file__).parents[1] / "docs" / "examples" / "first-plan.yml"
 USER, PASSWORD = "bench", "a bench of pages"
-# Not pages: what other pages fetch, and the way out.
-PARTS = {"home-activity", "estimate-rows", "login", "logout"}
+# Not pages: what other pages fetch, a file, and the way out.
+PARTS = {"home-activity", "estimate-rows", "account-data", "login", "logout"}
 KINDS = (Run.Kind.COMPARE, Run.Kind.PLAN, Run.Kind.SIZE, Run.Kind.FORECAST, Run.Kind.PLACE)
 FIRST_RUN = {Run.Kind.COMPARE: {"rehearse": 1}}
 

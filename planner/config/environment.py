@@ -10,6 +10,53 @@ from urllib.parse import unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 SECRET_CHARACTERS = 32
+# What may lie in a file instead, as vaults and Kubernetes mount it, named by NAME_FILE; and all
+# secrets of live sources, whose names begin so.
+IN_FILES = (
+    "SECRET_KEY",
+    "DATABASE_URL",
+    "REDIS_URL",
+    "HEADROOM_SMTP",
+    "HEADROOM_OIDC_CLIENT_SECRET",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+)
+OF_SOURCES = "HEADROOM_SOURCE_"
+SECRET_BYTES = 10_000
+
+
+def secrets_read() -> None:
+    """Put what the files hold into the environment, where processes that this one starts find it
+    too; what names the files is taken out, so that they read nothing again."""
+    for named in [name for name in os.environ if name.endswith("_FILE")]:
+        name = named.removesuffix("_FILE")
+        if name not in IN_FILES and not name.startswith(OF_SOURCES):
+            continue
+        path = os.environ[named].strip()
+        if not path:
+            continue
+        if os.environ.get(name):
+            raise ImproperlyConfigured(f"{name} and {named} are both set; leave one of them out.")
+        os.environ[name] = _secret_of(Path(path), named)
+        del os.environ[named]
+
+
+def _secret_of(path: Path, named: str) -> str:
+    try:
+        with path.open("rb") as file:
+            secret = file.read(SECRET_BYTES + 1).decode().strip()
+    except (OSError, UnicodeDecodeError) as problem:
+        why = getattr(problem, "strerror", None) or "it is no text"
+        raise ImproperlyConfigured(
+            f"{named} is {path}, which cannot be read ({why}); mount the secret there, readable by "
+            "the user that Headroom runs as."
+        ) from None
+    if not secret or len(secret) > SECRET_BYTES:
+        raise ImproperlyConfigured(
+            f"{named} is {path}, which holds no secret of 1 to {SECRET_BYTES:,} bytes."
+        )
+    return secret
 
 
 def env_bool(name: str, *, default: bool = False) -> bool:

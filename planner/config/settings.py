@@ -1,12 +1,13 @@
 """All settings. Every choice of a deployment is an environment variable named here."""
 
 import os
+import resource
 from importlib.resources import files
 from pathlib import Path
 
 import dj_database_url
 from celery.schedules import crontab
-from csp.constants import NONE, SELF, UNSAFE_INLINE
+from csp.constants import NONE, SELF, UNSAFE_HASHES
 
 from planner.arrays_bucket import arrays_bucket
 from planner.config.environment import (
@@ -18,11 +19,13 @@ from planner.config.environment import (
     env_list,
     memory_mb,
     secret_key,
+    secrets_read,
     smtp_server,
 )
 from planner.identity_provider import identity_provider
 from planner.version import VERSION
 
+secrets_read()
 BASE_DIR = Path(__file__).resolve().parents[2]
 
 # Everything the product writes: database, queue, arrays, uploads, secrets, caches.
@@ -103,6 +106,9 @@ TEMPLATES = [
     },
 ]
 
+# What memory holds of secrets is not written to a disk when a process ends badly.
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
 # Database
 
 DATABASES = {
@@ -168,7 +174,13 @@ CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [SELF],
         "script-src": [SELF],
-        "style-src": [SELF, UNSAFE_INLINE],  # Plotly sizes its charts by style elements
+        # Plotly finds its rules in a file (_chart_scripts.html). The hash is of nothing at all:
+        # style="", which it clears the fields of a legend with.
+        "style-src": [
+            SELF,
+            UNSAFE_HASHES,
+            "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='",
+        ],
         "img-src": [SELF, "data:", "blob:"],
         "object-src": [NONE],
         "frame-ancestors": [NONE],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from planner.config.environment import (
     env_list,
     kept_secret,
     secret_key,
+    secrets_read,
 )
 from tests.platform.conftest import ROOT, manage
 
@@ -52,6 +54,57 @@ def test_production_does_not_start_on_defaults(environment: dict[str, Any], word
     check_production(**good)
     with pytest.raises(ImproperlyConfigured, match=words):
         check_production(**(good | environment))
+
+
+def test_secrets_may_lie_in_files(embedded: dict[str, str], tmp_path: Path) -> None:
+    """As a vault or Kubernetes mounts them; live sources' too, and for processes started later."""
+    held = {
+        "SECRET_KEY": "k" * 40,
+        "DATABASE_URL": f"sqlite:///{tmp_path}/of-a-file.sqlite3",
+        "HEADROOM_SMTP": "smtp://u:p%40@mail.example:25",
+        "HEADROOM_SOURCE_TOKEN": "t0ken",
+    }
+    named = {}
+    for name, secret in held.items():
+        (tmp_path / name).write_text(f"{secret}\n")
+        named[f"{name}_FILE"] = str(tmp_path / name)
+    environment = {name: text for name, text in embedded.items() if name not in held}
+    environment |= named | {"HEADROOM_URL": "https://headroom.example"}
+    settings = settings_of(environment, "SECRET_KEY", "DATABASES", "EMAIL_HOST_PASSWORD")
+    assert settings["SECRET_KEY"] == held["SECRET_KEY"]
+    assert settings["DATABASES"]["default"]["NAME"] == f"{tmp_path}/of-a-file.sqlite3"
+    assert settings["EMAIL_HOST_PASSWORD"] == "p@"
+    script = "import os, planner.config.settings; print(os.environ['HEADROOM_SOURCE_TOKEN'])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout == "t0ken\n", done.stderr
+
+
+def test_no_process_writes_what_its_memory_held() -> None:
+    assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)  # these settings are in use here too
+
+
+@pytest.mark.parametrize(
+    ("content", "also", "words"),
+    [
+        (None, "", "cannot be read .No such file"),
+        (b"\xff\xfe", "", "it is no text"),
+        (b" \n", "", "holds no secret"),
+        (b"x" * 10_001, "", "holds no secret"),
+        (b"right", "another", "both set"),
+    ],
+)
+def test_a_file_without_a_secret_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, also: str, words: str
+) -> None:
+    path = tmp_path / "smtp"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setenv("HEADROOM_SMTP_FILE", str(path))
+    monkeypatch.setenv("HEADROOM_SMTP", also)
+    with pytest.raises(ImproperlyConfigured, match=words):
+        secrets_read()
 
 
 def test_deploying_behind_https_passes_every_check(embedded: dict[str, str]) -> None:

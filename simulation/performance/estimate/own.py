@@ -356,8 +356,8 @@ def contradictions(likeness: Likeness, rows: Traits, off: FloatArray) -> list[tu
     torn = same & (apart > CONTRADICTION * np.hypot(noise[:, None], noise[None]))
     pairs = []
     for name in np.unique(rows.labels["deployment"][torn.any(axis=1)]):
-        mine = rows.labels["deployment"] == name
-        widest = np.where(torn & mine[:, None] & mine[None], apart, 0.0)
+        its_rows = rows.labels["deployment"] == name
+        widest = np.where(torn & its_rows[:, None] & its_rows[None], apart, 0.0)
         first, second = np.unravel_index(int(widest.argmax()), widest.shape)
         pairs.append((int(first), int(second)))
     return pairs

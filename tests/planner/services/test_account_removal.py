@@ -26,8 +26,8 @@ from planner.services.account_removal import SECRET, account_data, account_remov
 from planner.services.audit import verify
 from planner.services.second_factor import factor_begin
 from planner.services.tokens import token_make
+from tests.planner.objects import WHEN, made
 from tests.planner.samples import client_of
-from tests.planner.test_permissions import WHEN, made
 from tests.planner.web.pages import signed_in, text_of
 
 

@@ -30,6 +30,9 @@ APART = {
     "User": "an account may work in several",
     "SecondFactor": "of its account",
     "ExternalIdentity": "of its account",
+    "Session": "of its account",
+    "KnownBrowser": "of its account",
+    "AccountNotice": "of its account",
     "AuditHead": "one log for the installation",
     "AuditRecord": "one log for the installation",
 }

@@ -184,6 +184,8 @@ def test_pages_run_no_script_of_their_own(planner: User, scenario: Scenario) -> 
         answer = client.get(address)
         html = answer.content.decode()
         assert "script-src 'self'" in answer["Content-Security-Policy"]
+        assert "unsafe-inline" not in answer["Content-Security-Policy"]
+        assert "<style" not in html and " style=" not in html
         assert " onclick=" not in html and "javascript:" not in html
         for tag in html.split("<script")[1:]:
             head = tag.split(">")[0]
