@@ -4,7 +4,7 @@
 //                       in the browser alone, and the server has the last word
 (() => {
   "use strict";
-  const WORDS = ["very weak", "weak", "fair", "good", "strong"];
+  const WORDS = ["very weak", "weak", "weak", "fair", "strong"];
 
   for (const button of document.querySelectorAll("[data-reveal]")) {
     const field = document.getElementById(button.dataset.reveal);
@@ -33,7 +33,7 @@
       meter.value = score + 1;
       const advice = [feedback.warning, ...feedback.suggestions].filter(Boolean).map((text) => text.replace(/\.?$/, "."));
       const time = holds.offline_slow_hashing_1e4_per_second;
-      words.textContent = [`This password is ${WORDS[score]}: at 10,000 guesses a second it is found in ${time}.`, ...advice].join(" ");
+      words.textContent = [`This password is ${WORDS[score]}: who stole the database finds it in ${time}, at 10,000 guesses a second.`, ...advice].join(" ");
     };
     field.addEventListener("input", () => {
       clearTimeout(waiting);
