@@ -15,7 +15,8 @@ from planner import storage
 from planner.models import Run, Source, Trace
 from planner.services.backups import KEPT, STORED
 from planner.services.execution import RUNS
-from planner.services.traces import GOING, TRACES, UPLOADS, store_of
+from planner.services.trace_removal import GOING
+from planner.services.traces import TRACES, UPLOADS, store_of
 from planner.whole import meant_for
 
 logger = logging.getLogger(__name__)

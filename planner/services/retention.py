@@ -23,7 +23,7 @@ from planner.models.workspace import current_workspace
 from planner.services.audit import record
 from planner.services.notices import notify
 from planner.services.runs import run_remove
-from planner.services.traces import check_not_needed, trace_remove
+from planner.services.trace_removal import check_not_needed, trace_remove
 
 NOTICE = timedelta(days=7)
 MOST = 1000  # of each kind in one sweep; the rest goes the next day

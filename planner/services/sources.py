@@ -26,7 +26,8 @@ from planner.scenario import document as text
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from planner.services.reach import check_reach
-from planner.services.traces import GOING, TRACES, check_unused
+from planner.services.trace_removal import GOING, check_unused
+from planner.services.traces import TRACES
 
 LIVE = "live"
 SPEEDS = "planner.tasks.source_speeds"  # by its name: tasks know the services, not they the tasks

@@ -1,4 +1,4 @@
-"""Traces: taken in, read, removed."""
+"""Traces: taken in and read."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ from planner.ingest import (
     sha256_file,
 )
 from planner.ingest.source import base_name, check_regular
-from planner.models import Run, Scenario, Source, Trace, User
-from planner.scenario import document as text
+from planner.models import Run, Trace, User
 from planner.services import quota, runs
-from planner.services.access import check_may_plan, check_may_remove
+from planner.services.access import check_may_plan
 from planner.services.audit import record
+from planner.services.trace_removal import GOING, uploads_remove
 from planner.studies.character.kept import character_written
 
 UPLOADS = "uploads"
 TRACES = "traces"
 NAME_TRIES = 20  # another file of that name may take the free one first
-GOING = (Run.State.PENDING, Run.State.RUNNING)
 
 
 def trace_upload(
@@ -86,7 +85,7 @@ def trace_upload(
             # Known but never read, since its run was cancelled or met a bug: read it now.
             read = new or (_unread(trace) and not first and not going)
             if read:
-                _uploads_remove(trace)
+                uploads_remove(trace)
                 first = runs.run_create(
                     owner=owner,
                     kind=Run.Kind.INGEST,
@@ -309,59 +308,6 @@ def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> Ingest
     trace.save()
     record("trace.read", trace, by=trace.owner, sha256=trace.sha256, rows=report.rows)
     return report
-
-
-def trace_delete(*, trace: Trace, user: User) -> None:
-    """Remove a trace no scenario speaks of."""
-    check_may_remove(user, trace.owner_id, "this trace", "uploaded")
-    trace_remove(trace=trace, by=user)
-
-
-def trace_remove(*, trace: Trace, by: User | None, rule: str = "") -> None:
-    """A row and its arrays, whoever asks; raises NotReady where something needs it."""
-    check_not_needed(trace)
-    store = trace.store
-    _uploads_remove(trace)
-    record("trace.removed", trace, by=by, rule=rule)
-    trace.delete()
-    storage.remove(store)
-
-
-def check_not_needed(trace: Trace) -> None:
-    """Raise NotReady for one of a live source, of a scenario, or of a run that is going."""
-    if live := Source.objects.filter(trace=trace).first():
-        raise NotReady(f"Trace {trace.name} is of the live source {live.name}; remove that first.")
-    if trace.runs.filter(kind=Run.Kind.INGEST, state__in=GOING).exists():
-        raise NotReady(f"Trace {trace.name} is still being read; cancel its run first.")
-    going = [run.document for run in Run.objects.filter(state__in=GOING) if run.document]
-    if (
-        trace.runs.filter(state__in=GOING).exists()
-        or any(trace.name in _traces_named(document) for document in going)
-    ):  # fmt: skip
-        raise NotReady(f"Trace {trace.name} is in a run that is going; wait for it or cancel it.")
-    check_unused(trace)
-
-
-def check_unused(trace: Trace) -> None:
-    """Raise NotReady where a scenario draws on it."""
-    users = [s.name for s in Scenario.objects.all() if trace.name in _traces_named(s.document)]
-    if users:
-        raise NotReady(
-            f"Trace {trace.name} is used by scenario {', '.join(users)}; "
-            "change or remove that first."
-        )
-
-
-def _traces_named(document: str) -> set[str | None]:
-    """Names of the stored traces a scenario draws on."""
-    sources = text.outline(document)["traffic"]["sources"]
-    return {source.get("trace") for source in sources}
-
-
-def _uploads_remove(trace: Trace) -> None:
-    """Remove what runs of the trace that were cancelled while waiting have left."""
-    for run in trace.runs.filter(kind=Run.Kind.INGEST):
-        storage.remove(run.options["upload"])
 
 
 def _trace_register(

@@ -19,7 +19,7 @@ from planner.models import Run, User, Workspace
 from planner.models.workspace import MAIN
 from planner.services.audit import record
 from planner.services.backups import packed
-from planner.services.traces import GOING
+from planner.services.trace_removal import GOING
 from planner.services.workspaces import check_looks_after
 
 REMOVED = "removed"  # folder of the data directory where their files lie

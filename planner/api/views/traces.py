@@ -35,7 +35,8 @@ from planner.selectors.traces import (
     traces_list,
 )
 from planner.services.access import check_may_plan
-from planner.services.traces import trace_delete, trace_preview, trace_reread, trace_upload
+from planner.services.trace_removal import trace_delete
+from planner.services.traces import trace_preview, trace_reread, trace_upload
 from planner.studies.plain import as_json
 
 BIN_S = 900.0  # where no other width is asked for

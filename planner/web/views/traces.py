@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from planner.models import Run, Trace
 from planner.selectors.traces import trace_get, traces_list
-from planner.services import traces
+from planner.services import trace_removal, traces
 from planner.services.access import may_plan
 from planner.services.quota import room
 from planner.services.retention import removal_words
@@ -95,7 +95,7 @@ def read_again(request: Request, name: str) -> HttpResponse:
 @require_POST
 def delete(request: Request, name: str) -> HttpResponse:
     trace = trace_get(name)
-    traces.trace_delete(trace=trace, user=request.user)
+    trace_removal.trace_delete(trace=trace, user=request.user)
     messages.success(request, f"Trace {name} is removed.")
     return redirect("web:traces")
 

@@ -24,7 +24,7 @@ from planner.services.sources import (
     source_create,
     source_delete,
 )
-from planner.services.traces import trace_delete
+from planner.services.trace_removal import trace_delete
 from tests.planner.samples import DOCUMENT
 
 START = datetime(2026, 4, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ from planner.errors import IngestError, KeyReused, NoRoom, NotAllowed, NotReady,
 from planner.ingest import IngestOptions
 from planner.models import Run, Trace
 from planner.models.workspace import Workspace, within
-from planner.services import quota, traces
+from planner.services import quota, trace_removal, traces
 from planner.services.runs import run_cancel
 from planner.services.worker import run_execute
 
@@ -245,7 +245,7 @@ def test_a_workspace_takes_no_more_of_the_disk_than_it_may(
     with pytest.raises(NoRoom, match=r"log.csv does not fit"):
         traces.trace_ingest_path(path=path, options=IngestOptions())
     assert Trace.objects.count() == 1
-    traces.trace_delete(trace=trace, user=planner)
+    trace_removal.trace_delete(trace=trace, user=planner)
     upload(planner, other)
 
 
@@ -300,23 +300,23 @@ def test_a_file_of_this_machine_is_read_at_once_and_known_again(tmp_path, db):
 
 def test_a_trace_in_use_stays(trace, scenario, planner):
     with pytest.raises(NotReady, match="used by scenario Chat"):
-        traces.trace_delete(trace=trace, user=planner)
+        trace_removal.trace_delete(trace=trace, user=planner)
     assert Trace.objects.filter(pk=trace.pk).exists()
 
 
 def test_a_trace_whose_name_is_only_a_word_of_a_scenario_is_not_in_use(planner, scenario):
     for name in ("trace", "con", "chat"):
         other = Trace.objects.create(name=name, file_name=name, sha256=name, bytes=1, owner=planner)
-        traces.trace_delete(trace=other, user=planner)
+        trace_removal.trace_delete(trace=other, user=planner)
     assert not Trace.objects.exists()
 
 
 def test_a_trace_that_is_being_read_stays(planner, data_dir, before):
     trace, run, _ = upload(planner)
     with pytest.raises(NotReady, match="cancel its run"):
-        traces.trace_delete(trace=trace, user=planner)
+        trace_removal.trace_delete(trace=trace, user=planner)
     run_cancel(run=run, user=planner)
-    traces.trace_delete(trace=trace, user=planner)
+    trace_removal.trace_delete(trace=trace, user=planner)
     assert not Trace.objects.exists()
     assert kept(data_dir) == before
 
@@ -327,7 +327,7 @@ def test_a_removed_trace_takes_its_columns_along(planner, data_dir):
     trace.refresh_from_db()
     store = data_dir / trace.store
     assert store.is_dir()
-    traces.trace_delete(trace=trace, user=planner)
+    trace_removal.trace_delete(trace=trace, user=planner)
     assert not store.exists()
     run.refresh_from_db()
     assert run.trace is None
@@ -341,8 +341,8 @@ def test_viewers_take_nothing_in_and_only_owners_or_admins_remove(
     assert kept(data_dir) == before
     for user in (viewer, colleague):
         with pytest.raises(NotAllowed):
-            traces.trace_delete(trace=trace, user=user)
+            trace_removal.trace_delete(trace=trace, user=user)
     with pytest.raises(NotAllowed):
         traces.trace_run(trace=trace, owner=viewer)
-    traces.trace_delete(trace=trace, user=admin)
+    trace_removal.trace_delete(trace=trace, user=admin)
     assert not Trace.objects.exists()
