@@ -70,8 +70,8 @@ def traffic_settings(**changes: Any) -> TrafficSettings:
 
 def source(**changes: Any) -> dict[str, Any]:
     """The scenario's one source, changed; None removes a key."""
-    whole = {"trace": "t", "model": "m", "regions": {"east": 1}, "tiers": {"chat": 1}} | changes
-    return {key: value for key, value in whole.items() if value is not None}
+    fields = {"trace": "t", "model": "m", "regions": {"east": 1}, "tiers": {"chat": 1}} | changes
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def ingested(path: Path, kind: str, store: Path, **options: Any) -> StoredTrace:
@@ -92,16 +92,16 @@ def demand_file(
 ) -> StoredTrace:
     """A demand file of these series; ``tokens`` maps a column to amounts by series."""
     frames = []
-    for one, values in series.items():
+    for label, values in series.items():
         count = len(values)
-        at = start_s + bin_s * np.arange(count)
+        times = start_s + bin_s * np.arange(count)
         when: Sequence[Any] = [
             t if relative else datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            for t in at
+            for t in times
         ]
-        amounts = {kind: by[one] for kind, by in (tokens or {}).items()} | {"requests": values}
+        amounts = {kind: by[label] for kind, by in (tokens or {}).items()} | {"requests": values}
         columns = {kind: pl.Series(held, dtype=pl.Float64) for kind, held in amounts.items()}
-        frames.append(pl.DataFrame({"time": when, "series": [one] * count, **columns}))
+        frames.append(pl.DataFrame({"time": when, "series": [label] * count, **columns}))
     path = folder / f"{name}.csv"
     table = pl.concat(frames)
     if table["requests"].null_count() == table.height:
@@ -121,12 +121,12 @@ def request_file(
     **labels: Any,
 ) -> StoredTrace:
     """A file of requests at ``start_s + arrival_s``; ``labels`` are columns of names."""
-    at = np.asarray(arrival_s, np.float64)
-    stamps = ((start_s + at) * 1e6).round().astype(np.int64)
+    seconds = np.asarray(arrival_s, np.float64)
+    stamps = ((start_s + seconds) * 1e6).round().astype(np.int64)
     when = pl.Series(stamps).cast(pl.Datetime("us", "UTC")).dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ")
     lengths = {
-        "input_tokens": np.broadcast_to(np.asarray(isl), at.shape),
-        "output_tokens": np.broadcast_to(np.asarray(osl), at.shape),
+        "input_tokens": np.broadcast_to(np.asarray(isl), seconds.shape),
+        "output_tokens": np.broadcast_to(np.asarray(osl), seconds.shape),
     }
     path = folder / f"{name}.csv"
     pl.DataFrame({"arrival": when, **lengths, **labels}).write_csv(path)
@@ -149,19 +149,19 @@ def sizes(hardware: Hardware, theta_tps: float = 1000.0) -> Sizes:
     return Sizes(theta_tps=theta, pool_tps=pools, capacity={}, notes=())
 
 
-def parts(one: Scenario, stored: StoredTrace) -> tuple[Hardware, Traffic, Window]:
-    asked = settings_of(one)
+def parts(scenario: Scenario, stored: StoredTrace) -> tuple[Hardware, Traffic, Window]:
+    asked = settings_of(scenario)
     traffic = build_traffic(asked.traffic, {"t": stored})
     window = resolve_window(asked.window, traffic.demand, traffic.clock)
-    return build_hardware(one), traffic, window
+    return build_hardware(scenario), traffic, window
 
 
-def plan_input(one: Scenario, stored: StoredTrace, theta_tps: float = 1000.0) -> PlanInput:
+def plan_input(scenario: Scenario, stored: StoredTrace, theta_tps: float = 1000.0) -> PlanInput:
     """From an empty fleet on, every arrangement serving ``theta_tps``."""
-    hardware, traffic, window = parts(one, stored)
+    hardware, traffic, window = parts(scenario, stored)
     nothing = np.zeros(hardware.minimum.shape, np.int64)
     return PlanInput(
-        settings_of(one).plan, hardware, traffic, window, sizes(hardware, theta_tps), nothing
+        settings_of(scenario).plan, hardware, traffic, window, sizes(hardware, theta_tps), nothing
     )
 
 

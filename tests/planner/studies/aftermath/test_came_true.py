@@ -30,12 +30,12 @@ def stored(tmp_path_factory):
 
 
 def judged(stored, replicas, times: float = 1.0, served=(), **changes):
-    one = make.scenario(
+    scenario = make.scenario(
         horizon={"start": "2024-05-14T08:00:00Z", "duration_s": HOURS * HOUR, "period_s": HOUR},
         traffic={"sources": [make.source(scale=SCALE)], "bin_s": 900},
         **changes,
     )
-    told = {
+    forecast_bins = {
         (SERIES, make.EPOCH + 900.0 * q): ForecastBin(*[times * SCALE * n * 2000 / 900] * 2)
         for q, n in enumerate(COUNTS)
     }
@@ -43,7 +43,7 @@ def judged(stored, replicas, times: float = 1.0, served=(), **changes):
         "m", "east", "G", None, "mixed", None, None,
         BEGINS + HOUR * np.arange(len(replicas)), np.array(replicas),
     )  # fmt: skip
-    return came_true(one, {"t": stored}, NOTHING, [held], told, silent, served=served)
+    return came_true(scenario, {"t": stored}, NOTHING, [held], forecast_bins, silent, served=served)
 
 
 def test_a_plan_that_knew_what_came(stored):
@@ -74,35 +74,35 @@ def test_a_plan_that_knew_what_came(stored):
 
 def watched_live(model: str, region: str, times: float) -> Served:
     """Replicas with seven others beside a token, which take ``times`` what the profile says."""
-    one = np.ones(24)
+    ones = np.ones(24)
     prompts = 0.2 * 0.0144  # requests/s by about the seconds of an iteration
     seconds = times * (0.012 + 0.15e-3 * 8 + 0.06e-3 * prompts * 2000)
     return Served(
-        model, region, BEGINS + 300 * np.arange(24), 7 * one, 0.2 * one, 2000 * one, 100 * one,
-        seconds * one,
+        model, region, BEGINS + 300 * np.arange(24), 7 * ones, 0.2 * ones, 2000 * ones, 100 * ones,
+        seconds * ones,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("times", [1.0, 1.25, 0.8])
 def test_errors_of_a_forecast_that_is_off_by_a_known_share(stored, times):
-    found = judged(stored, [9] * HOURS, times).demand
-    assert found.wape == pytest.approx(abs(times - 1))
-    assert found.bias == pytest.approx(times - 1)
-    assert found.covered == pytest.approx(min(1.0, times))
-    assert found.hours == HOURS
+    errors = judged(stored, [9] * HOURS, times).demand
+    assert errors.wape == pytest.approx(abs(times - 1))
+    assert errors.bias == pytest.approx(times - 1)
+    assert errors.covered == pytest.approx(min(1.0, times))
+    assert errors.hours == HOURS
 
 
 def test_a_pool_that_the_scenario_lost_is_named(stored):
     held = HeldPool("m", "west", "G", 1, "mixed", None, None, np.zeros(1), np.ones(1, int))
-    one = make.scenario(horizon={"duration_s": HOUR, "period_s": HOUR})
+    scenario = make.scenario(horizon={"duration_s": HOUR, "period_s": HOUR})
     with pytest.raises(ScenarioError, match="held m on G in west"):
-        came_true(one, {"t": stored}, NOTHING, [held], {}, silent)
+        came_true(scenario, {"t": stored}, NOTHING, [held], {}, silent)
 
 
 @pytest.mark.parametrize(("slower", "flagged"), [(1.0, False), (1.3, True)])
 def test_a_profile_that_serves_slower_than_it_says_is_flagged(slower, flagged):
     guess = profile(TRUE)
     seen = watched(TRUE * slower, noise=0.02)
-    found = speed_drift(guess, seen)
-    assert found.times == pytest.approx(slower, abs=0.03) and found.flagged == flagged
-    assert found.low < slower < found.high
+    drift = speed_drift(guess, seen)
+    assert drift.times == pytest.approx(slower, abs=0.03) and drift.flagged == flagged
+    assert drift.low < slower < drift.high

@@ -43,48 +43,48 @@ def seen(rate: float, bins: int = 40) -> pl.DataFrame:
     return bins_frame(rows)
 
 
-def slower(one: LinearProfile, times: float) -> LinearProfile:
+def slower(line: LinearProfile, times: float) -> LinearProfile:
     names = ("alpha_s", "beta_s", "gamma_s", "delta_s")
-    return replace(one, **{name: getattr(one, name) * times for name in names})
+    return replace(line, **{name: getattr(line, name) * times for name in names})
 
 
 @pytest.mark.parametrize("rate", [0.3, 3.0])
 def test_a_replica_as_fast_as_its_profile_has_not_drifted(rate):
-    (one,) = served_of(seen(rate), BIN_S)
-    found = speed_drift(TRUE, observations_of(TRUE, one))
-    assert found.times == pytest.approx(1.0, abs=0.04) and not found.flagged
-    assert found.since is None and found.observations == one.at_s.size
-    fast = speed_drift(slower(TRUE, 1 / 1.3), observations_of(TRUE, one))
+    (served,) = served_of(seen(rate), BIN_S)
+    drift = speed_drift(TRUE, observations_of(TRUE, served))
+    assert drift.times == pytest.approx(1.0, abs=0.04) and not drift.flagged
+    assert drift.since is None and drift.observations == served.at_s.size
+    fast = speed_drift(slower(TRUE, 1 / 1.3), observations_of(TRUE, served))
     assert fast.times == pytest.approx(1.3, rel=0.05) and fast.flagged
     assert "iterations take 3" in fast.sentence and "longer than its profile says" in fast.sentence
 
 
 def test_a_drift_says_since_when():
-    (one,) = served_of(seen(3.0), BIN_S)
-    late = one.at_s >= 20 * BIN_S
-    found = _drift(TRUE, replace(one, tbt_s=np.where(late, 1.5, 1.0) * one.tbt_s))
-    assert found.flagged and found.since is not None
-    assert 20 * BIN_S <= found.since.timestamp() <= 27 * BIN_S  # a change is believed by and by
+    (served,) = served_of(seen(3.0), BIN_S)
+    late = served.at_s >= 20 * BIN_S
+    drift = _drift(TRUE, replace(served, tbt_s=np.where(late, 1.5, 1.0) * served.tbt_s))
+    assert drift.flagged and drift.since is not None
+    assert 20 * BIN_S <= drift.since.timestamp() <= 27 * BIN_S  # a change is believed by and by
 
 
 def test_a_profile_that_is_no_line_is_held_against_what_it_says():
     class Bent(LinearProfile):
         """Not to the filter's eyes: a kind of its own."""
 
-    (one,) = served_of(seen(3.0), BIN_S)
+    (served,) = served_of(seen(3.0), BIN_S)
     bent = Bent(*(getattr(TRUE, name) for name in TRUE.__slots__))
     object.__setattr__(bent, "beta_s", 0.0)
-    assert _drift(bent, one).times > 1.02  # what takes time by sequence is missing in it
-    assert _drift(bent, one).observations == one.at_s.size
+    assert _drift(bent, served).times > 1.02  # what takes time by sequence is missing in it
+    assert _drift(bent, served).observations == served.at_s.size
 
 
 def test_stretches_are_few_and_what_is_not_known_is_left_out():
     row = {"model": "m", "requests": 10.0, "input_tokens": 100.0, "output_tokens": 50.0,
            "running": 4.0, "replicas": 2.0, "tbt_mean_s": 0.02}  # fmt: skip
     rows = [{**row, "bin_start": 60 * n} for n in range(2 * MOST)]
-    (one,) = served_of(bins_frame(rows), 60)
-    assert isinstance(one, Served) and one.at_s.size == MOST
-    assert one.running[0] == 2.0 and one.requests_per_s[0] == pytest.approx(10 / 2 / 60)
-    assert (one.input_tokens[0], one.output_tokens[0], one.tbt_s[0]) == (10, 5, 0.02)
+    (served,) = served_of(bins_frame(rows), 60)
+    assert isinstance(served, Served) and served.at_s.size == MOST
+    assert served.running[0] == 2.0 and served.requests_per_s[0] == pytest.approx(10 / 2 / 60)
+    assert (served.input_tokens[0], served.output_tokens[0], served.tbt_s[0]) == (10, 5, 0.02)
     holes = [{**row, "bin_start": 0, name: None} for name in ("running", "tbt_mean_s", "replicas")]
     assert served_of(bins_frame(holes), 60) == []

@@ -31,8 +31,8 @@ WEEKDAYS = [10.0, 9.0, 8.0, 9.0, 8.0, 3.0, 3.0]
 def windows(day: int, *back: int) -> list[Window]:
     """That of a day, and those so many days before it."""
     return [
-        Window((day - one) * DAY_S, (day - one + 1) * DAY_S, 3600.0, 600.0, 3600.0, ahead=False)
-        for one in (0, *back)
+        Window((day - ago) * DAY_S, (day - ago + 1) * DAY_S, 3600.0, 600.0, 3600.0, ahead=False)
+        for ago in (0, *back)
     ]
 
 
@@ -92,7 +92,7 @@ def test_where_no_day_lies_before_hours_may_have_what_office_hours_have() -> Non
     rate = np.interp(
         np.arange(288) / 12, np.arange(24) + 0.5, shapes()["office"].by_hour, period=24
     )
-    halves = [np.roll(rate, -at).reshape(2, 144).mean(axis=1) for at in range(288)]
+    halves = [np.roll(rate, -shift).reshape(2, 144).mean(axis=1) for shift in range(288)]
     expected = np.quantile([two[1] / two[0] for two in halves], 0.9)
     assert unseen(stretch(12, 24), stretch(0, 12)) == pytest.approx(expected, rel=0.01)
 
@@ -104,7 +104,7 @@ def test_so_many_times_the_requests_at_about_their_times(tmp_path: Path, share: 
     assert len(stray) == pytest.approx(share * len(trace), rel=0.05)
     assert (np.diff(stray.arrival_s) >= 0).all()
     assert stray.arrival_s[0] >= 0 and stray.arrival_s[-1] <= trace.arrival_s[-1]
-    counts = [np.histogram(one.arrival_s, bins=4)[0] for one in (trace, stray)]
+    counts = [np.histogram(requests.arrival_s, bins=4)[0] for requests in (trace, stray)]
     np.testing.assert_allclose(counts[1], share * counts[0], rtol=0.2)
 
 
@@ -117,7 +117,7 @@ def test_a_model_that_grows_is_not_hidden_by_one_that_shrinks() -> None:
     window, *before = windows(8, 1)
     assert risen(both.total(ALL, "requests", lambda key: True), window, before) is None
     rise = rises(both, ("up", "down"), window, before)
-    assert rise is not None and [one.model for one in rise.models] == ["up", "down"]
+    assert rise is not None and [growth.model for growth in rise.models] == ["up", "down"]
     assert rise.times == rise.models[0].times > 1.1 and rise.models[1].times == 1.0
 
 
@@ -132,8 +132,8 @@ def test_each_model_grows_by_its_own_share(tmp_path: Path) -> None:
 
 
 def test_demand_grows_in_the_stretch_alone(tmp_path: Path) -> None:
-    one = days(tmp_path)
-    before, window = one.traffic.demand, one.window
+    study = days(tmp_path)
+    before, window = study.traffic.demand, study.window
     more = grown(before, {before.keys[0].model: 1.5}, window.start_s, window.end_s)
     inside = before.inside(window.start_s, window.end_s)
     assert inside.any() and not inside.all()

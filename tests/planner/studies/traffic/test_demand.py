@@ -37,19 +37,19 @@ def trace(arrival: list[float], *, start_s: float = 0.0, seed: int = 0) -> Trace
 def test_requests_and_tokens_are_conserved_per_key(
     arrival: list[float], bin_s: float, start_s: float, seed: int
 ) -> None:
-    one = trace(arrival, start_s=start_s, seed=seed)
-    demand = bin_demand(one, bin_s)
-    assert demand.requests.sum() == len(one)
-    assert demand.input_tokens.sum() == one.input_tokens.sum()
-    assert demand.output_tokens.sum() == one.output_tokens.sum()
+    requests = trace(arrival, start_s=start_s, seed=seed)
+    demand = bin_demand(requests, bin_s)
+    assert demand.requests.sum() == len(requests)
+    assert demand.input_tokens.sum() == requests.input_tokens.sum()
+    assert demand.output_tokens.sum() == requests.output_tokens.sum()
     for i, key in enumerate(demand.keys):
-        mine = (
-            (one.model == one.models.index(key.model))
-            & (one.region == one.regions.index(key.region))
-            & (one.tier == one.tiers.index(key.tier))
+        of_key = (
+            (requests.model == requests.models.index(key.model))
+            & (requests.region == requests.regions.index(key.region))
+            & (requests.tier == requests.tiers.index(key.tier))
         )
-        assert demand.requests[i].sum() == mine.sum() > 0
-        assert demand.input_tokens[i].sum() == one.input_tokens[mine].sum()
+        assert demand.requests[i].sum() == of_key.sum() > 0
+        assert demand.input_tokens[i].sum() == requests.input_tokens[of_key].sum()
     assert demand.start_s % bin_s == pytest.approx(0.0, abs=1e-6)
 
 
@@ -78,10 +78,10 @@ def test_series_leaves_out_what_lies_before_the_first_observation() -> None:
 
 
 def test_gap_in_one_part_is_a_gap_in_the_total() -> None:
-    one = bin_demand(trace([float(i) for i in range(40)]), 10.0)
-    holed = one.requests.copy()
+    binned = bin_demand(trace([float(i) for i in range(40)]), 10.0)
+    holed = binned.requests.copy()
     holed[1, 2] = np.nan
-    demand = Demand(one.keys, 0.0, 10.0, holed, one.input_tokens, one.output_tokens)
-    total = demand.total(one.keys[0], "requests", lambda key: True)
+    demand = Demand(binned.keys, 0.0, 10.0, holed, binned.input_tokens, binned.output_tokens)
+    total = demand.total(binned.keys[0], "requests", lambda key: True)
     assert np.isnan(total.values).tolist() == [False, False, True, False]
     assert total.values[0] == 10

@@ -42,9 +42,12 @@ def test_what_is_planned_for_and_drawn_ahead_is_as_many_times_as_much(tmp_path: 
     once = rolled(series, window, "last-value").level(None)
     twice = rolled(series, wider, "last-value").level(None)
     np.testing.assert_allclose(twice, 2 * once)
-    drawn = [len(requests_ahead(traffic, one, "last-value", 1)[0]) for one in (window, wider)]
+    drawn = [len(requests_ahead(traffic, span, "last-value", 1)[0]) for span in (window, wider)]
     assert drawn[1] / drawn[0] == pytest.approx(2.0, rel=0.02)
-    load = [plan_window(make.plan_input(one, stored), silent).load.tps for one in (plain, grown)]
+    load = [
+        plan_window(make.plan_input(scenario, stored), silent).load.tps
+        for scenario in (plain, grown)
+    ]
     np.testing.assert_allclose(load[1], 2 * load[0])
 
 
@@ -53,10 +56,10 @@ def test_a_window_in_the_past_is_planned_as_it_was_and_says_so(tmp_path: Path) -
     past = {"horizon": {"duration_s": 7200}}
     load = []
     for growth in ({}, DOUBLED):
-        given = make.plan_input(make.scenario(**AHEAD | past | growth), stored)
-        load.append(plan_window(given, silent).load.tps)
+        inputs = make.plan_input(make.scenario(**AHEAD | past | growth), stored)
+        load.append(plan_window(inputs, silent).load.tps)
     np.testing.assert_array_equal(load[0], load[1])
-    assert "lies in its past" in growth_noted(given.window)[0]
+    assert "lies in its past" in growth_noted(inputs.window)[0]
 
 
 def test_work_that_may_wait_grows_too(tmp_path: Path) -> None:

@@ -25,27 +25,27 @@ def stored(folder: Path, *, relative: bool = False):
 
 
 def test_a_country_has_its_public_holidays_and_a_date_is_one() -> None:
-    found = holidays_of(["US", "2024-05-22"], EPOCH, EPOCH + 21 * 86_400)
-    assert found.days[:3] == (MONDAY + 9, MONDAY + 14, MONDAY + 37)  # the 27th; Juneteenth
-    assert max(found.days) > MONDAY + 365  # as far as one may plan
-    said = in_words(["US", "2024-05-22"], EPOCH, EPOCH + 21 * 86_400)
-    assert "2024-05-22, 2024-05-27 Memorial Day." in said and "Juneteenth" not in said
+    holidays = holidays_of(["US", "2024-05-22"], EPOCH, EPOCH + 21 * 86_400)
+    assert holidays.days[:3] == (MONDAY + 9, MONDAY + 14, MONDAY + 37)  # the 27th; Juneteenth
+    assert max(holidays.days) > MONDAY + 365  # as far as one may plan
+    words = in_words(["US", "2024-05-22"], EPOCH, EPOCH + 21 * 86_400)
+    assert "2024-05-22, 2024-05-27 Memorial Day." in words and "Juneteenth" not in words
     assert "nothing is known of such days" in in_words(["US"], EPOCH, EPOCH + 86_400)
 
 
 def test_series_of_a_scenario_know_its_holidays(tmp_path: Path) -> None:
     """The forecast of the second, an hour at a time, is right from its first hour on."""
     sources = [source(output_tokens={"mean": 10})]
-    one = scenario(
+    holiday = scenario(
         traffic__sources=sources,
         horizon={"start": "2024-05-27T00:00:00Z", "duration_s": 86_400, "period_s": 3600},
     )
     trace = {"t": stored(tmp_path)}
-    (plain,) = forecast.run(one, trace, forecast.Options(), progress=silent).document["series"]
+    (plain,) = forecast.run(holiday, trace, forecast.Options(), progress=silent).document["series"]
     options = forecast.Options(holidays=("US", "2024-05-22"))
-    result = forecast.run(one, trace, options, progress=silent).document
-    (told,) = result["series"]
-    assert told["wape"] < 0.05 < plain["wape"]
+    result = forecast.run(holiday, trace, options, progress=silent).document
+    (with_holidays,) = result["series"]
+    assert with_holidays["wape"] < 0.05 < plain["wape"]
     assert any("Memorial Day" in note for note in result["notes"])
     _, traffic, _ = parts(scenario(traffic__sources=sources, forecast__holidays=["US"]), trace["t"])
     assert MONDAY + 14 in traffic.demand.holidays.days
@@ -54,6 +54,8 @@ def test_series_of_a_scenario_know_its_holidays(tmp_path: Path) -> None:
 def test_what_is_no_holiday_is_refused_with_what_to_give(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"'XX' is no country or date.*US or DE-BY"):
         scenario(forecast__holidays=["XX"])
-    one = scenario(forecast__holidays=["US"], traffic__sources=[source(output_tokens={"mean": 10})])
+    us_scenario = scenario(
+        forecast__holidays=["US"], traffic__sources=[source(output_tokens={"mean": 10})]
+    )
     with pytest.raises(ScenarioError, match="no calendar times"):
-        parts(one, stored(tmp_path, relative=True))
+        parts(us_scenario, stored(tmp_path, relative=True))

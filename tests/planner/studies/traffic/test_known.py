@@ -29,19 +29,19 @@ def known(stored: StoredTrace, seed: int = 0) -> tuple[Traffic, Window, KnownLen
 
 def by_hour(folder: Path, means: list[float], name: str) -> StoredTrace:
     """Eight hours of a request each 5 s, whose prompts have about this mean in each hour."""
-    at = np.arange(0.0, 8 * HOUR, 5.0)
-    spread = np.random.default_rng(1).uniform(0.9, 1.1, len(at))
-    isl = np.repeat(means, len(at) // 8) * spread
-    return make.request_file(folder, at, isl=isl.astype(np.int64), name=name)
+    arrival_s = np.arange(0.0, 8 * HOUR, 5.0)
+    spread = np.random.default_rng(1).uniform(0.9, 1.1, len(arrival_s))
+    isl = np.repeat(means, len(arrival_s) // 8) * spread
+    return make.request_file(folder, arrival_s, isl=isl.astype(np.int64), name=name)
 
 
-def mean_isl(found: KnownLengths) -> list[float]:
-    return [float(found.samples[s][0][0].mean()) for s in found.at]
+def mean_isl(lengths: KnownLengths) -> list[float]:
+    return [float(lengths.samples[s][0][0].mean()) for s in lengths.at]
 
 
 def test_without_drift_one_sample_serves_all_decisions(tmp_path: Path) -> None:
-    _, _, found = known(by_hour(tmp_path, [500.0] * 8, "steady"))
-    assert len(found.samples) == 1 and found.at.tolist() == [0, 0, 0, 0] and not found.notes
+    _, _, lengths = known(by_hour(tmp_path, [500.0] * 8, "steady"))
+    assert len(lengths.samples) == 1 and lengths.at.tolist() == [0, 0, 0, 0] and not lengths.notes
 
 
 def test_what_comes_after_a_decision_changes_nothing_at_it(tmp_path: Path) -> None:
@@ -49,21 +49,21 @@ def test_what_comes_after_a_decision_changes_nothing_at_it(tmp_path: Path) -> No
     longer = known(by_hour(tmp_path, [500.0] * 6 + [1500.0] * 2, "longer"))[2]
     # Decisions at hours 4, 5 and 6 know the first six hours at most.
     for p in range(3):
-        for one, other in zip(usual.samples[usual.at[p]], longer.samples[longer.at[p]],
+        for sample, same in zip(usual.samples[usual.at[p]], longer.samples[longer.at[p]],
                               strict=True):  # fmt: skip
-            np.testing.assert_array_equal(one, other)
+            np.testing.assert_array_equal(sample, same)
     assert mean_isl(longer)[3] == pytest.approx(1500, rel=0.05)
 
 
 def test_drift_is_followed_by_the_next_decision_and_back(tmp_path: Path) -> None:
-    _, _, found = known(by_hour(tmp_path, [500.0] * 4 + [1500.0] + [500.0] * 3, "hour"))
-    assert mean_isl(found) == pytest.approx([500, 1500, 500, 500], rel=0.05)
-    assert len(found.samples) == 2  # that of the first decision again
+    _, _, lengths = known(by_hour(tmp_path, [500.0] * 4 + [1500.0] + [500.0] * 3, "hour"))
+    assert mean_isl(lengths) == pytest.approx([500, 1500, 500, 500], rel=0.05)
+    assert len(lengths.samples) == 2  # that of the first decision again
 
 
 def test_less_than_a_tenth_is_no_drift(tmp_path: Path) -> None:
-    _, _, found = known(by_hour(tmp_path, [500.0] * 4 + [540.0] * 4, "little"))
-    assert len(found.samples) == 1
+    _, _, lengths = known(by_hour(tmp_path, [500.0] * 4 + [540.0] * 4, "little"))
+    assert len(lengths.samples) == 1
 
 
 def test_demand_files_tell_lengths_by_their_tokens(tmp_path: Path) -> None:
@@ -73,13 +73,15 @@ def test_demand_files_tell_lengths_by_their_tokens(tmp_path: Path) -> None:
         tmp_path, {"a": requests},
         tokens={"input_tokens": {"a": tokens}, "output_tokens": {"a": [1000.0] * 480}},
     )  # fmt: skip
-    _, _, found = known(stored)
-    assert mean_isl(found) == pytest.approx([400, 400, 800, 800], rel=0.05)
+    _, _, lengths = known(stored)
+    assert mean_isl(lengths) == pytest.approx([400, 400, 800, 800], rel=0.05)
 
 
 def test_a_model_without_a_past_is_sized_by_what_came_and_says_so(tmp_path: Path) -> None:
-    at = np.concatenate([[0.0], np.arange(4 * HOUR + 1, 8 * HOUR, 5.0)])
-    stored = make.request_file(tmp_path, at, isl=700, model=["other"] + ["own"] * (len(at) - 1))
+    arrival_s = np.concatenate([[0.0], np.arange(4 * HOUR + 1, 8 * HOUR, 5.0)])
+    stored = make.request_file(
+        tmp_path, arrival_s, isl=700, model=["other"] + ["own"] * (len(arrival_s) - 1)
+    )
     sources = [make.source(series="own"), make.source(series="other", model="n")]
     models = [
         {"name": name, "weight_gb": 16, "kv_bytes_per_token": 131072, "max_context": 131072}
@@ -95,15 +97,15 @@ def test_a_model_without_a_past_is_sized_by_what_came_and_says_so(tmp_path: Path
         fleet={"startup_s": 0},
     )  # fmt: skip
     _, traffic, window = make.parts(asked, stored)
-    found = known_lengths(traffic, window, 0)
-    assert [note for note in found.notes if note.startswith("No request of m came before")]
-    assert foreseen(traffic, found).notes[-1] == found.notes[-1]
+    lengths = known_lengths(traffic, window, 0)
+    assert [note for note in lengths.notes if note.startswith("No request of m came before")]
+    assert foreseen(traffic, lengths).notes[-1] == lengths.notes[-1]
 
 
 def test_sizes_follow_and_a_factor_follows_them(tmp_path: Path) -> None:
-    _, _, found = known(by_hour(tmp_path, [500.0] * 5 + [1500.0] * 3, "sizes"))
+    _, _, lengths = known(by_hour(tmp_path, [500.0] * 5 + [1500.0] * 3, "sizes"))
     hardware = make.parts(make.scenario(), by_hour(tmp_path, [500.0] * 8, "any"))[0]
-    sizes: Sizes = size_over_time(hardware, found, 0, lambda *_: None)
+    sizes: Sizes = size_over_time(hardware, lengths, 0, lambda *_: None)
     assert sizes.of(0) is sizes and sizes.of(1) is sizes
     drifted = sizes.of(2)
     assert drifted is sizes.of(3) is sizes.later[0]
@@ -118,18 +120,23 @@ def test_sizes_follow_and_a_factor_follows_them(tmp_path: Path) -> None:
 def test_a_model_keeps_the_limits_of_tiers_that_it_has_traffic_of(tmp_path: Path) -> None:
     """Not of those that others have; of one that comes later, only that is said. Which tiers there
     are besides changes no size."""
-    at, slow = np.arange(0.0, 8 * HOUR, 5.0), {"name": "slow", "ttft_ms": 9000, "tbt_ms": 900}
+    arrival_s = np.arange(0.0, 8 * HOUR, 5.0)
+    slow = {"name": "slow", "ttft_ms": 9000, "tbt_ms": 900}
     spec = {"weight_gb": 16, "kv_bytes_per_token": 131072, "max_context": 131072}
     speed = {"gpu": "G", "alpha_ms": 12, "beta_ms": 0.15, "gamma_ms": 12, "delta_ms": 0.06}
     chat = {"name": "chat", "ttft_ms": 1000, "tbt_ms": 100}
 
     def sized(tiers: list[str], first: str) -> tuple[list[str], list[str]]:
         """By which tier m and n are sized, where m has chat, and n ``tiers``, at first another."""
-        names = np.resize(["m", *["n"] * len(tiers)], len(at))
-        of = np.resize(["chat", *tiers], len(at))
-        of[(names == "n") & (at < 4 * HOUR)] = first
+        names = np.resize(["m", *["n"] * len(tiers)], len(arrival_s))
+        of = np.resize(["chat", *tiers], len(arrival_s))
+        of[(names == "n") & (arrival_s < 4 * HOUR)] = first
         stored = make.request_file(
-            tmp_path, at, name="-".join(tiers) + first, model=names.tolist(), tier=of.tolist()
+            tmp_path,
+            arrival_s,
+            name="-".join(tiers) + first,
+            model=names.tolist(),
+            tier=of.tolist(),
         )
         asked = make.scenario(
             models=[{"name": name, **spec} for name in "mn"],

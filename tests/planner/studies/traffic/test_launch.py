@@ -26,17 +26,17 @@ LENGTHS = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}
 
 
 def launched(**launch: Any) -> dict[str, Any]:
-    given = {"rps": 2.0, "begins": BEGINS} | launch
-    given = {key: value for key, value in given.items() if value is not None}
-    source = make.source(trace=None, launch=given, **LENGTHS)
+    fields = {"rps": 2.0, "begins": BEGINS} | launch
+    fields = {key: value for key, value in fields.items() if value is not None}
+    source = make.source(trace=None, launch=fields, **LENGTHS)
     return {"traffic__sources": [source], "forecast": {"quantile": "mean"}}
 
 
 def parts(duration_s: float = DAY, **launch: Any) -> Any:
-    one = make.scenario(**launched(**launch), horizon={"duration_s": duration_s})
-    asked = settings_of(one)
+    scenario = make.scenario(**launched(**launch), horizon={"duration_s": duration_s})
+    asked = settings_of(scenario)
     traffic = build_traffic(asked.traffic, {})
-    return one, traffic, resolve_window(asked.window, traffic.demand, traffic.clock)
+    return scenario, traffic, resolve_window(asked.window, traffic.demand, traffic.clock)
 
 
 @pytest.mark.parametrize("day", [*shapes(), [0] * 12 + [1] * 6 + [3] * 6])
@@ -65,12 +65,12 @@ def test_a_plan_without_a_trace_is_for_what_is_described(tmp_path: Path) -> None
     assert traffic.demand.bins == 28 * 96
     drawn = traffic.demand.requests.sum() / (28 * DAY)
     assert drawn == pytest.approx(2.0, rel=0.03)
-    one, _, _ = parts(DAY)
-    given = make.plan_input(one, make.StoredTrace("t", "demand", "utc", tmp_path))
-    load = plan_window(given, silent).load
-    expected = rates(one.traffic.sources[0].launch, make.EPOCH, 900.0, 96, "utc") * 100 / 900
+    scenario, _, _ = parts(DAY)
+    inputs = make.plan_input(scenario, make.StoredTrace("t", "demand", "utc", tmp_path))
+    load = plan_window(inputs, silent).load
+    expected = rates(scenario.traffic.sources[0].launch, make.EPOCH, 900.0, 96, "utc") * 100 / 900
     np.testing.assert_allclose(load.tps[:, 0, 0].ravel(), expected)
-    requests, notes = requests_ahead(given.traffic, given.window, "auto", 3)
+    requests, notes = requests_ahead(inputs.traffic, inputs.window, "auto", 3)
     assert notes[0].startswith("Nothing of what follows the traffic is known yet")
     assert len(requests) == pytest.approx(expected.sum() * 9, rel=0.02)
 

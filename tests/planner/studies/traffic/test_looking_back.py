@@ -29,9 +29,9 @@ HORIZON = {"duration_s": 6 * 3600, "period_s": 3600}
 def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
     """Three days of quarter hours, each day as the one before it but for a little noise."""
     folder: Path = tmp_path_factory.mktemp("daily")
-    at = np.arange(3 * 96)
-    noise = np.random.default_rng(2).normal(1.0, 0.02, at.size)
-    values = 900 * (1.3 + np.sin(2 * np.pi * at / 96)) * noise
+    quarter_hours = np.arange(3 * 96)
+    noise = np.random.default_rng(2).normal(1.0, 0.02, quarter_hours.size)
+    values = 900 * (1.3 + np.sin(2 * np.pi * quarter_hours / 96)) * noise
     tokens = {
         "input_tokens": {"t": (values * 500).tolist()},
         "output_tokens": {"t": (values * 50).tolist()},
@@ -42,14 +42,14 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 def test_each_moment_knows_what_came_before_it_and_nothing_else(stored: StoredTrace) -> None:
     hardware, traffic, window = parts(scenario(horizon=HORIZON), stored)
     groups = groups_of(hardware, apart=False)
-    (found,) = looked_back(groups, traffic, window, "last-value", silent)
-    np.testing.assert_array_equal(found.origins_s, window.origins_s)
-    seen = dict(zip(found.history_s + 900 * np.arange(len(found.history)), found.history,
+    (look,) = looked_back(groups, traffic, window, "last-value", silent)
+    np.testing.assert_array_equal(look.origins_s, window.origins_s)
+    seen = dict(zip(look.history_s + 900 * np.arange(len(look.history)), look.history,
                     strict=True))  # fmt: skip
-    for o, origin in enumerate(found.origins_s):
-        np.testing.assert_allclose(found.mean[o], seen[origin - 900.0])
-    assert found.mean.shape[1] == 96 and (found.low <= found.high).all()
-    tables = looking_back_tables([found])
+    for o, origin in enumerate(look.origins_s):
+        np.testing.assert_allclose(look.mean[o], seen[origin - 900.0])
+    assert look.mean.shape[1] == 96 and (look.low <= look.high).all()
+    tables = looking_back_tables([look])
     assert tables["moments"].height == 6 * 96
     assert tables["moments"]["origin"].n_unique() == 6
     assert looking_back_tables([]) == {}
@@ -58,8 +58,8 @@ def test_each_moment_knows_what_came_before_it_and_nothing_else(stored: StoredTr
 def test_a_window_that_is_yet_to_come_is_looked_back_on_from_before_it(stored: StoredTrace) -> None:
     ahead = scenario(horizon={"start": "end", **HORIZON})
     _, _, window = parts(ahead, stored)
-    at = origins(window)
-    assert at[-1] == window.start_s and len(at) == 6
+    moments = origins(window)
+    assert moments[-1] == window.start_s and len(moments) == 6
     long = replace(window, end_s=window.start_s + 100 * 3600)
     assert len(origins(long)) <= MOST_ORIGINS
 

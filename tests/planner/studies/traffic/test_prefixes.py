@@ -36,9 +36,11 @@ def shell():
 
 
 def requests(tmp_path, **source):
-    given = Source(**{"trace": "x", "model": "m", "regions": {"r": 1}, "tiers": {"t": 1}} | source)
+    traffic_source = Source(
+        **{"trace": "x", "model": "m", "regions": {"r": 1}, "tiers": {"t": 1}} | source
+    )
     rng = np.random.default_rng(0)
-    return measured_source(shell(), given, columns(tmp_path), "here", rng)
+    return measured_source(shell(), traffic_source, columns(tmp_path), "here", rng)
 
 
 def test_ids_follow_their_requests_into_the_trace_and_its_windows(tmp_path):
@@ -68,9 +70,9 @@ def replace_ids(row, size):
 
 
 def test_merged_traces_keep_their_ids_apart(tmp_path):
-    one = requests(tmp_path)
-    plain = replace(one, blocks=None)
-    both = merge([one, plain, one], replay=MEASURED)
+    with_blocks = requests(tmp_path)
+    plain = replace(with_blocks, blocks=None)
+    both = merge([with_blocks, plain, with_blocks], replay=MEASURED)
     assert len(both) == 9
     lists = [ids.tolist() for ids in np.split(both.blocks.ids, both.blocks.start[1:-1])]
     assert lists == [[0, 1], [], [3, 4], [0], [], [3], [0, 1, 2], [], [3, 4, 5]]
@@ -79,9 +81,9 @@ def test_merged_traces_keep_their_ids_apart(tmp_path):
 
 def test_caches_that_find_nothing_say_so(tmp_path):
     on = {"serving": [{"prefix_caching": True}], "traffic__sources": [source()]}
-    said = "Prefix caches are on and find nothing"
+    sentence = "Prefix caches are on and find nothing"
     known = stored(tmp_path, [*ROWS, ROWS[1] | {"timestamp": 300_000}])
     bare = request_file(tmp_path, [0.0, 300.0])
-    for trace, given, expected in ((known, on, False), (bare, on, True), (bare, {}, False)):
-        notes = build_traffic(traffic_settings(**given), {"t": trace}).notes
-        assert any(said in note for note in notes) == expected
+    for trace, changes, expected in ((known, on, False), (bare, on, True), (bare, {}, False)):
+        notes = build_traffic(traffic_settings(**changes), {"t": trace}).notes
+        assert any(sentence in note for note in notes) == expected

@@ -41,20 +41,22 @@ def test_the_quietest_day_is_called_so() -> None:
 
 def test_words_of_the_busiest_and_of_those_between() -> None:
     demand = hourly([480, 240, 1200, 960])
-    said = [window_rank(demand, MAY + d * DAY_S, MAY + (d + 1) * DAY_S).sentence for d in range(4)]
-    assert said[2] == "3 May 2024 is the busiest of 4 days."
-    assert said[3] == (
+    sentences = [
+        window_rank(demand, MAY + d * DAY_S, MAY + (d + 1) * DAY_S).sentence for d in range(4)
+    ]
+    assert sentences[2] == "3 May 2024 is the busiest of 4 days."
+    assert sentences[3] == (
         "4 May 2024 is the 2nd busiest of 4 days; the busiest, 3 May 2024, had 25% more."
     )
     alike = window_rank(hourly([240, 240]), MAY, MAY + DAY_S)
     assert alike.sentence == "1 May 2024 is as busy as every other day of the trace."
-    one = window_rank(hourly([240]), MAY, MAY + DAY_S)
-    assert one.rank == one.of == 1 and "the only day" in one.sentence
+    only_day = window_rank(hourly([240]), MAY, MAY + DAY_S)
+    assert only_day.rank == only_day.of == 1 and "the only day" in only_day.sentence
 
 
 def test_hardly_more_is_not_called_0_percent_more() -> None:
-    said = window_rank(hourly([480, 1000, 1002, 240]), MAY + DAY_S, MAY + 2 * DAY_S).sentence
-    assert said == (
+    sentence = window_rank(hourly([480, 1000, 1002, 240]), MAY + DAY_S, MAY + 2 * DAY_S).sentence
+    assert sentence == (
         "2 May 2024 is the 2nd busiest of 4 days; the busiest, 3 May 2024, had hardly more."
     )
 
@@ -95,7 +97,7 @@ def test_an_outage_makes_no_quiet_day() -> None:
     values = np.full(96 * 4, 1000.0) + np.arange(96 * 4) % 7
     values[200:207] = 0  # an hour and three quarters of the third day
     demand = DemandSeries(ALL, MAY, 900.0, values, REQUESTS)
-    amounts = [one.amount for one in stretches(demand, DAY_S)]
+    amounts = [stretch.amount for stretch in stretches(demand, DAY_S)]
     assert amounts == pytest.approx([96 * 1003] * 4, rel=1e-3)
 
 
@@ -119,15 +121,15 @@ def test_ranks_are_a_permutation_and_ratios_agree_with_them(seed: int) -> None:
     per_day = np.random.default_rng(seed).gamma(2.0, 1e4, 9).round().tolist()
     demand = hourly(per_day)
     ranks = [window_rank(demand, MAY + d * DAY_S, MAY + (d + 1) * DAY_S) for d in range(9)]
-    assert sorted(one.rank or 0 for one in ranks) == list(range(1, 10))
-    for one, amount in zip(ranks, per_day, strict=True):
-        assert one.busiest_ratio == pytest.approx(max(per_day) / amount)
-        assert (one.rank == 1) == (amount == max(per_day))
+    assert sorted(rank.rank or 0 for rank in ranks) == list(range(1, 10))
+    for rank, amount in zip(ranks, per_day, strict=True):
+        assert rank.busiest_ratio == pytest.approx(max(per_day) / amount)
+        assert (rank.rank == 1) == (amount == max(per_day))
 
 
 def test_ordinals() -> None:
-    said = [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 111, 122)]
-    assert said == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "111th", "122nd"]
+    words = [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 111, 122)]
+    assert words == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "111th", "122nd"]
 
 
 def test_days_of_real_traffic() -> None:

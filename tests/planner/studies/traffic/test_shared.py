@@ -30,18 +30,18 @@ def test_sizes_rest_on_the_prompts_before_the_first_decision(tmp_path: Path) -> 
     stored = make.ingested(path, "requests", tmp_path / "turns.store")
     sizes = {}
     for caching in (True, False):
-        one = make.scenario(
+        scenario = make.scenario(
             serving=[{"prefix_caching": caching}],
             horizon={"period_s": 600, "lead_s": 0, "duration_s": 600},
         )
-        hardware, traffic, window = make.parts(one, stored)
-        known = known_lengths(traffic, window, one.seed)
+        hardware, traffic, window = make.parts(scenario, stored)
+        known = known_lengths(traffic, window, scenario.seed)
         shared = known.shared[0]
         assert shared is not None
         before = float(window.origins_s[0]) - traffic.measured.start_s
         assert len(shared.isl) == int((traffic.measured.arrival_s < before).sum())
         sizes[caching] = size(
-            hardware, known.samples[0], one.seed, silent, shared=known.shared
+            hardware, known.samples[0], scenario.seed, silent, shared=known.shared
         ).pool_tps[0, 0]
     # Turns of a conversation meet at one of few instances, and hardly ever at one of 32, for this
     # router does not look where a prompt's beginning is kept.

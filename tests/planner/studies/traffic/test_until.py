@@ -41,15 +41,15 @@ def built(stored, **changes):
 def test_it_is_as_if_the_rest_had_not_come(tmp_path, requests):
     """A file that goes on, cut by the scenario, is the file that ended there."""
     known = 50
-    whole = hourly(tmp_path / "whole", COUNTS, requests=requests)
+    long = hourly(tmp_path / "whole", COUNTS, requests=requests)
     short = hourly(tmp_path / "short", COUNTS[:known], requests=requests)
-    cut = built(whole, traffic__until=moment(known))
+    cut = built(long, traffic__until=moment(known))
     ended = built(short, traffic__until=moment(known))
     np.testing.assert_array_equal(cut.demand.requests, ended.demand.requests)
     assert cut.demand.end_s == ended.demand.end_s == make.EPOCH + 3600 * known
     assert not np.isnan(cut.demand.requests).any()
-    for mine, its in zip(cut.lengths[0], ended.lengths[0], strict=True):
-        assert mine.mean() == pytest.approx(its.mean(), rel=0.1)
+    for cut_sample, ended_sample in zip(cut.lengths[0], ended.lengths[0], strict=True):
+        assert cut_sample.mean() == pytest.approx(ended_sample.mean(), rel=0.1)
     assert cut.expected(make.EPOCH, make.EPOCH + 3600 * HOURS) == sum(COUNTS[:known])
 
 
@@ -64,8 +64,8 @@ def test_a_window_ahead_begins_there_also_where_the_source_lags(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("hours", "said"), [(-1, "before the traffic begins"), (HOURS + 30, "1.2 days before")]
+    ("hours", "words"), [(-1, "before the traffic begins"), (HOURS + 30, "1.2 days before")]
 )
-def test_what_nothing_can_be_known_of_is_refused(tmp_path, hours, said):
-    with pytest.raises(ScenarioError, match=f"traffic.until.*{said}"):
+def test_what_nothing_can_be_known_of_is_refused(tmp_path, hours, words):
+    with pytest.raises(ScenarioError, match=f"traffic.until.*{words}"):
         built(hourly(tmp_path, COUNTS, requests=False), traffic__until=moment(hours))

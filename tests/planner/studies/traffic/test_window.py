@@ -22,14 +22,14 @@ def demand(span_s: float, bin_s: float, start_s: float = make.EPOCH) -> Demand:
     return Demand((SeriesKey("m", "east", "chat"),), start_s, bin_s, values, values, values)
 
 
-def window(span_s: float, bin_s: float, **horizon: Any) -> Window:
+def window_of(span_s: float, bin_s: float, **horizon: Any) -> Window:
     return resolve_window(make.settings(horizon=horizon, fleet={}).window, demand(span_s, bin_s))
 
 
 def refusal(span_s: float, bin_s: float, **horizon: Any) -> str:
-    with pytest.raises(ScenarioError) as found:
-        window(span_s, bin_s, **horizon)
-    return str(found.value)
+    with pytest.raises(ScenarioError) as error:
+        window_of(span_s, bin_s, **horizon)
+    return str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -43,27 +43,27 @@ def refusal(span_s: float, bin_s: float, **horizon: Any) -> str:
 def test_defaults_follow_the_length_of_the_trace(
     span_s: float, bin_s: float, duration_s: float, period_s: float
 ) -> None:
-    found = window(span_s, bin_s)
-    assert (found.duration_s, found.period_s) == (duration_s, period_s)
-    assert found.end_s == make.EPOCH + span_s and not found.ahead
-    assert found.lead_s == 600  # fleet.startup_s: asked for early enough to be up
+    window = window_of(span_s, bin_s)
+    assert (window.duration_s, window.period_s) == (duration_s, period_s)
+    assert window.end_s == make.EPOCH + span_s and not window.ahead
+    assert window.lead_s == 600  # fleet.startup_s: asked for early enough to be up
 
 
 def test_end_is_right_after_the_trace_and_decided_there() -> None:
-    found = window(7 * DAY, 900, start="end")
-    assert found.ahead and found.start_s == make.EPOCH + 7 * DAY
-    assert found.duration_s == DAY
-    assert set(found.origins_s) == {found.start_s}
+    window = window_of(7 * DAY, 900, start="end")
+    assert window.ahead and window.start_s == make.EPOCH + 7 * DAY
+    assert window.duration_s == DAY
+    assert set(window.origins_s) == {window.start_s}
 
 
 def test_a_time_without_a_zone_is_utc() -> None:
     for start in ("2024-05-15T06:00:00", "2024-05-15T06:00:00Z", "2024-05-15T08:00:00+02:00"):
-        assert window(7 * DAY, 900, start=start).start_s == make.EPOCH + 2.25 * DAY
+        assert window_of(7 * DAY, 900, start=start).start_s == make.EPOCH + 2.25 * DAY
 
 
 def test_start_falls_on_the_nearest_bin_edge() -> None:
-    found = window(7 * DAY, 900, start="2024-05-15T06:05:00Z")
-    assert found.start_s == make.EPOCH + 2.25 * DAY
+    window = window_of(7 * DAY, 900, start="2024-05-15T06:05:00Z")
+    assert window.start_s == make.EPOCH + 2.25 * DAY
 
 
 @pytest.mark.parametrize("bin_s", [60.0, 900.0])
@@ -72,11 +72,11 @@ def test_start_falls_on_the_nearest_bin_edge() -> None:
 def test_decisions_fall_on_bin_edges_a_lead_before_their_period(
     bin_s: float, lead_s: float, period_s: float
 ) -> None:
-    found = window(7 * DAY, bin_s, lead_s=lead_s, period_s=period_s)
-    early = found.period_starts_s - found.origins_s
+    window = window_of(7 * DAY, bin_s, lead_s=lead_s, period_s=period_s)
+    early = window.period_starts_s - window.origins_s
     assert (early >= lead_s).all() and (early < lead_s + bin_s).all()
-    np.testing.assert_allclose((found.origins_s - make.EPOCH) % bin_s, 0)
-    assert len(found.period_starts_s) == round(found.duration_s / period_s)
+    np.testing.assert_allclose((window.origins_s - make.EPOCH) % bin_s, 0)
+    assert len(window.period_starts_s) == round(window.duration_s / period_s)
 
 
 @pytest.mark.parametrize(
@@ -101,30 +101,30 @@ def test_each_misfit_names_its_field_and_a_remedy(horizon: dict[str, Any], words
 
 
 def test_what_is_advised_is_accepted() -> None:
-    assert window(7 * DAY, 900, period_s=1800).period_s == 1800
-    assert window(7 * DAY, 900, duration_s=3600, period_s=3600).duration_s == 3600
+    assert window_of(7 * DAY, 900, period_s=1800).period_s == 1800
+    assert window_of(7 * DAY, 900, duration_s=3600, period_s=3600).duration_s == 3600
     start = "2024-05-19T12:00:00"
-    assert window(7 * DAY, 900, start=start, duration_s=43200).end_s == make.EPOCH + 7 * DAY
+    assert window_of(7 * DAY, 900, start=start, duration_s=43200).end_s == make.EPOCH + 7 * DAY
 
 
 def test_a_date_for_a_trace_without_calendar_is_refused(tmp_path: Path) -> None:
     stored = make.demand_file(tmp_path, {"a": [9.0] * 60}, start_s=0, relative=True)
     lengths = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}
-    one = make.scenario(
+    scenario = make.scenario(
         traffic={"sources": [make.source(**lengths)]}, horizon={"start": "2024-05-19"}
     )
     with pytest.raises(ScenarioError, match=r"horizon.start: .*no calendar"):
-        make.parts(one, stored)
+        make.parts(scenario, stored)
 
 
 def test_seconds_from_the_start_are_a_moment_of_a_trace_without_calendar(tmp_path: Path) -> None:
     stored = make.demand_file(tmp_path, {"a": [9.0] * 120}, start_s=0, relative=True)
     lengths = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}
-    one = make.scenario(
+    scenario = make.scenario(
         traffic={"sources": [make.source(**lengths)]},
         horizon={"start": 3600, "duration_s": 1800, "period_s": 300},
     )
-    assert make.parts(one, stored)[2].start_s == 3600
+    assert make.parts(scenario, stored)[2].start_s == 3600
 
 
 def test_more_decisions_or_bins_than_can_be_worked_through_are_refused() -> None:
