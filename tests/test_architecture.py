@@ -61,14 +61,7 @@ IMPURE_ATTRIBUTES = {
 }
 # Of a variable they say nothing of what it holds.
 SMALL_WORDS = ("at", "found", "given", "mine", "one", "own", "said", "told", "wanted", "whole")
-NAMED = ("forecasting", "simulation", "planner", "tools", "bench")
-OF_TESTS = "bench browser forecasting optimizer platform simulation tools"
-OF_PLANNER = "api catalogue configure estimates exports ingest management policies"
-OF_PLANNER += " scenario schedules services web"
-OF_STUDIES = "checks planning rehearsal replay"
-NAMED += tuple(f"tests/{folder}" for folder in OF_TESTS.split())
-NAMED += tuple(f"tests/planner/{folder}" for folder in OF_PLANNER.split())
-NAMED += tuple(f"tests/planner/studies/{folder}" for folder in OF_STUDIES.split())
+NAMED = ("forecasting", "simulation", "planner", "tools", "bench", "tests")
 BINDS = re.compile(
     r"\b(?:{0})\b *(?::?=[^=]|,? in\b|[,:)])|\bas (?:{0})\b".format("|".join(SMALL_WORDS))
 )

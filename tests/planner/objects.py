@@ -48,15 +48,15 @@ class Objects:
         assert word, f"{route}: say in this file what its arguments are"
         values = self.by_word[word]
         first = values[0] if isinstance(values, tuple) else values
-        found = {names[0]: first}
+        by_name = {names[0]: first}
         if len(names) > 1:
-            found[names[1]] = {
+            by_name[names[1]] = {
                 "name": "plan",
                 "table": "plan",
                 "by": "policy",
                 "number": 1,
             }[names[1]]
-        return found
+        return by_name
 
 
 def made(owner: User, mark: str) -> Objects:

@@ -43,8 +43,8 @@ for path in sorted(p for p in held.rglob("*") if p.is_file()):
 
 @pytest.fixture(scope="module")
 def server():
-    with s3_server("arrays") as found:
-        yield found
+    with s3_server("arrays") as endpoint:
+        yield endpoint
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def machine(bucket, tmp_path, settings):
 
 
 def keys(client, below="prod/"):
-    found = client.list_objects_v2(Bucket="arrays", Prefix=below).get("Contents", ())
-    return [one["Key"] for one in found]
+    listed = client.list_objects_v2(Bucket="arrays", Prefix=below).get("Contents", ())
+    return [entry["Key"] for entry in listed]
 
 
 def digests(folder):
@@ -169,7 +169,7 @@ def test_another_process_with_an_empty_folder_reads_the_same_bytes(
     machine("a")
     assert trace_character(trace)["trace"] == trace.name
     environment = {name: value for name, value in os.environ.items() if name != "REDIS_URL"}
-    said = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", READ_ELSEWHERE, trace.store], cwd=ROOT, capture_output=True,
         text=True, check=True, env=environment | {
             "DJANGO_SETTINGS_MODULE": "planner.config.settings",
@@ -179,7 +179,7 @@ def test_another_process_with_an_empty_folder_reads_the_same_bytes(
             "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
         },
     )  # fmt: skip
-    read = dict(line.split() for line in said.stdout.splitlines())
+    read = dict(line.split() for line in done.stdout.splitlines())
     assert read == digests(tmp_path / "worker" / trace.store) and len(read) >= 4
 
 
@@ -278,6 +278,6 @@ def test_what_operators_may_write(monkeypatch):
         arrays_bucket()
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
-    said = arrays_bucket()
-    assert (said.name, said.url) == ("s3://headroom/arrays", "https://s3.us-east-1.amazonaws.com")
-    assert "hidden" not in repr(said)
+    place = arrays_bucket()
+    assert (place.name, place.url) == ("s3://headroom/arrays", "https://s3.us-east-1.amazonaws.com")
+    assert "hidden" not in repr(place)

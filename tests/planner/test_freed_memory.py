@@ -39,10 +39,10 @@ print(json.dumps(seen))
 
 @pytest.mark.skipif(not available(), reason="GNU's C library alone says how it keeps memory")
 def test_what_is_freed_is_kept_while_a_run_goes_on_and_given_back_after():
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", STEPS], check=True, capture_output=True, text=True, timeout=60
     )
-    before, meanwhile, after, again = json.loads(told.stdout)
+    before, meanwhile, after, again = json.loads(done.stdout)
     assert meanwhile > before + 0.9 * LARGE / 1e6
     assert after < before + 0.1 * LARGE / 1e6
     assert again < before + 0.1 * LARGE / 1e6  # as it was before: large arrays go at once

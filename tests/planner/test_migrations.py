@@ -37,7 +37,7 @@ def stops(operation: migrations.operations.base.Operation) -> str:
 @pytest.mark.parametrize("name", [name for name in NAMES if int(name[:4]) >= SINCE])
 def test_the_version_before_goes_on(name):
     module = import_module(f"planner.migrations.{name}")
-    assert [why for one in module.Migration.operations if (why := stops(one))] == []
+    assert [why for operation in module.Migration.operations if (why := stops(operation))] == []
 
 
 def test_what_would_stop_it_is_seen():

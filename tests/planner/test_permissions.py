@@ -315,19 +315,21 @@ class Address:
     nothing: str = ""
 
 
-def addresses(patterns: Any, kind: str, own: Objects, foreign: Objects) -> Iterator[Address]:
+def addresses(patterns: Any, kind: str, home: Objects, foreign: Objects) -> Iterator[Address]:
     # What removes things comes last: their files are not put back.
-    for pattern in sorted(patterns, key=lambda one: "delete" in (one.name or "")):
+    for pattern in sorted(patterns, key=lambda route: "delete" in (route.name or "")):
         view, names = f"{kind}:{pattern.name}", list(pattern.pattern.converters)
         if pattern.name == "welcome":
             yield Address(view, reverse(view, args=["x", "y"]))
         elif pattern.name and not names:
             yield Address(view, reverse(view))
         elif pattern.name:
-            mine, theirs = (one.arguments(str(pattern.pattern), names) for one in (own, foreign))
+            ours, theirs = (
+                objects.arguments(str(pattern.pattern), names) for objects in (home, foreign)
+            )
             none = theirs | {names[0]: 10**9 if isinstance(theirs[names[0]], int) else "nothing"}
-            urls = [reverse(view, kwargs=one) for one in (mine, theirs, none)]
-            yield Address(view, *(urls if mine != theirs else urls[:1]))
+            urls = [reverse(view, kwargs=arguments) for arguments in (ours, theirs, none)]
+            yield Address(view, *(urls if ours != theirs else urls[:1]))
 
 
 def least(answers: dict[str, int]) -> str:
@@ -335,8 +337,8 @@ def least(answers: dict[str, int]) -> str:
     let_in = [role for role in ROLES if answers[role] not in GONE]
     if not let_in:
         return NOBODY
-    whole = let_in == list(ROLES[ROLES.index(let_in[0]) :])
-    return let_in[0] if whole else "+".join(let_in)
+    all_above = let_in == list(ROLES[ROLES.index(let_in[0]) :])
+    return let_in[0] if all_above else "+".join(let_in)
 
 
 @pytest.mark.parametrize("kind", ["web", "api"])
@@ -356,7 +358,7 @@ def test_every_address_lets_in_whom_it_says_and_finds_nothing_of_another_workspa
         "rest_framework.throttling.SimpleRateThrottle.allow_request", lambda *_: True
     )
     maker = User.objects.create_user("maker", role="planner")
-    own = made(maker, "own")
+    home = made(maker, "own")
     with within(Workspace.objects.create(name="Other", slug="other")):
         maker.join(current_workspace(), "planner")
         foreign = made(maker, "their")
@@ -366,24 +368,24 @@ def test_every_address_lets_in_whom_it_says_and_finds_nothing_of_another_workspa
         for role in ROLES[1:5]
     }
     clients = {role: kept_client(user, api=kind == "api") for role, user in people.items()}
-    found: dict[str, str] = {}
+    admitted: dict[str, str] = {}
     leaks: list[str] = []
     patterns = web_patterns if kind == "web" else api_patterns
-    for one in addresses(patterns, kind, own, foreign):
-        said = []
+    for address in addresses(patterns, kind, home, foreign):
+        answered = []
         for method in METHODS[:2] if kind == "web" else METHODS:
-            answers = {"admin": asked(clients["admin"], method, one.mine)}
+            answers = {"admin": asked(clients["admin"], method, address.mine)}
             if answers["admin"] == 405:
                 continue
-            answers |= {role: asked(clients[role], method, one.mine) for role in ROLES[:-1]}
-            said.append(f"{method} {least(answers)}")
+            answers |= {role: asked(clients[role], method, address.mine) for role in ROLES[:-1]}
+            answered.append(f"{method} {least(answers)}")
             readers = ("viewer", "admin") if method == "get" else ROLES[2:]
-            for role in readers if one.theirs else ():
-                status = asked(clients[role], method, one.theirs)
+            for role in readers if address.theirs else ():
+                status = asked(clients[role], method, address.theirs)
                 # What is sent may be refused first, then of what there is not, too.
-                if status not in GONE and status != asked(clients[role], method, one.nothing):
-                    leaks.append(f"{role}: {method} {one.theirs}: {status}")
-        found[one.name] = ", ".join(said)
+                if status not in GONE and status != asked(clients[role], method, address.nothing):
+                    leaks.append(f"{role}: {method} {address.theirs}: {status}")
+        admitted[address.name] = ", ".join(answered)
     assert not leaks
-    wanted = {name: said for name, said in NEEDS.items() if name.startswith(kind)}
-    assert found == wanted
+    needed = {name: needs for name, needs in NEEDS.items() if name.startswith(kind)}
+    assert admitted == needed

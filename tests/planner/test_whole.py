@@ -64,22 +64,22 @@ def test_of_many_writers_of_a_folder_one_is_left_whole(tmp_path):
     assert (path / "a").read_text() == (path / "b").read_text()
 
 
-@pytest.mark.parametrize("whole", [whole_file, whole_folder])
-def test_what_fails_leaves_what_was_there(tmp_path, whole):
+@pytest.mark.parametrize("writer", [whole_file, whole_folder])
+def test_what_fails_leaves_what_was_there(tmp_path, writer):
     path = tmp_path / "store"
     path.mkdir()
     (path / "before").touch()
-    with pytest.raises(RunCancelled), whole(path):
+    with pytest.raises(RunCancelled), writer(path):
         raise RunCancelled
-    assert [one.name for one in tmp_path.rglob("*")] == [path.name, "before"]
+    assert [child.name for child in tmp_path.rglob("*")] == [path.name, "before"]
 
 
 def test_a_folder_does_not_take_the_place_of_a_file(tmp_path):
     path = tmp_path / "store"
     path.touch()
-    with pytest.raises(OSError) as told, whole_folder(path):
+    with pytest.raises(OSError) as error, whole_folder(path):
         pass
-    assert told.value.errno == errno.ENOTDIR
+    assert error.value.errno == errno.ENOTDIR
     assert path.is_file()
 
 

@@ -28,8 +28,8 @@ def test_the_file_of_a_kind_has_its_name() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_an_option_of_another_kind_is_refused(name: str) -> None:
     others = {option for kind in KINDS.values() for option in options_in(kind.options)}
-    own = options_in(KINDS[name].options)
-    for option in sorted(others - own.keys()):
+    known = options_in(KINDS[name].options)
+    for option in sorted(others - known.keys()):
         with pytest.raises(OptionsRefused, match=f"{option}: this is not known here"):
             options_of(KINDS[name].options, {option: 1})
 

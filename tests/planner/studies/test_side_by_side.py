@@ -17,7 +17,7 @@ WAIT_S = 20.0  # for another thread, that is for ever
 def test_two_run_at_a_time_and_answers_keep_their_order() -> None:
     both = threading.Barrier(2, timeout=WAIT_S)  # broken where one runs after the other
 
-    def step(name: str, told: Progress) -> str:
+    def step(name: str, report: Progress) -> str:
         both.wait()
         return name
 
@@ -27,9 +27,9 @@ def test_two_run_at_a_time_and_answers_keep_their_order() -> None:
 def test_only_the_caller_is_told_each_stage_once_and_ever_further() -> None:
     seen: list[tuple[float, str, int]] = []
 
-    def step(name: str, told: Progress) -> None:
+    def step(name: str, report: Progress) -> None:
         for done in range(50):
-            told(done / 50, name)
+            report(done / 50, name)
 
     side_by_side(
         [partial(step, name) for name in "abc"],
@@ -45,12 +45,12 @@ def test_only_the_caller_is_told_each_stage_once_and_ever_further() -> None:
 def test_what_one_raises_ends_the_others_and_comes_out(cancelled: bool) -> None:
     begun, rounds = threading.Event(), threading.Event()
 
-    def on(told: Progress) -> None:
+    def on(report: Progress) -> None:
         begun.set()
         while not rounds.wait(0.001):  # for ever, but for what it is told
-            told(0.5, "on")
+            report(0.5, "on")
 
-    def off(told: Progress) -> None:
+    def off(report: Progress) -> None:
         assert begun.wait(WAIT_S)
         if not cancelled:
             raise ZeroDivisionError

@@ -41,9 +41,9 @@ EAST = WEST | {"name": "east", "usd_per_gpu_hour": {"G": 2}}
 def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
     """Two days and a half of quarter hours with a daily cycle and noise; few requests."""
     folder: Path = tmp_path_factory.mktemp("noisy")
-    at = np.arange(60 * 4)
-    noise = np.random.default_rng(5).lognormal(0.0, 0.25, at.size)
-    values = np.round(40 * (1.3 + np.sin(2 * np.pi * at / 96)) * noise)
+    quarter_hours = np.arange(60 * 4)
+    noise = np.random.default_rng(5).lognormal(0.0, 0.25, quarter_hours.size)
+    values = np.round(40 * (1.3 + np.sin(2 * np.pi * quarter_hours / 96)) * noise)
     tokens = {
         "input_tokens": {"t": (values * 500).tolist()},
         "output_tokens": {"t": (values * 20).tolist()},
@@ -51,13 +51,13 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
     return demand_file(folder, {"t": values.tolist()}, bin_s=900.0, tokens=tokens)
 
 
-def study(stored: StoredTrace, theta_tps: float = 8.0, **changes: Any) -> Study:
+def study_by_hand(stored: StoredTrace, theta_tps: float = 8.0, **changes: Any) -> Study:
     """Sized by hand, so that a handful of requests asks for several instances."""
-    one = scenario(**{"horizon": HORIZON} | changes)
-    hardware, traffic, window = parts(one, stored)
+    study_scenario = scenario(**{"horizon": HORIZON} | changes)
+    hardware, traffic, window = parts(study_scenario, stored)
     requests = traffic.requests(window.start_s, window.end_s, 1)
     return prepare(
-        settings_of(one), hardware, traffic, window, sizes(hardware, theta_tps), requests
+        settings_of(study_scenario), hardware, traffic, window, sizes(hardware, theta_tps), requests
     )
 
 
@@ -69,34 +69,37 @@ def test_the_least_in_hindsight_is_never_beaten(
     """At as much served, by the program's own cost, whatever of a forecast is planned for."""
     regions = [EAST, WEST][: len(places)]
     share = {place: 1 / len(places) for place in places}
-    given = study(stored, regions=regions, traffic__sources=[source(regions=share)])
-    driver = Driver.of(given, method, 1, silent)
+    study = study_by_hand(stored, regions=regions, traffic__sources=[source(regions=share)])
+    driver = Driver.of(study, method, 1, silent)
     before = 0.0
     for knob in (0.05, 0.5, 0.9):
         planned = driver.planned(driver.heights(knob), silent)
-        found = hindsight(driver, planned, silent)
-        assert found is not None
-        assert found.bound_usd <= found.plan_usd + 1e-6
-        assert found.bound_usd - 1e-6 <= found.least_usd <= found.plan_usd + 1e-6
-        assert found.regret is not None and found.regret >= -1e-9
+        in_hindsight = hindsight(driver, planned, silent)
+        assert in_hindsight is not None
+        assert in_hindsight.bound_usd <= in_hindsight.plan_usd + 1e-6
+        assert (
+            in_hindsight.bound_usd - 1e-6 <= in_hindsight.least_usd <= in_hindsight.plan_usd + 1e-6
+        )
+        assert in_hindsight.regret is not None and in_hindsight.regret >= -1e-9
         share_covered = covered(driver, planned)
-        assert before <= share_covered <= found.served + 1e-9 <= 1 + 1e-9
+        assert before <= share_covered <= in_hindsight.served + 1e-9 <= 1 + 1e-9
         before = share_covered
 
 
 def test_it_is_the_cheapest_of_all_plans_that_serve_as_much(stored: StoredTrace) -> None:
-    given = study(stored, 20.0, horizon={"duration_s": 3 * HOUR, "period_s": HOUR})
-    driver = Driver.of(given, "last-value", 1, silent)
+    study = study_by_hand(stored, 20.0, horizon={"duration_s": 3 * HOUR, "period_s": HOUR})
+    driver = Driver.of(study, "last-value", 1, silent)
     planned = driver.planned(driver.heights(0.6), silent)
-    found = hindsight(driver, planned, silent)
-    assert found is not None
+    in_hindsight = hindsight(driver, planned, silent)
+    assert in_hindsight is not None
     came, target = came_tps(driver.given, driver), planned.plan.target
     problems = Periods.of(driver.given, planned.load).problems
     served = [
-        served_tps(one, target[p], came[p], elsewhere=False) for p, one in enumerate(problems)
+        served_tps(problem, target[p], came[p], elsewhere=False)
+        for p, problem in enumerate(problems)
     ]
-    whole = HorizonProblem(
-        tuple(replace(one, demand_tps=served[p]) for p, one in enumerate(problems)), HOUR
+    horizon = HorizonProblem(
+        tuple(replace(problem, demand_tps=served[p]) for p, problem in enumerate(problems)), HOUR
     )
     least = np.inf
     for counts in product(range(int(target.max()) + 1), repeat=len(problems)):
@@ -105,19 +108,19 @@ def test_it_is_the_cheapest_of_all_plans_that_serve_as_much(stored: StoredTrace)
             continue
         if (plan < problems[0].minimum).any():
             continue
-        least = min(least, costs(whole, plan, np.zeros_like(plan))[0])
-    assert found.least_usd == pytest.approx(least, rel=2e-4)
+        least = min(least, costs(horizon, plan, np.zeros_like(plan))[0])
+    assert in_hindsight.least_usd == pytest.approx(least, rel=2e-4)
 
 
 def test_what_a_plan_has_room_for_by_hand(stored: StoredTrace) -> None:
     """Room for 8 here and 16 there: what does not fit goes there where that is allowed, and a
     region still serves epsilon, 0.8, of its own."""
-    given = study(
+    study = study_by_hand(
         stored, regions=[EAST, WEST], traffic__sources=[source(regions={"east": 0.5, "west": 0.5})]
     )
-    planned = Driver.of(given, "perfect", 1, silent)
+    planned = Driver.of(study, "perfect", 1, silent)
     (problem, *_) = Periods.of(
-        given.plan_input, planned.planned(planned.heights(0.5), silent).load
+        study.plan_input, planned.planned(planned.heights(0.5), silent).load
     ).problems
     target = np.array([[[1], [2]]])
     came = np.array([[[9.0, 12.0, 9.0], [3.0, 3.0, 20.0]]])
@@ -128,7 +131,7 @@ def test_what_a_plan_has_room_for_by_hand(stored: StoredTrace) -> None:
 
 
 def test_a_forecaster_of_the_truth_covers_all_that_it_plans_for(stored: StoredTrace) -> None:
-    driver = Driver.of(study(stored), "perfect", 1, silent)
+    driver = Driver.of(study_by_hand(stored), "perfect", 1, silent)
     planned = driver.planned((height_at(0.5, perfect=True),), silent)
     assert height_at(0.5, perfect=True).times == pytest.approx(1.0)
     assert covered(driver, planned) == 1.0
@@ -140,8 +143,8 @@ def test_a_forecaster_of_the_truth_covers_all_that_it_plans_for(stored: StoredTr
 @pytest.fixture(scope="module")
 def document(stored: StoredTrace) -> dict[str, Any]:
     options = backtest.Options(methods=("seasonal-naive",), by_coverage=True)
-    one = scenario(horizon=HORIZON, traffic__sources=[source(scale=40)])
-    return backtest.run(one, {"t": stored}, options, progress=silent).document
+    study_scenario = scenario(horizon=HORIZON, traffic__sources=[source(scale=40)])
+    return backtest.run(study_scenario, {"t": stored}, options, progress=silent).document
 
 
 def test_it_says_which_forecaster_pays_at_equal_attainment(document: dict[str, Any]) -> None:
@@ -162,15 +165,17 @@ def test_too_many_requests_are_replayed_for_what_the_verdict_names(
     """Two at a time, to the same figures as one after the other."""
     monkeypatch.setattr(backtest, "MOST_REPLAYED", 0)
     options = backtest.Options(methods=("seasonal-naive", "moving-maximum"))
-    one = scenario(horizon=HORIZON, traffic__sources=[source(scale=40)])
+    study_scenario = scenario(horizon=HORIZON, traffic__sources=[source(scale=40)])
     done: list[float] = []
     ran = [
-        backtest.run(one, {"t": stored}, options, progress=lambda far, _: done.append(far)).document
+        backtest.run(
+            study_scenario, {"t": stored}, options, progress=lambda far, _: done.append(far)
+        ).document
     ]
     # What goes on side by side tells how far all of it is: time left is reckoned from that.
     assert len(set(done)) > 10 and done == sorted(done)
     monkeypatch.setattr(backtest, "side_by_side", lambda do, *of: list(map(do, *of)))
-    ran.append(backtest.run(one, {"t": stored}, options, progress=silent).document)
+    ran.append(backtest.run(study_scenario, {"t": stored}, options, progress=silent).document)
     for document in ran:
         assert document["matched_on"] == "coverage" and "replayed once" in document["how"]
         replayed = {name for name, row in document["methods"].items() if row["confirmed"]}
@@ -178,7 +183,7 @@ def test_too_many_requests_are_replayed_for_what_the_verdict_names(
         assert set(document["beside"]) == {"flat-before", "hpa-concurrency"}
         assert document["beside"]["hpa-concurrency"]["word"] == "not turned"
     assert ran[0]["beside"] == ran[1]["beside"]
-    confirmed = [{n: row["confirmed"] for n, row in one["methods"].items()} for one in ran]
+    confirmed = [{n: row["confirmed"] for n, row in result["methods"].items()} for result in ran]
     assert confirmed[0] == confirmed[1]
 
 
@@ -186,9 +191,9 @@ def test_a_window_that_is_yet_to_come_is_replaced_by_the_last_of_the_traffic(
     stored: StoredTrace,
 ) -> None:
     options = backtest.Options(methods=("last-value",), by_coverage=True)
-    one = scenario(horizon={"start": "end", **HORIZON})
-    found = backtest.run(one, {"t": stored}, options, progress=silent).document
-    assert found["window"]["end"] == "2024-05-15T12:00:00Z"
+    ahead = scenario(horizon={"start": "end", **HORIZON})
+    result = backtest.run(ahead, {"t": stored}, options, progress=silent).document
+    assert result["window"]["end"] == "2024-05-15T12:00:00Z"
 
 
 def test_traffic_that_may_all_wait_has_nothing_to_judge(stored: StoredTrace) -> None:
@@ -233,23 +238,24 @@ def flat(usd: float, *, meets: bool = True) -> Beside:
 def test_the_verdict_leads_with_what_pays() -> None:
     goals = {"chat": 0.95}
     rows = [row("arima", 96.0), row("last-value", 100.0), row("perfect", 90.0)]
-    said = verdict(rows, [flat(80.0)], goals)
-    assert said.startswith("ARIMA saves 4% over last value at equal SLO (95.0% of chat in time).")
-    assert "A flat fleet of 6 is cheaper than any of them, by 17% (sized in hindsight)." in said
-    assert "Planned on what then came it would cost 6% less." in said
+    words = verdict(rows, [flat(80.0)], goals)
+    assert words.startswith("ARIMA saves 4% over last value at equal SLO (95.0% of chat in time).")
+    assert "A flat fleet of 6 is cheaper than any of them, by 17% (sized in hindsight)." in words
+    assert "Planned on what then came it would cost 6% less." in words
     assert "costs 15% more" in verdict(rows, [flat(110.4)], goals)
     assert "flat" not in verdict(rows, [flat(80.0, meets=False)], goals)
 
 
 def test_what_a_perfect_forecast_does_not_save_hindsight_still_may() -> None:
     """The truth, scaled until it attains enough, is no bound: "nothing more" was said of it."""
-    goals, told = {"chat": 0.95}, Hindsight(plan_usd=50.0, least_usd=40.0, bound_usd=39.0, served=1)
-    best = replace(row("kalman", 96.0), hindsight=told)
+    goals = {"chat": 0.95}
+    in_hindsight = Hindsight(plan_usd=50.0, least_usd=40.0, bound_usd=39.0, served=1)
+    best = replace(row("kalman", 96.0), hindsight=in_hindsight)
     for usd, words in ((99.0, "cost 3% more"), (96.1, "cost as much")):
-        said = verdict([best, row("last-value", 100.0), row("perfect", usd)], [], goals)
-        assert words in said and "a nearer forecast alone saves nothing" in said
-        assert "its own program serves as much for 20%, and at most 22% less." in said
-    proven = replace(best, hindsight=replace(told, least_usd=50.0, bound_usd=49.9))
+        sentence = verdict([best, row("last-value", 100.0), row("perfect", usd)], [], goals)
+        assert words in sentence and "a nearer forecast alone saves nothing" in sentence
+        assert "its own program serves as much for 20%, and at most 22% less." in sentence
+    proven = replace(best, hindsight=replace(in_hindsight, least_usd=50.0, bound_usd=49.9))
     assert "finds no cheaper plan" in verdict([proven], [], goals)
 
 
@@ -257,7 +263,7 @@ def test_a_verdict_that_no_forecaster_pays_for_itself() -> None:
     rows = [row("arima", 99.8), row("last-value", 100.0)]
     assert verdict(rows, [], {"chat": 0.95}).startswith("No forecaster pays for itself")
     unequal = [row("arima", 50.0, equal=False, spare=0.03), row("last-value", 60.0)]
-    said = verdict(unequal, [], {"chat": 0.95})
-    assert said.startswith("ARIMA saves 17%") and "Not all attain just that" in said
+    words = verdict(unequal, [], {"chat": 0.95})
+    assert words.startswith("ARIMA saves 17%") and "Not all attain just that" in words
     short = [row("arima", 50.0, equal=False, spare=-0.3)]
     assert "could be brought" in verdict(short, [], {"chat": 0.95})

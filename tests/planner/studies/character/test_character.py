@@ -64,8 +64,8 @@ def test_quantiles_are_those_of_the_requests_themselves(seed: int) -> None:
     tokens = np.random.default_rng(seed).lognormal(6, 1.3, 4999).astype(int) + 1
     values, count = np.unique(tokens, return_counts=True)
     lengths = counted("input_tokens", "all", "all", values.astype(float), count.astype(float))
-    for level, found in zip(LEVELS, lengths.quantiles, strict=True):
-        assert found == np.quantile(tokens, level, method="inverted_cdf")
+    for level, quantile in zip(LEVELS, lengths.quantiles, strict=True):
+        assert quantile == np.quantile(tokens, level, method="inverted_cdf")
 
 
 def test_lengths_are_told_by_label(stored: Build) -> None:
@@ -74,7 +74,7 @@ def test_lengths_are_told_by_label(stored: Build) -> None:
         input_tokens=[10, 20, 30, 1000, 2000, 3000],
         tier=["fast", "fast", "fast", "batch", "batch", None],
     )
-    lengths = {(one.field, one.by, one.label): one for one in of(stored(table)).lengths}
+    lengths = {(part.field, part.by, part.label): part for part in of(stored(table)).lengths}
     assert lengths["input_tokens", "all", "all"].mean == 1010
     assert lengths["input_tokens", "tier", "fast"].p50 == 20
     assert lengths["input_tokens", "tier", "batch"].mean == 1500
@@ -88,28 +88,25 @@ def test_amounts_shares_and_imbalance(stored: Build) -> None:
         model=["a", "a", "a", "a", "a", "a", "b", "b"],
         region=["east", "west"] * 4,
     )
-    found = of(stored(table))
-    shares = {(one.by, one.label): one.share for one in found.volumes}
+    character = of(stored(table))
+    shares = {(volume.by, volume.label): volume.share for volume in character.volumes}
     assert shares == {
         ("model", "a"): 0.75,
         ("model", "b"): 0.25,
         ("region", "east"): 0.5,
         ("region", "west"): 0.5,
     }
-    assert (found.total.requests, found.total.input_tokens, found.total.output_tokens) == (
-        8,
-        800,
-        80,
-    )
-    models, regions = found.imbalance
+    total = character.total
+    assert (total.requests, total.input_tokens, total.output_tokens) == (8, 800, 80)
+    models, regions = character.imbalance
     assert (models.most, models.most_share, models.least) == ("a", 0.75, "b")
     assert models.effective == pytest.approx(1 / (0.75**2 + 0.25**2))
     assert regions.effective == pytest.approx(2)
-    assert [(c.model, c.region, c.tier, c.amount) for c in found.cells[:2]] == [
+    assert [(c.model, c.region, c.tier, c.amount) for c in character.cells[:2]] == [
         ("a", "east", UNSAID, 3),
         ("a", "west", UNSAID, 3),
     ]
-    assert sum(cell.share for cell in found.cells) == pytest.approx(1)
+    assert sum(cell.share for cell in character.cells) == pytest.approx(1)
 
 
 def test_utility_is_summed_where_the_file_gives_it(stored: Build) -> None:
@@ -117,9 +114,9 @@ def test_utility_is_summed_where_the_file_gives_it(stored: Build) -> None:
         np.arange(4.0), tier=["fast", "fast", "batch", "batch"], utility=["3", "1", "0.5", "none"]
     )
     store = stored(table)
-    found = of(store)
-    assert (found.total.utility, found.total.utility_per_request) == (4.5, 1.5)
-    per_request = {one.label: one.utility_per_request for one in found.volumes}
+    character = of(store)
+    assert (character.total.utility, character.total.utility_per_request) == (4.5, 1.5)
+    per_request = {volume.label: volume.utility_per_request for volume in character.volumes}
     assert per_request == {"fast": 2, "batch": 0.5}
     assert "1 requests have no utility (column utility)." in read_report(store).notes
     assert of(stored(requests(np.arange(4.0)))).total.utility is None
@@ -128,9 +125,9 @@ def test_utility_is_summed_where_the_file_gives_it(stored: Build) -> None:
 def test_poisson_arrivals_have_a_dispersion_of_one_at_every_scale(stored: Build) -> None:
     rng = np.random.default_rng(3)
     arrival = np.sort(rng.uniform(0, 4 * 3600, 40_000))
-    found = of(stored(requests(arrival)))
-    assert found.interarrival_cv == pytest.approx(1, abs=0.02)
-    by_scale = {one.bin_s: one for one in found.burstiness}
+    character = of(stored(requests(arrival)))
+    assert character.interarrival_cv == pytest.approx(1, abs=0.02)
+    by_scale = {bursts.bin_s: bursts for bursts in character.burstiness}
     assert set(by_scale) == {1, 10, 60, 600}
     assert by_scale[1].dispersion == pytest.approx(1, abs=0.05)
     assert by_scale[10].dispersion == pytest.approx(1, abs=0.15)
@@ -142,7 +139,7 @@ def test_poisson_arrivals_have_a_dispersion_of_one_at_every_scale(stored: Build)
 def test_a_daily_cycle_is_no_burst_within_ten_minutes() -> None:
     rng = np.random.default_rng(4)
     rate = 20 * (1 + 0.9 * np.sin(2 * np.pi * np.arange(2 * DAY) / DAY))
-    by_scale = {one.bin_s: one for one in burstiness(rng.poisson(rate).astype(float), 1.0)}
+    by_scale = {bursts.bin_s: bursts for bursts in burstiness(rng.poisson(rate).astype(float), 1.0)}
     assert by_scale[10].dispersion > 50
     assert by_scale[10].within_10_min == pytest.approx(1, abs=0.1)
 
@@ -175,11 +172,11 @@ def test_autocorrelation_of_known_series() -> None:
 def test_hours_and_weekdays_are_those_of_the_calendar() -> None:
     values = np.zeros(14 * 24)
     values[[9, 9 + 7 * 24]] = 3600.0  # Wednesdays at nine
-    found = rhythm(values, MAY, 3600.0, "utc")
-    assert found.weekday_hour[2][9] == 1.0
-    assert sum(rate or 0 for day in found.weekday_hour for rate in day) == 1.0
-    assert found.hour[9] == pytest.approx(2 / 14) and found.peak_hour == 9
-    assert found.weekend_to_weekday == 0
+    calendar = rhythm(values, MAY, 3600.0, "utc")
+    assert calendar.weekday_hour[2][9] == 1.0
+    assert sum(rate or 0 for day in calendar.weekday_hour for rate in day) == 1.0
+    assert calendar.hour[9] == pytest.approx(2 / 14) and calendar.peak_hour == 9
+    assert calendar.weekend_to_weekday == 0
     origin = rhythm(values, 0.0, 3600.0, "relative")
     assert origin.weekday_hour[0][9] == 1.0 and origin.weekend_to_weekday is None
     assert rhythm(np.ones(30), MAY, 7200.0, "utc").hour == (None,) * 24
@@ -194,17 +191,17 @@ def test_days_are_ranked_and_an_outage_is_no_quiet_day(stored: Build) -> None:
     rng = np.random.default_rng(7)
     per_bin = rng.poisson(np.repeat([400.0, 900.0, 500.0, 300.0], 96)).astype(float)
     per_bin[3 * 96 - 10 : 3 * 96 - 2] = 0  # two hours of the third day
-    found = of(stored(demand(per_bin, 900)))
-    assert [day.rank for day in found.days.days] == [3, 1, 2, 4]
-    assert found.days.busiest_day is not None
-    assert found.days.busiest_day.start_s == MAY + DAY
-    assert found.days.words[0].startswith(
+    character = of(stored(demand(per_bin, 900)))
+    assert [day.rank for day in character.days.days] == [3, 1, 2, 4]
+    assert character.days.busiest_day is not None
+    assert character.days.busiest_day.start_s == MAY + DAY
+    assert character.days.words[0].startswith(
         "The last whole day: 4 May 2024 is the quietest of 4 days; the busiest, 2 May 2024, had 3 "
     )
-    (outage,) = found.outages
+    (outage,) = character.outages
     assert (outage.series, outage.bins, outage.start_s) == ("all", 8, MAY + (3 * 96 - 10) * 900)
     assert outage.missing == pytest.approx(8 * 500, rel=0.2)
-    assert found.total.requests == per_bin.sum()
+    assert character.total.requests == per_bin.sum()
 
 
 def test_one_series_outage_makes_the_total_unknown_where_it_mattered(stored: Build) -> None:
@@ -216,8 +213,8 @@ def test_one_series_outage_makes_the_total_unknown_where_it_mattered(stored: Bui
         model=pl.Series(["large"] * 960 + ["small"] * 960),
     )
     store = stored(table)
-    found = of(store)
-    assert [(one.series, one.bins) for one in found.outages] == [("large", 6), ("small", 6)]
+    character = of(store)
+    assert [(lost.series, lost.bins) for lost in character.outages] == [("large", 6), ("small", 6)]
     character_written(store)
     rates = rates_kept(store, "all")
     assert rates["requests"].null_count() == 3  # two bins each are joined in the chart
@@ -226,19 +223,19 @@ def test_one_series_outage_makes_the_total_unknown_where_it_mattered(stored: Bui
 
 def test_a_file_of_counts_has_means_and_says_what_it_has_not(stored: Build) -> None:
     table = demand(np.full(48, 10.0), 3600, input_tokens=np.full(48, 5000.0))
-    found = of(stored(table))
-    (lengths,) = found.lengths
+    character = of(stored(table))
+    (lengths,) = character.lengths
     assert (lengths.mean, lengths.p95, lengths.quantiles) == (500, None, ())
-    assert any("how requests spread it has not" in note for note in found.notes)
+    assert any("how requests spread it has not" in note for note in character.notes)
     bare = of(stored(demand(np.full(48, 10.0), 3600)))
     assert not bare.lengths and any("a plan has to assume them" in note for note in bare.notes)
 
 
 def test_a_file_of_tokens_is_ranked_by_tokens(stored: Build) -> None:
     table = demand(np.zeros(72), 3600).select("time", total_tokens=pl.Series(np.arange(72.0)))
-    found = of(stored(table))
-    assert found.unit == "total_tokens" and found.total.requests is None
-    assert found.days.days[-1].rank == 1
+    character = of(stored(table))
+    assert character.unit == "total_tokens" and character.total.requests is None
+    assert character.days.days[-1].rank == 1
 
 
 def test_charts_hold_every_request_in_few_enough_points(stored: Build) -> None:
@@ -251,9 +248,9 @@ def test_charts_hold_every_request_in_few_enough_points(stored: Build) -> None:
     assert len(labels) == 6 and labels[-1] == "4 others"
     assert rates["requests"].sum() == pytest.approx(20_000)
     assert rates.height <= 6 * CHART_BINS
-    whole = rates_kept(store, "all")
-    assert whole["requests"].sum() == pytest.approx(20_000)
-    assert whole["seconds"].sum() == total_kept(store).bins * base_width(3 * DAY)
+    total = rates_kept(store, "all")
+    assert total["requests"].sum() == pytest.approx(20_000)
+    assert total["seconds"].sum() == total_kept(store).bins * base_width(3 * DAY)
 
 
 def test_it_is_computed_once(stored: Build, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,18 +262,18 @@ def test_it_is_computed_once(stored: Build, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_one_request_is_a_trace(stored: Build) -> None:
-    found = of(stored(requests(np.array([5.0]))))
-    assert found.total.requests == 1 and found.interarrival_cv is None
-    assert found.lengths[0].p99 == 100
+    character = of(stored(requests(np.array([5.0]))))
+    assert character.total.requests == 1 and character.interarrival_cv is None
+    assert character.lengths[0].p99 == 100
 
 
 def test_the_published_figures_of_azure(tmp_path: Path) -> None:
     """Its README: 5.53 requests a second, CV of gaps 1.09; input 1155 / 1020 / 4142 / 14,050."""
     ingest_file(shared(TRACES / "azure2023_conv.csv.gz"), tmp_path / "store", IngestOptions())
-    found = of(tmp_path / "store")
-    assert found.total.mean == pytest.approx(5.53, abs=0.01)
-    assert found.interarrival_cv == pytest.approx(1.09, abs=0.005)
-    isl, osl = found.lengths
+    character = of(tmp_path / "store")
+    assert character.total.mean == pytest.approx(5.53, abs=0.01)
+    assert character.interarrival_cv == pytest.approx(1.09, abs=0.005)
+    isl, osl = character.lengths
     assert (round(isl.mean), isl.p50, isl.p99, isl.most) == (1155, 1020, 4142, 14_050)
     assert (round(osl.mean), osl.p50, osl.p99, osl.most) == (211, 129, 601, 1000)
 
@@ -284,6 +281,6 @@ def test_the_published_figures_of_azure(tmp_path: Path) -> None:
 def test_the_published_rhythm_of_burstgpt(tmp_path: Path) -> None:
     """Its README: conversation 0.77 at a day and a week, API 0.05 at a day."""
     ingest_file(shared(TRACES / "burstgpt_hourly.csv"), tmp_path / "store", IngestOptions())
-    by_series = {one.label: one for one in of(tmp_path / "store").volumes}
+    by_series = {volume.label: volume for volume in of(tmp_path / "store").volumes}
     assert by_series["conversation"].autocorrelation_day == pytest.approx(0.77, abs=0.03)
     assert by_series["api"].autocorrelation_day == pytest.approx(0.05, abs=0.01)

@@ -48,24 +48,24 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 def test_every_division_is_there_and_the_best_carries_most(stored: StoredTrace) -> None:
     options = size.Options(isl=600, osl=40)
-    found = size.run(asked(**APART), {"t": stored}, options, progress=silent).document
-    rows = found["splits"]
+    document = size.run(asked(**APART), {"t": stored}, options, progress=silent).document
+    rows = document["splits"]
     assert [(row["attention"], row["ffn"]) for row in rows] == [(1, 3), (2, 2), (3, 1)]
     best = next(row for row in rows if row["best"])
     assert best["predicted_rps"] == max(row["predicted_rps"] or 0.0 for row in rows)
     stated = next(row for row in rows if row["stated"])
-    decode = next(pool for pool in found["pools"] if pool["role"] == "decode")
+    decode = next(pool for pool in document["pools"] if pool["role"] == "decode")
     assert stated["max_rps"] == decode["max_rps"]
     assert decode["arrangement"] == "4 x H100-SXM, 2 attention and 2 FFN, fp8, decode"
 
 
 def test_it_is_replayed_and_paid_as_all_of_its_gpus(stored: StoredTrace) -> None:
     options = simulate.Options(policy="today")
-    found = simulate.run(asked(**APART), {"t": stored}, options, progress=silent).document
-    assert found["completed"] == found["arrived"] > 0
-    hours = found["after_gpu_hours"] + (2 * 1 + 1 * 4) * 300 / 3600
-    assert found["gpu_hours"] == pytest.approx(hours, rel=1e-6)
-    assert found["energy_kwh"] > 0
+    document = simulate.run(asked(**APART), {"t": stored}, options, progress=silent).document
+    assert document["completed"] == document["arrived"] > 0
+    hours = document["after_gpu_hours"] + (2 * 1 + 1 * 4) * 300 / 3600
+    assert document["gpu_hours"] == pytest.approx(hours, rel=1e-6)
+    assert document["energy_kwh"] > 0
 
 
 def test_what_cannot_be_divided_is_refused(stored: StoredTrace) -> None:

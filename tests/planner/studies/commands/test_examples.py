@@ -76,6 +76,6 @@ def test_example_runs(path: Path, carried_out: Callable[[Path], dict[str, Any]])
 
 
 def test_prefill_and_decode_are_planned(carried_out: Callable[[Path], dict[str, Any]]) -> None:
-    found = carried_out(ROOT / "docs/examples/prefill-decode.yml")
-    held = {row["role"]: row["target"] for row in found["plan"]["decisions"]}
+    document = carried_out(ROOT / "docs/examples/prefill-decode.yml")
+    held = {row["role"]: row["target"] for row in document["plan"]["decisions"]}
     assert held["prefill"] > held["decode"] > 0 == held["mixed"]

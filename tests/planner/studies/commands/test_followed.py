@@ -14,12 +14,12 @@ from planner.studies.values import Setting
 
 def test_the_factor_of_a_plan_that_is_not_recommended_is_said_too() -> None:
     """It was told as 1 for every policy but the recommended one: half of what was planned for."""
-    own, other = object(), object()
-    planned: Any = Planned(own, (), None, (PlannedQuantile("chat", 0.9, 1.0, CHOSEN, ""),))  # type: ignore[arg-type]
+    plan, other_plan = object(), object()
+    planned: Any = Planned(plan, (), None, (PlannedQuantile("chat", 0.9, 1.0, CHOSEN, ""),))  # type: ignore[arg-type]
     runs = {
         "flat-min": SimpleNamespace(plan=None, traits=traits_of("flat-min"), settings=()),
         "lt-i": SimpleNamespace(
-            plan=other, traits=traits_of("lt-i"), settings=(Setting("load_factor", "", 0.5),)
+            plan=other_plan, traits=traits_of("lt-i"), settings=(Setting("load_factor", "", 0.5),)
         ),
     }
     comparison: Any = SimpleNamespace(
@@ -28,4 +28,4 @@ def test_the_factor_of_a_plan_that_is_not_recommended_is_said_too() -> None:
         run=runs.get,
     )
     shown = _followed(planned, comparison)
-    assert shown.plan is other and shown.quantiles[0].load_factor == 0.5
+    assert shown.plan is other_plan and shown.quantiles[0].load_factor == 0.5

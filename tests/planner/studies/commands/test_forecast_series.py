@@ -11,26 +11,26 @@ from planner.studies.progress import silent
 DAY = 100 + 80 * np.sin(np.arange(240) * 2 * np.pi / 24)
 
 
-def told(values, **options):
+def row_of(values, **options):
     series = DemandSeries(SeriesKey("m", "east", "chat"), 0.0, 3600.0, values, REQUESTS)
-    found = run_series([series], TraceOptions(**options), progress=silent)
-    (row,) = found.document["series"]
+    outcome = run_series([series], TraceOptions(**options), progress=silent)
+    (row,) = outcome.document["series"]
     return row
 
 
 def test_a_forecast_worse_than_naive_says_so() -> None:
-    row = told(DAY, method="moving-maximum", origins=24, horizon_s=6 * 3600.0)
+    row = row_of(DAY, method="moving-maximum", origins=24, horizon_s=6 * 3600.0)
     assert row["note"].startswith("Worse than seasonal-naive: peaks were off by")
     assert row["bias"] is not None and row["peak_p90"] >= row["peak"] * 0.5
-    assert told(DAY, origins=24)["note"] == ""
+    assert row_of(DAY, origins=24)["note"] == ""
 
 
 def test_cleaned_bins_are_listed() -> None:
     values = np.full(120, 50.0)
     values[60:62], values[62] = 0.0, 160.0
-    row = told(values)
+    row = row_of(values)
     assert row["cleaned"].count("outage") == 3 and "160, backlog" in row["cleaned"]
-    assert row["reason"] and told(values, method="last-value")["reason"] == ""
+    assert row["reason"] and row_of(values, method="last-value")["reason"] == ""
 
 
 def test_series_forecast_together_are_each_as_if_alone() -> None:
@@ -46,11 +46,11 @@ def test_series_forecast_together_are_each_as_if_alone() -> None:
     options = TraceOptions(origins=6)
 
     def rows(of):
-        found = run_series(of, options, progress=silent).document["series"]
-        return [{k: v for k, v in row.items() if k != "fit_seconds"} for row in found]
+        forecast_rows = run_series(of, options, progress=silent).document["series"]
+        return [{k: v for k, v in row.items() if k != "fit_seconds"} for row in forecast_rows]
 
-    for together, one in zip(rows(series), series, strict=True):
-        (alone,) = rows([one])
+    for together, demand in zip(rows(series), series, strict=True):
+        (alone,) = rows([demand])
         for name, value in alone.items():
             near = isinstance(value, float | list)
             assert together[name] == (pytest.approx(value, rel=1e-9) if near else value), name
@@ -67,9 +67,9 @@ def test_a_naive_method_that_one_series_is_too_short_for_is_held_against_the_oth
 
 def test_a_drift_is_flagged_with_when_it_began() -> None:
     values = np.random.default_rng(3).poisson(100.0, 336).astype(float)
-    assert told(values)["drift"]["flagged"] is False
+    assert row_of(values)["drift"]["flagged"] is False
     values[320:] *= 2
-    drift = told(values)["drift"]
+    drift = row_of(values)["drift"]
     assert drift["flagged"] and drift["since"].startswith("1970-01-14T")  # hour 320 is 08:00
     assert drift["sentence"].startswith("Peaks of the last 48 windows were off by")
 

@@ -24,7 +24,7 @@ ONCE = compare.Options(rehearse=0)  # rehearsals have tests of their own
 
 
 def apart(*profiles: dict[str, Any], **changes: Any) -> Scenario:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "profiles": list(profiles),
         "tiers": [{"name": "chat", "ttft_ms": 400, "tbt_ms": 20, "percentile": 90}],
         "serving": [{"kv_transfer": {"gb_s": 10}}],
@@ -37,7 +37,7 @@ def apart(*profiles: dict[str, Any], **changes: Any) -> Scenario:
         "horizon": {"period_s": 300, "duration_s": 600},
         "policies": ["flat-peak", "lt-i"],
     }
-    return make.scenario(**(given | changes))
+    return make.scenario(**(fields | changes))
 
 
 @pytest.fixture(scope="module")
@@ -47,40 +47,40 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 
 @pytest.fixture(scope="module")
-def whole(stored: StoredTrace) -> Outcome:
+def compared(stored: StoredTrace) -> Outcome:
     return compare.run(apart(PREFILL, DECODE), {"t": stored}, ONCE, progress=silent)
 
 
-def targets(found: Outcome) -> dict[str, int]:
+def targets(outcome: Outcome) -> dict[str, int]:
     """Of the first period, by role."""
-    decisions = found.document["plan"]["decisions"]
+    decisions = outcome.document["plan"]["decisions"]
     first = decisions[0]["period"]
     return {d["role"]: d["target"] for d in decisions if d["period"] == first}
 
 
-def test_each_stage_covers_the_demand_by_itself(whole: Outcome) -> None:
-    sized = {row["role"]: row for row in whole.document["capacity"]}
+def test_each_stage_covers_the_demand_by_itself(compared: Outcome) -> None:
+    sized = {row["role"]: row for row in compared.document["capacity"]}
     assert sized.keys() == {"prefill", "decode"}
     assert sized["prefill"]["bound_by"] == "ttft" and sized["decode"]["bound_by"] == "tbt"
-    demand = whole.tables["plan"]["demand_tps"][0]
-    for role, count in targets(whole).items():
+    demand = compared.tables["plan"]["demand_tps"][0]
+    for role, count in targets(compared).items():
         carried = [0.0, *sized[role]["pool_tps"]]
         assert carried[count] >= demand > carried[count - 1]
-    carries = min(sized[role]["pool_tps"][n - 1] for role, n in targets(whole).items())
-    assert whole.tables["plan"]["capacity_tps"][0] == pytest.approx(carries)
+    carries = min(sized[role]["pool_tps"][n - 1] for role, n in targets(compared).items())
+    assert compared.tables["plan"]["capacity_tps"][0] == pytest.approx(carries)
 
 
-def test_requests_go_through_both_pools_and_none_is_lost(whole: Outcome) -> None:
-    figures = whole.document["policies"]["lt-i"]
-    assert figures["completed"] == figures["arrived"] == whole.document["requests"]
+def test_requests_go_through_both_pools_and_none_is_lost(compared: Outcome) -> None:
+    figures = compared.document["policies"]["lt-i"]
+    assert figures["completed"] == figures["arrived"] == compared.document["requests"]
     assert figures["meets_slo"]
-    minutes = whole.tables["replicas"].filter(pl.col("policy") == "lt-i")
+    minutes = compared.tables["replicas"].filter(pl.col("policy") == "lt-i")
     by_role = {name: part for (name,), part in minutes.partition_by("role", as_dict=True).items()}
     assert by_role.keys() == {"prefill", "decode"}
     assert by_role["decode"]["input_tps"].sum() == 0
     assert by_role["decode"]["output_tps"].sum() > by_role["prefill"]["output_tps"].sum() > 0
     assert {name: set(part["ready"].round(6)) for name, part in by_role.items()} == {
-        name: {float(count)} for name, count in targets(whole).items()
+        name: {float(count)} for name, count in targets(compared).items()
     }
 
 
@@ -88,21 +88,21 @@ def test_the_plan_takes_what_costs_least_of_both_ways(stored: StoredTrace) -> No
     three = plan.run(apart(MIXED, PREFILL, DECODE), {"t": stored}, plan.Options(), progress=silent)
     usd = {}
     for name, profiles in (("mixed", (MIXED,)), ("apart", (PREFILL, DECODE))):
-        one = plan.run(apart(*profiles), {"t": stored}, plan.Options(), progress=silent)
-        usd[name] = one.document["fleet_cost"]
+        outcome = plan.run(apart(*profiles), {"t": stored}, plan.Options(), progress=silent)
+        usd[name] = outcome.document["fleet_cost"]
     assert three.document["fleet_cost"] <= min(usd.values()) + 1e-9
     assert targets(three).keys() == ROLES
 
 
 def test_two_variants_of_one_model_share_the_gpus_of_a_type(stored: StoredTrace) -> None:
     fast = SPEED | {"tp": 2, "alpha_ms": 7, "beta_ms": 0.15, "gamma_ms": 7, "delta_ms": 0.03}
-    one = apart(MIXED, fast)
-    found = compare.run(one, {"t": stored}, ONCE, progress=silent)
-    rows = found.document["plan"]["decisions"]
+    scenario = apart(MIXED, fast)
+    outcome = compare.run(scenario, {"t": stored}, ONCE, progress=silent)
+    rows = outcome.document["plan"]["decisions"]
     assert {row["arrangement"] for row in rows} == {"1 x G", "2 x G"}
-    gpus = found.tables["plan"].group_by("period_start").agg(pl.col("gpus").sum())["gpus"]
-    assert gpus.max() <= sum(region.capacity["G"] for region in one.regions)
-    pools = found.document["policies"]["lt-i"]["pools"]
+    gpus = outcome.tables["plan"].group_by("period_start").agg(pl.col("gpus").sum())["gpus"]
+    assert gpus.max() <= sum(region.capacity["G"] for region in scenario.regions)
+    pools = outcome.document["policies"]["lt-i"]["pools"]
     assert {pool["gpus_per_instance"] for pool in pools} == {1, 2}
 
 
@@ -112,8 +112,8 @@ def test_a_timetable_keeps_a_ratio_where_both_roles_share_a_gpu_type(stored: Sto
         {"at": "00:00", "role": "decode", "replicas": 2},
     ]
     timed = [{"name": "periodic", "timetable": rows}]
-    found = compare.run(
+    outcome = compare.run(
         apart(PREFILL, DECODE, policies=timed), {"t": stored}, ONCE, progress=silent
     )
-    pools = found.document["policies"]["periodic"]["pools"]
+    pools = outcome.document["policies"]["periodic"]["pools"]
     assert [pool["peak_instances"] for pool in pools] == pytest.approx([6.0, 2.0])

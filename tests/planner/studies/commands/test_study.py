@@ -33,16 +33,16 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 
 def small(**changes: Any) -> Scenario:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "policies": POLICIES,
         "traffic": {"sources": [make.source(**LENGTHS)]},
         "horizon": {"period_s": 300, "duration_s": 1200},
     }
-    return make.scenario(**(given | changes))
+    return make.scenario(**(fields | changes))
 
 
 @pytest.fixture(scope="module")
-def whole(stored: StoredTrace) -> Outcome:
+def compared(stored: StoredTrace) -> Outcome:
     return compare.run(small(), {"t": stored}, compare.Options(), progress=silent)
 
 
@@ -56,25 +56,25 @@ def untimed(value: Any) -> Any:
     return [untimed(item) for item in value] if isinstance(value, list) else value
 
 
-def test_one_seed_gives_the_same_bytes_twice(whole: Outcome, stored: StoredTrace) -> None:
+def test_one_seed_gives_the_same_bytes_twice(compared: Outcome, stored: StoredTrace) -> None:
     again = compare.run(small(), {"t": stored}, compare.Options(), progress=silent)
-    assert json.dumps(untimed(again.document)) == json.dumps(untimed(whole.document))
-    assert again.tables.keys() == whole.tables.keys()
-    for name, table in whole.tables.items():
+    assert json.dumps(untimed(again.document)) == json.dumps(untimed(compared.document))
+    assert again.tables.keys() == compared.tables.keys()
+    for name, table in compared.tables.items():
         assert_frame_equal(table, again.tables[name], check_exact=True)
 
 
-def test_another_seed_gives_other_requests(whole: Outcome, stored: StoredTrace) -> None:
+def test_another_seed_gives_other_requests(compared: Outcome, stored: StoredTrace) -> None:
     other = compare.run(
         small(), {"t": stored}, compare.Options(policies=["flat-peak"], seed=8), progress=silent
     )
-    mine, theirs = (d.document["policies"]["flat-peak"] for d in (whole, other))
-    assert mine["arrived"] == theirs["arrived"]  # counts of the file are kept
-    assert mine["ttft_ms"] != theirs["ttft_ms"]
+    usual, reseeded = (d.document["policies"]["flat-peak"] for d in (compared, other))
+    assert usual["arrived"] == reseeded["arrived"]  # counts of the file are kept
+    assert usual["ttft_ms"] != reseeded["ttft_ms"]
 
 
-def test_the_document_is_json_without_nan_and_says_all_it_must(whole: Outcome) -> None:
-    document = json.loads(json.dumps(whole.document, allow_nan=False))
+def test_the_document_is_json_without_nan_and_says_all_it_must(compared: Outcome) -> None:
+    document = json.loads(json.dumps(compared.document, allow_nan=False))
     assert {
         "kind", "scenario", "window", "forecast", "capacity", "plan", "policies", "baselines",
         "baseline", "ranking", "warnings", "headline", "provenance", "notes", "seconds",
@@ -88,10 +88,10 @@ def test_the_document_is_json_without_nan_and_says_all_it_must(whole: Outcome) -
     assert traffic["kind"] == "modelled"  # drawn, though their counts were measured
 
 
-def test_requests_are_accounted_for_in_every_policy(whole: Outcome) -> None:
-    arrived = {figures["arrived"] for figures in whole.document["policies"].values()}
-    assert arrived == {whole.document["requests"]}
-    for figures in whole.document["policies"].values():
+def test_requests_are_accounted_for_in_every_policy(compared: Outcome) -> None:
+    arrived = {figures["arrived"] for figures in compared.document["policies"].values()}
+    assert arrived == {compared.document["requests"]}
+    for figures in compared.document["policies"].values():
         assert figures["arrived"] == (
             figures["completed"] + figures["rejected"] + figures["unfinished"]
         )
@@ -102,16 +102,16 @@ def test_requests_are_accounted_for_in_every_policy(whole: Outcome) -> None:
         assert figures["cost_usd"] == pytest.approx(sum(pool["cost_usd"] for pool in pools))
 
 
-def test_tables_hold_what_the_document_says(whole: Outcome) -> None:
-    document, tables = whole.document, whole.tables
+def test_tables_hold_what_the_document_says(compared: Outcome) -> None:
+    document, tables = compared.document, compared.tables
     assert set(tables) == {
         "demand", "forecast", "plan", "replicas", "capacity", "policies", "tiers", "groups",
         "timetable", "timetables",
     }  # fmt: skip
     take = document["recommended"]
-    mine = tables["timetables"].filter(pl.col("policy") == take["policy"])
-    told = [count for row in take["timetable"]["rows"] for count in row["replicas"]]
-    assert mine["replicas"].to_list() == told
+    timetable = tables["timetables"].filter(pl.col("policy") == take["policy"])
+    counts = [count for row in take["timetable"]["rows"] for count in row["replicas"]]
+    assert timetable["replicas"].to_list() == counts
     for row in tables["policies"].iter_rows(named=True):
         figures = document["policies"][row["policy"]]
         for name in ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg", "arrived", "meets_slo"):
@@ -137,17 +137,17 @@ def test_tables_hold_what_the_document_says(whole: Outcome) -> None:
     assert hours == pytest.approx(inside)
 
 
-def test_the_smallest_flat_fleet_is_never_dearer_than_the_peak(whole: Outcome) -> None:
-    peak, least = (whole.document["policies"][name] for name in ("flat-peak", "flat-min"))
+def test_the_smallest_flat_fleet_is_never_dearer_than_the_peak(compared: Outcome) -> None:
+    peak, least = (compared.document["policies"][name] for name in ("flat-peak", "flat-min"))
     if peak["meets_slo"]:
         assert least["meets_slo"] and least["cost_usd"] <= peak["cost_usd"]
 
 
 def test_forecast_plan_and_simulate_are_the_parts_of_the_whole(stored: StoredTrace) -> None:
-    one, traces = small(), {"t": stored}
-    forecasts = forecast.run(one, traces, forecast.Options(), progress=silent)
-    planned = plan.run(one, traces, plan.Options(), progress=silent)
-    simulated = simulate.run(one, traces, simulate.Options(policy="lt-i"), progress=silent)
+    scenario, traces = small(), {"t": stored}
+    forecasts = forecast.run(scenario, traces, forecast.Options(), progress=silent)
+    planned = plan.run(scenario, traces, plan.Options(), progress=silent)
+    simulated = simulate.run(scenario, traces, simulate.Options(policy="lt-i"), progress=silent)
     # Without a rehearsal: what is asked for by itself is not tuned either.
     plain = compare.run(
         small(policies=["lt-i"]), traces, compare.Options(rehearse=0), progress=silent
@@ -187,10 +187,10 @@ class Stopped(Exception):
     pass
 
 
-@pytest.mark.parametrize("at", [0.01, 0.2, 0.42, 0.55, 0.9])
-def test_a_study_stops_when_its_progress_says_so(stored: StoredTrace, at: float) -> None:
+@pytest.mark.parametrize("until", [0.01, 0.2, 0.42, 0.55, 0.9])
+def test_a_study_stops_when_its_progress_says_so(stored: StoredTrace, until: float) -> None:
     def stop(fraction: float, stage: str) -> None:
-        if fraction >= at:
+        if fraction >= until:
             raise Stopped
 
     with pytest.raises(Stopped):
@@ -200,18 +200,18 @@ def test_a_study_stops_when_its_progress_says_so(stored: StoredTrace, at: float)
 def test_gaps_in_the_window_are_said_first(tmp_path: Path) -> None:
     values: list[float | None] = [600.0] * 60
     values[45:48] = [None] * 3
-    found = compare.run(
+    outcome = compare.run(
         small(policies=["flat-peak"]),
         {"t": make.demand_file(tmp_path, {"a": values})},
         compare.Options(),
         progress=silent,
     )
-    assert found.document["notes"][0] == (
+    assert outcome.document["notes"][0] == (
         "3 of the 20 bins of the window were not observed in full: what came then is neither "
         "replayed nor in any figure."
     )
-    assert found.document["requests"] == 600 * 17
-    assert found.tables["demand"]["requests"].null_count() == 3
+    assert outcome.document["requests"] == 600 * 17
+    assert outcome.tables["demand"]["requests"].null_count() == 3
 
 
 def test_only_deferrable_traffic_can_be_studied(stored: StoredTrace) -> None:
@@ -220,49 +220,49 @@ def test_only_deferrable_traffic_can_be_studied(stored: StoredTrace) -> None:
         {"name": "batch", "e2e_ms": 3_600_000, "deferrable": True},
     ]
     source = make.source(tiers={"batch": 1}, **LENGTHS)
-    one = small(tiers=tiers, traffic={"sources": [source]}, policies=["flat-peak", "lt-i"])
-    found = compare.run(one, {"t": stored}, compare.Options(), progress=silent)
-    assert found.tables["forecast"].height == 0
-    assert found.document["policies"]["lt-i"]["arrived"] > 0
+    scenario = small(tiers=tiers, traffic={"sources": [source]}, policies=["flat-peak", "lt-i"])
+    outcome = compare.run(scenario, {"t": stored}, compare.Options(), progress=silent)
+    assert outcome.tables["forecast"].height == 0
+    assert outcome.document["policies"]["lt-i"]["arrived"] > 0
     with pytest.raises(ScenarioError, match="nothing to forecast"):
-        forecast.run(one, {"t": stored}, forecast.Options(), progress=silent)
+        forecast.run(scenario, {"t": stored}, forecast.Options(), progress=silent)
 
 
 def test_a_lead_longer_than_a_period_can_be_played_out(azure_hour: StoredTrace) -> None:
     """The default of ten minutes on an hour of trace, planned every five."""
-    one = make.scenario(
+    scenario = make.scenario(
         traffic={"sources": [make.source(scale=4)]},
         fleet={},
         policies=["lt-i"],
         forecast={"method": "last-value"},
     )
-    found = compare.run(one, {"t": azure_hour}, compare.Options(), progress=silent)
-    window = found.document["window"]
+    outcome = compare.run(scenario, {"t": azure_hour}, compare.Options(), progress=silent)
+    window = outcome.document["window"]
     assert (window["lead_s"], window["period_s"]) == (600, 300)
-    assert found.document["policies"]["lt-i"]["completed"] > 0
+    assert outcome.document["policies"]["lt-i"]["completed"] > 0
 
 
 def test_the_day_after_azures_week_is_planned_on_its_forecast(azure_week: StoredTrace) -> None:
     lengths = {"input_tokens": {"mean": 1631}, "output_tokens": {"mean": 107}}
-    one = make.scenario(
+    scenario = make.scenario(
         traffic={"sources": [make.source(series="conv", scale=0.05, **lengths)]},
         horizon={"start": "end", "duration_s": 43200},
         forecast={"method": "arima"},
         policies=["flat-peak", "flat-min", "lt-i"],
     )
-    found = compare.run(one, {"t": azure_week}, compare.Options(), progress=silent)
-    window, forecast = found.document["window"], found.tables["forecast"]
+    outcome = compare.run(scenario, {"t": azure_week}, compare.Options(), progress=silent)
+    window, forecast = outcome.document["window"], outcome.tables["forecast"]
     assert window["replay"] == FORECAST
     assert forecast["actual"].null_count() == forecast.height == 48
-    assert found.document["forecast"]["series"][0]["wape"] is None
+    assert outcome.document["forecast"]["series"][0]["wape"] is None
     # Replayed requests bring the tokens that were forecast, up to chance and rounding of lengths.
     expected = forecast["mean"].sum() * 900
-    replayed = found.document["policies"]["flat-peak"]
+    replayed = outcome.document["policies"]["flat-peak"]
     tokens = replayed["input_tokens"] + 1631 * (replayed["arrived"] - replayed["completed"])
     assert tokens == pytest.approx(expected, rel=0.08)
     with pytest.raises(ScenarioError, match="lt-i-perfect"):
         compare.run(
-            one, {"t": azure_week}, compare.Options(policies=["lt-i-perfect"]), progress=silent
+            scenario, {"t": azure_week}, compare.Options(policies=["lt-i-perfect"]), progress=silent
         )
 
 
@@ -271,7 +271,7 @@ def test_unknown_policies_are_refused_by_name(stored: StoredTrace) -> None:
         simulate.run(small(), {"t": stored}, simulate.Options(policy="lt-i:best"), progress=silent)
 
 
-def test_figures_are_finite_or_absent(whole: Outcome) -> None:
+def test_figures_are_finite_or_absent(compared: Outcome) -> None:
     def check(value: Any) -> None:
         if isinstance(value, dict | list):
             for item in value.values() if isinstance(value, dict) else value:
@@ -279,4 +279,4 @@ def test_figures_are_finite_or_absent(whole: Outcome) -> None:
         elif isinstance(value, float):
             assert math.isfinite(value)
 
-    check(whole.document)
+    check(compared.document)

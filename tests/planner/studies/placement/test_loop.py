@@ -54,8 +54,8 @@ def test_what_fits_is_placed_and_what_does_not_is_not_started() -> None:
     most = policy.decide(seen(120.0, [8, 8])).targets
     assert (most >= 8).all() and most[0] <= 48 and most[1] <= 24
     lawful(policy)
-    told = {one.what: one.values for one in policy.in_force()}
-    refused = told["instances without a place, mean over decisions"]
+    in_force = {parameter.what: parameter.values for parameter in policy.in_force()}
+    refused = in_force["instances without a place, mean over decisions"]
     assert refused.tolist() == ((200 - most) / 2).tolist()
     # It shrinks; what still drains keeps its place, then the next may have it.
     ready = most.copy()
@@ -71,7 +71,11 @@ def test_caches_have_the_bandwidth_that_the_switches_leave(affinity: str, share:
     answer = policy.decide(seen(60.0, [1, 1]))
     assert answer.link_share is not None
     assert answer.link_share.tolist() == pytest.approx([share, share])
-    (shares,) = (one.values for one in policy.in_force() if one.what.startswith("share of KV"))
+    (shares,) = (
+        parameter.values
+        for parameter in policy.in_force()
+        if parameter.what.startswith("share of KV")
+    )
     assert shares[0] == pytest.approx(share) and np.isnan(shares[1])  # of those that send
 
 
@@ -83,11 +87,11 @@ def test_a_network_that_nobody_states_or_that_carries_nothing_has_no_part() -> N
 
 def test_a_comparison_is_slower_across_switches(stored: StoredTrace) -> None:
     """Caches of 60 ms and more on links of 0.5 GB/s: at half of it TTFT waits for links longer."""
-    found = {}
+    mean_ms = {}
     for across in (1.0, 0.25):
         scenario = disaggregated(
             policies=["today"], placement={"across_s1": across, "across_s2": across}
         )
         document = compare.run(scenario, {"t": stored}, compare.Options(), progress=silent).document
-        found[across] = document["policies"]["today"]["e2e_ms"]["mean"]
-    assert found[0.25] > found[1.0]
+        mean_ms[across] = document["policies"]["today"]["e2e_ms"]["mean"]
+    assert mean_ms[0.25] > mean_ms[1.0]

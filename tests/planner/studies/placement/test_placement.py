@@ -47,7 +47,7 @@ def row(role: str, gpu: str, replicas: int) -> dict[str, Any]:
 
 
 def disaggregated(**changes: Any) -> Scenario:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "gpus": [POWER | {"name": name} for name in "GH"],
         "profiles": PROFILES,
         "regions": [EAST],
@@ -57,7 +57,7 @@ def disaggregated(**changes: Any) -> Scenario:
         "traffic": TRAFFIC,
         "horizon": {"period_s": 300, "duration_s": 600},
     }
-    return make.scenario(**(given | changes))
+    return make.scenario(**(fields | changes))
 
 
 @pytest.fixture(scope="module")
@@ -66,35 +66,36 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 
 @pytest.fixture(scope="module")
-def found(stored: StoredTrace) -> dict[str, Any]:
+def placements(stored: StoredTrace) -> dict[str, Any]:
     outcome = place.run(disaggregated(), {"t": stored}, place.Options(), progress=silent)
     return {**outcome.document, "tables": outcome.tables}
 
 
-def test_better_methods_have_fewer_points(found: dict[str, Any]) -> None:
-    points = [found["methods"][name]["points"] for name in ("exact", "algorithm4", "blind")]
+def test_better_methods_have_fewer_points(placements: dict[str, Any]) -> None:
+    points = [placements["methods"][name]["points"] for name in ("exact", "algorithm4", "blind")]
     assert points == sorted(points)
-    assert found["methods"]["exact"]["gap"] < 0.01
-    assert found["counts_from"] == "fleet.today"
+    assert placements["methods"]["exact"]["gap"] < 0.01
+    assert placements["counts_from"] == "fleet.today"
 
 
-def test_affinity_is_honoured_or_the_miss_counted(found: dict[str, Any]) -> None:
+def test_affinity_is_honoured_or_the_miss_counted(placements: dict[str, Any]) -> None:
     for name in ("exact", "algorithm4"):
-        one = found["methods"][name]
-        assert (one["affinity_honoured"], one["split_units"], one["unplaced"]) == (1.0, 0, [])
-    blind = found["methods"]["blind"]
+        method = placements["methods"][name]
+        assert method["affinity_honoured"] == 1.0
+        assert (method["split_units"], method["unplaced"]) == (0, [])
+    blind = placements["methods"]["blind"]
     assert blind["affinity_missed"] == round((1 - blind["affinity_honoured"]) * 6)
 
 
-def test_bandwidth_lost_shows_in_the_replay(found: dict[str, Any]) -> None:
+def test_bandwidth_lost_shows_in_the_replay(placements: dict[str, Any]) -> None:
     """The slower the links, the longer a KV cache takes between first and second token."""
-    methods = found["methods"]
-    by_loss = sorted(methods.values(), key=lambda one: one["bandwidth_lost"])
+    methods = placements["methods"]
+    by_loss = sorted(methods.values(), key=lambda method: method["bandwidth_lost"])
     assert by_loss[0]["bandwidth_lost"] < by_loss[-1]["bandwidth_lost"]
     for key in ("tbt_ms", "e2e_ms"):
-        means = [one["simulated"][key]["mean"] for one in by_loss]
+        means = [method["simulated"][key]["mean"] for method in by_loss]
         assert means == sorted(means) and means[0] < means[-1]
-    assert len({one["simulated"]["arrived"] for one in by_loss}) == 1
+    assert len({method["simulated"]["arrived"] for method in by_loss}) == 1
 
 
 def test_links_have_what_the_switches_leave() -> None:
@@ -116,12 +117,12 @@ def test_links_have_what_the_switches_leave() -> None:
         assert counts.tolist() == [6, 6]
 
 
-def test_growing_and_shrinking_are_kept_as_moments(found: dict[str, Any]) -> None:
-    for one in found["methods"].values():
-        assert one["grown"]["gpus"] == 9 * 2 + 9 * 4
-        assert one["shrunk"]["gpus"] == one["gpus"] == 6 * 2 + 6 * 4
-    instances: pl.DataFrame = found["tables"]["instances"]
-    nodes: pl.DataFrame = found["tables"]["nodes"]
+def test_growing_and_shrinking_are_kept_as_moments(placements: dict[str, Any]) -> None:
+    for method in placements["methods"].values():
+        assert method["grown"]["gpus"] == 9 * 2 + 9 * 4
+        assert method["shrunk"]["gpus"] == method["gpus"] == 6 * 2 + 6 * 4
+    instances: pl.DataFrame = placements["tables"]["instances"]
+    nodes: pl.DataFrame = placements["tables"]["nodes"]
     used = (
         instances.group_by("method", "state", "node")
         .agg(pl.col("gpus").sum())
@@ -160,11 +161,11 @@ def test_mixed_pools_apart_by_a_ratio(stored: StoredTrace) -> None:
         mixed, {"t": stored}, place.Options(method="algorithm4", ratio=(1, 2)), progress=silent
     ).document
     roles = document["services"][0]["roles"]
-    assert [(one["role"], one["instances"]) for one in roles] == [("prefill", 3), ("decode", 6)]
+    assert [(role["role"], role["instances"]) for role in roles] == [("prefill", 3), ("decode", 6)]
     assert document["methods"]["algorithm4"]["simulated"]["completed"] > 0
-    one = mixed.fleet.today[0].model_copy(update={"replicas": 1})
+    single = mixed.fleet.today[0].model_copy(update={"replicas": 1})
     with pytest.raises(ScenarioError, match="one replica on G, which is not enough"):
-        apart(mixed, (1, 2), [one])
+        apart(mixed, (1, 2), [single])
 
 
 def test_without_today_the_plan_says_how_many(stored: StoredTrace) -> None:
@@ -188,12 +189,12 @@ def services(**rules: Any) -> Any:
 
 
 def test_rules_of_a_service() -> None:
-    (one,) = services(affinity="s1", priority=3, ratio=[1, 1], fallbacks=["H", "G"])
-    service = one.service
+    (placed,) = services(affinity="s1", priority=3, ratio=[1, 1], fallbacks=["H", "G"])
+    service = placed.service
     assert (service.affinity, service.priority, service.ratio) == ("s1", 3, (1, 1))
     assert [role.parts[0].types for role in service.roles] == [(0, 1), (1, 0)]
-    (one,) = services(attention_to_ffn=[1, 1])
-    parts = one.service.roles[0].parts
+    (placed,) = services(attention_to_ffn=[1, 1])
+    parts = placed.service.roles[0].parts
     assert [(part.name, part.count, part.gpus) for part in parts] == [
         ("attention", 1, 1),
         ("ffn", 1, 1),

@@ -56,17 +56,17 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
     return Known(kernels={GPU: (KernelSource(path, "kernels.csv", "auto", "our harness"),)})
 
 
-def found(stored: StoredTrace, known: Known, **asked: Any) -> Any:
+def provisioned(stored: StoredTrace, known: Known, **asked: Any) -> Any:
     return provision.run(small(), {"t": stored}, Options(**asked), known=known, progress=silent)
 
 
 @pytest.fixture(scope="module")
 def measured(few: StoredTrace, known: Known) -> Any:
-    return found(few, known)
+    return provisioned(few, known)
 
 
 def facts(document: dict[str, Any], what: str) -> dict[str, Any]:
-    return next(one for one in document["provenance"] if one["what"].startswith(what))
+    return next(fact for fact in document["provenance"] if fact["what"].startswith(what))
 
 
 def test_each_operator_says_whether_it_was_measured(known: Known, measured: Any) -> None:
@@ -86,9 +86,9 @@ def test_each_operator_says_whether_it_was_measured(known: Known, measured: Any)
     assert words <= {"measured", "beyond what was measured", "measured in part", "modelled"}
     assert words != {"modelled"}
     for pool in outcome.document["pools"]:
-        for one in pool["levels"].values():
-            assert sum(one["timing"].values()) == pytest.approx(1.0)
-            assert 0.0 < one["timing"]["measured"] < 1.0
+        for level in pool["levels"].values():
+            assert sum(level["timing"].values()) == pytest.approx(1.0)
+            assert 0.0 < level["timing"]["measured"] < 1.0
     assert facts(outcome.document, "Seconds of operators on A100")["kind"] == "modelled"
     assert "our harness" in facts(outcome.document, "Seconds of operators")["source"]
     interference = facts(outcome.document, "Interference on a shared A100")
@@ -98,7 +98,7 @@ def test_each_operator_says_whether_it_was_measured(known: Known, measured: Any)
 
 def test_measurements_can_be_left_out(few: StoredTrace, known: Known, measured: Any) -> None:
     asked = {"kernels": "modelled", "interference": "modelled"}
-    outcome = found(few, known, **asked)
+    outcome = provisioned(few, known, **asked)
     assert set(outcome.tables["operators"]["timing"]) == {"modelled"}
     assert facts(outcome.document, "Interference")["kind"] == "modelled"
     assert outcome.document["levels"] != measured.document["levels"]
@@ -107,7 +107,7 @@ def test_measurements_can_be_left_out(few: StoredTrace, known: Known, measured: 
 def test_a_file_that_was_removed_is_named(stored: StoredTrace, tmp_path: Path) -> None:
     gone = Known(kernels={GPU: (KernelSource(tmp_path / "gone", "old.csv", "auto", ""),)})
     with pytest.raises(CatalogueError, match=r"old\.csv have been removed"):
-        found(stored, gone)
+        provisioned(stored, gone)
 
 
 def test_of_several_splits_the_even_one_counts() -> None:

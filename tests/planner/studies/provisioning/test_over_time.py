@@ -38,24 +38,24 @@ def observed(stored: StoredTrace) -> Outcome:
 
 
 def test_totals_are_those_of_the_table(observed: Outcome) -> None:
-    found, rows = observed.document["over_time"], observed.tables["courses"]
-    assert found["windows"] == 30 and rows.height == 30 * 2 * 2
-    for pool in found["pools"]:
-        for level, one in pool["levels"].items():
-            mine = rows.filter(pl.col("phase") == pool["phase"], pl.col("level") == level)
-            assert mine["gpus"].sum() * 10 / 3600 == pytest.approx(one["gpu_hours"])
-            assert mine["memory_gb"].mean() == pytest.approx(one["memory_gb"])
-            met = mine.filter("met")["requests_s"].sum() / mine["requests_s"].sum()
-            assert met == pytest.approx(one["by_means"])
-            assert one["attainment"] >= 0.95  # of requests
-            held = one["held"]
+    over_time, rows = observed.document["over_time"], observed.tables["courses"]
+    assert over_time["windows"] == 30 and rows.height == 30 * 2 * 2
+    for pool in over_time["pools"]:
+        for level, total in pool["levels"].items():
+            windows = rows.filter(pl.col("phase") == pool["phase"], pl.col("level") == level)
+            assert windows["gpus"].sum() * 10 / 3600 == pytest.approx(total["gpu_hours"])
+            assert windows["memory_gb"].mean() == pytest.approx(total["memory_gb"])
+            met = windows.filter("met")["requests_s"].sum() / windows["requests_s"].sum()
+            assert met == pytest.approx(total["by_means"])
+            assert total["attainment"] >= 0.95  # of requests
+            held = total["held"]
             assert held["gpu_hours"] == pytest.approx(held["gpus"] * 300 / 3600)
             assert 0.0 <= held["attainment"] <= 1.0
-            assert one["as_whole"] == 1.0 or level != "model"
+            assert total["as_whole"] == 1.0 or level != "model"
         assert pool["replayed_windows"] >= 6
-    whole = found["levels"]["model"]["gpu_hours"]
-    saved = found["savings"]["operator"]["gpus"]
-    assert saved == pytest.approx(1 - found["levels"]["operator"]["gpu_hours"] / whole)
+    by_model = over_time["levels"]["model"]["gpu_hours"]
+    saved = over_time["savings"]["operator"]["gpus"]
+    assert saved == pytest.approx(1 - over_time["levels"]["operator"]["gpu_hours"] / by_model)
 
 
 def test_each_level_acts_at_its_own_speed(observed: Outcome) -> None:
@@ -65,16 +65,16 @@ def test_each_level_acts_at_its_own_speed(observed: Outcome) -> None:
 
 
 def test_a_forecast_that_repeats_the_last_minute_is_observation(stored: StoredTrace) -> None:
-    found = [
+    courses = [
         course(stored, known, "module", forecast={"method": "last-value"}).document["over_time"]
         for known in ("observed", "forecast")
     ]
-    assert found[1]["known"] == "a forecast by the minute (last-value)"
-    for seen, told in zip(found[0]["pools"], found[1]["pools"], strict=True):
-        one, two = seen["levels"]["module"], told["levels"]["module"]
+    assert courses[1]["known"] == "a forecast by the minute (last-value)"
+    for seen, foreseen in zip(courses[0]["pools"], courses[1]["pools"], strict=True):
+        by_observation, by_forecast = seen["levels"]["module"], foreseen["levels"]["module"]
         # Only the first minute of five differs: observation has none before it and sees itself.
-        assert two["gpu_hours"] == pytest.approx(one["gpu_hours"], rel=1 / 5)
-        assert two["attainment"] >= 0.95
+        assert by_forecast["gpu_hours"] == pytest.approx(by_observation["gpu_hours"], rel=1 / 5)
+        assert by_forecast["attainment"] >= 0.95
 
 
 def test_a_forecast_needs_history(stored: StoredTrace) -> None:

@@ -55,7 +55,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 
 @pytest.fixture(scope="module")
-def whole(stored: StoredTrace) -> Outcome:
+def all_levels(stored: StoredTrace) -> Outcome:
     tiers = [{"name": "chat", "ttft_ms": 2000}, {"name": "never", "ttft_ms": 1, "tbt_ms": 1}]
     return provision.run(small(tiers=tiers), {"t": stored}, provision.Options(), progress=silent)
 
@@ -100,49 +100,51 @@ def test_half_of_a_limit_end_to_end_is_by_a_models_own_answers() -> None:
     assert limit_of(hardware, 0, "decode", peaks).seconds == pytest.approx(2.0 / 20)
 
 
-def test_a_tier_without_traffic_limits_nothing(whole: Outcome) -> None:
-    limits = {pool["phase"]: pool["slo_source"] for pool in whole.document["pools"]}
+def test_a_tier_without_traffic_limits_nothing(all_levels: Outcome) -> None:
+    limits = {pool["phase"]: pool["slo_source"] for pool in all_levels.document["pools"]}
     assert limits["prefill"] == "TTFT of tier chat" and "assumed" in limits["decode"]
 
 
-def test_totals_are_the_sum_of_their_pools(whole: Outcome) -> None:
-    found = whole.document
-    json.dumps(found)
-    assert list(found["levels"]) == ["operator", "module", "model"]
-    assert [pool["phase"] for pool in found["pools"]] == ["prefill", "decode"]
-    for level, one in found["levels"].items():
-        parts = [pool["levels"][level] for pool in found["pools"]]
-        assert one["gpus"] == sum(part["gpus"] for part in parts)
-        assert one["energy_w"] == pytest.approx(sum(part["energy_w"] for part in parts))
-        assert one["latency_ms"] <= one["slo_ms"]
-        assert 0 <= one["gap"] < 1 and one["gap_of"] == "devices"
-        assert {"memory_gb", "seconds"} <= one.keys()
-    model, fine = found["levels"]["model"], found["levels"]["operator"]
+def test_totals_are_the_sum_of_their_pools(all_levels: Outcome) -> None:
+    document = all_levels.document
+    json.dumps(document)
+    assert list(document["levels"]) == ["operator", "module", "model"]
+    assert [pool["phase"] for pool in document["pools"]] == ["prefill", "decode"]
+    for level, total in document["levels"].items():
+        parts = [pool["levels"][level] for pool in document["pools"]]
+        assert total["gpus"] == sum(part["gpus"] for part in parts)
+        assert total["energy_w"] == pytest.approx(sum(part["energy_w"] for part in parts))
+        assert total["latency_ms"] <= total["slo_ms"]
+        assert 0 <= total["gap"] < 1 and total["gap_of"] == "devices"
+        assert {"memory_gb", "seconds"} <= total.keys()
+    model, fine = document["levels"]["model"], document["levels"]["operator"]
     assert fine["gpus"] <= model["gpus"]
-    assert found["savings"]["operator"]["gpus"] == pytest.approx(1 - fine["gpus"] / model["gpus"])
-    assert found["pays"] == any(saved["gpus"] > 0 for saved in found["savings"].values())
+    assert document["savings"]["operator"]["gpus"] == pytest.approx(
+        1 - fine["gpus"] / model["gpus"]
+    )
+    assert document["pays"] == any(saved["gpus"] > 0 for saved in document["savings"].values())
 
 
-def test_tables_tell_what_stands_where(whole: Outcome) -> None:
-    operators, devices, shards = (whole.tables[n] for n in ("operators", "devices", "shards"))
-    for pool in whole.document["pools"]:
-        for level, one in pool["levels"].items():
+def test_tables_tell_what_stands_where(all_levels: Outcome) -> None:
+    operators, devices, shards = (all_levels.tables[n] for n in ("operators", "devices", "shards"))
+    for pool in all_levels.document["pools"]:
+        for level, figures in pool["levels"].items():
             here = (pl.col("phase") == pool["phase"]) & (pl.col("level") == level)
             rows = operators.filter(here)
-            if level == "model" or "replicas" in one:
+            if level == "model" or "replicas" in figures:
                 assert rows["operator"].to_list() == ["whole model"]
                 continue
-            assert rows.filter("bottleneck")["operator"].to_list() == [one["bottleneck"]]
-            assert devices.filter(here).height == one["gpus"]
+            assert rows.filter("bottleneck")["operator"].to_list() == [figures["bottleneck"]]
+            assert devices.filter(here).height == figures["gpus"]
             assert shards.filter(here)["shards"].sum() == rows["slots"].sum()
             used = devices.filter(here)["memory_gb"].sum()
-            assert used == pytest.approx(one["memory_gb"])
+            assert used == pytest.approx(figures["memory_gb"])
             assert shards.filter(here)["memory_gb"].sum() == pytest.approx(used)
             assert devices.filter(here)["memory"].max() <= 1.0
 
 
 def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
-    found = provision.run(
+    document = provision.run(
         small(),
         {"t": stored},
         Options(
@@ -154,9 +156,9 @@ def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
         ),
         progress=silent,
     ).document
-    assert list(found["levels"]) == ["operator"] and list(found["savings"]) == ["operator"]
-    assert all(pool["levels"]["operator"]["gap_slots"] in (0, None) for pool in found["pools"])
-    for pool in found["pools"]:  # the source's algorithm stands beside ours and the optimum
+    assert list(document["levels"]) == ["operator"] and list(document["savings"]) == ["operator"]
+    assert all(pool["levels"]["operator"]["gap_slots"] in (0, None) for pool in document["pools"])
+    for pool in document["pools"]:  # the source's algorithm stands beside ours and the optimum
         by_name = {row["method"]: row for row in pool["methods"]}
         assert list(by_name) == [
             "algorithm 1, as read here", "algorithm 1, as printed", "greedy", "exact",
@@ -179,16 +181,16 @@ def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
     alone = provision.run(small(), {"t": stored}, by_profile, progress=silent).document
     assert alone["savings"] == {} and not alone["pays"]
     # As fast as plans and sizes have it: a typical pass takes what the scenario's profile says.
-    said = [note for note in alone["notes"] if "times the sum of their kernels" in note]
-    times = re.findall(r"take ([\d.]+) times", " ".join(said))
-    assert [float(one) for one in times] == pytest.approx(
+    notes = [note for note in alone["notes"] if "times the sum of their kernels" in note]
+    times = re.findall(r"take ([\d.]+) times", " ".join(notes))
+    assert [float(factor) for factor in times] == pytest.approx(
         [pool["times"] for pool in alone["pools"]], abs=0.005
     )
-    assert all(pool["times"] != 1.0 for pool in alone["pools"]) and len(said) == 2
-    for there, here in re.findall(r"([\d.,]+) ms there, ([\d.,]+) ms here", " ".join(said)):
+    assert all(pool["times"] != 1.0 for pool in alone["pools"]) and len(notes) == 2
+    for there, here in re.findall(r"([\d.,]+) ms there, ([\d.,]+) ms here", " ".join(notes)):
         assert there == here
-    assert all(pool["times"] == 1.0 for pool in found["pools"])
-    assert sum("goes by the profile" in note for note in found["notes"]) == 2
+    assert all(pool["times"] == 1.0 for pool in document["pools"])
+    assert sum("goes by the profile" in note for note in document["notes"]) == 2
     with pytest.raises(ScenarioError, match="block: no operator is named 'nothing'"):
         provision.run(
             small(), {"t": stored}, Options(level="model", block="nothing"), progress=silent
@@ -214,15 +216,17 @@ def test_every_precision_on_a_gpu_type_stands_for_itself(stored: StoredTrace) ->
                  "carbon_g_per_kwh": 400, "pue": 1.2}
             ],
         )  # fmt: skip
-    found = provision.run(scenario, {"t": stored}, Options(level="model"), progress=silent).document
+    document = provision.run(
+        scenario, {"t": stored}, Options(level="model"), progress=silent
+    ).document
     # A prompt's first iteration begins as late as plans and sizes have it, within the same limit.
-    starts = {0.0} | {1e3 * one.start_s for one in build_hardware(scenario).profiles.values()}
-    for pool in found["pools"]:
+    starts = {0.0} | {1e3 * speed.start_s for speed in build_hardware(scenario).profiles.values()}
+    for pool in document["pools"]:
         first = pool["levels"]["model"]
         assert pool["start_ms"] in starts and (pool["start_ms"] > 0) == (pool["phase"] == "prefill")
         assert first["slo_ms"] == pytest.approx(pool["slo_ms"])
         assert first["replayed"]["p50_ms"] > pool["start_ms"] < first["latency_ms"]
-    pools = found["pools"]
+    pools = document["pools"]
     assert [(pool["weights"], pool["phase"]) for pool in pools] == [
         ("bf16", "prefill"), ("bf16", "decode"), ("fp8", "prefill"), ("fp8", "decode"),
     ]  # fmt: skip
@@ -231,15 +235,15 @@ def test_every_precision_on_a_gpu_type_stands_for_itself(stored: StoredTrace) ->
     chosen = [pool for pool in pools if pool["chosen"]]
     assert len(chosen) == 2 and len({pool["weights"] for pool in chosen}) == 1
     gpus = sum(pool["levels"]["model"]["gpus"] for pool in chosen)
-    assert found["levels"]["model"]["gpus"] == gpus
+    assert document["levels"]["model"]["gpus"] == gpus
 
 
 def test_what_does_not_pay_is_said_first(tmp_path: Any) -> None:
     stored = make.demand_file(tmp_path, {"a": [6.0] * 300})
-    found = provision.run(small(), {"t": stored}, provision.Options(), progress=silent).document
-    assert not found["pays"]
-    assert found["headline"].startswith("Provisioning below the replica does not pay here")
-    assert found["levels"]["operator"]["gpus"] == found["levels"]["model"]["gpus"]
+    document = provision.run(small(), {"t": stored}, provision.Options(), progress=silent).document
+    assert not document["pays"]
+    assert document["headline"].startswith("Provisioning below the replica does not pay here")
+    assert document["levels"]["operator"]["gpus"] == document["levels"]["model"]["gpus"]
 
 
 def test_what_cannot_be_is_said_with_the_reason(stored: StoredTrace) -> None:

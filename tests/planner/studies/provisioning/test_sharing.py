@@ -20,19 +20,19 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 
 def test_what_services_need_together_is_beside_what_they_need_apart(stored: StoredTrace) -> None:
-    found = provision.run(
+    document = provision.run(
         small(), {"t": stored}, Options(level="operator"), progress=silent
     ).document
-    (one,) = found["sharing"]["services"]
-    assert one["ways"]["apart"]["gpus"] == sum(
-        min(level["gpus"] for level in pool["levels"].values()) for pool in found["pools"]
+    (service,) = document["sharing"]["services"]
+    assert service["ways"]["apart"]["gpus"] == sum(
+        min(level["gpus"] for level in pool["levels"].values()) for pool in document["pools"]
     )
-    assert set(one["ways"]) <= {"apart", "together", "chunked_model", "chunked_operator"}
-    least = min(way["gpus"] for way in one["ways"].values())
-    assert one["ways"][one["best"]]["gpus"] == least
-    if "together" in one["ways"]:
-        assert one["ways"]["together"]["gpus"] < one["ways"]["apart"]["gpus"]
-    assert found["sharing"]["models"] == []
+    assert set(service["ways"]) <= {"apart", "together", "chunked_model", "chunked_operator"}
+    least = min(way["gpus"] for way in service["ways"].values())
+    assert service["ways"][service["best"]]["gpus"] == least
+    if "together" in service["ways"]:
+        assert service["ways"]["together"]["gpus"] < service["ways"]["apart"]["gpus"]
+    assert document["sharing"]["models"] == []
 
 
 def test_models_of_a_region_may_share_gpus(stored: StoredTrace) -> None:
@@ -45,10 +45,10 @@ def test_models_of_a_region_may_share_gpus(stored: StoredTrace) -> None:
         ],
         traffic={"sources": sources},
     )
-    found = provision.run(
+    document = provision.run(
         scenario, {"t": stored}, Options(level="operator"), progress=silent
     ).document
-    (shared,) = found["sharing"]["models"]
+    (shared,) = document["sharing"]["models"]
     assert shared["models"] == ["llama-3.1-8b", "qwen2-7b"]
     assert shared["gpus"] <= shared["gpus_apart"]
 
@@ -61,19 +61,19 @@ def test_batches_that_fill_are_part_of_the_latency(tmp_path: Path) -> None:
     )
     notes = counted.document["notes"]
     assert any("largest batch was chosen" in note for note in notes)
-    one = counted.document["pools"][0]["levels"]["model"]
-    assert one["batch"] == 1 and one["latency_ms"] <= one["slo_ms"]
-    assert "batches of at most 1" in one["method"]
+    level = counted.document["pools"][0]["levels"]["model"]
+    assert level["batch"] == 1 and level["latency_ms"] <= level["slo_ms"]
+    assert "batches of at most 1" in level["method"]
     assert counted.document["levels"]["model"]["gpus"] >= free.document["levels"]["model"]["gpus"]
 
 
 def test_gpus_of_one_stream_share_nothing(stored: StoredTrace) -> None:
-    many, one = (
+    many, lone = (
         provision.run(
             small(), {"t": stored}, Options(level="module", single_stream=single), progress=silent
         ).document
         for single in (False, True)
     )
-    assert "sharing" not in one
-    assert any("one stream" in note for note in one["notes"])
-    assert one["levels"]["module"]["gpus"] >= many["levels"]["module"]["gpus"]
+    assert "sharing" not in lone
+    assert any("one stream" in note for note in lone["notes"])
+    assert lone["levels"]["module"]["gpus"] >= many["levels"]["module"]["gpus"]

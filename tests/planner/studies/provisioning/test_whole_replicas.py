@@ -24,10 +24,10 @@ def test_long_prompts_take_no_more_than_one_gpu_each_would() -> None:
     """168.8 prompts/s of 16,384 tokens within three lone passes: 233 replicas of one GPU do."""
     alone = problem_of(load("prefill", 168.8, 16_384.0, 1e3), "bf16").replica_s[0, 0]
     within = load("prefill", 168.8, 16_384.0, 3.0 * float(alone))
-    whole = model_level(with_plenty(problem_of(within, "bf16")), ROOM)
-    assert whole is not None
-    assert whole.devices <= 233
-    assert whole.devices >= 168.8 * float(alone) / 1.5  # no arrangement is that much better
+    replicas = model_level(with_plenty(problem_of(within, "bf16")), ROOM)
+    assert replicas is not None
+    assert replicas.devices <= 233
+    assert replicas.devices >= 168.8 * float(alone) / 1.5  # no arrangement is that much better
 
 
 def test_a_looser_limit_on_gaps_never_needs_more() -> None:
@@ -35,9 +35,9 @@ def test_a_looser_limit_on_gaps_never_needs_more() -> None:
     needs = []
     for limit in (0.03, 0.05, 0.1, 0.4, 3.0):
         phase = with_plenty(problem_of(load("decode", 16.9, 1155.0, limit), "bf16"))
-        whole = model_level(phase, ROOM)
-        assert whole is not None
-        needs.append(whole.devices)
+        replicas = model_level(phase, ROOM)
+        assert replicas is not None
+        needs.append(replicas.devices)
     assert needs == sorted(needs, reverse=True)
 
 
@@ -49,15 +49,15 @@ def test_an_order_is_taken_where_it_needs_fewer() -> None:
     service = load("prefill", 10.0, float(isl.mean()), 3.0)
     judge = Judge(isl, np.full(isl.size, 20), 0.95, 1)
     rules = Rules(("model",), proofs=False)
-    found = {}
+    by_order = {}
     for order in ("fcfs", "shortest", "best"):
         phase, levels = solve(service, "bf16", replace(rules, order=order), judge=judge)
-        found[order] = phase.service.order, levels["model"]
-    in_turn, best = found["fcfs"][1], found["best"][1]
+        by_order[order] = phase.service.order, levels["model"]
+    in_turn, best = by_order["fcfs"][1], by_order["best"][1]
     assert best.replayed is not None
     assert best.replayed.attainment >= 0.95
-    assert found["best"][0] == "shortest"
-    assert best.devices == found["shortest"][1].devices < in_turn.devices == best.in_turn
+    assert by_order["best"][0] == "shortest"
+    assert best.devices == by_order["shortest"][1].devices < in_turn.devices == best.in_turn
     # Sequences that decode do not wait for each other: there is no order to choose.
     decode = load("decode", 8.0, float(isl.mean()), 0.1)
     phase, _ = solve(decode, "bf16", replace(rules, order="best"), judge=judge)

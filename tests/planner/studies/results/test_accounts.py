@@ -29,7 +29,8 @@ def test_a_plan_whose_replay_pays_more_says_for_what() -> None:
     (left,) = plan_beside_replay([planned(95.0, after_cost_usd=5.0)])
     assert left.endswith("pays $100.00: $5.00 for work that was left when the window ended.")
     assert not any(
-        "of its $100.00" in one for one in compare([planned(95.0, after_cost_usd=5.0)]).warnings
+        "of its $100.00" in warning
+        for warning in compare([planned(95.0, after_cost_usd=5.0)]).warnings
     )
 
 

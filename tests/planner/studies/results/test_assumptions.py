@@ -26,13 +26,13 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
     return make.demand_file(tmp_path_factory.mktemp("flat"), {"a": [300.0] * 40})
 
 
-def found(stored: StoredTrace, **changes: Any) -> dict[str, Assumption]:
-    given: dict[str, Any] = {
+def assumptions_in(stored: StoredTrace, **changes: Any) -> dict[str, Assumption]:
+    fields: dict[str, Any] = {
         "traffic": {"sources": [make.source(**LENGTHS)]},
         "horizon": {"period_s": 300, "duration_s": 300},
     }
-    study = study_of(make.scenario(**(given | changes)), {"t": stored}, NOTHING, silent)
-    return {one.what: one for one in assumptions_of(study)}
+    study = study_of(make.scenario(**(fields | changes)), {"t": stored}, NOTHING, silent)
+    return {assumption.what: assumption for assumption in assumptions_of(study)}
 
 
 def test_what_the_scenario_gives_by_hand_is_assumed_and_says_which_key(
@@ -40,7 +40,7 @@ def test_what_the_scenario_gives_by_hand_is_assumed_and_says_which_key(
 ) -> None:
     tiers = [{"name": "fast", "ttft_ms": 1000}, {"name": "slow", "e2e_ms": 60000}]
     shares = {"tiers": {"fast": 0.7, "slow": 0.3}, "scale": 0.5}
-    told = found(
+    assumptions = assumptions_in(
         stored,
         tiers=tiers,
         traffic={"sources": [make.source(**LENGTHS, **shares)]},
@@ -48,21 +48,21 @@ def test_what_the_scenario_gives_by_hand_is_assumed_and_says_which_key(
                                            "replicas": 4}]},
         forecast={"method": "last-value", "quantile": 0.9},
     )  # fmt: skip
-    answers = told["Answer lengths of m"]
+    answers = assumptions["Answer lengths of m"]
     assert (answers.value, answers.provenance) == ("mean 40 tokens, cv 0.5", "assumed")
     more = re.match(r"If they are 20% longer, about (\d+)% more replicas", answers.matters)
     assert more is not None and 0 < int(more[1]) <= 20  # answers are a part of the work
-    assert told["Split of t by tier"].value == "fast 70%, slow 30%"
-    assert told["Split of t by tier"].key == "traffic.sources[0].tiers"
-    assert told["Volume of t"].value == "0.5 times what the trace has"
-    assert told["Limits of slow"].value == "E2E 60 s for 95% of requests"
-    assert told["Start of an instance"].value == "90 s from asked for to serving"
-    assert told["Forecast of demand"].value == "last-value"
-    assert told["Planned for, interactive"].value == "the quantile 0.9"
-    assert told["Today's fleet"].value == "4 instances as the window begins"
-    assert told["Price of G in east"].value == "$2 per GPU and hour"
-    assert "not checked" in told["Speed of m on 1 x G"].value
-    assert {one.provenance for one in told.values()} <= {
+    assert assumptions["Split of t by tier"].value == "fast 70%, slow 30%"
+    assert assumptions["Split of t by tier"].key == "traffic.sources[0].tiers"
+    assert assumptions["Volume of t"].value == "0.5 times what the trace has"
+    assert assumptions["Limits of slow"].value == "E2E 60 s for 95% of requests"
+    assert assumptions["Start of an instance"].value == "90 s from asked for to serving"
+    assert assumptions["Forecast of demand"].value == "last-value"
+    assert assumptions["Planned for, interactive"].value == "the quantile 0.9"
+    assert assumptions["Today's fleet"].value == "4 instances as the window begins"
+    assert assumptions["Price of G in east"].value == "$2 per GPU and hour"
+    assert "not checked" in assumptions["Speed of m on 1 x G"].value
+    assert {assumption.provenance for assumption in assumptions.values()} <= {
         "measured", "published", "modelled", "assumed"
     }  # fmt: skip
 
@@ -70,25 +70,25 @@ def test_what_the_scenario_gives_by_hand_is_assumed_and_says_which_key(
 def test_lengths_of_a_trace_of_requests_are_measured(tmp_path: Path) -> None:
     arrivals = make.steady(2.0, 2400.0)
     trace = make.request_file(tmp_path, arrivals, isl=200, osl=np.arange(len(arrivals)) % 2 + 1)
-    told = found(trace, traffic={"sources": [make.source()]})
-    prompts, answers = told["Prompt lengths of m"], told["Answer lengths of m"]
+    assumptions = assumptions_in(trace, traffic={"sources": [make.source()]})
+    prompts, answers = assumptions["Prompt lengths of m"], assumptions["Answer lengths of m"]
     assert (prompts.value, prompts.provenance) == ("mean 200 tokens, cv 0.00", "measured")
     assert answers.value == "mean 2 tokens, cv 0.33"
-    assert told["Requests replayed"].provenance == "measured"
-    assert "Volume of t" not in told
+    assert assumptions["Requests replayed"].provenance == "measured"
+    assert "Volume of t" not in assumptions
 
 
 def test_what_stands_in_for_todays_fleet_says_so(stored: StoredTrace) -> None:
-    assert found(stored)["Today's fleet"].provenance == "assumed"
-    assert "flat fleet for the peak" in found(stored)["Today's fleet"].source
+    assert assumptions_in(stored)["Today's fleet"].provenance == "assumed"
+    assert "flat fleet for the peak" in assumptions_in(stored)["Today's fleet"].source
 
 
 def _planned(stored: StoredTrace, **options: Any) -> Outcome:
-    given = make.scenario(
+    scenario = make.scenario(
         traffic={"sources": [make.source(**LENGTHS)]},
         horizon={"period_s": 300, "duration_s": 300},
     )
-    return plan.run(given, {"t": stored}, plan.Options(**options), progress=silent)
+    return plan.run(scenario, {"t": stored}, plan.Options(**options), progress=silent)
 
 
 def test_a_plan_recommends_itself_and_claims_no_attainment_that_nobody_saw(
@@ -125,5 +125,5 @@ def test_a_verified_plan_says_what_it_attained(stored: StoredTrace) -> None:
 )
 def test_ways_between_regions_are_told(stored: StoredTrace, ways: Any, words: str) -> None:
     east = {**make.WEST, "name": "east", "latency_ms": {"west": 20}}
-    told = found(stored, regions=[east, make.WEST], objective={"reroute": ways})
-    assert told["Latency between east and west"].value == words
+    assumptions = assumptions_in(stored, regions=[east, make.WEST], objective={"reroute": ways})
+    assert assumptions["Latency between east and west"].value == words

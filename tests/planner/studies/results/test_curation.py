@@ -21,22 +21,22 @@ from tests.planner.studies.results.test_verdict import run
 
 
 def chosen(*runs, objective="cost"):
-    found = compare(runs).recommendations
-    return next((one for one in found if one.objective == objective), None)
+    recommendations = compare(runs).recommendations
+    return next((advice for advice in recommendations if advice.objective == objective), None)
 
 
 def test_the_cheapest_that_meets_every_tier():
-    found = chosen(run("reactive", 1, fast=0.5), run("lt-i", 20), run("lt-ua", 15))
-    assert (found.policy, found.value, found.unit) == ("lt-ua", 15, "USD")
-    assert "2 of 3 policies that can be run meet every tier" in found.reason
-    assert "next is Planned (LT-I), 33% more" in found.reason
+    choice = chosen(run("reactive", 1, fast=0.5), run("lt-i", 20), run("lt-ua", 15))
+    assert (choice.policy, choice.value, choice.unit) == ("lt-ua", 15, "USD")
+    assert "2 of 3 policies that can be run meet every tier" in choice.reason
+    assert "next is Planned (LT-I), 33% more" in choice.reason
 
 
 def test_the_simplest_wins_ties():
     near = 10 * (1 + TIE) - 1e-9
-    found = chosen(run("lt-ua", 10), run("reactive", near), run("chiron", 10))
-    assert found.policy == "reactive"
-    assert "Planned, by utilisation and load (LT-UA) does no more than 1% better" in found.reason
+    choice = chosen(run("lt-ua", 10), run("reactive", near), run("chiron", 10))
+    assert choice.policy == "reactive"
+    assert "Planned, by utilisation and load (LT-UA) does no more than 1% better" in choice.reason
     assert chosen(run("lt-ua", 10), run("reactive", near + 0.01)).policy == "lt-ua"
 
 
@@ -44,9 +44,9 @@ def test_what_nobody_can_run_is_a_yardstick_and_never_recommended():
     runs = [run("lt-i-perfect", 1), run("flat-min", 5), run("lt-i", 9), run("flat-before", 10)]
     for objective in ("cost", "energy", "carbon"):
         assert chosen(*runs, objective=objective).policy == "lt-i"
-    found = compare(runs)
-    assert found.recommended.policy == "lt-i"
-    assert [(one.policy, one.word) for one in found.recommended.yardsticks] == [
+    comparison = compare(runs)
+    assert comparison.recommended.policy == "lt-i"
+    assert [(bound.policy, bound.word) for bound in comparison.recommended.yardsticks] == [
         ("lt-i-perfect", "told what came"), ("flat-min", "sized in hindsight"),
     ]  # fmt: skip
     assert compare(runs[:2]).recommended is None
@@ -57,7 +57,7 @@ INSTANCE_USD = 1.0  # one all the time on the windows rehearsed
 
 def rehearsed(*parts, notes=()):
     """Of (policy, cost, meets, value of its parameter)."""
-    told = [
+    tries = [
         (
             name,
             Tried(
@@ -85,10 +85,10 @@ def rehearsed(*parts, notes=()):
         True,
         tuple(
             Part(
-                name, name, None if one.value is None else "load_factor", one.value,
-                0.0 if one.meets else 1 - one.cost_usd / 100, one, (one,),
+                name, name, None if tried.value is None else "load_factor", tried.value,
+                0.0 if tried.meets else 1 - tried.cost_usd / 100, tried, (tried,),
             )
-            for name, one in told
+            for name, tried in tries
         ),
         tuple(notes),
     )  # fmt: skip
@@ -98,21 +98,21 @@ def test_what_is_next_is_said_to_be_of_what_is_worth_taking():
     """Another may be between the two that saves too little to tell."""
     runs = [run("lt-i", 9), run("lt-g", 9), run("flat-before", 10)]
     parts = ("lt-i", 7, True, 1.0), ("lt-g", 8.8, True, 1.0), ("flat-before", 9, True, None)
-    (found, energy) = compare(runs, rehearsal=rehearsed(*parts)).recommendations[:2]
-    assert "; next of what is worth taking is flat-before, 29% more" in found.reason
+    (cost, energy) = compare(runs, rehearsal=rehearsed(*parts)).recommendations[:2]
+    assert "; next of what is worth taking is flat-before, 29% more" in cost.reason
     assert "; next is lt-g, 26% more" in energy.reason
 
 
 def test_what_did_on_the_days_before_is_taken_whatever_the_window_brings():
     runs = [run("lt-i", 9, fast=0.93), run("flat-before", 10), run("flat-min", 3)]
     before = rehearsed(("lt-i", 7, True, 1.25), ("flat-before", 9, True, None))
-    found = compare(runs, rehearsal=before)
-    take = found.recommended
+    comparison = compare(runs, rehearsal=before)
+    take = comparison.recommended
     assert (take.policy, take.parameters) == ("lt-i", {"load_factor": 1.25})
     assert take.rehearsed.cost_usd == 7 and take.cost_usd == 9 and not take.meets_slo
-    assert found.recommendations[0].policy == "lt-i"
+    assert comparison.recommendations[0].policy == "lt-i"
     # That it misses a tier comes before what it costs.
-    assert found.headline.startswith(
+    assert comparison.headline.startswith(
         "Planned (LT-I) misses a tier in this window (fast: 93.00% in time, 95% asked). "
         "Take Planned (LT-I), load_factor 1.25: on the window before it met every tier at the "
         "least cost of 2 policies that can be run. In this window: "
@@ -122,7 +122,7 @@ def test_what_did_on_the_days_before_is_taken_whatever_the_window_brings():
     assert (
         "Flat as the days before would have it met every tier in this window, for $10.00, 11% more "
         "than what is recommended: nothing of the days before told that it would take that."
-    ) in found.warnings
+    ) in comparison.warnings
     # The one that would have been cheaper in the window is not known before it.
     dearer = rehearsed(("lt-i", 9, True, 1.25), ("flat-before", 8, True, None))
     assert compare(runs, rehearsal=dearer).recommended.policy == "flat-before"
@@ -180,16 +180,16 @@ def test_where_nothing_has_room_for_growth_what_meets_the_tiers_is_taken_and_it_
 def test_where_nothing_did_on_the_days_before_the_nearest_is_taken_and_said():
     runs = [run("lt-i", 9), run("reactive", 8)]
     before = rehearsed(("lt-i", 70, False, 2.0), ("reactive", 60, False, 0.01), notes=("Oh.",))
-    found = compare(runs, rehearsal=before)
-    assert found.recommended.policy == "lt-i"
-    assert "none of 2 policies that can be run met every tier" in found.headline
-    assert "Oh." in found.warnings
+    comparison = compare(runs, rehearsal=before)
+    assert comparison.recommended.policy == "lt-i"
+    assert "none of 2 policies that can be run met every tier" in comparison.headline
+    assert "Oh." in comparison.warnings
 
 
 def test_without_days_before_it_is_said_that_the_window_chose():
-    found = compare([run("lt-i", 9), run("reactive", 8)])
-    assert found.recommended.policy == "reactive" and found.recommended.rehearsed is None
-    assert "chosen on the window it is judged on" in found.recommended.sentence
+    comparison = compare([run("lt-i", 9), run("reactive", 8)])
+    assert comparison.recommended.policy == "reactive" and comparison.recommended.rehearsed is None
+    assert "chosen on the window it is judged on" in comparison.recommended.sentence
 
 
 def test_objectives_differ():
@@ -199,14 +199,14 @@ def test_objectives_differ():
     assert chosen(*runs).policy == "lt-i"
     assert chosen(*runs, objective="ttft").policy == "chiron"
     most = run("reactive", 200.0, tokens_in_time=9_000_000)
-    told = chosen(run("lt-i", 100.0), most, objective="throughput")
-    assert told.policy == "reactive" and told.value == pytest.approx(100 / 9)
+    choice = chosen(run("lt-i", 100.0), most, objective="throughput")
+    assert choice.policy == "reactive" and choice.value == pytest.approx(100 / 9)
     assert chosen(*runs, objective="e2e") is None  # nothing was measured
 
 
 def test_where_none_meets_every_tier_the_closest_is_taken():
-    found = chosen(run("reactive", 1, fast=0.5), run("lt-i", 20, fast=0.9))
-    assert found.policy == "lt-i" and "no policy that can be run meets every tier" in found.reason
+    choice = chosen(run("reactive", 1, fast=0.5), run("lt-i", 20, fast=0.9))
+    assert choice.policy == "lt-i" and "no policy that can be run meets every tier" in choice.reason
 
 
 def test_nothing_to_choose_without_requests_or_alternatives():
@@ -216,9 +216,9 @@ def test_nothing_to_choose_without_requests_or_alternatives():
 
 
 def test_labels_are_told_apart_by_their_kind():
-    one = replace(run("reactive", 10), name="reactive:Calm", label="Calm")
-    found = chosen(one, run("lt-ua", 9.99))
-    assert (found.policy, found.label) == ("reactive:Calm", "Calm")
+    calm = replace(run("reactive", 10), name="reactive:Calm", label="Calm")
+    choice = chosen(calm, run("lt-ua", 9.99))
+    assert (choice.policy, choice.label) == ("reactive:Calm", "Calm")
 
 
 @pytest.fixture(scope="module")
@@ -227,12 +227,14 @@ def everything(tmp_path_factory):
         tmp_path_factory.mktemp("all"), {"a": [900 + 90 * (i % 9) for i in range(60)]}
     )
     calm = {"name": "reactive", "label": "Calm", "cooldown_s": 300}
-    one = make.scenario(
+    scenario = make.scenario(
         policies=["flat-peak", calm],
         traffic={"sources": [make.source(input_tokens={"mean": 800}, output_tokens={"mean": 40})]},
         horizon={"period_s": 300, "duration_s": 900},
     )
-    return compare_scenario(one, {"t": stored}, Options(policies=["all"]), progress=silent).document
+    return compare_scenario(
+        scenario, {"t": stored}, Options(policies=["all"]), progress=silent
+    ).document
 
 
 def test_all_replays_every_policy_there_is_and_says_what_it_left_out(everything):
@@ -249,20 +251,20 @@ def test_all_replays_every_policy_there_is_and_says_what_it_left_out(everything)
 
 
 def test_the_document_recommends_by_objective(everything):
-    found = {one["objective"]: one for one in everything["recommendations"]}
-    assert set(found) == {"cost", "energy", "carbon", "throughput", "ttft", "e2e"}
-    for one in found.values():
-        assert one["policy"] in everything["policies"] and one["reason"].endswith(".")
+    by_objective = {advice["objective"]: advice for advice in everything["recommendations"]}
+    assert set(by_objective) == {"cost", "energy", "carbon", "throughput", "ttft", "e2e"}
+    for advice in by_objective.values():
+        assert advice["policy"] in everything["policies"] and advice["reason"].endswith(".")
     cheapest = min(
         figures["cost_usd"]
         for name, figures in everything["policies"].items()
         if figures["meets_slo"] and not traits_of(name).knows_what_came
     )
     take, rehearsal = everything["recommended"], everything["rehearsal"]
-    assert take["policy"] == found["cost"]["policy"]
+    assert take["policy"] == by_objective["cost"]["policy"]
     # It is the cheapest of the days before, not of the window.
     chosen = {row["policy"]: row["chosen"] for row in rehearsal["policies"]}
-    costs = [one["cost_usd"] for one in chosen.values() if one["meets"]]
+    costs = [tried["cost_usd"] for tried in chosen.values() if tried["meets"]]
     if costs:
         assert chosen[take["policy"]]["cost_usd"] <= min(costs) * (1 + TIE)
     assert cheapest > 0 and not traits_of(take["policy"]).knows_what_came

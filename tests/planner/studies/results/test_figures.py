@@ -76,10 +76,10 @@ SWING = Swing("KV memory in use", True, 0.002, 0.02, 0.7, 0.3, asked_more=False,
     ],
 )  # fmt: skip
 def test_a_signal_that_never_moved_is_told(policy, changed, note):
-    found = replace(policy, swing=replace(SWING, **changed))
-    row = POLICIES.row(found)
+    still = replace(policy, swing=replace(SWING, **changed))
+    row = POLICIES.row(still)
     assert row["note"] == f"Its signal, KV memory in use, {note}"
-    assert row["signal"]["low"] == found.swing.low
+    assert row["signal"]["low"] == still.swing.low
     table = policy_table([("lt-i", "Planned", row)], ["fast"])
     assert table.lines[0].note == row["note"]
     assert text_table(table, "Policy")[-1] == f"Planned: {row['note']}"
