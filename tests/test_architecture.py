@@ -169,13 +169,20 @@ def small_words(path: Path) -> Iterator[tuple[int, str]]:
     text = path.read_text(encoding="utf-8")
     if not BINDS.search(text):
         return
-    for function in ast.walk(ast.parse(text)):
-        if isinstance(function, ast.FunctionDef):  # fields and keys are others' words too
-            for node in ast.walk(function):
-                bound = isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-                name = node.arg if isinstance(node, ast.arg) else node.id if bound else ""
-                if name in SMALL_WORDS:
-                    yield node.lineno, name
+    nodes: list[ast.AST] = [ast.parse(text)]
+    for node in nodes:
+        bound = isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+        name = node.arg if isinstance(node, ast.arg) else node.id if bound else ""
+        if isinstance(node, ast.ExceptHandler):
+            name = node.name or ""
+        if name in SMALL_WORDS:
+            yield node.lineno, name
+        # Of a class its methods: fields are others' words too.
+        of_class = isinstance(node, ast.ClassDef)
+        inside = ast.iter_child_nodes(node)
+        nodes += [
+            n for n in inside if not of_class or isinstance(n, ast.FunctionDef | ast.ClassDef)
+        ]
 
 
 @pytest.mark.parametrize("package", FORBIDDEN)
@@ -244,6 +251,9 @@ def test_variables_are_called_by_what_they_hold() -> None:
         ("def f(x):\n    return lambda at: at", ["at"]),
         ("def f(x):\n    with x as whole: pass", ["whole"]),
         ("def f(x):\n    if said := x: pass", ["said"]),
+        ("X = {told: 1 for told in 'ab'}\nmine = 2", ["mine", "told"]),
+        ("try: pass\nexcept OSError as found: pass", ["found"]),
+        ("class A:\n    class B:\n        def f(self, own): pass", ["own"]),
         ("def f(x):\n    own.total(x, wanted=own.at(1))", []),
         ("class Told:\n    mine: int\n    def at(self, x): return self.mine", []),
     ],

@@ -77,13 +77,13 @@ FORMATS: dict[str, Format] = {
     "json": Format("All figures (JSON)", FIGURES, "json", "application/json", _json),
     **{
         kind: Format(
-            one.label,
+            manifest.label,
             TAKES_EFFECT,
-            one.ending,
-            "application/json" if one.ending.endswith("json") else "application/yaml",
+            manifest.ending,
+            "application/json" if manifest.ending.endswith("json") else "application/yaml",
             partial(_manifest, kind),
         )
-        for kind, one in MANIFESTS.items()
+        for kind, manifest in MANIFESTS.items()
     },
 }
 

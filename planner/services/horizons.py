@@ -20,8 +20,8 @@ class HorizonChoice:
 
 
 HORIZONS: dict[str, HorizonChoice] = {
-    one.key: one
-    for one in (
+    choice.key: choice
+    for choice in (
         HorizonChoice("day", "A day", "what to run tomorrow, replayed", DAY_S),
         HorizonChoice("week", "A week", "hour by hour, replayed", 7 * DAY_S),
         HorizonChoice("month", "A month", "its cost, by a representative week", DAY_S, "month", 1),

@@ -28,7 +28,7 @@ from simulation.arrays import IntArray
 
 # Settings by which a plan is found, not what it is judged in.
 ANSWERS = ("name", "description", "objective.", "forecast.", "policies", "horizon.", "option ")
-SAID = {core: said for said, core in ROLES.items()}
+SCENARIO_ROLES = {core: role for role, core in ROLES.items()}
 
 
 def replay_start(plan: PlanInForce, run: Run, base: Run | None, by: User | None) -> Run | None:
@@ -114,7 +114,7 @@ def _place(pool: dict[str, Any]) -> dict[str, str]:
         "model": pool["model"],
         "region": pool["region"],
         "gpu": pool["gpu"],
-        "role": SAID.get(pool["role"], pool["role"]),
+        "role": SCENARIO_ROLES.get(pool["role"], pool["role"]),
     }
 
 

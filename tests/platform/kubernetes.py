@@ -93,5 +93,5 @@ if __name__ == "__main__":
     from tests.platform.test_chart import variants
 
     crds = dict(zip(CRDS, map(Path, sys.argv[2:]), strict=True))
-    found = schemas(Path(sys.argv[1]), crds, list(variants()))
-    PATH.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    pruned_schemas = schemas(Path(sys.argv[1]), crds, list(variants()))
+    PATH.write_text(json.dumps(pruned_schemas, indent=1, sort_keys=True) + "\n", encoding="utf-8")

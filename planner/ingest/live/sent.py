@@ -46,7 +46,7 @@ class Sample:
     e2e: Mapping[str, float] | None = None
 
 
-FIELDS = tuple(one.name for one in fields(Sample))
+FIELDS = tuple(field.name for field in fields(Sample))
 HISTOGRAM_FIELDS = {
     "input_lengths": "input_tokens",
     "output_lengths": "output_tokens",
