@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from planner.models import Trace
@@ -154,12 +154,27 @@ def _rhythm(character: Character) -> Iterator[str]:
                 f"{rhythm['trough_hour']:02d}:00"
             )
         yield f"{words}."
-    local = [scale for scale in character["burstiness"] if scale["within_10_min"] is not None]
-    if local:
-        scale = local[0]
-        times = scale["within_10_min"]
-        how = "in bursts" if times >= BURSTY else "about as by chance"
-        yield (
-            f"Within ten minutes traffic comes {how}: over {duration(scale['bin_s'])} its variance "
-            f"is {digits(times)} times that of Poisson arrivals."
-        )
+    if words := bursts(character["burstiness"]):
+        yield words
+
+
+def bursts(scales: Sequence[Mapping[str, Any]]) -> str:
+    """How traffic comes within ten minutes: what holds of seconds need not hold of minutes."""
+    local = [scale for scale in scales if scale["within_10_min"] is not None]
+    if not local:
+        return ""
+    finest, coarsest = local[0], local[-1]
+    words = f"{_over(finest)} the variance of Poisson arrivals"
+    if _bursty(coarsest) != _bursty(finest):
+        words += f", and {_over(coarsest)}"
+    return f"Within ten minutes traffic comes {words}."
+
+
+def _bursty(scale: Mapping[str, Any]) -> bool:
+    return bool(scale["within_10_min"] >= BURSTY)
+
+
+def _over(scale: Mapping[str, Any]) -> str:
+    how = "in bursts" if _bursty(scale) else "about as by chance"
+    over, times = duration(scale["bin_s"]), digits(scale["within_10_min"])
+    return f"{how} over {over}, with {times} times"

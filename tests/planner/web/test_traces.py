@@ -20,7 +20,7 @@ from planner.selectors.traces import trace_get
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
 from planner.web.charts.figure import GREY
-from planner.web.pages.trace import repeats
+from planner.web.pages.trace import bursts, repeats
 from tests.planner.web.pages import json_in, signed_in, text_of
 
 UPLOAD = "/traces/upload/"
@@ -49,6 +49,28 @@ def send(client: Client, data: bytes | str, name: str = "hour.csv", **fields: st
 )
 def test_days_repeat_each_other_wholly_in_part_or_not(correlation: float, words: str) -> None:
     assert repeats(correlation) == words
+
+
+@pytest.mark.parametrize(
+    ("by_second", "by_minute", "words"),
+    [
+        (1.2, 1.5, "about as by chance over 1 s, with 1.2 times the variance of Poisson arrivals."),
+        (3.0, 40.0, "in bursts over 1 s, with 3 times the variance of Poisson arrivals."),
+        (1.2, 7.2, "about as by chance over 1 s, with 1.2 times the variance of Poisson arrivals, "
+                   "and in bursts over 1 min, with 7.2 times."),
+        (None, 7.2, "in bursts over 1 min, with 7.2 times the variance of Poisson arrivals."),
+        (None, None, ""),
+    ],
+)  # fmt: skip
+def test_bursts_of_minutes_are_not_hidden_by_calm_seconds(
+    by_second: float | None, by_minute: float | None, words: str
+) -> None:
+    scales = [
+        {"bin_s": 1.0, "within_10_min": by_second},
+        {"bin_s": 10.0, "within_10_min": None},
+        {"bin_s": 60.0, "within_10_min": by_minute},
+    ]
+    assert bursts(scales) == (words and f"Within ten minutes traffic comes {words}")
 
 
 def test_an_upload_is_kept_and_then_read(client: Client) -> None:
