@@ -1,4 +1,5 @@
-"""Days harder than those before: answers that grow in the middle."""
+"""Days harder than those before: answers that grow in the middle, and more requests than any
+forecast tells."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ TIMES = 2.0  # as long from half of the window on (assumed)
 @dataclass(frozen=True, slots=True)
 class Harder:
     """A policy as it was chosen, replayed on the nearest window before with answers ``times`` as
-    long. ``cost_usd`` is what it came to without, on all windows rehearsed."""
+    long, or with ``times`` the requests: ``shortfall`` is how far the worst tier stays below its
+    target there. ``cost_usd`` is what it came to without, on all windows rehearsed."""
 
     policy: str
     label: str
@@ -28,6 +30,7 @@ class Harder:
     attainment: dict[str, float | None]
     meets: bool
     cost_usd: float
+    shortfall: float
 
 
 def lengthened(trace: Trace, from_s: float) -> Trace:
@@ -41,13 +44,14 @@ def outlasting(
     tunings: Sequence[Tuning],
     make_room: Callable[[Tuning], None],
     play: Callable[[Policy], PolicyRun],
+    times: float = TIMES,
     *,
     days: bool = True,
 ) -> tuple[Harder, ...]:
     """Of those that did on the days before, with room for growth where any has it, those that the
     one to take is among, the cheapest worth taking and what costs about as much, and then the
-    cheapest first, up to the first that does on what ``play`` has too. ``days``: as of
-    ``worth_taking``."""
+    cheapest first, up to the first that does on what ``play`` has too, ``times`` as hard.
+    ``days``: as of ``worth_taking``."""
     able = [tuning for tuning in tunings if tuning.best.meets]
     done: set[str] = set()
     harder_days: list[Harder] = []
@@ -56,7 +60,7 @@ def outlasting(
             make_room(tuning)  # it may have to be set higher, and then is not the cheapest
             continue
         done.add(tuning.policy.key)
-        if (harder := _played(tuning, play)) is not None:
+        if (harder := _played(tuning, play, times)) is not None:
             harder_days.append(harder)
     return tuple(harder_days)
 
@@ -79,13 +83,13 @@ def _next(
     )
 
 
-def _played(tuning: Tuning, play: Callable[[Policy], PolicyRun]) -> Harder | None:
+def _played(tuning: Tuning, play: Callable[[Policy], PolicyRun], times: float) -> Harder | None:
     """None where it cannot be made there."""
     policy = tuning.turned
     try:
         run = play(policy)
     except EXPECTED:
         return None
-    meets = below(run.summary, targets_of(run)) <= ROUNDING
-    attainment = run.summary.slo_attainment
-    return Harder(policy.key, policy.title, TIMES, attainment, meets, tuning.best.cost_usd)
+    short = below(run.summary, targets_of(run))
+    meets, attainment = short <= ROUNDING, run.summary.slo_attainment
+    return Harder(policy.key, policy.title, times, attainment, meets, tuning.best.cost_usd, short)

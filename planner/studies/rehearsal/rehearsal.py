@@ -15,6 +15,7 @@ from planner.studies.plain import moment
 from planner.studies.progress import Progress, part, silent
 from planner.studies.rehearsal.harder import Harder, outlasting
 from planner.studies.rehearsal.stage import Stage, shares_of
+from planner.studies.rehearsal.strays import STRAYS
 from planner.studies.rehearsal.tuning import Trial, Tuning
 from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.equal import FlatFleets
@@ -112,6 +113,7 @@ class Rehearsal:
     policies: tuple[Part, ...]
     notes: tuple[str, ...]
     longer: tuple[Harder, ...] = ()  # with longer answers, up to the cheapest that does
+    unforeseen: tuple[Harder, ...] = ()  # likewise, with more requests than any forecast tells
     room: Room | None = None  # for growth, where the days before tell of any
     days: bool = True  # at the same time of day: not the stretch right before the window
 
@@ -199,6 +201,10 @@ def rehearse(
     longer = outlasting(
         did, make_room, lambda its: stages[0].lengthened(its, last), days=earlier.days
     )
+    most = STRAYS[-1]
+    unforeseen = outlasting(
+        did, make_room, lambda its: stages[0].stray(its, last, most), most, days=earlier.days
+    )
     windows_told = tuple(
         RehearsalWindow(
             moment(stage.study.window.start_s),
@@ -213,7 +219,7 @@ def rehearse(
     ]
     return turned, Rehearsal(
         windows_told, earlier.reserve, goals.wanted, goals.can, parts, tuple(notes), longer,
-        _room(parts, earlier, seed), earlier.days,
+        unforeseen, _room(parts, earlier, seed), earlier.days,
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from planner.studies.rehearsal.harder import Harder
 from planner.studies.rehearsal.rehearsal import Rehearsal
 from planner.studies.results.accounts import plan_says
 from planner.studies.results.equal_slo import NOTHING, amount, apart
@@ -173,9 +174,22 @@ def left_over(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def on_harder_days(recommended: Recommended, rehearsal: Rehearsal) -> Iterator[str]:
-    """That the one to take does not follow answers as they grow, and what does, with what that is
-    more. Costs are those of the days before, where both met every tier."""
-    tried = rehearsal.longer
+    """That the one to take does not follow answers as they grow, or more requests than any forecast
+    told, and what does, with what that is more. Costs are those of the days before, where both met
+    every tier."""
+    yield from _on_harder_days(
+        recommended, rehearsal.longer,
+        "{label} does not follow answers as they grow: had they been {times:g} times as long from "
+        "the middle of the last window rehearsed on",
+    )  # fmt: skip
+    yield from _on_harder_days(
+        recommended, rehearsal.unforeseen,
+        "{label} does not follow more requests than are forecast: had {times:g} times as many come "
+        "in the last window rehearsed on",
+    )  # fmt: skip
+
+
+def _on_harder_days(recommended: Recommended, tried: Sequence[Harder], had: str) -> Iterator[str]:
     recommended_one = next(
         (harder for harder in tried if harder.policy == recommended.policy), None
     )
@@ -185,11 +199,8 @@ def on_harder_days(recommended: Recommended, rehearsal: Rehearsal) -> Iterator[s
         tier: share for tier, share in recommended_one.attainment.items() if share is not None
     }
     worst = min(shares, key=lambda tier: shares[tier])
-    words = (
-        f"{recommended_one.label} does not follow answers as they grow: had they been "
-        f"{recommended_one.times:g} times as long from the middle of the last window rehearsed on, "
-        f"{shares[worst]:.1%} of {worst} had been in time"
-    )
+    had = had.format(label=recommended_one.label, times=recommended_one.times)
+    words = f"{had}, {shares[worst]:.1%} of {worst} had been in time"
     best = next((harder for harder in tried if harder.meets), None)
     if best is None:
         yield f"{words}; of what met every tier on the days before nothing would have done."

@@ -8,7 +8,7 @@ is taken, and of these the simplest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.policies.registry import simplicity
@@ -19,6 +19,7 @@ from planner.studies.replay.earlier import NEAR
 from planner.studies.results.equal_slo import amount
 from planner.studies.values import PolicyRun
 
+LONGER, MORE = "longer answers", "more requests than are forecast"  # harder days
 DAYS_BEFORE, WINDOW = "days before", "the window itself"  # what a choice was made on
 
 
@@ -42,7 +43,7 @@ class Candidate:
     values: dict[str, float | None]  # by objective
     meets: bool
     shortfall: float
-    lasts: bool = False  # known to do on harder days too; only what costs least was tried there
+    short: Mapping[str, float] | None = None  # by harder days tried, how far it stays below there
     at_least: bool = False  # room for growth was not tried, and would cost no less
     paid: Tried | None = None  # on the days before, where it was chosen there
 
@@ -105,11 +106,23 @@ def candidates(
         if parts:
             # Where none has room for growth, what met the tiers without is still the better.
             roomy = any(its.does for _, its in parts)
-            lasting = {harder.policy for harder in rehearsal.longer if harder.meets}
             asked = rehearsal.room is not None
-            able = tuple(_rehearsed(its, roomy, lasting, asked) for _, its in parts)
+            able = tuple(
+                _rehearsed(its, roomy, _short(its.policy, rehearsal), asked) for _, its in parts
+            )
             return able, DAYS_BEFORE
     return tuple(_replayed(run) for run in runs), WINDOW
+
+
+def _short(policy: str, rehearsal: Rehearsal) -> dict[str, float]:
+    """How far it stays below on the harder days that it was tried on."""
+    tried = {LONGER: rehearsal.longer, MORE: rehearsal.unforeseen}
+    return {
+        days: harder.shortfall
+        for days, played in tried.items()
+        for harder in played
+        if harder.policy == policy
+    }
 
 
 def leading(parts: Sequence[Part]) -> set[str]:
@@ -131,13 +144,13 @@ def leading(parts: Sequence[Part]) -> set[str]:
 
 
 def _rehearsed(
-    its: Part, roomy: bool, lasting: Collection[str] = (), asked: bool = False
+    its: Part, roomy: bool, short: Mapping[str, float] | None = None, asked: bool = False
 ) -> Candidate:
     values = {objective.name: objective.rehearsed(its.chosen) for objective in OBJECTIVES}
     meets = its.does if roomy else its.meets
-    lasts, untried = its.policy in lasting, asked and meets and its.chosen.room is None
+    untried = asked and meets and its.chosen.room is None
     return Candidate(
-        its.policy, its.label, values, meets, its.shortfall, lasts, untried, its.chosen
+        its.policy, its.label, values, meets, its.shortfall, short, untried, its.chosen
     )
 
 
@@ -235,6 +248,36 @@ def _unproven(every: Valued, proven: Valued, flat: Candidate) -> str:
     )
 
 
+def _surer(simplest: Candidate, near: Valued) -> Candidate:
+    """Of those that cost about the same, what does on harder days is taken, be it less simple than
+    ``simplest``; where nothing does, what misses no more than half as much there."""
+    days = {days for _, candidate in near for days in candidate.short or ()}
+    missed = {
+        candidate.policy: sum(_short_on(candidate, its) for its in days) for _, candidate in near
+    }
+    if missed[simplest.policy] <= NEAR:
+        return simplest
+    least = min(missed.values())
+    if least > missed[simplest.policy] / 2:
+        return simplest
+    return _simplest([pair for pair in near if missed[pair[1].policy] <= least + NEAR])
+
+
+def _short_on(candidate: Candidate, days: str) -> float:
+    """Of the requests, all where it was not tried."""
+    return (candidate.short or {}).get(days, 1.0)
+
+
+def _lost(candidate: Candidate, chosen: Candidate) -> str:
+    """On which harder days ``candidate`` falls further short than ``chosen``."""
+    short = chosen.short or {}
+    lost = [days for days, its in short.items() if _short_on(candidate, days) > its + NEAR]
+    if not lost:
+        return ""
+    does = all(short[days] <= NEAR for days in lost)
+    return f"{'does not follow' if does else 'falls further short with'} {' or '.join(lost)}"
+
+
 def _choose(
     objective: Objective, every: Valued, meets: bool, tried: int, days: bool
 ) -> tuple[Candidate, str, str]:
@@ -243,9 +286,7 @@ def _choose(
         valued, flat = _proven(every, days)
         unproven = "" if flat is None else _unproven(every, valued, flat)
     best, simplest, near = _best(valued)
-    # What holds on harder days and costs no more is taken, be it less simple.
-    sure = [pair for pair in near if pair[1].lasts] if objective is COST else []
-    chosen = _simplest(sure) if sure else simplest
+    chosen = _surer(simplest, near) if objective is COST else simplest
     value = chosen.values[objective.name]
     among = (
         f"{len(every)} of {tried} policies that can be run meet every tier"
@@ -253,10 +294,10 @@ def _choose(
         else "no policy that can be run meets every tier; these fall short least"
     )
     why = f"{objective.words}, {among}"
-    if sure and simplest is not chosen and not simplest.lasts:
-        why += f"; {simplest.label} is simpler at about that, and does not follow longer answers"
+    if (lost := _lost(simplest, chosen)) and simplest is not chosen:
+        why += f"; {simplest.label} is simpler at about that, and {lost}"
     elif chosen is not best:
-        less = "does not follow longer answers" if sure and not best.lasts else "is less simple"
+        less = _lost(best, chosen) or "is less simple"
         why += f"; {best.label} does no more than {TIE:.0%} better and {less}"
     elif len(valued) > 1:
         second, other = min(

@@ -206,17 +206,18 @@ def _sentence(
 
 
 def _lasts(policy: str, rehearsal: Rehearsal) -> str:
-    harder = next(
-        (
-            candidate_harder
-            for candidate_harder in rehearsal.longer
-            if candidate_harder.policy == policy and candidate_harder.meets
-        ),
-        None,
+    """The harder days that it does on."""
+    tried = (
+        (rehearsal.longer, "answers {:g} times as long"),
+        (rehearsal.unforeseen, "{:g} times the requests forecast"),
     )
-    return (
-        "" if harder is None else f"With answers {harder.times:g} times as long it would have too"
-    )
+    held = [
+        words.format(harder.times)
+        for played, words in tried
+        for harder in played
+        if harder.policy == policy and harder.meets
+    ]
+    return f"With {' or '.join(held)} it would have too" if held else ""
 
 
 def _room(its: Part, rehearsal: Rehearsal) -> str:

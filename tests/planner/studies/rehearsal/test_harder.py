@@ -1,4 +1,5 @@
-"""Answers that grow in the middle of a day: who does then, in as few replays as may be."""
+"""Answers that grow in the middle of a day, requests that no forecast told: who does then, in as
+few replays as may be."""
 
 from __future__ import annotations
 
@@ -86,8 +87,8 @@ def test_what_the_one_to_take_does_not_survive_is_said_with_what_does() -> None:
         warnings = compare(runs, rehearsal=replace(before, longer=longer)).warnings
         return [warning for warning in warnings if "as they grow" in warning]
 
-    flat = Harder("flat-before", "Flat", 2.0, {"fast": 0.502, "slow": 0.97}, False, 100.0)
-    hpa = Harder("hpa", "Autoscaler", 2.0, {"fast": 0.96, "slow": 0.97}, True, 140.0)
+    flat = Harder("flat-before", "Flat", 2.0, {"fast": 0.502, "slow": 0.97}, False, 100.0, 0.45)
+    hpa = Harder("hpa", "Autoscaler", 2.0, {"fast": 0.96, "slow": 0.97}, True, 140.0, 0.0)
     assert said(flat, hpa) == [
         "Flat does not follow answers as they grow: had they been 2 times as long from the middle "
         "of the last window rehearsed on, 50.2% of fast had been in time. Where that may happen "
@@ -101,6 +102,54 @@ def test_what_the_one_to_take_does_not_survive_is_said_with_what_does() -> None:
     assert said(replace(flat, meets=True)) == [] == said()
 
 
+def test_what_does_not_follow_requests_beyond_the_forecast_is_said_likewise() -> None:
+    before = rehearsed(("lt-i", 100, True, 1.0), ("lt-g", 107, True, 1.0))
+    runs = [figures("lt-i", 90), figures("lt-g", 97)]
+    unforeseen = (
+        Harder("lt-i", "Planned", 1.25, {"fast": 0.814}, False, 100.0, 0.136),
+        Harder("lt-g", "Guarded", 1.25, {"fast": 0.97}, True, 107.0, 0.0),
+    )
+    comparison = compare(runs, rehearsal=replace(before, unforeseen=unforeseen))
+    assert comparison.warnings[0] == (
+        "Planned does not follow more requests than are forecast: had 1.25 times as many come in "
+        "the last window rehearsed on, 81.4% of fast had been in time. Where that may happen take "
+        "Guarded, which does then: 7% more on the days before."
+    )
+
+
+def test_a_guard_that_cost_nothing_on_the_days_before_is_taken() -> None:
+    """LT-G is LT-I where load is as planned: as dear on every day before, less simple, and it alone
+    has room for what no forecast tells."""
+    before = rehearsed(("flat-before", 140, True, None), ("lt-i", 100, True, 1.0),
+                       ("lt-g", 100, True, 1.0))  # fmt: skip
+    runs = [figures("flat-before", 140), figures("lt-i", 90), figures("lt-g", 92)]
+    longer = tuple(
+        Harder(name, name, 2.0, {"fast": 0.97}, True, 100.0, 0.0) for name in ("lt-i", "lt-g")
+    )
+
+    def taken(planned: float, guarded: float) -> tuple[str, str, str]:
+        played = [
+            Harder(name, name, 1.25, {"fast": share}, share > 0.95, 100.0, max(0.0, 0.95 - share))
+            for name, share in (("lt-i", planned), ("lt-g", guarded))
+        ]
+        comparison = compare(
+            runs, rehearsal=replace(before, longer=longer, unforeseen=tuple(played))
+        )
+        recommended = comparison.recommended
+        assert recommended is not None
+        return recommended.policy, recommended.sentence, comparison.recommendations[0].reason
+
+    policy, sentence, why = taken(0.8, 0.97)
+    assert policy == "lt-g" and "does not follow more requests than are forecast" in why
+    assert sentence.endswith(
+        "With answers 2 times as long or 1.25 times the requests forecast it would have too."
+    )
+    # Where neither does, what misses no more than half as much.
+    policy, _, why = taken(0.52, 0.9)
+    assert policy == "lt-g" and "falls further short with more requests than are forecast" in why
+    assert taken(0.96, 0.97)[0] == taken(0.8, 0.85)[0] == "lt-i"
+
+
 def test_what_holds_then_is_taken_before_what_is_simpler_where_it_costs_no_more() -> None:
     """A flat fleet and a guarded plan within 1% on the days before: the plan holds, so it is taken;
     for a tenth more it is named in the warning and not bought."""
@@ -109,8 +158,16 @@ def test_what_holds_then_is_taken_before_what_is_simpler_where_it_costs_no_more(
     def taken(cost: float, *, holds: bool) -> str:
         before = rehearsed(("flat-before", 100, True, None), ("lt-g", cost, True, 0.9))
         longer = (
-            Harder("flat-before", "Flat", 2.0, {"fast": 0.5}, False, 100.0),
-            Harder("lt-g", "Guarded", 2.0, {"fast": 0.96 if holds else 0.6}, holds, cost),
+            Harder("flat-before", "Flat", 2.0, {"fast": 0.5}, False, 100.0, 0.45),
+            Harder(
+                "lt-g",
+                "Guarded",
+                2.0,
+                {"fast": 0.96 if holds else 0.6},
+                holds,
+                cost,
+                0.0 if holds else 0.35,
+            ),
         )
         comparison = compare(runs, rehearsal=replace(before, longer=longer))
         if comparison.recommended is not None and comparison.recommended.policy == "lt-g":
