@@ -1,16 +1,19 @@
-"""HeteroScale's figures (methods.md D9) beside ours, on the conversations of Azure's week of 2024.
+"""HeteroScale's figures (methods.md D9) beside ours, on public traces of its two kinds of service.
 
-    python -m bench.experiments heteroscale [--json] [--quick] [--scale S] [--plots FOLDER]
+    python -m bench.experiments heteroscale [--service dialogue|vision] [--json] [--quick]
+        [--scale S] [--plots FOLDER] [--only PARTS]
 
-Its traces and its model are not public. What stands in: arrivals per 10 s of a day of Azure's LLM
-inference trace 2024 (conversation), with the lengths and limits of the source's service A (section
-4.1; the trace's own mean 106 output tokens would leave one decode instance); Qwen3-235B-A22B in FP8
-on 8 x H20, by roofline. Prefill and decode apart, in the ratio that carries most of 16 instances.
+Its traces and its model are not public. What stands in for its dialogue service: arrivals per 10 s
+of a day of Azure's LLM inference trace 2024 (conversation), with the lengths and limits of the
+source's service A (section 4.1; the trace's own mean 106 output tokens would leave one decode
+instance). For its vision-language search service: a day of ServeGen's mm-image by 10 minutes, its
+own lengths, the same limits. Qwen3-235B-A22B, or Qwen3-VL of that size, in FP8 on 8 x H20, by
+roofline. Prefill and decode apart, in the ratio that carries most of 16 instances.
 Every policy starts with the same flat fleet for the peak, has the same GPUs, limits, thresholds and
 delays, and takes its target from the same pressure test (Algorithm 1), as section 4.2.2 has it.
 
 - ``policies``: GPU-hours, attainment, how instances follow the load (figures 6 and 7); on the flat
-  fleet how far every signal falls with the load (figure 2).
+  fleet how far every signal falls with the load (figures 2 and 8).
 - ``headroom``: proportional control at a part of the target, until the limits are met.
 - ``stability``: other means against flapping, cooling as long as an instance takes to start.
 - ``bursts``: the same day with six stretches of five minutes at three times the load.
@@ -31,7 +34,7 @@ import numpy as np
 
 from bench.experiments.heteroscale_readings import coarse, figures, plot, signals
 from bench.experiments.heteroscale_service import STEP_S, Service, drives, load_of, service
-from bench.experiments.sageserve_day import ARRIVALS, Day
+from bench.experiments.heteroscale_workloads import SOURCES, Workload, dialogue
 from planner.policies.choice import policy_of
 from planner.studies.progress import silent
 from planner.studies.replay.making import making_of
@@ -76,36 +79,47 @@ THEIRS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    parser.add_argument("--scale", type=float, default=0.75, help="of the arrivals")
+    parser.add_argument("--service", choices=SOURCES, default="dialogue")
+    parser.add_argument("--scale", type=float, help="of the arrivals")
     parser.add_argument("--quick", action="store_true", help="eight hours, policies only")
     parser.add_argument("--plots", type=Path, help="folder for plots, as SVG")
     parser.add_argument("--only", default="", help="comma-separated parts")
     options = parser.parse_args()
-    if not ARRIVALS.exists():
-        sys.exit(f"{ARRIVALS.name} is not in ../shared/data/traces.")
+    source = SOURCES[options.service]
+    for file in source.files:
+        if not file.exists():
+            sys.exit(f"{file.name} is not in ../shared/data/traces.")
     with tempfile.TemporaryDirectory() as folder:
         only = options.only.split(",") if options.only else []
-        result = run(Path(folder), options.scale, only, options.quick)
+        workload = source.read(Path(folder), options.scale or source.scale)
+        for name in sorted({*only} & {*workload.without}):
+            sys.exit(f"The data of the {workload.name} service allows no {name}; leave it out.")
+        result = run(Path(folder), workload, only, options.quick)
     if options.plots:
         plot(result, options.plots)
     result.pop("drawn", None)
     print(json.dumps(result, indent=None if options.json else 2))
 
 
-def run(folder: Path, scale: float, only: list[str], quick: bool) -> dict[str, Any]:
+def run(folder: Path, workload: Workload, only: list[str], quick: bool) -> dict[str, Any]:
     began = time.perf_counter()
-    hours = (6.0, 14.0) if quick else (0.0, 24.0)  # section 4.2.1: morning to mid-afternoon
-    served = service(Day(folder, scale), hours)
-    results: dict[str, Any] = {"scale": scale, "hours": hours, **facts(served), "drawn": {}}
+    hours = (6.0, 14.0) if quick else workload.hours  # section 4.2.1: morning to mid-afternoon
+    served = service(workload, hours)
+    results: dict[str, Any] = {"hours": hours, **facts(served), "drawn": {}}
     _say(json.dumps({k: v for k, v in results.items() if k != "drawn"}))
     parts: dict[str, Callable[[], Any]] = {
-        "policies": lambda: policies(served, list(POLICIES), results),
+        "policies": lambda: policies(
+            served, [name for name in POLICIES if name not in workload.without], results
+        ),
         "headroom": lambda: headroom(served),
         "stability": lambda: stability(served),
         "bursts": lambda: policies(
-            service(Day(folder, scale, bursts=3.0), hours, like=served), list(BURSTS), {"drawn": {}}
+            service(dialogue(folder, workload.scale, bursts=3.0), hours, like=served),
+            list(BURSTS),
+            {"drawn": {}},
         ),
     }
+    parts = {name: part for name, part in parts.items() if name not in workload.without}
     for name, part in parts.items():
         if name in only or (not only and (name == "policies" or not quick)):
             results[name] = part()
@@ -116,8 +130,16 @@ def run(folder: Path, scale: float, only: list[str], quick: bool) -> dict[str, A
 
 def facts(served: Service) -> dict[str, Any]:
     load = load_of(served.study, STEP_S)
+    workload, trace = served.workload, served.study.trace
     return {
-        "requests": len(served.study.trace),
+        "service": workload.name,
+        "model": workload.model,
+        "clock": workload.clock,
+        "scale": workload.scale,
+        "requests": len(trace),
+        "mean_tokens": [
+            round(float(tokens.mean()), 1) for tokens in (trace.input_tokens, trace.output_tokens)
+        ],
         "peak_over_mean": round(float(load.max() / load.mean()), 3),
         "peak_over_trough": round(float(load.max() / load.min()), 3),
         "ratio": round(served.ratio, 3),

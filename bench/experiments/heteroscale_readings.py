@@ -10,7 +10,6 @@ import numpy as np
 from bench.experiments import svg
 from bench.experiments.heteroscale_service import (
     GPU,
-    MODEL,
     STEP_S,
     TBT_MS,
     TP,
@@ -117,6 +116,8 @@ def turns(steps: IntArray) -> int:
 
 def plot(results: dict[str, Any], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    service = results["service"]
+    stem = "heteroscale" if service == "dialogue" else f"heteroscale-{service}"
     drawn = results.get("drawn") or {}
     if drawn:
         start, end = results["hours"]
@@ -127,10 +128,10 @@ def plot(results: dict[str, Any], folder: Path) -> None:
             "tracking": ("flat", "decode-tps", "prefill-gpu", "decode-gpu", "heteroscale"),
             "feedback": ("flat", "decode-tps", "ttft-feedback", "tbt-feedback"),
         }.items():
-            (folder / f"heteroscale-{name}.svg").write_text(
+            (folder / f"{stem}-{name}.svg").write_text(
                 svg.lines(
-                    f"Instances of {MODEL} on {TP} x {GPU}, prefill and decode",
-                    "hour (UTC)",
+                    f"Instances of {results['model']} on {TP} x {GPU}, prefill and decode",
+                    results["clock"],
                     "instances",
                     x,
                     load | {name: drawn[name] for name in shown},
@@ -138,7 +139,7 @@ def plot(results: dict[str, Any], folder: Path) -> None:
             )
     if "policies" in results:
         names = [name for name in SHOWN if name in results["policies"]]
-        (folder / "heteroscale-hours.svg").write_text(
+        (folder / f"{stem}-hours.svg").write_text(
             svg.bars(
                 "GPU-hours over those of the flat fleet for the peak (theirs, by TPS: 0.587)",
                 "relative",
@@ -148,7 +149,7 @@ def plot(results: dict[str, Any], folder: Path) -> None:
         )
     if "signals" in results:
         names = list(results["signals"])
-        (folder / "heteroscale-signals.svg").write_text(
+        (folder / f"{stem}-signals.svg").write_text(
             svg.bars(
                 "Calmest tenth of the day over the busiest, on the flat fleet",
                 "relative",

@@ -1,4 +1,4 @@
-"""HeteroScale's dialogue service in the words of a scenario, and what runs at its start."""
+"""One of HeteroScale's services in the words of a scenario, and what runs at its start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.experiments.sageserve_day import Day
+from bench.experiments.heteroscale_workloads import Workload
 from planner.scenario.document import parse
 from planner.scenario.known import NOTHING
 from planner.studies.pd.judgement import judgement
@@ -20,8 +20,8 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.sizing.pool import fewest, rate_of
 
-MODEL, GPU, TP = "qwen3-235b-a22b", "H20", 8
-ISL, OSL, TTFT_MS, TBT_MS = 3000, 350, 1000, 40  # service A, section 4.1
+GPU, TP = "H20", 8
+TTFT_MS, TBT_MS = 1000, 40  # service A, section 4.1
 UNIT = 16  # instances that the ratio is found for: nodes in section 4.1
 QUOTA = 2.0  # GPUs there are, over the flat fleet's
 STEP_S = 300.0  # of what is correlated and drawn
@@ -31,17 +31,18 @@ STEP_S = 300.0  # of what is correlated and drawn
 class Service:
     """The day to replay, its P/D ratio and the flat fleet for its peak, [prefill, decode]."""
 
+    workload: Workload
     study: Study
     ratio: float
     flat: IntArray
     theta_tps: FloatArray  # input tokens/s of an instance of the flat fleet, C(n) / n, as above
 
 
-def service(day: Day, hours: tuple[float, float], like: Service | None = None) -> Service:
+def service(workload: Workload, hours: tuple[float, float], like: Service | None = None) -> Service:
     """The service on the hours of a day, with the flat fleet for its own peak or that of ``like``:
     sizes, ratio and what they make of the peak are the product's."""
     if like is None:
-        study = _study(day, hours)
+        study = _study(workload, hours)
         columns, lengths = roles(study), study.traffic.lengths[0]
         pairs = judgement(study.hardware, 0, PairColumns(*columns), lengths, UNIT, 1)
         curves = [study.sizes.pool_tps[0, g] for g in columns]
@@ -51,29 +52,32 @@ def service(day: Day, hours: tuple[float, float], like: Service | None = None) -
             rate_of(curve, int(n)) / n for curve, n in zip(curves, flat, strict=True)
         ])  # fmt: skip
         ratio = pairs.best.ratio.prefill / pairs.best.ratio.decode
-        like = Service(study, ratio, flat, theta)
-    return replace(like, study=_study(day, hours, like.flat))
+        like = Service(workload, study, ratio, flat, theta)
+    return replace(like, workload=workload, study=_study(workload, hours, like.flat))
 
 
-def _study(day: Day, hours: tuple[float, float], flat: IntArray | None = None) -> Study:
-    text = json.dumps(scenario(day, hours, flat))
-    return study_of(parse(text), {"t": day.stored}, NOTHING, silent)
+def _study(workload: Workload, hours: tuple[float, float], flat: IntArray | None = None) -> Study:
+    text = json.dumps(scenario(workload, hours, flat))
+    return study_of(parse(text), {"t": workload.stored}, NOTHING, silent)
 
 
-def scenario(day: Day, hours: tuple[float, float], flat: IntArray | None = None) -> dict[str, Any]:
+def scenario(
+    workload: Workload, hours: tuple[float, float], flat: IntArray | None = None
+) -> dict[str, Any]:
     """In the words of a scenario, with ``flat`` [prefill, decode] as today's fleet among ``QUOTA``
-    times its GPUs; the spread of lengths is that of the requests of 2023."""
+    times its GPUs."""
+    model = workload.model
     quota = 200 * TP if flat is None else int(np.ceil(QUOTA * flat.sum())) * TP
     today = [] if flat is None else [
-        {"model": MODEL, "region": "one", "gpu": GPU, "role": role, "replicas": int(count)}
+        {"model": model, "region": "one", "gpu": GPU, "role": role, "replicas": int(count)}
         for role, count in zip(("prefill", "decode"), flat, strict=True)
     ]  # fmt: skip
-    profile = {"model": MODEL, "gpu": GPU, "tp": TP, "kind": "roofline", "precision": "fp8"}
+    profile = {"model": model, "gpu": GPU, "tp": TP, "kind": "roofline", "precision": "fp8"}
     return {
         "version": 1,
-        "name": "HeteroScale's dialogue service",
+        "name": f"HeteroScale's {workload.name} service",
         "seed": 1,
-        "models": [MODEL],
+        "models": [model],
         "profiles": [
             profile | {"role": role, "max_batch": 1024, "max_batch_tokens": 8192}
             for role in ("prefill", "decode")
@@ -89,23 +93,22 @@ def scenario(day: Day, hours: tuple[float, float], flat: IntArray | None = None)
         ],
         "tiers": [{"name": "chat", "ttft_ms": TTFT_MS, "tbt_ms": TBT_MS}],
         "traffic": {
-            "bin_s": 900,
+            "bin_s": workload.bin_s,
             "sources": [
                 {
                     "trace": "t",
-                    "series": "conv",
-                    "model": MODEL,
+                    "series": workload.series,
+                    "model": model,
                     "regions": {"one": 1.0},
                     "tiers": {"chat": 1.0},
-                    "scale": day.scale,
-                    "input_tokens": {"mean": ISL, "cv": day.isl["cv"]},
-                    "output_tokens": {"mean": OSL, "cv": day.osl["cv"]},
+                    "scale": workload.scale,
+                    **workload.lengths,
                 }
             ],
         },
         "fleet": {"startup_s": 600, "minimum": 1, "today": today},
         "horizon": {
-            "start": f"{day.date}T{int(hours[0]):02d}:00:00Z",
+            "start": workload.moment(hours[0]),
             "duration_s": 3600 * (hours[1] - hours[0]),
             "period_s": 3600,
         },

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from bench.experiments import (
     heteroscale,
     heteroscale_readings,
     heteroscale_service,
+    heteroscale_workloads,
     sageserve,
     svg,
 )
@@ -21,6 +23,8 @@ from bench.experiments.sageserve_day import ARRIVALS, HISTORY_DAYS, Day, Service
 from bench.experiments.sageserve_fleet import DAYS, MODELS, MONDAY
 from planner.scenario.build import build_hardware
 from planner.scenario.document import parse
+from planner.scenario.settings import settings_of
+from planner.studies.traffic.traffic import build_traffic
 from tests.shared import shared
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -71,7 +75,7 @@ def test_every_figure_of_theirs_has_one_of_ours_beside_it() -> None:
 
 def test_heteroscales_pieces_on_two_hours_of_little_traffic(tmp_path: Path) -> None:
     shared(ARRIVALS)
-    served = heteroscale_service.service(Day(tmp_path, 0.1), (6.0, 8.0))
+    served = heteroscale_service.service(heteroscale_workloads.dialogue(tmp_path, 0.1), (6.0, 8.0))
     peak = heteroscale_service.load_of(served.study, 900.0).max()
     assert served.flat[0] == np.ceil(served.flat[1] * served.ratio - 1e-9)
     assert (served.flat * served.theta_tps >= peak * (1 - 1e-9)).all()
@@ -85,6 +89,54 @@ def test_heteroscales_pieces_on_two_hours_of_little_traffic(tmp_path: Path) -> N
     }  # fmt: skip
     assert set(results["signals"]) == {"load", "ttft", "tbt", *heteroscale.PROPORTIONAL}
     assert results["signals"]["prefill-tps"]["correlation"] > 0.9  # what arrives is computed
+
+
+def test_a_request_holds_the_tokens_of_all_its_images() -> None:
+    rates = pl.DataFrame(
+        {
+            "client": [1, 1, 2, 2, 3],
+            "t_s": [0, 21_600, 0, 21_600, 0],
+            "rate_rps": [1.0, 2.0, 3.0, 0.0, 4.0],
+        }
+    )
+    lengths = [  # client, from, text, images, tokens of one, output
+        (1, 0, 100.0, 2.0, 500.0, 10.0),
+        (1, 21_600, 300.0, 1.0, 200.0, 20.0),
+        (2, 0, 700.0, None, None, 50.0),  # no images; client 3 is not told of
+    ]
+    fields = "text_tokens", "image_count", "image_tokens", "output_tokens"
+    stats = pl.DataFrame(
+        [
+            (client, window, field, mean)
+            for client, window, *means in lengths
+            for field, mean in zip(fields, means, strict=True)
+            if mean is not None
+        ],
+        schema=["client", "window_start_s", "field", "mean"],
+        orient="row",
+    )
+    table = heteroscale_workloads.by_bin(rates, stats)
+    assert table["time"].to_list() == [0.0, 21_600.0]
+    assert table["requests"].to_list() == [8 * 600.0, 2 * 600.0]
+    # 1,100 tokens once and 700 three times: 800 on average, of client 3's four too.
+    assert table["input_tokens"].to_list() == pytest.approx([8 * 600 * 800, 2 * 600 * 500])
+    assert table["output_tokens"].to_list() == pytest.approx([8 * 600 * 40, 2 * 600 * 20])
+
+
+def test_the_vision_language_day_is_what_its_clients_asked(tmp_path: Path) -> None:
+    for file in heteroscale_workloads.SOURCES["vision"].files:
+        shared(file)
+    workload = heteroscale_workloads.vision(tmp_path, 8.0)
+    scenario = parse(json.dumps(heteroscale_service.scenario(workload, workload.hours)))
+    traffic = build_traffic(settings_of(scenario).traffic, {"t": workload.stored})
+    demand = traffic.demand
+    assert len(demand.requests[0]) == 144 and demand.bin_s == 600
+    clients = pl.read_parquet(heteroscale_workloads.CLIENTS)["rate_rps"].sum()
+    assert demand.requests.sum() == pytest.approx(8 * 600 * clients)
+    isl, osl = (
+        part.sum() / demand.requests.sum() for part in (demand.input_tokens, demand.output_tokens)
+    )
+    assert isl == pytest.approx(1442, abs=1) and osl == pytest.approx(129.7, abs=0.1)
 
 
 def test_turns_are_changes_of_direction() -> None:
