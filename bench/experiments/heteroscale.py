@@ -41,6 +41,7 @@ from planner.studies.replay.making import making_of
 from planner.studies.replay.pressure import pressure_test
 from simulation.engine.run import simulate
 from simulation.metrics import summarise
+from simulation.policies.parts.ratio import BEST
 from simulation.policies.wrappers.recording import Recording
 from simulation.results import SimulationResult
 
@@ -131,6 +132,7 @@ def run(folder: Path, workload: Workload, only: list[str], quick: bool) -> dict[
 def facts(served: Service) -> dict[str, Any]:
     load = load_of(served.study, STEP_S)
     workload, trace = served.workload, served.study.trace
+    shown = pressure_test(served.study, BEST)
     return {
         "service": workload.name,
         "model": workload.model,
@@ -146,8 +148,7 @@ def facts(served: Service) -> dict[str, Any]:
         "flat": served.flat.tolist(),
         "theta_tps": [round(float(value)) for value in served.theta_tps],
         "targets": {
-            name: round(float(pressure_test(served.study).of(name)[drives(served, name)]), 3)
-            for name in PROPORTIONAL
+            name: round(float(shown.of(name)[drives(served, name)]), 3) for name in PROPORTIONAL
         },
     }
 
@@ -172,7 +173,8 @@ def policies(served: Service, names: list[str], results: dict[str, Any]) -> dict
 def headroom(served: Service) -> dict[str, Any]:
     """Control on decode TPS at parts of what the pressure test showed; with the latencies as safety
     and cooling as long as a start besides."""
-    shown = float(pressure_test(served.study).of("decode-tps")[drives(served, "decode-tps")])
+    tested = pressure_test(served.study, BEST)  # at the ratio that policies keep
+    shown = float(tested.of("decode-tps")[drives(served, "decode-tps")])
     out = {}
     for part in HEADROOM:
         for name, settings in (("decode-tps", {}), ("heteroscale", SLOW)):

@@ -25,7 +25,7 @@ def lines(
     scale_x, scale_y = _scales(float(min(x)), float(max(x)), top)
     parts = _frame(title, x_words, y_words, top)
     for value in np.linspace(min(x), max(x), 7):
-        parts.append(_text(scale_x(value), HEIGHT - BOTTOM + 16, f"{value:g}", "middle"))
+        parts.append(_text(scale_x(value), HEIGHT - BOTTOM + 16, f"{value:.3g}", "middle"))
     for i, values in enumerate(series.values()):
         points, begun = [], False
         for place, value in zip(x, values, strict=True):
