@@ -1,7 +1,7 @@
 """HeteroScale's figures (methods.md D9) beside ours, on public traces of its two kinds of service.
 
-    python -m bench.experiments heteroscale [--service dialogue|vision] [--json] [--quick]
-        [--scale S] [--plots FOLDER] [--only PARTS]
+    python -m bench.experiments heteroscale [--service dialogue|vision|vision-steady] [--json]
+        [--quick] [--scale S] [--plots FOLDER] [--only PARTS]
 
 Its traces and its model are not public. What stands in for its dialogue service: arrivals per 10 s
 of a day of Azure's LLM inference trace 2024 (conversation), with the lengths and limits of the

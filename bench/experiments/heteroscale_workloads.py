@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -19,6 +20,7 @@ BIN_S, WINDOW_S = 600, 21_600  # of its rates and of its lengths
 # (data/multimodal/mm-image of alibaba/ServeGen @ f891d118: text, and as many draws of an image's
 # tokens as there are images), of which ../shared/data has quantiles.
 INPUT_CV, OUTPUT_CV = 0.92, 1.19
+STEADY = "vision-steady"  # the same requests, with the day's mean lengths at every hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +60,15 @@ def dialogue(folder: Path, scale: float, bursts: float = 1.0) -> Workload:
     )
 
 
-def vision(folder: Path, scale: float) -> Workload:
+def vision(folder: Path, scale: float, name: str = "vision") -> Workload:
     """ServeGen's mm-image: no day before this one, so that its first hour is what is known when the
     replay begins, and nothing finer than ten minutes."""
     rates = pl.read_parquet(CLIENTS)
     stats = pl.read_csv(LENGTHS).filter(pl.col("model") == "mm-image")
     table = by_bin(rates, stats)
-    path, store = folder / "vision.csv", folder / "vision.store"
-    table.with_columns(series=pl.lit("all")).write_csv(path)
+    path, store = folder / f"{name}.csv", folder / f"{name}.store"
+    kept = table.select("time", "requests") if name == STEADY else table
+    kept.with_columns(series=pl.lit("all")).write_csv(path)
     ingest_file(path, store, IngestOptions(format="demand", bin_s=float(BIN_S)))
     lengths = {
         f"{kind}_tokens": {
@@ -76,7 +79,7 @@ def vision(folder: Path, scale: float) -> Workload:
     }
     stored = StoredTrace(path.name, "demand", "relative", store)
     return Workload(
-        "vision", "qwen3-vl-235b-a22b", stored, "all", scale, lengths,
+        name, "qwen3-vl-235b-a22b", stored, "all", scale, lengths,
         bin_s=BIN_S, hours=(1.0, 24.0), without=("periodic", "bursts"),
     )  # fmt: skip
 
@@ -125,4 +128,5 @@ class Source:
 SOURCES: dict[str, Source] = {
     "dialogue": Source((ARRIVALS,), 0.75, dialogue),
     "vision": Source((CLIENTS, LENGTHS), 8.0, vision),
+    STEADY: Source((CLIENTS, LENGTHS), 8.0, partial(vision, name=STEADY)),
 }

@@ -123,10 +123,12 @@ def test_a_request_holds_the_tokens_of_all_its_images() -> None:
     assert table["output_tokens"].to_list() == pytest.approx([8 * 600 * 40, 2 * 600 * 20])
 
 
-def test_the_vision_language_day_is_what_its_clients_asked(tmp_path: Path) -> None:
-    for file in heteroscale_workloads.SOURCES["vision"].files:
+@pytest.mark.parametrize("name", ["vision", heteroscale_workloads.STEADY])
+def test_the_vision_language_day_is_what_its_clients_asked(tmp_path: Path, name: str) -> None:
+    source = heteroscale_workloads.SOURCES[name]
+    for file in source.files:
         shared(file)
-    workload = heteroscale_workloads.vision(tmp_path, 8.0)
+    workload = source.read(tmp_path, 8.0)
     scenario = parse(json.dumps(heteroscale_service.scenario(workload, workload.hours)))
     traffic = build_traffic(settings_of(scenario).traffic, {"t": workload.stored})
     demand = traffic.demand
@@ -137,6 +139,8 @@ def test_the_vision_language_day_is_what_its_clients_asked(tmp_path: Path) -> No
         part.sum() / demand.requests.sum() for part in (demand.input_tokens, demand.output_tokens)
     )
     assert isl == pytest.approx(1442, abs=1) and osl == pytest.approx(129.7, abs=0.1)
+    by_bin = demand.input_tokens[0] / demand.requests[0]
+    assert (np.ptp(by_bin) < 1) == (name == heteroscale_workloads.STEADY)
 
 
 def test_turns_are_changes_of_direction() -> None:
