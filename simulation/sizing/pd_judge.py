@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simulation.fleet import KvLink
+from simulation.fleet import KvLink, Routing
 from simulation.metrics import meets_slo
 from simulation.percentiles import quantile
 from simulation.results import SimulationResult
@@ -26,10 +26,17 @@ ReportProgress = Callable[[float], None]  # the share of the work that is done
 
 
 def simulated(
-    service: PdService, prefill: int, decode: int, *, seed: int = 0, requests: int = REQUESTS
+    service: PdService,
+    prefill: int,
+    decode: int,
+    *,
+    seed: int = 0,
+    requests: int = REQUESTS,
+    routing: Routing | None = None,
+    start_rps: float = 0.0,
 ) -> Ratio:
     """One ratio by simulation: the largest rate at which both pools together meet the tier, to 1%,
-    from the guess of the closed forms on; 0 where none was found."""
+    from ``start_rps`` on, or from the guess of the closed forms; 0 where none was found."""
     guess = analytic(service, prefill, decode)
     pools = _pools(service, prefill, decode)
     trial = Trial(
@@ -39,12 +46,14 @@ def simulated(
         seed=seed,
         requests=requests,
         burstiness=service.workload.burstiness,
+        routing=routing,
+        blocks=service.blocks,
     )
 
     def holds(rate: float) -> bool:
         return trial.met(trial.at(rate)) and trial.met_again(rate)
 
-    low = high = guess.max_rps if guess.max_rps > 0 else trial.saturated_rps() / 2
+    low = high = start_rps or guess.max_rps or trial.saturated_rps() / 2
     if holds(low):
         for _ in range(TRIES):
             low, high = high, high * REACH
@@ -80,10 +89,13 @@ def judged(
     *,
     seed: int = 0,
     requests: int = REQUESTS,
+    routing: Routing | None = None,
     report: ReportProgress = lambda done: None,
 ) -> list[Ratio]:
-    """The best of ``ratios`` (by the closed forms) and its neighbours by simulation, and further
-    towards the better side until the best of those simulated has simulated neighbours."""
+    """The best of ``ratios`` (by the closed forms, or what each pool carries) and its neighbours by
+    simulation, and further towards the better side until the best of those simulated has simulated
+    neighbours. Where prompts share what is cached, of which closed forms know nothing, each begins
+    at its rate among ``ratios``."""
     rows = sorted(ratios, key=lambda ratio: ratio.prefill)
     place = int(np.argmax([per_gpu(service, ratio) for ratio in rows]))
     seen: dict[int, Ratio] = {}
@@ -92,8 +104,10 @@ def judged(
             if 0 <= i < len(rows) and i not in seen:
                 report(min(0.9, len(seen) / 5))
                 seen[i] = simulated(
-                    service, rows[i].prefill, rows[i].decode, seed=seed, requests=requests
-                )
+                    service, rows[i].prefill, rows[i].decode, seed=seed, requests=requests,
+                    routing=routing,
+                    start_rps=0.0 if service.blocks is None else rows[i].max_rps,
+                )  # fmt: skip
         best = max(seen, key=lambda i: per_gpu(service, seen[i]))
         if best == place:
             return [seen[i] for i in sorted(seen)]
@@ -101,11 +115,12 @@ def judged(
 
 
 def _pools(service: PdService, prefill: int, decode: int) -> Pools:
-    how = service.batching
+    how, caching = service.batching, service.blocks is not None
     return (
-        pool_of(service.prefill, prefill, role="prefill", link=service.link, batching=how),
+        pool_of(service.prefill, prefill, role="prefill", link=service.link, batching=how,
+                prefix_cache=caching),
         pool_of(service.decode, decode, role="decode", batching=how),
-    )
+    )  # fmt: skip
 
 
 def _bound(trial: Trial, service: PdService, pools: Pools, rate: float) -> tuple[str, str]:

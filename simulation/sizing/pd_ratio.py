@@ -22,6 +22,7 @@ from simulation.sizing.batch_sizing import Sized, size_pool
 from simulation.sizing.latencies import transfer
 from simulation.sizing.spread import added
 from simulation.sizing.workload import Workload
+from simulation.trace import PrefixBlocks
 
 PRECISION = 0.01  # relative, of a rate
 JOINT = 6  # halvings where both pools are near their limits
@@ -31,7 +32,9 @@ NEAR = 0.8  # of the lesser rate: no further down do they have to go
 @dataclass(frozen=True, slots=True, eq=False)
 class PdService:
     """One model apart: profiles of a prefill and of a decode instance (of one GPU type or of two),
-    what arrives, the tier, and the way between them."""
+    what arrives, the tier, and the way between them. With ``blocks`` of the workload's prompts,
+    which came in that order, prefill instances cache what they share; closed forms know nothing of
+    that."""
 
     prefill: Profile
     decode: Profile
@@ -39,6 +42,7 @@ class PdService:
     tier: Tier
     link: KvLink
     batching: str = "chunked"
+    blocks: PrefixBlocks | None = None
 
     @property
     def tokens(self) -> float:

@@ -153,7 +153,9 @@ def run(
             frame=frame_of(study),
             forecast=Forecasts(planned.forecasts, planned.quantiles),
             plan=plan_figures(study.plan_input, planned.plan),
-            pd_ratios=stated_ratios(study.hardware, study.traffic.lengths, scenario.seed),
+            pd_ratios=stated_ratios(
+                study.hardware, study.traffic.lengths, scenario.seed, study.traffic.shared
+            ),
             profile_error=errors,
             comparison=comparison,
             rehearsal=rehearsal,

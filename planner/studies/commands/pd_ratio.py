@@ -42,8 +42,16 @@ from simulation.errors import SimulationError
 from simulation.sizing.pd_judge import REQUESTS
 from simulation.sizing.pd_ratio import Best, Ratio
 from simulation.sizing.pool import rate_of
+from simulation.sizing.trial import SharedPrompts
 
 PRODUCTION = "1P/5D to 9P/1D in HeteroScale's production (section 4.1)"
+
+
+CACHED = (
+    "Prefill instances cache what prompts share, as the trace has it: so do both pools and the "
+    "simulation. Closed forms, what moves the ratio, its course over time and the ranking of pairs "
+    "know nothing of it, and see too much to prefill."
+)
 
 
 class Options(RunOptions):
@@ -118,14 +126,14 @@ def run(
     progress(0.0, "Reading the traffic")
     traffic = known_traffic(settings_of(scenario), traces)
     hardware = replace(hardware, asked=traffic.asked)
-    lengths = traffic.lengths[m]
-    pairs, notes = _pairs(hardware, m, lengths, options, part(progress, 0.05, 0.3))
+    lengths, shared = traffic.lengths[m], traffic.shared[m] if traffic.shared else None
+    pairs, notes = _pairs(hardware, m, lengths, shared, options, part(progress, 0.05, 0.3))
     pair = pairs[0]
     service, count = pair.service, pair.instances
     progress(0.3, "Both pools by simulation")
     simulate = part(progress, 0.4, 0.75)
     judged = judgement(
-        hardware, m, pair.columns, lengths, count, scenario.seed,
+        hardware, m, pair.columns, lengths, count, scenario.seed, shared,
         report=lambda done: simulate(done, "Simulating the best"),
     )  # fmt: skip
     best = judged.best
@@ -169,7 +177,7 @@ def run(
         over_time=drift,
         clock=traffic.clock,
         provenance=facts_of(hardware.provenance),
-        notes=(*notes, *traffic.notes),
+        notes=(*notes, *([CACHED] if service.blocks is not None else []), *traffic.notes),
     )
     return Outcome(result, {"ratios": RATIOS.table(rows)})
 
@@ -178,6 +186,7 @@ def _pairs(
     hardware: Hardware,
     m: int,
     lengths: Lengths,
+    shared: SharedPrompts | None,
     options: Options,
     progress: Progress,
 ) -> tuple[list[Pair], list[str]]:
@@ -198,7 +207,7 @@ def _pairs(
         progress(done / len(pairs), "Pairs of GPU types")
         count = options.instances or usual_instances(hardware, m, columns)
         try:
-            service, best = strictest_split(hardware, m, columns, lengths, count)
+            service, best = strictest_split(hardware, m, columns, lengths, count, shared)
         except SimulationError as problem:
             notes.append(f"Left out: {problem}.")
             continue
@@ -223,7 +232,7 @@ def _mixed(pair: Pair, seed: int) -> Mixed | None:
         curve = curve_of(
             CurveKey(
                 service.decode, lengths, service.tier, seed, batching=service.batching,
-                routing=pair.hardware.routing,
+                routing=pair.hardware.routing, blocks=service.blocks,
             )
         )  # fmt: skip
     except SimulationError as problem:

@@ -100,7 +100,9 @@ def run(
             figures=figures,
             recommended=take,
             verification=verification,
-            pd_ratios=stated_ratios(study.hardware, study.traffic.lengths, scenario.seed),
+            pd_ratios=stated_ratios(
+                study.hardware, study.traffic.lengths, scenario.seed, study.traffic.shared
+            ),
             plan=figures,
             profile_error=errors,
             forecast=Forecasts(planned.forecasts, planned.quantiles),

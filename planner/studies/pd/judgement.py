@@ -20,6 +20,7 @@ from simulation.fleet import Routing
 from simulation.sizing.pd_judge import ReportProgress, judged
 from simulation.sizing.pd_ratio import Best, PdService, Ratio, best_of, ratios, splits
 from simulation.sizing.pool import rate_of
+from simulation.sizing.trial import SharedPrompts
 
 KEPT = 64  # judgements
 
@@ -52,15 +53,18 @@ def judgement(
     lengths: Lengths,
     instances: int,
     seed: int,
+    shared: SharedPrompts | None = None,
     report: ReportProgress = lambda done: None,
 ) -> Judgement:
-    """At the interactive tier at which the best ratio carries least; once per process for what it
-    depends on. Raises SimulationError where no ratio carries anything."""
-    service, _ = strictest_split(hardware, m, columns, lengths, instances)
-    routing = hardware.routing
+    """At the interactive tier at which the best ratio carries least by closed forms; once per
+    process for what it depends on. What prompts of ``shared`` requests share is cached where the
+    model's serving caches prefixes; those are then the requests, whatever ``lengths`` says. Raises
+    SimulationError where no ratio carries anything."""
+    service, _ = strictest_split(hardware, m, columns, lengths, instances, shared)
+    routing, work = hardware.routing, service.workload
     identity = (
-        service.prefill, service.decode, lengths, service.tier, service.link, service.batching,
-        routing, instances, seed,
+        service.prefill, service.decode, work.isl, work.osl, service.blocks, service.tier,
+        service.link, service.batching, routing, instances, seed,
     )  # fmt: skip
     return _judged(_PairKey(digest_of(identity), service, routing, instances, seed, report))
 
@@ -73,10 +77,11 @@ def _judged(pair: _PairKey) -> Judgement:
         lengths = (service.workload.isl, service.workload.osl)
         sides = CurveKey(
             service.prefill, lengths, service.tier, pair.seed, "prefill", None, service.batching,
-            routing=pair.routing,
+            routing=pair.routing, blocks=service.blocks,
         )  # fmt: skip
         prefill, decode = pair_of_curves(
-            sides, replace(sides, profile=service.decode, role="decode", link=service.link)
+            sides,
+            replace(sides, profile=service.decode, role="decode", link=service.link, blocks=None),
         )
     except SimulationError:
         pools = closed
@@ -86,7 +91,7 @@ def _judged(pair: _PairKey) -> Judgement:
                     (prefill[1], decode[1]))
             for row in closed
         ]  # fmt: skip
-    simulated = judged(service, pools, seed=pair.seed, report=pair.told)
+    simulated = judged(service, pools, seed=pair.seed, routing=pair.routing, report=pair.told)
     return Judgement(
         service, tuple(closed), tuple(pools), tuple(simulated), best_of(simulated, service)
     )

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from planner.errors import PlannerError
 from planner.scenario.build import Hardware
 from planner.scenario.links import link_of, senders_of
+from planner.studies.sizing.curves import cached
 from planner.studies.traffic.lengths import Lengths
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.sizing.pd_ratio import PdService, Ratio, best_split
+from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Workload
 
 MOST_INSTANCES = 256
@@ -57,8 +59,14 @@ def _link(hardware: Hardware, m: int, g: int) -> KvLink:
 
 
 def service_of(
-    hardware: Hardware, m: int, columns: PairColumns, lengths: Lengths, tier: Tier
+    hardware: Hardware,
+    m: int,
+    columns: PairColumns,
+    lengths: Lengths,
+    tier: Tier,
+    shared: SharedPrompts | None = None,
 ) -> PdService:
+    lengths, blocks = cached(hardware, m, lengths, shared)
     return PdService(
         prefill=hardware.profiles[m, columns.prefill],
         decode=hardware.profiles[m, columns.decode],
@@ -66,6 +74,7 @@ def service_of(
         tier=tier,
         link=_link(hardware, m, columns.prefill),
         batching=hardware.serving[m].batching,
+        blocks=blocks,
     )
 
 
@@ -78,13 +87,18 @@ def usual_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
 
 
 def strictest_split(
-    hardware: Hardware, m: int, columns: PairColumns, lengths: Lengths, instances: int
+    hardware: Hardware,
+    m: int,
+    columns: PairColumns,
+    lengths: Lengths,
+    instances: int,
+    shared: SharedPrompts | None = None,
 ) -> tuple[PdService, Ratio]:
     """The interactive tier at which the best ratio carries least, and that ratio, by closed forms;
     raises SimulationError where no ratio carries anything."""
     splits: list[tuple[PdService, Ratio]] = []
     for tier in hardware.limits_of(m):
-        service = service_of(hardware, m, columns, lengths, tier)
+        service = service_of(hardware, m, columns, lengths, tier, shared)
         best = best_split(service, instances)
         if best.max_rps <= 0:
             raise SimulationError(

@@ -14,6 +14,7 @@ from planner.studies.plain import COLUMNS, MERGED, OPTIONAL, milliseconds
 from planner.studies.traffic.lengths import Lengths
 from simulation.errors import SimulationError
 from simulation.sizing.pd_ratio import Best
+from simulation.sizing.trial import SharedPrompts
 
 BEST = Columns(
     (
@@ -49,18 +50,23 @@ class StatedRatio:
 
 
 def stated_ratios(
-    hardware: Hardware, lengths: Sequence[Lengths], seed: int
+    hardware: Hardware,
+    lengths: Sequence[Lengths],
+    seed: int,
+    shared: Sequence[SharedPrompts | None] = (),
 ) -> tuple[StatedRatio, ...]:
     """For the results of a plan: of every model with prefill and decode pools, the best ratio, as
     ``pd_ratio`` finds it and of the same number of instances."""
     return tuple(
         ratio
         for m in range(len(hardware.models))
-        for ratio in _of_model(hardware, m, lengths[m], seed)
+        for ratio in _of_model(hardware, m, lengths[m], seed, shared[m] if shared else None)
     )
 
 
-def _of_model(hardware: Hardware, m: int, lengths: Lengths, seed: int) -> Iterator[StatedRatio]:
+def _of_model(
+    hardware: Hardware, m: int, lengths: Lengths, seed: int, shared: SharedPrompts | None
+) -> Iterator[StatedRatio]:
     for columns in pairs_of(hardware, m):
         if hardware.columns[columns.prefill].role != "prefill":
             continue
@@ -72,7 +78,7 @@ def _of_model(hardware: Hardware, m: int, lengths: Lengths, seed: int) -> Iterat
             instances=count,
         )
         try:
-            judged = judgement(hardware, m, columns, lengths, count, seed)
+            judged = judgement(hardware, m, columns, lengths, count, seed, shared)
         except SimulationError as problem:
             yield replace(stated, note=str(problem))
         else:

@@ -25,6 +25,7 @@ from simulation.policies.parts.ratio import BEST, FIXED, OBSERVED
 from simulation.policies.wrappers.recording import Recording
 from simulation.sizing.pd_ratio import splits
 from simulation.sizing.pool import rate_of
+from simulation.sizing.trial import SharedPrompts
 from simulation.trace import Trace
 
 REQUESTS = 4_000  # of one test of FEW instances
@@ -111,7 +112,9 @@ def _unit(study: Study, group: list[int], ratio: str | float, many: bool) -> tup
         if ratio in (BEST, OBSERVED):
             count = usual_instances(hardware, m, columns)
             lengths, seed = study.traffic.lengths[m], study.settings.seed
-            best = judgement(hardware, m, columns, lengths, count, seed).best.ratio
+            best = judgement(
+                hardware, m, columns, lengths, count, seed, _shared(study, m)
+            ).best.ratio
             return np.array([best.prefill, best.decode], np.int64), best.max_rps
     except SimulationError:
         ratio = FIXED
@@ -122,6 +125,10 @@ def _unit(study: Study, group: list[int], ratio: str | float, many: bool) -> tup
     sides = zip((columns.prefill, columns.decode), pair, strict=True)
     rate = min(_carried(study, m, g, n) for g, n in sides) / mean
     return np.array(pair, np.int64), rate
+
+
+def _shared(study: Study, m: int) -> SharedPrompts | None:
+    return study.traffic.shared[m] if study.traffic.shared else None
 
 
 def _carried(study: Study, m: int, g: int, instances: int) -> float:
@@ -139,7 +146,7 @@ def _readings(
     requests = REQUESTS * max(1, int(counts.sum()) // FEW)
     drawn = rng.integers(0, len(isl), requests)
     isl, osl, blocks = isl[drawn], osl[drawn], None
-    shared = study.traffic.shared[m] if study.traffic.shared else None
+    shared = _shared(study, m)
     if shared is not None and study.hardware.serving[m].prefix_caching:
         sample = shared.again(requests)
         isl, osl, blocks = sample.isl, sample.osl, sample.blocks

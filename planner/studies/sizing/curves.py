@@ -117,20 +117,28 @@ def _keys_by_tier(
 ) -> list[tuple[Tier, CurveKey]]:  # fmt: skip
     role = hardware.columns[g].role
     link = next((link for (model, _), link in hardware.links.items() if model == m), None)
-    caching = shared is not None and role != "decode" and hardware.serving[m].prefix_caching
-    if shared is not None and caching:
-        lengths = (shared.isl, shared.osl)
+    lengths, blocks = cached(hardware, m, lengths, None if role == "decode" else shared)
     return [
         (
             tier,
             CurveKey(
                 profile, lengths, in_part(tier, role), seed, role,
                 link if role == "decode" else None, hardware.serving[m].batching, burstiness,
-                hardware.routing, shared.blocks if shared is not None and caching else None,
+                hardware.routing, blocks,
             ),
         )
         for tier in strictest(hardware.limits_of(m))
     ]  # fmt: skip
+
+
+def cached(
+    hardware: Hardware, m: int, lengths: Lengths, shared: SharedPrompts | None
+) -> tuple[Lengths, PrefixBlocks | None]:
+    """Lengths of a model's requests, and what its serving caches of their prompts: of ``shared``
+    requests where it does."""
+    if shared is None or not hardware.serving[m].prefix_caching:
+        return lengths, None
+    return (shared.isl, shared.osl), shared.blocks
 
 
 def digest_of(values: tuple[object, ...]) -> str:
