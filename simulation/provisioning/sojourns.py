@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulation.compiled import cached_kernel, kernel
+from simulation.compiled import cached_kernel, inlined_kernel, kernel
 
 UP_STEPS = 3  # frontier points looked ahead when one operator gives slots to another
 
@@ -148,7 +148,7 @@ def fill_frontiers(problem: Any, replicas: int, least: Any, low: Any, which: Any
                         s += 1
 
 
-@kernel
+@inlined_kernel
 def longest_path(s: Any, graph: Graph, ends: Any) -> float:
     """Critical path of sojourns ``s``; ``ends`` is room for ``[V]`` numbers."""
     longest = 0.0
