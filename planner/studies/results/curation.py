@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.policies.registry import simplicity
+from planner.policies.registry import simplicity, traits_of
 from planner.studies.rehearsal.evidence import CENT, least, saved, simple, worth_taking
 from planner.studies.rehearsal.rehearsal import Part, Rehearsal, Tried
 from planner.studies.rehearsal.tuning import TIE, below, slowest, targets_of
@@ -250,17 +250,27 @@ def _unproven(every: Valued, proven: Valued, flat: Candidate) -> str:
 
 def _surer(simplest: Candidate, near: Valued) -> Candidate:
     """Of those that cost about the same, what does on harder days is taken, be it less simple than
-    ``simplest``; where nothing does, what misses no more than half as much there."""
+    ``simplest``; where nothing does, what misses no more than half as much there. A fleet that
+    never moves gives way only to what does on one of them."""
     days = {days for _, candidate in near for days in candidate.short or ()}
     missed = {
         candidate.policy: sum(_short_on(candidate, its) for its in days) for _, candidate in near
     }
-    if missed[simplest.policy] <= NEAR:
+    before = missed[simplest.policy]
+    still = traits_of(simplest.policy).flat
+    surer = [
+        pair
+        for pair in near
+        if missed[pair[1].policy] <= before / 2
+        and (
+            not still
+            or any(_short_on(simplest, its) > NEAR >= _short_on(pair[1], its) for its in days)
+        )
+    ]
+    if before <= NEAR or not surer:
         return simplest
-    least = min(missed.values())
-    if least > missed[simplest.policy] / 2:
-        return simplest
-    return _simplest([pair for pair in near if missed[pair[1].policy] <= least + NEAR])
+    least = min(missed[candidate.policy] for _, candidate in surer)
+    return _simplest([pair for pair in surer if missed[pair[1].policy] <= least + NEAR])
 
 
 def _short_on(candidate: Candidate, days: str) -> float:

@@ -155,7 +155,7 @@ def test_what_holds_then_is_taken_before_what_is_simpler_where_it_costs_no_more(
     for a tenth more it is named in the warning and not bought."""
     runs = [figures("flat-before", 90), figures("lt-g", 91)]
 
-    def taken(cost: float, *, holds: bool) -> str:
+    def taken(cost: float, *, holds: bool, misses: float = 0.35) -> str:
         before = rehearsed(("flat-before", 100, True, None), ("lt-g", cost, True, 0.9))
         longer = (
             Harder("flat-before", "Flat", 2.0, {"fast": 0.5}, False, 100.0, 0.45),
@@ -163,10 +163,10 @@ def test_what_holds_then_is_taken_before_what_is_simpler_where_it_costs_no_more(
                 "lt-g",
                 "Guarded",
                 2.0,
-                {"fast": 0.96 if holds else 0.6},
+                {"fast": 0.96 if holds else 0.95 - misses},
                 holds,
                 cost,
-                0.0 if holds else 0.35,
+                0.0 if holds else misses,
             ),
         )
         comparison = compare(runs, rehearsal=replace(before, longer=longer))
@@ -177,4 +177,6 @@ def test_what_holds_then_is_taken_before_what_is_simpler_where_it_costs_no_more(
         return comparison.recommended.policy
 
     assert taken(100.5, holds=True) == "lt-g" == taken(99.5, holds=True)
+    # A controller is not worth having for what it does not do either.
+    assert taken(100.5, holds=False, misses=0.1) == "flat-before"
     assert taken(100.5, holds=False) == "flat-before" == taken(110.0, holds=True)
