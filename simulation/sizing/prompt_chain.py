@@ -25,6 +25,7 @@ from simulation.sizing.workload import Workload
 
 CELLS, LONGEST = 16, 128  # of an iteration's room, fewer where lines are long; of a line
 LEFT_OUT = 1e-5  # share of lines, that are longer
+MOST_CELLS = 2048  # of a line, each an iteration's where prompts are long beside one
 KNOTS = 128  # numbers of tokens at which an iteration's seconds are looked up
 MOMENTS = (np.arange(4) + 0.5) / 4  # of an iteration at which prompts come
 BEGIN, OWN = 12, 4  # lengths that stand for all as they begin by themselves, and behind others
@@ -74,7 +75,8 @@ class Iterations:
 
 def delays(profile: Profile, workload: Workload, beside: float, running_s: float) -> Delays | None:
     """Of prompts on one instance with ``beside`` decodes, an iteration of which takes ``running_s``
-    (0: it waits for prompts); None where they come faster than they are computed."""
+    (0: it waits for prompts); None where they come faster than they are computed, or so nearly as
+    fast that thousands of full iterations may wait: a limit that allows for that sizes nothing."""
     isl, rate = workload.facts.isl_points, workload.rate
     each = _iterations(profile, workload, beside)
     room, mean = each.room, float(isl.mean())
@@ -86,6 +88,8 @@ def delays(profile: Profile, workload: Workload, beside: float, running_s: float
     per = max(int(room / cell), 1)
     cell = room / per
     count = int(np.ceil(reach / cell))
+    if count > MOST_CELLS:
+        return None
     most = min(per, count)
     size = 1 << int(2 * count).bit_length()
     lengths = np.fft.rfft(_cells(isl / cell, size)) - 1.0

@@ -24,6 +24,17 @@ def of(isl, rate: float = 0.0) -> Workload:
     return Workload(np.asarray(isl), np.ones(len(isl), np.int64), rate=rate)
 
 
+def test_where_thousands_of_full_iterations_may_wait_prompts_come_too_fast() -> None:
+    """Of prompts of a hundred iterations each line at 99.99% holds tens of thousands of them: no
+    limit is met there, and no grid of their square is worth its memory."""
+    service = 100 * (FIXED_S + 1000 * TOKEN_S)
+    prompts = np.full(10, 100_000)
+    assert delays(instance(1000), of(prompts, 0.9999 / service), 0.0, 0.0) is None
+    waits = delays(instance(1000), of(prompts, 0.5 / service), 0.0, 0.0)
+    assert waits is not None
+    assert waits.share * waits.late.mean == pytest.approx(service * 0.5, rel=0.05)  # M/D/1
+
+
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.8])
 def test_prompts_that_each_fill_an_iteration_are_md1(load: float) -> None:
     service = FIXED_S + 1000 * TOKEN_S
