@@ -31,6 +31,7 @@ class Harder:
     meets: bool
     cost_usd: float
     shortfall: float
+    then_usd: float  # what it came to there
 
 
 def lengthened(trace: Trace, from_s: float) -> Trace:
@@ -92,4 +93,13 @@ def _played(tuning: Tuning, play: Callable[[Policy], PolicyRun], times: float) -
         return None
     short = below(run.summary, targets_of(run))
     meets, attainment = short <= ROUNDING, run.summary.slo_attainment
-    return Harder(policy.key, policy.title, times, attainment, meets, tuning.best.cost_usd, short)
+    return Harder(
+        policy.key,
+        policy.title,
+        times,
+        attainment,
+        meets,
+        tuning.best.cost_usd,
+        short,
+        run.summary.cost_usd,
+    )

@@ -8,11 +8,13 @@ is taken, and of these the simplest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from planner.policies.registry import simplicity, traits_of
 from planner.studies.rehearsal.evidence import CENT, least, saved, simple, worth_taking
+from planner.studies.rehearsal.harder import Harder
 from planner.studies.rehearsal.rehearsal import Part, Rehearsal, Tried
 from planner.studies.rehearsal.tuning import TIE, below, slowest, targets_of
 from planner.studies.replay.earlier import NEAR
@@ -43,7 +45,7 @@ class Candidate:
     values: dict[str, float | None]  # by objective
     meets: bool
     shortfall: float
-    short: Mapping[str, float] | None = None  # by harder days tried, how far it stays below there
+    harder: Mapping[str, Harder] | None = None  # the harder days that it was tried on
     at_least: bool = False  # room for growth was not tried, and would cost no less
     paid: Tried | None = None  # on the days before, where it was chosen there
 
@@ -108,17 +110,17 @@ def candidates(
             roomy = any(its.does for _, its in parts)
             asked = rehearsal.room is not None
             able = tuple(
-                _rehearsed(its, roomy, _short(its.policy, rehearsal), asked) for _, its in parts
+                _rehearsed(its, roomy, _harder(its.policy, rehearsal), asked) for _, its in parts
             )
             return able, DAYS_BEFORE
     return tuple(_replayed(run) for run in runs), WINDOW
 
 
-def _short(policy: str, rehearsal: Rehearsal) -> dict[str, float]:
-    """How far it stays below on the harder days that it was tried on."""
+def _harder(policy: str, rehearsal: Rehearsal) -> dict[str, Harder]:
+    """The harder days that it was tried on."""
     tried = {LONGER: rehearsal.longer, MORE: rehearsal.unforeseen}
     return {
-        days: harder.shortfall
+        days: harder
         for days, played in tried.items()
         for harder in played
         if harder.policy == policy
@@ -144,13 +146,13 @@ def leading(parts: Sequence[Part]) -> set[str]:
 
 
 def _rehearsed(
-    its: Part, roomy: bool, short: Mapping[str, float] | None = None, asked: bool = False
+    its: Part, roomy: bool, harder: Mapping[str, Harder] | None = None, asked: bool = False
 ) -> Candidate:
     values = {objective.name: objective.rehearsed(its.chosen) for objective in OBJECTIVES}
     meets = its.does if roomy else its.meets
     untried = asked and meets and its.chosen.room is None
     return Candidate(
-        its.policy, its.label, values, meets, its.shortfall, short, untried, its.chosen
+        its.policy, its.label, values, meets, its.shortfall, harder, untried, its.chosen
     )
 
 
@@ -251,8 +253,9 @@ def _unproven(every: Valued, proven: Valued, flat: Candidate) -> str:
 def _surer(simplest: Candidate, near: Valued) -> Candidate:
     """Of those that cost about the same, what does on harder days is taken, be it less simple than
     ``simplest``; where nothing does, what misses no more than half as much there. A fleet that
-    never moves gives way only to what does on one of them."""
-    days = {days for _, candidate in near for days in candidate.short or ()}
+    never moves gives way only to what does on one of them. Of what does alike there, what costs
+    more is left out, unless nothing of it moves."""
+    days = {days for _, candidate in near for days in candidate.harder or ()}
     missed = {
         candidate.policy: sum(_short_on(candidate, its) for its in days) for _, candidate in near
     }
@@ -268,24 +271,40 @@ def _surer(simplest: Candidate, near: Valued) -> Candidate:
         )
     ]
     if before <= NEAR or not surer:
-        return simplest
-    least = min(missed[candidate.policy] for _, candidate in surer)
-    return _simplest([pair for pair in surer if missed[pair[1].policy] <= least + NEAR])
+        if still:
+            return simplest
+        surer, most = near, before
+    else:
+        most = min(missed[candidate.policy] for _, candidate in surer)
+    alike = [pair for pair in surer if missed[pair[1].policy] <= most + NEAR]
+    usd = min(_then_usd(candidate, days) for _, candidate in alike)
+    return _simplest([pair for pair in alike if _then_usd(pair[1], days) <= usd * (1 + TIE)])
 
 
 def _short_on(candidate: Candidate, days: str) -> float:
     """Of the requests, all where it was not tried."""
-    return (candidate.short or {}).get(days, 1.0)
+    harder = (candidate.harder or {}).get(days)
+    return 1.0 if harder is None else harder.shortfall
+
+
+def _then_usd(candidate: Candidate, days: Iterable[str]) -> float:
+    """On all of the harder days, infinite where it was not tried."""
+    harder = candidate.harder or {}
+    return sum(harder[its].then_usd if its in harder else inf for its in days)
 
 
 def _lost(candidate: Candidate, chosen: Candidate) -> str:
-    """On which harder days ``candidate`` falls further short than ``chosen``."""
-    short = chosen.short or {}
-    lost = [days for days, its in short.items() if _short_on(candidate, days) > its + NEAR]
-    if not lost:
-        return ""
-    does = all(short[days] <= NEAR for days in lost)
-    return f"{'does not follow' if does else 'falls further short with'} {' or '.join(lost)}"
+    """On which harder days ``candidate`` falls further short than ``chosen``, or what it costs
+    more there."""
+    days = chosen.harder or {}
+    lost = [its for its in days if _short_on(candidate, its) > _short_on(chosen, its) + NEAR]
+    if lost:
+        does = all(_short_on(chosen, its) <= NEAR for its in lost)
+        return f"{'does not follow' if does else 'falls further short with'} {' or '.join(lost)}"
+    usd, its_usd = _then_usd(chosen, days), _then_usd(candidate, days)
+    if usd * (1 + TIE) < its_usd < inf:
+        return f"costs {its_usd / usd - 1:.0%} more with {' or '.join(days)}"
+    return ""
 
 
 def _choose(

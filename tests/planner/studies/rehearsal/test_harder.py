@@ -87,8 +87,10 @@ def test_what_the_one_to_take_does_not_survive_is_said_with_what_does() -> None:
         warnings = compare(runs, rehearsal=replace(before, longer=longer)).warnings
         return [warning for warning in warnings if "as they grow" in warning]
 
-    flat = Harder("flat-before", "Flat", 2.0, {"fast": 0.502, "slow": 0.97}, False, 100.0, 0.45)
-    hpa = Harder("hpa", "Autoscaler", 2.0, {"fast": 0.96, "slow": 0.97}, True, 140.0, 0.0)
+    flat = Harder(
+        "flat-before", "Flat", 2.0, {"fast": 0.502, "slow": 0.97}, False, 100.0, 0.45, 90.0
+    )
+    hpa = Harder("hpa", "Autoscaler", 2.0, {"fast": 0.96, "slow": 0.97}, True, 140.0, 0.0, 90.0)
     assert said(flat, hpa) == [
         "Flat does not follow answers as they grow: had they been 2 times as long from the middle "
         "of the last window rehearsed on, 50.2% of fast had been in time. Where that may happen "
@@ -106,8 +108,8 @@ def test_what_does_not_follow_requests_beyond_the_forecast_is_said_likewise() ->
     before = rehearsed(("lt-i", 100, True, 1.0), ("lt-g", 107, True, 1.0))
     runs = [figures("lt-i", 90), figures("lt-g", 97)]
     unforeseen = (
-        Harder("lt-i", "Planned", 1.25, {"fast": 0.814}, False, 100.0, 0.136),
-        Harder("lt-g", "Guarded", 1.25, {"fast": 0.97}, True, 107.0, 0.0),
+        Harder("lt-i", "Planned", 1.25, {"fast": 0.814}, False, 100.0, 0.136, 90.0),
+        Harder("lt-g", "Guarded", 1.25, {"fast": 0.97}, True, 107.0, 0.0, 90.0),
     )
     comparison = compare(runs, rehearsal=replace(before, unforeseen=unforeseen))
     assert comparison.warnings[0] == (
@@ -124,12 +126,14 @@ def test_a_guard_that_cost_nothing_on_the_days_before_is_taken() -> None:
                        ("lt-g", 100, True, 1.0))  # fmt: skip
     runs = [figures("flat-before", 140), figures("lt-i", 90), figures("lt-g", 92)]
     longer = tuple(
-        Harder(name, name, 2.0, {"fast": 0.97}, True, 100.0, 0.0) for name in ("lt-i", "lt-g")
+        Harder(name, name, 2.0, {"fast": 0.97}, True, 100.0, 0.0, 90.0) for name in ("lt-i", "lt-g")
     )
 
     def taken(planned: float, guarded: float) -> tuple[str, str, str]:
         played = [
-            Harder(name, name, 1.25, {"fast": share}, share > 0.95, 100.0, max(0.0, 0.95 - share))
+            Harder(
+                name, name, 1.25, {"fast": share}, share > 0.95, 100.0, max(0.0, 0.95 - share), 90.0
+            )
             for name, share in (("lt-i", planned), ("lt-g", guarded))
         ]
         comparison = compare(
@@ -158,7 +162,7 @@ def test_what_holds_then_is_taken_before_what_is_simpler_where_it_costs_no_more(
     def taken(cost: float, *, holds: bool, misses: float = 0.35) -> str:
         before = rehearsed(("flat-before", 100, True, None), ("lt-g", cost, True, 0.9))
         longer = (
-            Harder("flat-before", "Flat", 2.0, {"fast": 0.5}, False, 100.0, 0.45),
+            Harder("flat-before", "Flat", 2.0, {"fast": 0.5}, False, 100.0, 0.45, 90.0),
             Harder(
                 "lt-g",
                 "Guarded",
@@ -167,6 +171,7 @@ def test_what_holds_then_is_taken_before_what_is_simpler_where_it_costs_no_more(
                 holds,
                 cost,
                 0.0 if holds else misses,
+                90.0,
             ),
         )
         comparison = compare(runs, rehearsal=replace(before, longer=longer))
@@ -180,3 +185,24 @@ def test_what_holds_then_is_taken_before_what_is_simpler_where_it_costs_no_more(
     # A controller is not worth having for what it does not do either.
     assert taken(100.5, holds=False, misses=0.1) == "flat-before"
     assert taken(100.5, holds=False) == "flat-before" == taken(110.0, holds=True)
+
+
+def test_of_what_does_on_harder_days_too_what_costs_more_there_is_not_taken() -> None:
+    """A threshold is simpler than a plan with a guard, cost the same on the days before, and twice
+    as much where answers grow."""
+    before = rehearsed(("flat-before", 140, True, None), ("decode-tps", 100, True, 1.0),
+                       ("lt-g", 100, True, 1.0))  # fmt: skip
+    runs = [figures("flat-before", 140), figures("decode-tps", 90), figures("lt-g", 92)]
+
+    def taken(usd: float) -> tuple[str, str]:
+        longer = tuple(
+            Harder(name, name, 2.0, {"fast": 0.97}, True, 100.0, 0.0, then_usd)
+            for name, then_usd in (("decode-tps", usd), ("lt-g", 50.0))
+        )
+        comparison = compare(runs, rehearsal=replace(before, longer=longer))
+        assert comparison.recommended is not None
+        return comparison.recommended.policy, comparison.recommendations[0].reason
+
+    assert taken(50.4)[0] == "decode-tps"
+    policy, why = taken(100.0)
+    assert policy == "lt-g" and "costs 100% more with longer answers" in why
