@@ -48,9 +48,9 @@ PRODUCTION = "1P/5D to 9P/1D in HeteroScale's production (section 4.1)"
 
 
 CACHED = (
-    "Prefill instances cache what prompts share, as the trace has it: so do both pools and the "
-    "simulation. Closed forms, what moves the ratio, its course over time and the ranking of pairs "
-    "know nothing of it, and see too much to prefill."
+    "Prefill instances cache what prompts share, as the trace tells it: that is in what each pool "
+    "carries and in the simulation of both. Closed forms, and with them what moves the ratio, its "
+    "course over time and the ranking of pairs, do not know of it and count all prompts in full."
 )
 
 
