@@ -294,15 +294,16 @@ def _then_usd(candidate: Candidate, days: Iterable[str]) -> float:
 
 
 def _lost(candidate: Candidate, chosen: Candidate) -> str:
-    """On which harder days ``candidate`` falls further short than ``chosen``, or what it costs
-    more there."""
+    """On which harder days ``candidate`` falls further short than ``chosen``, or what it costs more
+    there where it does as well."""
     days = chosen.harder or {}
     lost = [its for its in days if _short_on(candidate, its) > _short_on(chosen, its) + NEAR]
     if lost:
         does = all(_short_on(chosen, its) <= NEAR for its in lost)
         return f"{'does not follow' if does else 'falls further short with'} {' or '.join(lost)}"
+    alike = all(_short_on(candidate, its) > _short_on(chosen, its) - NEAR for its in days)
     usd, its_usd = _then_usd(chosen, days), _then_usd(candidate, days)
-    if usd * (1 + TIE) < its_usd < inf:
+    if alike and usd * (1 + TIE) < its_usd < inf:
         return f"costs {its_usd / usd - 1:.0%} more with {' or '.join(days)}"
     return ""
 

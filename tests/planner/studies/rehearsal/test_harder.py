@@ -194,10 +194,10 @@ def test_of_what_does_on_harder_days_too_what_costs_more_there_is_not_taken() ->
                        ("lt-g", 100, True, 1.0))  # fmt: skip
     runs = [figures("flat-before", 140), figures("decode-tps", 90), figures("lt-g", 92)]
 
-    def taken(usd: float) -> tuple[str, str]:
+    def taken(usd: float, misses: float = 0.0) -> tuple[str, str]:
         longer = tuple(
-            Harder(name, name, 2.0, {"fast": 0.97}, True, 100.0, 0.0, then_usd)
-            for name, then_usd in (("decode-tps", usd), ("lt-g", 50.0))
+            Harder(name, name, 2.0, {"fast": 0.95 - short}, not short, 100.0, short, then_usd)
+            for name, then_usd, short in (("decode-tps", usd, 1.5 * misses), ("lt-g", 50.0, misses))
         )
         comparison = compare(runs, rehearsal=replace(before, longer=longer))
         assert comparison.recommended is not None
@@ -206,3 +206,6 @@ def test_of_what_does_on_harder_days_too_what_costs_more_there_is_not_taken() ->
     assert taken(50.4)[0] == "decode-tps"
     policy, why = taken(100.0)
     assert policy == "lt-g" and "costs 100% more with longer answers" in why
+    # What serves more there may cost more: that is no word against it.
+    policy, why = taken(20.0, misses=0.2)
+    assert policy == "decode-tps" and "costs" not in why
