@@ -35,10 +35,10 @@ class Serving:
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
+            bufsize=0,  # what comes with the first line is left for ``ended``
         )
         assert self.process.stdout is not None
-        self.greeting = self.process.stdout.readline()
+        self.greeting = self.process.stdout.readline().decode()
         self.family = psutil.Process(self.process.pid).children(recursive=True)
 
     def named(self, name: str) -> psutil.Process:
@@ -48,6 +48,11 @@ class Serving:
         children = psutil.Process(self.process.pid).children()
         self.family += [child for child in children if child not in self.family]
         return [child for child in children if runs(child)]
+
+    def ended(self) -> tuple[str, str]:
+        """What it printed since the greeting, and what it complained of, once it has ended."""
+        printed, complained = self.process.communicate(timeout=ENDS_WITHIN_S)
+        return printed.decode(), complained.decode()
 
     def left(self) -> list[psutil.Process]:
         """Those of the family that still run a minute later.
@@ -100,7 +105,7 @@ def test_it_serves_and_stops_on_ctrl_c(serving: Serving) -> None:
     commands = [" ".join(command(child)) for child in serving.family]
     assert all(any(name in command for command in commands) for name in NAMES)
     serving.process.send_signal(signal.SIGINT)
-    printed, complained = serving.process.communicate(timeout=ENDS_WITHIN_S)
+    printed, complained = serving.ended()
     assert serving.process.returncode == 0
     assert "Stopped." in printed
     assert "Traceback" not in complained
@@ -121,7 +126,7 @@ def test_pages_answer_while_the_simulator_is_compiled(another: dict[str, str]) -
             assert not any("compile" in command(child) for child in product.family)
         finally:
             product.process.send_signal(signal.SIGINT)
-            product.process.communicate(timeout=ENDS_WITHIN_S)
+            product.ended()
     assert not product.left()
 
 
@@ -143,7 +148,7 @@ def test_a_run_that_lost_its_worker_does_not_keep_the_site_from_starting(
         assert product.greeting.startswith("Headroom is running at")
     finally:
         product.process.send_signal(signal.SIGINT)
-        product.process.communicate(timeout=ENDS_WITHIN_S)
+        product.ended()
 
 
 def test_a_compiler_that_fails_is_told_once_and_stops_nothing(
@@ -182,7 +187,7 @@ def test_what_dies_is_started_again(serving: Serving, embedded: dict[str, str]) 
         wait_for(lambda: victim.pid not in {child.pid for child in serving.children()})  # noqa: B023
     wait_for(lambda: len(serving.children()) == 4 and answers(f"{address}/health/"))
     serving.process.send_signal(signal.SIGINT)
-    printed, complained = serving.process.communicate(timeout=ENDS_WITHIN_S)
+    printed, complained = serving.ended()
     assert serving.process.returncode == 0
     assert "Nobody has an account yet: `bin/manage user add NAME --role admin`" in printed
     for name in ("web", "worker 1", "scheduler"):
