@@ -24,7 +24,7 @@ from simulation.sizing.trial import Trial, outside_of
 from simulation.trace import PrefixBlocks
 
 MOST = 64  # instances; beyond, each carries what it does there
-SIMULATED = (2, 4, 8, 16, 64)  # sizes of pool
+SIMULATED = (2, 3, 4, 8, 16, 64)  # sizes of pool
 REQUESTS = 48_000  # simulated at each rate, more where lives are long
 LIVES = 10.0  # mean lives of a request that a run lasts at least
 MOST_REQUESTS = 400_000  # of a run
