@@ -259,24 +259,17 @@ def _surer(simplest: Candidate, near: Valued) -> Candidate:
     missed = {
         candidate.policy: sum(_short_on(candidate, its) for its in days) for _, candidate in near
     }
-    before = missed[simplest.policy]
-    still = traits_of(simplest.policy).flat
-    surer = [
-        pair
-        for pair in near
-        if missed[pair[1].policy] <= before / 2
-        and (
-            not still
-            or any(_short_on(simplest, its) > NEAR >= _short_on(pair[1], its) for its in days)
-        )
-    ]
-    if before <= NEAR or not surer:
-        if still:
-            return simplest
-        surer, most = near, before
-    else:
-        most = min(missed[candidate.policy] for _, candidate in surer)
-    alike = [pair for pair in surer if missed[pair[1].policy] <= most + NEAR]
+    before, still = missed[simplest.policy], traits_of(simplest.policy).flat
+
+    def is_surer(candidate: Candidate) -> bool:
+        does = any(_short_on(simplest, its) > NEAR >= _short_on(candidate, its) for its in days)
+        return missed[candidate.policy] <= before / 2 and (does or not still)
+
+    surer = [pair for pair in near if is_surer(pair[1])] if before > NEAR else []
+    if still and not surer:
+        return simplest
+    most = min((missed[candidate.policy] for _, candidate in surer), default=before)
+    alike = [pair for pair in surer or near if missed[pair[1].policy] <= most + NEAR]
     usd = min(_then_usd(candidate, days) for _, candidate in alike)
     return _simplest([pair for pair in alike if _then_usd(pair[1], days) <= usd * (1 + TIE)])
 
