@@ -106,7 +106,7 @@ def answers(success: dict[Any, Any], *problems: int) -> dict[Any, Any]:
 
 
 class Generator(SchemaGenerator):
-    """Asks views which rows they are of; the document is of none, wherever it is written."""
+    """Describe the views for no workspace: asked for its rows, a view would need one."""
 
     def get_schema(self, *args: Any, **kwargs: Any) -> Any:
         with within(Workspace(pk=0)):

@@ -2,7 +2,6 @@
 
 from django.urls import URLPattern, path, re_path
 from django.views import View
-from drf_spectacular.views import SpectacularAPIView
 
 from planner.api.views import (
     accounts,
@@ -39,7 +38,7 @@ def at(route: str, view: type[View], name: str) -> URLPattern:
 
 
 urlpatterns = [
-    at("schema/", SpectacularAPIView, "schema"),
+    at("schema/", docs.SchemaView, "schema"),
     path("docs/", docs.docs, name="docs"),
     at("token/", accounts.LoginView, "token"),
     at("me/", accounts.MeView, "me"),

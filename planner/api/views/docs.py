@@ -1,13 +1,33 @@
+"""The OpenAPI document, the page that shows it, and the answer where there is no view."""
+
 from __future__ import annotations
+
+from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import Resolver404, resolve
+from django.utils.decorators import method_decorator
 from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import conditional_page, require_safe
+from drf_spectacular.utils import extend_schema
+from drf_spectacular.views import SpectacularAPIView
+from rest_framework.request import Request
 
 from planner.api.errors import problem
+from planner.api.openapi import document
+
+
+@method_decorator(conditional_page, name="dispatch")  # an ETag, and 304 where it matches
+class SchemaView(SpectacularAPIView):
+    """Serve the kept document in the format that the request accepts: YAML or JSON."""
+
+    @extend_schema(exclude=True)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
+        renderer = request.accepted_renderer
+        headers = {"Content-Disposition": f'inline; filename="Headroom.{renderer.format}"'}
+        return HttpResponse(document(renderer.format), renderer.media_type, headers=headers)
 
 
 @require_safe

@@ -1,10 +1,14 @@
 """The OpenAPI document, the page that shows it, and how errors look."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 
 import pytest
+import yaml
 from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.core.management import call_command
@@ -12,6 +16,7 @@ from django.urls import get_resolver
 
 from forecasting.errors import ForecastError
 from planner import errors
+from planner.api import openapi
 from planner.api.errors import problem_handler
 from planner.api.schema import DOCUMENT
 from planner.scenario.build import build_hardware
@@ -91,6 +96,74 @@ def test_the_schema_and_its_page_are_for_those_who_logged_in(stranger, reader):
     answer = reader.get("/api/v1/schema/")
     assert answer.status_code == 200
     assert answer["Content-Type"].startswith("application/vnd.oai.openapi")
+
+
+FIRST_REQUESTS = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import django
+django.setup()
+from rest_framework.test import APIClient
+from planner.models import User
+
+def ask(number):
+    client = APIClient()
+    client.force_authenticate(User(pk=number, username=str(number)))
+    media = "application/json" if number % 2 else "application/vnd.oai.openapi"
+    answer = client.get("/api/v1/schema/", HTTP_ACCEPT=media, HTTP_HOST="localhost")
+    return f"{answer.status_code} {media} {answer['ETag']}"
+
+with ThreadPoolExecutor(8) as pool:
+    print("\\n".join(pool.map(ask, range(8))))
+"""
+
+
+def test_the_document_is_made_once_however_many_ask_for_it_first(tmp_path):
+    """Two fresh processes on one data folder, each with eight first requests at once."""
+
+    def process():
+        environment = {**os.environ, "HEADROOM_DATA_DIR": str(tmp_path)}
+        environment["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
+        return subprocess.Popen(
+            [sys.executable, "-c", FIRST_REQUESTS],
+            env=environment, stdout=subprocess.PIPE, text=True, cwd=settings.BASE_DIR,
+        )  # fmt: skip
+
+    def files():
+        return {
+            path: (path.stat().st_ino, path.stat().st_mtime_ns)
+            for path in tmp_path.rglob("openapi.*")
+        }
+
+    first = [each.communicate()[0] for each in (process(), process())]
+    answers = [line.split() for output in first for line in output.splitlines()]
+    assert [status for status, *_ in answers] == ["200"] * 16
+    assert len({(media, tag) for _, media, tag in answers}) == 2
+    made = files()
+    assert len(made) == 2
+    process().communicate()
+    assert files() == made
+
+
+def test_another_version_of_the_code_has_a_document_of_its_own(reader, data_dir, monkeypatch):
+    def kept():
+        openapi.document.cache_clear()
+        reader.get("/api/v1/schema/")
+        return [path.parent.name for path in data_dir.rglob("openapi.yaml")]
+
+    first = kept()
+    monkeypatch.setattr(openapi, "code_digest", lambda: "another")
+    assert (len(first), kept()) == (1, ["another"])
+    openapi.document.cache_clear()
+
+
+def test_the_document_is_the_generators_and_has_an_etag(schema, reader):
+    answer = reader.get("/api/v1/schema/", HTTP_ACCEPT="application/vnd.oai.openapi+json")
+    assert answer.json() == schema
+    assert yaml.safe_load(reader.get("/api/v1/schema/").content) == schema
+    again = reader.get("/api/v1/schema/", HTTP_ACCEPT="application/vnd.oai.openapi+json",
+                       HTTP_IF_NONE_MATCH=answer["ETag"])  # fmt: skip
+    assert (again.status_code, again.content) == (304, b"")
 
 
 class Scripts(HTMLParser):

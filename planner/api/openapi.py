@@ -1,0 +1,59 @@
+"""The OpenAPI document: made once per version of the code, then served from its file."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import shutil
+from functools import cache
+from pathlib import Path
+
+from django.conf import settings
+from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiYamlRenderer
+from drf_spectacular.settings import spectacular_settings
+
+from planner import storage
+from planner.version import VERSION
+from planner.whole import whole_folder
+
+FOLDER = "openapi"
+FORMATS = {"yaml": OpenApiYamlRenderer, "json": OpenApiJsonRenderer}
+SOURCES = ("forecasting", "simulation", "planner")  # packages whose code the document describes
+LIBRARIES = ("django", "djangorestframework", "drf-spectacular")
+
+
+@cache
+def document(format: str) -> bytes:
+    """Return the document as "yaml" or "json", the same bytes for every caller.
+
+    drf-spectacular is not safe for threads while it makes its first document, and takes seconds on
+    a busy machine. So one thread of one process makes it, and all others wait and read its file.
+    """
+    kept = storage.data_dir() / FOLDER / code_digest()
+    with storage.alone(FOLDER, lambda: None):
+        if not kept.exists():
+            shutil.rmtree(kept.parent, ignore_errors=True)  # of earlier versions
+            _write(kept)
+        return (kept / f"openapi.{format}").read_bytes()
+
+
+def _write(folder: Path) -> None:
+    schema = spectacular_settings.DEFAULT_GENERATOR_CLASS().get_schema(request=None, public=True)
+    with whole_folder(folder) as draft:
+        for format, renderer in FORMATS.items():
+            text: bytes = renderer().render(schema, renderer_context={})  # type: ignore[assignment]
+            (draft / f"openapi.{format}").write_bytes(text)
+
+
+@cache
+def code_digest() -> str:
+    """Return the version and a digest of all that the document is made from."""
+    digest = hashlib.sha256()
+    for library in LIBRARIES:
+        digest.update(importlib.metadata.version(library).encode())
+    for package in SOURCES:
+        root = Path(settings.BASE_DIR) / package
+        for path in sorted([*root.rglob("*.py"), *root.rglob("*.yaml")]):
+            digest.update(f"{path.relative_to(root)}\0".encode())
+            digest.update(path.read_bytes())
+    return f"{VERSION}-{digest.hexdigest()[:20]}"
