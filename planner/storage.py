@@ -7,13 +7,10 @@ written a store calls ``keep``, whoever reads one asks for it by ``held``.
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import re
 import shutil
 import time
-import zipfile
-import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -26,29 +23,16 @@ import polars as pl
 from django.conf import settings
 
 from planner.arrays_bucket import ArraysBucket
+from planner.damage import damage_reported, decodes
 from planner.errors import Damaged, NotFound
-from planner.seals import checked, intact, names_sealed, seal
 
 if TYPE_CHECKING:
     from planner.bucket_store import BucketStore
 
-logger = logging.getLogger(__name__)
-
 LOCKS = "locks"
+AGAIN = "carry the run out again, or restore a backup"
 LOOK_S = 0.2  # between two looks whether a lock is free
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
-
-
-# What the readers say of a file that is not what was written.
-_UNREADABLE = (
-    pl.exceptions.ComputeError,
-    zipfile.BadZipFile,
-    zlib.error,
-    ValueError,
-    EOFError,
-    KeyError,
-    pl.exceptions.PanicException,
-)
 
 
 def data_dir() -> Path:
@@ -173,14 +157,15 @@ def exists(relative: str) -> bool:
 
 
 def whole(relative: str) -> bool:
-    """Whether what was kept is there, and as it was written."""
+    """Return whether a stored folder exists and each of its tables can be decoded."""
     if not exists(relative):
         return False
-    is_whole = intact(held(relative))
-    if not is_whole and (kept := bucket()) is not None:
-        kept.forget(relative)  # the next reading has it from there
-        return intact(held(relative))
-    return is_whole
+    if decodes(held(relative)):
+        return True
+    if (kept := bucket()) is None:
+        return False
+    kept.forget(relative)  # so that held() fetches it from the bucket again
+    return decodes(held(relative))
 
 
 def remove(relative: str) -> None:
@@ -200,7 +185,6 @@ def tables_write(relative: str, tables: dict[str, pl.DataFrame]) -> None:
     where.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         table.write_parquet(where / f"{name}.parquet", compression="zstd")
-    seal(where, *(f"{name}.parquet" for name in tables))
 
 
 def arrays_write(relative: str, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -208,14 +192,12 @@ def arrays_write(relative: str, name: str, arrays: Mapping[str, npt.NDArray[Any]
     where = folder(relative)
     where.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(where / f"{name}.npz", **dict(arrays))  # type: ignore[arg-type]
-    seal(where, f"{name}.npz")
 
 
 def arrays_read(relative: str, name: str) -> dict[str, npt.NDArray[Any]]:
     """None of them where there is no such file."""
-    where, file = held(relative), f"{name}.npz"
-    path = where / file
-    if not path.exists() and file not in names_sealed(where):
+    path = held(relative) / f"{name}.npz"
+    if not path.exists():
         return {}
     with _whole(relative, path), np.load(path, allow_pickle=False) as kept:
         return dict(kept)
@@ -252,15 +234,11 @@ def table_rows(relative: str, name: str) -> int:
 
 @contextmanager
 def _whole(relative: str, path: Path) -> Iterator[None]:
-    """A file that a disk or a hand has spoilt is a sentence, and a line in the log."""
+    """Raise Damaged when a table of a run cannot be read."""
     try:
-        checked(path.parent, path.name, "")
-        yield
-    except _UNREADABLE as error:
-        logger.error("%s cannot be read: %s", path, error)
+        with damage_reported(f"The stored table {path.stem!r}", AGAIN):
+            yield
+    except Damaged:
         if (kept := bucket()) is not None:
-            kept.forget(relative)  # the next reading has it from there
-        raise Damaged(
-            f"The table {path.stem!r} that was kept here is damaged and cannot be read; carry the "
-            "run out again, or restore a backup."
-        ) from error
+            kept.forget(relative)  # the next reader fetches it from the bucket again
+        raise

@@ -17,7 +17,6 @@ from planner.ingest.report import IngestReport, moment
 from planner.ingest.source import Source
 from planner.ingest.store import META, write_report
 from planner.ingest.tables import Table, open_table, refusals_of_libraries
-from planner.seals import seal
 from planner.whole import whole_folder
 
 
@@ -46,7 +45,6 @@ def ingest_file(
         with refusals_of_libraries(source.name):
             report = _read(source, work, options, progress or _ignore, began)
         write_report(work, report)
-        seal(work)
     return report
 
 

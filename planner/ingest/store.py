@@ -21,17 +21,18 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from planner.errors import Damaged, IngestError
+from planner.damage import damage_reported
+from planner.errors import Damaged, IngestError, PlannerError
 from planner.ingest.grid import AMOUNTS, Grid
 from planner.ingest.options import LABELS
 from planner.ingest.report import IngestReport
-from planner.seals import checked, names_sealed
 from simulation.arrays import CodeArray, FloatArray, Int32Array, IntArray
 
 META = "meta.json"
 DEMAND = "demand.parquet"
 LENGTHS = "lengths.parquet"
 REQUESTS = "requests"
+STORED = "A stored file of the trace"
 AGAIN = "send the file of this trace again, or restore a backup"
 MAX_BINS = 20_000_000  # of all series of one trace, 24 bytes each
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens", *LABELS)
@@ -92,11 +93,11 @@ def read_report(store_dir: Path | str) -> IngestReport:
     """What was found when the trace was read."""
     if not (Path(store_dir) / META).is_file():
         raise IngestError("The stored trace is not complete (no meta.json); read its file again.")
-    path = checked(Path(store_dir), META, AGAIN)
     try:
-        return IngestReport.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        text = (Path(store_dir) / META).read_text(encoding="utf-8")
+        return IngestReport.from_dict(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise Damaged(f"The file {META} that was kept here is damaged; {AGAIN}.") from None
+        raise Damaged(f"The stored file {META} is damaged; {AGAIN}.") from None
 
 
 def write_demand(folder: Path, grids: Sequence[Grid]) -> None:
@@ -123,9 +124,9 @@ def write_lengths(folder: Path, lengths: pl.DataFrame) -> None:
 def _lengths_of(store_dir: Path | str) -> dict[tuple[str, str], FloatArray]:
     """By series and field; nothing for a file, which has none."""
     store = Path(store_dir)
-    if LENGTHS not in names_sealed(store) and not (store / LENGTHS).is_file():
+    if not (store / LENGTHS).is_file():
         return {}
-    lengths = pl.read_parquet(checked(store, LENGTHS, AGAIN))
+    lengths = pl.read_parquet(store / LENGTHS)
     groups = lengths.partition_by("series", "field", as_dict=True)
     return {
         (str(series), str(field)): _frozen(group["tokens"].to_numpy(writable=True))
@@ -138,13 +139,26 @@ def _repeated(label: str | None, rows: int) -> pl.Series:
 
 
 def request_parts(store_dir: Path | str) -> list[Path]:
-    """The stored parts, in order of arrival; raises Damaged where one is not as it was written."""
-    store = Path(store_dir)
-    there = {path.relative_to(store).as_posix() for path in (store / REQUESTS).glob("*.parquet")}
-    there.update(name for name in names_sealed(store) if name.startswith(f"{REQUESTS}/"))
-    if not there:
-        raise Damaged(f"The requests that were kept here are not there; {AGAIN}.")
-    return [checked(store, name, AGAIN) for name in sorted(there)]
+    """Return the stored parts in order of arrival; raise Damaged when there is none."""
+    parts = sorted((Path(store_dir) / REQUESTS).glob("*.parquet"))
+    if not parts:
+        raise Damaged(f"The stored requests are missing; {AGAIN}.")
+    return parts
+
+
+def is_complete(store_dir: Path | str) -> bool:
+    """Return whether the report and all requests or bins that it counts are stored."""
+    try:
+        report = read_report(store_dir)
+        if report.kind == "demand":
+            return (Path(store_dir) / DEMAND).is_file()
+        return _rows(request_parts(store_dir)) == report.requests
+    except PlannerError:
+        return False
+
+
+def _rows(parts: Sequence[Path]) -> int:
+    return int(pl.scan_parquet(parts).select(pl.len()).collect().item())
 
 
 def scan_requests(store_dir: Path | str) -> tuple[IngestReport, pl.LazyFrame]:
@@ -164,6 +178,7 @@ def _too_many_bins(bins: int, bin_s: float) -> IngestError:
     )
 
 
+@damage_reported(STORED, AGAIN)
 def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -> RequestColumns:
     """Stored requests as arrays; ``columns`` limits what is read (arrival_s, input_tokens,
     output_tokens, model, region, tier, hash_ids; all but hash_ids by default)."""
@@ -206,6 +221,10 @@ def _read(
     known = {label: tuple(dict.fromkeys((*its, ""))) for label, its in names.items()}
     parts = request_parts(store_dir)
     lengths = [pl.scan_parquet(part).select(pl.len()).collect().item() for part in parts]
+    if sum(lengths) != report.requests:
+        raise Damaged(
+            f"{sum(lengths):,} of {report.requests:,} requests of the trace are stored; {AGAIN}."
+        )
     out = {name: np.empty(sum(lengths), DTYPES.get(name, np.int16)) for name in asked_for}
     end = 0
     for part, length in zip(parts, lengths, strict=True):
@@ -231,6 +250,7 @@ def _frozen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values
 
 
+@damage_reported(STORED, AGAIN)
 def read_demand(store_dir: Path | str) -> list[DemandColumns]:
     """Every series of a stored demand file, in order of appearance; IngestError for requests."""
     report = read_report(store_dir)
@@ -238,7 +258,7 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
         raise IngestError(
             f"{report.trace} holds requests, not demand per bin; bin them with bin_requests."
         )
-    frame = pl.read_parquet(checked(Path(store_dir), DEMAND, AGAIN))
+    frame = pl.read_parquet(Path(store_dir) / DEMAND)
     lengths = _lengths_of(store_dir)
     return [
         DemandColumns(
@@ -292,6 +312,7 @@ def _label_names(report: IngestReport) -> dict[str, tuple[str, ...]]:
     }
 
 
+@damage_reported(STORED, AGAIN)
 def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     """Stored requests summed per model x region x tier and bin, without loading them all.
 

@@ -22,6 +22,7 @@ from planner.ingest import (
     IngestReport,
     Preview,
     ingest_file,
+    is_complete,
     preview,
     sha256_file,
 )
@@ -264,10 +265,10 @@ def trace_read(
 
 
 def _unread(trace: Trace) -> bool:
-    """Never read, or what was read of it is gone from the disk or spoilt there."""
-    if trace.state == Trace.State.READY:
-        return not (trace.store and storage.whole(trace.store))
-    return True
+    """Return whether the trace must be read from its file: never read, lost, or damaged."""
+    if trace.state != Trace.State.READY or not trace.store:
+        return True
+    return not (storage.whole(trace.store) and is_complete(storage.folder(trace.store)))
 
 
 def store_of(number: int, sha256: str) -> str:

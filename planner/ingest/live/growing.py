@@ -1,8 +1,7 @@
 """A series that grows by parts: every reading is a part, and what was read twice counts once.
 
-``bins-MOMENT.MARK.parquet`` and ``histograms-MOMENT.MARK.parquet`` in a folder, in the order they
-were written; the mark is length and CRC-32 (``planner/seals.py``), in the name since parts are
-added and joined while others read. A later part replaces what an earlier one of the same origin
+``bins-MOMENT.parquet`` and ``histograms-MOMENT.parquet`` in a folder, in the order they were
+written. A later part replaces what an earlier one of the same origin
 said of a bin, but for what it says nothing of (null): late data is merged, and a reading of nothing
 wipes out no measurement. NaN takes back what was said: a process went on and nobody saw how. Of a
 bin that several origins saw in part (files that end in its middle) the amounts add up.
@@ -10,17 +9,15 @@ bin that several origins saw in part (files that end in its middle) the amounts 
 
 from __future__ import annotations
 
-import io
-import re
 import time
 import uuid
-import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
+from planner.damage import damage_reported
 from planner.errors import Damaged
 from planner.ingest.live.samples import (
     AMOUNTS,
@@ -32,14 +29,11 @@ from planner.ingest.live.samples import (
     Samples,
     no_histograms,
 )
-from planner.seals import Mark, changed, mark_of, proved
 from planner.whole import whole_file
 
 AGAIN = "restore a backup, or remove this live source and make it anew"
-SPOILT = (0, 0)  # the mark of a part that was spoilt before it had one: no table is as short
 TRIES = 3
 MOST_PARTS = 64  # from which on they are written as one
-_MARKED = re.compile(r"\.(\d+)-([0-9a-f]{8})\.parquet$")
 _PLACE = (*KEYS, "bin_start")
 
 
@@ -55,7 +49,6 @@ class GrowingSeries:
         if samples.bins.is_empty() and samples.histograms.is_empty():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._mark_earlier()
         stem = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
         for kind, table in (("histograms", samples.histograms), ("bins", samples.bins)):
             if not table.is_empty():
@@ -92,18 +85,6 @@ class GrowingSeries:
     def _parts(self, kind: str) -> list[Path]:
         return sorted(self.folder.glob(f"{kind}-*.parquet"), key=_stem)
 
-    def _mark_earlier(self) -> None:
-        """Parts of a version that gave no marks have them from the next reading on."""
-        for path in (*self._parts("bins"), *self._parts("histograms")):
-            if _mark(path) is None:
-                mark = mark_of(path)
-                try:
-                    proved(path, AGAIN)
-                except Damaged:
-                    mark = SPOILT
-                with suppress(FileNotFoundError):  # another process has just done so
-                    path.rename(_named(path.with_name(_stem(path)), mark))
-
     def _read(
         self, kind: str, schema: dict[str, type[pl.DataType]], since_s: float | None
     ) -> pl.DataFrame:
@@ -137,12 +118,13 @@ def _stacked(
     """Parts and row groups that end before ``since_s`` are not read."""
     tables = []
     for i, path in enumerate(parts):
-        if _mark(path) not in (None, mark_of(path)):
-            raise changed(path, AGAIN)
-        rows = pl.scan_parquet(path)
-        if since_s is not None:
-            rows = rows.filter(pl.col("bin_start") >= since_s)
-        tables.append(_whole(rows.collect(), schema).with_columns(part=pl.lit(i, pl.Int64)))
+        if not path.exists():
+            raise FileNotFoundError(path)
+        with damage_reported(f"The stored file {path.name}", AGAIN):
+            rows = pl.scan_parquet(path)
+            if since_s is not None:
+                rows = rows.filter(pl.col("bin_start") >= since_s)
+            tables.append(_whole(rows.collect(), schema).with_columns(part=pl.lit(i, pl.Int64)))
     return pl.concat(tables) if tables else pl.DataFrame(schema={**schema, "part": pl.Int64})
 
 
@@ -153,26 +135,13 @@ def _whole(rows: pl.DataFrame, schema: dict[str, type[pl.DataType]]) -> pl.DataF
 
 
 def _write(table: pl.DataFrame, stem: Path) -> None:
-    """Whole or not at all, its mark in its name."""
-    buffer = io.BytesIO()
-    table.write_parquet(buffer, compression="zstd")
-    content = buffer.getvalue()
-    with whole_file(_named(stem, (len(content), zlib.crc32(content)))) as draft:
-        draft.write_bytes(content)
-
-
-def _named(stem: Path, mark: Mark) -> Path:
-    return stem.with_name(f"{stem.name}.{mark[0]}-{mark[1]:08x}.parquet")
+    """Write a part atomically."""
+    with whole_file(stem.with_name(f"{stem.name}.parquet")) as draft:
+        table.write_parquet(draft, compression="zstd")
 
 
 def _stem(path: Path) -> str:
-    return path.name.partition(".")[0]
-
-
-def _mark(path: Path) -> Mark | None:
-    """None of a part that an earlier version wrote."""
-    match = _MARKED.search(path.name)
-    return (int(match[1]), int(match[2], 16)) if match else None
+    return path.name.partition(".")[0]  # earlier versions wrote a checksum after the dot
 
 
 def _latest_bins(parts: pl.DataFrame) -> pl.DataFrame:

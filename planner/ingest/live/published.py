@@ -23,7 +23,6 @@ from planner.ingest.store import (
     write_lengths,
     write_report,
 )
-from planner.seals import seal
 from planner.whole import whole_folder
 from simulation.arrays import FloatArray
 
@@ -49,7 +48,6 @@ def publish(samples: Samples, name: str, store: Path) -> IngestReport:
             )
         report = _report(work, grids, samples, name, notes, time.perf_counter() - began)
         write_report(work, report)
-        seal(work)
     return report
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import polars as pl
 
 from forecasting.demand import DemandSeries
+from planner.damage import damage_reported
 from planner.errors import Damaged
-from planner.seals import checked, seal
+from planner.ingest.store import AGAIN, STORED
 from planner.studies.character.characterise import characterise
 from planner.studies.character.values import Characterisation
 from planner.studies.plain import as_json
@@ -23,24 +24,24 @@ FIGURES, RATES, TOTAL = "character.json", "character-rates.parquet", "character-
 
 def character_written(store: Path) -> dict[str, Any]:
     """Compute and keep it; the figures as plain data."""
-    characterised = characterise(store)
+    with damage_reported(STORED, AGAIN):
+        characterised = characterise(store)
     figures: dict[str, Any] = as_json(characterised.character)
     for name, table in ((RATES, characterised.rates), (TOTAL, _total_table(characterised))):
         with whole_file(store / name) as draft:
             table.write_parquet(draft)
     with whole_file(store / FIGURES) as draft:  # last: where it is, the tables are
         draft.write_text(json.dumps({"version": VERSION, "figures": figures}), encoding="utf-8")
-    seal(store, RATES, TOTAL, FIGURES)
     return figures
 
 
 def character_kept(store: Path) -> dict[str, Any]:
     """The figures as plain data, computed where they are not kept."""
     try:
-        stored = json.loads(checked(store, FIGURES, "").read_text(encoding="utf-8"))
-    except ValueError:  # Damaged, or none
+        stored = json.loads((store / FIGURES).read_text(encoding="utf-8"))
+    except (ValueError, FileNotFoundError):
         return character_written(store)
-    if stored.get("version") != VERSION:
+    if not isinstance(stored, dict) or stored.get("version") != VERSION:
         return character_written(store)
     figures: dict[str, Any] = stored["figures"]
     return figures
@@ -63,9 +64,10 @@ def total_kept(store: Path) -> DemandSeries:
 
 
 def _table(store: Path, name: str) -> pl.DataFrame:
-    """As it was written; computed anew where it is spoilt."""
+    """Read one of the tables; compute it again when it is damaged."""
     try:
-        return pl.read_parquet(checked(store, name, ""))
+        with damage_reported(name, AGAIN):
+            return pl.read_parquet(store / name)
     except Damaged:
         character_written(store)
         return pl.read_parquet(store / name)

@@ -148,7 +148,7 @@ def test_parquet_with_typed_columns(ingest, store, tmp_path, ending):
     assert report.start_ns == 1_700_000_000_123_456_789
     assert report.models == ("a", "b")
     assert read_requests(store, ["hash_ids"]).hash_ids.tolist() == [1, 2, 3]
-    assert sorted(p.name for p in store.iterdir()) == ["meta.json", "requests", "seal.json"]
+    assert sorted(p.name for p in store.iterdir()) == ["meta.json", "requests"]
 
 
 def test_content_wins_over_a_wrong_name(ingest, tmp_path):

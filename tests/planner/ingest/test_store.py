@@ -135,4 +135,4 @@ def test_progress_runs_from_above_0_to_1(tmp_path, store):
 def test_ingesting_again_replaces_the_trace(ingest, store):
     ingest(HEAD + "1,2,3,a,x\n" * 3)
     ingest("t_s,requests\n0,1\n10,1\n")
-    assert sorted(p.name for p in store.iterdir()) == ["demand.parquet", "meta.json", "seal.json"]
+    assert sorted(p.name for p in store.iterdir()) == ["demand.parquet", "meta.json"]
