@@ -55,9 +55,6 @@ CRDS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "schedules": {"name": ALL, "timezone": ALL, "daysOfWeek": ALL, "startTime": ALL,
                       "endTime": ALL, "minReplicas": ALL, "maxReplicas": ALL},
     }),
-    "lws": ("lws_leaderworkerset.crd.yaml", "v1", {
-        "replicas": ALL, "leaderWorkerTemplate": {"size": ALL, "workerTemplate": ALL},
-    }),
     "kserve": ("kserve_llminferenceservice.crd.yaml", "v1alpha2", {**ROLE, "prefill": ROLE}),
 }  # fmt: skip
 HPA = {"scaleTargetRef": TARGET, "minReplicas": ALL, "maxReplicas": ALL, "behavior": BEHAVIOUR,

@@ -79,8 +79,8 @@ FORMATS: dict[str, Format] = {
         kind: Format(
             manifest.label,
             TAKES_EFFECT,
-            manifest.ending,
-            "application/json" if manifest.ending.endswith("json") else "application/yaml",
+            "yaml",
+            "application/yaml",
             partial(_manifest, kind),
         )
         for kind, manifest in MANIFESTS.items()

@@ -17,12 +17,9 @@ from jsonschema import Draft202012Validator
 from planner.errors import PlannerError
 
 SCHEMAS = Path(__file__).parent / "schemas"
-NAMES = ("hpa", "keda", "wva", "dynamo", "aibrix", "kserve", "lws", "llm-d")
+NAMES = ("hpa", "keda", "wva", "dynamo", "aibrix", "kserve", "llm-d")
 INT32 = 2**31 - 1
 _CRON = re.compile(r"\d+ \d+ (\*|\d+) (\*|\d+) (\*|[\d,-]+)")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-RESERVED = ("source", "version", "providers", "count", "for_each", "lifecycle", "depends_on",
-            "locals", "variable")  # fmt: skip
 
 
 def check(schema: str, body: Mapping[str, Any], called: str) -> None:
@@ -182,12 +179,6 @@ def _kserve(body: Mapping[str, Any]) -> Iterator[str]:
         yield from _triggers(scaling["keda"]["triggers"])
 
 
-def _terraform(body: Mapping[str, Any]) -> Iterator[str]:
-    for name in body:
-        if not _VARIABLE.fullmatch(name) or name in RESERVED:
-            yield f"{name} is no name of a variable"
-
-
 RULES: dict[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
     "hpa": _hpa,
     "keda": _keda,
@@ -195,5 +186,4 @@ RULES: dict[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
     "dynamo": _dynamo,
     "aibrix": _aibrix,
     "kserve": _kserve,
-    "terraform": _terraform,
 }

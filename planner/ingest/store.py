@@ -157,7 +157,7 @@ def is_complete(store_dir: Path | str) -> bool:
         return False
 
 
-def _rows(parts: Sequence[Path]) -> int:
+def _rows(parts: list[Path]) -> int:
     return int(pl.scan_parquet(parts).select(pl.len()).collect().item())
 
 

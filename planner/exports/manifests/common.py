@@ -117,7 +117,7 @@ def unguarded(plan: Plan) -> tuple[str, ...]:
         return ()
     return (
         "The timetable alone, as the least there is: what its guard adds by load is not in it; "
-        "keda, kserve, dynamo, lws and hpa have it.",
+        "keda, kserve, dynamo and hpa have it.",
     )
 
 

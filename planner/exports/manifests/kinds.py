@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from planner.exports.manifests import aibrix, dynamo, hpa, keda, kserve, llmd, lws, terraform, wva
+from planner.exports.manifests import aibrix, dynamo, hpa, keda, kserve, llmd, wva
 from planner.exports.manifests.common import Document, Export
 from planner.exports.options import ExportOptions
 from planner.exports.plans import plan_of
@@ -19,11 +18,10 @@ Documents = Callable[[Export], list[Document]]
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """``label`` as menus have it; ``ending`` of its files."""
+    """A format: its ``label`` in menus, and the function that makes its objects."""
 
     label: str
     documents: Documents
-    ending: str = "yaml"
 
 
 MANIFESTS: dict[str, Manifest] = {
@@ -34,8 +32,6 @@ MANIFESTS: dict[str, Manifest] = {
     "llm-d": Manifest("llm-d modelservice values", llmd.documents),
     "kserve": Manifest("KServe LLMInferenceService", kserve.documents),
     "aibrix": Manifest("AIBrix PodAutoscaler", aibrix.documents),
-    "lws": Manifest("LeaderWorkerSet", lws.documents),
-    "terraform": Manifest("Terraform variables", terraform.documents, "tfvars.json"),
 }
 
 
@@ -47,8 +43,6 @@ def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) ->
     for document in documents:
         named = document.body.get("metadata", {}).get("name", kind)
         check(document.schema, document.body, f"{named} to {kind}")
-    if kind == "terraform":
-        return json.dumps(documents[0].body, indent=2) + "\n"
     return yaml_text(
         [document.body for document in documents], [document.head for document in documents]
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 from ruamel.yaml import YAML
 
-from planner.exports.manifests.terraform import VARIABLE
 from planner.exports.patterns import DAY, DAYS, WEEK, Step
 from simulation.arrays import BoolArray, IntArray
 
@@ -84,19 +82,3 @@ def week_of_schedules(spec: Mapping[str, Any]) -> IntArray:
 def _clock(text: str) -> int:
     hour, minute = text.split(":")
     return 60 * int(hour) + int(minute)
-
-
-def steps_of_variables(text: str) -> dict[str, list[Step]]:
-    """Of a *.tfvars.json, by pool."""
-    pools = json.loads(text)[VARIABLE]["pools"]
-    return {
-        name: [
-            Step(
-                datetime.fromisoformat(stretch["begins"]),
-                datetime.fromisoformat(stretch["ends"]),
-                stretch["replicas"],
-            )
-            for stretch in pool["schedule"]
-        ]
-        for name, pool in pools.items()
-    }

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from planner.errors import PlannerError
 from planner.exports.guard import Guard
-from planner.exports.manifests import aibrix, dynamo, keda, kserve, llmd, lws, terraform, wva
+from planner.exports.manifests import aibrix, dynamo, keda, kserve, llmd, wva
 from planner.exports.manifests.kinds import MANIFESTS
 from planner.exports.names import LONGEST, checked_name, name_of, told_apart
 from planner.exports.patterns import DAY, WEEK, Slot, Step, folded, slots
@@ -25,7 +25,6 @@ from planner.exports.yaml_text import yaml_text
 from tests.planner.exports.reading import (
     objects_of,
     steps_of_cron,
-    steps_of_variables,
     week_of_cron,
     week_of_schedules,
 )
@@ -94,15 +93,6 @@ def test_aibrix_keeps_what_the_plan_has_but_for_the_minute_before_midnight(minut
     assert (kept >= week).all()  # never fewer, also in that minute
 
 
-@settings(max_examples=25, deadline=None)
-@given(TIMETABLES)
-def test_terraform_gives_every_step_back(minutes):
-    pool = pool_of(steps_of(minutes))
-    (document,) = terraform.documents(asked(plan_of(pool)))
-    back = steps_of_variables(json.dumps(document.body))
-    assert tuple(back["chat"]) == pool.steps
-
-
 def test_dynamo_and_its_scaled_objects_give_the_timetable_back():
     steps = steps_of([(8 * 60, 2), (10 * 60, 5), (6 * 60, 3)])
     prefill, decode = (pool_of(steps, name, role=name) for name in ("prefill", "decode"))
@@ -164,9 +154,8 @@ def test_every_format_is_taken_by_its_reader(kind, repeat):
     )
     bodies = [json.loads(json.dumps(manifest.body)) for manifest in manifests]
     assert objects_of(text) == bodies == list(yaml.safe_load_all(text))  # YAML 1.2 and 1.1
-    if kind != "terraform":  # which has no comments
-        assert text.startswith("# Headroom, run 7: A plan\n")
-        assert "Regions are clusters of their own" in text
+    assert text.startswith("# Headroom, run 7: A plan\n")
+    assert "Regions are clusters of their own" in text
 
 
 @pytest.mark.parametrize("form", ["hpa", "scaledobject", "variantautoscaling"])
@@ -240,13 +229,13 @@ def test_a_guarded_plan_leaves_with_its_guard():
         assert any(
             line.startswith(f"{metric['metric']['name']}: max_over") for line in manifest.head
         )
-    for kind in ("kserve", "lws", "dynamo"):
+    for kind in ("kserve", "dynamo"):
         manifests = MANIFESTS[kind].documents(asked(plan_of(both, repeat="daily")))
         assert not [
             fault for manifest in manifests for fault in faults(manifest.schema, manifest.body)
         ]
         assert "piled-up" in json.dumps([manifest.body for manifest in manifests])
-    for kind in ("aibrix", "terraform", "llm-d"):  # which have no trigger by load
+    for kind in ("aibrix", "llm-d"):  # which have no trigger by load
         manifests = MANIFESTS[kind].documents(asked(plan_of(both, repeat="daily")))
         text = json.dumps([(manifest.head, manifest.body) for manifest in manifests])
         assert "what its guard adds by load is not in it" in text
@@ -284,8 +273,6 @@ def test_files_of_one_number_hold_that_of_their_moment():
     moment = "2026-05-18T09:00:00Z"
     (values,) = llmd.documents(asked(plan_of(pool, repeat="daily"), at=moment))
     assert values.body["decode"]["replicas"] == 5 and values.body["multinode"] is True
-    group, _ = lws.documents(asked(plan_of(pool, repeat="daily"), at=moment))
-    assert spec(group)["replicas"] == 5 and spec(group)["leaderWorkerTemplate"]["size"] == 2
 
 
 def test_kserve_has_prefill_and_decode_in_one_service():
@@ -329,7 +316,6 @@ FAULTS = {
     ],
     "dynamo": [(("spec", "components", 0, "name"), 3), (("spec", "replicas"), 3)],
     "kserve": [(("spec", "replicas"), 3), (("spec", "scaling", "maxReplicas"), 0)],
-    "lws": [(("spec", "replicas"), -1), (("spec", "leaderWorkerTemplate", "size"), "2")],
     "wva": [(("spec", "variantCost"), 6.5), (("spec", "minReplicas"), 9)],
     "llm-d": [(("decode", "replicas"), "3"), (("decode", "parallelism", "tensors"), 3)],
 }
