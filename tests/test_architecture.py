@@ -4,7 +4,6 @@ interpreter."""
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -59,12 +58,6 @@ IMPURE_ATTRIBUTES = {
     "date": {"today"},
     "random": {"seed", "random", "randint", "choice", "shuffle", "uniform", "gauss"},
 }
-# Of a variable they say nothing of what it holds.
-SMALL_WORDS = ("at", "found", "given", "mine", "one", "own", "said", "told", "wanted", "whole")
-NAMED = ("forecasting", "simulation", "planner", "tools", "bench", "tests")
-BINDS = re.compile(
-    r"\b(?:{0})\b *(?::?=[^=]|,? in\b|[,:)])|\bas (?:{0})\b".format("|".join(SMALL_WORDS))
-)
 # numpy's generators are passed around; its hidden global one is not used.
 GLOBAL_RANDOM = {"seed", "rand", "randn", "random", "randint", "choice", "shuffle", "normal"}
 
@@ -163,28 +156,6 @@ def impurities(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{owner}.{node.attr}"
 
 
-def small_words(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and name of every variable and parameter that is called by none of what it holds; only
-    where the text may bind one is it parsed, which takes its time."""
-    text = path.read_text(encoding="utf-8")
-    if not BINDS.search(text):
-        return
-    nodes: list[ast.AST] = [ast.parse(text)]
-    for node in nodes:
-        bound = isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-        name = node.arg if isinstance(node, ast.arg) else node.id if bound else ""
-        if isinstance(node, ast.ExceptHandler):
-            name = node.name or ""
-        if name in SMALL_WORDS:
-            yield node.lineno, name
-        # Of a class its methods: fields are others' words too.
-        of_class = isinstance(node, ast.ClassDef)
-        inside = ast.iter_child_nodes(node)
-        nodes += [
-            n for n in inside if not of_class or isinstance(n, ast.FunctionDef | ast.ClassDef)
-        ]
-
-
 @pytest.mark.parametrize("package", FORBIDDEN)
 def test_imports_go_one_way(package: str) -> None:
     wrong = [
@@ -227,41 +198,6 @@ def test_circles_are_found(tmp_path: Path, files: dict[str, str], folder: str | 
         path.write_text(text)
     seen = [circle.partition(":")[0] for circle in circles(import_graph(tmp_path, ("p", "q")))]
     assert seen == ([] if folder is None else [folder])
-
-
-def test_variables_are_called_by_what_they_hold() -> None:
-    """The keyword ``mine`` of a notification address is the API's."""
-    wrong = [
-        f"{path.relative_to(ROOT)}:{line} calls something {name!r}: say what it is"
-        for package in NAMED
-        for path in sources(package)
-        for line, name in dict.fromkeys(small_words(path))
-        if (path.name, name) != ("notices.py", "mine") and path.parent.name != "migrations"
-    ]
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize(
-    ("text", "seen"),
-    [
-        ("def f(x):\n    one = x", ["one"]),
-        ("def f(x):\n    return [found for found in x]", ["found"]),
-        ("def f(x):\n    for i, (told, y) in x: pass", ["told"]),
-        ("def f(x, *, given: int = 1): pass", ["given"]),
-        ("def f(x):\n    return lambda at: at", ["at"]),
-        ("def f(x):\n    with x as whole: pass", ["whole"]),
-        ("def f(x):\n    if said := x: pass", ["said"]),
-        ("X = {told: 1 for told in 'ab'}\nmine = 2", ["mine", "told"]),
-        ("try: pass\nexcept OSError as found: pass", ["found"]),
-        ("class A:\n    class B:\n        def f(self, own): pass", ["own"]),
-        ("def f(x):\n    own.total(x, wanted=own.at(1))", []),
-        ("class Told:\n    mine: int\n    def at(self, x): return self.mine", []),
-    ],
-)
-def test_small_words_are_seen(tmp_path: Path, text: str, seen: list[str]) -> None:
-    source = tmp_path / "source.py"
-    source.write_text(text)
-    assert [name for _, name in small_words(source)] == seen
 
 
 @pytest.mark.parametrize("package", CORE)
