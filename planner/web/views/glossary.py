@@ -1,4 +1,4 @@
-"""What the words mean."""
+"""The glossary page."""
 
 from django.http import HttpResponse
 from django.shortcuts import render
@@ -10,4 +10,5 @@ from planner.web.request import Request
 
 @require_safe
 def page(request: Request) -> HttpResponse:
-    return render(request, "web/glossary.html", {"groups": glossary()})
+    """Show every term of docs/glossary.md."""
+    return render(request, "web/glossary.html", {"terms": glossary()})
