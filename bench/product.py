@@ -23,8 +23,10 @@ ROOT = Path(__file__).parents[1]
 
 @contextmanager
 def fresh_folder(name: str, *, embedded: bool = True) -> Iterator[None]:
-    """This process and those it starts work in a new data folder, on SQLite and a queue in it, or
-    on the database and broker that the environment names."""
+    """Give this process and its children a new data folder.
+
+    They use SQLite and a folder queue, or the database and broker of the environment.
+    """
     with tempfile.TemporaryDirectory(prefix=f"headroom-{name}-") as folder:
         os.environ |= {
             "HEADROOM_DATA_DIR": folder,

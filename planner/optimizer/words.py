@@ -19,7 +19,7 @@ def share(epsilon: float) -> str:
 
 
 def instances(count: int) -> str:
-    """ "1 instance", "3 instances"."""
+    """Return "1 instance" or "3 instances"."""
     return f"{count:,} instance" + ("" if count == 1 else "s")
 
 
@@ -31,7 +31,7 @@ def amount(family: str, value: float) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
+    """Join names as "a", "a and b" or "a, b and c"."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "none"
 
 
@@ -50,10 +50,10 @@ def without(problem: PlanningProblem) -> str:
 
 
 def in_region(problem: PlanningProblem, model: int, region: int) -> str:
-    """ "llama-3.1-8b in us-east"."""
+    """Return the pool's name, such as "llama-3.1-8b in us-east"."""
     return f"{problem.models[model]} in {problem.regions[region]}"
 
 
 def on_gpu(problem: PlanningProblem, model: int, region: int, gpu: int) -> str:
-    """ "llama-3.1-8b on H100-SXM in us-east"."""
+    """Return the pool's name, such as "llama-3.1-8b on H100-SXM in us-east"."""
     return f"{problem.models[model]} on {problem.gpus[gpu]} in {problem.regions[region]}"

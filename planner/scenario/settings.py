@@ -56,7 +56,7 @@ class Growth:
 
     @property
     def words(self) -> str:
-        """ "1.5 times, and 4% more each month"; "" of none."""
+        """Describe the growth, such as "1.5 times, and 4% more each month"; "" without growth."""
         times = [f"{self.factor:.4g} times"] if self.factor != 1.0 else []
         way = "more" if self.per_month > 0 else "less"
         month = [f"{abs(self.per_month):.1%} {way} each month"] if self.per_month else []

@@ -44,7 +44,7 @@ class _Look:
 
 @dataclass(eq=False)
 class Guarded(ScalingPolicy):
-    """What the ``course`` asks for, at once, and above it in each pool
+    """Follow the ``course`` at once, and add to it in each pool.
 
     - as many instances as serve what is served at ``prefill_tps`` and ``decode_tps`` of one (each
       where the pool does it), where that is more than those planned carry by over ``tolerance``,

@@ -23,7 +23,7 @@ from simulation.policy import Actions, Gauge, Observation
 
 @dataclass(eq=False)
 class KvAware(Coordinated):
-    """Three signs of KV memory running short, none of which depends on model or GPU:
+    """Scale on three signs of short KV memory, none of which depends on model or GPU.
 
     - memory pressure: KV tokens in use over KV tokens there are, held at ``target`` by proportional
       control;

@@ -58,7 +58,7 @@ class LinearProgram:
         return lp
 
     def with_row(self, row: FloatArray, limit: float) -> LinearProgram:
-        """This program with  row x <= limit  added."""
+        """Return the program with  row x <= limit  added."""
         present = np.flatnonzero(row)
         return replace(
             self,

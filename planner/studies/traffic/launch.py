@@ -103,7 +103,7 @@ def described(
 
 
 def words_of(source: Source) -> str:
-    """ "4 requests/s on average (345,600 a day), office: people at work, ..."."""
+    """Describe a launch: "4 requests/s on average (345,600 a day), office: people at work"."""
     launch = source.launch
     if launch is None:
         raise ValueError("a launch is needed")

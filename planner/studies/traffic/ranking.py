@@ -136,8 +136,10 @@ def kind_of(duration_s: float, start_s: float) -> str:
 
 
 def span_words(start_s: float, end_s: float, clock: str) -> str:
-    """ "7 Mar 2025", "7 to 13 Mar 2025", "7 Mar 2025, 08:00 to 10:00": hours where they are not
-    midnight; days are counted from the start of a trace whose clock is relative."""
+    """Return "7 Mar 2025", "7 to 13 Mar 2025" or "7 Mar 2025, 08:00 to 10:00".
+
+    Days are counted from the start of a trace that has a relative clock.
+    """
     by_day = start_s % DAY_S == 0 and end_s % DAY_S == 0
     if by_day and end_s - start_s == DAY_S:
         return day_words(start_s, clock)
