@@ -76,7 +76,7 @@ def team_made(
         reverse("web:plan-in-force", args=[first.pk]),
         f"{reverse('web:plans-in-force')}?from={first.pk}&to={first.pk + 1}",
         f"{reverse('web:proposals')}?show=all",
-        f"{reverse('web:audit')}?verify=1",
+        reverse("web:audit"),
         reverse("web:sweep", args=[sweep.pk]),
         reverse("web:scenario-versions", args=[scenario.pk]),
         f"{reverse('web:scenario-versions', args=[scenario.pk])}?part=policies",

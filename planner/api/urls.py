@@ -107,7 +107,6 @@ urlpatterns = [
     ),
     at("review-rules/", proposals.ReviewRulesView, "review-rules"),
     at("audit/", audit.AuditListView, "audit"),
-    at("audit/verification/", audit.AuditVerificationView, "audit-verification"),
     at("gpus/", hardware.GpuListView, "gpus"),
     at("gpus/<str:name>/", hardware.GpuView, "gpu"),
     at("models/", hardware.ModelListView, "models"),

@@ -1,5 +1,4 @@
-"""The audit log as a file, the oldest record first: of a workspace, or all of it, which can be
-checked where it is kept."""
+"""The audit log as a file, the oldest record first: of a workspace, or all of it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Who did what, in rows that are only added, each with the hash of the one before."""
+"""Who did what, in rows that are only added."""
 
-import hashlib
-import json
 from typing import Any, NoReturn
 
 from django.db import models
@@ -34,8 +32,6 @@ class AuditRecord(models.Model):
     name = models.CharField(max_length=200, blank=True)  # of the thing, for people
     details = models.TextField(default="{}")  # JSON
     workspace = models.CharField(max_length=40, blank=True)  # its slug; "": the installation
-    previous = models.CharField(max_length=64)  # sha256 of the record before; "" of the first
-    sha256 = models.CharField(max_length=64)  # of all of the above
 
     objects = _OnlyAdded.as_manager()
 
@@ -53,19 +49,14 @@ class AuditRecord(models.Model):
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotAllowed(ONLY_ADDED)
 
-    def digest(self) -> str:
-        """SHA-256 of its content and of the record before, as 64 hexadecimal digits."""
-        content = [self.number, self.at.isoformat(), self.actor, self.action, self.key, self.name,
-                   self.details, *filter(None, [self.workspace]), self.previous]  # fmt: skip
-        return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
-
 
 class AuditHead(models.Model):
-    """The newest record, in one row: who adds a record holds it, so that each follows one other,
-    and records that are cut off at the end are missed."""
+    """The number of the newest record, in one row.
+
+    Whoever adds a record locks this row until the end of the transaction: so numbers have no gap.
+    """
 
     number = models.BigIntegerField(default=0)
-    sha256 = models.CharField(max_length=64, blank=True)
 
     def __str__(self) -> str:
-        return f"{self.number}:{self.sha256}"
+        return str(self.number)

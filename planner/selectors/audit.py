@@ -10,18 +10,7 @@ from django.db.models import Q, QuerySet
 from planner.models import AuditRecord, User
 from planner.models.workspace import current_workspace
 
-FIELDS = (
-    "number",
-    "at",
-    "actor",
-    "action",
-    "key",
-    "name",
-    "details",
-    "workspace",
-    "previous",
-    "sha256",
-)
+FIELDS = ("number", "at", "actor", "action", "key", "name", "details", "workspace")
 
 
 def audit_list(
@@ -49,7 +38,6 @@ def audit_actions() -> list[str]:
 
 
 def audit_rows(rows: Iterable[AuditRecord]) -> Iterator[dict[str, Any]]:
-    """All that a record's hash is made from, as it was hashed, so that who has the file can check
-    it: ``details`` is text."""
+    """Yield each record as a dict; ``details`` is JSON as text."""
     for row in rows:
         yield {name: getattr(row, name) for name in FIELDS} | {"at": row.at.isoformat()}

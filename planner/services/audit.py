@@ -1,7 +1,7 @@
-"""The audit log: records added, one after the other, and the chain of their hashes checked.
+"""The audit log: records that are added, and never changed or removed.
 
-A record is added in the transaction of the deed it tells of, last of all: until that ends nobody
-else adds one, so numbers have no gap, and a deed that is undone leaves no record.
+A record is added last in the transaction of the action that it describes. Nobody else adds one
+until that transaction ends, so numbers have no gap, and an undone action leaves no record.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from django.db import connection, transaction
 from django.db.models import F, Model
@@ -25,16 +24,6 @@ GUARD = "planner_audit_only_added"
 DEEDS = ("UPDATE", "DELETE")
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """``problem``: the first record that does not follow, in a sentence; "" where all do."""
-
-    records: int
-    head: str  # NUMBER:SHA256 of the newest, to be kept elsewhere
-    guarded: bool  # the database refuses changes
-    problem: str
-
-
 def record(
     action: str, what: Model | str = "", *, by: User | None, rule: str = "", **details: object
 ) -> AuditRecord:
@@ -44,10 +33,9 @@ def record(
     actor = by.username if by is not None else f"rule: {rule}" if rule else COMMAND_LINE
     with transaction.atomic():
         AuditHead.objects.get_or_create(pk=1)
-        AuditHead.objects.filter(pk=1).update(number=F("number") + 1)  # and hold it
-        head = AuditHead.objects.get(pk=1)
-        added = AuditRecord(
-            number=head.number,
+        AuditHead.objects.filter(pk=1).update(number=F("number") + 1)  # locks it until the end
+        return AuditRecord.objects.create(
+            number=AuditHead.objects.get(pk=1).number,
             at=timezone.now(),
             actor=actor[:200],
             action=action,
@@ -55,12 +43,7 @@ def record(
             name=_name(what)[:200],
             workspace="" if action.partition(".")[0] in OF_ALL else _here(),
             details=json.dumps(details, default=str, sort_keys=True),
-            previous=head.sha256,
         )
-        added.sha256 = added.digest()
-        added.save()
-        AuditHead.objects.filter(pk=1).update(sha256=added.sha256)
-    return added
 
 
 def _here() -> str:
@@ -74,37 +57,6 @@ def _name(what: Model | str) -> str:
     if not isinstance(what, Model):
         return ""
     return str(next((getattr(what, name) for name in NAMES if getattr(what, name, "")), ""))
-
-
-def verify(known: str = "") -> Verified:
-    """Whether every record is as it was written and follows the one before. ``known``: a head,
-    NUMBER:SHA256, that was noted earlier and must still be there."""
-    number, previous, problem = 0, "", ""
-    number_known, _, sha256 = known.partition(":")
-    seen = not known
-    for entry in AuditRecord.objects.order_by("number").iterator(chunk_size=2000):
-        number += 1
-        problem = _fault(entry, number, previous)
-        if problem:
-            break
-        seen = seen or (str(entry.number) == number_known and entry.sha256 == sha256)
-        previous = entry.sha256
-    head = AuditHead.objects.filter(pk=1).first() or AuditHead()
-    if not problem and (head.number, head.sha256) != (number, previous):
-        problem = f"The log ends with record {number}, and {head.number} were written."
-    if not problem and not seen:
-        problem = f"There is no record {known}: what was noted is not in this log."
-    return Verified(number, f"{number}:{previous}", is_guarded(), problem)
-
-
-def _fault(entry: AuditRecord, number: int, previous: str) -> str:
-    if entry.number != number:
-        return f"Record {number} is missing."
-    if entry.digest() != entry.sha256:
-        return f"Record {number} was changed after it was written."
-    if entry.previous != previous:
-        return f"Record {number} does not follow record {number - 1}, which was put there later."
-    return ""
 
 
 def guard() -> None:

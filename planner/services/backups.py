@@ -1,9 +1,9 @@
-"""One file with every row and every array, made while the product is in use, and what restores it.
+"""One file with every row and every array, made while the product is in use, and its restore.
 
-The file is a tar, packed with zstd: ``manifest.json``, ``rows.jsonl`` (a row per line, as Django
-serialises it: it fits SQLite and PostgreSQL alike) and the folders that rows name in ``store``.
-Rows are read in one transaction, within which their arrays, which are never changed once a row
-names them, are linked aside: what is removed meanwhile is still there. Sessions are left out.
+The file is a tar, packed with zstd: ``manifest.json``, ``rows.jsonl`` (see ``row_documents``) and
+the folders that rows name in ``store``. It fits SQLite and PostgreSQL alike. Rows are read in one
+transaction. Their arrays never change once a row names them, so they are linked aside within it.
+No file is kept before it was restored into a scratch database and compared. Sessions are left out.
 """
 
 from __future__ import annotations
@@ -14,43 +14,45 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import zstandard
-from django.apps import apps
-from django.core import serializers
 from django.core.management.color import no_style
-from django.core.serializers.json import DjangoJSONEncoder
-from django.db import connection, transaction
+from django.db import DEFAULT_DB_ALIAS, connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Model
 from django.utils import timezone
 
 from planner import storage
 from planner.errors import Damaged, NotReady, PlannerError
-from planner.models import (
-    Calibration,
-    ProfileVersion,
-    Run,
-    Session,
-    Source,
-    Trace,
-    User,
-    Workspace,
-)
-from planner.models.workspace import MAIN, current_workspace, within
+from planner.models import Calibration, ProfileVersion, Run, Session, Source, Trace, Workspace
+from planner.models.workspace import MAIN, within
 from planner.services.audit import record, unguarded
 from planner.services.execution import RUNS
+from planner.services.row_documents import (
+    Loaded,
+    TableFigures,
+    Tally,
+    differences,
+    document_of,
+    every_row,
+    line_of,
+    load,
+    tables_of_rows,
+    tally_of,
+)
+from planner.services.scratch_database import scratch_database
 from planner.services.traces import TRACES, UPLOADS
 from planner.version import VERSION
 
-FORMAT = 1
-MANIFEST, ROWS = "manifest.json", "rows.jsonl"
+FORMAT = 2  # 1 had no figures of tables
+MANIFEST, ROWS, ARRAYS = "manifest.json", "rows.jsonl", "arrays"
 TRIES = 3  # a store may be removed between its row and the linking of its files
+BLOCK = 2**20
+UNREADABLE = (tarfile.TarError, zstandard.ZstdError, EOFError)
 KEPT = (TRACES, RUNS, UPLOADS, "calibrations", "profiles", "live")  # folders of the data directory
 STORED: tuple[type[Model], ...] = (Trace, Calibration, ProfileVersion)
 
@@ -65,54 +67,62 @@ class Manifest:
     made_at: str
     rows: int
     stores: list[str]  # folders and files of arrays, relative to the data directory
+    tables: dict[str, TableFigures] = field(default_factory=dict)
+    workspace: str = ""  # slug of the only one that it holds; "": the whole installation
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class BackedUp:
     path: str
     rows: int
     bytes: int  # of the file
+    tables: int  # that have rows
+    checked_in: str  # kind of the scratch database that the file was restored into
 
 
-def backup(path: Path) -> Done:
-    """Write everything to ``path``, which appears whole or not at all."""
+@dataclass(frozen=True, slots=True)
+class Restored:
+    path: str
+    rows: int
+    bytes: int  # of the file
+    left_out: dict[str, int]  # tables and columns that this version does not have, with their rows
+    replaced: int  # rows in which characters were replaced
+
+
+def backup(path: Path) -> BackedUp:
+    """Write everything to ``path``, which appears only after it was restored and compared."""
     if path.is_dir():
         raise PlannerError(f"{path} is a folder; name a file in it.")
-    record("backup.begun", path.name, by=None)  # which it holds itself
-    draft = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    record("backup.begun", path.name, by=None)  # the backup holds this record too
     storage.data_dir().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="backup-", dir=storage.data_dir()) as name:
         folder = Path(name)
         manifest = _taken(folder)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _pack(folder, manifest, draft)
-            draft.rename(path)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
-    return Done(str(path), manifest.rows, path.stat().st_size)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        checked_in = _write(folder, manifest, path)
+    tables = len(manifest.tables)
+    return BackedUp(str(path), manifest.rows, path.stat().st_size, tables, checked_in)
 
 
-def packed(folder: Path, rows: Iterable[Model], stores: list[str], path: Path) -> None:
-    """A file like a backup's, of these rows and of the arrays that they name; it appears whole or
-    not at all. ``folder`` is an empty one beside the arrays."""
-    count = _written(folder, rows)
+def write_workspace(
+    slug: str, folder: Path, rows: Iterable[Model], stores: list[str], path: Path
+) -> None:
+    """Write a file like a backup's of one workspace's rows and arrays, checked in the same way.
+
+    ``folder`` is an empty one in the data directory. ``rows`` hold all that they refer to.
+    """
+    tally = _written(folder, rows)
     for store in stores:
-        _link(storage.held(store), folder / "arrays" / store)
-    made_at = timezone.now().isoformat()
-    draft = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        _pack(folder, Manifest(FORMAT, VERSION, _last_migration(), made_at, count, stores), draft)
-        draft.rename(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+        _link(storage.held(store), folder / ARRAYS / store)
+    _write(folder, _described(tally, stores, slug), path)
 
 
-def restore(path: Path, *, replace: bool = False) -> Done:
-    """Put back what ``backup`` wrote: into an empty installation, or with ``replace`` instead of
-    what is there. All of it, or nothing."""
+def restore(path: Path, *, replace: bool = False, replace_characters: bool = False) -> Restored:
+    """Put a backup into an empty installation, or with ``replace`` instead of what is there.
+
+    All of it or nothing. Raises PlannerError naming the row that the database does not take; with
+    ``replace_characters``, characters that it cannot store become U+FFFD instead.
+    """
     if not path.is_file():
         raise PlannerError(f"{path}: there is no such file; check the path.")
     if not replace and (there := _to_be_replaced()):
@@ -120,43 +130,45 @@ def restore(path: Path, *, replace: bool = False) -> Done:
             f"This installation holds {there} already; restore into an empty one, or say --replace "
             "to have all of it replaced by the backup."
         )
+    storage.data_dir().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="restore-", dir=storage.data_dir()) as name:
         folder = Path(name)
         _unpack(path, folder)
         manifest = _manifest(folder, path)
+        if replace and manifest.workspace:
+            raise NotReady(
+                f"{path} holds the workspace {manifest.workspace} alone. Restore it into an empty "
+                "installation, without --replace."
+            )
         before = set(stores_named()) if storage.bucket() else set()
-        with _swapped(folder), transaction.atomic(), unguarded():
+        with _swapped(folder) as swap, transaction.atomic(), unguarded():
             Session.objects.all().delete()
-            for model in _models():
+            for model in tables_of_rows():
                 model._base_manager.all().delete()
-            rows = _load(folder / ROWS)
-            if rows != manifest.rows:
-                raise PlannerError(f"{path} holds {rows} rows and speaks of {manifest.rows}.")
+            try:
+                with (folder / ROWS).open("rb") as lines, within(MAIN):
+                    loaded = load(
+                        lines, using=DEFAULT_DB_ALIAS, replace_characters=replace_characters
+                    )
+                _compare(manifest, loaded, DEFAULT_DB_ALIAS)
+            except PlannerError as problem:
+                raise PlannerError(f"{path}: {problem} Nothing was changed.") from problem
             with connection.cursor() as cursor:
-                for statement in connection.ops.sequence_reset_sql(no_style(), _models()):
+                for statement in connection.ops.sequence_reset_sql(no_style(), tables_of_rows()):
                     cursor.execute(statement)
-            record("backup.restored", path.name, by=None, made_at=manifest.made_at, rows=rows)
+            record(
+                "backup.restored", path.name, by=None, made_at=manifest.made_at, rows=manifest.rows
+            )
+            swap()  # last: a process that is killed before has changed no array either
             storage.send(manifest.stores)  # what can fail, while all can still be put back
         storage.renew(manifest.stores, before)
-    return Done(str(path), manifest.rows, path.stat().st_size)
-
-
-class _Exact(DjangoJSONEncoder):
-    """Moments to the microsecond; Django's cuts them to milliseconds."""
-
-    def default(self, value: Any) -> Any:
-        return value.isoformat() if isinstance(value, datetime) else super().default(value)
-
-
-def _models() -> list[type[Model]]:
-    """All, but for sessions: everybody signs in again."""
-    models = apps.get_app_config("planner").get_models()
-    return [model for model in models if model is not Session]
+    size = path.stat().st_size
+    return Restored(str(path), manifest.rows, size, loaded.left_out, loaded.replaced)
 
 
 def _to_be_replaced() -> str:
     """What an installation holds that a restore would replace, in words; "" for nothing."""
-    replaced = (model for model in _models() if model is not Workspace)  # one is always there
+    replaced = (model for model in tables_of_rows() if model is not Workspace)  # one always exists
     counts = ((model._meta.verbose_name_plural, model._base_manager.count()) for model in replaced)
     return ", ".join(f"{count} {name}" for name, count in counts if count)
 
@@ -182,31 +194,28 @@ def _taken(folder: Path) -> Manifest:
 
 
 def _snapshot(folder: Path) -> Manifest:
-    rows = _written(
-        folder,
-        (
-            row
-            for model in _models()
-            for row in model._base_manager.order_by("pk").iterator(chunk_size=100)
-        ),
-    )
+    tally = _written(folder, every_row())
     stores = list(stores_named())
-    shutil.rmtree(folder / "arrays", ignore_errors=True)
+    shutil.rmtree(folder / ARRAYS, ignore_errors=True)
     for store in stores:
-        _link(storage.held(store), folder / "arrays" / store)
-    return Manifest(
-        FORMAT, VERSION, _last_migration(), timezone.now().isoformat(), rows, sorted(stores)
-    )
+        _link(storage.held(store), folder / ARRAYS / store)
+    return _described(tally, sorted(stores))
 
 
-def _written(folder: Path, rows: Iterable[Model]) -> int:
-    """How many rows were written there."""
-    count = 0
-    with (folder / ROWS).open("w", encoding="utf-8") as out:
+def _described(tally: Tally, stores: list[str], workspace: str = "") -> Manifest:
+    made_at = timezone.now().isoformat()
+    origin = (FORMAT, VERSION, _last_migration(), made_at)
+    return Manifest(*origin, tally.rows, stores, tally.tables(), workspace)
+
+
+def _written(folder: Path, rows: Iterable[Model]) -> Tally:
+    tally = Tally()
+    with (folder / ROWS).open("wb") as out:
         for row in rows:
-            serializers.serialize("jsonl", [row], stream=out, cls=_Exact)
-            count += 1
-    return count
+            document = document_of(row)
+            out.write(line_of(document))
+            tally.add(document)
+    return tally
 
 
 def stores_named() -> Iterator[str]:
@@ -241,6 +250,25 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
+def _write(folder: Path, manifest: Manifest, path: Path) -> str:
+    """Pack ``folder`` and check the file; return the kind of database that it was checked in."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        _pack(folder, manifest, draft)
+        try:
+            checked_in = _check(draft, folder, manifest)
+        except (PlannerError, *UNREADABLE) as problem:
+            raise PlannerError(
+                f"{path} was not written, since what was packed does not restore. {problem} Run it "
+                "again; if it fails again, report this sentence."
+            ) from problem
+        draft.rename(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    return checked_in
+
+
 def _pack(folder: Path, manifest: Manifest, path: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1), encoding="utf-8")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it holds tokens
@@ -249,68 +277,111 @@ def _pack(folder: Path, manifest: Manifest, path: Path) -> None:
         zstandard.ZstdCompressor(write_checksum=True).stream_writer(file, closefd=False) as packed,
         tarfile.open(fileobj=packed, mode="w|") as tar,
     ):
-        for name in (MANIFEST, ROWS, "arrays"):
+        for name in (MANIFEST, ROWS, ARRAYS):
             if (folder / name).exists():
                 tar.add(folder / name, arcname=name)
     with path.open("rb") as written:
         os.fsync(written.fileno())
 
 
+def _check(path: Path, folder: Path, manifest: Manifest) -> str:
+    """Restore a file's rows into a scratch database, and compare its arrays with ``folder``.
+
+    Raises PlannerError at the first difference. Returns the kind of the scratch database.
+    """
+    awaited = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    with scratch_database(folder) as scratch, _opened(path) as tar:
+        for member in tar:
+            content = tar.extractfile(member) if member.isreg() else None
+            if content is None:  # a folder, or a second name of a file that was compared
+                awaited.discard(member.name)
+                continue
+            if member.name == ROWS:
+                with transaction.atomic(using=scratch.alias):
+                    loaded = load(content, using=scratch.alias)
+                _compare(manifest, loaded, scratch.alias)
+            elif not _same(content, folder / member.name):
+                raise PlannerError(f"{member.name} in it is not what was packed.")
+            awaited.discard(member.name)
+        if awaited:
+            raise PlannerError(f"{min(awaited)} is not in it.")
+        return scratch.vendor
+
+
+def _same(content: IO[bytes], file: Path) -> bool:
+    with file.open("rb") as original:
+        while block := original.read(BLOCK):
+            if content.read(len(block)) != block:
+                return False
+    return not content.read(1)
+
+
+def _compare(manifest: Manifest, loaded: Loaded, using: str) -> None:
+    """Raise PlannerError unless the rows are those of the manifest, in the file and stored."""
+    if loaded.read.rows != manifest.rows:
+        raise PlannerError(f"It holds {loaded.read.rows} rows and speaks of {manifest.rows}.")
+    faults = differences(manifest.tables, loaded.read.tables()) if manifest.tables else []
+    # A row of an older version may read differently once this version has stored it.
+    same_version = manifest.migration == _last_migration()
+    stored = tally_of(using).tables()
+    faults += differences(loaded.stored.tables(), stored, digests=same_version)
+    if faults:
+        raise PlannerError(faults[0])
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tarfile.TarFile]:
+    with (
+        path.open("rb") as file,
+        zstandard.ZstdDecompressor().stream_reader(file) as unpacked,
+        tarfile.open(fileobj=unpacked, mode="r|") as tar,
+    ):
+        yield tar
+
+
 def _unpack(path: Path, folder: Path) -> None:
     try:
-        with (
-            path.open("rb") as file,
-            zstandard.ZstdDecompressor().stream_reader(file) as unpacked,
-            tarfile.open(fileobj=unpacked, mode="r|") as tar,
-        ):
+        with _opened(path) as tar:
             tar.extractall(folder, filter="data")
-    except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
+    except UNREADABLE as error:
         raise PlannerError(
             f"{path} is no backup, or is damaged ({error}); nothing was changed."
         ) from None
 
 
+def read_manifest(path: Path) -> Manifest:
+    """Return what a file says of itself, without reading the rest of it."""
+    with suppress(*UNREADABLE, ValueError, TypeError), _opened(path) as tar:
+        first = tar.next()
+        if first is not None and (content := tar.extractfile(first)) is not None:
+            return Manifest(**json.load(content))
+    raise PlannerError(f"{path} is no backup of Headroom; nothing was changed.")
+
+
 def _manifest(folder: Path, path: Path) -> Manifest:
-    try:
-        manifest = Manifest(**json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        raise PlannerError(f"{path} is no backup of Headroom; nothing was changed.") from None
+    manifest = read_manifest(path)
     if manifest.format > FORMAT or manifest.migration > _last_migration():
         raise PlannerError(
             f"{path} was made by version {manifest.version}, which is newer than this one; restore "
             "it with that version."
         )
-    missing = [store for store in manifest.stores if not (folder / "arrays" / store).exists()]
+    missing = [store for store in manifest.stores if not (folder / ARRAYS / store).exists()]
     if missing:
         raise PlannerError(f"{path} lacks {missing[0]}, so it is damaged; nothing was changed.")
     return manifest
 
 
-def _load(path: Path) -> int:
-    rows = 0
-    # The main one is for rows from before there were workspaces.
-    with path.open(encoding="utf-8") as file, within(MAIN):
-        for line in file:
-            for row in serializers.deserialize("jsonl", line, ignorenonexistent=True):
-                row.save()
-                _rejoin(row.object, line)
-                rows += 1
-    return rows
-
-
-def _rejoin(row: Any, line: str) -> None:
-    """People had one role once, which is now that of a membership."""
-    if isinstance(row, User) and (role := json.loads(line)["fields"].get("role")):
-        row.join(current_workspace(), role)
-
-
 @contextmanager
-def _swapped(folder: Path) -> Iterator[None]:
-    """The arrays of the backup in place of those there; put back when the rows cannot be."""
+def _swapped(folder: Path) -> Iterator[Callable[[], None]]:
+    """Give a function that puts the backup's arrays in place of those there.
+
+    What it did is undone if what follows it fails.
+    """
     undo: list[Callable[[], Any]] = []
-    try:
+
+    def swap() -> None:
         for name in KEPT:
-            there, new, old = storage.data_dir() / name, folder / "arrays" / name, folder / "old"
+            there, new, old = storage.data_dir() / name, folder / ARRAYS / name, folder / "old"
             if there.exists():
                 old.mkdir(exist_ok=True)
                 there.rename(old / name)
@@ -319,10 +390,12 @@ def _swapped(folder: Path) -> Iterator[None]:
                 new.rename(there)
                 undo.append(lambda there=there: shutil.rmtree(there))  # type: ignore[misc]
         uploads = storage.data_dir() / UPLOADS
-        if not uploads.exists():  # what is uploaded next is written there, by whoever serves
+        if not uploads.exists():  # the next upload is written there, by whichever process serves
             uploads.mkdir(mode=0o700)
             undo.append(uploads.rmdir)
-        yield
+
+    try:
+        yield swap
     except BaseException:
         for step in reversed(undo):
             step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import Run, User, Workspace
 from planner.models.workspace import MAIN
 from planner.services.audit import record
-from planner.services.backups import packed
+from planner.services.backups import write_workspace
 from planner.services.trace_removal import GOING
 from planner.services.workspaces import check_looks_after
 
@@ -52,7 +53,7 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
         stores = sorted(_stores(rows))
         with tempfile.TemporaryDirectory(prefix="removed-", dir=storage.data_dir()) as folder:
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            packed(Path(folder), rows, stores, path)
+            write_workspace(slug, Path(folder), _with_referred(rows), stores, path)
         storage.keep(f"{REMOVED}/{path.name}")
         record("workspace.removed", locked, by=by, slug=slug, rows=len(rows), file=path.name)
         collector.delete()
@@ -62,14 +63,39 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
 
 
 def _rows(collector: Collector) -> Iterator[Model]:
-    """All that goes with it, of whatever table, each once: some are come by on two ways. Pairs of
-    many-to-many tables are written with their row."""
-    seen: set[tuple[type[Model], int]] = set()
+    """Yield every row of the workspace once, of whatever table.
+
+    Pairs of many-to-many tables are written with their row.
+    """
+    keys: dict[type[Model], set[Any]] = defaultdict(set)
     for rows in (*collector.data.values(), *collector.fast_deletes):
         for row in rows:
-            if (type(row), row.pk) not in seen and not row._meta.auto_created:
-                seen.add((type(row), row.pk))
-                yield row
+            if not row._meta.auto_created:
+                keys[type(row)].add(row.pk)
+    for model, pks in keys.items():  # read again: the collector leaves out most columns
+        yield from model._base_manager.in_bulk(sorted(pks)).values()
+
+
+def _with_referred(rows: list[Model]) -> list[Model]:
+    """Return the rows and all that they refer to, such as accounts: the file restores alone."""
+    found = {(type(row), row.pk): row for row in rows}
+    waiting = list(rows)
+    while waiting:
+        row = waiting.pop()
+        for model, pk in _referred(row):
+            if (model, pk) not in found:
+                found[model, pk] = model._base_manager.get(pk=pk)
+                waiting.append(found[model, pk])
+    return list(found.values())
+
+
+def _referred(row: Model) -> Iterator[tuple[type[Model], Any]]:
+    for field in row._meta.concrete_fields:
+        if field.is_relation and (pk := getattr(row, field.attname)) is not None:
+            yield field.related_model, pk
+    for many in row._meta.many_to_many:
+        for pk in getattr(row, many.name).values_list("pk", flat=True):
+            yield many.related_model, pk
 
 
 def _stores(rows: list[Model]) -> set[str]:

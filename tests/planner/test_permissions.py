@@ -259,7 +259,6 @@ NEEDS = {
     "api:proposal-reviewers": "post viewer",
     "api:review-rules": "get viewer, put viewer",
     "api:audit": "get admin",
-    "api:audit-verification": "get admin",
     "api:run-month": "post planner",
     "api:schedules": "get viewer, post viewer",
     "api:schedule": "get viewer, patch planner, delete admin",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +42,23 @@ def another(embedded: dict[str, str], tmp_path: Path) -> dict[str, str]:
     folder = tmp_path / "data"
     shutil.copytree(Path(embedded["HEADROOM_DATA_DIR"]).with_name("migrated"), folder)
     return embedded | {"HEADROOM_DATA_DIR": str(folder)}
+
+
+@pytest.fixture
+def new_database() -> Iterator[str]:
+    """The address of an empty PostgreSQL database of this test's own, owned by a role that may not
+    create others."""
+    address = os.environ.get("DATABASE_URL", "")
+    if not address.startswith("postgres"):
+        pytest.skip("no PostgreSQL server")
+    server, name = urlsplit(address), f"test_{secrets.token_hex(4)}"
+    with psycopg.connect(server._replace(path="/postgres").geturl(), autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {name} LOGIN NOCREATEDB PASSWORD '{name}'")
+        connection.execute(f"CREATE DATABASE {name} OWNER {name}")
+        host = server.netloc.rpartition("@")[2]
+        yield server._replace(netloc=f"{name}:{name}@{host}", path=f"/{name}").geturl()
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        connection.execute(f"DROP ROLE {name}")
 
 
 def manage(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,10 +1,11 @@
-"""A backup of one SQLite installation restored into another, empty one, by command."""
+"""Backups by command: from one installation to another, of either database."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+from bench.backup import measure
 from planner.config.supervisor import only_one
 from tests.platform.conftest import manage
 
@@ -26,6 +27,52 @@ def test_from_one_folder_to_another(
     assert refused.returncode == 2
     assert "stop that one" in refused.stderr
     back = json.loads(manage(another, "restore", str(file), "--json").stdout)
-    assert back == made
+    assert (back["path"], back["rows"], back["bytes"]) == (str(file), made["rows"], made["bytes"])
+    assert (back["left_out"], back["replaced"], made["checked_in"]) == ({}, 0, "sqlite")
     stores = [path.name for path in (empty / "traces").iterdir()]
     assert stores == [path.name for path in (data / "traces").iterdir()]
+
+
+REFUSED = """
+from planner.services.audit import record
+record("user.refused", "a\\u2028b\\u2029c\\x85d", by=None)
+record("user.refused", "\\x00", by=None)
+"""
+
+
+def test_every_row_survives_on_all_ways() -> None:
+    """A row in every table, every Unicode block in every column of text."""
+    figures = measure()
+    assert {name: lost for name, lost in figures.items() if name.startswith("rows_lost")} == {
+        "rows_lost": 0,
+        "rows_lost_sqlite": 0,
+        "rows_lost_postgresql": 0,
+        "rows_lost_sqlite_to_postgresql": 0,
+    }
+    assert (figures["digests_differ"], figures["text_columns_incomplete"]) == (0, 0)
+    assert figures["tables"] > 25 and figures["text_columns"] > 100
+
+
+def test_what_cannot_be_restored_is_one_sentence_and_changes_nothing(
+    another: dict[str, str], new_database: str, tmp_path: Path
+) -> None:
+    """PostgreSQL stores no U+0000; its role here may not create a scratch database either."""
+    assert manage(another, "shell", "-v0", "-c", REFUSED).returncode == 0
+    file = tmp_path / "all.tar.zst"
+    made = json.loads(manage(another, "backup", str(file), "--json").stdout)
+    team = another | {"DATABASE_URL": new_database, "HEADROOM_DATA_DIR": str(tmp_path / "team")}
+    (tmp_path / "team" / "traces" / "1").mkdir(parents=True)
+    assert manage(team, "migrate", "--verbosity=0").returncode == 0
+
+    refused = manage(team, "restore", str(file))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "planner.auditrecord 2, column key" in refused.stderr
+    assert "U+0000" in refused.stderr and "--replace-characters" in refused.stderr
+    assert "Traceback" not in refused.stderr and refused.stderr.count("\n") == 1
+    assert (tmp_path / "team" / "traces" / "1").is_dir()  # arrays are as they were
+
+    back = manage(team, "restore", str(file), "--replace-characters", "--json")
+    assert json.loads(back.stdout)["rows"] == made["rows"], back.stderr
+    assert json.loads(back.stdout)["replaced"] == 1
+    again = json.loads(manage(team, "backup", str(tmp_path / "again.tar.zst"), "--json").stdout)
+    assert again["checked_in"] == "sqlite"

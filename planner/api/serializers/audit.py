@@ -26,17 +26,8 @@ class AuditAsked(serializers.Serializer[Any]):
 
 
 class AuditItem(serializers.ModelSerializer[AuditRecord]):
-    """A record, with all that its hash is made from; `details` is JSON as text."""
+    """A record; `details` is JSON as text."""
 
     class Meta:
         model = AuditRecord
         fields = list(FIELDS)
-
-
-class Verification(serializers.Serializer[Any]):
-    """Whether every record is as it was written and follows the one before."""
-
-    records = serializers.IntegerField()
-    head = serializers.CharField(help_text="NUMBER:SHA256 of the newest, to be noted elsewhere.")
-    guarded = serializers.BooleanField(help_text="Whether the database refuses changes.")
-    problem = serializers.CharField(help_text="The first record that does not follow; else empty.")

@@ -1,4 +1,4 @@
-"""bin/manage backup FILE: everything in one file, while the product is in use."""
+"""bin/manage backup FILE: everything in one checked file, while the product is in use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from planner.services import backups
 
 
 class Command(HeadroomCommand):
-    help = "Write all rows and arrays to one file; the product may go on meanwhile."
+    help = "Write all rows and arrays to one file, and check that it restores; nothing stops."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -22,4 +22,6 @@ class Command(HeadroomCommand):
         return asdict(backups.backup(options["file"]))
 
     def words(self, answer: dict[str, Any]) -> str:
-        return f"{answer['path']}: {answer['rows']:,} rows, {answer['bytes']:,} bytes"
+        size = f"{answer['rows']:,} rows, {answer['bytes']:,} bytes"
+        checked = f"{answer['tables']} tables compared in a scratch database"
+        return f"{answer['path']}: {size}; {checked} ({answer['checked_in']})"

@@ -24,13 +24,31 @@ class Command(HeadroomCommand):
         parser.add_argument(
             "--replace", action="store_true", help="replace all that this installation holds"
         )
+        parser.add_argument(
+            "--replace-characters",
+            action="store_true",
+            help="store U+FFFD in place of characters that this database cannot store (U+0000)",
+        )
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         try:
             with only_one(settings.HEADROOM_DATA_DIR):
-                return asdict(backups.restore(options["file"], replace=options["replace"]))
+                return asdict(
+                    backups.restore(
+                        options["file"],
+                        replace=options["replace"],
+                        replace_characters=options["replace_characters"],
+                    )
+                )
         except Stopped as running:
             raise NotReady(str(running)) from None
 
     def words(self, answer: dict[str, Any]) -> str:
-        return f"{answer['rows']:,} rows restored from {answer['path']}"
+        lines = [f"{answer['rows']:,} rows restored from {answer['path']}"]
+        lines += [
+            f"This version has no {name}: {rows:,} rows left out"
+            for name, rows in answer["left_out"].items()
+        ]
+        if answer["replaced"]:
+            lines.append(f"Characters replaced by U+FFFD in {answer['replaced']:,} rows")
+        return "\n".join(lines)

@@ -1,29 +1,35 @@
 """What a backup holds comes back whole, on either database, and never over what is there."""
 
 import json
+import shutil
 import tarfile
 
 import pytest
 import zstandard
+from django.db import connection
 
 from planner import storage
 from planner.errors import NotReady, PlannerError
 from planner.models import AuditHead, AuditRecord, Run, Scenario, Trace, User
 from planner.services import backups
-from planner.services.audit import unguarded, verify
+from planner.services.audit import is_guarded, record, unguarded
 from planner.services.backups import backup, restore
+from planner.services.row_documents import tables_of_rows
 from planner.services.sources import source_create
 from planner.services.tokens import token_make
 from tests.planner.samples import demand_table
+from tests.unicode_blocks import ALPHABET
 
 RESTORED = "backup.restored"
+GONE = object()
+BREAKS = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\n\r"  # str.splitlines splits on each
 
 
 def everything():
     """But for the audit log's own word of the restore."""
     return {
         model._meta.label: list(model._base_manager.order_by("pk").values())
-        for model in backups._models()
+        for model in tables_of_rows()
         if model is not AuditHead
     } | {AuditRecord._meta.label: [*AuditRecord.objects.exclude(action=RESTORED).values()]}
 
@@ -48,7 +54,7 @@ def full(completed, planner, trace, tmp_path):
 
 def emptied():
     with unguarded():
-        for model in backups._models():
+        for model in tables_of_rows():
             model._base_manager.all().delete()
     for name in backups.KEPT:
         storage.remove(name)
@@ -60,14 +66,16 @@ def test_all_comes_back(full, tmp_path):
         str(tmp_path / "all.tar.zst"),
         sum(len(rows) for rows in before.values()) + AuditHead.objects.count(),
     )
+    assert done.checked_in == connection.vendor
+    assert done.tables == len(backups.read_manifest(tmp_path / "all.tar.zst").tables)
     assert done.bytes == (tmp_path / "all.tar.zst").stat().st_size
     assert (tmp_path / "all.tar.zst").stat().st_mode & 0o777 == 0o600
     emptied()
     assert restore(tmp_path / "all.tar.zst").rows == done.rows
     assert everything() == before
-    log = verify()
-    assert (log.problem, log.guarded) == ("", True)  # also of what the backup brought
-    assert AuditRecord.objects.latest("number").action == RESTORED
+    assert is_guarded()
+    newest = AuditRecord.objects.latest("number")
+    assert (newest.action, newest.number) == (RESTORED, AuditRecord.objects.count())
     assert storage.table_rows(Trace.objects.get().store, "demand") == 3
     run = Run.objects.get(state=Run.State.COMPLETED)
     assert storage.table_rows(run.store, "replicas") == 4
@@ -87,13 +95,33 @@ def test_what_is_there_is_only_replaced_when_that_is_said(full, tmp_path, planne
     assert (storage.data_dir() / "uploads").is_dir()  # the next upload is written there
 
 
-def spoiled(path, tmp_path, change):
-    """The same backup with its manifest changed."""
-    folder = tmp_path / "spoiled"
-    backups._unpack(path, folder)
+def unpacked(path, folder):
+    with (
+        path.open("rb") as file,
+        zstandard.ZstdDecompressor().stream_reader(file) as archive,
+        tarfile.open(fileobj=archive, mode="r|") as tar,
+    ):
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+def packed(folder, path):
+    with zstandard.open(path, "wb") as file, tarfile.open(fileobj=file, mode="w|") as tar:
+        for name in ("manifest.json", "rows.jsonl", "arrays"):
+            tar.add(folder / name, arcname=name)
+    return path
+
+
+def spoiled(path, tmp_path, change=None, rows=lambda lines: lines):
+    """The same backup with its manifest or its lines of rows changed."""
+    folder = unpacked(path, tmp_path / "spoiled")
     manifest = json.loads((folder / "manifest.json").read_text())
-    backups._pack(folder, backups.Manifest(**(manifest | change)), tmp_path / "other.tar.zst")
-    return tmp_path / "other.tar.zst"
+    for name in [name for name, value in (change or {}).items() if value is GONE]:
+        del manifest[name], change[name]
+    (folder / "manifest.json").write_text(json.dumps(manifest | (change or {})))
+    lines = (folder / "rows.jsonl").read_bytes().split(b"\n")[:-1]
+    (folder / "rows.jsonl").write_bytes(b"".join(line + b"\n" for line in rows(lines)))
+    return packed(folder, tmp_path / "other.tar.zst")
 
 
 @pytest.mark.parametrize(
@@ -102,6 +130,8 @@ def spoiled(path, tmp_path, change):
         ({"migration": "9999_later"}, "newer than this one"),
         ({"stores": ["runs/12345"]}, "lacks runs/12345"),
         ({"rows": 1}, "speaks of 1"),
+        ({"workspace": "other"}, "the workspace other alone"),
+        ({"tables": {"planner.run": {"rows": 1, "sha256": "0"}}}, "has 1 rows instead of 0"),
     ],
 )
 def test_a_backup_that_does_not_fit_changes_nothing(full, tmp_path, change, words):
@@ -111,6 +141,129 @@ def test_a_backup_that_does_not_fit_changes_nothing(full, tmp_path, change, word
         restore(path, replace=True)
     assert everything() == before
     assert storage.table_rows(Trace.objects.get().store, "demand") == 3
+
+
+def test_a_row_that_the_database_refuses_changes_nothing(full, tmp_path):
+    def without_a_name(lines):
+        rows = [json.loads(line) for line in lines]
+        for row in rows:
+            if row["model"] == "planner.scenario":
+                row["fields"]["name"] = None
+        return [json.dumps(row).encode() for row in rows]
+
+    _, before = full
+    (scenario,) = Scenario.objects.all()
+    path = spoiled(tmp_path / "all.tar.zst", tmp_path, rows=without_a_name)
+    with pytest.raises(PlannerError) as problem:
+        restore(path, replace=True)
+    assert f"planner.scenario {scenario.pk}" in str(problem.value)
+    assert "Nothing was changed" in str(problem.value)
+    assert everything() == before
+    assert storage.table_rows(Trace.objects.get().store, "demand") == 3
+    assert is_guarded()
+
+
+def test_a_changed_value_in_a_file_is_found(full, tmp_path):
+    _, before = full
+    path = spoiled(
+        tmp_path / "all.tar.zst",
+        tmp_path,
+        rows=lambda lines: [line.replace(b'"pia"', b'"mia"') for line in lines],
+    )
+    with pytest.raises(PlannerError, match="other values"):
+        restore(path, replace=True)
+    assert everything() == before
+
+
+def test_a_backup_of_format_1_comes_back_with_all_line_breaks(full, tmp_path):
+    """The version before wrote characters as they are, and no figures of tables."""
+
+    def as_before(lines):
+        for line in lines:
+            row = json.loads(line)
+            if row["model"] == "planner.auditrecord":
+                row["fields"] |= {"previous": "", "sha256": "0" * 64}
+            if row["model"] == "planner.scenario":
+                row["fields"]["name"] = f"a{BREAKS}b"
+            yield json.dumps(row, ensure_ascii=False).encode()
+
+    done, _ = full
+    change = {"format": 1, "tables": GONE, "workspace": GONE, "migration": "0037_retention"}
+    path = spoiled(tmp_path / "all.tar.zst", tmp_path, change, as_before)
+    back = restore(path, replace=True)
+    assert back.rows == done.rows
+    records = AuditRecord.objects.count() - 1
+    assert back.left_out == {
+        "planner.auditrecord.previous": records,
+        "planner.auditrecord.sha256": records,
+    }
+    assert Scenario.objects.get().name == f"a{BREAKS}b"
+
+
+def test_text_of_every_kind_comes_back(full, planner, tmp_path):
+    record("user.refused", f"x{BREAKS}y", by=None, words=BREAKS)
+    Scenario.objects.create(name=f"n{BREAKS}", document=f"# {ALPHABET}")
+    before = everything()
+    backup(tmp_path / "broken.tar.zst")
+    begun = AuditRecord.objects.latest("number")
+    restore(tmp_path / "broken.tar.zst", replace=True)
+    after = everything()
+    label = AuditRecord._meta.label
+    assert [row for row in after[label] if row["number"] != begun.number] == before[label]
+    assert after | {label: before[label]} == before
+
+
+def test_a_backup_that_does_not_read_back_is_not_kept(full, tmp_path, monkeypatch):
+    path = tmp_path / "never.tar.zst"
+    for fault in (lose_a_row, change_a_row, lose_an_array, change_an_array):
+        with monkeypatch.context() as broken:
+            fault(broken)
+            with pytest.raises(PlannerError) as problem:
+                backup(path)
+        assert str(path) in str(problem.value)
+        assert not list(tmp_path.glob("never*")), fault
+    assert not list(storage.data_dir().glob("backup-*"))
+
+
+def lose_a_row(broken):
+    """Such as one whose line another parser takes for two."""
+    line_of = backups.line_of
+    skipped = []
+
+    def once(document):
+        if document["model"] == "planner.user" and not skipped:
+            skipped.append(document)
+            return b""
+        return line_of(document)
+
+    broken.setattr(backups, "line_of", once)
+
+
+def change_a_row(broken):
+    line_of = backups.line_of
+    broken.setattr(backups, "line_of", lambda row: line_of(row).replace(b'"pia"', b'"mia"'))
+
+
+def lose_an_array(broken):
+    spoil_packed(broken, lambda path: path.unlink())
+
+
+def change_an_array(broken):
+    spoil_packed(broken, lambda path: path.write_bytes(b"?" * path.stat().st_size))
+
+
+def spoil_packed(broken, spoil):
+    """Spoil one array in the file after it was packed."""
+    pack = backups._pack
+
+    def spoiling(folder, manifest, path):
+        pack(folder, manifest, path)
+        copy = unpacked(path, path.parent / "copy")
+        spoil(next(copy.rglob("*.parquet")))
+        packed(copy, path)
+        shutil.rmtree(copy)
+
+    broken.setattr(backups, "_pack", spoiling)
 
 
 def test_a_damaged_or_foreign_file_is_refused(full, tmp_path):

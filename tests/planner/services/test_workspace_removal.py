@@ -16,11 +16,15 @@ from planner import storage
 from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import AuditRecord, Run, Scenario, User, Workspace
 from planner.models.workspace import MAIN, within
-from planner.services.audit import verify
+from planner.services import backups
+from planner.services.audit import unguarded
+from planner.services.backups import read_manifest, restore
+from planner.services.row_documents import document_of, tables_of_rows
 from planner.services.workspace_removal import workspace_remove
 from tests.planner.samples import client_of, demand_table
 from tests.planner.test_permissions import made
 from tests.planner.web.pages import signed_in, text_of
+from tests.unicode_blocks import ALPHABET
 
 
 def counts() -> dict[str, int]:
@@ -79,14 +83,67 @@ def test_all_of_it_goes_and_is_in_a_file_and_nothing_else_goes(
     assert all(after[name] * 2 == before[name] for name in halved), (before, after)
     assert User.objects.count() == people and not Workspace.objects.filter(slug="other").exists()
     files = unpacked(done.path)
-    assert files["rows.jsonl"].count(b"\n") == done.rows
-    assert scenario.document.splitlines()[0].encode() in files["rows.jsonl"]
+    rows = [json.loads(line) for line in files["rows.jsonl"].split(b"\n")[:-1]]
+    accounts = sum(row["model"] == "planner.user" for row in rows)  # that they refer to
+    assert accounts > 0 and len(rows) == done.rows + accounts
+    documents = {row["pk"]: row["fields"] for row in rows if row["model"] == "planner.scenario"}
+    assert documents[scenario.pk]["document"] == scenario.document
+    assert read_manifest(Path(done.path)).workspace == "other"
     assert f"arrays/runs/{run.pk}/plan.parquet" in files
     assert not (data_dir / "runs" / str(run.pk)).exists()
     record = AuditRecord.objects.get(action="workspace.removed")
     assert done.path.endswith(json.loads(record.details)["file"])
-    assert not verify().problem
     assert Path(done.path).stat().st_mode & 0o077 == 0
+
+
+def rows_of(workspace: Workspace) -> dict[tuple[str, Any], dict[str, Any]]:
+    """Every row of a workspace, and the accounts: by table and key."""
+    documents = [
+        document_of(row)
+        for model in tables_of_rows()
+        if not model.__name__.startswith("Audit")
+        for row in model._base_manager.all()
+        if getattr(row, "workspace_id", workspace.pk) == workspace.pk
+    ]
+    return {(document["model"], document["pk"]): document for document in documents}
+
+
+def test_its_file_restores_into_an_empty_installation(
+    planner: User, other: Workspace, data_dir: Path
+) -> None:
+    breaks = "\u2028\u2029\x85\n"
+    with within(other):
+        Scenario.objects.create(name=f"a{breaks}b", document=ALPHABET)
+        run = Run.objects.exclude(store="").get()
+    before = rows_of(other)
+    path = Path(workspace_remove(by=None, workspace=other, confirm="other").path)
+    with pytest.raises(NotReady, match="already"):
+        restore(path)
+    with pytest.raises(NotReady, match="the workspace other alone"):
+        restore(path, replace=True)
+    kept = path.rename(data_dir / "kept.tar.zst")
+    with unguarded():
+        for model in tables_of_rows():
+            model._base_manager.all().delete()
+    done = restore(kept)
+    after = rows_of(Workspace.objects.get(slug="other"))
+    assert len(after) == done.rows
+    assert after == {key: before[key] for key in after}
+    of_it = {key for key, row in before.items() if row["fields"].get("workspace") == other.pk}
+    assert of_it <= set(after)
+    assert storage.table_rows(run.store, "plan") == 3
+
+
+def test_a_file_that_does_not_read_back_removes_nothing(
+    other: Workspace, monkeypatch: pytest.MonkeyPatch, data_dir: Path
+) -> None:
+    removed = data_dir / "removed"
+    before, files = counts(), list(removed.glob("*"))
+    monkeypatch.setattr(backups, "_same", lambda content, file: False)  # a disk that forgets
+    with pytest.raises(PlannerError, match="not what was packed"):
+        workspace_remove(by=None, workspace=other, confirm="other")
+    assert counts() == before and Workspace.objects.filter(slug="other").exists()
+    assert list(removed.glob("*")) == files
 
 
 def test_who_looks_after_the_installation_removes_it_by_page_or_api(

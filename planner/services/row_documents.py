@@ -1,0 +1,286 @@
+"""Rows as JSON documents, one a line: written to a file, digested, and put into a database.
+
+A document is what Django's Python serializer makes of a row: ``model``, ``pk``, ``fields``. Every
+character beyond ASCII is escaped in the file, and a line ends with "\\n" only, so no text in a row
+can end a line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, TypedDict
+
+from django.apps import apps
+from django.core.exceptions import ValidationError
+from django.core.serializers.base import DeserializationError, DeserializedObject
+from django.core.serializers.json import DjangoJSONEncoder
+from django.core.serializers.python import Deserializer, Serializer
+from django.db import DataError, IntegrityError, connections
+from django.db.models import CharField, Model
+
+from planner.errors import PlannerError
+from planner.models import Session, User
+from planner.models.workspace import current_workspace
+
+Document = dict[str, Any]
+DIGEST_BITS = 256
+REPLACEMENT = "\ufffd"
+# PostgreSQL stores neither; SQLite stores no surrogate in a column of text.
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+# A row that a database or Django refuses. Lost connections and full disks are other errors.
+REFUSED = (
+    DataError,
+    IntegrityError,
+    DeserializationError,
+    ValidationError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+)
+
+
+class TableFigures(TypedDict):
+    """``sha256``: the sum of the digests of its rows, so their order does not matter."""
+
+    rows: int
+    sha256: str
+
+
+class Tally:
+    """How many rows each table has, and a digest of them that no database changes."""
+
+    def __init__(self) -> None:
+        self._rows: Counter[str] = Counter()
+        self._sums: Counter[str] = Counter()
+
+    @property
+    def rows(self) -> int:
+        return self._rows.total()
+
+    def add(self, document: Document) -> None:
+        table = document["model"]
+        self._rows[table] += 1
+        self._sums[table] = (self._sums[table] + _digest(document)) % 2**DIGEST_BITS
+
+    def tables(self) -> dict[str, TableFigures]:
+        return {
+            table: {"rows": rows, "sha256": f"{self._sums[table]:0{DIGEST_BITS // 4}x}"}
+            for table, rows in sorted(self._rows.items())
+        }
+
+
+def differences(
+    expected: dict[str, TableFigures], actual: dict[str, TableFigures], *, digests: bool = True
+) -> list[str]:
+    """Return one sentence for each table that has other rows than expected."""
+    none: TableFigures = {"rows": 0, "sha256": "0" * (DIGEST_BITS // 4)}
+    found = []
+    for table in sorted({*expected, *actual}):
+        wanted, there = expected.get(table, none), actual.get(table, none)
+        if wanted["rows"] != there["rows"]:
+            found.append(f"{table} has {there['rows']} rows instead of {wanted['rows']}.")
+        elif digests and wanted["sha256"] != there["sha256"]:
+            found.append(f"{table} has other values in its {there['rows']} rows.")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What became of the lines of a file."""
+
+    read: Tally  # the documents as they are in the file
+    stored: Tally  # the documents as the database should hold them
+    left_out: dict[str, int]  # tables and columns that this version does not have, with their rows
+    replaced: int  # rows in which characters were replaced
+
+
+@dataclass(slots=True)
+class _Counts:
+    left_out: Counter[str] = field(default_factory=Counter)
+    replaced: int = 0
+
+
+class _Exact(DjangoJSONEncoder):
+    """Keep microseconds, which Django's encoder cuts to milliseconds."""
+
+    def default(self, value: Any) -> Any:
+        return value.isoformat() if isinstance(value, datetime) else super().default(value)
+
+
+def tables_of_rows() -> list[type[Model]]:
+    """Return every model of the product but sessions: everybody signs in again."""
+    models = apps.get_app_config("planner").get_models()
+    return [model for model in models if model is not Session]
+
+
+def every_row(using: str = "default") -> Iterator[Model]:
+    for model in tables_of_rows():
+        yield from model._base_manager.using(using).order_by("pk").iterator(chunk_size=100)
+
+
+def document_of(row: Model) -> Document:
+    document: Document
+    (document,) = Serializer().serialize([row])
+    for many in row._meta.many_to_many:  # a database returns them in any order
+        document["fields"][many.name].sort()
+    return document
+
+
+def line_of(document: Document) -> bytes:
+    return json.dumps(document, cls=_Exact, ensure_ascii=True).encode() + b"\n"
+
+
+def tally_of(using: str) -> Tally:
+    """Count and digest every row of a database."""
+    tally = Tally()
+    for row in every_row(using):
+        tally.add(document_of(row))
+    return tally
+
+
+def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False) -> Loaded:
+    """Insert the rows of a file into empty tables, within the caller's transaction.
+
+    Raises PlannerError naming the row that the database refuses. With ``replace_characters``,
+    characters that a database cannot store become U+FFFD.
+    """
+    read, stored, counts = Tally(), Tally(), _Counts()
+    for number, line in enumerate(lines, 1):
+        document = _parsed(line, number)
+        read.add(document)
+        if replace_characters:
+            document, changed = _replaced(document)
+            counts.replaced += changed
+        for kept in _insert(document, using, counts.left_out):
+            stored.add(kept)
+    try:
+        connections[using].check_constraints()
+    except IntegrityError as error:
+        detail = " ".join(str(error).split())
+        raise PlannerError(
+            f"A row refers to one that is not in the file: {detail} Correct it where the backup "
+            "was made, and make another backup."
+        ) from error
+    return Loaded(read, stored, dict(counts.left_out), counts.replaced)
+
+
+def _parsed(line: bytes, number: int) -> Document:
+    try:
+        document = json.loads(line)
+        if isinstance(document["fields"], dict) and isinstance(document["model"], str):
+            return dict(document)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        pass
+    raise PlannerError(f"Line {number} of the backup's rows cannot be read: the file is damaged.")
+
+
+def _insert(document: Document, using: str, left_out: Counter[str]) -> Iterator[Document]:
+    """Store one row, and yield the documents of what is stored: none for an unknown table."""
+    label, fields = document["model"], document["fields"]
+    try:
+        model = apps.get_model(label)
+    except (LookupError, ValueError):
+        left_out[label] += 1
+        return
+    known = {one.name for one in model._meta.get_fields()}
+    moved = {"role"} if model is User else set()
+    left_out.update(f"{label}.{name}" for name in fields if name not in known | moved)
+    rows: list[DeserializedObject] = []
+    try:
+        rows = list(Deserializer([document], using=using, ignorenonexistent=True))
+        for row in rows:
+            row.save(using=using, force_insert=True)
+    except REFUSED as error:
+        raise PlannerError(_refusal(document, model, error, using)) from error
+    yield document | {"fields": {name: fields[name] for name in fields if name in known}}
+    for row in rows:
+        yield from _membership(row.object, fields)
+
+
+def _membership(row: Any, fields: dict[str, Any]) -> Iterator[Document]:
+    """Accounts of the first versions had one role, which is now that of a membership."""
+    if isinstance(row, User) and (role := fields.get("role")):
+        yield document_of(row.join(current_workspace(), role))
+
+
+def _refusal(document: Document, model: type[Model], error: Exception, using: str) -> str:
+    """Return what is wrong with a row, where, and the remedy."""
+    place = f"{document['model']} {document.get('pk')}"
+    vendor = connections[using].display_name
+    for column, value in document["fields"].items():
+        if (found := next(_unstorable(value), None)) is not None:
+            return (
+                f"{place}, column {column}: {vendor} cannot store the character {found}. Add "
+                "--replace-characters to store U+FFFD in its place."
+            )
+    for column in model._meta.concrete_fields:
+        value, limit = document["fields"].get(column.name), getattr(column, "max_length", None)
+        if isinstance(column, CharField) and isinstance(value, str) and len(value) > (limit or 1e9):
+            return (
+                f"{place}, column {column.name}: {len(value)} characters, and {vendor} takes "
+                f"{limit}. Shorten it where the backup was made, and make another backup."
+            )
+    return (
+        f"{place}: {vendor} refuses this row ({_first_line(error)}). Correct it where the backup "
+        "was made, and make another backup."
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _unstorable(value: Any) -> Iterator[str]:
+    """Yield the names of the characters in a value that no column of text stores."""
+    for text in _texts(value):
+        yield from (f"U+{ord(character):04X}" for character in UNSTORABLE.findall(text))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, held in value.items():
+            yield name
+            yield from _texts(held)
+    elif isinstance(value, list):
+        for held in value:
+            yield from _texts(held)
+
+
+def _replaced(document: Document) -> tuple[Document, bool]:
+    """Return a document without unstorable characters, and whether it had any."""
+    if next(_unstorable(document["fields"]), None) is None:
+        return document, False
+    return document | {"fields": _storable(document["fields"])}, True
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return UNSTORABLE.sub(REPLACEMENT, value)
+    if isinstance(value, dict):
+        return {_storable(name): _storable(held) for name, held in value.items()}
+    return [_storable(held) for held in value] if isinstance(value, list) else value
+
+
+def _digest(document: Document) -> int:
+    content = json.dumps(_canonical(document), cls=_Exact, sort_keys=True)
+    return int.from_bytes(hashlib.sha256(content.encode()).digest())
+
+
+def _canonical(value: Any) -> Any:
+    """Write whole numbers without a fraction: PostgreSQL's JSON returns 1e22 as an integer."""
+    if isinstance(value, float) and value.is_integer():
+        return int(Decimal(repr(value)))
+    if isinstance(value, dict):
+        return {name: _canonical(held) for name, held in value.items()}
+    return [_canonical(held) for held in value] if isinstance(value, list | tuple) else value
