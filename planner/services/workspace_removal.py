@@ -91,7 +91,7 @@ def _with_referred(rows: list[Model]) -> list[Model]:
 
 def _referred(row: Model) -> Iterator[tuple[type[Model], Any]]:
     for field in row._meta.concrete_fields:
-        if field.is_relation and (pk := getattr(row, field.attname)) is not None:
+        if field.related_model and (pk := getattr(row, field.attname)) is not None:
             yield field.related_model, pk
     for many in row._meta.many_to_many:
         for pk in getattr(row, many.name).values_list("pk", flat=True):
