@@ -19,7 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-DATA_DIR = ROOT / os.environ.get("HEADROOM_DATA_DIR", "var")
+DATA_DIR = ROOT / (os.environ.get("HEADROOM_DATA_DIR", "").strip() or "var")
+REFUSED = 2  # exit status of a command that has said in one sentence why it does not start
 
 
 class SetUpError(Exception):
@@ -39,7 +40,7 @@ def main(kind: str) -> None:
         elif kind == "manage":
             prepare(web=False)
         elif kind == "test":
-            DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_data_dir()
             compile_simulator()
 
 
@@ -108,7 +109,7 @@ def base_python() -> str:
 
 def prepare(*, web: bool) -> None:
     """What the product keeps in its data directory."""
-    DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_data_dir()
     options = ["--verbosity=0", "--skip-checks"]  # checks import all pages: half of the time
     if not os.environ.get("DATABASE_URL"):
         if not (DATA_DIR / "headroom.sqlite3").exists():
@@ -120,6 +121,20 @@ def prepare(*, web: bool) -> None:
         ignored = ["widgetbundle.js", "datasets", "templates"]  # Plotly's, for notebooks
         options += ["--no-input", *(f"--ignore={name}" for name in ignored)]
         manage_step("collectstatic", "static/**/*", *options)
+
+
+def make_data_dir() -> None:
+    try:
+        DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(DATA_DIR, os.W_OK | os.X_OK):
+            raise PermissionError(0, "Not writable")
+    except OSError as problem:
+        print(
+            f"HEADROOM_DATA_DIR: {DATA_DIR} cannot be used as a folder ({problem.strerror}). "
+            "Choose a folder that this user may write, or change its owner.",
+            file=sys.stderr,
+        )
+        sys.exit(REFUSED)
 
 
 def compile_simulator() -> None:
@@ -138,7 +153,8 @@ def manage_step(command: str, sources: str, *arguments: str) -> None:
 
 
 def manage(command: str, *arguments: str) -> None:
-    run(f"`{command}` failed; see its message above.", PYTHON, "manage.py", command, *arguments)
+    failed = f"`{command}` failed; see its message above."
+    run(failed, PYTHON, "manage.py", command, *arguments, refused=REFUSED)
 
 
 def digest(files: Iterable[Path]) -> str:
@@ -154,9 +170,17 @@ def fresh(stamp: Path, wanted: str) -> bool:
     return stamp.exists() and stamp.read_text() == wanted
 
 
-def run(problem: str, *command: str | Path, at_end: Callable[[], None] | None = None) -> None:
-    """``at_end`` is for a command that came to one, well or not: nobody stopped it."""
+def run(
+    problem: str,
+    *command: str | Path,
+    at_end: Callable[[], None] | None = None,
+    refused: int | None = None,
+) -> None:
+    """Run a command. ``at_end`` is for one that came to an end, well or not: nobody stopped it.
+    ``refused``: the status of one that has said why itself, with which this ends too."""
     status = subprocess.run(command, check=False, stdout=sys.stderr).returncode
+    if status == refused:
+        sys.exit(status)
     if at_end is not None and status >= 0:
         at_end()
     if status:

@@ -9,6 +9,9 @@ from importlib.util import find_spec
 
 from django.core.exceptions import ImproperlyConfigured
 
+from planner.setting_checks import is_url
+
+REGION = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 WRITTEN = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9._/-]*))?")
 
 
@@ -31,6 +34,17 @@ class ArraysBucket:
 
 def arrays_bucket() -> ArraysBucket | None:
     """None where HEADROOM_ARRAYS is not set; raises where the rest is missing or wrong."""
+    region = os.environ.get("HEADROOM_ARRAYS_REGION", "").strip() or "us-east-1"
+    if not REGION.fullmatch(region):
+        raise ImproperlyConfigured(
+            f"HEADROOM_ARRAYS_REGION is {region[:80]!r}; give a region such as us-east-1."
+        )
+    url = os.environ.get("HEADROOM_ARRAYS_URL", "").strip()
+    if url and not is_url(url):
+        raise ImproperlyConfigured(
+            f"HEADROOM_ARRAYS_URL is {url[:80]!r}; give the address of the server, such as "
+            "https://minio.example:9000."
+        )
     text = os.environ.get("HEADROOM_ARRAYS", "").strip()
     if not text:
         return None
@@ -38,15 +52,13 @@ def arrays_bucket() -> ArraysBucket | None:
     prefix = (written[2] or "").strip("/") if written else ""
     if written is None or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
         raise ImproperlyConfigured(
-            f"HEADROOM_ARRAYS is {text}; give a bucket and a prefix, such as s3://headroom/arrays."
+            f"HEADROOM_ARRAYS is {text[:200]!r}; give a bucket and a prefix, such as s3://headroom/arrays."
         )
     if find_spec("botocore") is None:
         raise ImproperlyConfigured(
             "HEADROOM_ARRAYS needs a library: "
             ".venv/bin/python -m pip install -r requirements-bucket.txt -c constraints.txt"
         )
-    region = os.environ.get("HEADROOM_ARRAYS_REGION", "").strip() or "us-east-1"
-    url = os.environ.get("HEADROOM_ARRAYS_URL", "").strip()
     return ArraysBucket(
         written[1],
         prefix,
@@ -60,9 +72,9 @@ def arrays_bucket() -> ArraysBucket | None:
 
 def _needed(name: str) -> str:
     value = os.environ.get(name, "").strip()
-    if not value:
+    if not value or not value.isascii() or not value.isprintable():
         raise ImproperlyConfigured(
-            f"HEADROOM_ARRAYS is set and {name} is not; give the key that may read, write, list "
-            "and delete there."
+            f"HEADROOM_ARRAYS is set and {name} is not, or is no ASCII text; give the "
+            "key that may read, write, list and delete there."
         )
     return value

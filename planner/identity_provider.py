@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from planner.setting_checks import is_url
+
 ROLES = ("viewer", "planner", "approver", "admin")  # the least first
 
 
@@ -35,19 +37,24 @@ def identity_provider(
     *, hosts: Sequence[str] = (), second_factor: bool = False
 ) -> IdentityProvider | None:
     """None where HEADROOM_OIDC_ISSUER is not set; raises where the rest is missing or wrong."""
+    groups = os.environ.get("HEADROOM_OIDC_GROUPS", "").strip()
+    grants = tuple(_grant(text) for text in groups.split(",")) if groups else ()
     issuer = os.environ.get("HEADROOM_OIDC_ISSUER", "").strip().rstrip("/")
     if not issuer:
         return None
-    parts = urlsplit(issuer)
-    if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "localhost"):
+    here = is_url(issuer) and urlsplit(issuer).hostname in ("127.0.0.1", "localhost")
+    if not here and not is_url(issuer, schemes=("https",)):
         raise ImproperlyConfigured(
-            f"HEADROOM_OIDC_ISSUER is {issuer}; give the https:// address of the provider."
+            f"HEADROOM_OIDC_ISSUER is {issuer[:200]!r}; give the https:// address of the provider."
         )
+    client_id = _needed("HEADROOM_OIDC_CLIENT_ID")
+    client_secret = _needed("HEADROOM_OIDC_CLIENT_SECRET")
+    _needed("HEADROOM_OIDC_GROUPS")
     return IdentityProvider(
         issuer,
-        _needed("HEADROOM_OIDC_CLIENT_ID"),
-        _needed("HEADROOM_OIDC_CLIENT_SECRET"),
-        tuple(_grant(text) for text in _needed("HEADROOM_OIDC_GROUPS").split(",")),
+        client_id,
+        client_secret,
+        grants,
         os.environ.get("HEADROOM_OIDC_CLAIM", "").strip() or "groups",
         tuple(hosts),
         os.environ.get("HEADROOM_OIDC_LABEL", "").strip() or "your organisation's account",

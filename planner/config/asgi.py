@@ -4,6 +4,10 @@ import os
 
 from django.core.asgi import get_asgi_application
 
+from planner.config.start import check_migrations_known, exit_with_sentence
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
 
-application = get_asgi_application()
+with exit_with_sentence():
+    application = get_asgi_application()
+    check_migrations_known()

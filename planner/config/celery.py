@@ -20,6 +20,24 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["planner"])
 
 
+def _load_settings(**_: Any) -> None:
+    """Load Django's settings where Celery first asks for its own; a bad one ends the process."""
+    from django.conf import settings
+
+    from planner.config.start import exit_with_sentence
+
+    with exit_with_sentence():
+        settings.INSTALLED_APPS  # noqa: B018 - loads all of them
+
+
+def _check_database(**_: Any) -> None:
+    """Refuse a database of a newer version before a worker or the scheduler starts."""
+    from planner.config.start import check_migrations_known, exit_with_sentence
+
+    with exit_with_sentence():
+        check_migrations_known()
+
+
 def _use_django_logging(**_: Any) -> None:
     """One log format for all processes; connecting keeps Celery from installing its own."""
     from django.conf import settings
@@ -33,5 +51,8 @@ def _tell_ready(**_: Any) -> None:
         Path(ready).touch()
 
 
+app.on_configure.connect(_load_settings)
+signals.worker_init.connect(_check_database)
+signals.beat_init.connect(_check_database)
 signals.setup_logging.connect(_use_django_logging)
 signals.worker_ready.connect(_tell_ready)

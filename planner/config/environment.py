@@ -1,17 +1,29 @@
-"""Settings that come from environment variables, with one clear sentence for a bad one."""
+"""Read settings from environment variables. A bad value raises ImproperlyConfigured: one sentence
+with the variable, what is wrong and what to give instead. Secrets are never in the sentence."""
 
 import os
+import re
 import secrets
+import ssl
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
+from planner.setting_checks import is_host
+
 SECRET_CHARACTERS = 32
-# What may lie in a file instead, as vaults and Kubernetes mount it, named by NAME_FILE; and all
-# secrets of live sources, whose names begin so.
+SECRET_BYTES = 10_000
+MB = 1_000_000
+MOST = 10**15  # the largest number that a setting may have, unless it says otherwise
+
+# Secrets that may lie in a file, as Docker, Kubernetes and vaults mount them, named by NAME_FILE.
 IN_FILES = (
     "SECRET_KEY",
     "DATABASE_URL",
@@ -22,13 +34,97 @@ IN_FILES = (
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
 )
-OF_SOURCES = "HEADROOM_SOURCE_"
-SECRET_BYTES = 10_000
+OF_SOURCES = "HEADROOM_SOURCE_"  # operators choose the rest of the name; it may be a file too
+
+# Every variable of this product whose name begins with HEADROOM_, so that a misspelt one is found.
+# docs/operations.md says what each means; a test compares the two.
+NAMES = (
+    "HEADROOM_ADVISORIES",
+    "HEADROOM_ALLOWED_HOSTS",
+    "HEADROOM_API_REQUESTS",
+    "HEADROOM_ARRAYS",
+    "HEADROOM_ARRAYS_REGION",
+    "HEADROOM_ARRAYS_URL",
+    "HEADROOM_BIND",
+    "HEADROOM_CACHE_BYTES",
+    "HEADROOM_CSRF_ORIGINS",
+    "HEADROOM_DATA_DIR",
+    "HEADROOM_DEBUG",
+    "HEADROOM_HTTPS",
+    "HEADROOM_KEEP_RUNS_DAYS",
+    "HEADROOM_KEEP_TRACES_DAYS",
+    "HEADROOM_LOG",
+    "HEADROOM_LOG_LEVEL",
+    "HEADROOM_MAIL_DOMAINS",
+    "HEADROOM_MAIL_FROM",
+    "HEADROOM_MAX_PERSON_BYTES",
+    "HEADROOM_MAX_RUN_MB",
+    "HEADROOM_MAX_RUN_SECONDS",
+    "HEADROOM_MAX_UPLOAD_BYTES",
+    "HEADROOM_MAX_WAITING_RUNS",
+    "HEADROOM_MAX_WORKSPACE_BYTES",
+    "HEADROOM_OIDC_CLAIM",
+    "HEADROOM_OIDC_CLIENT_ID",
+    "HEADROOM_OIDC_CLIENT_SECRET",
+    "HEADROOM_OIDC_GROUPS",
+    "HEADROOM_OIDC_HOSTS",
+    "HEADROOM_OIDC_ISSUER",
+    "HEADROOM_OIDC_LABEL",
+    "HEADROOM_OIDC_SECOND_FACTOR",
+    "HEADROOM_POLICIES",
+    "HEADROOM_PORT",
+    "HEADROOM_PYTHON",
+    "HEADROOM_REQUIRE_SECOND_FACTOR",
+    "HEADROOM_SESSION_HOURS",
+    "HEADROOM_SMTP",
+    "HEADROOM_SOURCES",
+    "HEADROOM_SOURCES_CA",
+    "HEADROOM_SOURCE_FOLDERS",
+    "HEADROOM_STATIC_DIR",
+    "HEADROOM_URL",
+    "HEADROOM_WEBHOOKS",
+    "HEADROOM_WEB_MEMORY",
+    "HEADROOM_WORKER_CONCURRENCY",
+    "HEADROOM_WORKER_MEMORY",
+    "HEADROOM_WORKER_READY",
+    "HEADROOM_WORKSPACE",
+)
+PREFIX = "HEADROOM_"
+TESTS = "HEADROOM_TEST_"
+# Kubernetes gives each pod such variables for every service of its namespace, also for one that is
+# called headroom or headroom-web.
+KUBERNETES = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
+
+CGROUP_LIMITS = (  # of cgroup v2 and v1
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+ENGINES = ("django.db.backends.postgresql", "django.db.backends.sqlite3")
 
 
-def secrets_read() -> None:
-    """Put what the files hold into the environment, where processes that this one starts find it
-    too; what names the files is taken out, so that they read nothing again."""
+def check_names() -> None:
+    """Refuse a variable that looks like a misspelt setting; warn of any other unknown one."""
+    known = {*NAMES, *(f"{name}_FILE" for name in IN_FILES)}
+    for name in sorted(os.environ):
+        if (
+            not name.startswith(PREFIX) or name in known
+            or name.startswith((OF_SOURCES, TESTS)) or KUBERNETES.fullmatch(name)
+        ):  # fmt: skip
+            continue
+        short = {setting.removeprefix(PREFIX): setting for setting in known}
+        near = get_close_matches(name.removeprefix(PREFIX), short, n=1, cutoff=0.85)
+        if near:
+            raise ImproperlyConfigured(
+                f"{name} is not a setting. Rename it to {short[near[0]]}, or remove it."
+            )
+        sys.stderr.write(f"Warning: {name} is not a setting of this version and has no effect.\n")
+
+
+def read_secret_files() -> None:
+    """Replace each NAME_FILE of the environment by NAME with the file's content.
+
+    Processes that this one starts inherit NAME and read no file again.
+    """
     for named in [name for name in os.environ if name.endswith("_FILE")]:
         name = named.removesuffix("_FILE")
         if name not in IN_FILES and not name.startswith(OF_SOURCES):
@@ -46,7 +142,7 @@ def _secret_of(path: Path, named: str) -> str:
     try:
         with path.open("rb") as file:
             secret = file.read(SECRET_BYTES + 1).decode().strip()
-    except (OSError, UnicodeDecodeError) as problem:
+    except (OSError, ValueError) as problem:
         why = getattr(problem, "strerror", None) or "it is no text"
         raise ImproperlyConfigured(
             f"{named} is {path}, which cannot be read ({why}); mount the secret there, readable by "
@@ -65,24 +161,124 @@ def env_bool(name: str, *, default: bool = False) -> bool:
         return False if value else default
     if value in ("1", "true", "yes"):
         return True
-    raise ImproperlyConfigured(f"{name} is {value!r}; give 1 or 0.")
+    raise ImproperlyConfigured(f"{name} is {value[:40]!r}; give 1 or 0.")
 
 
-def env_int(name: str, default: int) -> int:
+def env_int(name: str, default: int, *, most: int = MOST) -> int:
+    """Return a whole number from 1 to ``most``; ``default`` where the variable is not set."""
     value = os.environ.get(name, "").strip()
     if not value:
         return default
-    if not value.isdecimal() or int(value) == 0:
-        raise ImproperlyConfigured(f"{name} is {value!r}; give a whole number above 0.")
+    if not re.fullmatch(r"[0-9]{1,16}", value) or not 0 < int(value) <= most:
+        raise ImproperlyConfigured(
+            f"{name} is {value[:40]!r}; give a whole number above 0, at most {most:,}."
+        )
     return int(value)
 
 
 def env_choice(name: str, choices: tuple[str, ...]) -> str:
-    """One of ``choices``; the first where nothing is given."""
-    value = os.environ.get(name, "").strip() or choices[0]
-    if value not in choices:
-        raise ImproperlyConfigured(f"{name} is {value!r}; give {' or '.join(choices)}.")
-    return value
+    """Return one of ``choices``, in any case; the first where the variable is not set."""
+    value = os.environ.get(name, "").strip()
+    for choice in choices if value else choices[:1]:
+        if not value or value.casefold() == choice.casefold():
+            return choice
+    raise ImproperlyConfigured(f"{name} is {value[:40]!r}; give {' or '.join(choices)}.")
+
+
+def env_text(
+    name: str, default: str = "", *, check: Callable[[str], bool] = str.isprintable, give: str = ""
+) -> str:
+    """Return the text; ``give`` says what the variable takes where ``check`` refuses it."""
+    value = os.environ.get(name, "").strip()
+    if value and not check(value):
+        raise ImproperlyConfigured(f"{name} is {value[:80]!r}; give {give or 'text'}.")
+    return value or default
+
+
+def env_list(
+    name: str, *, check: Callable[[str], bool] = str.isprintable, give: str = ""
+) -> list[str]:
+    """Return comma-separated values, without blanks around them."""
+    items = [item.strip() for item in os.environ.get(name, "").split(",") if item.strip()]
+    for item in items:
+        if not check(item):
+            raise ImproperlyConfigured(f"{name} has {item[:80]!r}; give {give or 'text'}.")
+    return items
+
+
+def certificates(name: str) -> str:
+    """Return the path of a file of certificates (PEM), or "" where the variable is not set."""
+    path = os.environ.get(name, "").strip()
+    if path:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+        except (OSError, ValueError) as problem:  # an SSLError is an OSError
+            missing = isinstance(problem, OSError) and not isinstance(problem, ssl.SSLError)
+            why = getattr(problem, "strerror", None) if missing else "it holds no certificate"
+            raise ImproperlyConfigured(
+                f"{name} is {path[:200]!r}, which cannot be used ({why or problem}); give a file "
+                "of certificates in PEM format."
+            ) from None
+    return path
+
+
+def folder(name: str, path: Path, *, written: bool = True) -> Path:
+    """Return the folder of setting ``name``, made if need be; ``written``: with rights to write."""
+    try:
+        path = path.resolve()
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if written and not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(0, "Not writable")
+    except (OSError, ValueError, RuntimeError) as problem:  # RuntimeError: a circle of links
+        why = getattr(problem, "strerror", None) or "not a path"
+        raise ImproperlyConfigured(
+            f"{name}: {str(path)[:200]} cannot be used as a folder ({why}). Choose a folder that "
+            "this user may write, or change its owner."
+        ) from None
+    return path
+
+
+def database(data_dir: Path) -> dict[str, Any]:
+    """Return Django's settings of the database of DATABASE_URL, else of SQLite in ``data_dir``."""
+    kept: dict[str, Any] = {"conn_max_age": 600, "conn_health_checks": True}
+    url = os.environ.get("DATABASE_URL", "").strip()
+    if not url:
+        upper = {name.upper(): value for name, value in kept.items()}
+        return {"ENGINE": ENGINES[1], "NAME": str(data_dir / "headroom.sqlite3"), **upper}
+    try:
+        config: dict[str, Any] = dict(dj_database_url.parse(url, **kept))
+    except ValueError:
+        config = {}
+    if config.get("ENGINE") not in ENGINES or not config.get("NAME"):
+        raise ImproperlyConfigured(
+            "DATABASE_URL is no address of a database. Give one such as "
+            "postgresql://USER:PASSWORD@HOST:5432/NAME, or leave it out for SQLite."
+        )
+    if config["ENGINE"] == ENGINES[1] and not Path(config["NAME"]).parent.is_dir():
+        raise ImproperlyConfigured(
+            f"DATABASE_URL: the folder {Path(config['NAME']).parent} of the SQLite file does not "
+            "exist. Create it, or leave DATABASE_URL out."
+        )
+    return config
+
+
+def redis_url() -> str:
+    """Return REDIS_URL, or "" where it is not set."""
+    url = os.environ.get("REDIS_URL", "").strip()
+    try:
+        parts = urlsplit(url)
+        usable = (
+            parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
+            and is_host(parts.hostname or "") and re.fullmatch(r"/?|/[0-9]{1,4}", parts.path)
+        )  # fmt: skip
+    except ValueError:
+        usable = False
+    if url and not usable:
+        raise ImproperlyConfigured(
+            "REDIS_URL is no address of a Redis server. Give one such as "
+            "redis://:PASSWORD@HOST:6379/0, or leave it out for a queue in the data folder."
+        )
+    return url
 
 
 def compiled_folder(checkout: Path, data: Path) -> Path:
@@ -97,18 +293,28 @@ def compiled_folder(checkout: Path, data: Path) -> Path:
     return (var if writable else data) / "numba"
 
 
+def container_mb(limits: Sequence[Path] = CGROUP_LIMITS) -> int | None:
+    """Return the memory limit of this container in MB; None where it has none."""
+    limits_mb = []
+    for path in limits:
+        with suppress(OSError, ValueError):  # "max": no limit of its own
+            limits_mb.append(int(path.read_text(encoding="ascii")) // MB)
+    lowest = min(limits_mb, default=0)
+    return lowest if 0 < lowest < _machine_mb() else None
+
+
 def memory_mb() -> int:
-    """What this machine or container may hold, in MB."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):  # "max": no limit of its own
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii"))
-        machine = min(machine, limit)
-    return machine // 1_000_000
+    """Return the memory of this machine, or the limit of its container if that is less, in MB."""
+    return container_mb() or _machine_mb()
 
 
-def env_list(name: str) -> list[str]:
-    """Comma-separated values, blanks removed."""
-    return [item.strip() for item in os.environ.get(name, "").split(",") if item.strip()]
+def _machine_mb() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MB
+
+
+def run_memory_mb(memory: int, workers: int) -> int:
+    """Return the memory that each of ``workers`` may take for a run, in MB: 90% of it all."""
+    return max(1, memory * 9 // 10 // workers)
 
 
 def check_production(*, debug: bool, hosts: list[str], secret: str) -> None:
@@ -148,8 +354,12 @@ SMTP_PORTS = {"smtp": 25, "smtp+tls": 587, "smtps": 465}
 def smtp_server(address: str, *, site: str) -> Smtp:
     """Of ``smtp+tls://USER:PASSWORD@HOST:PORT``. Mails hold links, so the site's own address must
     be known."""
-    parts = urlsplit(address)
-    if parts.scheme not in SMTP_PORTS or not parts.hostname:
+    try:
+        parts = urlsplit(address)
+        port = parts.port or SMTP_PORTS.get(parts.scheme, 0)
+    except ValueError:
+        parts, port = urlsplit(""), 0
+    if not port or not is_host(parts.hostname or ""):
         raise ImproperlyConfigured(
             "HEADROOM_SMTP is no address of a mail server; give one such as "
             "smtp+tls://user:password@mail.example.com:587."
@@ -160,8 +370,8 @@ def smtp_server(address: str, *, site: str) -> Smtp:
             "as https://headroom.example.com, for the links in mails."
         )
     return Smtp(
-        parts.hostname,
-        parts.port or SMTP_PORTS[parts.scheme],
+        parts.hostname or "",
+        port,
         unquote(parts.username or ""),
         unquote(parts.password or ""),
         parts.scheme == "smtp+tls",
@@ -176,7 +386,14 @@ def secret_key(data_dir: Path) -> str:
     """
     if key := os.environ.get("SECRET_KEY", ""):
         return key
-    return kept_secret(data_dir / "secret-key.txt", random_bytes=48)
+    path = data_dir / "secret-key.txt"
+    try:
+        return kept_secret(path, random_bytes=48)
+    except (OSError, ValueError) as problem:
+        why = getattr(problem, "strerror", None) or "it is no text"
+        raise ImproperlyConfigured(
+            f"{path} cannot be used ({why}). Let this user read it, or set SECRET_KEY."
+        ) from None
 
 
 def kept_secret(path: Path, *, random_bytes: int) -> str:

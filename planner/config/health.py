@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from planner.config.start import serves_while_upgraded, unknown_migrations
 from planner.models import Run
 from planner.version import VERSION
 
@@ -27,12 +28,20 @@ def live(request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_safe
 def ready(request: HttpRequest) -> JsonResponse:
-    """200 when the database answers and is up to date, else 503: send no requests here."""
+    """Answer 200 when the database answers and fits this version, else 503: send no requests here.
+
+    During an upgrade the new version migrates first. Processes that run already stay ready until
+    they are replaced; one that starts after that is refused.
+    """
     try:
         executor = MigrationExecutor(connection)
         behind = bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+        unknown = unknown_migrations()
     except DatabaseError:
         return _answer("down", database="down")
+    if unknown:
+        status = "ok" if serves_while_upgraded() else "down"
+        return _answer(status, database="migrated by a newer version; start that version")
     if behind:
         return _answer("down", database="migrations are missing; run manage.py migrate")
     return _answer("ok", database="ok")

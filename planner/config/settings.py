@@ -5,56 +5,86 @@ import resource
 from importlib.resources import files
 from pathlib import Path
 
-import dj_database_url
 from celery.schedules import crontab
 from csp.constants import NONE, SELF, UNSAFE_HASHES
+from django.core.exceptions import ImproperlyConfigured
 
+from planner import setting_checks as checks
 from planner.arrays_bucket import arrays_bucket
 from planner.config.environment import (
+    certificates,
+    check_names,
     check_production,
     compiled_folder,
+    database,
     env_bool,
     env_choice,
     env_int,
     env_list,
+    env_text,
+    folder,
     memory_mb,
+    read_secret_files,
+    redis_url,
+    run_memory_mb,
     secret_key,
-    secrets_read,
     smtp_server,
 )
+from planner.errors import ScenarioError
 from planner.identity_provider import identity_provider
+from planner.policies.listed import own_policies
 from planner.version import VERSION
 
-secrets_read()
+check_names()
+read_secret_files()
 BASE_DIR = Path(__file__).resolve().parents[2]
 
 # Everything the product writes: database, queue, arrays, uploads, secrets, caches.
-HEADROOM_DATA_DIR = (BASE_DIR / os.environ.get("HEADROOM_DATA_DIR", "var")).resolve()
-HEADROOM_DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+HEADROOM_DATA_DIR = folder("HEADROOM_DATA_DIR", BASE_DIR / env_text("HEADROOM_DATA_DIR", "var"))
 HEADROOM_ARRAYS = arrays_bucket()  # where arrays and uploads are kept; None: in this folder alone
 HEADROOM_CACHE_BYTES = env_int("HEADROOM_CACHE_BYTES", 0) or None  # of it here; None: no limit
 HEADROOM_MAX_UPLOAD_BYTES = env_int("HEADROOM_MAX_UPLOAD_BYTES", 10 * 1000**3)
 HEADROOM_MAX_WORKSPACE_BYTES = env_int("HEADROOM_MAX_WORKSPACE_BYTES", 100 * 1000**3)
 HEADROOM_MAX_PERSON_BYTES = env_int("HEADROOM_MAX_PERSON_BYTES", HEADROOM_MAX_WORKSPACE_BYTES)
 # Days after which runs and traces that nothing needs are removed by themselves; None: never.
-HEADROOM_KEEP_RUNS_DAYS = env_int("HEADROOM_KEEP_RUNS_DAYS", 0) or None
-HEADROOM_KEEP_TRACES_DAYS = env_int("HEADROOM_KEEP_TRACES_DAYS", 0) or None
-HEADROOM_WORKSPACE = os.environ.get("HEADROOM_WORKSPACE") or "main"  # of commands, by its slug
+HEADROOM_KEEP_RUNS_DAYS = env_int("HEADROOM_KEEP_RUNS_DAYS", 0, most=36_500) or None
+HEADROOM_KEEP_TRACES_DAYS = env_int("HEADROOM_KEEP_TRACES_DAYS", 0, most=36_500) or None
+HEADROOM_WORKSPACE = env_text(  # of commands, by its slug
+    "HEADROOM_WORKSPACE", "main", check=checks.is_slug, give="the slug of a workspace, such as main"
+)
 
 # What live sources may read: addresses of servers (scheme, host, port and path), and folders.
-HEADROOM_SOURCES = env_list("HEADROOM_SOURCES")
-HEADROOM_SOURCES_CA = os.environ.get("HEADROOM_SOURCES_CA", "")  # a file of further authorities
-HEADROOM_SOURCE_FOLDERS = env_list("HEADROOM_SOURCE_FOLDERS") or [str(HEADROOM_DATA_DIR / "inbox")]
+HEADROOM_SOURCES = env_list(
+    "HEADROOM_SOURCES",
+    check=checks.is_url,
+    give="addresses such as https://prometheus.example:9090",
+)
+HEADROOM_SOURCES_CA = certificates("HEADROOM_SOURCES_CA")  # a file of further authorities
+HEADROOM_SOURCE_FOLDERS = env_list(
+    "HEADROOM_SOURCE_FOLDERS", check=os.path.isabs, give="folders that begin with /"
+) or [str(HEADROOM_DATA_DIR / "inbox")]
+try:
+    own_policies()  # read again wherever policies are named
+except ScenarioError as problem:
+    raise ImproperlyConfigured(str(problem)) from None
 
 # Read by numba when it is first imported, which is always after these settings.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(compiled_folder(BASE_DIR, HEADROOM_DATA_DIR)))
+folder("NUMBA_CACHE_DIR", Path(os.environ["NUMBA_CACHE_DIR"]))
 
 DEBUG = env_bool("HEADROOM_DEBUG")
 HTTPS = env_bool("HEADROOM_HTTPS")  # served through a proxy that ends TLS and sets X-Forwarded-*
 SECRET_KEY = secret_key(HEADROOM_DATA_DIR)
-ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *env_list("HEADROOM_ALLOWED_HOSTS")]
-CSRF_TRUSTED_ORIGINS = env_list("HEADROOM_CSRF_ORIGINS")
-check_production(debug=DEBUG, hosts=env_list("HEADROOM_ALLOWED_HOSTS"), secret=SECRET_KEY)
+HOSTS = env_list(
+    "HEADROOM_ALLOWED_HOSTS", check=checks.is_host_name, give="host names such as headroom.example"
+)
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *HOSTS]
+CSRF_TRUSTED_ORIGINS = env_list(
+    "HEADROOM_CSRF_ORIGINS",
+    check=checks.is_csrf_origin,
+    give="origins with their scheme, such as https://headroom.example",
+)
+check_production(debug=DEBUG, hosts=HOSTS, secret=SECRET_KEY)
 
 INSTALLED_APPS = [
     "django.contrib.auth",
@@ -111,13 +141,7 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 # Database
 
-DATABASES = {
-    "default": dj_database_url.parse(
-        os.environ.get("DATABASE_URL") or f"sqlite:///{HEADROOM_DATA_DIR}/headroom.sqlite3",
-        conn_max_age=600,
-        conn_health_checks=True,
-    )
-}
+DATABASES = {"default": database(HEADROOM_DATA_DIR)}
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {
         # Several processes write: readers must not block them, and a writer takes its lock at the
@@ -128,14 +152,16 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
+REDIS_URL = redis_url()
+
 # Shared by all web processes, which count log-in attempts in it.
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
-        "LOCATION": os.environ["REDIS_URL"],
+        "LOCATION": REDIS_URL,
         "KEY_PREFIX": "headroom",
     }
-    if os.environ.get("REDIS_URL")
+    if REDIS_URL
     else {
         "BACKEND": "planner.config.cache.DiskCache",
         "LOCATION": HEADROOM_DATA_DIR / "cache",
@@ -158,13 +184,17 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 HEADROOM_OIDC = identity_provider(  # None without HEADROOM_OIDC_ISSUER
-    hosts=env_list("HEADROOM_OIDC_HOSTS"),
+    hosts=env_list(
+        "HEADROOM_OIDC_HOSTS",
+        check=checks.is_host_origin_or_network,
+        give="hosts, origins or networks, such as keys.example or 10.0.0.0/8",
+    ),
     second_factor=env_bool("HEADROOM_OIDC_SECOND_FACTOR"),
 )
 HEADROOM_REQUIRE_SECOND_FACTOR = env_bool("HEADROOM_REQUIRE_SECOND_FACTOR")  # of everybody
 SESSION_ENGINE = "planner.services.sessions"
 SESSION_COOKIE_NAME = "headroom_session"
-SESSION_COOKIE_AGE = env_int("HEADROOM_SESSION_HOURS", 12) * 3600  # s
+SESSION_COOKIE_AGE = env_int("HEADROOM_SESSION_HOURS", 12, most=87_600) * 3600  # s
 CSRF_COOKIE_NAME = "headroom_csrf"
 CSRF_COOKIE_HTTPONLY = False  # htmx sends the token from the cookie or the page
 
@@ -204,11 +234,24 @@ if HTTPS:
 
 # Telling people. Nothing is sent unless it is set, and webhooks go to these hosts alone.
 
-HEADROOM_URL = os.environ.get("HEADROOM_URL", "").rstrip("/")  # of this site, for links in mails
-HEADROOM_WEBHOOKS = env_list("HEADROOM_WEBHOOKS")  # hosts, origins; private networks they lie in
+HEADROOM_URL = env_text(  # of this site, for links in mails
+    "HEADROOM_URL", check=checks.is_url, give="an address such as https://headroom.example"
+).rstrip("/")
+HEADROOM_WEBHOOKS = env_list(  # hosts, origins; private networks they lie in
+    "HEADROOM_WEBHOOKS",
+    check=checks.is_host_origin_or_network,
+    give="hosts, origins or networks, such as hooks.slack.com or 10.0.0.0/8",
+)
 HEADROOM_SMTP = os.environ.get("HEADROOM_SMTP", "")  # smtp+tls://USER:PASSWORD@HOST:587
-HEADROOM_MAIL_DOMAINS = env_list("HEADROOM_MAIL_DOMAINS")  # where mail may go; none is anywhere
-DEFAULT_FROM_EMAIL = os.environ.get("HEADROOM_MAIL_FROM", "headroom@localhost")
+HEADROOM_MAIL_DOMAINS = env_list(  # where mail may go; none is anywhere
+    "HEADROOM_MAIL_DOMAINS", check=checks.is_domain, give="domains such as example.com"
+)
+DEFAULT_FROM_EMAIL = env_text(
+    "HEADROOM_MAIL_FROM",
+    "headroom@localhost",
+    check=checks.is_mail_address,
+    give="a mail address such as headroom@example.com",
+)
 if HEADROOM_SMTP:
     SMTP = smtp_server(HEADROOM_SMTP, site=HEADROOM_URL)
     EMAIL_HOST, EMAIL_PORT = SMTP.host, SMTP.port
@@ -219,16 +262,18 @@ if HEADROOM_SMTP:
 # Uploads: streamed to files, so that their size does not matter to memory
 
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]
-FILE_UPLOAD_TEMP_DIR = HEADROOM_DATA_DIR / "uploads"
-FILE_UPLOAD_TEMP_DIR.mkdir(mode=0o700, exist_ok=True)
+FILE_UPLOAD_TEMP_DIR = folder("HEADROOM_DATA_DIR", HEADROOM_DATA_DIR / "uploads")
 FILE_UPLOAD_PERMISSIONS = 0o600
 DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1000**2  # bytes of a form's other fields: a scenario's YAML
 
 # Static files
 
 STATIC_URL = "static/"
-STATIC_ROOT = Path(os.environ.get("HEADROOM_STATIC_DIR") or HEADROOM_DATA_DIR / "static")
-STATIC_ROOT.mkdir(parents=True, exist_ok=True)
+STATIC_ROOT = folder(
+    "HEADROOM_STATIC_DIR",
+    Path(env_text("HEADROOM_STATIC_DIR") or HEADROOM_DATA_DIR / "static"),
+    written=False,  # the image has them in its read-only root
+)
 STATICFILES_DIRS = [
     BASE_DIR / "static",
     # Swagger UI for the API's docs page, without the package's other viewer
@@ -307,8 +352,8 @@ SPECTACULAR_SETTINGS = {
 
 # Work queue
 
-if os.environ.get("REDIS_URL"):
-    CELERY_BROKER_URL = os.environ["REDIS_URL"]
+if REDIS_URL:
+    CELERY_BROKER_URL = REDIS_URL
 else:
     CELERY_BROKER_TRANSPORT = "planner.config.folder_queue:Transport"
     CELERY_BROKER_TRANSPORT_OPTIONS = {
@@ -323,12 +368,14 @@ CELERY_TASK_IGNORE_RESULT = True  # the row is the result
 CELERY_TASK_ACKS_LATE = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_POOL = "solo"  # one run in one process: see supervisor.start_worker
-HEADROOM_WORKER_CONCURRENCY = env_int("HEADROOM_WORKER_CONCURRENCY", 2)
+HEADROOM_WORKER_CONCURRENCY = env_int("HEADROOM_WORKER_CONCURRENCY", 2, most=1000)
 HEADROOM_MAX_WAITING_RUNS = env_int("HEADROOM_MAX_WAITING_RUNS", 500)  # of one person
 HEADROOM_MAX_RUN_SECONDS = env_int("HEADROOM_MAX_RUN_SECONDS", 6 * 3600)
 HEADROOM_MAX_RUN_MB = env_int(
-    "HEADROOM_MAX_RUN_MB", max(2000, memory_mb() * 9 // 10 // HEADROOM_WORKER_CONCURRENCY)
+    "HEADROOM_MAX_RUN_MB", run_memory_mb(memory_mb(), HEADROOM_WORKER_CONCURRENCY)
 )
+if ready_file := env_text("HEADROOM_WORKER_READY"):  # see planner.config.celery
+    folder("HEADROOM_WORKER_READY", Path(ready_file).parent)
 CELERY_BEAT_SCHEDULE_FILENAME = str(HEADROOM_DATA_DIR / "beat-schedule")
 CELERY_BEAT_SCHEDULE = {
     "runs-sweep": {
@@ -378,6 +425,7 @@ CELERY_BEAT_SCHEDULE = {
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
+LEVELS = ("INFO", "DEBUG", "WARNING", "ERROR", "CRITICAL")  # the first is the default
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -391,7 +439,7 @@ LOGGING = {
             "formatter": env_choice("HEADROOM_LOG", ("plain", "json")),
         }
     },
-    "root": {"handlers": ["stderr"], "level": os.environ.get("HEADROOM_LOG_LEVEL", "INFO")},
+    "root": {"handlers": ["stderr"], "level": env_choice("HEADROOM_LOG_LEVEL", LEVELS)},
     "loggers": {
         "django": {"handlers": [], "propagate": True},
         "celery": {"level": "WARNING"},  # else a sweep tells of itself every few seconds

@@ -6,8 +6,6 @@ commas. A scenario says the name and parameters; it never says what code to run.
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import Annotated, Any
@@ -16,27 +14,10 @@ from pydantic import Field, field_validator
 
 from planner.errors import ScenarioError
 from planner.policies.base import Policy, Traits
+from planner.policies.listed import SETTING, own_policies
 from planner.policies.making import Making, Ready
 from planner.policies.registry import POLICIES, traits_of
 from planner.sections import Name
-
-SETTING = "HEADROOM_POLICIES"
-ENTRY = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*:[A-Za-z_]\w*)")
-
-
-def own_policies() -> dict[str, str]:
-    """Dotted path by name; raises ScenarioError where the setting cannot be read."""
-    listed = [part.strip() for part in os.environ.get(SETTING, "").split(",") if part.strip()]
-    paths: dict[str, str] = {}
-    for entry in listed:
-        match = ENTRY.fullmatch(entry)
-        if match is None or match[1] in paths:
-            raise ScenarioError(
-                f"{SETTING}: {entry!r} is not name=package.module:Class, each name once; "
-                "correct it in the environment of web and worker."
-            )
-        paths[match[1]] = match[2]
-    return paths
 
 
 def policy_names() -> list[str]:

@@ -21,8 +21,8 @@ from planner.config.environment import (
     env_int,
     env_list,
     kept_secret,
+    read_secret_files,
     secret_key,
-    secrets_read,
 )
 from tests.platform.conftest import ROOT, manage
 
@@ -104,7 +104,7 @@ def test_a_file_without_a_secret_is_a_sentence(
     monkeypatch.setenv("HEADROOM_SMTP_FILE", str(path))
     monkeypatch.setenv("HEADROOM_SMTP", also)
     with pytest.raises(ImproperlyConfigured, match=words):
-        secrets_read()
+        read_secret_files()
 
 
 def test_deploying_behind_https_passes_every_check(embedded: dict[str, str]) -> None:
@@ -226,6 +226,9 @@ def test_values_are_read_or_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv("HEADROOM_X", bad)
         with pytest.raises(ImproperlyConfigured, match=r"HEADROOM_X is .*whole number above 0"):
             env_int("HEADROOM_X", 3)
+    monkeypatch.setenv("HEADROOM_X", "101")
+    with pytest.raises(ImproperlyConfigured, match="at most 100"):
+        env_int("HEADROOM_X", 3, most=100)
     for text, value in (("1", True), ("true", True), ("0", False), ("no", False)):
         monkeypatch.setenv("HEADROOM_X", text)
         assert env_bool("HEADROOM_X") is value

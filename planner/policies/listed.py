@@ -1,0 +1,27 @@
+"""Policies of the operator's own, as HEADROOM_POLICIES lists them: names and dotted paths.
+
+Apart from ``own``, since settings check the list before anything of a policy is imported.
+"""
+
+import os
+import re
+
+from planner.errors import ScenarioError
+
+SETTING = "HEADROOM_POLICIES"
+ENTRY = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*:[A-Za-z_]\w*)")
+
+
+def own_policies() -> dict[str, str]:
+    """Dotted path by name; raises ScenarioError where the setting cannot be read."""
+    listed = [part.strip() for part in os.environ.get(SETTING, "").split(",") if part.strip()]
+    paths: dict[str, str] = {}
+    for entry in listed:
+        match = ENTRY.fullmatch(entry)
+        if match is None or match[1] in paths:
+            raise ScenarioError(
+                f"{SETTING}: {entry!r} is not name=package.module:Class, each name once; "
+                "correct it in the environment of web and worker."
+            )
+        paths[match[1]] = match[2]
+    return paths

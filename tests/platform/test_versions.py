@@ -1,0 +1,131 @@
+"""A database that a newer version has migrated is refused at every start."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from django.db import connection, migrations
+from django.test import Client
+
+from planner.config import start
+from tests.platform.conftest import ROOT, manage
+
+LATER = "9999_of_a_later_version"
+RECORD = "INSERT INTO django_migrations (app, name, applied) VALUES ('planner', %s, '2030-01-01')"
+
+
+@pytest.fixture
+def newer(another: dict[str, str]) -> dict[str, str]:
+    """An installation that a later version has migrated."""
+    with sqlite3.connect(Path(another["HEADROOM_DATA_DIR"]) / "headroom.sqlite3") as database:
+        database.execute(RECORD.replace("%s", "?"), [LATER])
+    return another
+
+
+def content(file: Path) -> list[str]:
+    with sqlite3.connect(file) as database:
+        return list(database.iterdump())
+
+
+@pytest.fixture
+def later_migration(db: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(RECORD, [LATER])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["manage.py", "workspace", "list"],
+        ["manage.py", "migrate"],
+        ["manage.py", "serve", "--no-demo", "--port=0"],
+        ["manage.py", "work"],
+        ["-m", "celery", "--quiet", "--app=planner.config.celery", "worker"],
+        ["-m", "celery", "--quiet", "--app=planner.config.celery", "beat"],
+        ["-m", "gunicorn", "planner.config.wsgi", "--config=python:planner.config.web_workers",
+         "--bind=127.0.0.1:0", "--preload", "--no-control-socket"],
+    ],
+    ids=lambda command: command[1] if command[0] == "manage.py" else "-".join(command[1::3]),
+)  # fmt: skip
+def test_every_start_refuses(newer: dict[str, str], command: list[str]) -> None:
+    file = Path(newer["HEADROOM_DATA_DIR"]) / "headroom.sqlite3"
+    before = content(file)
+    done = subprocess.run(
+        [sys.executable, *command], env=newer, cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 2, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line]
+    assert len(lines) == 1 and LATER in lines[0] and str(file) in lines[0], done.stderr
+    assert content(file) == before
+
+
+def test_set_up_refuses_before_it_migrates(newer: dict[str, str]) -> None:
+    (Path(newer["HEADROOM_DATA_DIR"]) / "migrate.stamp").unlink(missing_ok=True)
+    done = subprocess.run(
+        [ROOT / ".venv/bin/python", "bin/setup.py", "manage"], env=newer, cwd=ROOT,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 2 and LATER in done.stderr.splitlines()[-1], done.stderr
+    assert not (Path(newer["HEADROOM_DATA_DIR"]) / "migrate.stamp").exists()
+
+
+def test_commands_that_ask_no_database_run(newer: dict[str, str]) -> None:
+    assert manage(newer, "check").returncode == 0
+
+
+def test_a_database_that_is_not_there_is_no_newer_one(
+    another: dict[str, str], tmp_path: Path
+) -> None:
+    """Nothing is made by looking, and a server that is down is for the command to tell of."""
+    fresh = another | {"HEADROOM_DATA_DIR": str(tmp_path / "fresh")}
+    assert manage(fresh, "collectstatic", "--help").returncode == 0
+    assert not (tmp_path / "fresh" / "headroom.sqlite3").exists()
+    down = another | {"DATABASE_URL": "postgresql://nobody@127.0.0.1:9/none"}
+    assert manage(down, "diffsettings").returncode == 0
+
+
+def test_what_a_squashed_migration_replaces_is_known(
+    later_migration: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert start.unknown_migrations() == [LATER]
+    squashed = ModuleType("planner.migrations.0001_squashed")
+    squashed.Migration = type(  # type: ignore[attr-defined]
+        "Migration", (migrations.Migration,), {"replaces": [("planner", LATER)]}
+    )
+    here = start.iter_modules
+
+    class Listed:
+        name = "0001_squashed"
+
+    monkeypatch.setitem(sys.modules, squashed.__name__, squashed)
+    monkeypatch.setattr(start, "iter_modules", lambda path: [*here(path), Listed()])
+    assert start.unknown_migrations() == []
+
+
+def test_another_apps_migrations_are_not_ours(db: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(RECORD.replace("'planner'", "'gone'"), [LATER])
+    assert start.unknown_migrations() == []
+    start.check_migrations_known()
+
+
+def test_readyz_names_a_newer_version(
+    later_migration: None, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """503 where the process never saw a database that it knows; one that started before an upgrade
+    serves until it is replaced."""
+    monkeypatch.setattr(start, "started_on_known", False)
+    answer = client.get("/readyz")
+    assert answer.status_code == 503
+    assert "newer version" in answer.json()["database"]
+    with pytest.raises(start.NewerDatabase, match=LATER):
+        start.check_migrations_known()
+    monkeypatch.setattr(start, "started_on_known", True)
+    answer = client.get("/readyz")
+    assert answer.status_code == 200
+    assert "newer version" in answer.json()["database"]
