@@ -2,6 +2,7 @@
 
 from planner.models.account import AccountNotice, KnownBrowser
 from planner.models.audit import AuditHead, AuditRecord
+from planner.models.counter import Counter, Numbered, take_numbers
 from planner.models.deployment import DeploymentName
 from planner.models.hardware import OwnGpu, OwnModel, PriceList
 from planner.models.identity import ExternalIdentity
@@ -29,6 +30,7 @@ __all__ = [
     "AuditRecord",
     "Calibration",
     "Channel",
+    "Counter",
     "Delivery",
     "DeploymentName",
     "Event",
@@ -36,6 +38,7 @@ __all__ = [
     "Firing",
     "KnownBrowser",
     "Membership",
+    "Numbered",
     "Outcome",
     "OwnGpu",
     "OwnModel",
@@ -59,4 +62,5 @@ __all__ = [
     "Trace",
     "User",
     "Workspace",
+    "take_numbers",
 ]

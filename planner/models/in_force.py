@@ -3,10 +3,11 @@
 from django.conf import settings
 from django.db import models
 
+from planner.models.counter import Numbered
 from planner.models.workspace import InWorkspace
 
 
-class PlanInForce(InWorkspace):
+class PlanInForce(Numbered, InWorkspace):
     """A timetable frozen as it was put in force: what becomes of its run does not change it. Rows
     are only added and ended; those without ``until`` are in force."""
 

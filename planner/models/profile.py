@@ -3,6 +3,7 @@
 from django.conf import settings
 from django.db import models
 
+from planner.models.counter import Numbered
 from planner.models.workspace import InWorkspace
 
 
@@ -16,7 +17,7 @@ class _Once(InWorkspace):
         abstract = True
 
 
-class Calibration(_Once):
+class Calibration(Numbered, _Once):
     """An uploaded file of measurements; its rows lie in ``store`` as Parquet."""
 
     class Kind(models.TextChoices):

@@ -3,10 +3,11 @@
 from django.conf import settings
 from django.db import models
 
+from planner.models.counter import Numbered
 from planner.models.workspace import InWorkspace
 
 
-class Proposal(InWorkspace):
+class Proposal(Numbered, InWorkspace):
     """A finished plan or comparison, held against what is in force; its key is its number."""
 
     class State(models.TextChoices):

@@ -3,10 +3,11 @@
 from django.conf import settings
 from django.db import models
 
+from planner.models.counter import Numbered
 from planner.models.workspace import InWorkspace
 
 
-class Run(InWorkspace):
+class Run(Numbered, InWorkspace):
     """Inputs, life cycle and outcome; arrays lie in ``store`` as Parquet, never as rows."""
 
     class Kind(models.TextChoices):

@@ -3,10 +3,11 @@
 from django.conf import settings
 from django.db import models
 
+from planner.models.counter import Numbered
 from planner.models.workspace import InWorkspace
 
 
-class Schedule(InWorkspace):
+class Schedule(Numbered, InWorkspace):
     """When a scenario is planned again, on what, and how far a plan may differ from the one in
     force and still follow it without anyone asked."""
 
@@ -80,7 +81,7 @@ class Firing(InWorkspace):
         return f"{self.schedule} of {self.due_at:%Y-%m-%d %H:%M}"
 
 
-class Outcome(InWorkspace):
+class Outcome(Numbered, InWorkspace):
     """Whether a plan in force came true, over a stretch of the time in which it was."""
 
     class State(models.TextChoices):

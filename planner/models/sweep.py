@@ -3,10 +3,11 @@
 from django.conf import settings
 from django.db import models
 
+from planner.models.counter import Numbered
 from planner.models.workspace import InWorkspace
 
 
-class Sweep(InWorkspace):
+class Sweep(Numbered, InWorkspace):
     """What is varied. Its runs have it as their ``sweep``, and their place in the grid as ``cell``,
     row by row."""
 

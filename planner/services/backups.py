@@ -28,7 +28,16 @@ from django.utils import timezone
 
 from planner import storage
 from planner.errors import Damaged, NotReady, PlannerError
-from planner.models import Calibration, ProfileVersion, Run, Session, Source, Trace, Workspace
+from planner.models import (
+    Calibration,
+    Counter,
+    ProfileVersion,
+    Run,
+    Session,
+    Source,
+    Trace,
+    Workspace,
+)
 from planner.models.workspace import MAIN, within
 from planner.services.audit import record, unguarded
 from planner.services.execution import RUNS
@@ -54,6 +63,7 @@ TRIES = 3  # a store may be removed between its row and the linking of its files
 BLOCK = 2**20
 UNREADABLE = (tarfile.TarError, zstandard.ZstdError, EOFError)
 KEPT = (TRACES, RUNS, UPLOADS, "calibrations", "profiles", "live")  # folders of the data directory
+ALWAYS = (Workspace, Counter)  # an empty installation may have rows of these
 STORED: tuple[type[Model], ...] = (Trace, Calibration, ProfileVersion)
 
 
@@ -168,7 +178,7 @@ def restore(path: Path, *, replace: bool = False, replace_characters: bool = Fal
 
 def _to_be_replaced() -> str:
     """What an installation holds that a restore would replace, in words; "" for nothing."""
-    replaced = (model for model in tables_of_rows() if model is not Workspace)  # one always exists
+    replaced = (model for model in tables_of_rows() if model not in ALWAYS)
     counts = ((model._meta.verbose_name_plural, model._base_manager.count()) for model in replaced)
     return ", ".join(f"{count} {name}" for name, count in counts if count)
 

@@ -42,11 +42,13 @@ def put_in_force(
         placed = frozen(plan, run)
         placed.proposal, placed.by, placed.since = proposal, user, now
         placed.message = _message(message)
-        placed.save()
+        # An approval holds the audit log before the plan's number, so everybody takes them in this
+        # order: in the other one, two plans could wait for each other.
         record(
             "plan.in-force", run, by=user, rule=rule,
             proposal=proposal.pk if proposal else None, policy=plan.policy, repeat=plan.repeat,
         )  # fmt: skip
+        placed.save()
         if proposal is None:
             _tell(placed, "put in force")
     return placed
@@ -88,11 +90,11 @@ def plan_restore(
     again.pk, again._state.adding = None, True
     again.since, again.until, again.by = now, None, user
     again.origin, again.message = plan, _message(message) or f"Plan {plan.pk} restored"
-    again.save()
     record(
         "plan.in-force", again.run or str(again.number), by=user, proposal=again.proposal_id,
         policy=again.policy, repeat=again.repeat, restored=plan.pk,
     )  # fmt: skip
+    again.save()
     _tell(again, "put in force again")
     return again
 

@@ -64,6 +64,7 @@ def run_create(
     idempotency_key: str = "",
     sweep: Sweep | None = None,
     cell: int | None = None,
+    number: int | None = None,
     enqueue: bool = True,
 ) -> Run:
     """Ask for a run; the worker hears of it once the transaction is committed.
@@ -74,6 +75,7 @@ def run_create(
     if enqueue and run_with_key(owner, idempotency_key) is None:
         check_room(owner)
     run = Run(
+        pk=number,  # None: the next
         owner=owner,
         kind=kind,
         scenario=scenario,

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from planner.errors import KeyReused, NotReady, PlannerError, ScenarioError
-from planner.models import Run, Scenario, Sweep, User
+from planner.models import Run, Scenario, Sweep, User, take_numbers
 from planner.scenario import document as text
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
@@ -66,11 +66,13 @@ def sweep_create(
             axes=plain,
             owner=owner,
         )
-        for cell, changed in enumerate(cells):
+        numbers = take_numbers(Run, len(cells))
+        for cell, (changed, number) in enumerate(zip(cells, numbers, strict=True)):
             runs.run_create(
                 owner=owner, kind=kind, scenario=scenario, name=parsed.name, document=changed,
                 options=chosen, seed=chosen.get("seed", text.parse(changed).seed), sweep=sweep,
-                cell=cell, enqueue=enqueue, idempotency_key="" if cell else idempotency_key,
+                cell=cell, number=number, enqueue=enqueue,
+                idempotency_key="" if cell else idempotency_key,
             )  # fmt: skip
     return sweep
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -143,7 +144,7 @@ def form_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 def answer_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     kept = kept_of(run)
     changes = changes_of(kept, params)
-    before = _as_it_was(run.pk, run.store)
+    before = _as_it_was(run.pk, run.store, run.finished_at)
     now = before if changes == Changes() else run_what_if(run, changes)
     return {
         "run": run,
@@ -168,9 +169,12 @@ def answer_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=32)
-def _as_it_was(pk: int, store: str) -> WhatIf:
-    """A run's plan unchanged, by the same program; ``store`` tells a run made again apart."""
-    run = Run.objects.get(pk=pk, store=store)
+def _as_it_was(pk: int, store: str, finished_at: datetime | None) -> WhatIf:
+    """Return a run's plan unchanged, by the same program.
+
+    ``store`` and ``finished_at`` tell it from a run that was restored under the same number.
+    """
+    run = Run.objects.get(pk=pk, store=store, finished_at=finished_at)
     return run_what_if(run, Changes())
 
 

@@ -29,7 +29,7 @@ from tests.unicode_blocks import ALPHABET
 
 def counts() -> dict[str, int]:
     models = apps.get_app_config("planner").get_models()
-    apart = ("AuditRecord", "AuditHead", "User", "Workspace")
+    apart = ("AuditRecord", "AuditHead", "Counter", "User", "Workspace")
     return {
         model.__name__: model._base_manager.count()
         for model in models

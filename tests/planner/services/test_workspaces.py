@@ -33,6 +33,7 @@ APART = {
     "Session": "of its account",
     "KnownBrowser": "of its account",
     "AccountNotice": "of its account",
+    "Counter": "numbers are given for the whole installation",
     "AuditHead": "one log for the installation",
     "AuditRecord": "one log for the installation",
 }

@@ -1,0 +1,150 @@
+"""Numbers of rows that people name by number: consecutive, and none given twice."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from types import SimpleNamespace
+
+import pytest
+from django.apps import apps
+from django.db import connection, connections, transaction
+
+from planner.models import Calibration, Counter, Numbered, Run, Sweep
+from planner.models.workspace import MAIN, within
+from planner.services import backups
+from planner.services.backups import backup, restore
+from planner.services.runs import run_create, run_delete
+from planner.services.sweeps import Axis, sweep_create
+from tests.planner.samples import DOCUMENT
+
+CREATORS, EACH = 6, 10
+
+
+def numbers(kind: type[Numbered] = Run) -> list[int]:
+    return sorted(kind._base_manager.values_list("pk", flat=True))
+
+
+def consecutive(numbered: list[int]) -> bool:
+    return numbered == list(range(numbered[0], numbered[0] + len(numbered)))
+
+
+def test_numbers_begin_at_one_and_every_kind_has_its_own(db):
+    runs = [Run.objects.create(kind=Run.Kind.PLAN) for _ in range(3)]
+    calibrations = [Calibration.objects.create(kind="kernels", bytes=1) for _ in range(2)]
+    assert [run.pk for run in runs] == [1, 2, 3]
+    assert [calibration.pk for calibration in calibrations] == [1, 2]
+
+
+def test_what_is_rolled_back_leaves_no_gap(planner):
+    first = run_create(owner=planner, kind=Run.Kind.PLAN, idempotency_key="k")
+    with transaction.atomic():
+        Run.objects.create(kind=Run.Kind.PLAN)
+        transaction.set_rollback(True)
+    for _ in range(3):  # an insert that the key's constraint refuses
+        assert run_create(owner=planner, kind=Run.Kind.PLAN, idempotency_key="k").pk == first.pk
+    assert run_create(owner=planner, kind=Run.Kind.PLAN).pk == first.pk + 1
+
+
+def test_the_number_of_a_removed_run_is_not_given_again(admin):
+    Run.objects.create(kind=Run.Kind.PLAN, state=Run.State.COMPLETED)
+    newest = Run.objects.create(kind=Run.Kind.PLAN, state=Run.State.COMPLETED)
+    number = newest.pk
+    run_delete(run=newest, user=admin)
+    assert Run.objects.create(kind=Run.Kind.PLAN).pk == number + 1
+
+
+def test_a_number_that_was_chosen_by_hand_is_gone_past(db):
+    Run.objects.create(pk=40, kind=Run.Kind.PLAN)
+    assert Run.objects.create(kind=Run.Kind.PLAN).pk == 41
+    Run.objects.bulk_create([Run(kind=Run.Kind.PLAN)])
+    assert Run.objects.create(kind=Run.Kind.PLAN).pk == 43
+
+
+def test_the_runs_of_a_sweep_follow_each_other_and_the_counter_is_asked_once(
+    planner, django_assert_num_queries
+):
+    def updates(cells):
+        axes = [Axis("seed", tuple(range(cells)))]
+        with connection.execute_wrapper(counted):
+            sweep = sweep_create(owner=planner, document=DOCUMENT, axes=axes, enqueue=False)
+        numbered = list(sweep.runs.order_by("cell").values_list("pk", flat=True))
+        assert numbered == list(range(numbered[0], numbered[0] + cells))
+        return numbered, seen.pop()
+
+    seen = [0]
+
+    def counted(execute, sql, *rest):
+        seen[-1] += sql.startswith(f'UPDATE "{Counter._meta.db_table}"')
+        return execute(sql, *rest)
+
+    first, once = updates(3)
+    seen.append(0)
+    second, again = updates(7)
+    assert second[0] == first[-1] + 1
+    assert once == again
+    assert consecutive(numbers(Sweep))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_concurrent_creators_get_consecutive_numbers():
+    """Each in a thread with its own connection; every third insert is rolled back."""
+    Run.everywhere.all().delete()
+
+    def create(creator: int) -> None:
+        with within(MAIN):
+            for turn in range(EACH):
+                with transaction.atomic():
+                    Run.objects.create(kind=Run.Kind.PLAN, name=f"{creator}")
+                    transaction.set_rollback(turn % 3 == 2)
+        connections.close_all()
+
+    with ThreadPoolExecutor(CREATORS) as pool:
+        list(pool.map(create, range(CREATORS)))
+    numbered = numbers()
+    assert len(numbered) == CREATORS * (EACH - EACH // 3)
+    assert consecutive(numbered)
+
+
+@pytest.mark.parametrize("with_counter", [True, False])
+def test_numbers_go_on_after_a_restore(with_counter, db, tmp_path):
+    """Also of a backup from a version without counters."""
+    for _ in range(5):
+        Run.objects.create(kind=Run.Kind.PLAN, state=Run.State.COMPLETED)
+    Run.objects.latest("pk").delete()
+    if not with_counter:
+        Counter.objects.all().delete()
+    backup(tmp_path / "all.tar.zst")
+    for _ in range(4):
+        Run.objects.create(kind=Run.Kind.PLAN)
+    restore(tmp_path / "all.tar.zst", replace=True)
+    highest = 5 if with_counter else 4
+    assert [Run.objects.create(kind=Run.Kind.PLAN).pk for _ in range(2)] == [
+        highest + 1,
+        highest + 2,
+    ]
+
+
+def test_a_counter_alone_does_not_make_an_installation_full(db):
+    run = Run.objects.create(kind=Run.Kind.PLAN)
+    run.delete()
+    assert Counter.objects.exists()
+    assert "counter" not in backups._to_be_replaced()
+
+
+def test_an_upgrade_goes_on_from_the_rows(db):
+    migration = import_module("planner.migrations.0039_counter")
+    for number in (3, 9, 10):
+        Run.objects.create(pk=number, kind=Run.Kind.PLAN)
+    Run.objects.get(pk=10).delete()
+    Counter.objects.all().delete()
+    migration.count(apps, SimpleNamespace(connection=connection))
+    last = Counter.objects.get(kind="run").last
+    assert last == (9 if connection.vendor == "postgresql" else 10)
+    assert Run.objects.create(kind=Run.Kind.PLAN).pk == last + 1
+
+
+def test_the_migration_counts_every_numbered_kind():
+    migration = import_module("planner.migrations.0039_counter")
+    kinds = {model._meta.model_name for model in apps.get_models() if issubclass(model, Numbered)}
+    assert set(migration.NUMBERED) == kinds
