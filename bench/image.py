@@ -5,8 +5,8 @@
 Needs root on Linux, for mounts of its own (``unshare``) and ``chroot``. Each stage has an empty
 root into which this machine's system (/usr, the interpreter, certificates) is mounted to be read
 only, in place of the base image; of this checkout it sees what COPY puts there and nothing else.
-Then migrations, web, worker and scheduler are started in it as compose does, without rights, on
-PostgreSQL and Redis of the bench's own.
+Then migrations, web, worker and scheduler are started in it as compose does, without rights and on
+a root that is mounted read-only but for /data and /tmp, on PostgreSQL and Redis of the bench's own.
 
 - ``build_seconds``: all steps, packages from pip's cache or the index; ``compiled_mb`` of them.
 - ``web_seconds``, ``worker_seconds``: from the start until it is ready.
@@ -55,6 +55,7 @@ class Stage:
     env: dict[str, str] = field(default_factory=dict)
     folder: str = "/"
     user: str = "root"
+    entry: list[str] = field(default_factory=list)
     command: list[str] = field(default_factory=list)
 
     def words(self, command: list[str]) -> list[str]:
@@ -144,6 +145,8 @@ def built(folder: Path) -> Stage:
                 stage.env[name] = value.replace("$PATH", stage.environment()["PATH"])
         elif word == "USER":
             stage.user = rest
+        elif word == "ENTRYPOINT":
+            stage.entry = json.loads(rest)
         elif word == "CMD":
             stage.command = json.loads(rest)
         elif word not in ("VOLUME", "EXPOSE"):
@@ -212,21 +215,23 @@ def started(stage: Stage) -> dict[str, Any]:
     """Migrations, then web, worker and scheduler, each as compose has it."""
     database = os.environ["DATABASE_URL"]
     where = Path(database.partition("@")[2].rpartition("/")[0].replace("%2F", "/"))
-    _mount(where, stage.root)
+    _read_only(stage, where)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = stage.environment(
         DATABASE_URL=database, REDIS_URL=os.environ["REDIS_URL"], SECRET_KEY=SECRET,
         HEADROOM_WORKER_READY="/tmp/worker-ready", HEADROOM_WORKER_CONCURRENCY="1",
     )  # fmt: skip
-    migrate = stage.words(["python", "manage.py", "migrate", "--verbosity=0"])
+    migrate = stage.words([*stage.entry, "python", "manage.py", "migrate", "--verbosity=0"])
     subprocess.run(migrate, env=environment, check=True, stdout=sys.stderr)
     web = [word.replace(":8000", f":{port}") for word in stage.command]
     commands = (web, ["python", "manage.py", "work"],
                 ["celery", "--app=planner.config.celery", "beat"])  # fmt: skip
     began = time.monotonic()
     running = [
-        subprocess.Popen(stage.words(words), env=environment, stdout=sys.stderr, process_group=0)
+        subprocess.Popen(
+            stage.words([*stage.entry, *words]), env=environment, stdout=sys.stderr, process_group=0
+        )
         for words in commands
     ]
     try:
@@ -249,6 +254,23 @@ def started(stage: Stage) -> dict[str, Any]:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def _read_only(stage: Stage, shown: Path) -> None:
+    """Mount the root to be read only, with /tmp and /data of their own, and ``shown`` in it."""
+    root, data = stage.root, stage.root.with_name("data")
+    (root / shown.relative_to("/")).mkdir(parents=True, exist_ok=True)
+    shutil.copytree(root / "data", data)
+    user, group = map(int, stage._ids().split(":"))
+    os.chown(data, user, group)
+    for words in (
+        ["--rbind", str(root), str(root)],
+        ["-o", "remount,bind,ro", str(root)],
+        ["--bind", str(data), str(root / "data")],
+        ["-t", "tmpfs", "-o", "size=1g,mode=1777", "tmpfs", str(root / "tmp")],
+    ):
+        subprocess.run(["mount", *words], check=True)
+    _mount(shown, root)
 
 
 def _until(done: Any, running: list[subprocess.Popen[bytes]], began: float) -> float:

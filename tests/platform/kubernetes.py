@@ -1,9 +1,10 @@
 """What Kubernetes, KEDA and Prometheus' operator publish of the objects that the chart makes,
 pruned to their fields.
 
-``python -m tests.platform.kubernetes DEFINITIONS KEDA RULES`` writes it anew, after a field was
-added to the chart: from `_definitions.json` of Kubernetes 1.37 as kubernetes-validate 1.37.0 (PyPI)
-has it, `config/crd/bases/keda.sh_scaledobjects.yaml` of kedacore/keda @ 8b4f083c (2026-08-20), and
+``python -m tests.platform.kubernetes DEFINITIONS [KEDA RULES]`` writes it anew, after a field was
+added to the chart (the last two as they are, where left out): from `_definitions.json` of
+Kubernetes 1.37 as kubernetes-validate 1.37.0 (PyPI) has it,
+`config/crd/bases/keda.sh_scaledobjects.yaml` of kedacore/keda @ 8b4f083c (2026-08-20), and
 `example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml` of
 prometheus-operator/prometheus-operator @ 01fad0d6 (0.82.2), all under the Apache License 2.0. Every
 object is closed: a field that there is not fails here and not in a cluster.
@@ -92,6 +93,9 @@ if __name__ == "__main__":
     django.setup()
     from tests.platform.test_chart import variants
 
-    crds = dict(zip(CRDS, map(Path, sys.argv[2:]), strict=True))
-    pruned_schemas = schemas(Path(sys.argv[1]), crds, list(variants()))
+    crds = dict(zip(CRDS, map(Path, sys.argv[2:]), strict=False))
+    before = json.loads(PATH.read_text(encoding="utf-8"))
+    kept = {kind: before[kind] for version, kind in CRDS if (version, kind) not in crds}
+    made = [manifest for manifest in variants() if manifest["kind"] not in kept]
+    pruned_schemas = schemas(Path(sys.argv[1]), crds, made) | kept
     PATH.write_text(json.dumps(pruned_schemas, indent=1, sort_keys=True) + "\n", encoding="utf-8")
