@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from jsonschema import Draft202012Validator
+from jsonschema import Draft7Validator, Draft202012Validator
 
 from planner.models import Run
 from tests.platform.documented import settings
@@ -267,6 +267,21 @@ def test_secrets_may_be_mounted_files():
         volume = next(v for v in pod["volumes"] if v["name"] == "secrets")
         assert volume["secret"]["secretName"] == "headroom-files", name
         assert pod["securityContext"]["fsGroup"], name  # who may read it
+
+
+def test_values_that_the_chart_does_not_know_are_refused():
+    """By Helm itself, which reads this schema: also those of an earlier version of the chart."""
+    schema = Draft7Validator(json.loads((CHART / "values.schema.json").read_text()))
+    good = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema.validate(good)
+    for changes in (
+        {"hosts": "headroom.example"},
+        {"settings": {"HEADROOM_CACHE_BYTES": 40_000_000_000}},  # Helm would write 4e+10
+        {"settings": {"hosts": "headroom.example"}},
+        {"web": {"replicas": "two"}},
+        {"networkPolicy": {"egress": [{"port": 443}]}},
+    ):
+        assert not schema.is_valid(good | changes), changes
 
 
 def test_runs_fit_into_their_pod():
