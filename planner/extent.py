@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from planner.stored_text import unstorable_character
+
 MAX_VALUES = 200_000  # with aliases written out: a few lines of them can stand for billions
 MAX_DEPTH = 50
 MAX_DIGITS = 40  # of a whole number; no quantity has as many
@@ -13,8 +15,8 @@ MAX_DIGITS = 40  # of a whole number; no quantity has as many
 def fault_of_extent(data: Any, *, values: int = MAX_VALUES, depth: int = MAX_DEPTH) -> str:
     """What is wrong with the extent of plain data, as the rest of a sentence; "" where nothing is.
 
-    Finds aliases that multiply or contain themselves, nesting on which others would recurse, and
-    whole numbers so long that Python refuses to write them.
+    Finds aliases that multiply or contain themselves, nesting on which others would recurse, whole
+    numbers so long that Python refuses to write them, and characters that cannot be stored.
     """
     count = 0
     rest: list[tuple[Any, int]] = [(data, 0)]
@@ -27,9 +29,18 @@ def fault_of_extent(data: Any, *, values: int = MAX_VALUES, depth: int = MAX_DEP
             return f"nested deeper than {depth} levels; check its brackets and aliases"
         if isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:
             return f"a whole number of more than {MAX_DIGITS} digits in it; no quantity has as many"
+        if character := unstorable_character(_text_of(value)):
+            return f"the character {character} in a text, which cannot be stored; remove it"
         if isinstance(value, Mapping):
             rest += [(item, level + 1) for item in value.values()]
             rest += [(key, level + 1) for key in value if isinstance(key, int)]
         elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
             rest += [(item, level + 1) for item in value]
     return ""
+
+
+def _text_of(value: Any) -> str:
+    """Return a text, or the keys of a mapping, without what is inside of them."""
+    if isinstance(value, Mapping):
+        return "".join(key for key in value if isinstance(key, str))
+    return value if isinstance(value, str) else ""

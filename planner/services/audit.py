@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from planner.models import AuditHead, AuditRecord, User
 from planner.models.workspace import NoWorkspace, current_workspace
+from planner.stored_text import storable
 
 COMMAND_LINE = "command line"
 NAMES = ("username", "title", "name")  # of a row, for people
@@ -37,10 +38,11 @@ def record(
         return AuditRecord.objects.create(
             number=AuditHead.objects.get(pk=1).number,
             at=timezone.now(),
-            actor=actor[:200],
+            actor=storable(actor)[:200],
             action=action,
-            key=str(what.pk if isinstance(what, Model) else what)[:120],
-            name=_name(what)[:200],
+            # Whatever a stranger types as a user name is recorded.
+            key=storable(str(what.pk if isinstance(what, Model) else what))[:120],
+            name=storable(_name(what))[:200],
             workspace="" if action.partition(".")[0] in OF_ALL else _here(),
             details=json.dumps(details, default=str, sort_keys=True),
         )

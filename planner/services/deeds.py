@@ -1,19 +1,23 @@
-"""What Django itself does of what the audit log tells: people signing in, tables being made."""
+"""What follows from signals of Django: records of sign-ins, guards of new tables, checked text."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
-from django.db.models.signals import post_migrate
+from django.db.models import CharField, JSONField, Model, TextField
+from django.db.models.signals import post_migrate, pre_save
 from django.dispatch import receiver
 from django.http import HttpRequest
 
+from planner.errors import Malformed
 from planner.models import User
 from planner.services.account_notices import signed_in_from
 from planner.services.audit import guard, record
 from planner.services.proving import proved
 from planner.services.sessions import session_noted
+from planner.stored_text import unstorable_character
 
 
 @receiver(user_logged_in)
@@ -39,3 +43,26 @@ def _refused(credentials: dict[str, Any], **_: Any) -> None:
 def _migrated(sender: Any, **_: Any) -> None:
     if sender.label == "planner":
         guard()
+
+
+@receiver(pre_save)
+def _refuse_unstorable(
+    sender: type[Model],
+    instance: Model,
+    raw: bool,
+    update_fields: Collection[str] | None = None,
+    **_: Any,
+) -> None:
+    """Raise Malformed naming the column; a restore (``raw``) names the row instead."""
+    if raw or sender._meta.app_label != "planner":
+        return
+    for column in sender._meta.concrete_fields:
+        if update_fields is not None and column.name not in update_fields:
+            continue
+        if isinstance(column, CharField | TextField | JSONField):
+            found = unstorable_character(getattr(instance, column.attname))
+            if found is not None:
+                raise Malformed(
+                    f"{column.name}: a text holds the character {found}, which cannot be stored. "
+                    "Remove it and try again."
+                )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -28,12 +27,10 @@ from django.db.models import CharField, Model
 from planner.errors import PlannerError
 from planner.models import Session, User
 from planner.models.workspace import current_workspace
+from planner.stored_text import storable, unstorable_character
 
 Document = dict[str, Any]
 DIGEST_BITS = 256
-REPLACEMENT = "\ufffd"
-# PostgreSQL stores neither; SQLite stores no surrogate in a column of text.
-UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 # A row that a database or Django refuses. Lost connections and full disks are other errors.
 REFUSED = (
     DataError,
@@ -217,7 +214,7 @@ def _refusal(document: Document, model: type[Model], error: Exception, using: st
     place = f"{document['model']} {document.get('pk')}"
     vendor = connections[using].display_name
     for column, value in document["fields"].items():
-        if (found := next(_unstorable(value), None)) is not None:
+        if (found := unstorable_character(value)) is not None:
             return (
                 f"{place}, column {column}: {vendor} cannot store the character {found}. Add "
                 "--replace-characters to store U+FFFD in its place."
@@ -239,37 +236,11 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def _unstorable(value: Any) -> Iterator[str]:
-    """Yield the names of the characters in a value that no column of text stores."""
-    for text in _texts(value):
-        yield from (f"U+{ord(character):04X}" for character in UNSTORABLE.findall(text))
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for name, held in value.items():
-            yield name
-            yield from _texts(held)
-    elif isinstance(value, list):
-        for held in value:
-            yield from _texts(held)
-
-
 def _replaced(document: Document) -> tuple[Document, bool]:
     """Return a document without unstorable characters, and whether it had any."""
-    if next(_unstorable(document["fields"]), None) is None:
+    if unstorable_character(document["fields"]) is None:
         return document, False
-    return document | {"fields": _storable(document["fields"])}, True
-
-
-def _storable(value: Any) -> Any:
-    if isinstance(value, str):
-        return UNSTORABLE.sub(REPLACEMENT, value)
-    if isinstance(value, dict):
-        return {_storable(name): _storable(held) for name, held in value.items()}
-    return [_storable(held) for held in value] if isinstance(value, list) else value
+    return document | {"fields": storable(document["fields"])}, True
 
 
 def _digest(document: Document) -> int:

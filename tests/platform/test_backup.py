@@ -33,10 +33,10 @@ def test_from_one_folder_to_another(
     assert stores == [path.name for path in (data / "traces").iterdir()]
 
 
-REFUSED = """
-from planner.services.audit import record
-record("user.refused", "a\\u2028b\\u2029c\\x85d", by=None)
-record("user.refused", "\\x00", by=None)
+PLANT = """
+from planner.models import User
+user = User.objects.create(username="eve")
+User.objects.update(first_name=chr(0))  # as a version before could store it
 """
 
 
@@ -57,7 +57,7 @@ def test_what_cannot_be_restored_is_one_sentence_and_changes_nothing(
     another: dict[str, str], new_database: str, tmp_path: Path
 ) -> None:
     """PostgreSQL stores no U+0000; its role here may not create a scratch database either."""
-    assert manage(another, "shell", "-v0", "-c", REFUSED).returncode == 0
+    assert manage(another, "shell", "-v0", "-c", PLANT).returncode == 0
     file = tmp_path / "all.tar.zst"
     made = json.loads(manage(another, "backup", str(file), "--json").stdout)
     team = another | {"DATABASE_URL": new_database, "HEADROOM_DATA_DIR": str(tmp_path / "team")}
@@ -66,7 +66,7 @@ def test_what_cannot_be_restored_is_one_sentence_and_changes_nothing(
 
     refused = manage(team, "restore", str(file))
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "planner.auditrecord 2, column key" in refused.stderr
+    assert "planner.user 1, column first_name" in refused.stderr
     assert "U+0000" in refused.stderr and "--replace-characters" in refused.stderr
     assert "Traceback" not in refused.stderr and refused.stderr.count("\n") == 1
     assert (tmp_path / "team" / "traces" / "1").is_dir()  # arrays are as they were

@@ -1,0 +1,43 @@
+"""Characters that cannot be stored in text.
+
+PostgreSQL stores neither U+0000 nor lone surrogates. SQLite stores some of them, and could then not
+be moved to PostgreSQL. So the product refuses them on both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+REPLACEMENT = "\ufffd"
+
+
+def unstorable_character(value: Any) -> str | None:
+    """Return the name of the first unstorable character in a JSON-like value, such as U+0000."""
+    for text in _texts(value):
+        if found := UNSTORABLE.search(text):
+            return f"U+{ord(found[0]):04X}"
+    return None
+
+
+def storable(value: Any) -> Any:
+    """Return a JSON-like value with U+FFFD in place of each unstorable character."""
+    if isinstance(value, str):
+        return UNSTORABLE.sub(REPLACEMENT, value)
+    if isinstance(value, Mapping):
+        return {storable(name): storable(held) for name, held in value.items()}
+    return [storable(held) for held in value] if isinstance(value, list | tuple) else value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, held in value.items():
+            yield str(name)
+            yield from _texts(held)
+    elif isinstance(value, list | tuple):
+        for held in value:
+            yield from _texts(held)
