@@ -201,6 +201,7 @@ def _copy(stage: Stage, stages: dict[str, Stage], rest: str) -> None:
     if sources[0].startswith("--from="):
         base = stages[sources.pop(0).removeprefix("--from=")].root
     target = stage.root / stage.folder.lstrip("/") / to
+    target.parent.mkdir(parents=True, exist_ok=True)
     for source in sources:
         path = base / source.lstrip("/")
         if path.is_dir():

@@ -312,9 +312,14 @@ def _machine_mb() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MB
 
 
-def run_memory_mb(memory: int, workers: int) -> int:
-    """Return the memory that each of ``workers`` may take for a run, in MB: 90% of it all."""
-    return max(1, memory * 9 // 10 // workers)
+def worker_count(concurrency: int) -> int:
+    """Return the workers of one supervisor: one for short work beside those for simulations."""
+    return concurrency + 1
+
+
+def run_memory_mb(memory: int, concurrency: int) -> int:
+    """Return the memory that each worker may take for a run, in MB: all have 90% together."""
+    return max(1, memory * 9 // 10 // worker_count(concurrency))
 
 
 def check_production(*, debug: bool, hosts: list[str], secret: str) -> None:

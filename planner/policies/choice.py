@@ -10,7 +10,8 @@ from pydantic import Discriminator, GetCoreSchemaHandler, Tag, TypeAdapter
 from pydantic_core import CoreSchema
 
 from planner.policies.base import Group, Policy
-from planner.policies.own import Own, own_policies, policy_names
+from planner.policies.listed import own_policies
+from planner.policies.own import Own, policy_names
 from planner.policies.registry import TRAITS, TYPES, name_of
 
 ALL = "all"  # in place of names: every policy there is

@@ -22,6 +22,7 @@ from planner.config.environment import (
     check_names,
     container_mb,
     run_memory_mb,
+    worker_count,
 )
 from tests.platform.conftest import ROOT
 from tests.platform.documented import settings
@@ -248,7 +249,7 @@ def test_workers_keep_within_the_limit_of_their_container(tmp_path: Path) -> Non
     assert container_mb([tmp_path / "none", limit]) == 1073
     limit.write_text(f"{2**63 - 4096}\n")  # what version 1 has for none
     assert container_mb([limit]) is None
-    assert 3 * run_memory_mb(8589, 3) <= 8589
+    assert worker_count(3) * run_memory_mb(8589, 3) <= 8589
 
 
 SOURCES = ("planner", "simulation", "forecasting", "bin", "manage.py")

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator, Draft202012Validator
 
+from planner.config.environment import worker_count
 from planner.models import Run
 from tests.platform.documented import settings
 from tests.platform.kubernetes import PATH
@@ -287,9 +288,8 @@ def test_values_that_the_chart_does_not_know_are_refused():
 def test_runs_fit_into_their_pod():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     number, unit = NUMBER.fullmatch(values["worker"]["memory"]).groups()
-    wanted = int(values["settings"]["HEADROOM_MAX_RUN_MB"]) * int(
-        values["settings"]["HEADROOM_WORKER_CONCURRENCY"]
-    )
+    concurrency = int(values["settings"]["HEADROOM_WORKER_CONCURRENCY"])
+    wanted = int(values["settings"]["HEADROOM_MAX_RUN_MB"]) * worker_count(concurrency)
     assert 1_000_000 * wanted < float(number) * UNITS[unit]
     assert values["keda"]["runsPerPod"] == values["settings"]["HEADROOM_WORKER_CONCURRENCY"]
 

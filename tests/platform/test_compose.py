@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from planner.config.environment import IN_FILES
+from planner.config.environment import IN_FILES, worker_count
 from tests.platform.conftest import ROOT
 from tests.platform.documented import settings
 
@@ -139,7 +139,8 @@ def test_runs_fit_into_their_container() -> None:
     limit = interpolated(worker["mem_limit"], {})
     assert limit.endswith("g")
     run_mb = int(environment(worker, {})["HEADROOM_MAX_RUN_MB"])
-    assert 2 * run_mb * 10**6 < int(limit[:-1]) * 2**30  # HEADROOM_WORKER_CONCURRENCY
+    concurrency = 2  # of HEADROOM_WORKER_CONCURRENCY
+    assert worker_count(concurrency) * run_mb * 10**6 < int(limit[:-1]) * 2**30
 
 
 def test_images_have_a_tag_of_one_release() -> None:

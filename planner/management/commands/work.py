@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from planner.config.environment import container_mb
+from planner.config.environment import container_mb, worker_count
 from planner.config.supervisor import Children, Stopped, start_workers
 from planner.management.commands.serve import stop_on_signals
 
@@ -16,12 +16,13 @@ from planner.management.commands.serve import stop_on_signals
 def runs_exceed_container() -> str:
     """Return why the workers' runs do not fit the memory limit of this container, or ""."""
     limit, run_mb = container_mb(), settings.HEADROOM_MAX_RUN_MB
-    workers = settings.HEADROOM_WORKER_CONCURRENCY
+    workers = worker_count(settings.HEADROOM_WORKER_CONCURRENCY)
     if limit is None or run_mb * workers <= limit:
         return ""
     return (
-        f"HEADROOM_MAX_RUN_MB={run_mb} times HEADROOM_WORKER_CONCURRENCY={workers} is more than "
-        f"the {limit:,} MB of this container: raise its memory limit, or lower one of the two."
+        f"HEADROOM_MAX_RUN_MB={run_mb} for each of {workers} workers is more than the {limit:,} MB "
+        "of this container: raise its memory limit, or lower HEADROOM_MAX_RUN_MB or "
+        "HEADROOM_WORKER_CONCURRENCY."
     )
 
 

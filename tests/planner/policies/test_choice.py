@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from planner.errors import ScenarioError
 from planner.policies.choice import known_policy, policy_groups, policy_of
-from planner.policies.own import own_policies, policy_names
+from planner.policies.listed import own_policies
+from planner.policies.own import policy_names
 from planner.policies.registry import POLICIES
 from planner.scenario.document import dump, parse
 from tests.planner.studies.builders import text
