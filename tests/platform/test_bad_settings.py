@@ -293,3 +293,10 @@ def test_every_variable_that_the_code_reads_is_documented() -> None:
     assert len(readers) > 40
     ours = {name for name in documented if name.startswith("HEADROOM_") and name[-1] != "."}
     assert set(NAMES) == ours
+
+
+def test_every_variable_that_a_page_names_is_in_the_table() -> None:
+    known = {*settings(), *(f"{name}_FILE" for name in (*IN_FILES, "POSTGRES_PASSWORD"))}
+    for page in (*(ROOT / "docs").glob("*.md"), ROOT / "docker/README.md", ROOT / "README.md"):
+        named = set(re.findall(r"\bHEADROOM_\w*[A-Z0-9]\b", page.read_text(encoding="utf-8")))
+        assert {n for n in named - known if not n.startswith(OF_SOURCES)} == set(), page.name
