@@ -36,8 +36,8 @@ import numpy as np
 import polars as pl
 
 from forecasting.arrays import FloatArray, IntArray
-from forecasting.batch import Batch
 from forecasting.panel import Panel
+from forecasting.panel_forecaster import PanelForecaster
 from forecasting.rules.registry import AUTO, LAST_VALUE, NAIVE, RULES, SEASONAL_NAIVE
 
 TRACES = Path(__file__).parents[1] / "../shared/data/traces"
@@ -187,10 +187,10 @@ def accuracy(judged: list[Judged]) -> dict[str, object]:
 def speed() -> dict[str, float]:
     panel = made()
     began = time.perf_counter()
-    Batch(SPEED_METHOD).fit(panel).predict(4)
+    PanelForecaster(SPEED_METHOD).fit(panel).predict(4)
     batch_s = time.perf_counter() - began
     began = time.perf_counter()
-    auto = Batch(AUTO).fit(panel)
+    auto = PanelForecaster(AUTO).fit(panel)
     auto.predict(4)
     auto_s = time.perf_counter() - began
     began = time.perf_counter()
@@ -219,7 +219,7 @@ def _followed(
     method: str, values: FloatArray, bin_s: float, origins: IntArray, window: int
 ) -> tuple[FloatArray, FloatArray, FloatArray, dict[str, int]]:
     """Peaks ``[o]``, their 80% band ``[2, o]``, bins within theirs ``[o, window]``, methods."""
-    batch = Batch(method, window).fit(Panel(0.0, bin_s, values[None, : origins[0]]))
+    batch = PanelForecaster(method, window).fit(Panel(0.0, bin_s, values[None, : origins[0]]))
     seen = origins[0]
     tops, bands, inside, took = [], [], [], dict[str, int]()
     for origin in origins:

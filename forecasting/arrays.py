@@ -1,4 +1,4 @@
-"""Names of array types, by what the numbers in them are."""
+"""Names of array types."""
 
 from __future__ import annotations
 

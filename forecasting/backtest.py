@@ -1,4 +1,4 @@
-"""Rolling origin: forecast from each of many moments with only what was known then."""
+"""Backtest forecasts from rolling origins, each with the bins before its origin only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from forecasting.forecast import Forecast, Forecaster
 class Backtest:
     """Forecasts of one method from ``o`` origins over ``h`` bins, and their errors.
 
-    Errors are fractions over all observed bins of all origins; NaN where the divisor is 0.
+    Errors are fractions over all observed bins of all origins; NaN if the divisor is 0.
     """
 
     method: str
@@ -38,11 +38,11 @@ class Backtest:
 def rolling_forecasts(
     series: DemandSeries, forecaster: Forecaster, origins_s: Sequence[float], steps: int
 ) -> list[Forecast]:
-    """The forecast of the ``steps`` bins after each origin, given only the bins before it.
+    """Forecast ``steps`` bins after each origin from the bins before it.
 
-    ``forecaster`` is fitted at the first origin and follows from there, its parameters kept; call
-    again for later origins to fit anew. ``origins_s`` are UTC epoch seconds, on bin edges, rising,
-    none after the end of ``series``; raises ForecastError otherwise and whatever ``fit`` raises.
+    ``forecaster`` is fitted at the first origin and updated at the later ones, with the same
+    parameters. ``origins_s`` are UTC epoch seconds on bin edges, rising, none after the end of
+    ``series``. Raises ForecastError for other origins, and whatever ``fit`` raises.
     """
     forecasts: list[Forecast] = []
     seen_s = series.start_s
@@ -64,19 +64,19 @@ def backtest(
 ) -> Backtest:
     """Forecast ``horizon_bins`` from the last ``origins`` origins, ``stride_bins`` apart.
 
-    The last origin leaves exactly its horizon; the stride is the horizon unless given, so that
-    every bin of the test is forecast once. Raises SeriesTooShort where the first origin would
-    have no bin before it, and whatever ``fit`` raises.
+    The last forecast ends with the series. The default stride is the horizon, so that each bin is
+    forecast once. Raises SeriesTooShort if no bin precedes the first origin, and whatever ``fit``
+    raises.
     """
     stride = horizon_bins if stride_bins is None else stride_bins
-    origin_bins = origins_of(series, horizon_bins, origins, stride)
+    origin_bins = last_origins(series, horizon_bins, origins, stride)
     origins_s = (series.start_s + series.bin_s * origin_bins).tolist()
     forecasts = rolling_forecasts(series, make_forecaster(), origins_s, horizon_bins)
-    return judged(series, origin_bins, forecasts)
+    return evaluate(series, origin_bins, forecasts)
 
 
-def origins_of(series: DemandSeries, horizon_bins: int, origins: int, stride: int) -> IntArray:
-    """The last ``origins`` bins to forecast from, ``stride`` apart, ``[o]``."""
+def last_origins(series: DemandSeries, horizon_bins: int, origins: int, stride: int) -> IntArray:
+    """Return the last bins to forecast from, ``stride`` apart, ``[o]``."""
     if min(horizon_bins, origins, stride) < 1:
         raise ForecastError(
             f"{series.key}: a backtest needs a horizon, origins and stride of at least 1, not "
@@ -91,8 +91,10 @@ def origins_of(series: DemandSeries, horizon_bins: int, origins: int, stride: in
     return np.asarray(first + stride * np.arange(origins), np.int64)
 
 
-def judged(series: DemandSeries, origin_bins: IntArray, forecasts: Sequence[Forecast]) -> Backtest:
-    """The errors of the forecasts made at the bins ``at [o]``."""
+def evaluate(
+    series: DemandSeries, origin_bins: IntArray, forecasts: Sequence[Forecast]
+) -> Backtest:
+    """Compute the errors of the forecasts that begin at ``origin_bins [o]``."""
     actual = series.values[origin_bins[:, None] + np.arange(forecasts[0].steps)]
     mean = np.stack([forecast.mean for forecast in forecasts])
     low = np.stack([forecast.quantile(0.1) for forecast in forecasts])
@@ -115,27 +117,27 @@ def judged(series: DemandSeries, origin_bins: IntArray, forecasts: Sequence[Fore
 
 
 def mean_absolute_error(actual: FloatArray, mean: FloatArray) -> float:
-    """``mean |y - f|`` over observed bins."""
+    """Return ``mean |y - f|`` over observed bins."""
     seen = ~np.isnan(actual)
     return _ratio(np.abs(actual - mean)[seen].sum(), seen.sum())
 
 
 def wape(actual: FloatArray, mean: FloatArray) -> float:
-    """Weighted absolute percentage error: ``sum |y - f| / sum y`` over observed bins."""
+    """Return the weighted absolute percentage error, ``sum |y - f| / sum y``, of observed bins."""
     seen = ~np.isnan(actual)
     return _ratio(np.abs(actual - mean)[seen].sum(), actual[seen].sum())
 
 
 def bias(actual: FloatArray, mean: FloatArray) -> float:
-    """``sum (f - y) / sum y`` over observed bins: above 0 where more was forecast than came."""
+    """Return ``sum (f - y) / sum y`` over observed bins; above 0 if the forecast was too high."""
     seen = ~np.isnan(actual)
     return _ratio((mean - actual)[seen].sum(), actual[seen].sum())
 
 
 def peak_wape(actual: FloatArray, mean: FloatArray) -> float:
-    """The same of the largest bin of each row: ``sum |max y - max f| / sum max y``.
+    """Return the error of the largest bin of each row: ``sum |max y - max f| / sum max y``.
 
-    Both maxima are over the observed bins of the row; rows without any are left out.
+    Both maxima are over the observed bins of the row. Rows without any are ignored.
     """
     seen = ~np.isnan(actual)
     some = seen.any(axis=1)
@@ -145,10 +147,10 @@ def peak_wape(actual: FloatArray, mean: FloatArray) -> float:
 
 
 def mase(actual: FloatArray, mean: FloatArray, history: FloatArray) -> float:
-    """Mean absolute error over that of the one-step naive forecast within ``history [bins]``.
+    """Divide the mean absolute error by that of the one-step naive forecast of ``history``.
 
     Hyndman and Koehler 2006, International Journal of Forecasting 22, eq. for q_t. Horizons
-    beyond one step may well pass 1.
+    beyond one step may exceed 1.
     """
     steps = np.abs(np.diff(history))
     steps = steps[~np.isnan(steps)]
@@ -156,7 +158,7 @@ def mase(actual: FloatArray, mean: FloatArray, history: FloatArray) -> float:
 
 
 def coverage(actual: FloatArray, low: FloatArray, high: FloatArray) -> float:
-    """Share of observed bins within ``[low, high]``."""
+    """Return the share of observed bins within ``[low, high]``."""
     seen = ~np.isnan(actual)
     inside = (low <= actual) & (actual <= high)
     return _ratio(inside[seen].sum(), seen.sum())

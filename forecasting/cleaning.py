@@ -1,11 +1,10 @@
-"""What a history holds that is no demand: outages with the backlog after them, and single bins
-unlike any other. Such bins become gaps, and are listed.
+"""Remove bins that are no demand: outages, the backlog after them, and single outliers.
 
-An outage is what ``forecasting.outages`` rules out, bins beside it that were counted in part with
-it; and, where bins are too few or too unlike for that, a run of zeros in a series that is otherwise
-hardly ever zero, right after which more than usual arrives: what could not come, came later. Other
-zeros stay: a service may well be idle. A stray is one bin several times above every other; what
-happened twice is a pattern, and the latest bins are never strays, as a surge may be beginning.
+Removed bins become gaps and are listed. An outage is found by ``forecasting.outages``. A run of
+zeros in a series that is hardly ever zero is one too if the next bin has a backlog: requests that
+could not arrive came later. Other zeros stay, since a service may be idle. An outlier is one bin
+several times above every other. What happened twice is a pattern. The latest bins are never
+outliers, since a surge may begin there.
 """
 
 from __future__ import annotations
@@ -16,104 +15,113 @@ from enum import StrEnum
 import numpy as np
 
 from forecasting.arrays import BoolArray, FloatArray, IntArray
-from forecasting.outages import busy, marked, outages
+from forecasting.outages import find_outages, is_busy, outage_mask
 
-RARE = 0.05  # share of observed bins that may be zero where a run of them can be an outage
-SPIKE = 2.0  # times the mean of the bins around: what the first bin after an outage exceeds
-AROUND = 8  # bins before the outage that this mean is of
-STRAY = 5.0  # times the next largest bin
-FEWEST = 48  # observed bins: of fewer none can be called unlike the others
-SETTLED = 4  # bins that must follow a stray
+RARE = 0.05  # largest share of zero bins where a run of them can be an outage
+BACKLOG = 2.0  # times the mean of the bins before: a first bin above it is a backlog
+BINS_BEFORE = 8  # an outage, that this mean is of
+OUTLIER = 5.0  # times the next largest bin
+FEWEST = 48  # observed bins that a series needs for outliers and rare zeros
+SETTLED = 4  # bins that must follow an outlier
 
 
 class Reason(StrEnum):
+    """Why a bin was removed."""
+
     OUTAGE = "outage"
     BACKLOG = "backlog after an outage"
-    STRAY = "several times above every other bin"
+    OUTLIER = "several times above every other bin"
 
 
 @dataclass(frozen=True, slots=True)
 class CleanedBin:
+    """A removed bin."""
+
     bin: int  # index in the series
-    amount: float  # what was observed there
+    amount: float  # that was observed
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cleaned:
-    values: FloatArray  # [series, bins], NaN where cleaned
-    outage: BoolArray  # [series, bins]
+    """A panel without the bins that are no demand; masks have the shape of ``values``."""
+
+    values: FloatArray  # [series, bins], NaN where removed
+    outage: BoolArray
     backlog: BoolArray
-    stray: BoolArray
+    outlier: BoolArray
 
     def bins(self, row: int, original: FloatArray) -> tuple[CleanedBin, ...]:
-        """Of one series, in order; ``original [bins]`` is what was observed."""
-        marks = ((self.outage, Reason.OUTAGE), (self.backlog, Reason.BACKLOG),
-                 (self.stray, Reason.STRAY))  # fmt: skip
-        cleaned_bins = [
+        """Return the removed bins of a series in order; ``original [bins]`` was observed."""
+        masks = ((self.outage, Reason.OUTAGE), (self.backlog, Reason.BACKLOG),
+                 (self.outlier, Reason.OUTLIER))  # fmt: skip
+        removed = [
             CleanedBin(int(t), float(original[t]), reason)
-            for mark, reason in marks
-            for t in np.flatnonzero(mark[row])
+            for mask, reason in masks
+            for t in np.flatnonzero(mask[row])
         ]
-        return tuple(sorted(cleaned_bins, key=lambda cleaned_bin: cleaned_bin.bin))
+        return tuple(sorted(removed, key=lambda each: each.bin))
 
 
-def cleaned(values: FloatArray, bin_s: float) -> Cleaned:
-    """``values [series, bins]``, bins of ``bin_s`` seconds, without what is no demand; what comes
-    later changes nothing, since each moment cleans only what it has seen."""
+def clean(values: FloatArray, bin_s: float) -> Cleaned:
+    """Remove the bins of ``values [series, bins]`` that are no demand.
+
+    Depends on the given bins only: pass the bins up to a moment to clean as of that moment.
+    """
     outage, backlog = np.zeros(values.shape, bool), np.zeros(values.shape, bool)
     seen = ~np.isnan(values)
     zero = seen & (values == 0)
     share = zero.sum(1) / np.maximum(seen.sum(1), 1)
     enough = seen.sum(1) >= FEWEST
     for row in np.flatnonzero(share > 0):
-        if busy(values[row]):
-            outage[row] = marked(outages(values[row], bin_s), values.shape[1])
+        if is_busy(values[row]):
+            outage[row] = outage_mask(find_outages(values[row], bin_s), values.shape[1])
         rare = enough[row] and share[row] <= RARE
-        _held_up(values[row], zero[row], rare, outage[row], backlog[row])
-    stray = _strays(np.where(outage | backlog, np.nan, values)) & enough[:, None]
-    gone = outage | backlog | stray
-    return Cleaned(np.where(gone, np.nan, values), outage, backlog, stray)
+        _mark_backlogs(values[row], zero[row], rare, outage[row], backlog[row])
+    outlier = _outliers(np.where(outage | backlog, np.nan, values)) & enough[:, None]
+    removed = outage | backlog | outlier
+    return Cleaned(np.where(removed, np.nan, values), outage, backlog, outlier)
 
 
-def no_demand(values: FloatArray, bin_s: float, since: int) -> tuple[IntArray, IntArray]:
-    """Rows and bins that are cleaned, of those series whose bins from ``since`` on give a reason to
-    look: a zero after which something came, or a bin unlike what was before."""
+def newly_cleaned(values: FloatArray, bin_s: float, since: int) -> tuple[IntArray, IntArray]:
+    """Return rows and bins to remove of the series that have suspect bins from ``since`` on.
+
+    Suspect is a zero that is not the last bin, or a bin far above those before ``since``.
+    """
     late = values[:, since:]
     most = np.fmax.reduce(values[:, :since], axis=1, initial=0.0)
-    odd = (late[:, :-1] == 0).any(axis=1)
-    odd |= np.fmax.reduce(late, axis=1, initial=-1.0) > STRAY * most
-    rows = np.flatnonzero(odd)
-    gone = np.isnan(cleaned(values[rows], bin_s).values) & ~np.isnan(values[rows])
-    which, bins = np.nonzero(gone)
+    suspect = (late[:, :-1] == 0).any(axis=1)
+    suspect |= np.fmax.reduce(late, axis=1, initial=-1.0) > OUTLIER * most
+    rows = np.flatnonzero(suspect)
+    removed = np.isnan(clean(values[rows], bin_s).values) & ~np.isnan(values[rows])
+    which, bins = np.nonzero(removed)
     return rows[which], np.asarray(bins, np.int64)
 
 
-def _held_up(
+def _mark_backlogs(
     values: FloatArray, zero: BoolArray, rare: bool, outage: BoolArray, backlog: BoolArray
 ) -> None:
-    """Marks in place the backlog after each outage of one series, and, where zeros are rare, as an
-    outage those with a backlog after them."""
+    """Mark backlogs of one series in place, and rare zeros before a backlog as outages."""
     lost = outage | zero if rare else outage
     edges = np.diff(np.concatenate([[0], lost.view(np.int8), [0]]))
     for first, after in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
-        before = values[max(0, first - AROUND) : first]
+        before = values[max(0, first - BINS_BEFORE) : first]
         before = before[~np.isnan(before)]
-        if after < len(values) and before.size and values[after] > SPIKE * before.mean():
+        if after < len(values) and before.size and values[after] > BACKLOG * before.mean():
             outage[first:after] = True
             backlog[after] = True
 
 
-def _strays(values: FloatArray) -> BoolArray:
+def _outliers(values: FloatArray) -> BoolArray:
     amounts = np.where(np.isnan(values), -np.inf, values)
-    stray = np.zeros(values.shape, bool)
+    outlier = np.zeros(values.shape, bool)
     if values.shape[1] <= SETTLED:
-        return stray
+        return outlier
     top = amounts.argmax(axis=1)
     rows = np.arange(len(values))
     largest = amounts[rows, top]
     amounts[rows, top] = -np.inf
     second = amounts.max(axis=1)
-    lone = (second > 0) & (largest > STRAY * second) & (top < values.shape[1] - SETTLED)
-    stray[rows[lone], top[lone]] = True
-    return stray
+    lone = (second > 0) & (largest > OUTLIER * second) & (top < values.shape[1] - SETTLED)
+    outlier[rows[lone], top[lone]] = True
+    return outlier

@@ -1,9 +1,9 @@
-"""Quantiles from what past forecasts missed by, kept at their shares as errors change.
+"""Quantiles of a forecast from the errors of past forecasts.
 
-Split conformal prediction on log ratios of what came to what was forecast (Vovk et al. 2005; Lei
-et al. 2018, JASA 113), with the levels followed online as in adaptive conformal inference (Gibbs
-and Candes 2021, NeurIPS): where more came above a quantile than its share, its level rises, so
-that over time the share above it is right however the errors drift.
+Split conformal prediction on log ratios of actual to forecast amounts (Vovk et al. 2005; Lei et
+al. 2018, JASA 113). Levels adapt online as in adaptive conformal inference (Gibbs and Candes 2021,
+NeurIPS): a level rises when its quantile is exceeded too often, so that each quantile keeps its
+share while errors drift.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ import numpy as np
 
 from forecasting.arrays import BoolArray, FloatArray, IntArray
 
-# Of a series' mean, added to both sides of a ratio: amounts of a tenth of it and less say little of
-# how far off larger ones are. A quiet night with ten times what was forecast would else have a busy
-# noon's outermost quantile at ten times its forecast.
-BESIDE = 0.1
-STEP = 0.03  # of a level, for each past forecast
-FEWEST = 20  # scores: the outermost levels, 0.05 and 0.95, need one in twenty beyond them
+# Added to both sides of a ratio, as a share of the series' mean. Without it a quiet night with ten
+# times its forecast would put the outermost quantile of a busy noon at ten times its forecast.
+OFFSET = 0.1
+LEVEL_STEP = 0.03  # change of a level per past forecast
+FEWEST_SCORES = 20  # the outermost levels, 0.05 and 0.95, need one score in twenty beyond them
 
 
 def scores(actual: FloatArray, forecast: FloatArray, scale: FloatArray) -> FloatArray:
-    """Log ratios, NaN where nothing came to be compared; ``scale`` broadcasts against both."""
-    return np.log((actual + BESIDE * scale) / (forecast + BESIDE * scale))
+    """Return log ratios of actual to forecast amounts, NaN for gaps.
+
+    ``scale`` is the mean of each series and broadcasts against both.
+    """
+    return np.log((actual + OFFSET * scale) / (forecast + OFFSET * scale))
 
 
 def quantiles(
@@ -32,53 +34,53 @@ def quantiles(
     scale: FloatArray,
     levels: tuple[float, ...],
 ) -> FloatArray:
-    """``forecast [s, c]`` at each level: [s, levels, c], rising with the level.
+    """Return ``forecast [s, c]`` at each level: ``[s, levels, c]``, rising with the level.
 
-    ``past [s, o, c]`` are the scores of past origins, in order. Where a column has fewer than
-    FEWEST of them, the ``history [s, n]`` itself joins them, as log ratios to its median: a band
-    as wide as it. ``scale`` is ``[s, 1]``.
+    ``past [s, o, c]`` holds the scores of past origins in order. A column with fewer than
+    FEWEST_SCORES of them also uses ``history [s, n]``, as log ratios to its median. ``scale`` has
+    the shape ``[s, 1]``.
     """
     if not past.shape[1]:
         past = np.full((len(past), 1, past.shape[2]), np.nan)
     known = ~np.isnan(past)
     count = known.sum(axis=1)
-    followed = _followed(past, known, np.array(levels))
+    adapted = _adapted_levels(past, known, np.array(levels))
     ordered = np.sort(past, axis=1)  # NaN last
-    ratio = _at(ordered, count, followed)
-    few = count < FEWEST
+    ratio = _sample_quantiles(ordered, count, adapted)
+    few = count < FEWEST_SCORES
     for row, column in zip(*np.nonzero(few), strict=True):
         amounts = history[row, ~np.isnan(history[row])]
         if amounts.size:
             spread = scores(amounts, np.median(amounts), scale[row])
             sample = np.concatenate([past[row, known[row, :, column], column], spread])
             ratio[row, :, column] = np.quantile(sample, levels)
-    amount = (forecast[:, None] + BESIDE * scale[:, None]) * np.exp(ratio)
-    return np.maximum(0.0, amount - BESIDE * scale[:, None])
+    amount = (forecast[:, None] + OFFSET * scale[:, None]) * np.exp(ratio)
+    return np.maximum(0.0, amount - OFFSET * scale[:, None])
 
 
-def _followed(past: FloatArray, known: BoolArray, levels: FloatArray) -> FloatArray:
-    """The level of the sample at which each asked level's share was kept: [s, levels, c].
+def _adapted_levels(past: FloatArray, known: BoolArray, levels: FloatArray) -> FloatArray:
+    """Return the sample levels that kept the share of each level: ``[s, levels, c]``.
 
-    The rank of a score among those before it says whether a quantile of a level, taken then, was
-    exceeded.
+    The rank of a score among those before it shows whether the quantile was exceeded.
     """
     series, _, columns = past.shape
-    now = np.broadcast_to(levels[:, None], (series, len(levels), columns)).copy()
-    # Origins first: each step then runs along memory.
+    adapted = np.broadcast_to(levels[:, None], (series, len(levels), columns)).copy()
+    # Origins first, so that each step reads contiguous memory.
     past, known = np.ascontiguousarray(past.swapaxes(0, 1)), known.swapaxes(0, 1)
     before: IntArray = np.cumsum(known, axis=0) - known
-    ranked = known & (before >= FEWEST)
+    ranked = known & (before >= FEWEST_SCORES)
     for o in np.flatnonzero(ranked.any(axis=(1, 2))):
         below = np.add.reduce(past[:o] < past[o], axis=0, dtype=np.int32)
         rank = below / np.maximum(before[o], 1)
-        now += np.where(ranked[o][:, None], STEP * (levels[:, None] - (rank[:, None] < now)), 0.0)
-    return np.clip(np.sort(now, axis=1), 0.0, 1.0)
+        change = LEVEL_STEP * (levels[:, None] - (rank[:, None] < adapted))
+        adapted += np.where(ranked[o][:, None], change, 0.0)
+    return np.clip(np.sort(adapted, axis=1), 0.0, 1.0)
 
 
-def _at(ordered: FloatArray, count: IntArray, levels: FloatArray) -> FloatArray:
-    """Quantiles ``levels [s, l, c]`` of columns whose first ``count [s, c]`` rows are known."""
+def _sample_quantiles(ordered: FloatArray, count: IntArray, levels: FloatArray) -> FloatArray:
+    """Return quantiles ``levels [s, l, c]`` of columns that have ``count [s, c]`` known rows."""
     last = np.maximum(count - 1, 0)[:, None]
-    # of n scores the share (n + 1) level lies below the next one
+    # Of n scores the share (n + 1) level lies below the next one.
     position = np.clip(levels * (count[:, None] + 1) - 1, 0, last)
     low = np.floor(position).astype(np.int64)
     left = np.take_along_axis(ordered, low, axis=1)

@@ -1,4 +1,4 @@
-"""Demand in equal bins: the hand-over from ingest to forecasting and planning."""
+"""Demand in equal bins, the input of forecasting and planning."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from forecasting.holidays import NO_HOLIDAYS, Holidays
 REQUESTS = "requests"
 INPUT_TOKENS = "input_tokens"
 OUTPUT_TOKENS = "output_tokens"
-TOTAL_TOKENS = "total_tokens"  # of files that do not tell input from output
+TOTAL_TOKENS = "total_tokens"  # of files that do not separate input and output
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SeriesKey:
-    """What a series belongs to: one model, in one region, for one service tier."""
+    """Identity of a series: a model, a region and a tier."""
 
     model: str
     region: str
@@ -30,11 +30,11 @@ class SeriesKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DemandSeries:
-    """Amounts per bin of one model x region x tier.
+    """Amounts per bin of one model, region and tier.
 
-    ``values`` has shape ``[bins]`` and holds the amount of ``unit`` (one of those above) that
-    arrived in each bin; NaN marks a gap: a bin that was not observed, which is not the same as a
-    bin with no demand.
+    ``values`` has the shape ``[bins]`` and holds the amount of ``unit``, one of the constants
+    above, that arrived in each bin. NaN marks a gap: a bin that was not observed. A bin without
+    demand is 0.
     """
 
     key: SeriesKey
@@ -42,14 +42,14 @@ class DemandSeries:
     bin_s: float
     values: FloatArray
     unit: str
-    holidays: Holidays = NO_HOLIDAYS  # days that are a kind of their own
+    holidays: Holidays = NO_HOLIDAYS
 
     def __post_init__(self) -> None:
         if self.bin_s <= 0:
             raise ForecastError(f"{self.key}: the bin width must be positive, not {self.bin_s} s.")
         if self.values.ndim != 1:
             raise ForecastError(f"{self.key}: values must be one-dimensional.")
-        values = np.array(self.values, dtype=np.float64)  # a copy: the caller's array stays theirs
+        values = np.array(self.values, dtype=np.float64)  # a copy, since it becomes read-only
         values.setflags(write=False)
         object.__setattr__(self, "values", values)
 
@@ -59,7 +59,7 @@ class DemandSeries:
 
     @property
     def end_s(self) -> float:
-        """Right edge of the last bin, UTC epoch seconds."""
+        """Return the right edge of the last bin, UTC epoch seconds."""
         return self.start_s + self.bins * self.bin_s
 
     @property
@@ -67,11 +67,11 @@ class DemandSeries:
         return int(np.isnan(self.values).sum())
 
     def rate(self) -> FloatArray:
-        """Amount per second in each bin, shape ``[bins]``; NaN where there is a gap."""
+        """Return the amount per second in each bin, ``[bins]``; NaN for gaps."""
         return self.values / self.bin_s
 
     def window(self, start_s: float, end_s: float) -> DemandSeries:
-        """The bins that lie wholly inside ``[start_s, end_s)``."""
+        """Return the bins that lie completely inside ``[start_s, end_s)``."""
         tolerance = 1e-6  # of a bin: edges are sums of floats
         first = max(0, int(np.ceil((start_s - self.start_s) / self.bin_s - tolerance)))
         last = min(self.bins, int(np.floor((end_s - self.start_s) / self.bin_s + tolerance)))
@@ -82,10 +82,9 @@ class DemandSeries:
         )
 
     def resample(self, bin_s: float) -> DemandSeries:
-        """Sums over coarser bins; ``bin_s`` must be a whole multiple of the present width.
+        """Sum over coarser bins; ``bin_s`` must be a whole multiple of the bin width.
 
-        A coarse bin with any gap in it is a gap, since its sum is not known. A last bin that is
-        not complete is left out.
+        A coarse bin that contains a gap is a gap. An incomplete last bin is dropped.
         """
         factor = round(bin_s / self.bin_s)
         if factor < 1 or abs(factor * self.bin_s - bin_s) > 1e-6 * bin_s:
@@ -99,7 +98,7 @@ class DemandSeries:
         )
 
     def peak(self, windows: int) -> FloatArray:
-        """Largest rate (per second) of each run of ``windows`` bins, ``[bins // windows]``."""
+        """Return the largest rate per second of each ``windows`` bins, ``[bins // windows]``."""
         covered = self.bins // windows * windows
         rates = self.rate()[:covered].reshape(-1, windows)
         observed = ~np.isnan(rates)

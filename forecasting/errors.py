@@ -1,9 +1,9 @@
-"""Expected outcomes of forecasting, each one sentence that says what to do."""
+"""Expected errors of forecasting. Each message is one sentence with a remedy."""
 
 
 class ForecastError(ValueError):
-    """The series cannot be forecast as asked; the message names the series and the remedy."""
+    """A series cannot be forecast; the message names it and the remedy."""
 
 
 class SeriesTooShort(ForecastError):
-    """Fewer observed bins than the method needs."""
+    """A series has fewer observed bins than the method needs."""

@@ -1,4 +1,4 @@
-"""What a forecaster hands over, and the protocol all forecasters follow."""
+"""Result of a forecaster, and the protocol that all forecasters follow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from forecasting.arrays import FloatArray
 from forecasting.demand import DemandSeries, SeriesKey
 from forecasting.errors import ForecastError
-from forecasting.said import Past
+from forecasting.past_forecasts import PastPeaks
 
 QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 
@@ -19,8 +19,8 @@ QUANTILES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 class Forecast:
     """Expected demand of one series over the coming bins, never negative.
 
-    ``mean`` has shape ``[steps]`` and ``quantiles`` shape ``[len(levels), steps]``; both are
-    amounts of ``unit`` per bin, like the series they continue.
+    ``mean`` has the shape ``[steps]`` and ``quantiles`` the shape ``[len(levels), steps]``. Both
+    are amounts of ``unit`` per bin.
     """
 
     key: SeriesKey
@@ -30,15 +30,15 @@ class Forecast:
     mean: FloatArray
     levels: tuple[float, ...]
     quantiles: FloatArray
-    method: str  # the one that was chosen, where it was left to "auto"
-    order: str  # what was selected, e.g. "(2, 0, 1) + 3 daily harmonics"; "" where there is none
+    method: str  # the chosen one for "auto"
+    order: str  # what was selected, e.g. "(2, 0, 1) + 3 daily harmonics"; "" if nothing
     fit_seconds: float
-    reason: str = ""  # why this method, where it was chosen
-    window_bins: int = 0  # of the windows that peaks are of; 0: all bins
-    # Of the window that ends with each step; left out, the peak of the bins' own figures.
+    reason: str = ""  # why the method was chosen, for "auto"
+    window_bins: int = 0  # of the windows of the peaks; 0: all bins
+    # Peak of the window that ends with each step; None: the peak of ``mean`` or ``quantiles``.
     tops: FloatArray | None = None  # [steps]
     peaks: FloatArray | None = None  # [len(levels), steps]
-    past: Past | None = None  # how peaks were forecast before; None where nobody kept it
+    past: PastPeaks | None = None
 
     def __post_init__(self) -> None:
         for name in ("mean", "quantiles", "tops", "peaks"):
@@ -53,25 +53,25 @@ class Forecast:
         return int(self.mean.size)
 
     def quantile(self, level: float) -> FloatArray:
-        """Amounts per bin at ``level``, linear between the levels held, shape ``[steps]``."""
-        return self._between(level, self.quantiles)
+        """Return amounts per bin at ``level``, interpolated linearly, ``[steps]``."""
+        return self._at_level(level, self.quantiles)
 
     def peak(self, level: float | None = None) -> float:
-        """The largest bin of the window that ends the forecast, expected or at ``level``."""
+        """Return the largest bin of the last window, expected or at ``level``."""
         if self.tops is not None and self.peaks is not None:
-            quantiles = self.tops if level is None else self._between(level, self.peaks)
-            return float(quantiles[-1])
+            tops = self.tops if level is None else self._at_level(level, self.peaks)
+            return float(tops[-1])
         bins = self.mean if level is None else self.quantile(level)
         return float(bins[-self.window_bins :].max())
 
-    def _between(self, level: float, quantiles: FloatArray) -> FloatArray:
-        """``held [levels, steps]`` at ``level``, linear between the levels held."""
+    def _at_level(self, level: float, quantiles: FloatArray) -> FloatArray:
         if not self.levels[0] <= level <= self.levels[-1]:
             raise ForecastError(
                 f"{self.key}: the quantile {level:g} is outside {self.levels[0]:g} to "
                 f"{self.levels[-1]:g}, which the forecast holds; choose one within."
             )
-        return np.asarray(between(np.asarray(self.levels), quantiles, np.array([level]))[0])
+        levels, wanted = np.asarray(self.levels), np.array([level])
+        return np.asarray(interpolate_quantiles(levels, quantiles, wanted)[0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,36 +85,40 @@ class PanelForecast:
     levels: tuple[float, ...]
     quantiles: FloatArray  # [series, levels, steps]
     peaks: FloatArray  # [series, levels, steps] quantiles of top
-    methods: tuple[str, ...]  # [series] what each rests on
+    methods: tuple[str, ...]  # [series] the chosen one
     candidates: tuple[str, ...]  # [methods]
-    errors: FloatArray  # [methods, series] recent error of its peaks over mean demand; inf: unknown
-    shares: FloatArray  # [methods, series] of each in the ensemble
-    past: tuple[Past, ...]  # [series] peaks as they were forecast before, and as they came
+    errors: FloatArray  # [methods, series] recent error of peaks over mean demand; inf: unknown
+    shares: FloatArray  # [methods, series] weights of the ensemble
+    past: tuple[PastPeaks, ...]  # [series]
 
 
-def between(levels: FloatArray, quantiles: FloatArray, targets: FloatArray) -> FloatArray:
-    """``held [levels, steps]`` at each level ``wanted [k]``, linear between those held and on
-    beyond the outermost: [k, steps]."""
-    above = np.clip(np.searchsorted(levels, targets), 1, len(levels) - 1)
-    share = (targets - levels[above - 1]) / (levels[above] - levels[above - 1])
+def interpolate_quantiles(
+    levels: FloatArray, quantiles: FloatArray, wanted: FloatArray
+) -> FloatArray:
+    """Interpolate ``quantiles [levels, steps]`` linearly to the levels ``wanted [k]``.
+
+    Extrapolates beyond the outermost levels. The result has the shape ``[k, steps]``.
+    """
+    above = np.clip(np.searchsorted(levels, wanted), 1, len(levels) - 1)
+    share = (wanted - levels[above - 1]) / (levels[above] - levels[above - 1])
     low, high = quantiles[above - 1], quantiles[above]
     return np.asarray(low + share[:, None] * (high - low), np.float64)
 
 
 class Forecaster(Protocol):
-    """Fit once, then follow: parameters from ``fit``, state moved on by ``update``."""
+    """Estimate parameters once with ``fit``, then move the state on with ``update``."""
 
     @property
     def method(self) -> str: ...
 
     def fit(self, series: DemandSeries) -> Self:
-        """Estimate parameters on ``series``; raises SeriesTooShort with what it would need."""
+        """Estimate parameters on ``series``; raise SeriesTooShort if it has too few bins."""
         ...
 
     def update(self, series: DemandSeries) -> Self:
-        """Take in the bins that follow the fitted ones, parameters kept as they are."""
+        """Add the bins that follow, without changing parameters."""
         ...
 
     def predict(self, steps: int) -> Forecast:
-        """The next ``steps`` bins after the last one seen."""
+        """Forecast the next ``steps`` bins."""
         ...

@@ -1,8 +1,7 @@
-"""Daily and weekly cycles as Fourier terms, their number chosen by AIC.
+"""Daily and weekly cycles as Fourier terms; AIC chooses their number.
 
 Dynamic harmonic regression: Hyndman and Athanasopoulos, Forecasting: Principles and Practice,
-section 10.5. Phases are those of UTC epoch seconds, so that a model fitted on one stretch of bins
-continues on any other.
+section 10.5. Phases refer to UTC epoch seconds, so that a model continues on other bins.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import numpy as np
 from forecasting.arrays import FloatArray
 
 DAY_S, WEEK_S = 86_400.0, 604_800.0
-AR_LAGS = 5  # a long autoregression stands in for the ARMA errors while harmonics are compared
-RSS_FLOOR = 1e-18  # of values around 1: below it a fit is exact and its logarithm means nothing
+AR_LAGS = 5  # autoregression that replaces the ARMA errors while harmonics are compared
+RSS_FLOOR = 1e-18  # for values around 1: below it a fit is exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,10 @@ class Harmonics:
     weekly: int = 0
 
     def design(self, start_s: float, bin_s: float, bins: int) -> FloatArray:
-        """Columns at the left bin edges, ``[bins, 1 + 2 * (daily + weekly)]``, a constant first."""
+        """Return the regressors at the left bin edges, ``[bins, 1 + 2 * (daily + weekly)]``.
+
+        The first column is a constant.
+        """
         time_s = start_s + bin_s * np.arange(bins)
         periods = [DAY_S / k for k in range(1, self.daily + 1)]
         periods += [WEEK_S / k for k in range(1, self.weekly + 1)]
@@ -43,12 +45,14 @@ class Harmonics:
         return " + ".join(parts)
 
 
-def candidates(bin_s: float, bins: int, max_daily: int, max_weekly: int) -> tuple[Harmonics, ...]:
-    """What ``bins`` of history can tell apart, simplest first.
+def candidate_harmonics(
+    bin_s: float, bins: int, max_daily: int, max_weekly: int
+) -> tuple[Harmonics, ...]:
+    """Return the harmonics that ``bins`` of history can identify, simplest first.
 
-    Daily terms need two days and bins below 12 h, weekly ones two weeks: one cycle alone cannot
-    be told from a trend. Terms stay below the Nyquist frequency. The seventh weekly harmonic is
-    the first daily one, hence at most six.
+    Daily terms need two days and bins below 12 h, weekly ones two weeks, since one cycle looks
+    like a trend. Terms stay below the Nyquist frequency. There are at most six weekly harmonics,
+    since the seventh is the first daily one.
     """
     span_s = bins * bin_s
     top_daily = min(max_daily, int((DAY_S / bin_s - 1) // 2)) if span_s >= 2 * DAY_S else 0
@@ -61,16 +65,16 @@ def candidates(bin_s: float, bins: int, max_daily: int, max_weekly: int) -> tupl
     return tuple(sorted(pairs, key=lambda pair: (pair.daily + pair.weekly, pair.weekly)))
 
 
-def choose(
+def choose_harmonics(
     values: FloatArray, d: int, start_s: float, bin_s: float, options: Sequence[Harmonics]
 ) -> Harmonics:
-    """The option with the least AIC of a regression with autoregressive errors.
+    """Return the option with the least AIC of a regression with autoregressive errors.
 
     With ``w`` the ``d``-times differenced values, each option is the least-squares fit of
-    ``w[t] = c + sum_i phi_i w[t - i] + X[t] gamma + e[t]``. Lagging a sinusoid only shifts its
-    phase, so this is the regression on ``X`` with AR(AR_LAGS) errors, reparametrised;
-    ``AIC = n log(RSS / n) + 2 k``. All options are compared on the same bins. Gaps are bridged
-    where they are regressors and left out where they are targets.
+    ``w[t] = c + sum_i phi_i w[t - i] + X[t] gamma + e[t]``. A lag only shifts the phase of a
+    sinusoid, so this equals the regression on ``X`` with AR(AR_LAGS) errors.
+    ``AIC = n log(RSS / n) + 2 k``. All options use the same bins. Gaps are interpolated as
+    regressors and dropped as targets.
     """
     observed = ~np.isnan(values)
     index = np.arange(values.size)
@@ -94,11 +98,11 @@ def choose(
 
 
 def regress(values: FloatArray, d: int, design: FloatArray) -> FloatArray:
-    """Least-squares coefficients of ``values`` on ``design`` after ``d`` differences: [columns].
+    """Return the least-squares coefficients of ``values`` on ``design``, ``[columns]``.
 
-    For stationary errors and sinusoids least squares is asymptotically as good as generalised
-    least squares (Grenander 1954), so the errors' model need not be known yet. Differencing
-    removes the constant, whose coefficient is then 0.
+    Both are differenced ``d`` times, which removes the constant: its coefficient is then 0. For
+    stationary errors and sinusoids least squares is asymptotically as good as generalised least
+    squares (Grenander 1954), so the model of the errors is not needed yet.
     """
     w = np.diff(values, n=d)
     rows = ~np.isnan(w)

@@ -1,9 +1,9 @@
-"""Many series on the same bins, as one array: what the batched forecasters work on."""
+"""Many series on the same bins as one array, the input of the forecasting rules."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from forecasting.demand import DemandSeries
 from forecasting.errors import ForecastError
 from forecasting.holidays import NO_HOLIDAYS, Holidays
 
-LEAST = 1e-200  # amount per bin that is told from none: less overflows whatever is divided by it
+SMALLEST_MEAN = 1e-200  # amount per bin: dividing by less would overflow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +26,7 @@ class Panel:
 
     @classmethod
     def of(cls, series: Sequence[DemandSeries]) -> Panel:
-        """The series side by side; raises ForecastError where their bins are not the same."""
+        """Stack ``series``; raise ForecastError when their bins differ."""
         first = series[0]
         for demand in series:
             same = (demand.bin_s, demand.bins, demand.holidays) == (
@@ -37,7 +37,7 @@ class Panel:
             if not same or abs(demand.start_s - first.start_s) > 1e-6 * first.bin_s:
                 raise ForecastError(
                     f"{demand.key}: {demand.bins} bins of {demand.bin_s:g} s from "
-                    f"{demand.start_s:.0f} stand beside {first.bins} of {first.bin_s:g} s from "
+                    f"{demand.start_s:.0f} differ from {first.bins} of {first.bin_s:g} s from "
                     f"{first.start_s:.0f}; series forecast together need the same bins, with "
                     "gaps (NaN) where they lack some."
                 )
@@ -52,17 +52,14 @@ class Panel:
     def observed(self) -> BoolArray:
         return ~np.isnan(self.values)
 
-    def upto(self, bins: int) -> Panel:
-        return replace(self, values=self.values[:, :bins])
-
-    def season(self, season_s: float) -> int:
-        """Bins of a season, 0 where it is no whole number of them."""
+    def season_bins(self, season_s: float) -> int:
+        """Return the bins of a season, or 0 if it is not a whole number of bins."""
         bins = round(season_s / self.bin_s)
         return bins if bins > 0 and abs(bins * self.bin_s - season_s) < 1e-6 * season_s else 0
 
 
-def last_observed(values: FloatArray, axis: int = 1) -> FloatArray:
-    """Each bin's amount, or that of the last observed bin before it; NaN before the first."""
+def forward_fill(values: FloatArray, axis: int = 1) -> FloatArray:
+    """Replace each gap by the last amount before it; gaps at the begin stay NaN."""
     index = np.arange(values.shape[axis])
     index = index.reshape([-1 if a == axis else 1 for a in range(values.ndim)])
     source = np.where(np.isnan(values), 0, index)
@@ -70,13 +67,16 @@ def last_observed(values: FloatArray, axis: int = 1) -> FloatArray:
     return np.take_along_axis(values, source, axis)
 
 
-def at_origins(values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
-    """``values [series, bins]`` in the ``steps`` bins after each origin: [series, o, steps]."""
+def windows_at(values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
+    """Return the ``steps`` bins of ``values [series, bins]`` after each origin.
+
+    The result has the shape ``[series, o, steps]``.
+    """
     return values[:, origins[:, None] + np.arange(steps)]
 
 
-def scale_of(values: FloatArray) -> FloatArray:
-    """Mean amount of each series, 1 where it has as good as none: [series, 1]."""
+def mean_scale(values: FloatArray) -> FloatArray:
+    """Return the mean amount of each series, or 1 if it is zero: ``[series, 1]``."""
     seen = ~np.isnan(values)
     mean = np.where(seen, values, 0.0).sum(1) / np.maximum(seen.sum(1), 1)
-    return np.where(mean > LEAST, mean, 1.0)[:, None]
+    return np.where(mean > SMALLEST_MEAN, mean, 1.0)[:, None]

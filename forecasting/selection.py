@@ -1,16 +1,16 @@
-"""Which forecaster: by name."""
+"""Make a forecaster from the name of its method."""
 
 from __future__ import annotations
 
 from forecasting.demand import DemandSeries
 from forecasting.errors import ForecastError
 from forecasting.forecast import Forecaster
-from forecasting.models.batched import Batched
 from forecasting.models.perfect import Perfect
-from forecasting.rules.registry import BATCHED
+from forecasting.models.rule_forecaster import RuleForecaster
+from forecasting.rules.registry import PANEL_METHODS
 
 ARIMA, ARIMA_FOURIER, PERFECT = "arima", "arima-fourier", "perfect"
-METHODS = (*BATCHED, ARIMA, ARIMA_FOURIER, PERFECT)
+METHODS = (*PANEL_METHODS, ARIMA, ARIMA_FOURIER, PERFECT)
 
 
 def forecaster(
@@ -20,13 +20,13 @@ def forecaster(
     lead_bins: int = 0,
     truth: DemandSeries | None = None,
 ) -> Forecaster:
-    """The forecaster named ``method``, one of METHODS, not yet fitted.
+    """Return an unfitted forecaster for ``method``, one of METHODS.
 
-    "auto" is judged on the peak of ``horizon_bins`` bins, ``lead_bins`` after what is known;
-    ``truth`` is what "perfect" is told. Raises ForecastError for an unknown name.
+    "auto" is judged on the peak of ``horizon_bins`` bins that begin ``lead_bins`` after the last
+    known bin. "perfect" returns ``truth``. Raises ForecastError for an unknown name.
     """
-    if method in BATCHED:
-        return Batched(method, horizon_bins, lead_bins)
+    if method in PANEL_METHODS:
+        return RuleForecaster(method, horizon_bins, lead_bins)
     if method in (ARIMA, ARIMA_FOURIER):
         from forecasting.models.arima import Arima  # statsmodels takes a second to import
 

@@ -1,4 +1,4 @@
-"""Two chunks of arrays at a time, each with a thread of its own."""
+"""Run array code in two threads, and limit the threads of BLAS."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from threadpoolctl import ThreadpoolController
 T = TypeVar("T")
 
 
-def side_by_side(do: Callable[..., T], *of: Sequence[Any]) -> list[T]:
-    """``do`` of each, two at a time: arrays are worked on outside Python's lock."""
-    if len(of[0]) < 2:
-        return [do(*arguments) for arguments in zip(*of, strict=True)]
+def map_in_two_threads(function: Callable[..., T], *arguments: Sequence[Any]) -> list[T]:
+    """Map ``function`` over ``arguments`` in two threads; NumPy releases Python's lock."""
+    if len(arguments[0]) < 2:
+        return [function(*each) for each in zip(*arguments, strict=True)]
     with ThreadPoolExecutor(max_workers=2) as pool:
-        return list(pool.map(do, *of))
+        return list(pool.map(function, *arguments))
 
 
-def alone() -> AbstractContextManager[Any]:
-    """One BLAS thread: on busy cores several wait for each other."""
+def single_blas_thread() -> AbstractContextManager[Any]:
+    """Limit BLAS to one thread, since on busy cores several wait for each other."""
     limit: Callable[..., AbstractContextManager[Any]]
-    limit = _libraries("scipy.linalg" in sys.modules).limit
+    limit = _controller(scipy_loaded="scipy.linalg" in sys.modules).limit
     return limit(limits=1, user_api="blas")
 
 
 @cache
-def _libraries(scipy: bool) -> ThreadpoolController:
-    """To find them takes as long as many a forecast; scipy brings one of its own, once loaded."""
+def _controller(*, scipy_loaded: bool) -> ThreadpoolController:  # noqa: ARG001 - the cache's key
+    # Finding the libraries takes as long as many forecasts. Look again once SciPy is loaded, since
+    # it brings its own BLAS.
     return ThreadpoolController()

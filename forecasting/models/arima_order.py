@@ -1,4 +1,4 @@
-"""Orders of an ARIMA model: d by a unit-root test, then p and q by AIC."""
+"""Choose the orders of an ARIMA model: d by a unit-root test, then p and q by AIC."""
 
 from __future__ import annotations
 
@@ -20,27 +20,26 @@ Order = tuple[int, int, int]  # (p, d, q)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedOrder:
-    """Maximum-likelihood fit of one order; ``model`` stands after the last bin, ``at`` says where
-    it stood after each."""
+    """Maximum-likelihood fit of one order, with the state after each bin."""
 
     order: Order
     aic: float
     parameters: FloatArray  # [p + q] AR then MA coefficients
-    model: StateSpace
-    means: FloatArray  # [bins + 1, m] of the state of each bin, given those before it
+    model: StateSpace  # after the last bin
+    means: FloatArray  # [bins + 1, m] of each bin's state, given the bins before it
     covs: FloatArray  # [bins + 1, m, m]
 
     def at(self, bins: int) -> StateSpace:
-        """The model after so many bins."""
+        """Return the model after the first ``bins`` bins."""
         return replace(self.model, mean=self.means[bins], cov=self.covs[bins])
 
 
-def differences(values: FloatArray) -> int:
-    """1 where the KPSS test rejects level stationarity at 5%, else 0; gaps are left out.
+def choose_differences(values: FloatArray) -> int:
+    """Return 1 if the KPSS test rejects level stationarity at 5%, else 0; gaps are dropped.
 
-    AIC cannot choose ``d``: models of different ``d`` explain different data. The bandwidth is
-    the longer one of Kwiatkowski et al. 1992 (l12), since the short one takes strong but
-    stationary autocorrelation for a unit root.
+    AIC cannot choose ``d``, since models of different ``d`` explain different data. The bandwidth
+    is the longer one of Kwiatkowski et al. 1992 (l12): the short one mistakes strong stationary
+    autocorrelation for a unit root.
     """
     observed = values[~np.isnan(values)]
     with _quiet():
@@ -51,11 +50,11 @@ def differences(values: FloatArray) -> int:
 
 
 def fit_orders(values: FloatArray, d: int, max_p: int, max_q: int) -> FittedOrder:
-    """The fit of least AIC over ``p <= max_p``, ``q <= max_q``.
+    """Return the fit with the least AIC over ``p <= max_p``, ``q <= max_q``.
 
     ``values`` are standardised: deviations (``d = 0``) or differences (``d = 1``) of mean square
-    1; NaN bins add nothing to the likelihood. Orders that do not converge are left out; (0, d, 0)
-    has nothing to estimate, its variance being 1, and so always remains.
+    1. NaN bins add nothing to the likelihood. Orders that do not converge are skipped. (0, d, 0)
+    always remains, since it has nothing to estimate.
     """
     best = _white(values, d)
     for p in range(max_p + 1):
@@ -73,7 +72,7 @@ def _white(values: FloatArray, d: int) -> FittedOrder:
 
 
 def _fit(values: FloatArray, order: Order) -> FittedOrder | None:
-    """The fit, or None where the optimiser did not converge."""
+    """Fit one order; return None if the optimiser did not converge."""
     with _quiet():
         try:
             model = ARIMA(values, order=order, trend="n", concentrate_scale=True)
@@ -107,7 +106,7 @@ def _fitted(results: Any, order: Order) -> FittedOrder:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Orders are tried in bulk: one that fits badly loses by its AIC, not by a warning."""
+    """Suppress warnings, since an order that fits badly loses by its AIC anyway."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield

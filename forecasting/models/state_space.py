@@ -1,4 +1,4 @@
-"""A linear Gaussian state-space model whose parameters are known: filter and forecast."""
+"""Filter and forecast with a linear Gaussian state-space model of known parameters."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from forecasting.arrays import FloatArray
 class StateSpace:
     """``y[t] = design @ x[t]``, ``x[t + 1] = transition @ x[t] + w``, ``w ~ N(0, shock_cov)``.
 
-    ``mean`` and ``cov`` are those of the state of the next bin given all bins seen so far
-    (Durbin and Koopman, Time Series Analysis by State Space Methods, 2nd ed., section 4.3.2,
-    without measurement noise). Dimensionless: the caller keeps scale and units.
+    ``mean`` and ``cov`` describe the state of the next bin, given all bins seen so far (Durbin and
+    Koopman, Time Series Analysis by State Space Methods, 2nd ed., section 4.3.2, without
+    measurement noise). Values have no unit; the caller scales them.
     """
 
     transition: FloatArray  # [m, m]
@@ -25,7 +25,7 @@ class StateSpace:
     cov: FloatArray  # [m, m]
 
     def advance(self, observations: FloatArray) -> StateSpace:
-        """The model after ``observations [bins]``; NaN moves time on without information."""
+        """Return the model after ``observations [bins]``; NaN adds no information."""
         mean, cov = self.mean, self.cov
         for value in observations:
             if not np.isnan(value):
@@ -37,14 +37,14 @@ class StateSpace:
         return replace(self, mean=mean, cov=cov)
 
     def forecast(self, steps: int) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the next ``steps`` observations, each of shape ``[steps]``."""
+        """Return mean and variance of the next ``steps`` observations, each ``[steps]``."""
         mean, cov = self.mean, self.cov
         means, variances = np.empty(steps), np.empty(steps)
         for step in range(steps):
             means[step] = self.design @ mean
             variances[step] = self.design @ cov @ self.design
             mean, cov = self._step(mean, cov)
-        return means, np.maximum(variances, 0.0)  # rounding may leave a zero just below it
+        return means, np.maximum(variances, 0.0)  # rounding can make it negative
 
     def _step(self, mean: FloatArray, cov: FloatArray) -> tuple[FloatArray, FloatArray]:
         cov = self.transition @ cov @ self.transition.T + self.shock_cov

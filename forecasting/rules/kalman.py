@@ -1,9 +1,9 @@
-"""A level that wanders, seen through noise: the local-level model's Kalman filter.
+"""Kalman filter of the local-level model, on the logarithm of demand.
 
-Durbin and Koopman, Time Series Analysis by State Space Methods, 2nd ed., chapter 2, on the
-logarithm of demand. The ratio of the level's variance to the noise's is the one of most
-likelihood; the noise's variance is concentrated out. A gap widens what is not known of the level,
-so that the first bin after it counts for more.
+Durbin and Koopman, Time Series Analysis by State Space Methods, 2nd ed., chapter 2. The ratio of
+the variance of the level to that of the noise has the maximum likelihood among RATIOS; the variance
+of the noise is concentrated out. A gap adds to the variance of the level, so that the next bin has
+more weight.
 """
 
 from __future__ import annotations
@@ -13,60 +13,66 @@ from dataclasses import dataclass
 import numpy as np
 
 from forecasting.arrays import BoolArray, FloatArray, IntArray
-from forecasting.panel import Panel, scale_of
+from forecasting.panel import Panel, mean_scale
 from forecasting.rules.scales import Logarithm
 
 RATIOS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-MEMORY = 256  # bins; of an older one even the least ratio keeps a weight below 1e-11
-LEAST = 1e-18  # mean square of an error: a level that is exact is as likely at any ratio
-DIFFUSE = 1e6  # variance of the level before anything is seen, over the noise's
+MEMORY = 256  # bins: older ones have a weight below 1e-11 at the smallest ratio
+SMALLEST_SQUARE = 1e-18  # mean square of an error: an exact level is as likely at any ratio
+DIFFUSE = 1e6  # variance of the level before the first bin, over that of the noise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalLevel:
+    """A fitted local-level model of every series."""
+
     ratio: FloatArray  # [series]
     scale: Logarithm
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
         first = max(0, int(origins[0]) - MEMORY)
-        values = self.scale.forth(panel.values[:, first : int(origins[-1])])
+        values = self.scale.transform(panel.values[:, first : int(origins[-1])])
         gains, _ = _gains(~np.isnan(values), self.ratio[:, None])
-        level = self.scale.back(_levels(values, gains)[origins - 1 - first, :, 0].T)
+        level = self.scale.inverse(_levels(values, gains)[origins - 1 - first, :, 0].T)
         return np.repeat(level[:, :, None], steps, axis=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Kalman:
-    def learn(self, panel: Panel) -> LocalLevel:
-        scale = Logarithm(scale_of(panel.values))
-        values = scale.forth(panel.values)
+    """Choose the ratio of each series by maximum likelihood."""
+
+    def fit(self, panel: Panel) -> LocalLevel:
+        scale = Logarithm(mean_scale(panel.values))
+        values = scale.transform(panel.values)
         gains, totals = _gains(~np.isnan(values), np.array([RATIOS]))
-        # the first bin only says where to begin: before it there is no level to be off
+        # The first bin only sets the level, so it has no error.
         errors = values.T[1:, :, None] - _levels(values, gains)[:-1]
         known = ~np.isnan(errors)
         squares = np.where(known, errors**2 / totals[1:], 0.0).sum(axis=0)
         logs = np.where(known, np.log(totals[1:]), 0.0).sum(axis=0)
         count = np.maximum(known.sum(axis=0), 1)
-        likelihood = -0.5 * (count * np.log(squares / count + LEAST) + logs)
+        likelihood = -0.5 * (count * np.log(squares / count + SMALLEST_SQUARE) + logs)
         return LocalLevel(np.take(RATIOS, np.argmax(likelihood, axis=1)), scale)
 
 
 def _gains(seen: BoolArray, ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """What share of an error moves the level at each bin, 0 in gaps, and the variance of that
-    error over the noise's: both ``[bins, series, ratios]``. ``ratio`` is ``[series or 1, ratios]``.
+    """Return gains and variances of the errors, both ``[bins, series, ratios]``.
+
+    The gain is the share of an error that moves the level, 0 in gaps. Variances are divided by
+    that of the noise. ``ratio`` has the shape ``[series or 1, ratios]``.
     """
     bins = seen.shape[1]
     variance = np.full((len(seen), ratio.shape[1]), DIFFUSE)
     totals = np.empty((bins, *variance.shape))
     for t in range(bins):
         np.add(variance, 1.0, out=totals[t])
-        # where a bin is seen its noise takes variance / total of the variance away
+        # An observation divides the variance by the total; a gap leaves it.
         variance = np.where(seen[:, t, None], variance / totals[t], variance) + ratio
     return np.where(seen.T[:, :, None], 1.0 - 1.0 / totals, 0.0), totals
 
 
 def _levels(values: FloatArray, gains: FloatArray) -> FloatArray:
-    """Levels after each bin, ``[bins, series, ratios]``, NaN before the first observed one."""
+    """Return the level after each bin, ``[bins, series, ratios]``, NaN before the first one."""
     seen = ~np.isnan(values)
     amounts = np.where(seen, values, 0.0).T[:, :, None]
     levels = np.empty(gains.shape)

@@ -1,4 +1,4 @@
-"""Every batched method by its name."""
+"""Names of the methods that forecast a panel."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ RULES: dict[str, Rule] = {
     "seasonal-smoothing": SeasonalSmoothing(),
     "kalman": Kalman(),
     "regression": Regression(),
-    "regression-root": Regression(on="root"),
+    "regression-root": Regression(scale="root"),
     "autoregression": Regression(cycles=False),
 }
 NAIVE = (LAST_VALUE, SEASONAL_NAIVE, "seasonal-naive-week", "moving-maximum")
 ENSEMBLE, AUTO = "ensemble", "auto"
-BATCHED = (AUTO, ENSEMBLE, *RULES)
+PANEL_METHODS = (AUTO, ENSEMBLE, *RULES)

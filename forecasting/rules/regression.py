@@ -1,9 +1,9 @@
-"""Cycles of day and week and an autoregression around them, of all series at once.
+"""Fourier terms of day and week with an autoregression of the residuals, for all series at once.
 
-On the logarithm or the root of demand, in two steps. The cycles are Fourier terms whose design
-matrix all series share, so that they are one product of matrices; gaps are filled with the fit
-and fitted again. What they leave over is regressed on itself some bins, a day and a week before
-by the normal equations of every series, with a ridge. Phases are those of UTC epoch seconds.
+On the logarithm or the root of demand, in two steps. All series share the design matrix of the
+Fourier terms, so that their fit is one matrix product; gaps are filled with the fit, which is
+repeated. Residuals are regressed on those of some bins, a day and a week before, by the normal
+equations of every series with a ridge. Phases refer to UTC epoch seconds.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ import numpy as np
 
 from forecasting.arrays import FloatArray, IntArray
 from forecasting.harmonics import DAY_S, WEEK_S, Harmonics
-from forecasting.panel import Panel, at_origins, scale_of
+from forecasting.panel import Panel, mean_scale, windows_at
 from forecasting.rules.scales import Logarithm, Root, Scale
 
 DAILY, WEEKLY = 6, 3
-LAGS = 6  # bins right before; with the day and the week one more each
+LAGS = 6  # bins before; a day and a week before there are two each
 RIDGE = 0.01  # of the mean square of a regressor
-REFITS = 3  # of the cycles where there are gaps
-MEMORY = 96  # bins before twice the farthest lag: as far back as gaps are filled from
-AT_ONCE = 16  # fillings of all gaps, each right for one gap more of those in a row
-CEILING = 2.0  # times the most that was ever seen: an autoregression must not run away
+REFITS = 3  # of the Fourier terms if there are gaps
+MEMORY = 96  # bins before twice the largest lag, from which gaps are filled
+PASSES = 16  # fillings of all gaps at once; each one completes one more gap of a row
+CEILING = 2.0  # times the largest amount seen, since an autoregression can diverge
 SMALLEST = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Autoregressive:
+class FittedRegression:
+    """Fourier terms and autoregression of every series."""
+
     scale: Scale
     harmonics: Harmonics
     cycles: FloatArray  # [series, columns of the harmonics' design]
@@ -42,66 +44,68 @@ class Autoregressive:
         start_s = panel.start_s + first * panel.bin_s
         design = self.harmonics.design(start_s, panel.bin_s, bins - first + steps)
         cycle = self.cycles @ design.T
-        left = self.scale.forth(panel.values[:, first:bins]) - cycle[:, : bins - first]
-        left = self._filled(left)
-        ahead = np.zeros((len(left), len(origins), steps))
+        residual = self.scale.transform(panel.values[:, first:bins]) - cycle[:, : bins - first]
+        residual = self._filled(residual)
+        ahead = np.zeros((len(residual), len(origins), steps))
         for step in range(steps):
             for lag, weight in zip(self.lags, self.weights.T, strict=True):
                 if lag <= step:
                     before = ahead[:, :, step - lag]
                 else:
                     source = origins - first + step - lag
-                    before = np.where(source >= 0, left[:, np.maximum(source, 0)], 0.0)
+                    before = np.where(source >= 0, residual[:, np.maximum(source, 0)], 0.0)
                 ahead[:, :, step] += weight[:, None] * before
-        amounts = self.scale.back(ahead + at_origins(cycle, origins - first, steps))
+        amounts = self.scale.inverse(ahead + windows_at(cycle, origins - first, steps))
         most = np.fmax.accumulate(panel.values[:, :bins], axis=1)[:, origins - 1, None]
         return np.minimum(amounts, CEILING * np.nan_to_num(most))
 
-    def _filled(self, left: FloatArray) -> FloatArray:
-        """``left [series, bins]`` with what the autoregression expects in the gaps."""
-        rows, bins = np.nonzero(np.isnan(left))
-        filled = np.where(np.isnan(left), 0.0, left)
+    def _filled(self, residual: FloatArray) -> FloatArray:
+        """Fill the gaps of ``residual [series, bins]`` with the autoregression."""
+        rows, bins = np.nonzero(np.isnan(residual))
+        filled = np.where(np.isnan(residual), 0.0, residual)
         source = bins[:, None] - np.array(self.lags, dtype=np.int64)
         weights = np.where(source >= 0, self.weights[rows], 0.0)
         source = np.maximum(source, 0)
-        for _ in range(AT_ONCE):  # gaps rarely follow on each other for long
+        for _ in range(PASSES):  # long rows of gaps are rare
             expected = (weights * filled[rows[:, None], source]).sum(axis=1)
             if np.array_equal(expected, filled[rows, bins]):
                 return filled
             filled[rows, bins] = expected
         order = np.argsort(bins, kind="stable")
         ends = np.flatnonzero(np.diff(bins[order], append=-1))
-        for some in np.split(order, ends + 1)[:-1]:  # one bin after the other
-            lagged = filled[rows[some][:, None], source[some]]
-            filled[rows[some], bins[some]] = (weights[some] * lagged).sum(axis=1)
+        for gaps in np.split(order, ends + 1)[:-1]:  # bin by bin
+            lagged = filled[rows[gaps][:, None], source[gaps]]
+            filled[rows[gaps], bins[gaps]] = (weights[gaps] * lagged).sum(axis=1)
         return filled
 
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    on: Literal["logarithm", "root"] = "logarithm"
+    """Regression on one scale, with Fourier terms or as an autoregression only."""
+
+    scale: Literal["logarithm", "root"] = "logarithm"
     cycles: bool = True
 
-    def learn(self, panel: Panel) -> Autoregressive:
-        mean = scale_of(panel.values)
-        scale = Logarithm(mean) if self.on == "logarithm" else Root(mean)
-        scaled = scale.forth(panel.values)
+    def fit(self, panel: Panel) -> FittedRegression:
+        mean = mean_scale(panel.values)
+        scale = Logarithm(mean) if self.scale == "logarithm" else Root(mean)
+        scaled = scale.transform(panel.values)
         seen = ~np.isnan(scaled)
         harmonics = self._harmonics(panel)
         design = harmonics.design(panel.start_s, panel.bin_s, panel.bins)
-        cycles = _cycles(scaled, seen, design)
-        left = np.where(seen, scaled - cycles @ design.T, 0.0)
+        cycles = _fourier_coefficients(scaled, seen, design)
+        residual = np.where(seen, scaled - cycles @ design.T, 0.0)
         lags = self._lags(panel)
-        return Autoregressive(
+        return FittedRegression(
             scale=scale,
             harmonics=harmonics,
             cycles=cycles,
             lags=lags,
-            weights=_weights(left, seen, lags),
+            weights=_lag_weights(residual, seen, lags),
         )
 
     def _harmonics(self, panel: Panel) -> Harmonics:
-        """Daily terms from two days on, weekly ones from two weeks on."""
+        """Return daily terms from two days on and weekly ones from two weeks on."""
         span_s = panel.bins * panel.bin_s
         nyquist = int((DAY_S / panel.bin_s - 1) // 2)
         daily = max(0, min(DAILY, nyquist)) if self.cycles and span_s >= 2 * DAY_S else 0
@@ -110,19 +114,19 @@ class Regression:
     def _lags(self, panel: Panel) -> tuple[int, ...]:
         near = range(1, 1 + min(LAGS, panel.bins // (2 * LAGS)))
         far = [
-            season + more
-            for season in (panel.season(DAY_S), panel.season(WEEK_S))
-            for more in (0, 1)
+            season + extra
+            for season in (panel.season_bins(DAY_S), panel.season_bins(WEEK_S))
+            for extra in (0, 1)
             if season > LAGS and panel.bins >= 2 * season + LAGS
         ]
         return (*near, *far)
 
 
-def _cycles(scaled: FloatArray, seen: FloatArray, design: FloatArray) -> FloatArray:
-    """Coefficients of every series on the shared design: [series, columns]."""
+def _fourier_coefficients(scaled: FloatArray, seen: FloatArray, design: FloatArray) -> FloatArray:
+    """Return the coefficients of every series on the shared design, ``[series, columns]``."""
     columns = design.shape[1]
     ridge = RIDGE * len(design) * np.eye(columns)
-    ridge[0, 0] = SMALLEST  # the mean is not held back
+    ridge[0, 0] = SMALLEST  # no ridge on the mean
     solve = np.linalg.solve(design.T @ design + ridge, design.T)
     count = np.maximum(seen.sum(1, keepdims=True), 1)
     filled = np.where(seen, scaled, np.where(seen, scaled, 0.0).sum(1, keepdims=True) / count)
@@ -134,15 +138,15 @@ def _cycles(scaled: FloatArray, seen: FloatArray, design: FloatArray) -> FloatAr
     return np.asarray(coefficients)
 
 
-def _weights(left: FloatArray, seen: FloatArray, lags: tuple[int, ...]) -> FloatArray:
-    """Of each series' bins on those ``lags`` before: [series, lags]."""
+def _lag_weights(residual: FloatArray, seen: FloatArray, lags: tuple[int, ...]) -> FloatArray:
+    """Return the weights of the ``lags``, ``[series, lags]``."""
     if not lags:
-        return np.zeros((len(left), 0))
-    first, bins = max(lags), left.shape[1]
-    target = left[:, first:] * seen[:, first:]
-    before = [left[:, first - lag : bins - lag] * seen[:, first:] for lag in lags]
-    normal = np.empty((len(left), len(lags), len(lags)))
-    moments = np.empty((len(left), len(lags)))
+        return np.zeros((len(residual), 0))
+    first, bins = max(lags), residual.shape[1]
+    target = residual[:, first:] * seen[:, first:]
+    before = [residual[:, first - lag : bins - lag] * seen[:, first:] for lag in lags]
+    normal = np.empty((len(residual), len(lags), len(lags)))
+    moments = np.empty((len(residual), len(lags)))
     for i, lagged in enumerate(before):
         moments[:, i] = np.einsum("st,st->s", lagged, target)
         for j in range(i + 1):

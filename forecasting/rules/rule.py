@@ -1,4 +1,4 @@
-"""What every batched method is: learn on a panel, then paths from any origins."""
+"""Protocol of the rules: fit a panel, then forecast from any origins."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from forecasting.arrays import FloatArray, IntArray
 from forecasting.panel import Panel
 
 
-class Learned(Protocol):
-    """Parameters of every series of a panel, from its first bins."""
+class FittedRule(Protocol):
+    """Parameters of every series of a panel."""
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
-        """Expected amounts of the ``steps`` bins after each origin: [series, o, steps].
+        """Return the expected amounts of ``steps`` bins after each origin, ``[series, o, steps]``.
 
-        ``origins`` are rising numbers of bins of ``panel``, which begins where the one learnt on
-        did. Each path uses the bins before its own origin alone. NaN where the rule has nothing
-        to say.
+        ``origins`` are rising numbers of bins of ``panel``, which begins with the bin that the
+        fit began with. A path uses the bins before its origin only. NaN: no forecast.
         """
         ...
 
 
 class Rule(Protocol):
-    def learn(self, panel: Panel) -> Learned: ...
+    """A method that fits all series of a panel at once."""
+
+    def fit(self, panel: Panel) -> FittedRule: ...

@@ -1,4 +1,4 @@
-"""Scales on which errors are of like size: the logarithm and the root of demand."""
+"""Transformations that make errors of large and small amounts comparable."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 from forecasting.arrays import FloatArray
 
-OFFSET = 0.01  # of a series' mean: what a logarithm is taken of beside the amount, as 0 has none
-HIGHEST = 50.0  # logarithm of amounts over the mean: beyond it only overflow lies
+OFFSET = 0.01  # of a series' mean, added before the logarithm, since 0 has none
+LARGEST_LOG = 50.0  # of an amount over the mean: more would overflow
 
 
 class Scale(Protocol):
-    """There and back again, series by series: the first axis is that of the series."""
+    """A transformation of amounts and its inverse, never negative; series are the first axis."""
 
-    def forth(self, amounts: FloatArray) -> FloatArray: ...
+    def transform(self, amounts: FloatArray) -> FloatArray: ...
 
-    def back(self, scaled: FloatArray) -> FloatArray: ...
+    def inverse(self, scaled: FloatArray) -> FloatArray: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,26 +27,26 @@ class Logarithm:
 
     mean: FloatArray  # [series, 1]
 
-    def forth(self, amounts: FloatArray) -> FloatArray:
-        return np.log(amounts / _beside(self.mean, amounts) + OFFSET)
+    def transform(self, amounts: FloatArray) -> FloatArray:
+        return np.log(amounts / _broadcast(self.mean, amounts) + OFFSET)
 
-    def back(self, scaled: FloatArray) -> FloatArray:
-        amounts = np.exp(np.minimum(scaled, HIGHEST)) - OFFSET
-        return np.maximum(0.0, amounts) * _beside(self.mean, scaled)
+    def inverse(self, scaled: FloatArray) -> FloatArray:
+        amounts = np.exp(np.minimum(scaled, LARGEST_LOG)) - OFFSET
+        return np.maximum(0.0, amounts) * _broadcast(self.mean, scaled)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Root:
-    """``sqrt(amount / mean)``: for counts, whose variance grows with them."""
+    """``sqrt(amount / mean)``, since the variance of counts grows with their mean."""
 
     mean: FloatArray  # [series, 1]
 
-    def forth(self, amounts: FloatArray) -> FloatArray:
-        return np.sqrt(amounts / _beside(self.mean, amounts))
+    def transform(self, amounts: FloatArray) -> FloatArray:
+        return np.sqrt(amounts / _broadcast(self.mean, amounts))
 
-    def back(self, scaled: FloatArray) -> FloatArray:
-        return np.maximum(0.0, scaled) ** 2 * _beside(self.mean, scaled)
+    def inverse(self, scaled: FloatArray) -> FloatArray:
+        return np.maximum(0.0, scaled) ** 2 * _broadcast(self.mean, scaled)
 
 
-def _beside(mean: FloatArray, amounts: FloatArray) -> FloatArray:
+def _broadcast(mean: FloatArray, amounts: FloatArray) -> FloatArray:
     return mean.reshape([-1] + [1] * (amounts.ndim - 1))

@@ -1,8 +1,8 @@
-"""Exponential smoothing, by itself and of the level over a daily profile.
+"""Exponential smoothing of the level, alone or with a daily profile.
 
-Hyndman and Athanasopoulos, Forecasting: Principles and Practice, chapter 8; the profile is
-Holt-Winters' multiplicative season without a trend. Gaps carry no weight: a level is the mean of
-the observed bins, each weighted ``(1 - gain)^age``.
+Hyndman and Athanasopoulos, Forecasting: Principles and Practice, chapter 8. The profile is
+Holt-Winters' multiplicative season without a trend. A level is the mean of the observed bins,
+weighted by ``(1 - gain)^age``; gaps have no weight.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from forecasting.panel import Panel
 GAINS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 LEVEL_GAINS = (0.1, 0.3, 0.6, 1.0)
 PROFILE_GAINS = (0.3, 0.6)
-FLOOR = 1e-3  # of the series' mean: a profile is not divided by less
+FLOOR = 1e-3  # of the series' mean: smallest value of a profile, which is a divisor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
-    """The level after the last bin, for every step; ``gain [series]``."""
+    """Forecast the level after the last bin for every step."""
 
-    gain: FloatArray
+    gain: FloatArray  # [series]
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
         levels = np.empty((len(panel.values), len(origins)))
-        for gain, rows in _alike(self.gain):
+        for gain, rows in _groups(self.gain):
             levels[rows] = discounted(panel.values[rows], gain)[:, origins - 1]
         return np.repeat(levels[:, :, None], steps, axis=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Smoothing:
-    """The gain of least absolute error one bin ahead."""
+    """Choose the gain with the least absolute error one bin ahead."""
 
-    def learn(self, panel: Panel) -> Level:
+    def fit(self, panel: Panel) -> Level:
         values = panel.values
         errors = [_mean_error(values[:, 1:], discounted(values, a)[:, :-1]) for a in GAINS]
         return Level(np.take(GAINS, np.argmin(errors, axis=0)))
@@ -48,11 +48,10 @@ class Smoothing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelOverProfile:
-    """``profile[phase] x level``; ``gains [series, 2]``: of the profile from day to day, and of the
-    level, the ratio of what came to what the profile said, from bin to bin."""
+    """Forecast ``profile[phase] x level``, the level being the ratio of amounts to the profile."""
 
     season: int  # bins; 0: unknown
-    gains: FloatArray
+    gains: FloatArray  # [series, 2] of the profile by day, and of the level by bin
     floor: FloatArray  # [series, 1]
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
@@ -74,12 +73,12 @@ class LevelOverProfile:
 
 @dataclass(frozen=True, slots=True)
 class SeasonalSmoothing:
-    """The gains of least absolute error one bin ahead; needs two days."""
+    """Choose the gains with the least absolute error one bin ahead; needs two seasons."""
 
     season_s: float = DAY_S
 
-    def learn(self, panel: Panel) -> LevelOverProfile:
-        season, values = panel.season(self.season_s), panel.values
+    def fit(self, panel: Panel) -> LevelOverProfile:
+        season, values = panel.season_bins(self.season_s), panel.values
         seen = panel.observed
         mean = np.where(seen, values, 0.0).sum(1) / np.maximum(seen.sum(1), 1)
         floor = np.where(mean > 0, FLOOR * mean, 1.0)[:, None]
@@ -97,7 +96,7 @@ class SeasonalSmoothing:
 
 
 def discounted(values: FloatArray, gain: float) -> FloatArray:
-    """Mean of the observed bins up to each, weighted ``(1 - gain)^age``; NaN before the first."""
+    """Return the mean up to each bin, weighted by ``(1 - gain)^age``; NaN before the first."""
     return _ratio(values, np.ones_like(values), gain, before=np.nan)
 
 
@@ -106,7 +105,7 @@ def _filtered(values: FloatArray, gain: float) -> FloatArray:
 
 
 def _season_levels(values: FloatArray, season: int, gain: float) -> FloatArray:
-    """Level of each bin's phase after that bin, from season to season: [series, bins]."""
+    """Return the level of each bin's phase after that bin, ``[series, bins]``."""
     series, bins = values.shape
     seasons = -(-bins // season)
     padded = np.full((series, seasons * season), np.nan)
@@ -117,15 +116,17 @@ def _season_levels(values: FloatArray, season: int, gain: float) -> FloatArray:
 
 
 def _profile(levels: FloatArray, season: int, floor: FloatArray) -> FloatArray:
-    """What the seasons before said of each bin, at least ``floor``; NaN in the first season."""
+    """Return the level of the season before, at least ``floor``; NaN in the first season."""
     profile = np.full_like(levels, np.nan)
     profile[:, season:] = np.maximum(levels[:, :-season], floor)
     return profile
 
 
 def _ratio(values: FloatArray, profile: FloatArray, gain: float, before: float = 1.0) -> FloatArray:
-    """Discounted sum of ``values`` over that of ``profile`` after each bin; ``before`` any is
-    known. Bins where either is unknown leave it as it was."""
+    """Divide the discounted sum of ``values`` by that of ``profile`` after each bin.
+
+    Bins where either is NaN do not change it. It is ``before`` until one bin has both.
+    """
     both = ~np.isnan(values) & ~np.isnan(profile)
     over = _filtered(np.where(both, values, 0.0), gain)
     under = _filtered(np.where(both, profile, 0.0), gain)
@@ -135,13 +136,13 @@ def _ratio(values: FloatArray, profile: FloatArray, gain: float, before: float =
 
 
 def _mean_error(actual: FloatArray, expected: FloatArray) -> FloatArray:
-    """``mean |actual - said|`` of each series where both are known, 0 where none is."""
+    """Return ``mean |actual - expected|`` of each series where both are known, else 0."""
     error = np.abs(actual - expected)
     known = ~np.isnan(error)
     return np.asarray(np.where(known, error, 0.0).sum(1) / np.maximum(known.sum(1), 1))
 
 
-def _alike(values: FloatArray) -> Iterator[tuple[float, IntArray]]:
-    """Each distinct value and the rows that have it."""
+def _groups(values: FloatArray) -> Iterator[tuple[float, IntArray]]:
+    """Yield each distinct value with the rows that have it."""
     for value in np.unique(values):
         yield float(value), np.flatnonzero(values == value)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from math import ceil, floor
 from typing import Any
 
-from forecasting.models.tail import MIN_OBSERVED
+from forecasting.models.series_end import MIN_OBSERVED
 from planner import catalogue
 from planner.errors import NotReady
 from planner.models import Trace

@@ -8,10 +8,10 @@ from scipy.stats import norm
 from forecasting.backtest import backtest
 from forecasting.errors import SeriesTooShort
 from forecasting.forecast import QUANTILES
-from forecasting.harmonics import Harmonics, candidates, choose, regress
+from forecasting.harmonics import Harmonics, candidate_harmonics, choose_harmonics, regress
 from forecasting.models import arima_order
-from forecasting.models.arima import Arima, _mean_square
-from forecasting.models.arima_order import differences, fit_orders
+from forecasting.models.arima import Arima, Limits, _mean_square
+from forecasting.models.arima_order import choose_differences, fit_orders
 
 HOUR_S, DAY = 3600.0, 24
 
@@ -54,9 +54,9 @@ class TestOrders:
 
     def test_one_difference_for_a_walk_and_none_for_noise(self):
         noise = np.random.default_rng(5).standard_normal((60, 500))
-        walks = [differences(np.cumsum(row)) for row in noise]
-        still = [differences(row) for row in noise]
-        related = [differences(autoregression(0.8, 500, seed)) for seed in range(60)]
+        walks = [choose_differences(np.cumsum(row)) for row in noise]
+        still = [choose_differences(row) for row in noise]
+        related = [choose_differences(autoregression(0.8, 500, seed)) for seed in range(60)]
         assert np.mean(walks) > 0.8
         assert np.mean(related) < 0.25  # strong but stationary: most stay undifferenced
         assert np.mean(still) < 0.15  # a test at 5%
@@ -64,13 +64,15 @@ class TestOrders:
 
 class TestHarmonics:
     def test_what_a_history_can_tell_apart(self):
-        assert candidates(HOUR_S, 2 * DAY - 1, 6, 3) == (Harmonics(),)
-        assert max(h.daily for h in candidates(HOUR_S, 2 * DAY, 6, 3)) == 6
-        assert max(h.weekly for h in candidates(HOUR_S, 14 * DAY - 1, 6, 3)) == 0
-        assert max(h.weekly for h in candidates(HOUR_S, 14 * DAY, 6, 3)) == 3
-        assert candidates(12 * HOUR_S, 100, 6, 3) == (Harmonics(),)
-        assert max(h.daily for h in candidates(6 * HOUR_S, 100, 6, 3)) == 1  # below Nyquist
-        assert candidates(HOUR_S, 20 * DAY, 6, 3)[0] == Harmonics()
+        assert candidate_harmonics(HOUR_S, 2 * DAY - 1, 6, 3) == (Harmonics(),)
+        assert max(h.daily for h in candidate_harmonics(HOUR_S, 2 * DAY, 6, 3)) == 6
+        assert max(h.weekly for h in candidate_harmonics(HOUR_S, 14 * DAY - 1, 6, 3)) == 0
+        assert max(h.weekly for h in candidate_harmonics(HOUR_S, 14 * DAY, 6, 3)) == 3
+        assert candidate_harmonics(12 * HOUR_S, 100, 6, 3) == (Harmonics(),)
+        assert (
+            max(h.daily for h in candidate_harmonics(6 * HOUR_S, 100, 6, 3)) == 1
+        )  # below Nyquist
+        assert candidate_harmonics(HOUR_S, 20 * DAY, 6, 3)[0] == Harmonics()
 
     @pytest.mark.parametrize("d", [0, 1])
     @pytest.mark.parametrize("truth", [Harmonics(), Harmonics(2), Harmonics(1, 2)])
@@ -80,7 +82,7 @@ class TestHarmonics:
         weights = np.ones(1 + 2 * (truth.daily + truth.weekly))
         values = truth.design(0.0, HOUR_S, bins) @ weights + errors
         values[200:215] = np.nan
-        order = choose(values, d, 0.0, HOUR_S, candidates(HOUR_S, bins, 3, 3))
+        order = choose_harmonics(values, d, 0.0, HOUR_S, candidate_harmonics(HOUR_S, bins, 3, 3))
         assert (order.daily, order.weekly) >= (truth.daily, truth.weekly)
         assert order.daily + order.weekly <= truth.daily + truth.weekly + 2  # AIC may take a few
         design = truth.design(0.0, HOUR_S, bins)
@@ -97,14 +99,16 @@ class TestArima:
     def test_one_step_ahead_of_an_autoregression_is_phi_times_the_deviation(self, series):
         root = 20 + autoregression(0.8, 2000, seed=9)
         values = np.append(root, 23.0) ** 2
-        forecast = Arima(max_p=1, max_q=0).fit(series(values, bin_s=43_200.0)).predict(3)
+        forecast = Arima(limits=Limits(p=1, q=0)).fit(series(values, bin_s=43_200.0)).predict(3)
         assert forecast.order == "(1, 0, 0)"
         median = np.sqrt(forecast.quantiles[QUANTILES.index(0.5)])
         np.testing.assert_allclose(median, 20 + 3 * 0.8 ** np.arange(1, 4), atol=0.2)
 
     def test_bands_hold_their_share(self, series):
         values = (20 + autoregression(0.8, 3000, seed=8)) ** 2
-        result = backtest(series(values, bin_s=43_200.0), lambda: Arima(max_p=1, max_q=0), 4, 400)
+        result = backtest(
+            series(values, bin_s=43_200.0), lambda: Arima(limits=Limits(p=1, q=0)), 4, 400
+        )
         assert result.coverage80 == pytest.approx(0.8, abs=0.04)
 
     def test_a_noisy_day_is_forecast_to_within_its_noise(self, series, daily_demand):
@@ -137,7 +141,7 @@ class TestArima:
 
     def test_a_long_history_is_cut_and_says_so(self, series, daily_demand):
         values = daily_demand(6, noise=0.05, bin_s=HOUR_S)
-        short = Arima(max_bins=96).fit(series(values, bin_s=HOUR_S)).predict(5)
+        short = Arima(limits=Limits(bins=96)).fit(series(values, bin_s=HOUR_S)).predict(5)
         last = Arima().fit(series(values[-96:], bin_s=HOUR_S, start_s=48 * HOUR_S)).predict(5)
         np.testing.assert_allclose(short.mean, last.mean, rtol=1e-9)
         assert short.order == f"{last.order}, on the last 96 bins"

@@ -12,8 +12,8 @@ from forecasting.backtest import (
     wape,
 )
 from forecasting.errors import ForecastError, SeriesTooShort
-from forecasting.models.batched import Batched
 from forecasting.models.perfect import Perfect
+from forecasting.models.rule_forecaster import RuleForecaster
 
 NAN = np.nan
 ACTUAL = np.array([[10.0, 20.0], [NAN, 30.0], [NAN, NAN]])
@@ -21,7 +21,7 @@ MEAN = np.array([[13.0, 15.0], [99.0, 36.0], [50.0, 50.0]])
 
 
 def last_value():
-    return Batched("last-value")
+    return RuleForecaster("last-value")
 
 
 class TestErrors:
@@ -79,7 +79,7 @@ class TestRollingForecasts:
         np.testing.assert_array_equal([f.mean for f in forecasts], [[2.0] * 3, [8.0] * 3])
 
     def test_fits_once(self, series):
-        class Counting(Batched):
+        class Counting(RuleForecaster):
             fits = 0
 
             def fit(self, series):

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from forecasting import conformal
-from forecasting.batch import Batch, running_top
-from forecasting.choice import Running, choose, ensemble_weights
-from forecasting.cleaning import Reason, cleaned
+from forecasting.cleaning import Reason, clean
 from forecasting.errors import ForecastError
+from forecasting.method_choice import DiscountedMeans, choose_method, ensemble_weights
 from forecasting.panel import Panel
-from forecasting.rules.registry import BATCHED
+from forecasting.panel_forecaster import PanelForecaster, running_max
+from forecasting.rules.registry import PANEL_METHODS
 from forecasting.selection import forecaster
 
 HOUR_S = 3600.0
@@ -22,12 +22,14 @@ bins = st.one_of(st.just(NAN), st.just(0.0), st.floats(0, 1e9))
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from(BATCHED),
+    st.sampled_from(PANEL_METHODS),
     arrays(float, st.tuples(st.just(2), st.integers(0, 30)), elements=bins),
     st.integers(1, 6),
 )
 def test_any_history_has_an_answer(method, values, steps):
-    forecast = Batch(method, horizon_bins=2).fit(Panel(0.0, HOUR_S, values)).predict(steps)
+    forecast = (
+        PanelForecaster(method, horizon_bins=2).fit(Panel(0.0, HOUR_S, values)).predict(steps)
+    )
     for figures in (forecast.mean, forecast.top, forecast.quantiles, forecast.peaks):
         assert np.all(np.isfinite(figures)) and np.all(figures >= 0)
     assert np.all(np.diff(forecast.quantiles, axis=1) >= 0)
@@ -42,7 +44,7 @@ def test_little_or_nothing_seen_is_the_last_value_or_none(method, series):
     np.testing.assert_allclose(forecaster(method).fit(series([5.0] * 60)).predict(2).mean, 5.0)
 
 
-@pytest.mark.parametrize("method", BATCHED)
+@pytest.mark.parametrize("method", PANEL_METHODS)
 def test_together_as_alone(method, daily_demand):
     rng = np.random.default_rng(2)
     values = daily_demand(9, noise=0.1, bin_s=HOUR_S) * rng.lognormal(0, 1, (5, 1))
@@ -51,7 +53,7 @@ def test_together_as_alone(method, daily_demand):
     panel = Panel(0.0, HOUR_S, values)
 
     def told(rows):
-        batch = Batch(method).fit(Panel(0.0, HOUR_S, values[rows, :-6]))
+        batch = PanelForecaster(method).fit(Panel(0.0, HOUR_S, values[rows, :-6]))
         return batch.update(values[rows, -6:]).predict(4)
 
     together = told(slice(None))
@@ -66,7 +68,7 @@ def test_bins_taken_in_one_by_one_say_as_those_taken_in_at_once(daily_demand):
     rng = np.random.default_rng(4)
     values = daily_demand(9, noise=0.1, bin_s=HOUR_S) * rng.lognormal(0, 0.3, (3, 1))
     fitted, new = Panel(0.0, HOUR_S, values[:, :-30]), values[:, -30:]
-    batch, once = Batch("auto").fit(fitted), Batch("auto").fit(fitted)
+    batch, once = PanelForecaster("auto").fit(fitted), PanelForecaster("auto").fit(fitted)
     for step in range(new.shape[1]):
         batch.update(new[:, step : step + 1])
         if step % 7 == 0:
@@ -100,7 +102,9 @@ def test_bands_hold_the_share_they_say():
     rng = np.random.default_rng(3)
     walk = 1000 * np.exp(np.cumsum(rng.normal(0, 0.03, (20, 260)), axis=1) * 0.3)
     walk = walk * rng.lognormal(0, 0.1, walk.shape)
-    batch = Batch("exponential-smoothing", horizon_bins=1).fit(Panel(0.0, HOUR_S, walk[:, :200]))
+    batch = PanelForecaster("exponential-smoothing", horizon_bins=1).fit(
+        Panel(0.0, HOUR_S, walk[:, :200])
+    )
     inside = []
     for bin_ in range(200, 260):
         forecast = batch.predict(1)
@@ -121,20 +125,20 @@ def test_panels_need_the_same_bins(series):
 
 class TestChoice:
     def test_errors_are_discounted_and_gaps_do_not_count(self):
-        none = Running.of_none((), 48.0, none=np.inf)
-        mean = none.then(np.array([NAN, 4.0, NAN, 1.0]))
+        none = DiscountedMeans.empty((), 48.0, default=np.inf)
+        mean = none.append(np.array([NAN, 4.0, NAN, 1.0]))
         # the 4 is two origins older than the 1: a quarter of its weight
         np.testing.assert_allclose(mean.means, [np.inf, 4, 4, (4 * 0.25 + 1) / 1.25])
-        np.testing.assert_allclose(mean.upto(np.array([-1, 1, 9])), [np.inf, 4, 1.6])
+        np.testing.assert_allclose(mean.at(np.array([-1, 1, 9])), [np.inf, 4, 1.6])
 
     def test_figures_taken_in_piece_by_piece_are_discounted_alike(self):
         figures = np.random.default_rng(0).random((2, 3, 40))
-        all_at_once = Running.of_none((2, 3), 4.0, none=0.0).then(figures)
-        pieces = Running.of_none((2, 3), 4.0, none=0.0)
+        all_at_once = DiscountedMeans.empty((2, 3), 4.0, default=0.0).append(figures)
+        pieces = DiscountedMeans.empty((2, 3), 4.0, default=0.0)
         for first in range(0, 40, 8):
-            pieces = pieces.then(figures[:, :, first : first + 8]).latest(5)
+            pieces = pieces.append(figures[:, :, first : first + 8]).keep_last(5)
         late = np.arange(35, 41)
-        np.testing.assert_allclose(pieces.upto(late), all_at_once.upto(late), rtol=1e-12)
+        np.testing.assert_allclose(pieces.at(late), all_at_once.at(late), rtol=1e-12)
 
     def test_weights_are_inverse_powers(self):
         weights = ensemble_weights(np.array([1.0, 2.0, np.inf]))
@@ -143,14 +147,14 @@ class TestChoice:
 
     def test_one_method_has_to_be_a_tenth_better(self):
         single = np.array([[1.0, 0.89, np.inf], [2.0, 2.0, np.inf]])
-        assert choose(single, np.array([1.0, 1.0, np.inf])).tolist() == [2, 0, 0]
+        assert choose_method(single, np.array([1.0, 1.0, np.inf])).tolist() == [2, 0, 0]
 
 
 class TestCleaning:
     def test_an_outage_and_its_backlog(self):
         values = np.full(100, 10.0)
         values[40:43], values[43] = 0.0, 45.0
-        cleaning = cleaned(values[None], 900.0)
+        cleaning = clean(values[None], 900.0)
         marked = [(marked_bin.bin, marked_bin.reason) for marked_bin in cleaning.bins(0, values)]
         assert marked == [(40, Reason.OUTAGE), (41, Reason.OUTAGE), (42, Reason.OUTAGE),
                           (43, Reason.BACKLOG)]  # fmt: skip
@@ -162,7 +166,7 @@ class TestCleaning:
     def test_zeros_without_a_backlog_are_demand(self):
         values = np.full(100, 10.0)
         values[40:43] = 0.0
-        assert cleaned(values[None], 900.0).bins(0, values) == ()
+        assert clean(values[None], 900.0).bins(0, values) == ()
 
     def test_an_outage_without_a_backlog_is_no_demand_either(self):
         """It was demand of zero where no spike followed; a bin counted in part belongs to it."""
@@ -170,11 +174,11 @@ class TestCleaning:
         values[200:206], values[206] = 0.0, 12.0
         marked = [
             (marked_bin.bin, marked_bin.reason)
-            for marked_bin in cleaned(values[None], 900.0).bins(0, values)
+            for marked_bin in clean(values[None], 900.0).bins(0, values)
         ]
         assert marked == [(t, Reason.OUTAGE) for t in range(200, 207)]
         values[207] = 900.0
-        (*_, last) = cleaned(values[None], 900.0).bins(0, values)
+        (*_, last) = clean(values[None], 900.0).bins(0, values)
         assert (last.bin, last.reason) == (207, Reason.BACKLOG)
 
     def test_many_outages_are_found_though_zeros_are_not_rare(self):
@@ -182,20 +186,20 @@ class TestCleaning:
         for first in range(50, 1000, 100):
             values[first : first + 8] = 0.0
         assert (values == 0).mean() == 0.08
-        assert (cleaned(values[None], 600.0).outage[0] == (values == 0)).all()
+        assert (clean(values[None], 600.0).outage[0] == (values == 0)).all()
 
     def test_a_stray_once_others_have_come(self):
         values = np.random.default_rng(0).uniform(8, 12, 100)
         values[97] = 90.0
-        assert cleaned(values[None], 900.0).bins(0, values) == ()  # a surge may be beginning
+        assert clean(values[None], 900.0).bins(0, values) == ()  # a surge may be beginning
         later = np.concatenate([values, [10.0, 11.0]])
-        (outlier,) = cleaned(later[None], 900.0).bins(0, later)
-        assert (outlier.bin, outlier.amount, outlier.reason) == (97, 90.0, Reason.STRAY)
+        (outlier,) = clean(later[None], 900.0).bins(0, later)
+        assert (outlier.bin, outlier.amount, outlier.reason) == (97, 90.0, Reason.OUTLIER)
 
     def test_what_happens_twice_is_a_pattern(self):
         values = np.random.default_rng(0).uniform(8, 12, 100)
         values[[30, 60]] = 90.0
-        assert cleaned(values[None], 900.0).bins(0, values) == ()
+        assert clean(values[None], 900.0).bins(0, values) == ()
 
 
 def test_quantiles_of_errors_by_hand():
@@ -205,7 +209,9 @@ def test_quantiles_of_errors_by_hand():
         np.array([[100.0]]), past[:, :0], np.array([[50.0, 100.0, 150.0]]), np.ones((1, 1)), (0.5,)
     )
     assert few[0, 0, 0] == pytest.approx(100.0)  # the median of the history is its own
-    ratio = conformal._at(np.sort(past, axis=1), np.array([[49]]), np.array([[[0.5], [0.9]]]))
+    ratio = conformal._sample_quantiles(
+        np.sort(past, axis=1), np.array([[49]]), np.array([[[0.5], [0.9]]])
+    )
     np.testing.assert_allclose(ratio[0, :, 0], [0.0, 0.2])
 
 
@@ -226,5 +232,5 @@ def test_what_quiet_hours_missed_by_does_not_multiply_busy_ones():
     assert busy == pytest.approx(210 * 30 / 10.2 - 10)
 
 
-def test_running_top():
-    assert running_top(np.array([3.0, 1, 2, 5, 4]), 3).tolist() == [3, 3, 3, 5, 5]
+def test_running_max():
+    assert running_max(np.array([3.0, 1, 2, 5, 4]), 3).tolist() == [3, 3, 3, 5, 5]

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forecasting.batch import Batch
 from forecasting.drift import ALARMS, _cusum, _limit, _normal_scores, drift
-from forecasting.models.arima import Arima
+from forecasting.models.arima import Arima, Limits
 from forecasting.panel import Panel
-from forecasting.said import Past
+from forecasting.panel_forecaster import PanelForecaster
+from forecasting.past_forecasts import PastPeaks
 
 RNG = np.random.default_rng(7)
 HOUR_S = 3600.0
 
 
 def flags(values: np.ndarray, method: str = "auto", window: int = 1) -> list[bool]:
-    batch = Batch(method, window).fit(Panel(0.0, HOUR_S, values))
+    batch = PanelForecaster(method, window).fit(Panel(0.0, HOUR_S, values))
     return [drift(past).flagged for past in batch.predict(window).past]
 
 
@@ -40,12 +40,12 @@ def test_a_doubled_level_is_flagged(method: str) -> None:
 def test_errors_that_grow_are_told_since_when_and_by_how_much() -> None:
     level = np.full(240, 100.0)
     came = level + np.where(np.arange(240) < 216, 5.0, 40.0) * RNG.choice([-1, 1], 240)
-    report = drift(Past(HOUR_S * np.arange(240), came, level, 100.0))
+    report = drift(PastPeaks(HOUR_S * np.arange(240), came, level, 100.0))
     assert (
         report.flagged and report.since_s == 216 * HOUR_S and "chance explains" in report.sentence
     )
     assert "last 48 windows were off by" in report.sentence  # two whole days
-    better = drift(Past(HOUR_S * np.arange(240), came[::-1], level, 100.0))
+    better = drift(PastPeaks(HOUR_S * np.arange(240), came[::-1], level, 100.0))
     assert not better.flagged and better.since_s is None
 
 
@@ -75,36 +75,38 @@ def test_the_sum_by_hand() -> None:
 
 def test_too_little_says_so_and_gaps_count_for_nothing() -> None:
     few = np.arange(20.0)
-    assert "too few" in drift(Past(few, few, few, 1.0)).sentence
+    assert "too few" in drift(PastPeaks(few, few, few, 1.0)).sentence
     nothing = np.array([])
-    assert not drift(Past(nothing, nothing, nothing, 1.0)).flagged
+    assert not drift(PastPeaks(nothing, nothing, nothing, 1.0)).flagged
     came = np.full(240, np.nan)
-    assert "0 past windows" in drift(Past(few, came[:20], few, 1.0)).sentence
+    assert "0 past windows" in drift(PastPeaks(few, came[:20], few, 1.0)).sentence
 
 
 def test_arima_tells_of_its_past_windows_too(series) -> None:
     """Errors that grow ninefold a day and a half before the end, of which it is told bin by bin."""
     noise = np.random.default_rng(3).normal(0, 1, 240)
     values = 100.0 + np.where(np.arange(240) < 204, 2.0, 18.0) * noise
-    model = Arima(1, max_p=1, max_q=0).fit(series(values[:200], bin_s=HOUR_S))
+    model = Arima(1, limits=Limits(p=1, q=0)).fit(series(values[:200], bin_s=HOUR_S))
     for bin_ in range(200, 240):
         model.update(series(values[bin_ : bin_ + 1], bin_s=HOUR_S, start_s=bin_ * HOUR_S))
     past = model.predict(1).past
     assert past is not None and past.starts_s[-1] == 239 * HOUR_S
-    np.testing.assert_array_equal(past.came[-40:], values[-40:])
+    np.testing.assert_array_equal(past.actual[-40:], values[-40:])
     report = drift(past)
     assert report.flagged and report.since_s is not None
     assert abs(report.since_s - 204 * HOUR_S) <= 12 * HOUR_S
-    steady = Arima(1, max_p=1, max_q=0).fit(series(100.0 + 2 * noise, bin_s=HOUR_S)).predict(1)
+    steady = (
+        Arima(1, limits=Limits(p=1, q=0)).fit(series(100.0 + 2 * noise, bin_s=HOUR_S)).predict(1)
+    )
     assert steady.past is not None and not drift(steady.past).flagged
 
 
 @pytest.mark.parametrize("horizon", [1, 4])
 def test_arima_says_of_a_past_window_what_it_said_then(series, horizon: int) -> None:
     values = np.random.default_rng(4).poisson(80.0, 120).astype(float)
-    model = Arima(horizon, max_p=1, max_q=0).fit(series(values[:100]))
+    model = Arima(horizon, limits=Limits(p=1, q=0)).fit(series(values[:100]))
     highest = model.predict(horizon).mean.max()
     model.update(series(values[100:], start_s=100 * 900.0))
     past = model.predict(horizon).past
     assert past is not None
-    np.testing.assert_allclose(past.told[past.starts_s == 100 * 900.0], highest, rtol=1e-9)
+    np.testing.assert_allclose(past.forecast[past.starts_s == 100 * 900.0], highest, rtol=1e-9)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from forecasting.backtest import rolling_forecasts, wape
-from forecasting.holidays import NO_HOLIDAYS, Holidays, OfUsual
+from forecasting.holidays import NO_HOLIDAYS, HolidayRatio, Holidays
 from forecasting.selection import forecaster
 
 HOUR_S, DAY = 3600.0, 24
@@ -51,7 +51,7 @@ def test_ratios_by_hand():
     values = np.full((1, 8 * DAY), 100.0)
     values[:, 5 * DAY : 7 * DAY] = 10.0  # Saturday, Sunday
     values[:, 7 * DAY :] = 50.0
-    kind = OfUsual.learn(Holidays((MONDAY + 7,)), values, MONDAY * 86_400.0, HOUR_S)
+    kind = HolidayRatio.fit(Holidays((MONDAY + 7,)), values, MONDAY * 86_400.0, HOUR_S)
     assert kind is not None
     np.testing.assert_allclose(kind.ratio, 0.5)
     factor = kind.factor(MONDAY * 86_400.0, HOUR_S, 8 * DAY)[0]
@@ -65,10 +65,10 @@ def test_days_yet_to_come_and_other_days_change_nothing(method, series, daily_de
     for days in ((8,), (400,), ()):
         forecast = forecaster(method).fit(replace(demand, holidays=Holidays(days))).predict(12)
         np.testing.assert_array_equal(forecast.mean, plain.mean)
-    assert not NO_HOLIDAYS.on(0.0, HOUR_S, 5).any()
+    assert not NO_HOLIDAYS.mask(0.0, HOUR_S, 5).any()
 
 
 def test_bins_that_are_no_part_of_a_day_know_no_holidays():
-    assert OfUsual.learn(Holidays((0,)), np.ones((1, 9)), 0.0, 86_400.0 / 2.5) is None
-    daily = OfUsual.learn(Holidays((3,)), np.array([[4.0, 4, 4, 1, 4]]), 0.0, 86_400.0)
+    assert HolidayRatio.fit(Holidays((0,)), np.ones((1, 9)), 0.0, 86_400.0 / 2.5) is None
+    daily = HolidayRatio.fit(Holidays((3,)), np.array([[4.0, 4, 4, 1, 4]]), 0.0, 86_400.0)
     assert daily is not None and 0.25 <= daily.ratio[0, 0] < 0.3

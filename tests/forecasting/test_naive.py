@@ -11,9 +11,11 @@ NAN = np.nan
 
 
 def path(rule, values, origin, steps, bin_s=900.0):
-    """What ``rule`` says from ``origin`` on, having learnt on all before it."""
+    """Forecast ``steps`` bins from ``origin`` with a fit on the bins before it."""
     panel = Panel(0.0, bin_s, np.array([values], dtype=float))
-    return rule.learn(panel.upto(origin)).paths(panel, np.array([origin]), steps)[0, 0]
+    return rule.fit(Panel(0.0, bin_s, panel.values[:, :origin])).paths(
+        panel, np.array([origin]), steps
+    )[0, 0]
 
 
 class TestLastValue:

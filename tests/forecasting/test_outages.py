@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from forecasting.demand import REQUESTS, DemandSeries, SeriesKey
-from forecasting.outages import outages, without_outages
+from forecasting.outages import find_outages, without_outages
 from forecasting.selection import forecaster
 from tests.shared import TRACES, shared
 
@@ -23,7 +23,7 @@ def test_zeros_among_busy_bins_are_an_outage_and_what_came_after_is_said() -> No
     values = poisson(200.0)
     values[300:304] = 0
     values[304] = 1000.0
-    (outage,) = outages(values, QUARTER_S)
+    (outage,) = find_outages(values, QUARTER_S)
     assert (outage.first, outage.bins) == (300, 4)
     assert outage.expected == pytest.approx(
         200, rel=0.03
@@ -34,59 +34,59 @@ def test_zeros_among_busy_bins_are_an_outage_and_what_came_after_is_said() -> No
 def test_a_bin_counted_for_a_moment_only_belongs_to_the_outage_beside_it() -> None:
     values = poisson(2000.0)
     values[300:304], values[304] = 0, 14
-    (outage,) = outages(values, QUARTER_S)
+    (outage,) = find_outages(values, QUARTER_S)
     assert (outage.first, outage.bins) == (300, 5)
 
 
 def test_minutes_may_be_empty_by_chance_and_hours_may_not() -> None:
     values = poisson(3.0, 7 * 1440)
     values[4000:4120] = 0
-    (outage,) = outages(values, 60.0)
+    (outage,) = find_outages(values, 60.0)
     assert 3990 < outage.first <= 4000 and outage.first + outage.bins >= 4120
     assert outage.bins < 130
 
 
 def test_chance_is_left_alone() -> None:
-    assert not outages(poisson(3.0), QUARTER_S)  # a twentieth of its bins is empty
-    assert not outages(np.zeros(500), QUARTER_S)
-    assert not outages(np.full(500, np.nan), QUARTER_S)
-    assert not outages(np.array([]), QUARTER_S)
+    assert not find_outages(poisson(3.0), QUARTER_S)  # a twentieth of its bins is empty
+    assert not find_outages(np.zeros(500), QUARTER_S)
+    assert not find_outages(np.full(500, np.nan), QUARTER_S)
+    assert not find_outages(np.array([]), QUARTER_S)
 
 
 def test_traffic_in_bursts_may_be_empty_between_them() -> None:
     rng = np.random.default_rng(2)
     values = rng.gamma(0.1, 5000.0, 10 * DAY).round()
     assert (values == 0).sum() > 100
-    assert not outages(values, QUARTER_S)
+    assert not find_outages(values, QUARTER_S)
 
 
 def test_a_shop_that_closes_every_night_is_closed() -> None:
     values = poisson(500.0)
     closed = np.arange(len(values)) % DAY < 32  # eight hours
     values[closed] = 0
-    assert not outages(values, QUARTER_S)
+    assert not find_outages(values, QUARTER_S)
     values[5 * DAY + 60 : 5 * DAY + 63] = 0  # an afternoon of which nothing is known
-    (outage,) = outages(values, QUARTER_S)
+    (outage,) = find_outages(values, QUARTER_S)
     assert (outage.first, outage.bins) == (5 * DAY + 60, 3)
 
 
 def test_days_without_anything_are_left_as_they_are() -> None:
     values = poisson(500.0)
     values[3 * DAY : 4 * DAY] = 0
-    assert not outages(values, QUARTER_S)
+    assert not find_outages(values, QUARTER_S)
 
 
 def test_the_beginning_and_the_end_have_nothing_to_compare_with() -> None:
     values = poisson(500.0)
     values[:5] = values[-5:] = 0
-    assert not outages(values, QUARTER_S)
+    assert not find_outages(values, QUARTER_S)
 
 
 def test_outages_close_to_each_other_do_not_hide_one_another() -> None:
     values = poisson(5000.0)
     for first in (400, 408, 416):
         values[first : first + 2] = 0
-    assert sum(outage.bins for outage in outages(values, QUARTER_S)) == 6
+    assert sum(outage.bins for outage in find_outages(values, QUARTER_S)) == 6
 
 
 def test_a_series_without_its_outages_has_gaps_and_nothing_else_is_changed() -> None:
@@ -98,14 +98,14 @@ def test_a_series_without_its_outages_has_gaps_and_nothing_else_is_changed() -> 
     assert gaps == [40, 41, 42, 43, 90]
     kept = ~np.isnan(clean.values)
     assert (clean.values[kept] == values[kept]).all()
-    assert outages(clean.values, QUARTER_S) == ()
+    assert find_outages(clean.values, QUARTER_S) == ()
 
 
 def test_gaps_of_a_published_collection_are_found() -> None:
     """ServeGen's m-mid has 84 windows of nothing, which are gaps of its collection."""
     rates = pl.read_csv(shared(TRACES / "servegen_total_rates_10min.csv"))
     by_trace = {
-        model: outages(rows["rate_rps"].to_numpy() * 600, 600.0)
+        model: find_outages(rows["rate_rps"].to_numpy() * 600, 600.0)
         for (model,), rows in rates.partition_by("model", as_dict=True).items()
     }
     zero = rates.filter(pl.col("model") == "m-mid")["rate_rps"].to_numpy() == 0

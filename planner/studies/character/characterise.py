@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from forecasting.outages import Outage, busy, lost_bins, marked, outages
+from forecasting.outages import Outage, find_outages, is_busy, outage_mask, unknown_sums
 from planner.ingest.report import IngestReport
 from planner.ingest.store import LENGTHS, read_report
 from planner.studies.character.days import days
@@ -37,7 +37,7 @@ def characterise(store: Path | str) -> Characterisation:
     by_request = report.kind == "requests"
     grid = stored_grid(store, report)
     summed = grid.summed(grid.unit)
-    lost = lost_bins(grid.amounts[grid.unit], grid.bin_s)
+    lost = unknown_sums(grid.amounts[grid.unit], grid.bin_s)
     known = np.where(lost, np.nan, summed)
     by = tuple(grid.labels)
     by_label = volumes(grid, lost, utilities(store, by) if by_request else {})
@@ -45,7 +45,7 @@ def characterise(store: Path | str) -> Characterisation:
         fine_counts(store, report.end_s - report.start_s) if by_request else (known, grid.bin_s)
     )
     lists = [imbalance(by_label, kind) for kind in by]
-    found_lost = _lost(grid, outages(summed, grid.bin_s))
+    found_lost = _lost(grid, find_outages(summed, grid.bin_s))
     character = Character(
         trace=report.trace,
         kind=report.kind,
@@ -77,13 +77,13 @@ def characterise(store: Path | str) -> Characterisation:
 def _lost(grid: Grid, of_all: tuple[Outage, ...]) -> list[LostBins]:
     """Outages of the whole in order of time, then those of single series that are not among them,
     the longest first."""
-    of_total = marked(of_all, grid.bins)
+    of_total = outage_mask(of_all, grid.bins)
     alone: list[LostBins] = []
     if len(grid.names) > 1:
         for row, name in enumerate(grid.names):
             values = np.where(of_total | ~grid.present[row], np.nan, grid.amounts[grid.unit][row])
-            if busy(values):
-                alone += [_words(grid, name, outage) for outage in outages(values, grid.bin_s)]
+            if is_busy(values):
+                alone += [_words(grid, name, outage) for outage in find_outages(values, grid.bin_s)]
     alone.sort(key=lambda outage: -outage.missing)
     return [_words(grid, "all", outage) for outage in of_all] + alone
 

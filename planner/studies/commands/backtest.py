@@ -12,7 +12,7 @@ from functools import partial
 from pydantic import Field
 
 from forecasting.errors import ForecastError
-from forecasting.threads import side_by_side
+from forecasting.threads import map_in_two_threads
 from planner.errors import EXPECTED, Infeasible, ScenarioError
 from planner.policies.choice import policy_of
 from planner.scenario.known import NOTHING, Known
@@ -155,7 +155,7 @@ def run(
             *(partial(turned, name) for name in names_of(options.reactive, turn=by_replay)),
         ]
         each = shared(part(progress, 0.7, 1.0), len(jobs))
-        for done in side_by_side(lambda job, sentence: job(sentence), jobs, each):
+        for done in map_in_two_threads(lambda job, sentence: job(sentence), jobs, each):
             if isinstance(done, Forecaster):
                 rows[done.method] = done
             elif isinstance(done, Beside):

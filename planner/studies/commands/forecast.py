@@ -10,10 +10,15 @@ from operator import attrgetter
 from pydantic import Field
 
 from forecasting.backtest import Backtest
-from forecasting.cleaning import cleaned
+from forecasting.cleaning import clean
 from forecasting.demand import DemandSeries
 from forecasting.forecast import Forecast
-from forecasting.many import backtest_able, backtest_each, forecast_each, steps_of
+from forecasting.multi_series import (
+    backtest_each,
+    backtest_each_or_none,
+    forecast_each,
+    steps_of,
+)
 from planner.errors import ScenarioError
 from planner.scenario.build import Hardware, build_hardware
 from planner.scenario.holidays import GIVE, Holiday, holidays_of, in_words
@@ -266,7 +271,7 @@ def _worse_than_naive(
     """Of each a sentence where repeating what was would have been nearer the peaks, else ""."""
     notes = [""] * len(series)
     for method in NAIVE:
-        for i, naive in enumerate(backtest_able(series, method, horizon_s, origins)):
+        for i, naive in enumerate(backtest_each_or_none(series, method, horizon_s, origins)):
             judged = tested[i]
             if not notes[i] and naive is not None and naive.peak_wape < judged.peak_wape - SHOWN:
                 notes[i] = (
@@ -278,7 +283,7 @@ def _worse_than_naive(
 
 def _cleaned(series: DemandSeries) -> str:
     """What of the history is no demand and stands as a gap for what is learnt."""
-    removed = cleaned(series.values[None], series.bin_s).bins(0, series.values)
+    removed = clean(series.values[None], series.bin_s).bins(0, series.values)
     return "; ".join(
         f"{moment(series.start_s + removed_bin.bin * series.bin_s)}: {removed_bin.amount:g}, "
         f"{removed_bin.reason}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from forecasting.demand import REQUESTS
 from forecasting.drift import drift
-from forecasting.said import Past
+from forecasting.past_forecasts import PastPeaks
 from planner.scenario.build import Hardware
 from planner.studies.columns import FLAG, NUMBER, SECONDS, SHARE, TEXT, Column, Columns
 from planner.studies.facts import Fact, facts_of
@@ -81,7 +81,7 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
     )
 
 
-def _drift(past: Past | None) -> dict[str, Any] | None:
+def _drift(past: PastPeaks | None) -> dict[str, Any] | None:
     if past is None:
         return None
     drifted = drift(past)

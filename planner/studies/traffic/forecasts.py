@@ -10,7 +10,7 @@ import numpy as np
 from forecasting.backtest import bias, coverage, mase, peak_wape, rolling_forecasts, wape
 from forecasting.demand import DemandSeries, SeriesKey
 from forecasting.forecast import Forecast
-from forecasting.said import Past
+from forecasting.past_forecasts import PastPeaks
 from forecasting.selection import forecaster
 from planner.studies.progress import Progress
 from planner.studies.traffic.groups import Group, series_of
@@ -58,7 +58,7 @@ class SeriesForecast:
     high: FloatArray  # 90%
     height: Height  # that is planned for
     errors: dict[str, float | None]  # wape, peak_wape, mase, coverage80 over the window
-    past: Past | None  # how it was forecast before the last decision; None where that is not known
+    past: PastPeaks | None  # peaks before the last decision; None if unknown
     levels: tuple[float, ...]  # of the quantiles that the forecast holds
     quantiles: FloatArray  # [levels, bins of the window]
 

@@ -12,7 +12,7 @@ from forecasting.backtest import rolling_forecasts
 from forecasting.demand import INPUT_TOKENS, DemandSeries, SeriesKey
 from forecasting.errors import SeriesTooShort
 from forecasting.forecast import Forecast
-from forecasting.many import told_each
+from forecasting.multi_series import past_forecasts_each
 from forecasting.rules.registry import AUTO
 from forecasting.selection import forecaster
 from planner.studies.progress import Progress
@@ -74,7 +74,7 @@ def series_looked_back(
     end, a horizon apart."""
     looks = []
     shown = series[:MOST_SERIES]
-    forecasts = told_each(shown, method, horizon_s, DAY_S, MOST_ORIGINS)
+    forecasts = past_forecasts_each(shown, method, horizon_s, DAY_S, MOST_ORIGINS)
     for demand, of_demand in zip(shown, forecasts, strict=True):
         if of_demand:
             looks.append(_of_forecasts(demand, of_demand))

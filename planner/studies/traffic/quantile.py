@@ -17,7 +17,7 @@ import numpy as np
 from forecasting.backtest import rolling_forecasts
 from forecasting.demand import REQUESTS, DemandSeries
 from forecasting.errors import SeriesTooShort
-from forecasting.forecast import Forecast, between
+from forecasting.forecast import Forecast, interpolate_quantiles
 from forecasting.selection import forecaster
 from planner.scenario.build import Hardware
 from planner.scenario.schema import Forecast as ForecastSection
@@ -307,4 +307,4 @@ def past_of(
 
 def at_levels(forecast: Forecast) -> FloatArray:
     """``Forecast.quantile`` of each of LEVELS, ``[k, steps]``."""
-    return between(np.asarray(forecast.levels), forecast.quantiles, LEVELS)
+    return interpolate_quantiles(np.asarray(forecast.levels), forecast.quantiles, LEVELS)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from forecasting.forecast import between
+from forecasting.forecast import interpolate_quantiles
 from planner.studies.planning.inputs import Planned
 from planner.studies.sizing.sizing import Sizes, in_large_pools
 from planner.studies.traffic.demand import Demand
@@ -60,7 +60,9 @@ class Series:
         """At a quantile; None: the mean."""
         if level is None:
             return np.asarray(self.rates[0], np.float64)
-        return np.asarray(between(self.levels[1:], self.rates[1:], np.array([level]))[0])
+        return np.asarray(
+            interpolate_quantiles(self.levels[1:], self.rates[1:], np.array([level]))[0]
+        )
 
     @property
     def planned(self) -> FloatArray:

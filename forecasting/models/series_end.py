@@ -1,4 +1,4 @@
-"""The end of what a forecaster has seen: checks that new bins follow on, labels forecasts."""
+"""Checks that new bins follow the last seen bin of a series."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from forecasting.arrays import FloatArray
 from forecasting.demand import DemandSeries, SeriesKey
 from forecasting.errors import ForecastError
-from forecasting.forecast import QUANTILES, Forecast
-from forecasting.said import Past
 
 T = TypeVar("T")
 
@@ -19,7 +16,7 @@ MIN_OBSERVED = 24  # bins for ARIMA: three for each of eight parameters, (3, d, 
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class SeriesEnd:
     """Identity of a series and the right edge of its last seen bin."""
 
     key: SeriesKey
@@ -28,13 +25,13 @@ class Tail:
     end_s: float  # UTC epoch seconds
 
     @classmethod
-    def of(cls, series: DemandSeries) -> Tail:
-        """The tail of ``series``; raises ForecastError where an amount is negative or infinite."""
+    def of(cls, series: DemandSeries) -> SeriesEnd:
+        """Return the end of ``series``; raise ForecastError for negative or infinite amounts."""
         _check_amounts(series)
         return cls(series.key, series.bin_s, series.unit, series.end_s)
 
-    def follow(self, series: DemandSeries) -> Tail:
-        """The tail after ``series``, which must be the bins right after this one."""
+    def extend(self, series: DemandSeries) -> SeriesEnd:
+        """Return the end of ``series``; raise ForecastError unless it follows this end."""
         _check_amounts(series)
         same = (series.key, series.bin_s, series.unit) == (self.key, self.bin_s, self.unit)
         if not same or abs(series.start_s - self.end_s) > 1e-6 * self.bin_s:
@@ -45,47 +42,16 @@ class Tail:
             )
         return replace(self, end_s=self.end_s + series.bins * self.bin_s)
 
-    def forecast(
-        self,
-        mean: FloatArray,
-        quantiles: FloatArray,
-        method: str,
-        order: str,
-        fit_seconds: float,
-        reason: str = "",
-        window_bins: int = 0,
-        tops: FloatArray | None = None,
-        peaks: FloatArray | None = None,
-        past: Past | None = None,
-    ) -> Forecast:
-        """The forecast of the bins after this tail: ``mean [steps]``, ``quantiles [7, steps]``."""
-        return Forecast(
-            key=self.key,
-            start_s=self.end_s,
-            bin_s=self.bin_s,
-            unit=self.unit,
-            mean=mean,
-            levels=QUANTILES,
-            quantiles=quantiles,
-            method=method,
-            order=order,
-            fit_seconds=fit_seconds,
-            reason=reason,
-            window_bins=window_bins,
-            tops=tops,
-            peaks=peaks,
-            past=past,
-        )
 
-
-def fitted(state: T | None, method: str) -> T:
-    """``state``, or ForecastError where nothing has been fitted yet."""
+def require_fitted(state: T | None, method: str) -> T:
+    """Return ``state``; raise ForecastError if it is None, before ``fit``."""
     if state is None:
         raise ForecastError(f"{method}: fit a series before updating or predicting.")
     return state
 
 
 def check_steps(steps: int, method: str) -> None:
+    """Raise ForecastError unless there is at least one step."""
     if steps < 1:
         raise ForecastError(f"{method}: ask for at least one step, not {steps}.")
 

@@ -1,4 +1,4 @@
-"""Series of any bins forecast and judged: those on the same bins in one batch."""
+"""Forecast and backtest many series; those on the same bins are forecast in one batch."""
 
 from __future__ import annotations
 
@@ -7,113 +7,135 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from forecasting.backtest import Backtest, backtest, judged, origins_of, rolling_forecasts
+from forecasting.backtest import Backtest, backtest, evaluate, last_origins, rolling_forecasts
 from forecasting.demand import DemandSeries
 from forecasting.errors import SeriesTooShort
 from forecasting.forecast import Forecast
 from forecasting.holidays import Holidays
-from forecasting.models.batched import Together
-from forecasting.rules.registry import BATCHED
+from forecasting.models.rule_forecaster import MultiSeriesForecaster
+from forecasting.rules.registry import PANEL_METHODS
 from forecasting.selection import forecaster
 
 T = TypeVar("T")
 
-TOGETHER = 20_000  # series times bins ahead at a time, to bound memory
+BATCH_SIZE = 20_000  # series times bins ahead at a time, to bound memory
 
 
 def forecast_each(series: Sequence[DemandSeries], method: str, horizon_s: float) -> list[Forecast]:
-    """What follows each series, ``horizon_s`` ahead."""
+    """Forecast each series ``horizon_s`` ahead."""
     return _by_group(series, horizon_s, partial(_forecast, method))
 
 
 def backtest_each(
     series: Sequence[DemandSeries], method: str, horizon_s: float, origins: int
 ) -> list[Backtest]:
-    """Of each series the backtest of ``method`` over its last origins, a horizon apart."""
+    """Backtest ``method`` on each series over its last origins, a horizon apart.
+
+    Raises SeriesTooShort for a series that is too short.
+    """
     return _by_group(series, horizon_s, partial(_backtest, method, origins))
 
 
-def backtest_able(
+def backtest_each_or_none(
     series: Sequence[DemandSeries], method: str, horizon_s: float, origins: int
 ) -> list[Backtest | None]:
-    """The same, None of a series that is too short for the method."""
-    return _by_group(series, horizon_s, partial(_backtest_able, method, origins))
+    """Backtest each series, with None for a series that is too short."""
+    return _by_group(series, horizon_s, partial(_backtest_or_none, method, origins))
 
 
-def told_each(
+def past_forecasts_each(
     series: Sequence[DemandSeries], method: str, horizon_s: float, ahead_s: float, moments: int
 ) -> list[list[Forecast]]:
-    """What was said of each series at moments a horizon apart, up to its end and at most the half
-    of it back, ``ahead_s`` ahead; nothing of series that are too short for the method."""
+    """Forecast each series ``ahead_s`` ahead from up to ``moments`` past origins.
 
-    def told(part: Sequence[DemandSeries], window: int) -> list[list[Forecast]]:
+    Origins are a horizon apart, the last one at the end of the series, in its second half. The
+    list of a series that is too short is empty.
+    """
+
+    def forecasts_of(part: Sequence[DemandSeries], window: int) -> list[list[Forecast]]:
         count = min(moments, part[0].bins // 2 // window)
+        if not count:
+            return [[] for _ in part]
         origins = [part[0].bins - window * back for back in range(count, 0, -1)]
         try:
             steps = max(window, steps_of(part[0], ahead_s))
-            return _rolled(method, origins, window, steps, part) if origins else [[] for _ in part]
+            return _rolled(method, origins, window, steps, part)
         except SeriesTooShort:
-            return (
-                [[]]
-                if len(part) == 1
-                else [forecasts for demand in part for forecasts in told([demand], window)]
-            )
+            if len(part) == 1:
+                return [[]]
+            return [forecasts for demand in part for forecasts in forecasts_of([demand], window)]
 
-    return _by_group(series, horizon_s, told)
+    return _by_group(series, horizon_s, forecasts_of)
 
 
 def steps_of(series: DemandSeries, horizon_s: float) -> int:
-    """Bins of a horizon, at least one."""
+    """Return the bins of a horizon, at least one."""
     return max(1, round(horizon_s / series.bin_s))
 
 
 def _by_group(
     series: Sequence[DemandSeries],
     horizon_s: float,
-    of: Callable[[Sequence[DemandSeries], int], Sequence[T]],
+    function: Callable[[Sequence[DemandSeries], int], Sequence[T]],
 ) -> list[T]:
-    """``of`` the series that stand on the same bins, in the order that they were given."""
+    """Apply ``function`` to series on the same bins together; keep the order of ``series``."""
     groups: dict[tuple[float, float, int, Holidays], list[int]] = {}
     for i, demand in enumerate(series):
-        groups.setdefault((demand.start_s, demand.bin_s, demand.bins, demand.holidays), []).append(
-            i
-        )
+        bins = (demand.start_s, demand.bin_s, demand.bins, demand.holidays)
+        groups.setdefault(bins, []).append(i)
     results: dict[int, T] = {}
     for rows in groups.values():
         steps = steps_of(series[rows[0]], horizon_s)
-        size = max(1, TOGETHER // steps)
+        size = max(1, BATCH_SIZE // steps)
         for start in range(0, len(rows), size):
             part = rows[start : start + size]
-            results |= dict(zip(part, of([series[i] for i in part], steps), strict=True))
+            results |= dict(zip(part, function([series[i] for i in part], steps), strict=True))
     return [results[i] for i in range(len(series))]
 
 
 def _forecast(method: str, series: Sequence[DemandSeries], steps: int) -> list[Forecast]:
-    if method in BATCHED:
-        return Together(method, steps).fit(series).predict(steps)
+    if method in PANEL_METHODS:
+        return MultiSeriesForecaster(method, steps).fit(series).predict(steps)
     return [forecaster(method, horizon_bins=steps).fit(demand).predict(steps) for demand in series]
 
 
 def _backtest(
     method: str, origins: int, series: Sequence[DemandSeries], steps: int
 ) -> list[Backtest]:
-    if method not in BATCHED:
+    if method not in PANEL_METHODS:
         make = partial(forecaster, method, horizon_bins=steps)
         return [backtest(demand, make, steps, origins) for demand in series]
-    origin_bins = origins_of(series[0], steps, origins, steps)
+    origin_bins = last_origins(series[0], steps, origins, steps)
     forecasts = _rolled(method, origin_bins.tolist(), steps, steps, series)
     return [
-        judged(demand, origin_bins, of_series)
+        evaluate(demand, origin_bins, of_series)
         for demand, of_series in zip(series, forecasts, strict=True)
     ]
+
+
+def _backtest_or_none(
+    method: str, origins: int, series: Sequence[DemandSeries], steps: int
+) -> list[Backtest | None]:
+    try:
+        return [*_backtest(method, origins, series, steps)]
+    except SeriesTooShort:
+        if len(series) == 1:
+            return [None]
+        return [
+            result
+            for demand in series
+            for result in _backtest_or_none(method, origins, [demand], steps)
+        ]
 
 
 def _rolled(
     method: str, origins: Sequence[int], window: int, steps: int, series: Sequence[DemandSeries]
 ) -> list[list[Forecast]]:
-    """Of each series what ``method``, which is judged on ``window`` bins, said at each of
-    ``origins``, ``steps`` bins ahead."""
-    if method not in BATCHED:
+    """Forecast each series ``steps`` bins ahead from each origin, by series.
+
+    ``method`` is judged on windows of ``window`` bins.
+    """
+    if method not in PANEL_METHODS:
         return [
             rolling_forecasts(
                 demand,
@@ -123,32 +145,17 @@ def _rolled(
             )
             for demand in series
         ]
-    model, until = Together(method, window), 0
+    model, seen = MultiSeriesForecaster(method, window), 0
     forecasts: list[list[Forecast]] = []
     for origin in origins:
-        new = [_bins(demand, until, origin) for demand in series]
+        new = [_slice_bins(demand, seen, origin) for demand in series]
         model = model.update(new) if forecasts else model.fit(new)
         forecasts.append(model.predict(steps))
-        until = origin
+        seen = origin
     return [[at_origin[i] for at_origin in forecasts] for i in range(len(series))]
 
 
-def _backtest_able(
-    method: str, origins: int, series: Sequence[DemandSeries], steps: int
-) -> list[Backtest | None]:
-    try:
-        return [*_backtest(method, origins, series, steps)]
-    except SeriesTooShort:
-        if len(series) == 1:
-            return [None]
-        return [
-            judgement
-            for demand in series
-            for judgement in _backtest_able(method, origins, [demand], steps)
-        ]
-
-
-def _bins(series: DemandSeries, first: int, end: int) -> DemandSeries:
+def _slice_bins(series: DemandSeries, first: int, end: int) -> DemandSeries:
     return replace(
         series, start_s=series.start_s + first * series.bin_s, values=series.values[first:end]
     )

@@ -1,0 +1,92 @@
+"""Weigh and choose methods by the recent errors of their past forecasts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from forecasting.arrays import FloatArray, IntArray
+
+HALF_LIFE = 48  # windows after which an error counts half: two days of hours
+MARGIN = 0.1  # share by which a method must be better than the ensemble to be chosen alone
+POWER = 8  # of the inverse errors: a method that is twice as wrong hardly counts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DiscountedMeans:
+    """Exponentially discounted means of figures up to each origin."""
+
+    default: float  # the mean while no figure is known
+    decay: float  # factor of a figure's weight from one origin to the next
+    first: int  # origin of the first mean that is kept
+    means: FloatArray  # [..., o]
+    total: FloatArray  # [...] weighted sum of the last mean
+    weight: FloatArray  # [...] sum of its weights
+
+    @classmethod
+    def empty(cls, shape: tuple[int, ...], windows_apart: float, default: float) -> DiscountedMeans:
+        """Return means of no figures; origins are ``windows_apart`` windows apart."""
+        zeros = np.zeros(shape)
+        decay = 0.5 ** (windows_apart / HALF_LIFE)
+        return cls(default, decay, 0, np.empty((*shape, 0)), zeros, zeros)
+
+    @property
+    def end(self) -> int:
+        return self.first + int(self.means.shape[-1])
+
+    def append(self, figures: FloatArray) -> DiscountedMeans:
+        """Add ``figures [..., o]`` of the next origins; NaN has no weight."""
+        if not figures.shape[-1]:
+            return self
+        # Origins first, so that each step reads contiguous memory.
+        each = np.ascontiguousarray(np.moveaxis(figures, -1, 0))
+        known = ~np.isnan(each)
+        total, weight = np.where(known, each, 0.0), known.astype(np.float64)
+        total[0] += self.decay * self.total
+        weight[0] += self.decay * self.weight
+        for o in range(1, len(each)):
+            total[o] += self.decay * total[o - 1]
+            weight[o] += self.decay * weight[o - 1]
+        mean = np.where(weight > 0, total / np.maximum(weight, np.finfo(float).tiny), self.default)
+        means = np.concatenate([self.means, np.moveaxis(mean, 0, -1)], axis=-1)
+        return replace(self, means=means, total=total[-1], weight=weight[-1])
+
+    def at(self, origins: IntArray) -> FloatArray:
+        """Return the means at ``origins``, the last mean for later ones: ``[..., o]``."""
+        last = np.minimum(origins, self.end - 1)
+        if not self.end:
+            return np.full((*self.total.shape, len(last)), self.default)
+        means = self.means[..., np.maximum(last - self.first, 0)]
+        return np.where(last < 0, self.default, means)
+
+    def keep_last(self, origins: int) -> DiscountedMeans:
+        """Drop all means but those of the last ``origins`` origins."""
+        drop = max(0, self.means.shape[-1] - origins)
+        return replace(self, first=self.first + drop, means=self.means[..., drop:].copy())
+
+
+def ensemble_weights(error: FloatArray) -> FloatArray:
+    """Return weights from the errors ``[methods, ...]``: inverse powers that sum to 1.
+
+    A method with an infinite error has the weight 0. All weights are 0 if no error is finite.
+    """
+    known = np.isfinite(error)
+    least = np.where(known, error, np.inf).min(axis=0)
+    least = np.where(np.isfinite(least), least, 1.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        relative = np.where(error > 0, least / error, 1.0)
+    weight = np.where(known, relative**POWER, 0.0)
+    return np.asarray(weight / np.maximum(weight.sum(axis=0), np.finfo(float).tiny))
+
+
+def choose_method(single: FloatArray, ensemble: FloatArray) -> IntArray:
+    """Return the index of the chosen method from the errors ``single [methods, ...]``.
+
+    The ensemble has the index ``methods`` and wins unless one method is better by MARGIN. The
+    first method, the simplest, wins while no error is known.
+    """
+    best = np.argmin(single, axis=0)
+    error = np.min(single, axis=0)
+    alone = ~np.isfinite(ensemble) | (error < (1 - MARGIN) * ensemble)
+    return np.where(alone, best, len(single))

@@ -1,0 +1,107 @@
+"""Paths of several methods from any origin, with parameters fitted on the bins before it.
+
+Parameters are fitted again when the history has grown by half, once a day after the first fit, and
+after each holiday. The bins in between only move the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from forecasting.arrays import FloatArray, IntArray
+from forecasting.cleaning import clean, newly_cleaned
+from forecasting.harmonics import DAY_S
+from forecasting.holidays import HolidayRatio
+from forecasting.panel import Panel, windows_at
+from forecasting.rules.registry import RULES
+from forecasting.rules.rule import FittedRule
+
+GROWTH = 0.5  # of the history, after which parameters are fitted again
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fit:
+    """Parameters of every method, fitted on the first ``bins``."""
+
+    bins: int
+    values: FloatArray  # [series, bins] cleaned
+    methods: tuple[FittedRule, ...]
+    holidays: HolidayRatio | None
+
+
+class MethodFits:
+    """The methods ``names`` on a panel, which are judged from the bin ``first`` on."""
+
+    def __init__(self, names: Sequence[str], panel: Panel, first: int) -> None:
+        self.names, self.first, self.fitted = tuple(names), first, panel.bins
+        self.holiday_ends = panel.holidays.end_bins(panel.start_s, panel.bin_s)
+        self.latest: _Fit | None = None
+
+    def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
+        """Return the path of each method from each origin: ``[methods, series, o, steps]``."""
+        paths = np.empty((len(self.names), len(panel.values), len(origins), steps))
+        start = 0
+        while start < len(origins):
+            point, following = self._fit_bins(panel, int(origins[start]))
+            until = int(np.searchsorted(origins, following))
+            fit = self._fit(panel, point)
+            lost = self._cleaned_since(panel, point, int(origins[start]))
+            # Origins share a fit until one sees that other bins are no demand.
+            for later in range(start + 1, until):
+                if not np.array_equal(lost, self._cleaned_since(panel, point, int(origins[later]))):
+                    until = later
+                    break
+            here, last = origins[start:until], int(origins[until - 1])
+            known = np.concatenate([fit.values, panel.values[:, point:last]], axis=1)
+            known[lost[0], lost[1]] = np.nan
+            ratio = np.ones(())
+            if fit.holidays is not None:
+                factor = fit.holidays.factor(panel.start_s, panel.bin_s, last + steps)
+                known = known / factor[:, :last]
+                ratio = windows_at(factor, here, steps)
+            usual = replace(panel, values=known)
+            for m, rule in enumerate(fit.methods):
+                paths[m, :, start:until] = rule.paths(usual, here, steps) * ratio
+            start = until
+        return paths
+
+    def _fit_bins(self, panel: Panel, origin: int) -> tuple[int, int]:
+        """Return after how many bins the fit for ``origin`` is made, and the one after it."""
+        day = panel.season_bins(DAY_S)
+        point = self.first if origin < self.fitted else self.fitted
+        while True:
+            step = max(1, int(GROWTH * point))
+            if point < self.fitted:
+                following = min(point + step, self.fitted)
+            else:
+                following = point + (min(step, day) if day else step)
+            ends = self.holiday_ends[self.holiday_ends > point]
+            following = min([following, *ends[:1].tolist()])
+            if following > origin:
+                return point, following
+            point = following
+
+    def _fit(self, panel: Panel, bins: int) -> _Fit:
+        if self.latest is None or self.latest.bins != bins:
+            values = clean(panel.values[:, :bins], panel.bin_s).values
+            holidays = HolidayRatio.fit(panel.holidays, values, panel.start_s, panel.bin_s)
+            usual = values
+            if holidays is not None:
+                usual = values / holidays.factor(panel.start_s, panel.bin_s, bins)
+            known = replace(panel, values=usual)
+            methods = tuple(RULES[name].fit(known) for name in self.names)
+            self.latest = _Fit(bins, values, methods, holidays)
+        return self.latest
+
+    def _cleaned_since(self, panel: Panel, fit_bins: int, origin: int) -> IntArray:
+        """Return rows and bins, ``[2, n]``, that turn out to be no demand by ``origin``.
+
+        Origins before the end of the first panel only use the cleaning of the fit itself.
+        """
+        if origin <= self.fitted:
+            return np.empty((2, 0), np.int64)
+        known = panel.values[:, :origin]
+        return np.stack(newly_cleaned(known, panel.bin_s, min(fit_bins, origin)))

@@ -1,0 +1,353 @@
+"""Forecast any number of series on the same bins with one method or a choice among all.
+
+Each method forecasts from every past origin, with parameters fitted on the bins before it. The
+errors of these forecasts choose among methods ("auto", "ensemble") and give the quantiles of a
+forecast, per bin and for the peak of a window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Self
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from forecasting import conformal
+from forecasting.arrays import FloatArray, IntArray
+from forecasting.errors import ForecastError
+from forecasting.forecast import QUANTILES, PanelForecast
+from forecasting.method_choice import DiscountedMeans, choose_method, ensemble_weights
+from forecasting.method_fits import MethodFits
+from forecasting.panel import Panel, mean_scale, windows_at
+from forecasting.past_forecasts import PastForecasts, PastPeaks, RecentErrors, SelectedForecast
+from forecasting.rules.registry import AUTO, ENSEMBLE, LAST_VALUE, RULES
+from forecasting.rules.scales import OFFSET
+from forecasting.threads import map_in_two_threads, single_blas_thread
+
+ORIGINS = 336  # most past origins that methods are judged from
+BAND_WINDOWS = 168  # latest windows that quantiles rest on: a week of hours
+FIRST = 0.25  # share of the history before the first origin
+LARGEST_BIAS = 1.0  # log ratio: a larger miss says nothing of the next peak
+PART_SIZE = 2000  # series times bins of the window at a time, to bound memory
+
+
+class PanelForecaster:
+    """Forecast every series of a panel with ``method``.
+
+    Methods are judged on the peak of a window of ``horizon_bins``, which begins ``lead_bins``
+    after the origin.
+    """
+
+    def __init__(self, method: str, horizon_bins: int = 4, lead_bins: int = 0) -> None:
+        if method not in (AUTO, ENSEMBLE, *RULES):
+            raise ForecastError(f"{method} does not forecast series together; choose another.")
+        if horizon_bins < 1 or lead_bins < 0:
+            raise ForecastError(
+                f"{method}: a window of {horizon_bins} bins, {lead_bins} ahead; give at least 1 "
+                "bin and a lead of 0 or more."
+            )
+        self.method, self.horizon_bins, self.lead_bins = method, horizon_bins, lead_bins
+        self._parts: list[_PanelPart] = []
+        self._rows: list[slice] = []
+
+    def fit(self, panel: Panel) -> Self:
+        """Fit all methods and forecast from the past origins of ``panel``."""
+        if not panel.bins:  # an empty history is one bin that was not observed
+            unknown = np.full((len(panel.values), 1), np.nan)
+            panel = replace(panel, start_s=panel.start_s - panel.bin_s, values=unknown)
+        size = max(1, PART_SIZE // (self.lead_bins + self.horizon_bins))
+        self._rows = [slice(start, start + size) for start in range(0, len(panel.values), size)]
+        with single_blas_thread():
+            panels = [replace(panel, values=panel.values[rows]) for rows in self._rows]
+            self._parts = map_in_two_threads(partial(_PanelPart, self), panels)
+        return self
+
+    def update(self, values: FloatArray) -> Self:
+        with single_blas_thread():
+            new = [values[rows] for rows in self._rows]
+            map_in_two_threads(_PanelPart.update, self._parts, new)
+        return self
+
+    def predict(self, steps: int) -> PanelForecast:
+        """Forecast the next ``steps`` bins of every series."""
+        with single_blas_thread():
+            pieces = map_in_two_threads(partial(_PanelPart.predict, steps=steps), self._parts)
+        return replace(
+            pieces[0],
+            mean=np.concatenate([piece.mean for piece in pieces]),
+            top=np.concatenate([piece.top for piece in pieces]),
+            quantiles=np.concatenate([piece.quantiles for piece in pieces]),
+            peaks=np.concatenate([piece.peaks for piece in pieces]),
+            methods=tuple(name for piece in pieces for name in piece.methods),
+            past=tuple(past for piece in pieces for past in piece.past),
+            errors=np.concatenate([piece.errors for piece in pieces], axis=1),
+            shares=np.concatenate([piece.shares for piece in pieces], axis=1),
+        )
+
+
+class _PanelPart:
+    """Some series of a panel, with all past forecasts and errors.
+
+    Arrays over methods have each method twice where they are called ``both``: as it is, then
+    corrected by the recent bias of its peaks.
+    """
+
+    def __init__(self, forecaster: PanelForecaster, panel: Panel) -> None:
+        self.method = forecaster.method
+        judged = self.method in (AUTO, ENSEMBLE)
+        self.names = tuple(RULES) if judged else (self.method,)
+        self.horizon, self.lead = forecaster.horizon_bins, forecaster.lead_bins
+        self.window = self.lead + self.horizon
+        self.panel = panel
+        self.scale = mean_scale(panel.values)
+        self.first = max(1, int(FIRST * panel.bins))
+        self.stride = max(1, -(-(panel.bins - self.first) // ORIGINS))
+        self.fits = MethodFits(self.names, panel, self.first)
+        self._restart(2 * self.window)
+
+    def _restart(self, reach: int) -> None:
+        """Forecast from all origins again, ``reach`` bins ahead."""
+        methods, series = len(self.names), len(self.panel.values)
+        apart = self.stride / self.horizon
+        self.record = PastForecasts.empty(methods, series, reach)
+        self.bias = DiscountedMeans.empty((methods, series), apart, default=0.0)
+        self.errors = DiscountedMeans.empty((2 * methods, series), apart, default=np.inf)
+        self.mixed = DiscountedMeans.empty((series,), apart, default=np.inf)
+        self.end_paths: tuple[int, FloatArray] | None = None  # bins, and the paths after them
+        self._follow()
+
+    def update(self, values: FloatArray) -> None:
+        self.panel = replace(self.panel, values=np.concatenate([self.panel.values, values], axis=1))
+        self._follow()
+
+    def predict(self, steps: int) -> PanelForecast:
+        panel = self.panel
+        seen = panel.observed
+        ages = np.where(seen.any(axis=1), np.argmax(seen[:, ::-1], axis=1), 0)
+        reach = max(self.window, steps) + int(ages.max(initial=0))
+        if reach > self.record.reach:
+            self._restart(max(reach, 2 * self.record.reach))
+        here = np.array([panel.bins])
+        paths = self._paths_from_end(here, max(steps, self.window))
+        recent = self._recent_errors(np.array([len(self.record.origins) + self._lag]))
+        both = self._with_corrected(self._tops(paths), recent.bias)
+        selected = self._select(paths, both, recent, self._last_values(here, paths))
+        mean = selected.path[:, 0, :steps]
+        top = running_max(mean, self.horizon)
+        quantiles = np.empty((len(mean), len(QUANTILES), steps))
+        peaks = np.empty_like(quantiles)
+        lift = selected.lift[:, :1]
+        for age in np.unique(ages):
+            rows = np.flatnonzero(ages == age)
+            forecast = np.hstack([mean[rows], (lift * top)[rows]])
+            bands = self._quantiles(rows, int(age), forecast)
+            quantiles[rows], peaks[rows] = bands[:, :, :steps], bands[:, :, steps:]
+        names = (*self.names, *self.names, ENSEMBLE)
+        errors = np.concatenate([recent.errors, recent.mixed[None]])[:, :, 0]
+        return PanelForecast(
+            start_s=panel.start_s + panel.bins * panel.bin_s,
+            bin_s=panel.bin_s,
+            mean=mean,
+            top=lift * top,
+            levels=QUANTILES,
+            quantiles=quantiles,
+            peaks=peaks,
+            methods=tuple(names[m] for m in selected.chosen[:, 0]),
+            candidates=(*self.names, ENSEMBLE),
+            errors=_smaller_of_both(errors, len(self.names)) / self.scale[:, 0],
+            shares=_sum_of_both(_weights(both, recent.errors))[:, :, 0],
+            past=self._past_peaks(),
+        )
+
+    def _past_peaks(self) -> tuple[PastPeaks, ...]:
+        """Return forecast and actual peaks of each series, of windows that do not overlap."""
+        windows = np.arange(len(self.record.origins))[:: self._origins_per_window]
+        windows = windows[self.record.origins[windows] + self.window <= self.panel.bins]
+        origins = self.record.origins[windows] + self.lead
+        # max() keeps NaN: a window with a gap was not observed.
+        actual = windows_at(self.panel.values, origins, self.horizon).max(axis=2)
+        forecast = self.record.lifts[:, windows] * self._tops(self.record.paths[:, windows])
+        starts = np.asarray(self.panel.start_s + origins * self.panel.bin_s, np.float64)
+        scale = self.scale[:, 0].tolist()
+        return tuple(PastPeaks(starts, *row) for row in zip(actual, forecast, scale, strict=True))
+
+    @property
+    def _origins_per_window(self) -> int:
+        return max(1, round(self.horizon / self.stride))
+
+    @property
+    def _lag(self) -> int:
+        """Return the number of origins until a window that begins is over."""
+        return -(-self.window // self.stride)
+
+    def _follow(self) -> None:
+        """Forecast from the new origins, and record the selected forecasts."""
+        record = self.record
+        origins = np.arange(
+            self.first + self.stride * len(record.origins), self.panel.bins, self.stride
+        )
+        if not origins.size:
+            self._judge()
+            return
+        paths = self.fits.paths(self.panel, np.append(origins, self.panel.bins), record.reach)
+        self.end_paths = self.panel.bins, paths[:, :, -1:].copy()
+        paths = paths[:, :, :-1]
+        new = len(record.origins) + np.arange(len(origins))
+        self.record = record = replace(
+            record,
+            origins=np.concatenate([record.origins, origins]),
+            tops=np.concatenate([record.tops, self._tops(paths)], axis=2),
+        )
+        self._judge()
+        last = self._last_values(origins, paths)
+        recent = self._recent_errors(new)
+        both = self._with_corrected(record.tops[:, :, new[0] :], recent.bias)
+        _, mixed_top = self._mix(paths, both, recent.errors, last)
+        mixed_tops = np.concatenate([record.mixed_tops, mixed_top], axis=1)
+        self.record = record = replace(record, mixed_tops=mixed_tops)
+        self._judge()  # again, now that the ensemble's peaks are known
+        selected = self._select(paths, both, self._recent_errors(new), last)
+        self.record = replace(
+            record,
+            paths=np.concatenate([record.paths, selected.path], axis=1),
+            lifts=np.concatenate([record.lifts, selected.lift], axis=1),
+        )
+        self.bias, self.errors, self.mixed = (
+            means.keep_last(self._lag) for means in (self.bias, self.errors, self.mixed)
+        )
+
+    def _judge(self) -> None:
+        """Add the errors of peaks of windows that are over by now."""
+        record = self.record
+        over = int((record.origins + self.window <= self.panel.bins).sum())
+        if over > self.bias.end:
+            new = np.arange(self.bias.end, over)
+            actual, tops = self._actual_tops(new), record.tops[:, :, new]
+            ratio = conformal.scores(actual, tops, self.scale)
+            self.bias = self.bias.append(np.clip(ratio, -LARGEST_BIAS, LARGEST_BIAS))
+            both = self._with_corrected(tops, self.bias.at(new - self._lag))
+            self.errors = self.errors.append(np.abs(both - actual))
+        windows = np.arange(self.mixed.end, min(over, record.mixed_tops.shape[1]))
+        if windows.size:
+            error = np.abs(record.mixed_tops[:, windows] - self._actual_tops(windows))
+            self.mixed = self.mixed.append(error)
+
+    def _recent_errors(self, origins: IntArray) -> RecentErrors:
+        """Return the errors that were known at each of ``origins``."""
+        before = origins - self._lag
+        return RecentErrors(*(means.at(before) for means in (self.bias, self.errors, self.mixed)))
+
+    def _paths_from_end(self, here: IntArray, steps: int) -> FloatArray:
+        """Return paths of at least ``steps`` bins from ``here``, the end of the panel."""
+        known = self.end_paths
+        if known is None or known[0] < here[0] or known[1].shape[3] < steps:
+            known = self.end_paths = int(here[0]), self.fits.paths(self.panel, here, steps)
+        return known[1]
+
+    def _last_values(self, origins: IntArray, paths: FloatArray) -> FloatArray:
+        """Return the last value before each origin, 0 before the first, in place of a path."""
+        last = RULES[LAST_VALUE].fit(self.panel).paths(self.panel, origins, paths.shape[3])
+        return np.nan_to_num(last)
+
+    def _tops(self, paths: FloatArray) -> FloatArray:
+        """Return the peak of the window of paths ``[..., steps]``."""
+        return np.asarray(paths[..., self.lead : self.window].max(axis=-1))
+
+    def _actual_tops(self, origins: IntArray) -> FloatArray:
+        """Return the actual peaks of the windows of ``origins``, ``[series, o]``."""
+        actual = windows_at(
+            self.panel.values, self.record.origins[origins] + self.lead, self.horizon
+        )
+        top = np.where(np.isnan(actual), -np.inf, actual).max(axis=2)
+        # A window that ends in a gap has no weight.
+        return np.where(np.isnan(actual[:, :, -1]), np.nan, top)
+
+    def _with_corrected(self, tops: FloatArray, bias: FloatArray) -> FloatArray:
+        """Append peaks that are corrected by their recent bias, ``[2 methods, ...]``."""
+        offset = OFFSET * self.scale
+        corrected = np.maximum(0.0, (tops + offset) * np.exp(bias) - offset)
+        return np.concatenate([tops, corrected])
+
+    def _mix(
+        self, paths: FloatArray, both: FloatArray, errors: FloatArray, last: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the ensemble's paths ``[series, o, steps]`` and peaks ``[series, o]``.
+
+        They are the last value while no error is known.
+        """
+        weights = _weights(both, errors)
+        known = weights.sum(axis=0) > 0
+        top = (weights * np.nan_to_num(both)).sum(axis=0)
+        path = np.einsum("mso,msok->sok", _sum_of_both(weights), np.nan_to_num(paths))
+        return np.where(known[:, :, None], path, last), np.where(known, top, self._tops(last))
+
+    def _select(
+        self, paths: FloatArray, both: FloatArray, recent: RecentErrors, last: FloatArray
+    ) -> SelectedForecast:
+        """Return the forecast of the selected method, the last value where it has none."""
+        mixed, mixed_top = self._mix(paths, both, recent.errors, last)
+        if self.method == ENSEMBLE:
+            chosen = np.full(mixed_top.shape, len(both))
+        elif self.method == AUTO:
+            single = np.where(np.isnan(both), np.inf, recent.errors)
+            chosen = choose_method(single, recent.mixed)
+        else:
+            chosen = np.zeros(mixed_top.shape, np.int64)
+        candidates = np.concatenate([paths, paths, mixed[None]])
+        path = np.take_along_axis(candidates, chosen[None, :, :, None], axis=0)[0]
+        top = np.take_along_axis(np.concatenate([both, mixed_top[None]]), chosen[None], axis=0)[0]
+        path = np.where(np.isnan(path), last, path)
+        path_top = self._tops(path)
+        known = (path_top > 0) & ~np.isnan(top)
+        lift = np.where(known, top / np.where(path_top > 0, path_top, 1), 1)
+        return SelectedForecast(path, lift, chosen)
+
+    def _quantiles(self, rows: IntArray, age: int, forecast: FloatArray) -> FloatArray:
+        """Return quantiles of ``forecast [rows, bins and tops]``, ``[rows, levels, ...]``.
+
+        The last observed bin lies ``age`` bins back, so errors are those of forecasts that begin
+        ``age`` bins after their origin.
+        """
+        steps = forecast.shape[1] // 2
+        windows = np.arange(len(self.record.origins))[:: self._origins_per_window][-BAND_WINDOWS:]
+        origins, paths = self.record.origins[windows], self.record.paths[rows][:, windows]
+        values, scale = self.panel.values[rows], self.scale[rows]
+        reach = age + steps
+        after = np.full((len(rows), reach), np.nan)
+        actual = windows_at(np.concatenate([values, after], axis=1), origins, reach)
+        seen = ~np.isnan(actual)
+        tops = running_max(np.where(seen, actual, -np.inf), self.horizon)
+        tops = np.where(seen, tops, np.nan)
+        forecasts = paths[:, :, :reach]
+        lifts = self.record.lifts[rows][:, windows, None]
+        forecast_tops = lifts * running_max(forecasts, self.horizon)
+        past = np.concatenate([
+            conformal.scores(actual, forecasts, scale[:, :, None])[:, :, age:],
+            conformal.scores(tops, forecast_tops, scale[:, :, None])[:, :, age:],
+        ], axis=2)  # fmt: skip
+        return conformal.quantiles(forecast, past, values, scale, QUANTILES)
+
+
+def running_max(paths: FloatArray, window: int) -> FloatArray:
+    """Return the largest of the last ``window`` steps up to each, ``[..., steps]``."""
+    before = np.full((*paths.shape[:-1], window - 1), -np.inf)
+    padded = np.concatenate([before, paths], axis=-1)
+    return np.asarray(sliding_window_view(padded, window, axis=-1).max(axis=-1))
+
+
+def _weights(both: FloatArray, errors: FloatArray) -> FloatArray:
+    return ensemble_weights(np.where(np.isnan(both), np.inf, errors))
+
+
+def _sum_of_both(weights: FloatArray) -> FloatArray:
+    """Add the weights of each method as it is and corrected: ``[methods, ...]``."""
+    methods = len(weights) // 2
+    return np.asarray(weights[:methods] + weights[methods:])
+
+
+def _smaller_of_both(errors: FloatArray, methods: int) -> FloatArray:
+    """Return the smaller error of each method, as it is or corrected, then the ensemble's."""
+    smaller = np.minimum(errors[:methods], errors[methods : 2 * methods])
+    return np.concatenate([smaller, errors[-1:]])
