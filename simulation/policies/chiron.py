@@ -1,8 +1,8 @@
 """Chiron's hierarchical backpressure (methods.md E8; arXiv 2501.08090).
 
-What the source of these rules leaves open, and what we take: how far a batch grows or shrinks in a
-step (``grow``, ``shrink``), and that the comparison with the previous throughput counts only while
-the batch is full, since with room left in it throughput follows the load and says nothing of it.
+The source leaves two points open. ``grow`` and ``shrink`` are ours: how far a batch changes in a
+step. And we compare with the previous throughput only while the batch is full, since otherwise
+throughput just follows the load.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ GROUP_S = 300.0  # batch requests queued within so long of each other are one gr
 
 @dataclass(eq=False)
 class Chiron(ScalingPolicy):
-    """For a fleet of interactive, mixed and batch pools (``silos.chiron_fleet``).
+    """Scale a fleet of interactive, mixed and batch pools (``silos.chiron_fleet``).
 
-    Local: the largest batch of each pool grows while backpressure, the larger of observed over
-    target TBT and previous over present throughput, is below 1, and shrinks above. The target is
-    the tightest TBT limit of the tiers the pool serves; without one only throughput counts.
+    Local: the largest batch of each pool grows while backpressure is below 1 and shrinks above.
+    Backpressure is the larger of observed over target TBT and previous over present throughput. The
+    target is the tightest TBT limit of the pool's tiers; without one only throughput counts.
 
-    Interactive: running instances over interactive and mixed ones are held at ``theta``; instances
-    are added at once above it and taken away one at a time below, interactive ones first. Mixed
-    instances that run count as running interactive requests.
+    Interactive: the ratio of running instances to interactive and mixed ones is held at ``theta``.
+    Instances are added at once above it and removed one at a time below, interactive ones first.
+    Running mixed instances count as running interactive requests.
 
-    Batch: instances are added where queued groups would miss their deadline (the tightest limit of
-    the deferrable tiers, else a day) at the rate the profile gives for requests of ``lengths``
-    tokens (mean input, mean output; one pair or one per pool), and retired when the queue is empty.
+    Batch: instances are added if queued groups would miss their deadline (the tightest limit of the
+    deferrable tiers, else a day) at the rate that the profile gives for requests of ``lengths``
+    tokens (mean input and output; one pair or one per pool). They are removed when the queue is
+    empty.
     """
 
     wants_signals = True
@@ -120,7 +121,7 @@ class Chiron(ScalingPolicy):
         pools: tuple[int, ...],
         observation: Observation,
     ) -> None:
-        """Batch instances of a model in regions that requests go between, whose queue is one."""
+        """Scale the batch instances of a model in regions that share a queue."""
         now, places = observation.time_s, list(pools)
         deferred = 0 if observation.deferred is None else int(observation.deferred[pools[0]])
         self._follow(queue, deferred + int(observation.waiting[places].sum()), now)
@@ -141,7 +142,7 @@ class Chiron(ScalingPolicy):
 
     @staticmethod
     def _follow(queue: deque[list[float]], queued: int, now: float) -> None:
-        """Groups of what is queued, oldest first; those that left were the oldest."""
+        """Update the groups of queued requests, oldest first; the oldest leave first."""
         change = queued - sum(count for _, count in queue)
         if change > 0:
             if queue and now - queue[-1][0] < GROUP_S:
@@ -156,8 +157,10 @@ class Chiron(ScalingPolicy):
                 queue.popleft()
 
     def _requests_s(self, p: int) -> float:
-        """Requests/s of one instance with its batch full: each takes its prefill alone, and its
-        output tokens shared with the batch."""
+        """Return the requests/s of one instance with a full batch.
+
+        Each request computes its prefill alone and shares its output tokens with the batch.
+        """
         profile = self._fleet.pools[p].profile
         isl, osl = float(self._isl[p]), float(self._osl[p])
         fits = profile.kv_capacity_tokens / (isl + osl)
@@ -186,7 +189,7 @@ class Chiron(ScalingPolicy):
 
 
 def _tbt_limit(fleet: Fleet, p: int) -> float:
-    """The tightest TBT limit of the tiers that pool ``p`` serves; infinite without one."""
+    """Return the tightest TBT limit of the tiers of pool ``p``; infinite without one."""
     serves = fleet.pools[p].tiers
     limits = [t.tbt_s for t in fleet.tiers if serves is None or t.name in serves]
     return min((limit for limit in limits if limit is not None), default=float("inf"))

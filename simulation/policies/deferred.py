@@ -1,4 +1,4 @@
-"""A plan reached when utilisation asks for it: LT-U and LT-UA (methods.md E8; SageServe, 6.4)."""
+"""Reach a plan only when utilization requires it: LT-U and LT-UA (methods.md E8; SageServe, 6.4)."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ TRAFFIC: Reading = "traffic"
 
 @dataclass(eq=False)
 class Deferred(ScalingPolicy):
-    """Towards the plan's count one instance at a time: up while utilisation (``Endpoints.reading``)
-    is above ``scale_out_above``, down while below ``scale_in_below``, each endpoint resting
-    ``cooldown_s`` after an event (LT-U).
+    """Move toward the plan one instance at a time when utilization passes a threshold (LT-U).
+
+    An endpoint grows while utilization (``Endpoints.reading``) is above ``scale_out_above``,
+    shrinks while it is below ``scale_in_below``, and rests ``cooldown_s`` after a change.
 
     With ``forecast_tps`` (LT-UA) the plan is no limit in the last ``last_share`` of each period (20
-    minutes of an hour): an endpoint grows where at least ``underestimated`` times the forecast load
-    arrives, and shrinks where at most ``overestimated`` times does. Section 6.4 says that it
-    switches "from a memory-based strategy to a traffic-based strategy", and the authors' code asks
-    nothing but the ratio there (kjain1810/SageServe, ``GlobalArbiterARIMAChecking.scale``): that is
-    ``reading`` traffic. With memory utilisation must be beyond its threshold too, as the section's
-    "as for LT-U" can be read. Past the plan, where nothing else limits it, an endpoint asks for
-    more only once what it asked for serves, as their code does: at night a forecast of next to
-    nothing is passed five times over by a load that one instance serves.
+    minutes of an hour): an endpoint grows if the load is at least ``underestimated`` times the
+    forecast, and shrinks if it is at most ``overestimated`` times. Section 6.4 says that it
+    switches "from a memory-based strategy to a traffic-based strategy", and the authors' code only
+    tests the ratio there (kjain1810/SageServe, ``GlobalArbiterARIMAChecking.scale``): that is
+    ``reading`` traffic. With memory, utilization must pass its threshold too, another reading of
+    the section's "as for LT-U". Beyond the plan an endpoint grows again only once its new instances
+    serve, as in their code: at night the load of one instance is five times a forecast near 0.
 
-    ``times_s`` and ``targets`` are a timetable (see ``Scheduled``), or a ``course`` stands in their
-    place. ``period_s`` is the length of a period, the first of which begins at 0. ``forecast_tps``
-    has shape ``[bins, pools]``, bins of ``bin_s`` (left out: a period): interactive input tokens/s
-    that users of the pool's region are expected to ask of its model, held against what they asked
-    for in the last ``observed_s`` (a minute: the authors').
+    ``times_s`` and ``targets`` are a schedule (see ``Scheduled``); ``course`` replaces it.
+    ``period_s`` is the length of a period, the first of which begins at 0. ``forecast_tps [bins,
+    pools]``, in bins of ``bin_s`` (default: a period), is the expected interactive input tokens/s
+    of the pool's model and region. It is compared with those of the last ``observed_s`` (a minute,
+    as the authors do).
     """
 
     times_s: Times = ()
@@ -103,7 +103,7 @@ class Deferred(ScalingPolicy):
         return self._ends.gauge(observation, self.sees, self.scale_out_above, self.scale_in_below)
 
     def _misjudged(self, observation: Observation) -> tuple[BoolArray, BoolArray]:
-        """Endpoints whose load the forecast under- and overestimates, in the end of a period."""
+        """Return the endpoints that the forecast under- and overestimates, late in a period."""
         ends, now = self._ends, observation.time_s
         nowhere = np.zeros(len(ends), np.bool_)
         asked_tps = observation.asked_tps

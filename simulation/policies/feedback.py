@@ -23,18 +23,22 @@ TBT: Latency = "tbt"
 
 @dataclass(eq=False)
 class Feedback(Coordinated):
-    """Fixed steps: 20% more from ``alpha_out`` times the target latency on, 10% more from
-    ``beta_out`` on, 5% fewer at ``gamma_in`` times or below.
+    """Scale in fixed steps by the ratio of a latency to its target.
+
+    20% more instances from ``alpha_out`` times the target on, 10% more from ``beta_out`` on, 5%
+    fewer at ``gamma_in`` times or below.
 
     Algorithm 3 as printed never tests the direction (a smaller size can come back as a scale-out)
     and reads an undefined C_up: here scale-out waits for ``cool_out_s`` and scale-in for
     ``cool_in_s``. The source gives no thresholds; 1, 0.8 and 0.5 are ours. ``target_s`` is one
-    number or one per pool; left out, the tightest such limit among the tiers that are not
-    deferrable. A step out is taken from the ready instances, of which the latency speaks, so that
-    a breach that goes on while instances start is not answered again and again (8 to 58 in ten
-    minutes, with starts as long). Of a service's pools the largest mean counts. With no request
-    seen and nothing to do, latency counts as 0, else an idle fleet would never shrink; requests
-    waiting with nothing ready count as beyond every limit.
+    number or one per pool; the default is the tightest such limit among the tiers that are not
+    deferrable.
+
+    A step out is a share of the ready instances, which the latency describes. So a breach that
+    lasts while instances start is not answered again and again (8 to 58 instances in ten minutes
+    otherwise). The largest mean of a service's pools counts. Without requests latency counts as 0,
+    else an idle fleet would never shrink. Requests that wait with no ready instance count as beyond
+    every limit.
     """
 
     signal: Latency
@@ -92,7 +96,7 @@ class Feedback(Coordinated):
         return STAY, present
 
     def gauge(self, observation: Observation) -> Gauge:
-        """Latency over its target, by service."""
+        """Return latency over its target, by service."""
         return Gauge(
             f"mean {self.signal.upper()} over its limit",
             False,
@@ -106,11 +110,11 @@ class Feedback(Coordinated):
         return (InForce(f"limit of mean {self.signal.upper()}, ms", targets), *super().in_force())
 
     def at_risk(self, service: Service, observation: Observation) -> bool:
-        """Latency where the steps out begin: nothing should be taken away."""
+        """Return whether latency has reached the steps out, so that nothing should be removed."""
         return self.level(service, observation) >= self.beta_out
 
     def level(self, service: Service, observation: Observation) -> float:
-        """Latency over its target, the largest of the service's pools; NaN where unknown."""
+        """Return the largest latency over its target of the service's pools; NaN if unknown."""
         pools = list(service.pools)
         waiting = bool(observation.waiting[pools].any())
         if not observation.ready[list(self.driving(service))].any():

@@ -1,4 +1,4 @@
-"""The same number of instances all day: the baseline every other policy has to beat."""
+"""The same number of instances all day: the baseline that every other policy must beat."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulation.policy import Observation, ScalingPolicy
 
 @dataclass(eq=False)
 class Flat(ScalingPolicy):
-    """``counts`` instances per pool of the fleet, in its order, from start to end."""
+    """Keep ``counts`` instances per pool of the fleet, in its order."""
 
     counts: Sequence[int] | IntArray
     name: str = "flat"

@@ -1,6 +1,8 @@
-"""A plan as the least there is, and a guard above it that goes by what is seen: what KEDA does with
-a timetable's triggers beside one by load, of which the largest wins (keda.sh, "Scaling
-Deployments")."""
+"""A plan as the minimum, and a reactive guard above it.
+
+KEDA does the same with the cron triggers of a schedule and a trigger by load: the largest wins
+(keda.sh, "Scaling Deployments").
+"""
 
 from __future__ import annotations
 
@@ -46,28 +48,29 @@ class _Look:
 class Guarded(ScalingPolicy):
     """Follow the ``course`` at once, and add to it in each pool.
 
-    - as many instances as serve what is served at ``prefill_tps`` and ``decode_tps`` of one (each
-      where the pool does it), where that is more than those planned carry by over ``tolerance``,
-      there and in all of the model's pools of that role together that requests go between: a plan
-      counts on what other regions have to spare;
-    - as many as hold what is in flight at ``in_flight`` of one, where that is PILED_UP times what
-      those that are ready hold: what is served shows no more than all of them can do. What falls by
-      more than ``tolerance`` meanwhile, or waits for those that start and grows no more, asks for
-      no more, and nothing goes before it is gone;
-    - as many as serve what is served by what one was seen to carry (``Learned``), where that is
-      less than was believed: too much came late, nothing piled up, and more was in flight than they
-      hold by over ``tolerance``.
+    Three counts can exceed the plan:
 
-    What one serves and holds is of a large pool; among few each does ``shares`` of it
-    (``Staffing``), so that a guard asks for more exactly where more is served than the plan was
-    sized for. What is in flight follows by Little's law: as much less as less is served, and for no
-    longer.
+    - the instances for the tokens served, at ``prefill_tps`` and ``decode_tps`` of one. They count
+      if the load exceeds the capacity of the planned instances by over ``tolerance``, in the pool
+      and in all reachable pools of that model and role together, since a plan counts on spare
+      capacity in other regions;
+    - the instances for the requests in flight, at ``in_flight`` of one. They count if that is
+      PILED_UP times what the ready instances hold, since served tokens cannot exceed what all
+      instances can do. Nothing more is added while the pile falls by more than ``tolerance``, or
+      waits for starting instances and no longer grows. Nothing is removed before it is gone;
+    - the instances for the tokens served at the capacity that was observed (``Learned``), if that
+      is below the planned one: requests were late, none piled up, and more were in flight than the
+      instances hold by over ``tolerance``.
 
-    Each counts once every look of the last ``rise_s`` shows it: an autoscaler's window against a
-    moment's rush. So nothing is added while the plan is right, and what it did not know (longer
-    answers, a crowd, instances lost) is answered within minutes. What is added stays until no look
-    of the last ``fall_s`` asked for it, and comes as Kubernetes has it: at most ``scale_up_factor``
-    times those there are, or ``scale_up_instances``, in 15 s.
+    Capacities are those of a large pool; in a small one each instance does ``shares`` of it
+    (``Staffing``), so that the guard acts exactly when the load exceeds the plan. Requests in
+    flight follow by Little's law: less load, fewer requests.
+
+    Each count must hold for every decision of the last ``rise_s``. So nothing is added while the
+    plan is right, and what it did not expect (longer outputs, a crowd, lost instances) is answered
+    within minutes. Added instances stay until no decision of the last ``fall_s`` needs them. Growth
+    is limited as in Kubernetes: at most ``scale_up_factor`` times the instances, or
+    ``scale_up_instances``, in 15 s.
     """
 
     wants_signals = True
@@ -142,7 +145,7 @@ class Guarded(ScalingPolicy):
         return np.broadcast_to(each, pools)
 
     def _above(self, observation: Observation, planned: IntArray) -> IntArray:
-        """Instances that the guard asks for, ``[pools]``; 0 where it leaves all to the plan."""
+        """Return the instances that the guard needs, ``[pools]``; 0 where the plan suffices."""
         look = self._look(observation)
         serving = _least([look.served for look in self._looks])
         room = self._staffing.carried(planned) * (1 + self.tolerance) + ROUNDING
@@ -164,11 +167,11 @@ class Guarded(ScalingPolicy):
         return np.asarray(reduce(np.maximum, (counts for _, counts in self._asked)))
 
     def _together(self, loads: FloatArray) -> FloatArray:
-        """Of all pools of a pool's model and role within reach, tokens/s, ``[pools]``."""
+        """Return the tokens/s of all reachable pools of a pool's model and role, ``[pools]``."""
         return np.asarray(np.bincount(self._kind, loads * self._worth)[self._kind])
 
     def _look(self, observation: Observation) -> _Look:
-        """What is seen now; ``_looks`` are those of the last ``rise_s``."""
+        """Return the load at this decision; ``_looks`` are those of the last ``rise_s``."""
         now, ready, signals = observation.time_s, observation.ready, observation.signals
         served = np.zeros(len(ready))
         if signals is not None:
@@ -193,7 +196,7 @@ class Guarded(ScalingPolicy):
         self._learned.see([look.strain for look in self._looks], calm & (observation.starting == 0))
 
     def _piled(self, observation: Observation, look: _Look) -> IntArray:
-        """Instances that hold what piles up, those that there are while it stays so, else 0."""
+        """Return the instances that hold the piled-up requests, or 0 without a pile."""
         piled: BoolArray = _least([look.flight for look in self._looks]) > PILED_UP * look.holds
         if not piled.any():
             return np.zeros(len(piled), np.int64)
@@ -206,11 +209,11 @@ class Guarded(ScalingPolicy):
 
 
 def _least(seen: Sequence[FloatArray]) -> FloatArray:
-    """Of each pool; of so few numbers a stack takes longer than to compare them one by one."""
+    """Return the minimum of each pool. Comparing a few numbers is faster than stacking arrays."""
     return np.asarray(reduce(np.minimum, seen))
 
 
 def _known(seen: FloatArray | Sequence[FloatArray]) -> FloatArray:
-    """0 where nothing was seen."""
+    """Replace NaN, where nothing was measured, by 0."""
     seen = np.asarray(seen)
     return np.where(np.isnan(seen), 0.0, seen)

@@ -1,9 +1,9 @@
-"""The rules of Kubernetes' horizontal pod autoscaler, by itself and under KEDA.
+"""Kubernetes' horizontal pod autoscaler, alone and under KEDA.
 
 Sources: kubernetes.io, "Horizontal Pod Autoscaling", and the controller's replica calculator
-(``GetMetricReplicas`` for a mean over pods, ``GetExternalPerPodMetricReplicas`` for a total, which
-is what KEDA's triggers are by default); keda.sh, "ScaledObject specification" and "Scaling
-Deployments, StatefulSets & Custom Resources".
+(``GetMetricReplicas`` for a mean over pods, ``GetExternalPerPodMetricReplicas`` for a total, the
+default of KEDA's triggers); keda.sh, "ScaledObject specification" and "Scaling Deployments,
+StatefulSets & Custom Resources".
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ POLICY_S = 15.0  # the period that limits of scaling up are counted over
 
 @dataclass(eq=False)
 class Hpa(ScalingPolicy):
-    """``desired = ceil(ready * metric / target)`` within a tolerance, each pool by itself, as an
-    autoscaler object per deployment does; in a service with prefill and decode pools that is the
-    uncoordinated scaling that D warns of.
+    """Scale each pool alone: ``desired = ceil(ready * metric / target)`` within a tolerance.
 
-    ``target`` is what one instance should show, one number or one per pool. An instance that is
-    starting exports no metric yet: it counts as idle where the others ask for more, and as at the
-    target where they ask for fewer. Scale-in goes to the highest recommendation of the last
-    ``stabilisation_s``; scale-out is held to the larger of ``scale_up_factor`` and
-    ``scale_up_instances`` per 15 s. A pool that begins with instances keeps ``min_replicas``; one
-    without is left alone until requests wait for it.
+    There is an autoscaler per deployment. With prefill and decode pools that is the uncoordinated
+    scaling that D warns of.
+
+    ``target`` is the metric of one instance, one number or one per pool. A starting instance has no
+    metric yet: it counts as idle when others need more instances, and as at the target when they
+    need fewer. Scale-in goes to the highest recommendation of the last ``stabilisation_s``.
+    Scale-out is limited to the larger of ``scale_up_factor`` and ``scale_up_instances`` per 15 s. A
+    pool that begins with instances keeps ``min_replicas``; one without is left alone until requests
+    wait for it.
     """
 
     metric: Metric = "memory"
@@ -101,7 +102,7 @@ class Hpa(ScalingPolicy):
         return (InForce(f"target of {WORDS[self.metric]}", self._target),)
 
     def _recommended(self, p: int, value: float, ready: int, starting: int) -> int:
-        """A mean over pods: the calculator's ``GetMetricReplicas``."""
+        """Recommend from a mean over pods, as the calculator's ``GetMetricReplicas``."""
         present = ready + starting
         if not np.isfinite(value) or not ready:
             return present
@@ -129,10 +130,12 @@ class Hpa(ScalingPolicy):
 
 @dataclass(eq=False)
 class Keda(Hpa):
-    """KEDA: the autoscaler on the total of the metric over all instances, ``ceil(total / target)``
-    of those there are, ready or not; and with ``min_replicas`` 0 the way to none and back, which is
-    KEDA's own: away ``cooldown_s`` after the trigger was last active (its value above 0), back at
-    the first poll, every ``polling_s``, that finds it active."""
+    """Scale on the total of the metric over all instances: ``ceil(total / target)``.
+
+    All instances count, ready or not. With ``min_replicas`` 0 a pool can go to no instance, as KEDA
+    does: ``cooldown_s`` after the trigger was last active (its value above 0). It comes back at the
+    first poll, every ``polling_s``, that finds the trigger active.
+    """
 
     metric: Metric = "queue"
     target: float | Sequence[float] | FloatArray = 5.0
@@ -163,7 +166,7 @@ class Keda(Hpa):
         return targets
 
     def _recommended(self, p: int, value: float, ready: int, starting: int) -> int:
-        """A total: the calculator's ``GetExternalPerPodMetricReplicas``."""
+        """Recommend from a total, as the calculator's ``GetExternalPerPodMetricReplicas``."""
         present = ready + starting
         if not np.isfinite(value) or not ready:
             return present

@@ -1,4 +1,4 @@
-"""Scaling on what the KV cache says (methods.md D8, HeteroScale's future work)."""
+"""Scaling on the KV cache (methods.md D8, HeteroScale's future work)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from simulation.policy import Actions, Gauge, Observation
 class KvAware(Coordinated):
     """Scale on three signs of short KV memory, none of which depends on model or GPU.
 
-    - memory pressure: KV tokens in use over KV tokens there are, held at ``target`` by proportional
-      control;
-    - preemptions: sequences thrown out to be computed again, more than ``preemptions_per_min`` an
-      instance, mean too small a fleet whatever the mean pressure: a step of ``step``;
-    - evictions with a falling hit rate: the prefix cache gives up more than ``evicted_share`` of
-      the tokens prefilled while its hit rate is ``hit_drop`` below the best of the last
-      ``memory_s`` seconds: more instances hold more of the working set. A step of ``step``.
+    - Memory pressure: KV tokens in use over KV capacity, held at ``target`` by proportional
+      control.
+    - Preemptions: more than ``preemptions_per_min`` an instance mean too small a fleet, whatever
+      the mean pressure. Adds a step of ``step``.
+    - Evictions with a falling hit rate: the prefix cache evicts more than ``evicted_share`` of the
+      prefilled tokens, and its hit rate is ``hit_drop`` below the best of the last ``memory_s``
+      seconds. More instances hold more of the working set. Adds a step of ``step``.
 
-    Nothing is taken away while any of them shows, nor where what is left would pass the target.
-    The rules and their values are ours; the source names the signals only.
+    Nothing is removed while there is any sign, or if the rest would exceed the target. The rules
+    and their values are ours; the source names the signals only.
     """
 
     target: float = 0.7
@@ -78,7 +78,7 @@ class KvAware(Coordinated):
         return direction, max(1, damped(expected, present, self.stability.damping))
 
     def gauge(self, observation: Observation) -> Gauge:
-        """The first of the three, by service."""
+        """Return the memory pressure, by service."""
         pressure = [
             pool_mean(observation.utilisation, observation.ready, self.driving(service))
             for service in self.services

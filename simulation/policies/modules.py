@@ -1,18 +1,18 @@
-"""CoCoServe's elastic instances: layers copied to idle memory, modules moved under pressure (B5).
+"""CoCoServe's elastic instances: copy layers to idle memory, move modules under pressure (B5).
 
-The count of instances stays; those of a pool act alike, each on its part of the idle GPUs. At each
-instant, per pool:
+The number of instances stays. Those of a pool act alike, each on its part of the idle GPUs. At each
+decision, per pool:
 
-- short of memory for the sequences that run and wait, or more requests late than the threshold:
-  module reduction (Algorithm 2) moves layers, projections and KV caches to the borrowed devices,
-  then gives up copies, then shrinks the batch and offloads;
-- calm for a while: what moved comes home again where it fits;
-- where a device is vacant by more than its threshold: Algorithm 1 copies layers to it.
+- Short of memory for the running and waiting sequences, or more late requests than the threshold:
+  module reduction (Algorithm 2) moves layers, projections and KV caches to borrowed devices, then
+  gives up copies, then shrinks the batch and offloads.
+- Calm for a while: moved modules return if they fit.
+- A device is vacant by more than its threshold: Algorithm 1 copies layers to it.
 
-What is decided serves after the seconds of table 2 and the coordination of copies, and while an
-operation runs every instance is slower by what the source says its neighbours lose. Speeds follow
-from the profile: see ``Layout.speed``. Borrowed devices are instances of pools that take no
-requests, held as long as anything lies on them, so that they are paid for like all others.
+A change takes effect after the seconds of table 2 and the coordination of copies. While an
+operation runs every instance is slower by the source's disturbance. Speeds follow from the profile:
+see ``Layout.speed``. Borrowed devices are instances of pools that take no requests. They are held
+and paid for while modules lie on them.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ UNLIMITED = 1 << 20  # sequences
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One operation of a pool: from when to when, what it began for, and on how many modules of
-    each of its instances it acted."""
+    """An operation of a pool: when, what kind, and how many modules of each instance it moved."""
 
     time_s: float
     until_s: float
@@ -61,9 +60,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Standing:
-    """How the modules of a pool's instances stand from ``time_s`` on: ``copies`` ``[D]`` layers
-    copied to each device, ``parts`` ``[D]`` layers, ``projections`` and ``caches`` at home there;
-    ``borrowed`` instances of other pools that it holds; ``speed`` times as fast as at home."""
+    """Location of the modules of a pool's instances from ``time_s`` on.
+
+    ``copies [D]`` are layers copied to each device. ``parts [D]``, ``projections`` and ``caches``
+    are layers, feed-forward parts and caches placed there. ``borrowed`` counts instances of other
+    pools that it holds. ``speed`` is relative to the start.
+    """
 
     time_s: float
     pool: int
@@ -77,7 +79,7 @@ class Standing:
 
 @dataclass(slots=True, eq=False)
 class _Elastic:
-    """What a pool's instances are, and what they will be once their operation is done."""
+    """The instances of a pool now, and after their operation."""
 
     state: Instance
     wanted: Instance
@@ -93,8 +95,11 @@ class _Elastic:
 
 @dataclass(eq=False)
 class ModuleScaling(ScalingPolicy):
-    """Layouts of the fleet's pools, None of those that lend; ``events``, ``standings`` and ``held``
-    (time, bytes of copies, caches away from home by pool) say afterwards what was done."""
+    """Scale the modules of pools with a layout; pools that lend have None in ``layouts``.
+
+    ``events``, ``standings`` and ``held`` (time, bytes of copies, caches away from home by pool)
+    record the run.
+    """
 
     layouts: Sequence[Layout | None]
     vacancy_threshold: float = 0.0  # share of a device, above which copies are put there
@@ -152,7 +157,7 @@ class ModuleScaling(ScalingPolicy):
         return layout
 
     def _targets(self) -> IntArray:
-        """Its instances, and of those that lend as many as anything lies on or is about to."""
+        """Return the instances of each pool, and of lending pools those in use or about to be."""
         assert self._fleet is not None
         targets = np.zeros(len(self._fleet.pools), np.int64)
         for p, elastic in self._pools.items():
@@ -177,7 +182,7 @@ class ModuleScaling(ScalingPolicy):
         return elastic.speeds[key]
 
     def _act(self, p: int, observation: Observation, now: float) -> None:
-        """Finish what pool ``p`` is at, then see what it needs."""
+        """Finish the operation of pool ``p``, then begin the next one that it needs."""
         assert self._fleet is not None
         assert observation.signals is not None
         elastic, layout, signals = self._pools[p], self._layout(p), observation.signals
@@ -230,7 +235,7 @@ class ModuleScaling(ScalingPolicy):
     def _reduced(
         self, p: int, sequences: float, violated: bool, observation: Observation
     ) -> Instance:
-        """Algorithm 2 for as many sequences as run and wait."""
+        """Return the result of Algorithm 2 for the running and waiting sequences."""
         assert self._fleet is not None
         assert observation.signals is not None
         elastic, layout = self._pools[p], self._layout(p)
@@ -263,7 +268,7 @@ class ModuleScaling(ScalingPolicy):
         return best
 
     def _change(self, p: int, now: float, kind: str, after: Instance, running: float) -> None:
-        """Begin an operation, where there is one: it costs what table 2 says."""
+        """Begin an operation, if there is a change, at the cost of table 2."""
         elastic, layout = self._pools[p], self._layout(p)
         before, sizes = elastic.state, layout.sizes()
         copied = int((after.replicated & ~before.replicated).sum())
@@ -296,7 +301,7 @@ class ModuleScaling(ScalingPolicy):
         )
 
     def _note(self, p: int, now: float, speed: float) -> None:
-        """How modules stand, where that changed."""
+        """Record the location of modules if it changed."""
         elastic, layout = self._pools[p], self._layout(p)
         if elastic.seen == (elastic.state, elastic.wanted):
             return
@@ -330,7 +335,7 @@ class ModuleScaling(ScalingPolicy):
 
 
 def _running(observation: Observation, p: int) -> float:
-    """Mean sequences of the batch since the last instant, at least 1."""
+    """Return the mean sequences of the batch since the last decision, at least 1."""
     assert observation.signals is not None
     return float(np.maximum(np.nan_to_num(observation.signals.batch[p], nan=1.0), 1.0))
 

@@ -17,12 +17,12 @@ DAY_S = 86_400.0
 
 @dataclass(eq=False)
 class Periodic(ScalingPolicy):
-    """From ``times_s[i]`` seconds after the start of every ``day_s`` on, ``counts[i]`` instances.
+    """Keep ``counts[i]`` instances from ``times_s[i]`` seconds after the begin of each day on.
 
-    ``times_s`` has shape ``[steps]``, must increase and lie in ``[0, day_s)``; ``counts`` has shape
-    ``[steps, pools]``. Before the first step of a day the last one's counts hold. The simulation
-    begins ``offset_s`` into a day. A timetable looks at nothing: it is what an operator writes down
-    once, or what was learnt from the day before.
+    ``times_s [steps]`` must increase and lie in ``[0, day_s)``; ``counts`` has the shape ``[steps,
+    pools]``. Before the first step of a day the last one holds. The simulation begins ``offset_s``
+    into a day. The schedule reacts to nothing: an operator writes it once, or takes it from the day
+    before.
     """
 
     times_s: Times

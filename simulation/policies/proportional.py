@@ -19,8 +19,10 @@ from simulation.policy import Gauge, InForce, Observation, Signals
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What proportional control goes by: the role that it is read from and drives, which reading
-    of ``Signals``, and whether that adds up over instances or is a share of each one's time."""
+    """A signal of proportional control: its role, its reading of ``Signals``, and how it adds up.
+
+    It adds up over instances, or is a share of the time of each.
+    """
 
     drives: str
     reading: Literal["decode_tps", "prefill_tps", "busy", "sm_activity"]
@@ -60,22 +62,20 @@ SIGNALS: dict[SignalName, Signal] = {
 
 @dataclass(eq=False)
 class Proportional(Coordinated):
-    """``expected = instances * metric per instance / target per instance``, and the other role
-    through the P/D ratio.
+    """Scale to ``expected = instances * metric per instance / target per instance``.
 
-    ``target`` is what one instance should show: tokens/s of its own for the two throughput signals,
-    a share in (0, 1] for the four of hardware; one number, or one per pool (GPU types differ). The
-    source takes it from a pressure test. The metric per instance is over ready ones, and starting
-    ones count among the instances there are: a shortage is asked for once. With instances that do
-    both, prefill and decode GPU (and SM) are one and the same reading.
+    The other role follows by the P/D ratio. ``target`` is the signal of one instance: tokens/s for
+    the two throughput signals, a share in (0, 1] for the four of hardware; one number, or one per
+    pool. The source takes it from a pressure test. The metric per instance is over ready ones, but
+    starting ones count as instances, so that a shortage is answered once. With instances that do
+    both, prefill and decode GPU (and SM) are the same reading.
 
-    No signal of what is served shows more than all that instances can do: at the edge of their
-    limits they may be a tenth below it, so that a fourfold load is answered by a tenth more, again
-    after each start. ``in_flight`` (ours; None: not looked at) is how many requests one instance of
-    the driving role holds, running or waiting, at its target. Where ``PILED_UP`` times as many are
-    in flight, and more at each look, as many instances are wanted as hold them at the target, at
-    most ``SURGE`` times those that are ready. What grows no more, since instances came, asks for no
-    more, and none are taken out while so much is in flight.
+    A signal of served load cannot exceed what the instances can do. At their limits they may be a
+    tenth below it, so that a fourfold load is answered by a tenth more, again after each start.
+    ``in_flight`` (ours; None: off) is the number of requests, running or waiting, of one instance
+    of the driving role at its target. If ``PILED_UP`` times as many are in flight and more at each
+    decision, the instances that hold them at the target are wanted, at most ``SURGE`` times the
+    ready ones. A pile that no longer grows needs no more, and none are removed while it lasts.
     """
 
     signal: SignalName
@@ -126,7 +126,7 @@ class Proportional(Coordinated):
         return direction, max(1, damped(expected, present, self.stability.damping))
 
     def gauge(self, observation: Observation) -> Gauge:
-        """Of each service the signal of one ready instance of the driving role."""
+        """Return the signal of one ready instance of the driving role, by service."""
         signal, values, targets = SIGNALS[self.signal], [], []
         for service in self.services:
             pools = self.driving(service)
@@ -158,8 +158,7 @@ class Proportional(Coordinated):
         return (InForce(f"target of {words}", targets), *super().in_force())
 
     def _piling_up(self, i: int, observation: Observation) -> float:
-        """Instances that would hold what is in flight at the target, where it piles up; those that
-        there are while that lasts; else 0."""
+        """Return the instances that hold the piled-up requests at the target, or 0 without a pile."""
         places = list(self.driving(self.services[i]))
         ready = int(observation.ready[places].sum())
         there, flight_before = self._before[i]
@@ -180,7 +179,7 @@ class Proportional(Coordinated):
         )
 
     def expected(self, service: Service, observation: Observation) -> float:
-        """Instances of the driving role that would show the target."""
+        """Return the instances of the driving role that would show the target."""
         pools = self.driving(service)
         if observation.signals is None:
             return float("nan")

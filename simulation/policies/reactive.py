@@ -1,4 +1,4 @@
-"""Unified reactive scaling on utilisation (methods.md E8; SageServe, section 4)."""
+"""Unified reactive scaling on utilization (methods.md E8; SageServe, section 4)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ BETWEEN_S = 15.0  # events (SageServe, section 4)
 
 @dataclass(eq=False)
 class UnifiedReactive(ScalingPolicy):
-    """One instance more above ``scale_out_above``, one less below ``scale_in_below``, per endpoint.
+    """Add an instance above ``scale_out_above``, remove one below ``scale_in_below``.
 
-    An endpoint is all pools of one model in one region (and of one role); its utilisation is that
-    of its ready instances together (``Endpoints.reading``; with ``sees`` memory the source's).
-    After an event the endpoint rests for
-    ``cooldown_s``; left out, until what it asked for serves and 15 s at least, as the authors' code
-    does (kjain1810/SageServe, ``BasicArbiter.scale``: the time of a spot reclaim or of a spin-up),
-    which the text (section 4) does not say: 15 s beside a start of ten minutes ask for forty
-    instances before the first serves. Within an endpoint of several pools the cheapest per output
-    token with room grows, and the dearest above its minimum shrinks. On a fleet split by
-    ``silos.siloed`` the same rules are the siloed baseline.
+    An endpoint is all pools of one model, region and role. Its utilization is that of its ready
+    instances together (``Endpoints.reading``; the source's with ``sees`` memory).
+
+    After a change the endpoint rests for ``cooldown_s``. The default is until its new instances
+    serve, at least 15 s, as in the authors' code (kjain1810/SageServe, ``BasicArbiter.scale``: the
+    time of a spot reclaim or of a spin-up). The text (section 4) says 15 s, which with a start of
+    ten minutes would add forty instances before the first one serves.
+
+    Of several pools the cheapest per output token grows first and the most expensive shrinks first.
+    On a fleet split by ``silos.siloed`` the same rules are the siloed baseline.
     """
 
     scale_out_above: float = 0.7

@@ -1,4 +1,4 @@
-"""A plan followed at once, by the clock or as it is decided (methods.md E8, LT-I)."""
+"""Follow a schedule at once, fixed or planned period by period (methods.md E8, LT-I)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from simulation.policy import Actions, Observation, ScalingPolicy
 
 @dataclass(eq=False)
 class Scheduled(ScalingPolicy):
-    """From ``times_s[i]`` on, ``targets[i]`` instances per pool, at once (LT-I: immediately).
+    """Keep ``targets[i]`` instances per pool from ``times_s[i]`` on (LT-I: immediately).
 
-    ``times_s`` has shape ``[periods]`` and must increase; ``targets`` has shape ``[periods,
-    pools]``. Before the first period the fleet's initial counts hold. A step takes effect at the
-    first control instant at or after it. Of the targets ``lent`` ``[periods, pools]`` are lent out
-    as spot and serve nothing (E9), and home regions' tokens are served by ``shares`` ``[periods,
-    models, regions, regions]``; the first period's from the first control instant on. A ``course``
-    stands in place of all these.
+    ``times_s [periods]`` must increase; ``targets`` has the shape ``[periods, pools]``. Before the
+    first period the fleet keeps its initial instances. A step takes effect at the first scaling
+    decision at or after it. ``lent [periods, pools]`` of the targets are lent as spot and serve
+    nothing (E9). ``shares [periods, models, regions, regions]`` tells which region serves the
+    tokens of each home region. ``course`` replaces all these.
     """
 
     times_s: Times = ()

@@ -1,4 +1,4 @@
-"""What HeteroScale's controllers share: one count per service, both its pools moved together."""
+"""Base class of HeteroScale's controllers: one count per service moves both of its pools."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ PREFILL, DECODE = "prefill", "decode"
 
 @dataclass(eq=False, kw_only=True)
 class Coordinated(ScalingPolicy):
-    """Decides how many instances of the role it ``drives`` a service should have; the other role
-    follows through the P/D ratio, in the same decision, so that one never grows without the other
-    (HeteroScale, section 3.3.2). Where instances do both, that count is all there is.
+    """Decide the instances of the role that a service ``drives``; the other role follows.
 
-    Beside that, counts that drifted apart (a fault, a pool at its limit) are brought back to the
-    ratio once they are further off than ``stability.theta_in``, by adding what is missing.
-    A subclass says what is ``wanted``; it is asked at every instant and acts when cooling allows.
+    The other role follows by the P/D ratio in the same decision, so that neither grows alone
+    (HeteroScale, section 3.3.2). Where instances do both, there is only one count.
+
+    Counts that differ from the ratio by more than ``stability.theta_in`` after a fault or at a
+    limit are brought back by adding instances. A subclass implements ``wanted``, which is called at
+    every decision; the change takes effect when cooling allows.
     """
 
     wants_signals = True
@@ -36,7 +37,7 @@ class Coordinated(ScalingPolicy):
 
     @property
     def drives(self) -> str:
-        """The role whose count is decided: PREFILL or DECODE."""
+        """Return the role whose count is decided: PREFILL or DECODE."""
         return DECODE
 
     def reset(self, fleet: Fleet) -> IntArray:
@@ -65,7 +66,7 @@ class Coordinated(ScalingPolicy):
         return Actions(targets, soft_s=self.stability.soft_s)
 
     def in_force(self) -> tuple[InForce, ...]:
-        """The P/D ratio of services that have one."""
+        """Return the P/D ratio of each service that has one."""
         ratios = np.full(len(self._ends.of), np.nan)
         for i, service in enumerate(self.services):
             if service.paired:
@@ -73,8 +74,10 @@ class Coordinated(ScalingPolicy):
         return (InForce("prefill instances to one decode instance", ratios),)
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
-        """Direction (OUT, STAY, IN) for service ``i`` and how many instances the driving role
-        should have."""
+        """Return a direction and the wanted instances of the driving role of service ``i``.
+
+        The direction is OUT, STAY or IN.
+        """
         raise NotImplementedError
 
     def driving(self, service: Service) -> tuple[int, ...]:
@@ -119,7 +122,7 @@ class Coordinated(ScalingPolicy):
 
 
 def pool_mean(values: FloatArray, ready: IntArray, pools: tuple[int, ...]) -> float:
-    """Mean over the ready instances of ``pools`` that have a value; NaN where none has."""
+    """Return the mean over the ready instances of ``pools`` that have a value, or NaN."""
     total, count = 0.0, 0
     for p in pools:
         if ready[p] > 0 and values[p] == values[p]:  # not NaN

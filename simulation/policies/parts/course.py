@@ -1,4 +1,4 @@
-"""What a plan asks for as time goes on: by the clock, or decided as each period comes near."""
+"""Schedules: the instances of each pool over time, fixed or planned period by period."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from simulation.policy import Observation
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedStep:
-    """Instances to hold, ``[pools]``, of which ``lent`` are lent out and serve nothing (E9); where
-    home regions' tokens are to be served, ``[models, regions, regions]`` (``Actions.shares``)."""
+    """Instances of each pool, ``counts [pools]``, of which ``lent`` serve nothing (E9).
+
+    ``shares [models, regions, regions]`` tells which region serves the tokens of each home region
+    (``Actions.shares``).
+    """
 
     counts: IntArray
     lent: IntArray | None = None
@@ -26,25 +29,28 @@ class PlannedStep:
 
 
 class Course(Protocol):
-    """A plan under way."""
+    """A schedule."""
 
     def reset(self, fleet: Fleet) -> IntArray:
-        """Forget everything; the instances of time 0."""
+        """Forget everything; return the instances at time 0."""
         ...
 
     def see(self, observation: Observation) -> None:
-        """What there is at a control instant, before what is asked for then."""
+        """Note the fleet at a scaling decision, before ``asked``."""
         ...
 
     def asked(self, time_s: float) -> PlannedStep:
-        """What is asked for at a control instant."""
+        """Return the step at a scaling decision."""
         ...
 
 
 class ByClock:
-    """A timetable: from ``times_s[i]`` on ``targets[i]`` instances per pool, shapes ``[steps]`` and
-    ``[steps, pools]``; ``lent`` and ``shares`` have a row per step too. Before the first step what
-    the fleet begins with. SimulationError, in the name of ``policy``, where it makes no sense."""
+    """A fixed schedule: ``targets[i]`` instances per pool from ``times_s[i]`` on.
+
+    Shapes are ``[steps]`` and ``[steps, pools]``. ``lent`` and ``shares`` have a row per step too.
+    Before the first step the fleet keeps its initial instances. Raises SimulationError, naming
+    ``policy``, for wrong shapes.
+    """
 
     def __init__(
         self,
@@ -85,12 +91,12 @@ Planner = Callable[[int, IntArray | None], PlannedStep]
 
 
 class Decided:
-    """Periods from ``starts_s`` on, each planned at ``asked_s``, not after its start, from the
-    fleet that there is then (methods.md E8). Held until it ends: at any time the most that the
-    period that runs and those already decided ask for; the shares are those of the one that runs.
+    """A schedule of periods from ``starts_s`` on, each planned at ``asked_s`` (methods.md E8).
 
-    Periods decided at one instant follow each other: the later is planned from what the earlier
-    asks for.
+    A period is planned from the fleet at ``asked_s``, which is not after its start. The schedule is
+    the maximum of the running period and of those already planned. The shares are those of the
+    running one. Periods that are planned at one moment follow each other: the later one is planned
+    from the counts of the earlier one.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Pools that scale as one: those of one model in one region that do the same work."""
+"""Groups of pools that scale together: those of one model and region with the same work."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ MEAN_CONTEXT = 1_000  # tokens of a decode, at which pools are compared
 class Endpoints:
     """The endpoints of a fleet: pools of one model, region, role and set of tiers.
 
-    ``pools[e]`` are the places of endpoint ``e``'s pools in the fleet, the cheapest per output
-    token first; ``of`` is the endpoint of each pool, shape ``[pools]``.
+    ``pools[e]`` are the indices of the pools of endpoint ``e``, the cheapest per output token
+    first. ``of [pools]`` is the endpoint of each pool.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -47,14 +47,16 @@ class Endpoints:
         return len(self.pools)
 
     def total(self, values: FloatArray | IntArray) -> FloatArray:
-        """Sums per endpoint of ``values`` per pool."""
+        """Sum ``values [pools]`` per endpoint."""
         if self._each:
             return values.astype(np.float64, copy=False)
         return np.bincount(self.of, values, len(self.pools)).astype(np.float64, copy=False)
 
     def utilisation(self, observation: Observation) -> FloatArray:
-        """Effective memory utilisation: KV in use over KV of all ready instances of the endpoint;
-        where none is ready, the largest its pools report (1 while requests wait for one)."""
+        """Return the KV memory in use over that of all ready instances of the endpoint.
+
+        If none is ready it is the largest utilization of its pools, which is 1 while requests wait.
+        """
         if self._each:
             return observation.utilisation
         room = observation.ready * self._kv
@@ -66,9 +68,12 @@ class Endpoints:
         return np.where(self._alone, observation.utilisation[self._its], means)
 
     def reading(self, observation: Observation, sees: Sees) -> FloatArray:
-        """What thresholds are held against: how full an iteration of the endpoint's ready instances
-        is, requests that wait counted (``Observation.load``), or its effective memory alone, which
-        on models with grouped-query attention hardly fills however long the queue."""
+        """Return the utilization that thresholds are compared with.
+
+        With ``sees`` queues it is how full an iteration of the ready instances is, including
+        waiting requests (``Observation.load``). With memory it is the KV memory in use, which
+        hardly fills on models with grouped-query attention, however long the queue.
+        """
         if self._read is None or self._read[0] is not observation or self._read[1] != sees:
             self._read = observation, sees, self._reading(observation, sees)  # a gauge asks again
         return self._read[2]
@@ -87,7 +92,7 @@ class Endpoints:
     def gauge(
         self, observation: Observation, sees: Sees, out_above: float, in_below: float
     ) -> Gauge:
-        """That, for who wants to know whether it moved."""
+        """Return ``reading`` as a gauge with its thresholds."""
         return Gauge(
             "How full an iteration is" if sees == QUEUES else "KV memory in use",
             True,
@@ -97,8 +102,10 @@ class Endpoints:
         )
 
     def move(self, targets: IntArray, pools: Sequence[int], change: int) -> int:
-        """Add ``change`` instances to ``targets`` in place, the cheapest of ``pools`` first, or
-        take them out, the dearest first, within each pool's limits; returns what was moved."""
+        """Add ``change`` instances to ``targets`` in place; return how many were moved.
+
+        The cheapest of ``pools`` grow first, the most expensive shrink first, within their limits.
+        """
         left = change
         for p in pools if change > 0 else reversed(pools):
             now = int(targets[p])
@@ -112,7 +119,7 @@ class Endpoints:
         return change - left
 
     def move_each(self, targets: IntArray, change: IntArray) -> BoolArray:
-        """``move`` for every endpoint, by ``change [endpoints]``; where anything was moved."""
+        """Apply ``move`` to every endpoint by ``change [endpoints]``; return which ones moved."""
         if not self._each:
             moved = np.zeros(len(self.pools), np.bool_)
             for e in np.flatnonzero(change):
@@ -126,8 +133,10 @@ class Endpoints:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What one scaling decision moves: the pools of a model in a region that prefill and those that
-    decode. Where each instance does both they are the same."""
+    """Pools of a model in a region that one scaling decision moves: prefill and decode.
+
+    They are the same pools where each instance does both.
+    """
 
     model: str
     region: str
@@ -136,7 +145,7 @@ class Service:
 
     @property
     def paired(self) -> bool:
-        """Prefill and decode on instances of their own."""
+        """Return whether prefill and decode have separate instances."""
         return self.prefill != self.decode
 
     @property
@@ -145,8 +154,10 @@ class Service:
 
 
 def services(fleet: Fleet) -> list[Service]:
-    """Every service of the fleet, pools cheapest first. A model that has instances of both kinds in
-    a region is two services there."""
+    """Return every service of the fleet, pools cheapest first.
+
+    A model with aggregated and disaggregated instances in a region is two services there.
+    """
     ends = Endpoints(fleet)
     by_key = dict(zip(ends.keys, ends.pools, strict=True))
     out = []

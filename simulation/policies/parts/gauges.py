@@ -1,4 +1,4 @@
-"""What autoscalers read off a pool of instances (vLLM's gauges, as Prometheus scrapes them)."""
+"""Metrics of a pool that autoscalers read (vLLM's gauges, as Prometheus scrapes them)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ NEEDS_SIGNALS: frozenset[Metric] = frozenset({"gpu", "concurrency", "tokens"})
 
 
 def per_instance(metric: Metric, observation: Observation, kv_tokens: FloatArray) -> FloatArray:
-    """The metric's mean over ready instances, ``[pools]``; NaN where none is ready or nothing was
-    measured. ``kv_tokens`` ``[pools]`` is the KV memory of an instance.
+    """Return the metric's mean over ready instances, ``[pools]``.
 
-    Requests that run are a mean since the last look, those that wait are counted at it. What
-    waiting requests will take is not known before they run: the mean of those that do stands in.
+    NaN if no instance is ready or nothing was measured. ``kv_tokens [pools]`` is the KV memory of
+    an instance. Running requests are a mean since the last decision; waiting requests are counted
+    at it. The memory of waiting requests is unknown, so the mean of the running ones is used.
     """
     ready: IntArray = observation.ready
     there = np.where(ready > 0, ready, 1)
@@ -53,5 +53,5 @@ def per_instance(metric: Metric, observation: Observation, kv_tokens: FloatArray
 
 
 def _or_none(running: FloatArray) -> FloatArray:
-    """0 where nothing was measured."""
+    """Replace NaN, where nothing was measured, by 0."""
     return np.where(np.isnan(running), 0.0, running)

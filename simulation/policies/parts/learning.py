@@ -1,4 +1,4 @@
-"""What instances were seen to carry within their limits, beside what they were sized for."""
+"""Loads that instances failed to serve within their limits, below the capacity planned for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulation.fleet import Fleet, Pool
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Strain:
-    """Of the instances ready at one look, ``[pools]``."""
+    """Load of the instances that are ready at one decision, ``[pools]``."""
 
     full: FloatArray  # what they served, of what they were sized for
     held: FloatArray  # requests in flight, of what they hold within their limits
@@ -21,12 +21,13 @@ class Strain:
 
 
 class Learned:
-    """What was too much, of what instances were sized for, ``[pools]``; infinite where nothing was.
+    """The load that was too much, as a share of the planned capacity, ``[pools]``.
 
-    Sizes rest on lengths known before. Longer answers hold their memory for longer, each token of
-    theirs reads more of it, and an instance serves fewer of them within its limits than it was
-    sized for: it comes late, with more in flight than it should hold, though nothing piles up. What
-    it served then was too much, until ``tolerance`` below as much is served in time.
+    It is infinite until a load was too much. Planned capacity rests on the lengths of earlier
+    requests. Longer outputs hold memory for longer and each of their tokens reads more of it, so
+    that an instance serves fewer requests within its limits: requests are late and too many are in
+    flight, though none wait. That load was too much, until a load that is ``tolerance`` below it is
+    served in time.
     """
 
     def __init__(self, pools: int, tolerance: float) -> None:
@@ -35,8 +36,11 @@ class Learned:
         self.anything = False  # whether it is finite anywhere
 
     def see(self, while_: Sequence[Strain], settled: BoolArray) -> None:
-        """The looks of a while; only pools that are ``settled`` (nothing starts, no pile for long)
-        show what they carry, else what is late was late before it got there."""
+        """Add the decisions of an interval.
+
+        Only ``settled`` pools count: no instance starts there, and no requests piled up lately.
+        Elsewhere requests may be late for an earlier reason.
+        """
         late = np.array([look.late for look in while_])
         if not self.anything and not late.any():  # as at most looks
             return
@@ -50,13 +54,17 @@ class Learned:
         self.anything = bool(np.isfinite(self.too_much).any())
 
     def needed(self, served: FloatArray) -> FloatArray:
-        """``served``, and ``tolerance`` more, in what instances were sized for; 0 where they do
-        what they were sized for."""
+        """Return the instances for the load ``served``, with ``tolerance``, in planned capacity.
+
+        0 for pools that never had too much.
+        """
         return np.asarray(served * (1 + self._tolerance) / self.too_much)
 
 
 def allowed_late(fleet: Fleet, pool: Pool) -> float:
-    """Share of late requests that the strictest tier of a pool allows, of those that wait for
-    nobody; infinite where none does."""
+    """Return the share of late requests that the strictest tier of a pool allows.
+
+    Deferrable tiers do not count; infinite if there is no other.
+    """
     takes = [1 - t.attainment for t in fleet.tiers if not t.deferrable and pool.takes(t.name)]
     return min(takes, default=np.inf)

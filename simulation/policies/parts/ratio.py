@@ -1,4 +1,4 @@
-"""How many prefill instances go with each decode instance (methods.md D2, D3, D8)."""
+"""Ratio of prefill to decode instances (methods.md D2, D3, D8)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ WIDEST = 9.0  # of either role to one of the other: the range the source runs in
 
 @dataclass(eq=False)
 class Ratio:
-    """The P/D ratio in force, one per service.
+    """The P/D ratio of each service.
 
-    ``fixed``: the source's way, ``value``, one or one per pool (the service's first prefill pool
-    counts), and where that is left out or NaN the ratio that the fleet begins with. ``observed``:
-    from there on re-estimated from what passes (D8, the source's future work): prefill tokens/s
-    over what one prefill instance takes, against decode tokens/s over what one decode instance
-    takes; smoothed with a half-life, and taken over once it is ``tolerance`` off the one in force.
+    ``fixed`` is the source's way: ``value``, one number or one per pool (that of the service's
+    first prefill pool). Without a value, or with NaN, it is the ratio of the initial fleet.
+
+    ``observed`` (D8, the source's future work) starts with the same and estimates the ratio again:
+    prefill tokens/s over the capacity of one prefill instance, against decode tokens/s over that of
+    one decode instance. The estimate is smoothed with a half-life and used once it differs by
+    ``tolerance``.
     """
 
     kind: str = FIXED
@@ -74,7 +76,7 @@ class Ratio:
             )
 
     def observe(self, observation: Observation, services: Sequence[Service]) -> None:
-        """Take in what passed since the last instant; nothing to do for a fixed ratio."""
+        """Update an observed ratio with the signals since the last decision."""
         since, self._seen_s = observation.time_s - self._seen_s, observation.time_s
         signals = observation.signals
         if self.kind != OBSERVED or signals is None:
@@ -100,7 +102,7 @@ class Ratio:
                 self._ratios[i] = estimate
 
     def of(self, i: int) -> float:
-        """Prefill instances per decode instance of service ``i``."""
+        """Return the prefill instances per decode instance of service ``i``."""
         return self._ratios[i]
 
     def prefill_for(self, i: int, decode: int) -> int:

@@ -1,6 +1,6 @@
-"""Pools cut apart by the tiers they serve (methods.md E8: the siloed baseline, and Chiron's kinds).
+"""Split pools by the tiers that they serve (methods.md E8: the siloed baseline and Chiron).
 
-Both change the fleet, not the policy: a pool becomes several that differ in ``Pool.tiers``.
+The fleet changes, not the policy: a pool becomes several that differ in ``Pool.tiers``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ CHIRON_START = (10, 5, 5)  # SageServe, section 7.1: interactive, mixed, batch o
 
 
 def siloed(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet, list[int]]:
-    """Every pool in two, one for the interactive tiers and one for the deferrable ones, with
-    ``batch_share`` of its instances in the latter; and the pool that each came from.
+    """Split every pool into one for interactive and one for deferrable tiers.
 
-    Each has at least one instance where the whole had two, and the minimum of the whole, as far as
-    it is there. Deferrable requests have instances of their own, so nothing holds them back: they
-    are no longer deferred. Without deferrable or without interactive tiers nothing is cut.
+    ``batch_share`` of the instances go to the latter. Each part has at least one instance if the
+    pool had two, and the pool's minimum as far as possible. Deferrable requests have their own
+    instances, so they are no longer deferred. Without tiers of both kinds nothing is split. Returns
+    the fleet and the original pool of each pool.
     """
     interactive, batch = tiers_by_kind(fleet)
     if not interactive or not batch:
@@ -46,12 +46,12 @@ def siloed(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet, list[
 def chiron_fleet(
     fleet: Fleet, start: tuple[int, int, int] = CHIRON_START
 ) -> tuple[Fleet, list[int]]:
-    """Every pool in three: interactive, mixed (all tiers) and batch instances; and the pool that
-    each came from.
+    """Split every pool into interactive, mixed (all tiers) and batch instances.
 
-    ``start`` instances of each kind per model and region go to its first pool that has room, the
+    ``start`` instances of each kind per model and region go to its first pool with capacity; the
     others begin empty. Without deferrable tiers there is no third kind. Raises SimulationError for
-    prefill and decode pools: Chiron's instances do both.
+    prefill and decode pools, since Chiron's instances do both. Returns the fleet and the original
+    pool of each pool.
     """
     if any(pool.role != "both" for pool in fleet.pools):
         raise SimulationError("Chiron has no rule for prefill and decode pools, only for both.")
@@ -78,13 +78,13 @@ def chiron_fleet(
 
 
 def tiers_by_kind(fleet: Fleet) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the interactive tiers and of the deferrable ones."""
+    """Return the names of the interactive and of the deferrable tiers."""
     interactive = tuple(tier.name for tier in fleet.tiers if not tier.deferrable)
     return interactive, tuple(tier.name for tier in fleet.tiers if tier.deferrable)
 
 
 def kind_of(pool: Pool, fleet: Fleet) -> str:
-    """INTERACTIVE, BATCH, or MIXED where a pool takes tiers of both kinds."""
+    """Return INTERACTIVE, BATCH, or MIXED for a pool with tiers of both kinds."""
     interactive, batch = tiers_by_kind(fleet)
     serves = pool.tiers or (*interactive, *batch)
     if not set(serves) & set(batch):

@@ -1,7 +1,7 @@
-"""What keeps a controller from flapping (methods.md D4; HeteroScale, section 3.6).
+"""Hysteresis, cooling and damping of a controller (methods.md D4; HeteroScale, section 3.6).
 
-The source names the means and gives no values; the defaults are ours: the tolerance and the wait
-before scaling in are those of Kubernetes' autoscaler.
+The source gives no values. Tolerance and wait before scale-in are those of Kubernetes' autoscaler;
+the other defaults are ours.
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ ROUNDING = 1e-9  # a product that is whole but for its last bits counts as whole
 
 @dataclass(frozen=True, slots=True)
 class Stability:
-    """Hysteresis (``theta_out``, ``theta_in``: how far the wanted size must be off, as a share of
-    the present one), cooling (seconds since the last action, by direction), dampening (the share
-    of the difference that one action covers) and soft scale-in (``soft_s``, see ``Actions``)."""
+    """Settings that keep a controller from oscillating.
+
+    ``theta_out`` and ``theta_in`` are the differences, as shares of the present size, that trigger
+    a change. ``cool_out_s`` and ``cool_in_s`` are seconds since the last change. ``damping`` is the
+    share of the difference that one change covers. ``soft_s`` is the time of soft scale-in (see
+    ``Actions``).
+    """
 
     theta_out: float = 0.1
     theta_in: float = 0.2
@@ -32,15 +36,14 @@ class Stability:
 
 
 class Cooling:
-    """When each service last acted."""
+    """Time of the last change of each service."""
 
     def __init__(self, services: int, stability: Stability) -> None:
         self._last = np.full(services, -np.inf)
         self._stability = stability
 
     def allows(self, i: int, direction: int, time_s: float) -> bool:
-        """Scale-out waits for ``cool_out_s`` since the last action, scale-in for ``cool_in_s``;
-        at no other time may a service of ``direction`` 0 act."""
+        """Return whether service ``i`` may change in ``direction`` now."""
         if direction == STAY:
             return False
         wait = self._stability.cool_out_s if direction == OUT else self._stability.cool_in_s
@@ -50,18 +53,20 @@ class Cooling:
         self._last[i] = time_s
 
     def share(self, other: Cooling) -> None:
-        """From now on one record of actions for both, each with its own waits."""
+        """Share the times of ``other`` from now on; each keeps its own waits."""
         self._last = other._last
 
     @property
     def last_s(self) -> FloatArray:
-        """When each service last acted, ``[services]``; -inf for never."""
+        """Return the time of each service's last change, ``[services]``; -inf for never."""
         return self._last
 
 
 def direction_of(expected: float, present: int, stability: Stability) -> int:
-    """Algorithm 2's test of ``expected / present`` against both thresholds; with nothing present,
-    any need is a reason to grow."""
+    """Compare ``expected / present`` with both thresholds (Algorithm 2).
+
+    With no instance present any need is a reason to grow.
+    """
     if present == 0:
         return OUT if expected > 0 else STAY
     ratio = expected / present
@@ -71,8 +76,11 @@ def direction_of(expected: float, present: int, stability: Stability) -> int:
 
 
 def damped(expected: float, present: int, damping: float) -> int:
-    """Whole instances ``damping`` of the way from ``present`` to ``expected``: never fewer than
-    needed, and at least one step in the direction where that is not nothing."""
+    """Return whole instances ``damping`` of the way from ``present`` to ``expected``.
+
+    The result is at least what is needed, and at least one step toward ``expected`` if that is
+    below.
+    """
     reached = ceil(present + damping * (expected - present) - ROUNDING)
     if expected < present and reached == present and ceil(expected - ROUNDING) < present:
         return present - 1
@@ -80,6 +88,6 @@ def damped(expected: float, present: int, damping: float) -> int:
 
 
 def stepped(present: int, factor: float) -> int:
-    """``present`` times ``factor``, whole: up where it grows, down where it shrinks."""
+    """Multiply ``present`` by ``factor``, rounded up when it grows and down when it shrinks."""
     exact = present * factor
     return ceil(exact - ROUNDING) if factor >= 1 else floor(exact + ROUNDING)

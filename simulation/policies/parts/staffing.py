@@ -1,4 +1,4 @@
-"""How many instances carry what, where each carries more among more."""
+"""Capacity of a pool whose instances each serve more in a larger pool."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from simulation.policies.parts.stability import ROUNDING
 
 
 class Staffing:
-    """Instances to loads and back, each pool by itself.
+    """Convert between instances and loads, pool by pool.
 
-    A load is told in instances of a large pool: what each of them carries is one. ``shares``
-    ``[pools, N]`` is what each of 1 to N instances carries of that, C(n)/n over C(N)/N: it rises
-    with n, since a request that finds one busy goes to another, and is 1 from N on. By it n
-    instances carry n * share(n), about n - k sqrt(n) (square-root staffing: Halfin and Whitt, 1981;
-    ``simulation.sizing.pool``). Without ``shares`` they carry n.
+    A load is counted in instances of a large pool. ``shares [pools, N]`` is the capacity of each of
+    1 to N instances relative to that, C(n)/n over C(N)/N. It rises with n, since a request that
+    finds one instance busy goes to another, and is 1 from N on. So n instances serve n * share(n),
+    about n - k sqrt(n) (square-root staffing: Halfin and Whitt, 1981; ``simulation.sizing.pool``).
+    Without ``shares`` they serve n.
     """
 
     def __init__(self, pools: int, shares: FloatArray | None = None) -> None:
@@ -26,18 +26,18 @@ class Staffing:
         self._carried: FloatArray = np.maximum.accumulate(carried, axis=1)
 
     def carried(self, counts: IntArray) -> FloatArray:
-        """By so many instances, ``[pools]``."""
+        """Return the load that ``counts [pools]`` instances serve."""
         most = self._carried.shape[1] - 1
         within = np.minimum(counts, most)
         known = self._carried[np.arange(len(counts)), within]
         return np.asarray(known + (counts - within), np.float64)
 
     def share(self, n: int) -> FloatArray:
-        """What each of ``n`` carries, ``[pools]``."""
+        """Return the load that each of ``n`` instances serves, ``[pools]``."""
         return self.carried(np.full(len(self._carried), n)) / n
 
     def fewest(self, loads: FloatArray) -> FloatArray:
-        """The fewest instances that carry so much, whole, ``[pools]``."""
+        """Return the smallest whole number of instances that serve ``loads [pools]``."""
         most = self._carried.shape[1] - 1
         needed = loads - ROUNDING
         within = (self._carried < needed[:, None]).sum(axis=1)

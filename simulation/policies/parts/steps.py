@@ -1,4 +1,4 @@
-"""Counts that change at given times: what every timetable is made of."""
+"""Counts that change at given times, the base of every schedule."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Counts = Sequence[Sequence[int]] | IntArray
 
 
 class Steps:
-    """From ``times_s[i]`` on, ``counts[i]``; before the first what the fleet begins with.
+    """``counts[i]`` from ``times_s[i]`` on; the fleet's initial instances before the first.
 
-    Shapes ``[steps]``, increasing, and ``[steps, pools]``; SimulationError, in the name of
-    ``policy``, where they are not.
+    Shapes are ``[steps]``, increasing, and ``[steps, pools]``. Raises SimulationError, naming
+    ``policy``, for other shapes.
     """
 
     def __init__(self, policy: str, what: str, times_s: Times, counts: Counts) -> None:
@@ -41,7 +41,7 @@ class Steps:
         self._initial = initial_counts(fleet)
 
     def step(self, time_s: float) -> int:
-        """The step in force; -1 before the first."""
+        """Return the index of the current step, -1 before the first."""
         return int(np.searchsorted(self.times_s, time_s, side="right")) - 1
 
     def at(self, time_s: float) -> IntArray:

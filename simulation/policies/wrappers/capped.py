@@ -1,5 +1,4 @@
-"""Any policy, kept within the GPUs that pools share (E7's region caps, ours; D4's graceful
-degradation, HeteroScale, section 3.6)."""
+"""Limit a policy to the GPUs that pools share (E7's region caps; D4; HeteroScale, section 3.6)."""
 
 from __future__ import annotations
 
@@ -18,25 +17,26 @@ from simulation.policy import Actions, Observation, ScalingPolicy, actions_of
 
 
 class WithinCapacity(Wrapper):
-    """``policy``, with growth taken back where a group of pools would pass its GPUs.
+    """Reject growth of ``policy`` that exceeds the GPUs of a group of pools.
 
-    ``groups`` holds (indices of pools, GPUs they share); ``worth`` ``[pools]`` says how much a
-    pool's service matters, alike where it is left out. What matters more grows first; what matters
-    alike gets the same share of what it asks for, whole instances by the largest remainder. An
-    instance that drains or is lent out still holds its GPUs, so one pool's growth waits until
-    another has let go, and what is lent of other pools is called back for it; growth that takes
-    back what drains, or takes what is lent where starts may (``start_up``), needs none. Where
-    prefill and decode are apart and one of them is refused growth, the other gets the same share of
-    its own: one without the other would serve no more (HeteroScale, section 3.4).
+    ``groups`` holds (indices of pools, GPUs that they share). ``worth [pools]`` is the priority of
+    each pool's service; None: all are equal. Services with a higher priority grow first. Services
+    of one priority get the same share of their growth, rounded to whole instances by the largest
+    remainder.
 
-    Where growth is refused that matters more than what is up, the least worthy services beside it
-    are reduced, prefill and decode alike, down to their minimum and to no less than one instance,
-    and grow again when there is room ("temporarily reducing non-critical services"). What they
-    give up goes as soon as its requests are done, without a soft scale-in. Between services that
-    matter alike what is up stays up.
+    Draining and lent instances still hold their GPUs, so growth waits until they are free. Lent
+    instances are called back for it. Growth that takes back a draining instance, or a lent one
+    where ``start_up`` allows it, needs no GPUs. If one role of a service with prefill and decode
+    pools is refused growth, the other role gets the same share: alone it would serve no more
+    (HeteroScale, section 3.4).
 
-    ``refused`` counts the instances that were asked for and refused since the start, each once
-    until it is granted or no longer asked for.
+    If growth with a higher priority is refused, the services with the lowest priority shrink, both
+    roles alike, to at least their minimum and one instance ("temporarily reducing non-critical
+    services"). Their instances stop as soon as their requests are done, without soft scale-in. They
+    grow again when GPUs are free. Services of equal priority take nothing from each other.
+
+    ``refused`` counts the refused instances since the start. An instance counts once until it is
+    granted or no longer requested.
     """
 
     def __init__(
@@ -108,15 +108,14 @@ class WithinCapacity(Wrapper):
         )
 
     def _count(self, asked: IntArray, granted: IntArray, present: IntArray) -> None:
-        """Instances that are lacking now and were not at the instant before, beyond what is up: by
-        want of GPUs here, or of room in the pool."""
+        """Count instances that are missing now and were not at the decision before."""
         up = np.maximum(np.minimum(granted, self._maximum), present)
         lacking = np.maximum(asked - up, 0)
         self.refused += int(np.maximum(lacking - self._lacking, 0).sum())
         self._lacking = lacking
 
     def _call_back(self, lent: IntArray, lacks: IntArray) -> IntArray:
-        """Of what stays ``lent`` the instances whose GPUs are wanting, the last pool's first."""
+        """Return how many ``lent`` instances of each pool to call back, the last pool's first."""
         back = np.zeros_like(lent)
         for (group, _), lacking in zip(self._groups, lacks.sum(axis=0).tolist(), strict=True):
             for p in reversed(group):
@@ -126,8 +125,11 @@ class WithinCapacity(Wrapper):
         return back
 
     def _fresh(self, growth: IntArray, pools: Sequence[int], lent: IntArray) -> IntArray:
-        """Instances of ``pools`` that need GPUs of their own, ``[pools]``: growth beyond what of
-        ``lent`` they take, their own first, in the order of the pools; ``lent`` is what is left."""
+        """Return the instances of ``pools`` that need free GPUs, ``[pools]``.
+
+        Growth first takes ``lent`` instances, those of the same pool before others. ``lent`` is
+        reduced in place.
+        """
         fresh = np.zeros_like(growth)
         for p in pools:
             lacking = max(0, int(growth[p]))
@@ -141,8 +143,10 @@ class WithinCapacity(Wrapper):
     def _grant(
         self, targets: IntArray, pools: Sequence[int], fresh: IntArray, free: IntArray
     ) -> IntArray:
-        """Take back from ``targets`` what of ``fresh`` finds no GPUs; how many are lacking,
-        ``[groups]``."""
+        """Reduce ``targets`` by the ``fresh`` instances without GPUs.
+
+        Returns the missing GPUs, ``[groups]``.
+        """
         lacks = np.zeros(len(self._groups), np.int64)
         for g, (group, _) in enumerate(self._groups):
             asking = [p for p in group if p in pools and fresh[p]]
@@ -169,8 +173,11 @@ class WithinCapacity(Wrapper):
         back: IntArray,
         lacks: IntArray,
     ) -> BoolArray:
-        """Reduce in ``targets`` what matters less than those that lack GPUs, the least worthy
-        first, beyond what is about to be free anyway; which pools were reduced, ``[pools]``."""
+        """Reduce services of lower priority in ``targets`` for those that lack GPUs.
+
+        The lowest priority shrinks first, by what is not about to become free anyway. Returns the
+        pools that shrink, ``[pools]``.
+        """
         firm = np.zeros(len(targets), np.bool_)
         leaving = np.maximum(present - targets, 0)
         leaving += np.maximum(draining - np.maximum(targets - present, 0), 0) + back
@@ -201,7 +208,7 @@ class WithinCapacity(Wrapper):
 def _keep_ratios(
     targets: IntArray, asked: IntArray, present: IntArray, services: Sequence[Service]
 ) -> None:
-    """Growth of one role of a split service goes no further than that of the other."""
+    """Limit the growth of one role of a service to the share that the other role gets."""
     wants = np.maximum(asked - present, 0)
     granted = np.maximum(targets - present, 0)
     for service in services:
@@ -212,8 +219,10 @@ def _keep_ratios(
 
 
 def _may_take(fleet: Fleet) -> BoolArray:
-    """Whether a start of a pool may take what another has lent, ``[pools, pools]``: as the engine
-    starts instances (simulation.starting)."""
+    """Return whether a start of a pool may take a lent instance of another, ``[pools, pools]``.
+
+    The rule is that of ``simulation.starting``.
+    """
     may = np.zeros((len(fleet.pools), len(fleet.pools)), np.bool_)
     for p, pool in enumerate(fleet.pools):
         start = pool.start_up

@@ -1,4 +1,4 @@
-"""Proportional control as the driver, negative feedback as the safety layer (methods.md D3)."""
+"""Proportional control with latency feedback as a safety layer (methods.md D3)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from simulation.policy import Actions, Gauge, InForce, Observation, ScalingPolic
 
 @dataclass(eq=False)
 class Combined(ScalingPolicy):
-    """The driver's answer, except where latency is at risk: then instances that a safety layer asks
-    for are added if the driver asks for fewer, and none are taken away (HeteroScale, section 3.3.2:
-    "a safety mechanism rather than a primary scaling driver"). The safety layer never shrinks.
+    """Follow ``driver``, and raise its answer where latency is at risk.
 
-    Cooling is counted from the last time that instances were added or taken out, whichever layer
-    had them so (T_last of Algorithms 2 and 3): what safety adds, the driver does not take back at
-    the next instant, when latency has come down and they have not even started.
+    Where a ``safety`` layer sees a risk, its instances are added if the driver requests fewer, and
+    no instance is removed (HeteroScale, section 3.3.2: "a safety mechanism rather than a primary
+    scaling driver"). The safety layer never shrinks the fleet.
+
+    Cooling starts with the last change by either layer (T_last of Algorithms 2 and 3). So the
+    driver does not remove added instances at the next decision, when latency is down and they have
+    not even started.
     """
 
     wants_signals = True
@@ -44,7 +46,7 @@ class Combined(ScalingPolicy):
         return self.driver.gauge(observation)
 
     def in_force(self) -> tuple[InForce, ...]:
-        """The driver's, and each layer's own limit."""
+        """Return the targets of the driver and the limit of each safety layer."""
         return (*self.driver.in_force(), *(layer.in_force()[0] for layer in self.safety))
 
     def decide(self, observation: Observation) -> Actions:

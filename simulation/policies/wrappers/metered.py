@@ -1,4 +1,4 @@
-"""A policy's signal metered, so that one that never moves can be told (methods.md X1)."""
+"""Record the range of a policy's signal, to show a signal that never moves (methods.md X1)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from simulation.policy import Actions, Gauge, Observation, ScalingPolicy
 
 @dataclass(frozen=True, slots=True)
 class Swing:
-    """How far a signal swung over a run: the least and the most that any of its decisions was
-    shown, with the least threshold to ask for more, the largest to ask for fewer, and whether each
-    was ever passed where it applies."""
+    """Range of a signal over a run.
+
+    ``low`` and ``high`` are its extremes over all decisions. ``out_above`` is the smallest
+    threshold to grow and ``in_below`` the largest to shrink. ``asked_more`` and ``asked_fewer``
+    tell whether a value ever passed its threshold.
+    """
 
     words: str
     share: bool
@@ -30,8 +33,10 @@ class Swing:
 
 
 class Metered(Wrapper):
-    """``policy``, unchanged; ``swing`` is that of its signal since the start, None where it goes by
-    none, or none was ever read."""
+    """Run ``policy`` unchanged and record its signal in ``swing``.
+
+    ``swing`` is None for a policy without a signal, or if the signal was never read.
+    """
 
     def __init__(self, policy: ScalingPolicy) -> None:
         super().__init__(policy)
@@ -49,7 +54,7 @@ class Metered(Wrapper):
         return answer
 
     def _note(self, gauge: Gauge) -> None:
-        """Numbers by themselves: of a few pools lists are done before an array has begun."""
+        """Widen the range. Python numbers are faster than arrays of a few pools."""
         values = gauge.values.tolist()
         above, below = _each(gauge.out_above, values), _each(gauge.in_below, values)
         read = [row for row in zip(values, above, below, strict=True) if isfinite(row[0])]
@@ -67,7 +72,7 @@ class Metered(Wrapper):
 
 
 def _within(swing: Swing, words: str, read: list[tuple[float, float, float]]) -> bool:
-    """Whether ``read`` says nothing that ``swing`` does not, as most of a day does."""
+    """Return whether ``read`` lies within the range, as it mostly does."""
     return words == swing.words and all(
         swing.low <= value <= swing.high
         and above >= swing.out_above
@@ -79,12 +84,12 @@ def _within(swing: Swing, words: str, read: list[tuple[float, float, float]]) ->
 
 
 def _most(limits: list[float]) -> float:
-    """NaN where a pool has none."""
+    """Return the largest limit, or NaN if a pool has none."""
     return float("nan") if any(limit != limit for limit in limits) else float(max(limits))
 
 
 def _each(limit: FloatArray | float, values: list[float]) -> list[float]:
-    """One limit for all, or those of the values."""
+    """Return one limit for each value."""
     if isinstance(limit, int | float):
         return [limit] * len(values)
     limits = limit if limit.shape == (len(values),) else np.broadcast_to(limit, len(values))

@@ -1,4 +1,4 @@
-"""A policy's observations kept, for what is read off them afterwards (methods.md D7)."""
+"""Keep the observations of a policy (methods.md D7)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from simulation.policy import Actions, Observation, ScalingPolicy
 
 
 class Recording(Wrapper):
-    """``policy``, unchanged, with everything it was shown in ``seen``; ``signals`` asks for those
-    also where the policy does not."""
+    """Run ``policy`` unchanged and keep its observations in ``seen``.
+
+    With ``signals`` they include signals that the policy does not need.
+    """
 
     def __init__(self, policy: ScalingPolicy, signals: bool = True) -> None:
         super().__init__(policy)

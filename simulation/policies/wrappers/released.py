@@ -1,4 +1,4 @@
-"""Any policy, with what becomes of the instances that it takes out (methods.md D4, E9)."""
+"""Add soft scale-in and lending to a policy (methods.md D4, E9)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from simulation.policy import Actions, Observation, ScalingPolicy, actions_of
 
 
 class Released(Wrapper):
-    """``policy``, whose scale-in can be undone for ``soft_s`` seconds, and whose instances go to
-    the spot pool where ``lend``, unless they are rented as spot themselves; what the policy asks
-    for itself comes first."""
+    """Make the scale-in of ``policy`` soft for ``soft_s`` seconds, and lend removed instances.
+
+    With ``lend`` removed instances go to the spot pool, unless they are spot instances. What the
+    policy itself requests has priority.
+    """
 
     def __init__(self, policy: ScalingPolicy, *, soft_s: float = 0.0, lend: bool = False) -> None:
         super().__init__(policy)

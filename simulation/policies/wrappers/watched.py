@@ -1,5 +1,4 @@
-"""Any policy, with its soft scale-in undone where limits are missed (methods.md D4; HeteroScale,
-section 3.6, "soft scaling in")."""
+"""Undo soft scale-in when limits are missed (methods.md D4; HeteroScale, section 3.6)."""
 
 from __future__ import annotations
 
@@ -15,14 +14,15 @@ from simulation.policy import Actions, Observation, ScalingPolicy, actions_of
 
 
 class Watched(Wrapper):
-    """``policy``, whose instances taken out softly come back at once where the service misses its
-    limits while they are still there, whatever the policy's cooling says.
+    """Bring back softly removed instances of ``policy`` when the service misses its limits.
 
-    A service misses them where more than the tiers allow (1 - attainment, of the strictest tier
-    that waits for nobody) of the first tokens or of the completions since the last look were late,
-    or where requests wait and nothing is ready. What came back stays for as long as the watch was
-    to last (``soft_s``): the source says when to reinstate, and not for how long; this is ours.
-    Shares of late requests are signals: ``reads`` asks for them where the policy does not.
+    They come back at once, whatever the policy's cooling. A service misses its limits if the share
+    of late first tokens or completions since the last decision exceeds 1 - attainment of the
+    strictest tier that is not deferrable, or if requests wait and no instance is ready.
+
+    Instances that came back stay for ``soft_s``. The source says when to reinstate, not for how
+    long; the length is ours. The share of late requests is a signal, which ``reads`` requests where
+    the policy does not.
     """
 
     def __init__(self, policy: ScalingPolicy, *, reads: bool = True) -> None:
@@ -55,7 +55,7 @@ class Watched(Wrapper):
         return replace(actions, targets=targets)
 
     def _watches(self, now: float) -> bool:
-        """Whether any instance taken out softly may still come back, or came back and stays."""
+        """Return whether an instance may still come back, or came back and must stay."""
         return any(self._out) or bool((self._until > now).any())
 
     def _misses(self, i: int, service: Service, observation: Observation) -> bool:
@@ -71,7 +71,7 @@ class Watched(Wrapper):
         return bool((late > self._allowed[i]).any())  # NaN, where nothing came, is not late
 
     def _recoverable(self, now: float) -> IntArray:
-        """Instances still to be had back, ``[pools]``."""
+        """Return the instances that can come back, ``[pools]``."""
         self._out = [[outage for outage in out if outage[0] > now] for out in self._out]
         return np.array([sum(count for _, count in out) for out in self._out], np.int64)
 
@@ -90,8 +90,10 @@ class Watched(Wrapper):
 
 
 def _allowed(fleet: Fleet, service: Service) -> float:
-    """Share of late requests that the tiers of a service allow, the strictest of those that are not
-    deferrable; infinite where every tier is."""
+    """Return the share of late requests that the tiers of a service allow.
+
+    The strictest tier that is not deferrable decides; infinite if every tier is deferrable.
+    """
     takes = [
         1.0 - tier.attainment
         for tier in fleet.tiers

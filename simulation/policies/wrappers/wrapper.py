@@ -1,4 +1,4 @@
-"""What wrappers of a policy share."""
+"""Base class of the wrappers of a policy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from simulation.policy import Gauge, Gauged, InForce, Observation, ScalingPolicy
 
 
 class Wrapper(ScalingPolicy):
-    """``policy`` under its own name and at its own interval; a subclass changes what it answers."""
+    """Run ``policy`` under its own name and interval; subclasses change its answers."""
 
     def __init__(self, policy: ScalingPolicy) -> None:
         self._policy = policy
