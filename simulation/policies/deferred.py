@@ -1,4 +1,4 @@
-"""Reach a plan only when utilization requires it: LT-U and LT-UA (methods.md E8; SageServe, 6.4)."""
+"""Reach a plan when utilization requires it: LT-U and LT-UA (methods.md E8; SageServe, 6.4)."""
 
 from __future__ import annotations
 

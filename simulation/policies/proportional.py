@@ -158,7 +158,7 @@ class Proportional(Coordinated):
         return (InForce(f"target of {words}", targets), *super().in_force())
 
     def _piling_up(self, i: int, observation: Observation) -> float:
-        """Return the instances that hold the piled-up requests at the target, or 0 without a pile."""
+        """Return the instances that hold the piled-up requests at the target, else 0."""
         places = list(self.driving(self.services[i]))
         ready = int(observation.ready[places].sum())
         there, flight_before = self._before[i]
