@@ -25,7 +25,7 @@ from django.db import DataError, IntegrityError, connections
 from django.db.models import CharField, Model
 
 from planner.errors import PlannerError
-from planner.models import Session, User
+from planner.models import AttemptWindow, Session, User
 from planner.models.workspace import current_workspace
 from planner.stored_text import storable, unstorable_character
 
@@ -116,7 +116,7 @@ class _Exact(DjangoJSONEncoder):
 def tables_of_rows() -> list[type[Model]]:
     """Return every model of the product but sessions: everybody signs in again."""
     models = apps.get_app_config("planner").get_models()
-    return [model for model in models if model is not Session]
+    return [model for model in models if model not in (AttemptWindow, Session)]
 
 
 def every_row(using: str = "default") -> Iterator[Model]:
