@@ -114,7 +114,7 @@ class _Exact(DjangoJSONEncoder):
 
 
 def tables_of_rows() -> list[type[Model]]:
-    """Return every model of the product but sessions: everybody signs in again."""
+    """Return every model but sessions (everybody signs in again) and attempts to sign in."""
     models = apps.get_app_config("planner").get_models()
     return [model for model in models if model not in (AttemptWindow, Session)]
 
