@@ -2,14 +2,14 @@
 
     python -m bench.load [--json] [--users 50] [--runs 10] [--minutes 10] [--cells 200] [--seed 0]
 
-A product of its own in a temporary folder (SQLite, queue in a folder, two workers). Each person
-opens a page, reads it for ``THINKS_S`` and opens the next; ``runs`` runs are kept going, and one
-person's sweep of ``cells`` is in the queue from the beginning and again whenever it is through.
-Once a minute somebody who has nothing in the queue asks for a single plan.
+A product of its own in a temporary folder (SQLite, queue in a folder, its default workers). Each
+person opens a page, reads it for ``THINKS_S`` and opens the next; ``runs`` comparisons are kept
+going or waiting, and one person's sweep of ``cells`` is in the queue from the beginning and again
+whenever it is through. Every half minute somebody uploads a small trace.
 
 - ``errors``: answers that were none, or of status 400 and above, and runs that did not complete.
 - ``page_p95_ms``: 95th percentile over all pages, from the request to the whole answer.
-- ``starved_seconds``: the longest that such a single plan waited for a worker.
+- ``starved_seconds``: the longest time from such an upload to its trace being ready.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from bench.chaos import EXAMPLE, HORIZON
 from bench.product import Product, fresh_folder
 
 THINKS_S = (2.0, 6.0)
-SINGLE_EVERY_S = 60.0
+UPLOAD_EVERY_S = 30.0
+UPLOAD_ROWS = 1_000
 ENDS_WITHIN_S = 120.0
 
 
@@ -62,12 +63,12 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     try:
         for person in people:
             person.start()
-        singles = _keep_going(asker, args.runs, 60.0 * args.minutes)
+        uploads = _keep_going(asker, args.runs, 60.0 * args.minutes)
         for person in people:
             person.over.set()
         for person in people:
             person.join()
-        waits = _waits(singles)
+        waits = _waits(uploads)
     finally:
         product.stop()
     took = sorted(ms for person in people for ms in person.took_ms)
@@ -89,25 +90,25 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _keep_going(asker: Asker, runs: int, seconds: float) -> list[int]:
-    began, singles = time.monotonic(), [asker.single()]
+    began, uploads = time.monotonic(), [asker.upload()]
     while (past := time.monotonic() - began) < seconds:
         asker.keep(runs)
-        if past > SINGLE_EVERY_S * len(singles):
-            singles.append(asker.single())
+        if past > UPLOAD_EVERY_S * len(uploads):
+            uploads.append(asker.upload())
         time.sleep(1.0)
-    return singles
+    return uploads
 
 
-def _waits(singles: list[int]) -> list[float]:
-    """Seconds until each was begun; what has not been within two minutes counts as so long."""
+def _waits(uploads: list[int]) -> list[float]:
+    """Seconds until each was done; one that is not within two minutes counts as so long."""
     from planner.models import Run
 
     deadline = time.monotonic() + ENDS_WITHIN_S
-    rows = Run.objects.filter(pk__in=singles)
-    while rows.filter(started_at=None).exists() and time.monotonic() < deadline:
+    rows = Run.objects.filter(pk__in=uploads)
+    while rows.filter(finished_at=None).exists() and time.monotonic() < deadline:
         time.sleep(0.5)
     return [
-        (row.started_at - row.created_at).total_seconds() if row.started_at else ENDS_WITHIN_S
+        (row.finished_at - row.created_at).total_seconds() if row.finished_at else ENDS_WITHIN_S
         for row in rows
     ]
 
@@ -126,7 +127,7 @@ class Asker:
             User.objects.create_user(f"user-{i}", role=User.Role.PLANNER) for i in range(users + 2)
         ]
         self.cookies = [_signed_in(user) for user in made[:users]]
-        self._sweeper, self._single = made[users:]
+        self._sweeper, self._uploader = made[users:]
         self._others, self._cells = made[:users], cells
         week = trace_ingest_path(path=EXAMPLE / "small-week.csv", options=IngestOptions())
         text = (EXAMPLE / "first-plan.yml").read_text(encoding="utf-8") + HORIZON
@@ -148,28 +149,41 @@ class Asker:
         run = scenario_run(scenario=scenario, owner=user, kind=Run.Kind.PLAN)
         return run_execute(run_id=run.pk).pk
 
-    def single(self) -> int:
-        return self._plan(self._single)
+    def upload(self) -> int:
+        """Upload a small trace; return the number of its run."""
+        from planner.ingest import IngestOptions
+        from planner.services.traces import trace_upload
+
+        name = f"upload-{len(self._asked)}.csv"
+        rows = "".join(f"{second},{100 + len(self._asked)},10\n" for second in range(UPLOAD_ROWS))
+        content = f"timestamp,input_tokens,output_tokens\n{rows}".encode()
+        options = IngestOptions(name=name)
+        _, run, _ = trace_upload(
+            owner=self._uploader, chunks=[content], file_name=name, options=options
+        )
+        assert run is not None
+        self._asked.append(run.pk)
+        return run.pk
 
     def keep(self, runs: int) -> None:
-        """So many plain runs are going or waiting, and the cells of a sweep."""
+        """Keep so many comparisons going or waiting, and the cells of a sweep."""
         from planner.models import Run
         from planner.services.sweeps import Axis, sweep_create
 
         open_ = Run.objects.filter(state__in=(Run.State.PENDING, Run.State.RUNNING))
-        for _ in range(open_.filter(sweep=None).count(), runs):
-            self._plan(random.choice(self._others))
+        for _ in range(open_.filter(sweep=None, kind=Run.Kind.COMPARE).count(), runs):
+            self._compare(random.choice(self._others))
         if self._cells and not open_.exclude(sweep=None).exists():
             scales = tuple(round(0.5 + i / self._cells, 4) for i in range(self._cells))
             axes = [Axis("traffic.sources.0.scale", scales)]
             sweep_create(owner=self._sweeper, document=self._document, axes=axes)
 
-    def _plan(self, user: Any) -> int:
+    def _compare(self, user: Any) -> None:
         from planner.models import Run
         from planner.services.runs import run_create
 
-        self._asked.append(run_create(owner=user, kind=Run.Kind.PLAN, document=self._document).pk)
-        return self._asked[-1]
+        run = run_create(owner=user, kind=Run.Kind.COMPARE, document=self._document)
+        self._asked.append(run.pk)
 
     def failed(self) -> list[str]:
         from planner.models import Run

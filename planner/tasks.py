@@ -8,28 +8,27 @@ from planner.models.workspace import Workspace, within
 
 
 @shared_task(name="planner.tasks.run_execute", acks_late=True)  # type: ignore[untyped-decorator]
-def run_execute_task(run_id: int) -> None:
-    """A message is a turn: whose it is, is seen when it comes."""
+def run_execute_task(run_id: int, queue: str = "long") -> None:
+    """Take a turn: which run it is for is decided now, not when the message was sent."""
     from planner.services import worker
 
-    worker.run_next()
+    worker.run_next(queue)
 
 
 @shared_task(name="planner.tasks.runs_sweep")  # type: ignore[untyped-decorator]
-def runs_sweep_task() -> None:
+def runs_sweep_task(queue: str = "short") -> None:
     from planner.services import runs
 
-    runs.turns_sweep()
+    runs.turns_sweep(queue)
     runs.runs_sweep(confirm_s=runs.CONFIRM_S)
 
 
 @shared_task(name="planner.tasks.orphans_sweep")  # type: ignore[untyped-decorator]
 def orphans_sweep_task() -> None:
-    from planner.services import attempts, orphans, sessions
+    from planner.services import orphans, sessions
 
     orphans.orphans_sweep()
     sessions.sessions_sweep(now=timezone.now())
-    attempts.attempts_sweep(now=timezone.now())
 
 
 @shared_task(name="planner.tasks.retention_sweep")  # type: ignore[untyped-decorator]
@@ -68,9 +67,10 @@ def notice_send_task(number: int) -> None:
 
 @shared_task(name="planner.tasks.notices_sweep")  # type: ignore[untyped-decorator]
 def notices_sweep_task() -> None:
-    from planner.services import notices
+    from planner.services import account_notices, notices
 
     notices.notices_sweep()
+    account_notices.account_mails_send(now=timezone.now())
 
 
 @shared_task(name="planner.tasks.sources_read")  # type: ignore[untyped-decorator]

@@ -17,6 +17,9 @@ Goals are for 100 million; another number is measured as it is and named in ``re
   of fewer requests that is a larger share); ``workers_cpu_ratio``, CPU of two over CPU of one, says
   what splitting costs whatever else the machine does: 2 over it is the most that the speedup can
   be.
+- ``spread``: the README's comparison on one worker of the product and on two, each on a core of its
+  own: ``time_over_one_worker``; ``same_bytes``, 1 where results and tables are the same but for
+  measured times; ``handover_ms`` of one part, to claim it, store its result and read it.
 - ``ingest``: ``ingest_100m_seconds`` and ``ingest_rss_mb`` of a CSV, as ``bin/bench ingest``.
 - ``program``: ``gap_1000x200x10``, proven in 60 s by decomposition.
 """
@@ -31,7 +34,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench import ingest
-from bench.scale import program, stored
+from bench.scale import program, spread, stored
 from bench.scale.replay import replay
 from simulation.errors import SimulationError
 
@@ -44,13 +47,16 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=GOAL)
     parser.add_argument("--rows", type=int, default=GOAL)
     parser.add_argument(
-        "--part", action="append", choices=("replay", "stored", "workers", "ingest", "program")
+        "--part",
+        action="append",
+        choices=("replay", "stored", "workers", "spread", "ingest", "program"),
     )
     args = parser.parse_args()
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "replay": lambda: _replay(args.requests),
         "stored": lambda: stored.figures(args.requests),
         "workers": lambda: _workers(max(args.requests // 5, 1000)),
+        "spread": spread.figures,
         "ingest": lambda: _ingest(args.rows),
         "program": program.figures,
     }

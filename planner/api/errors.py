@@ -27,7 +27,6 @@ from planner.errors import (
     PlannerError,
     ScenarioError,
     SourceError,
-    TooManyAttempts,
     Unreached,
     of_input,
     of_servers,
@@ -41,7 +40,6 @@ LONGEST = 2000  # characters of one fault
 
 # The first that fits counts, so a special case stands before its base.
 STATUS: tuple[tuple[type[Exception], int], ...] = (
-    (TooManyAttempts, 429),
     (NotAllowed, 403),
     (NotFound, 404),
     (Outdated, 412),
@@ -82,8 +80,10 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
     if (sent := of_input(error) or of_servers(error)) is not None:
         logger.warning("%s %s: %s", getattr(request, "method", ""), path, error, exc_info=error)
         error = sent
-    if (expected := _expected(error, path)) is not None:
-        return expected
+    for kind, status in STATUS:
+        if isinstance(error, kind):
+            title = getattr(error, "title", "The request could not be carried out")
+            return problem(status, str(error), path, title=title)
     if isinstance(error, Http404):
         error = exceptions.NotFound("There is nothing at this address.")
     elif isinstance(error, PermissionDenied):
@@ -114,18 +114,6 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
         return response
     logger.exception("%s %s", getattr(request, "method", ""), path, exc_info=error)
     return problem(500, "The program made an error; its details are kept in its log.", path)
-
-
-def _expected(error: Exception, path: str) -> JsonResponse | None:
-    """Return the answer to an expected outcome, None for any other error."""
-    status = next((status for kind, status in STATUS if isinstance(error, kind)), None)
-    if status is None:
-        return None
-    title = getattr(error, "title", "The request could not be carried out")
-    answer = problem(status, str(error), path, title=title)
-    if isinstance(error, TooManyAttempts):
-        answer["Retry-After"] = str(error.wait_s)
-    return answer
 
 
 def problem(

@@ -13,7 +13,8 @@ _ABSENT = object()
 class DiskCache(FileBasedCache):
     """Kept in memory, for this process alone, what a full disk does not take.
 
-    Requests of people are counted here: a full disk must not answer all of them with an error.
+    Log-in attempts are counted here: a full disk must neither shut everybody out nor let anybody
+    guess without end.
     """
 
     def __init__(self, folder: str, params: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """The Celery app: workers, the schedule, and how a worker tells that it is ready."""
 
+import json
 import logging.config
 import os
 import warnings
@@ -45,6 +46,22 @@ def _use_django_logging(**_: Any) -> None:
     logging.config.dictConfig(settings.LOGGING)
 
 
+def _report_predecessor(**_: Any) -> None:
+    """Record how the worker ended that this one replaces, so that its runs go on at once."""
+    if not (ended := os.environ.pop("HEADROOM_WORKER_ENDED", "")):
+        return
+    from django.db import Error
+
+    from planner.services.patience import patiently
+    from planner.services.runs import WorkerEnd, worker_ended
+
+    last = json.loads(ended)
+    try:
+        patiently(lambda: worker_ended(worker=last["worker"], end=WorkerEnd(last["cause"])))
+    except Error as problem:  # the sweep takes its runs up later
+        logging.getLogger(__name__).warning("how a worker ended is not recorded: %s", problem)
+
+
 def _tell_ready(**_: Any) -> None:
     """Touch HEADROOM_WORKER_READY, when given: `bin/run` and health checks wait for the file."""
     if ready := os.environ.get("HEADROOM_WORKER_READY"):
@@ -55,4 +72,5 @@ app.on_configure.connect(_load_settings)
 signals.worker_init.connect(_check_database)
 signals.beat_init.connect(_check_database)
 signals.setup_logging.connect(_use_django_logging)
+signals.worker_ready.connect(_report_predecessor)
 signals.worker_ready.connect(_tell_ready)

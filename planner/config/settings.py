@@ -8,6 +8,7 @@ from pathlib import Path
 from celery.schedules import crontab
 from csp.constants import NONE, SELF, UNSAFE_HASHES
 from django.core.exceptions import ImproperlyConfigured
+from kombu import Exchange, Queue
 
 from planner import setting_checks as checks
 from planner.arrays_bucket import arrays_bucket
@@ -111,9 +112,9 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "planner.config.middleware.SessionsMiddleware",
     "planner.web.refusals.RefusalsMiddleware",
-    "planner.config.middleware.BodyGateMiddleware",
     "planner.config.middleware.WorkspaceMiddleware",
     "planner.web.taken.TakenMiddleware",
+    "planner.config.middleware.UploadLimitMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -154,7 +155,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = redis_url()
 
-# Shared by all web processes.
+# Shared by all web processes, which count log-in attempts in it.
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
@@ -191,7 +192,6 @@ HEADROOM_OIDC = identity_provider(  # None without HEADROOM_OIDC_ISSUER
     ),
     second_factor=env_bool("HEADROOM_OIDC_SECOND_FACTOR"),
 )
-HEADROOM_METRICS_OPEN = env_bool("HEADROOM_METRICS_OPEN")  # /metrics asks for no token
 HEADROOM_REQUIRE_SECOND_FACTOR = env_bool("HEADROOM_REQUIRE_SECOND_FACTOR")  # of everybody
 SESSION_ENGINE = "planner.services.sessions"
 SESSION_COOKIE_NAME = "headroom_session"
@@ -368,6 +368,9 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True  # the row is the result
 CELERY_TASK_ACKS_LATE = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+# Short work that people wait for, and simulations; a worker takes from both unless told otherwise.
+CELERY_TASK_QUEUES = [Queue(name, Exchange(name), routing_key=name) for name in ("short", "long")]
+CELERY_TASK_DEFAULT_QUEUE = "short"
 CELERY_WORKER_POOL = "solo"  # one run in one process: see supervisor.start_worker
 HEADROOM_WORKER_CONCURRENCY = env_int("HEADROOM_WORKER_CONCURRENCY", 2, most=1000)
 HEADROOM_MAX_WAITING_RUNS = env_int("HEADROOM_MAX_WAITING_RUNS", 500)  # of one person
@@ -379,10 +382,15 @@ if ready_file := env_text("HEADROOM_WORKER_READY"):  # see planner.config.celery
     folder("HEADROOM_WORKER_READY", Path(ready_file).parent)
 CELERY_BEAT_SCHEDULE_FILENAME = str(HEADROOM_DATA_DIR / "beat-schedule")
 CELERY_BEAT_SCHEDULE = {
-    "runs-sweep": {
-        "task": "planner.tasks.runs_sweep",
-        "schedule": 10.0,  # s
-        "options": {"expires": 10.0},  # s; none piles up while no worker is free: see turns_sweep
+    **{
+        f"runs-sweep-{queue}": {
+            "task": "planner.tasks.runs_sweep",
+            "args": [queue],
+            "schedule": 10.0,  # s
+            # None piles up while no worker of the queue is free: see turns_sweep.
+            "options": {"expires": 10.0, "queue": queue},  # s
+        }
+        for queue in ("short", "long")
     },
     "notices-sweep": {
         "task": "planner.tasks.notices_sweep",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import signal
 import socket
@@ -17,9 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO
+from uuid import uuid4
 
 from django.conf import settings
 
+from planner.config.environment import memory_mb
 from planner.config.leash import die_with_parent
 from planner.services import compiling
 from planner.services.limits import ENDED_WITH_RUN
@@ -45,6 +48,9 @@ class _Child:
     command: list[str]
     inherits: list[int]  # descriptors
     failing: str  # what it means that it did not end well; "" for one that must not end
+    worker: bool = False  # takes runs: each start has an identity, and hears how the last one ended
+    identity: str = ""
+    last_end: str = ""  # JSON for HEADROOM_WORKER_ENDED
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0  # s of the monotonic clock, as the following
     due: float = 0.0  # to be started again
@@ -68,12 +74,13 @@ class Children:
         *arguments: str,
         inherits: socket.socket | IO[str] | None = None,
         failing: str = "",
+        worker: bool = False,
     ) -> None:
         """Run ``python ARGUMENTS``; it may inherit an open file or socket. One that may end by
-        itself says ``failing`` what it means when it did not end well."""
+        itself says ``failing`` what it means when it did not end well. A ``worker`` takes runs."""
         command = [sys.executable, *arguments]
         descriptors = [inherits.fileno()] if inherits else []
-        child = _Child(name, command, descriptors, failing)
+        child = _Child(name, command, descriptors, failing, worker)
         self._kept.append(child)
         _run(child)
 
@@ -132,8 +139,16 @@ class Children:
 
 
 def _run(child: _Child) -> None:
+    environment = dict(os.environ)
+    if child.worker:
+        child.identity = uuid4().hex
+        environment |= {
+            "HEADROOM_WORKER_ID": child.identity,
+            "HEADROOM_WORKER_ENDED": child.last_end,
+        }
     child.process = subprocess.Popen(  # noqa: S603 - our own modules
         child.command,
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,  # standard output is for the address and the login
         start_new_session=True,
@@ -148,6 +163,8 @@ def _again(child: _Child, status: int, now: float) -> None:
     assert child.process is not None
     _end_group(child.process)  # what the one that ended had started itself
     child.process = None
+    if child.worker:
+        child.last_end = json.dumps({"worker": child.identity, "cause": cause_of(status)})
     if status == ENDED_WITH_RUN:  # as it should: however often, nothing is wrong with it
         child.ends, child.due = 0, now
         return
@@ -165,8 +182,39 @@ def _again(child: _Child, status: int, now: float) -> None:
 
 def _ended(status: int) -> str:
     if status < 0:
-        return f"was killed by signal {-status}"
+        return f"was killed by signal {-status} ({signal.Signals(-status).name})"
     return f"ended with status {status}"
+
+
+def cause_of(status: int) -> str:
+    """Return how a child ended, as observed: by a signal, its own exit, or the memory limit."""
+    if status == -signal.SIGKILL and memory_kills.rose():
+        return f"was killed at the memory limit of its container ({memory_mb():,} MB)"
+    return _ended(status)
+
+
+class MemoryKills:
+    """Count how often the kernel killed a process of this container for its memory limit."""
+
+    def __init__(self) -> None:
+        self._seen = self._count()
+
+    def rose(self) -> bool:
+        """Return whether it did since this was last asked."""
+        before, self._seen = self._seen, self._count()
+        return self._seen > before
+
+    def _count(self) -> int:
+        with suppress(OSError, ValueError):
+            for line in MEMORY_EVENTS.read_text(encoding="ascii").splitlines():
+                name, count = line.split()
+                if name == "oom_kill":
+                    return int(count)
+        return 0
+
+
+MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")  # cgroup v2
+memory_kills = MemoryKills()
 
 
 def _say(sentence: str) -> None:
@@ -203,9 +251,9 @@ def _not_to_be_had(host: str, port: int, problem: OSError) -> Stopped:
     )
 
 
-def web_command(listener: socket.socket) -> tuple[str, ...]:
-    """Return the arguments of Python that serve the site on ``listener``, which is inherited."""
-    return (
+def start_web(children: Children, listener: socket.socket) -> None:
+    children.start(
+        "web",
         "-m",
         "gunicorn",
         "planner.config.wsgi",
@@ -217,28 +265,26 @@ def web_command(listener: socket.socket) -> tuple[str, ...]:
         "--preload",
         "--no-control-socket",
         "--log-level=warning",
+        inherits=listener,
     )
 
 
-def start_web(children: Children, listener: socket.socket) -> None:
-    children.start("web", *web_command(listener), inherits=listener)
-
-
 def start_workers(children: Children) -> None:
-    """As many as runs may go on at once."""
+    """Start one worker for short work, and as many as simulations may go on at once."""
+    start_worker(children, "short", "short")
     for number in range(1, settings.HEADROOM_WORKER_CONCURRENCY + 1):
-        start_worker(children, number)
+        start_worker(children, str(number), "long,short")
 
 
-def start_worker(children: Children, number: int) -> None:
-    """One worker that carries out one run at a time.
+def start_worker(children: Children, name: str, queues: str) -> None:
+    """Start a worker that takes one run at a time from ``queues``.
 
     Each is a process of its own that forks nothing: a child that is killed while it holds a lock
     of a pool, or is forked while a thread of a library holds one, would stop its sisters for good.
     """
     alone = ("--without-gossip", "--without-mingle", "--without-heartbeat")
-    name = f"--hostname=worker-{number}@%h"
-    children.start(f"worker {number}", *CELERY, "worker", "--pool=solo", name, *alone)
+    options = ("--pool=solo", f"--hostname=worker-{name}@%h", f"--queues={queues}", *alone)
+    children.start(f"worker {name}", *CELERY, "worker", *options, worker=True)
 
 
 def only_one(folder: Path) -> IO[str]:

@@ -1,6 +1,6 @@
 """Rows. Writes go through ``planner.services``, reads through ``planner.selectors``."""
 
-from planner.models.attempt import AttemptWindow
+from planner.models.account import AccountNotice, KnownBrowser
 from planner.models.audit import AuditHead, AuditRecord
 from planner.models.counter import Counter, Numbered, take_numbers
 from planner.models.deployment import DeploymentName
@@ -11,6 +11,7 @@ from planner.models.notice import Channel, Delivery, Event
 from planner.models.profile import Calibration, Profile, ProfileVersion
 from planner.models.proposal import Proposal, ProposalEntry, ReviewRules
 from planner.models.run import Run
+from planner.models.run_part import RunPart
 from planner.models.scenario import Scenario
 from planner.models.schedule import Firing, Outcome, Schedule
 from planner.models.second_factor import SecondFactor
@@ -24,8 +25,8 @@ from planner.models.version import ScenarioVersion
 from planner.models.workspace import Membership, Role, Workspace
 
 __all__ = [
+    "AccountNotice",
     "ApiToken",
-    "AttemptWindow",
     "AuditHead",
     "AuditRecord",
     "Calibration",
@@ -36,6 +37,7 @@ __all__ = [
     "Event",
     "ExternalIdentity",
     "Firing",
+    "KnownBrowser",
     "Membership",
     "Numbered",
     "Outcome",
@@ -50,6 +52,7 @@ __all__ = [
     "ReviewRules",
     "Role",
     "Run",
+    "RunPart",
     "Scenario",
     "ScenarioVersion",
     "Schedule",

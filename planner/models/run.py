@@ -62,7 +62,12 @@ class Run(Numbered, InWorkspace):
     result = models.JSONField(default=dict, blank=True)  # the figures, as on the command line
     store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory
     cancel_requested = models.BooleanField(default=False)
-    attempts = models.PositiveIntegerField(default=0)
+    attempts = models.PositiveIntegerField(default=0)  # times that a worker began it
+    worker = models.CharField(max_length=64, blank=True, default="", db_default="")  # leads it
+    step = models.PositiveIntegerField(default=0, db_default=0)  # sets of parts that are finished
+    # Workers that ended for a reason of their own since the last finished set of parts. Outages of
+    # database, broker or host are not counted.
+    failures = models.PositiveIntegerField(default=0, db_default=0)
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     enqueued_at = models.DateTimeField(null=True, blank=True)
     idempotency_key = models.CharField(max_length=120, blank=True)

@@ -16,6 +16,7 @@ from planner.studies.commands.forecast import TraceOptions, run_series
 from planner.studies.kinds import KINDS
 from planner.studies.options import options_of
 from planner.studies.outcome import Outcome
+from planner.studies.parts import Parts
 from planner.studies.progress import Progress
 from planner.studies.traffic.series import trace_series
 from planner.studies.traffic.sources import StoredTrace
@@ -25,11 +26,12 @@ RUNS = "runs"
 BASIS = "basis"  # what a plan was made from, beside its tables
 
 
-def run_body(*, run: Run, progress: Progress) -> dict[str, Any]:
+def run_body(*, run: Run, progress: Progress, parts: Parts) -> dict[str, Any]:
     """Carry out a claimed run; returns its result document and keeps its tables."""
     if run.kind == Run.Kind.INGEST:
         return traces.trace_ingest_upload(run=run, progress=progress)
-    outcome = _outcome(run, progress)
+    outcome = _outcome(run, progress, parts)
+    parts.close()
     store = store_of(run)
     held = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
     if not held.update(store=store):
@@ -47,7 +49,7 @@ def store_of(run: Run) -> str:
     return f"{RUNS}/{run.pk}" if run.attempts < 2 else f"{RUNS}/{run.pk}-{run.attempts}"
 
 
-def _outcome(run: Run, progress: Progress) -> Outcome:
+def _outcome(run: Run, progress: Progress, parts: Parts) -> Outcome:
     if run.kind == Run.Kind.FORECAST and run.trace is not None:
         options = options_of(TraceOptions, run.options)
         series = trace_series(stored_trace(trace_ready(run.trace.name)), options.bin_s)
@@ -57,13 +59,11 @@ def _outcome(run: Run, progress: Progress) -> Outcome:
         raise ScenarioError(f"A {run.get_kind_display()} run cannot be made of a scenario.")
     options = options_of(kind.options, run.options)  # the row may be older than this program
     scenario = parse(run.document, run.name or "scenario")
-    return kind.run(
-        scenario,
-        stored_traces(scenario),
-        options,
-        known=known_of(run.resolved),
-        progress=progress,
-    )
+    inputs = scenario, stored_traces(scenario), options
+    known = known_of(run.resolved)
+    if kind.spread is not None:
+        return kind.spread(*inputs, known=known, progress=progress, parts=parts)
+    return kind.run(*inputs, known=known, progress=progress)
 
 
 def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:

@@ -15,10 +15,10 @@ REMEDY = "choose a shorter window, a smaller scale or wider bins"
 
 
 class Limits:
-    """Of one run, from its start."""
+    """Of one run, which began ``seconds`` ago, perhaps on another worker."""
 
-    def __init__(self) -> None:
-        self._began = time.monotonic()
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._began = time.monotonic() - max(0.0, seconds)
         self._passed_at = 0.0
         self.passed = ""  # the sentence, once one is
 

@@ -2,7 +2,7 @@
 
     pending -> running -> completed | failed | errored | cancelled
        ^          |
-       +----------+  its worker stopped giving signs of life
+       +----------+  its worker ended, or lost its database
 
 Every step is one conditional update whose row count says whether it happened, so two workers, a
 second delivery of a message or a late cancel can never both win.
@@ -10,17 +10,15 @@ second delivery of a message or a late cancel can never both win.
 
 from __future__ import annotations
 
-import logging
 import time
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from celery import current_app
 from django.db import IntegrityError, transaction
 from django.db.models import Max, Q
 from django.db.models.functions import Coalesce, Greatest
 from django.utils import timezone
-from kombu.exceptions import OperationalError as BrokerAway
 
 from planner import storage
 from planner.errors import (
@@ -28,15 +26,14 @@ from planner.errors import (
     NotReady,
     ScenarioError,
 )
-from planner.models import Proposal, Run, Scenario, Sweep, Trace, User
+from planner.models import Proposal, Run, RunPart, Scenario, Sweep, Trace, User
 from planner.scenario.document import parse
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
+from planner.services.queues import LONG, SHORT_KINDS, queue_of, tell_workers
 from planner.services.resolution import resolve_scenario
 from planner.services.turns import check_room
 from planner.version import code_version
-
-logger = logging.getLogger(__name__)
 
 STALE_AFTER_S = 40.0  # many missed heartbeats: the worker is gone, not merely busy
 CONFIRM_S = 3.0  # three heartbeats
@@ -47,8 +44,7 @@ GONE = {
     "problem": "The command that carried this run out ended before it was done; call it again, or "
     "run the scenario from its page.",
 }
-MAX_ATTEMPTS = 3
-EXECUTE = "planner.tasks.run_execute"  # by its name: tasks know the services, not they the tasks
+MOST_FAILURES = 3  # workers that a run, or one of its parts, may end; the next one gives it up
 
 
 def run_create(
@@ -151,15 +147,12 @@ def run_enqueue(*, run_id: int) -> None:
     broker does not answer the run waits for the sweep, which comes by the broker."""
     row = Run.everywhere.filter(pk=run_id)
     row.update(enqueued_at=timezone.now())
-
-    def tell() -> None:
-        try:
-            current_app.send_task(EXECUTE, args=[run_id])
-        except BrokerAway as problem:
-            logger.warning("run %s waits for the broker: %s", run_id, problem)
-            row.update(enqueued_at=timezone.now() - timedelta(seconds=2 * LOST_S))
-
-    transaction.on_commit(tell)
+    sent_before = timezone.now() - timedelta(seconds=2 * LOST_S)
+    tell_workers(
+        run_id,
+        queue_of(row.values_list("kind", flat=True).get()),
+        not_sent=lambda: row.update(enqueued_at=sent_before),
+    )
 
 
 def run_cancel(*, run: Run, user: User) -> Run:
@@ -205,28 +198,34 @@ def check_not_proposed(run: Run) -> None:
 
 
 def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) -> int:
-    """Take up runs whose worker died; returns how many. Workers do so while they are busy too, as a
-    sweep by the queue comes only once one of them is free.
+    """Take up runs and parts whose worker was lost with its host; return how many runs.
 
-    A run that has killed its worker MAX_ATTEMPTS times is given up with a sentence, and so is one
-    that no worker was told of: the command that carried it out is gone. A clock that was set back
-    leaves signs of life in the future, which are none either; one that was set forward makes those
-    of the living look old, so that ``confirm_s`` passes for another before they are believed.
+    Workers do so while they are busy too, as a sweep by the queue comes only once one of them is
+    free. A run that no worker was told of is ended: the command that carried it out is gone. A
+    clock that was set back leaves signs of life in the future, which are none either; one that was
+    set forward makes those of the living look old, so that ``confirm_s`` passes for another before
+    they are believed.
     """
     now = timezone.now()
     taken_up = 0
     old = _not_near(now, "heartbeat_at", stale_after_s)
     stale = list(Run.everywhere.filter(old, state=Run.State.RUNNING))
-    if stale:
+    computing = RunPart.objects.filter(state=RunPart.State.RUNNING)
+    stale_parts = list(computing.filter(old).values_list("pk", "run", "heartbeat_at"))
+    if stale or stale_parts:
         time.sleep(confirm_s)
     for run in stale:
-        taken_up += run_take_up(run=run, reason="died")
+        taken_up += run_take_up(run=run, end=LOST)
+    for pk, run_id, beat in stale_parts:
+        if computing.filter(pk=pk, heartbeat_at=beat).update(**WAITING_PART):
+            tell_workers(run_id, LONG)
     _end_abandoned(now)
+    RunPart.objects.exclude(run__state__in=(Run.State.PENDING, Run.State.RUNNING)).delete()
     return taken_up
 
 
-def turns_sweep() -> int:
-    """Tell the workers again of runs whose message got lost; returns of how many.
+def turns_sweep(queue: str) -> int:
+    """Tell the workers again of runs of ``queue`` whose message got lost; return how many.
 
     To be called by a message of the same queue that is not older than half of LOST_S: all that were
     sent before it have come, so that a run which was told of earlier waits for nothing any more. In
@@ -236,6 +235,8 @@ def turns_sweep() -> int:
     lost = Run.everywhere.filter(
         _not_near(timezone.now(), "enqueued_at", LOST_S), state=Run.State.PENDING
     )
+    short = Q(kind__in=SHORT_KINDS)
+    lost = lost.exclude(short) if queue == LONG else lost.filter(short)
     for run in lost:
         run_enqueue(run_id=run.pk)
     return len(lost)
@@ -257,40 +258,79 @@ def _end_abandoned(now: datetime) -> None:
         )
 
 
-MEMORY = "this run, most likely for lack of memory; try a shorter window or a smaller scale."
-# What most likely ended a worker each time, and what to do, where it is not the run's size.
-LIKELY = {
-    Run.Kind.INGEST: "this file, which is most likely damaged in a way that ends whatever reads "
-    "it, or expands to more than the memory holds; write it anew, as CSV if that can be had, or "
-    "split it.",
+WAITING_PART = {"state": RunPart.State.WAITING, "worker": "", "progress": 0.0}
+REMEDY = {
+    Run.Kind.INGEST: "The file is damaged or expands to more than the memory holds: write it again "
+    "as CSV, or split it.",
 }
+SMALLER = "Choose a shorter window, a smaller scale or wider bins."
 
 
-def _likely(run: Run) -> str:
-    return LIKELY.get(Run.Kind(run.kind), MEMORY)
+@dataclass(frozen=True, slots=True)
+class WorkerEnd:
+    """How a worker ended, as observed: "was killed by signal 9 (SIGKILL)". Outages of the database,
+    the broker and the host are not ``counted`` against the run."""
+
+    cause: str
+    counted: bool = True
 
 
-def run_take_up(*, run: Run, reason: str) -> bool:
-    """Give a run whose worker ``reason`` (died, say) to another; whether it is waiting again now.
+LOST = WorkerEnd("was lost with its host or supervisor", counted=False)
+NO_DATABASE = WorkerEnd("lost its database", counted=False)
 
-    One that has come to this MAX_ATTEMPTS times is given up with a sentence.
+
+def worker_ended(*, worker: str, end: WorkerEnd) -> None:
+    """Give the runs and parts of a worker that ended to others; give up what ends every worker."""
+    parts = RunPart.objects.filter(worker=worker, state=RunPart.State.RUNNING)
+    for part in parts.select_related("run").defer("result"):
+        failures = part.failures + end.counted
+        if failures > MOST_FAILURES:
+            _give_up(part.run, end, f"{part.name}: ", failures)
+        elif parts.filter(pk=part.pk).update(failures=failures, **WAITING_PART):
+            tell_workers(part.run_id, LONG)
+    for run in Run.everywhere.filter(worker=worker, state=Run.State.RUNNING):
+        open_step = run.parts.filter(step__gt=run.step)  # then the others carry on
+        if not open_step.exists():
+            run_take_up(run=run, end=end)
+
+
+def run_take_up(*, run: Run, end: WorkerEnd) -> bool:
+    """Give a run whose worker ended to another; return whether it waits again now.
+
+    One that ended more than MOST_FAILURES workers is given up with a sentence.
     """
     now = timezone.now()
-    # One whose heart has beaten since ``run`` was read is in good hands.
-    row = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, heartbeat_at=run.heartbeat_at)
+    row = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING)
+    if end is LOST:  # one whose heart has beaten since ``run`` was read is in good hands
+        row = row.filter(heartbeat_at=run.heartbeat_at)
+    else:
+        row = row.filter(worker=run.worker, attempts=run.attempts)
+    failures = run.failures + end.counted
     if run.cancel_requested:
         row.update(state=Run.State.CANCELLED, finished_at=now, stage="Cancelled")
     elif run.enqueued_at is None:
         row.update(state=Run.State.FAILED, finished_at=now, stage="Failed", **GONE)
-    elif run.attempts >= MAX_ATTEMPTS:
-        row.update(
-            state=Run.State.ERRORED,
-            finished_at=now,
-            stage="Error",
-            reason="Its worker died",
-            problem=f"The worker {reason} {run.attempts} times on {_likely(run)}",
-        )
-    elif row.update(state=Run.State.PENDING, stage=f"Waiting: its worker {reason}"):
+    elif failures > MOST_FAILURES:
+        _give_up(run, end, "", failures)
+    elif row.update(
+        state=Run.State.PENDING,
+        failures=failures,
+        worker="",
+        stage=f"Waiting: its worker {end.cause}"[:120],
+    ):
         run_enqueue(run_id=run.pk)
         return True
     return False
+
+
+def _give_up(run: Run, end: WorkerEnd, place: str, failures: int) -> None:
+    """End a run that no worker survives, with the cause that was observed last."""
+    remedy = REMEDY.get(Run.Kind(run.kind), SMALLER)
+    Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts).update(
+        state=Run.State.ERRORED,
+        finished_at=timezone.now(),
+        stage="Error",
+        reason="Its worker died",
+        problem=f"{place}{failures} workers in a row ended on this run; the last one {end.cause}. "
+        f"{remedy}",
+    )

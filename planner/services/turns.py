@@ -1,9 +1,9 @@
 """Whose run a free worker takes next, and when a waiting one will have its turn.
 
-A message to the workers is a turn, not a run: whoever receives it takes the run that has waited
-longest among those whose workspace, and in it whose owner, has fewest going, a sweep's cells after
-single runs. So nobody's sweep of hundreds of cells keeps another from a single answer, and no order
-of messages matters.
+A message to a queue (``planner.services.queues``) is a turn, not a run: whoever receives it takes
+the run of that queue that has waited longest among those whose workspace, and in it whose owner,
+has fewest going, a sweep's cells after single runs. So nobody's sweep of hundreds of cells keeps
+another from a single answer, and no order of messages matters.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from django.conf import settings
+from django.db.models import Q, QuerySet
 
 from planner.errors import NotReady
 from planner.models import Run, User
+from planner.services.queues import SHORT, SHORT_KINDS, queue_of
 
 REMEMBERED = 40  # runs of a kind, the last to be completed, that tell how long one takes
 
 
 class Wait(NamedTuple):
-    """What comes before a run that waits, and what it may use itself."""
+    """The place of a waiting run in its queue, and what it may use."""
 
-    runs: int
-    seconds: float | None  # roughly, by how long such runs took; None: none of a kind was completed
+    runs: int  # that come before it: those that wait, and those that run if no worker is free
+    seconds: float | None  # until its turn, by how long such runs took; None: none was completed
     takes_seconds: float | None  # itself, by how long runs of its kind took; None: as above
     most_seconds: int
     most_mb: int
@@ -33,22 +35,22 @@ class Wait(NamedTuple):
     def sentence(self) -> str:
         if not self.runs:
             return "Waiting for a worker"
-        ahead = "1 run comes" if self.runs == 1 else f"{self.runs:,} runs come"
-        return f"Waiting: {ahead} before it{_about(self.seconds)}"
+        runs = "1 run" if self.runs == 1 else f"{self.runs:,} runs"
+        return f"Queued behind {runs}{_about(self.seconds)}"
 
     def size(self) -> str:
-        """How large such runs are, and what stops one, before it begins."""
+        """Return how long such runs take, and the limits that stop one."""
         about = _about(self.takes_seconds).removeprefix(", ")
         takes = f"Runs of its kind took {about} here. " if about else ""
         most = _about(self.most_seconds).removeprefix(", ").removeprefix("about ")
-        return f"{takes}It is stopped after {most}, or at {self.most_mb / 1000:,.1f} GB of memory."
+        return f"{takes}Limits: {most}, {self.most_mb / 1000:,.1f} GB of memory."
 
 
-def waiting() -> list[int]:
-    """Ids of the runs that workers were told of, in the order in which they have their turn."""
-    running = Run.everywhere.filter(state=Run.State.RUNNING).values_list("workspace", "owner")
+def waiting(queue: str) -> list[int]:
+    """Ids of the runs of ``queue`` that workers were told of, in the order of their turns."""
+    running = _of_queue(queue, Run.State.RUNNING).values_list("workspace", "owner")
     people = Counter(running)
-    enqueued = Run.everywhere.filter(state=Run.State.PENDING, enqueued_at__isnull=False)
+    enqueued = _of_queue(queue, Run.State.PENDING).filter(enqueued_at__isnull=False)
     rows = enqueued.order_by("created_at", "pk").values_list("pk", "workspace", "owner", "sweep")
     teams: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for place, (pk, team, owner, _) in enumerate(sorted(rows, key=_of_sweep)):
@@ -63,23 +65,31 @@ def waiting() -> list[int]:
     return [pk for *_, pk in sorted(turns)]
 
 
+def _of_queue(queue: str, state: str) -> QuerySet[Run]:
+    rows, short = Run.everywhere.filter(state=state), Q(kind__in=SHORT_KINDS)
+    return rows.filter(short) if queue == SHORT else rows.exclude(short)
+
+
 def _of_sweep(row: tuple[Any, ...]) -> bool:
     return row[-1] is not None
 
 
 def wait_of(run: Run) -> Wait:
-    """How many runs have their turn before ``run``, and for about how long they take."""
-    order = waiting()
+    """Return how many runs come before ``run`` in its queue, and for about how long."""
+    queue = queue_of(run.kind)
+    order = waiting(queue)
     ahead = order[: order.index(run.pk)] if run.pk in order else []
-    kinds = Counter(Run.everywhere.filter(pk__in=ahead).values_list("kind", flat=True))
-    kinds.update(Run.everywhere.filter(state=Run.State.RUNNING).values_list("kind", flat=True))
-    took = {kind: _took(kind) for kind in {*kinds, run.kind}}
+    running = _of_queue(queue, Run.State.RUNNING)
+    workers = 1 if queue == SHORT else settings.HEADROOM_WORKER_CONCURRENCY
+    before = Counter(Run.everywhere.filter(pk__in=ahead).values_list("kind", flat=True))
+    if running.count() >= workers:  # else a worker is free
+        before.update(running.values_list("kind", flat=True))
+    took = {kind: _took(kind) for kind in {*before, run.kind}}
     seconds = None
-    if all(took[kind] is not None for kind in kinds):
-        work = sum(count * (took[kind] or 0.0) for kind, count in kinds.items())
-        seconds = work / settings.HEADROOM_WORKER_CONCURRENCY
+    if all(took[kind] is not None for kind in before):
+        seconds = sum(count * (took[kind] or 0.0) for kind, count in before.items()) / workers
     most = settings.HEADROOM_MAX_RUN_SECONDS, settings.HEADROOM_MAX_RUN_MB
-    return Wait(len(ahead), seconds, took[run.kind], *most)
+    return Wait(sum(before.values()), seconds, took[run.kind], *most)
 
 
 def check_room(owner: User | None, more: int = 1) -> None:

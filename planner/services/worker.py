@@ -17,32 +17,42 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from django.db import Error, InterfaceError, OperationalError, connection
-from django.db.models import F
+from django.db import Error, InterfaceError, OperationalError, connection, transaction
+from django.db.models import F, QuerySet, Value
+from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from planner.errors import EXPECTED, PastLimit, RunCancelled, of_input, reason_of
 from planner.freed_memory import freed_memory_kept
 from planner.logs import about_run
-from planner.models import Run
+from planner.models import Run, RunPart
 from planner.models.workspace import within
 from planner.services import compiling, runs
 from planner.services.execution import run_body
 from planner.services.limits import ENDED_WITH_RUN, Limits
+from planner.services.patience import patiently
+from planner.services.queues import LONG, tell_workers
+from planner.services.run_parts import (
+    SPREADING,
+    NothingToDo,
+    SharedParts,
+    run_to_help,
+    worker_id,
+)
 from planner.services.turns import waiting
+from planner.studies.parts import IN_PROCESS
 from planner.studies.progress import Progress
+from planner.version import code_version
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 LOG_LIMIT = 100_000  # characters kept of a run's log
 COUNTED = re.compile(r"[\d,]+ of [\d,]+")
 STUCK_S = 120.0  # a run that reports nothing and computes nothing for as long waits for ever
 UNHEARD_S = 2.5  # a cancelled run that has not noticed for as long ends with its worker
 SWEEP_S = 10.0  # between two looks of a busy worker after runs of others
-DATABASE_BACK_S = 30.0  # so long the end of a run waits for a database that is being started
 IDLE_SHARE = 0.05  # of the time, computing or waiting for a core: less is no work
 
 
@@ -58,18 +68,31 @@ def _tell(log: list[str], line: str) -> None:
 
 
 def run_claim(*, run_id: int) -> Run | None:
-    """Take a pending run; None when somebody else has it or it was cancelled."""
-    now = timezone.now()
-    claimed = Run.everywhere.filter(pk=run_id, state=Run.State.PENDING).update(
-        state=Run.State.RUNNING,
-        started_at=now,
-        heartbeat_at=now,
-        progress=0.0,
-        stage="Starting",
-        problem="",
-        attempts=F("attempts") + 1,  # with the claim: a worker given up can no longer end the run
-    )
-    return Run.everywhere.select_related("workspace").get(pk=run_id) if claimed else None
+    """Take a pending run; None when somebody else has it or it was cancelled.
+
+    Parts that an earlier worker of this version finished are kept.
+    """
+    now, version = timezone.now(), code_version()
+    with transaction.atomic():
+        claimed = Run.everywhere.filter(pk=run_id, state=Run.State.PENDING).update(
+            state=Run.State.RUNNING,
+            started_at=now,
+            heartbeat_at=now,
+            progress=0.0,
+            stage="Starting",
+            problem="",
+            attempts=F("attempts") + 1,  # with the claim: a worker given up can no longer end it
+            worker=worker_id(),
+            step=0,
+        )
+        if not claimed:
+            return None
+        run = Run.everywhere.select_related("workspace").get(pk=run_id)
+        if run.code_version != version:
+            run.parts.all().delete()
+            Run.everywhere.filter(pk=run_id).update(code_version=version)
+        run.parts.exclude(state=RunPart.State.DONE).update(**runs.WAITING_PART)
+    return run
 
 
 def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool = False) -> Run:
@@ -85,34 +108,53 @@ def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool 
     return _carried_out(run, observer, surface=surface)
 
 
-def run_next() -> Run | None:
-    """Carry out the run whose turn it is; None where none waits: another worker was first, or it
-    was cancelled."""
-    run = _patiently(_claim_next)  # or the turn would be lost, and its run wait for the sweep
-    return _carried_out(run) if run is not None else None
+def run_next(queue: str) -> Run | None:
+    """Carry out the run of ``queue`` whose turn it is, else help with parts of one that is going.
+
+    None where there is neither: another worker was first, or the run was cancelled.
+    """
+    # Patiently, or the turn would be lost, and its run wait for the sweep.
+    run = patiently(lambda: _claim_next(queue))
+    if run is not None:
+        if run.kind in SPREADING:
+            tell_workers(run.pk, LONG)  # a free worker prepares itself while this one does
+        return _carried_out(run)
+    helped = patiently(run_to_help) if queue == LONG else None
+    if helped is None or helped.code_version != code_version():
+        return None
+    _carried_out(helped, leads=False)
+    return run_next(queue)
 
 
-def _claim_next() -> Run | None:
-    claims = (run_claim(run_id=run_id) for run_id in waiting())
+def _claim_next(queue: str) -> Run | None:
+    claims = (run_claim(run_id=run_id) for run_id in waiting(queue))
     return next((run for run in claims if run is not None), None)
 
 
-def _carried_out(run: Run, observer: Progress | None = None, *, surface: bool = False) -> Run:
-    watching = _Watch(run, None if surface else _give_up, observer)
+def _carried_out(
+    run: Run, observer: Progress | None = None, *, surface: bool = False, leads: bool = True
+) -> Run:
+    """Execute the body of ``run``; a worker that does not lead it helps with its parts."""
+    shared = SharedParts(run, leads=leads)
+    watching = _Watch(shared, None if surface else _give_up, observer)
     with within(run.workspace), about_run(run.pk), watching as watch:
         try:
             if run.kind not in (Run.Kind.INGEST, Run.Kind.FORECAST):
                 compiling.wait_until_compiled(watch.progress)
             with freed_memory_kept():
-                result = run_body(run=run, progress=watch.progress)
+                result = run_body(
+                    run=run, progress=watch.progress, parts=IN_PROCESS if surface else shared
+                )
+        except NothingToDo:
+            pass
         except RunCancelled:
-            _finish(run, Run.State.CANCELLED, stage="Cancelled")
+            _cancelled(run)
         except KeyboardInterrupt:  # Ctrl-C of a command; a worker's end is for the sweep
             if surface:
-                _finish(run, Run.State.CANCELLED, stage="Cancelled")
+                _finish(run, shared.going(), Run.State.CANCELLED, stage="Cancelled")
             raise
         except EXPECTED as problem:
-            _fail(run, problem)
+            _fail(shared, problem)
             if surface:
                 raise
         except MemoryError:
@@ -120,13 +162,13 @@ def _carried_out(run: Run, observer: Progress | None = None, *, surface: bool = 
                 "This run needs more memory than there is here; choose a shorter window, a smaller "
                 "scale or wider bins."
             )
-            _fail(run, want)
+            _fail(shared, want)
             if surface:
                 raise want from None
         except BaseException as bug:  # a bug ends this run, not the worker
             if (sent := of_input(bug)) is not None:
                 logger.warning("run %s: %s", run.pk, bug, exc_info=bug)
-                _fail(run, sent)
+                _fail(shared, sent)
                 if surface:
                     raise sent from None
                 return Run.everywhere.get(pk=run.pk)
@@ -134,12 +176,13 @@ def _carried_out(run: Run, observer: Progress | None = None, *, surface: bool = 
                 raise
             if isinstance(bug, (OperationalError, InterfaceError)) and not surface:
                 logger.warning("run %s: the database was away: %s", run.pk, bug)
-                _patiently(lambda: _hand_back(run))
+                patiently(lambda: runs.worker_ended(worker=worker_id(), end=runs.NO_DATABASE))
                 return Run.everywhere.get(pk=run.pk)
             if not surface:
                 logger.exception("run %s", run.pk)
             _finish(
                 run,
+                shared.going(),
                 Run.State.ERRORED,
                 stage="Error",
                 reason="An error of the program",
@@ -150,48 +193,40 @@ def _carried_out(run: Run, observer: Progress | None = None, *, surface: bool = 
             if surface:
                 raise
         else:
-            _finish(run, Run.State.COMPLETED, stage="Done", progress=1.0, result=result)
+            _finish(
+                run, shared.led(), Run.State.COMPLETED, stage="Done", progress=1.0, result=result
+            )
     run.refresh_from_db()
     return run
 
 
-def _fail(run: Run, problem: BaseException) -> None:
-    _finish(run, Run.State.FAILED, stage="Failed", reason=reason_of(problem), problem=str(problem))
+def _fail(shared: SharedParts, problem: BaseException) -> None:
+    _finish(
+        shared.run,
+        shared.going(),
+        Run.State.FAILED,
+        stage="Failed",
+        reason=reason_of(problem),
+        problem=str(problem),
+    )
 
 
-def _finish(run: Run, state: str, **fields: Any) -> None:
-    """Only the worker that still holds the run may end it."""
-    still_ours = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
-    fields |= {"state": state, "finished_at": timezone.now()}
-    _patiently(lambda: still_ours.update(heartbeat_at=timezone.now(), **fields))
+def _cancelled(run: Run) -> None:
+    asked = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, cancel_requested=True)
+    _finish(run, asked, Run.State.CANCELLED, stage="Cancelled")
 
 
-def _hand_back(run: Run) -> None:
-    """A run whose database went away begins anew, wherever there is a worker first."""
-    while True:
-        current = Run.everywhere.get(pk=run.pk)
-        still_ours = current.state == Run.State.RUNNING and current.attempts == run.attempts
-        if not still_ours or runs.run_take_up(run=current, reason="lost its database"):
-            return  # else its heart has beaten meanwhile
-
-
-def _patiently(act: Callable[[], T]) -> T:
-    """Once the database answers, which may have been started again; what fails at last is swept."""
-    until = time.monotonic() + DATABASE_BACK_S
-    while True:
-        try:
-            return act()
-        except (OperationalError, InterfaceError):
-            if connection.in_atomic_block or time.monotonic() > until:
-                raise
-            connection.close()
-            time.sleep(0.5)
+def _finish(run: Run, rows: QuerySet[Run], state: str, **fields: Any) -> None:
+    """End ``run`` if ``rows`` selects it still; its parts are no longer needed then."""
+    now = timezone.now()
+    if patiently(lambda: rows.update(heartbeat_at=now, state=state, finished_at=now, **fields)):
+        patiently(lambda: run.parts.all().delete())
 
 
 def _give_up(run: Run) -> None:
     """End this process, which waits for what never comes: whoever watches over it starts another.
 
-    The run goes back to the queue, or, when it has come to this MAX_ATTEMPTS times, ends.
+    The run goes back to the queue, unless it has ended too many workers.
     """
     logger.error(
         "run %s has done nothing for %.0f s: this worker ends, and is to be started again",
@@ -199,8 +234,7 @@ def _give_up(run: Run) -> None:
         STUCK_S,
     )
     faulthandler.dump_traceback(file=sys.__stderr__ or sys.stderr)
-    run.refresh_from_db()
-    runs.run_take_up(run=run, reason="did nothing for two minutes")
+    runs.worker_ended(worker=worker_id(), end=runs.WorkerEnd("did nothing for two minutes"))
     _end_worker(os.EX_SOFTWARE)
 
 
@@ -256,16 +290,21 @@ class _Watch:
     """
 
     def __init__(
-        self, run: Run, give_up: Callable[[Run], None] | None, observer: Progress | None
+        self,
+        shared: SharedParts,
+        give_up: Callable[[Run], None] | None,
+        observer: Progress | None,
     ) -> None:
-        self._run = run
+        self._run, self._shared = shared.run, shared
         self._give_up = give_up
         self._headway = _Headway()
-        self._limits = Limits()
+        began = shared.run.started_at or timezone.now()
+        self._limits = Limits((timezone.now() - began).total_seconds())
         self._observer = observer
         self._fraction = 0.0
         self._stage = ""
         self._log: list[str] = []
+        self._led = shared.leads
         self._stop = threading.Event()
         self._cancel = threading.Event()
         self._cancelled_at: float | None = None
@@ -284,7 +323,9 @@ class _Watch:
         self._stop.set()
         if self._threaded:
             self._thread.join()
-        self._write(final=True)
+        if self._shared.leads:
+            rows = Run.everywhere.filter(pk=self._run.pk, attempts=self._run.attempts)
+            patiently(lambda: rows.filter(worker=worker_id()).update(log=self._text()))
 
     def progress(self, fraction: float, stage: str) -> None:
         if self._cancel.is_set():
@@ -334,7 +375,7 @@ class _Watch:
 
     def _end(self) -> None:
         """The run is past a limit and does not hear of it: it ends with its worker."""
-        _fail(self._run, PastLimit(self._limits.passed))
+        _fail(self._shared, PastLimit(self._limits.passed))
         _end_worker(ENDED_WITH_RUN)
 
     def _unheard(self) -> bool:
@@ -349,23 +390,28 @@ class _Watch:
 
     def _leave(self) -> None:
         """The run is cancelled with its worker; what it has written is swept."""
-        _finish(self._run, Run.State.CANCELLED, stage="Cancelled")
+        _cancelled(self._run)
         _end_worker(ENDED_WITH_RUN)
 
-    def _write(self, *, final: bool = False) -> None:
-        fields: dict[str, Any] = {"log": "\n".join(self._log)[-LOG_LIMIT:]}
-        still_ours = Run.everywhere.filter(pk=self._run.pk, attempts=self._run.attempts)
-        if not final:
-            still_ours = still_ours.filter(state=Run.State.RUNNING)
-            fields |= {
+    def _text(self) -> str:
+        return "\n".join(self._log)[-LOG_LIMIT:]
+
+    def _write(self) -> None:
+        shared = self._shared
+        shared.look()
+        if shared.leads and not self._led:  # its log so far was that of a helper
+            self._led = True
+            self._log[:] = Run.everywhere.get(pk=self._run.pk).log.splitlines()
+        if shared.leads or shared.part is not None:
+            fields: dict[str, Any] = {
                 "heartbeat_at": timezone.now(),
-                "progress": self._fraction,
+                "progress": Greatest("progress", Value(self._fraction)),  # never a step back
                 "stage": self._stage[:120],
             }
-        written = still_ours.update(**fields)
-        if final:
-            return
-        cancel = Run.everywhere.filter(pk=self._run.pk, cancel_requested=True).exists()
-        if (cancel or not written) and self._cancelled_at is None:
+            if shared.leads:
+                fields["log"] = self._text()
+            (shared.led() if shared.leads else shared.going()).update(**fields)
+        stopped = not shared.going().filter(cancel_requested=False).exists()
+        if stopped and self._cancelled_at is None:
             self._cancelled_at = time.monotonic()
             self._cancel.set()

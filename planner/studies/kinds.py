@@ -26,6 +26,7 @@ from planner.studies.commands import (
 )
 from planner.studies.options import RunOptions
 from planner.studies.outcome import Outcome, Traces
+from planner.studies.parts import Parts
 from planner.studies.progress import Progress
 
 T = TypeVar("T", bound=RunOptions)
@@ -44,22 +45,38 @@ class Body(Protocol[T_contra]):
     ) -> Outcome: ...
 
 
+class SpreadBody(Protocol[T_contra]):
+    """A body whose parts several workers compute."""
+
+    def __call__(
+        self,
+        scenario: Scenario,
+        traces: Traces,
+        options: T_contra,
+        *,
+        known: Known,
+        progress: Progress,
+        parts: Parts,
+    ) -> Outcome: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
     options: type[T]
     run: Body[T]
+    spread: SpreadBody[T] | None = None  # the same, where it hands out parts
 
 
 KINDS: dict[str, Kind[Any]] = {
     "forecast": Kind(forecast.Options, forecast.run),
     "plan": Kind(plan.Options, plan.run),
     "simulate": Kind(simulate.Options, simulate.run),
-    "compare": Kind(compare.Options, compare.run),
+    "compare": Kind(compare.Options, compare.run, compare.run),
     "provision": Kind(provision.Options, provision.run),
     "size": Kind(size.Options, size.run),
     "pd-ratio": Kind(pd_ratio.Options, pd_ratio.run),
-    "backtest": Kind(backtest.Options, backtest.run),
+    "backtest": Kind(backtest.Options, backtest.run, backtest.run),
     "pareto": Kind(pareto.Options, pareto.run),
-    "outlook": Kind(outlook.Options, outlook.run),
+    "outlook": Kind(outlook.Options, outlook.run, outlook.run),
     "place": Kind(place.Options, place.run),
 }

@@ -26,6 +26,7 @@ from planner.services.execution import run_body
 from planner.services.runs import run_remove
 from planner.services.sources import series, source_create, source_take
 from planner.services.traces import trace_upload
+from planner.studies.parts import IN_PROCESS
 from tests.planner.s3 import s3_server
 from tests.planner.samples import demand_table
 from tests.planner.services.test_source_reading import requests_csv
@@ -163,7 +164,7 @@ def test_another_process_with_an_empty_folder_reads_the_same_bytes(
     )
     machine("worker")
     Run.objects.filter(pk=run.pk).update(state=Run.State.RUNNING)
-    run_body(run=Run.objects.get(pk=run.pk), progress=lambda *_: None)
+    run_body(run=Run.objects.get(pk=run.pk), progress=lambda *_: None, parts=IN_PROCESS)
     assert not keys(bucket[1], "prod/uploads/")  # read, so kept no more
     trace = Trace.objects.get(pk=trace.pk)
     machine("a")

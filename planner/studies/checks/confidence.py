@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from planner.policies.base import Policy
 from planner.policies.making import Making, Ready
 from planner.studies.checks.profile_error import slower_or_faster, stated_error
-from planner.studies.progress import Progress, part
+from planner.studies.parts import IN_PROCESS, Part, Parts
+from planner.studies.progress import Progress
 from planner.studies.replay.replay import replayed
 from planner.studies.traffic.ahead import requests_ahead
 from planner.studies.traffic.traffic import MEASURED
@@ -36,20 +38,32 @@ class Sure:
 
 
 def how_sure(
-    study: Study, policy: Policy, making: Making, *, seed: int, progress: Progress
+    study: Study,
+    policy: Policy,
+    making: Making,
+    *,
+    seed: int,
+    progress: Progress,
+    parts: Parts = IN_PROCESS,
 ) -> tuple[Sure, ...]:
     """With other seeds, requests drawn again where they are drawn, and with every profile slower by
     its own error, where one is known."""
     ready = policy.ready(making)
-    rows = []
-    changes = list(_changes(study, ready, seed))
-    for i, (what, changed, making_changed, its_seed) in enumerate(changes):
-        step = part(progress, i / len(changes), (i + 1) / len(changes))
-        run = replayed(
-            changed, policy, making_changed, seed=its_seed, progress=step, detailed=False
+
+    def tested(what: str, changed: Study, ready: Ready, its_seed: int, report: Progress) -> Sure:
+        run = replayed(changed, policy, ready, seed=its_seed, progress=report, detailed=False)
+        return Sure.of(what, run)
+
+    return tuple(
+        parts.map(
+            [
+                Part(f"Stress test: {change[0]}", partial(tested, *change))
+                for change in _changes(study, ready, seed)
+            ],
+            progress,
+            at_once=1,  # both replay the one policy that was made
         )
-        rows.append(Sure.of(what, run))
-    return tuple(rows)
+    )
 
 
 def _changes(study: Study, ready: Ready, seed: int) -> Iterator[tuple[str, Study, Ready, int]]:

@@ -4,7 +4,6 @@ compared at equal attainment (methods.md F10)."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,7 +11,6 @@ from functools import partial
 from pydantic import Field
 
 from forecasting.errors import ForecastError
-from forecasting.threads import map_in_two_threads
 from planner.errors import EXPECTED, Infeasible, ScenarioError
 from planner.policies.choice import policy_of
 from planner.scenario.known import NOTHING, Known
@@ -32,9 +30,10 @@ from planner.studies.backtest.judged import confirmed, judged
 from planner.studies.backtest.matching import TRIES
 from planner.studies.options import PolicyKey, RunOptions, Seed
 from planner.studies.outcome import Outcome, Traces
+from planner.studies.parts import IN_PROCESS, Part, Parts
 from planner.studies.plain import COLUMNS, MERGED
 from planner.studies.preparing import seeded, study_of
-from planner.studies.progress import Progress, part, shared
+from planner.studies.progress import Progress, part
 from planner.studies.results.frame import Frame, frame_of
 from planner.studies.traffic.groups import by_model_and_region
 from planner.studies.traffic.window import DAY_S
@@ -114,6 +113,7 @@ def run(
     *,
     known: Known = NOTHING,
     progress: Progress,
+    parts: Parts = IN_PROCESS,
 ) -> Outcome:
     """Every forecaster's plan of a past window, at equal attainment, beside what needs none."""
     begun = time.perf_counter()
@@ -130,17 +130,14 @@ def run(
     methods: tuple[str, ...] = options.methods or (*DEFAULT, scenario.forecast.method)
     names = list(dict.fromkeys([*methods, SAME_AS_NOW, PERFECT]))
     by_replay = not options.by_coverage and len(study.trace) * EACH * len(names) <= MOST_REPLAYED
-    drivers: dict[str, Driver] = {}
-    rows: dict[str, Forecaster] = {}
-    left_out: list[str] = []
-    for i, name in enumerate(names):
-        begin, end = (0.1 + 0.6 * place / len(names) for place in (i, i + 1))
-        step = part(progress, begin, end)
-        try:
-            drivers[name] = Driver.of(study, name, scenario.seed, part(step, 0.0, 0.1))
-            rows[name] = judged(drivers[name], by_replay=by_replay, progress=part(step, 0.1, 1.0))
-        except (ForecastError, Infeasible) as problem:
-            left_out.append(f"{name} is left out: {problem}")
+    forecaster = partial(_forecaster, study, scenario.seed, by_replay=by_replay)
+    outcomes = parts.map(
+        [Part(f"Backtest: {name}", partial(forecaster, name)) for name in names],
+        part(progress, 0.1, 0.7),
+        at_once=1,
+    )
+    rows = {row.method: row for row in outcomes if isinstance(row, Forecaster)}
+    left_out = [sentence for sentence in outcomes if isinstance(sentence, str)]
     if not rows:
         raise Infeasible(" ".join(left_out))
     usd = {row.method: row.usd for row in rows.values() if row.usd is not None}
@@ -149,19 +146,23 @@ def run(
     beside: list[Beside] = []
     if not options.by_coverage:
         chosen = [] if by_replay else [name for name in rows if name in (best, SAME_AS_NOW)]
-        turned = partial(_beside, study, scenario.seed, turn=by_replay)
-        jobs: list[Callable[[Progress], Forecaster | Beside | str]] = [
-            *(partial(confirmed, drivers[name], rows[name]) for name in chosen),
-            *(partial(turned, name) for name in names_of(options.reactive, turn=by_replay)),
+        confirm = partial(_confirmed, study, scenario.seed)
+        tune = partial(_beside, study, scenario.seed, turn=by_replay)
+        jobs: list[Part[Forecaster | Beside | str]] = [
+            *(Part(f"Simulate: {name}", partial(confirm, rows[name])) for name in chosen),
+            *(
+                Part(f"Tune: {policy_of(name).title}", partial(tune, name))
+                for name in names_of(options.reactive, turn=by_replay)
+            ),
         ]
-        each = shared(part(progress, 0.7, 1.0), len(jobs))
-        for done in map_in_two_threads(lambda job, sentence: job(sentence), jobs, each):
+        for done in parts.map(jobs, part(progress, 0.7, 1.0)):
             if isinstance(done, Forecaster):
                 rows[done.method] = done
             elif isinstance(done, Beside):
                 beside.append(done)
             else:
                 left_out.append(done)
+    parts.close()
     matched_on = REPLAY if by_replay else COVERAGE
     sentence = verdict([*rows.values()], beside, goals)
     frame = frame_of(study)
@@ -183,6 +184,23 @@ def run(
             **({"beside": BESIDE.table(beside)} if beside else {}),
         },
     )
+
+
+def _forecaster(
+    study: Study, seed: int, name: str, progress: Progress, *, by_replay: bool
+) -> Forecaster | str:
+    """Return the forecaster's row, or a sentence why it cannot be judged."""
+    try:
+        driver = Driver.of(study, name, seed, part(progress, 0.0, 0.1))
+        return judged(driver, by_replay=by_replay, progress=part(progress, 0.1, 1.0))
+    except (ForecastError, Infeasible) as problem:
+        return f"{name} is left out: {problem}"
+
+
+def _confirmed(study: Study, seed: int, row: Forecaster, progress: Progress) -> Forecaster:
+    """Simulate what was matched by coverage."""
+    driver = Driver.of(study, row.method, seed, part(progress, 0.0, 0.1))
+    return confirmed(driver, row, part(progress, 0.1, 1.0))
 
 
 def _beside(study: Study, seed: int, name: str, progress: Progress, *, turn: bool) -> Beside | str:

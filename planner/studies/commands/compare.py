@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -11,6 +13,7 @@ from pydantic import Field
 
 from forecasting.errors import ForecastError
 from planner.errors import Infeasible, ScenarioError
+from planner.policies.base import Policy
 from planner.policies.choice import ALL
 from planner.policies.registry import the_plan
 from planner.scenario.known import NOTHING, Known
@@ -20,6 +23,7 @@ from planner.studies.checks.profile_error import ProfileError, profile_errors
 from planner.studies.modules import ModuleFigures
 from planner.studies.options import PolicyKeyOrAll, RunOptions, Seed
 from planner.studies.outcome import Outcome, Traces
+from planner.studies.parts import IN_PROCESS, Part, Parts
 from planner.studies.pd.stated import StatedRatio, stated_ratios
 from planner.studies.plain import MERGED, OPTIONAL
 from planner.studies.planning.figures import PlanFigures, plan_figures
@@ -41,6 +45,7 @@ from planner.studies.results.answer import answer_of, timetable_tables, timetabl
 from planner.studies.results.curation import leading
 from planner.studies.results.frame import Forecasts, Frame, frame_of, quiet, unused
 from planner.studies.results.verdict import PolicyComparison, compare
+from planner.studies.side_by_side import replays_at_once
 from planner.studies.values import PolicyRun, Study
 from planner.studies.whatif.basis import basis_of
 from simulation.arrays import IntArray
@@ -88,6 +93,7 @@ def run(
     *,
     known: Known = NOTHING,
     progress: Progress,
+    parts: Parts = IN_PROCESS,
 ) -> Outcome:
     """Forecast, plan, and replay every policy (the scenario's, or those named) side by side. How
     far it is goes by where the time of long runs goes, which is the rehearsal."""
@@ -97,38 +103,48 @@ def run(
     chosen, left_out = policies_chosen(scenario, study, options.policies)
     beside, unable = standing(scenario, study, chosen)
     left_out += unable
-    planned = planned_of(study, part(progress, 0.08, 0.12))
-    errors = profile_errors(study, planned, part(progress, 0.12, 0.15))
+    planned = planned_of(study, part(progress, 0.08, 0.15))
     earlier = Earlier(study, options.rehearse)
     everyone, rehearsal = rehearse(
-        [*chosen, *beside], earlier, seed=scenario.seed, progress=part(progress, 0.15, 0.85),
-        leading=leading,
+        [*chosen, *beside], earlier, seed=scenario.seed, progress=part(progress, 0.15, 0.8),
+        leading=leading, parts=parts,
     )  # fmt: skip
-    runs: list[PolicyRun] = []
     tests = PressureTests(study)
-    for i, policy in enumerate(everyone):
-        step, asked = 0.1 / len(everyone), i < len(chosen)
+
+    def replayed(policy: Policy, asked: bool, report: Progress) -> PolicyRun | str:
+        """Replay a policy on the window, or return why it is left out."""
         try:
-            replayed = run_policy(
-                study,
-                policy,
-                seed=scenario.seed,
-                progress=part(progress, 0.85 + step * i, 0.85 + step * (i + 1)),
-                planned=planned,
-                tests=tests,
+            run = run_policy(
+                study, policy, seed=scenario.seed, progress=report, planned=planned, tests=tests,
                 earlier=earlier,
-            )
-            runs.append(replace(replayed, asked=asked))
-        except Infeasible as problem:  # of a yardstick; the plan itself has been made above
-            left_out.append(f"{policy.title} is left out: {problem}")
+            )  # fmt: skip
+        except Infeasible as problem:  # of a baseline; the plan itself has been made above
+            return f"{policy.title} is left out: {problem}"
         except (ScenarioError, SimulationError, ForecastError) as problem:
             if asked and list(options.policies) != [ALL]:
                 raise
-            left_out.append(f"{policy.title} is left out: {problem}")
+            return f"{policy.title} is left out: {problem}"
+        return replace(run, asked=asked)
+
+    simulations: list[Part[Any]] = [
+        Part(f"Simulate: {policy.title}", partial(replayed, policy, i < len(chosen)))
+        for i, policy in enumerate(everyone)
+    ]
+    *outcomes, errors = parts.map(
+        [
+            *simulations,
+            Part("Plan with the profile error", partial(profile_errors, study, planned)),
+        ],
+        part(progress, 0.8, 0.94),
+        shared=(*study.hardware.profiles.values(), *study.hardware.gpus),
+        at_once=replays_at_once(len(study.trace)),
+    )
+    runs = [outcome for outcome in outcomes if isinstance(outcome, PolicyRun)]
+    left_out += [outcome for outcome in outcomes if isinstance(outcome, str)]
     if not runs:
         raise Infeasible(" ".join(left_out))
     names = {run.name for run in runs}
-    runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.95, 0.97))
+    runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.94, 0.96))
     rehearsal = rehearsal.without_notes_on(
         policy.title for policy in everyone if policy.key not in names
     )
@@ -141,8 +157,11 @@ def run(
             study, seed=scenario.seed, progress=silent, planned=planned, tests=tests,
             earlier=earlier,
         )  # fmt: skip
-        sure = how_sure(study, take, making, seed=scenario.seed, progress=part(progress, 0.97, 1.0))
+        sure = how_sure(
+            study, take, making, seed=scenario.seed, progress=part(progress, 0.96, 1.0), parts=parts
+        )
         comparison = comparison.surely(sure)
+    parts.close()
     if comparison.recommended is not None:
         best = comparison.run(comparison.recommended.policy)
         comparison = comparison.saying(answer_of(study, best, comparison.run(comparison.baseline)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import polars as pl
 from pydantic import Field
 
 from planner.errors import Infeasible
+from planner.optimizer.problem import ScalingPlan
 from planner.scenario.build import Hardware
 from planner.scenario.known import NOTHING, Known
 from planner.scenario.schema import Scenario
@@ -30,14 +32,14 @@ from planner.studies.outlook.figures import (
     pool_months,
     uses,
 )
+from planner.studies.parts import IN_PROCESS, Part, Parts
 from planner.studies.plain import MERGED, moments
 from planner.studies.planning.inputs import Load, PlanInput
 from planner.studies.planning.planning import forecast_load, plan_load
 from planner.studies.preparing import study_at
-from planner.studies.progress import Progress, part, silent
+from planner.studies.progress import Progress, part
 from planner.studies.results.frame import Frame, frame_of
 from planner.studies.values import Study
-from simulation.arrays import IntArray
 
 RHYTHM_S = 2 * WEEK_S  # of traffic, below which weekdays cannot be told from weekends
 PLANNED = Fact(
@@ -91,6 +93,7 @@ def run(
     *,
     known: Known = NOTHING,
     progress: Progress,
+    parts: Parts = IN_PROCESS,
 ) -> Outcome:
     """Cost by month ahead of the traffic; raises Infeasible where no month has a plan."""
     begun = time.perf_counter()
@@ -104,7 +107,9 @@ def run(
         load,
         [(month, float(growth.at(month.middle_s - inputs.window.start_s))) for month in months],
         part(progress, 0.6, 1.0),
+        parts,
     )
+    parts.close()
     if all(outcome.plan is None for outcome in planned):
         raise Infeasible(planned[0].conflict)
     in_use = uses(planned, hardware)
@@ -143,36 +148,45 @@ def run(
 
 
 def plan_months(
-    inputs: PlanInput, load: Load, months: list[tuple[Month, float]], progress: Progress
+    inputs: PlanInput,
+    load: Load,
+    months: list[tuple[Month, float]],
+    progress: Progress,
+    parts: Parts = IN_PROCESS,
 ) -> list[PlannedMonth]:
-    """The week of ``inputs`` planned for every month at so many times its ``load``, each from where
-    the one before ended; a month as demanding as the last has its plan. The first is planned twice,
-    so that today's fleet is left behind and the week follows itself."""
-    current, planned = inputs.current, []
-    last: PlannedMonth | None = None
-    for i, (month, times) in enumerate(months):
-        progress(i / len(months), f"Planning {month.label}")
+    """Return the week of ``inputs`` planned for every month, at so many times its ``load``.
+
+    A month has about four such weeks, so each is planned twice: the second time it starts with the
+    fleet that the first ended with. Months of equal demand share a plan.
+    """
+    first_of = {times: month for month, times in reversed(months)}  # by demand, the first month
+    plans = parts.map(
+        [
+            Part(f"Plan: {month.label}", partial(_plan_of_month, inputs, load.times(times)))
+            for times, month in first_of.items()
+        ],
+        progress,
+    )
+    by_times = dict(zip(first_of, plans, strict=True))
+    planned = []
+    for month, times in months:
         share = weights(month, inputs.window.start_s, inputs.window.period_s)
-        if last is not None and last.times == times:
-            outcome = replace(last, month=month, weights=share)
+        plan = by_times[times]
+        if isinstance(plan, str):
+            planned.append(PlannedMonth(month, times, share, None, plan))
         else:
-            outcome = PlannedMonth(month, times, share, None)
-            for _ in range(2 if i == 0 else 1):
-                try:
-                    plan_of_month = plan_load(
-                        replace(inputs, current=current), load.times(times), silent
-                    )
-                except Infeasible as problem:
-                    outcome = replace(outcome, plan=None, conflict=str(problem))
-                    break
-                outcome, current = replace(outcome, plan=plan_of_month), _last(plan_of_month.target)
-        planned.append(outcome)
-        last = outcome
+            planned.append(PlannedMonth(month, times, share, plan))
     return planned
 
 
-def _last(target: IntArray) -> IntArray:
-    return np.asarray(target[-1], np.int64)
+def _plan_of_month(inputs: PlanInput, load: Load, progress: Progress) -> ScalingPlan | str:
+    """Return the plan of a week that follows itself, or why there is none."""
+    try:
+        first = plan_load(inputs, load, part(progress, 0.0, 0.5))
+        last = np.asarray(first.target[-1], np.int64)
+        return plan_load(replace(inputs, current=last), load, part(progress, 0.5, 1.0))
+    except Infeasible as problem:
+        return str(problem)
 
 
 def _weekly(scenario: Scenario) -> Scenario:

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from planner.errors import EXPECTED
 from planner.policies.base import Policy
+from planner.studies.parts import IN_PROCESS, Part, Parts
+from planner.studies.progress import Progress, silent
 from planner.studies.rehearsal.evidence import worth_taking
 from planner.studies.rehearsal.tuning import ROUNDING, TIE, Tuning, below, targets_of
 from planner.studies.values import PolicyRun
@@ -48,6 +51,7 @@ def outlasting(
     times: float = TIMES,
     *,
     days: bool = True,
+    parts: Parts = IN_PROCESS,
 ) -> tuple[Harder, ...]:
     """Of those that did on the days before, with room for growth where any has it, those that the
     one to take is among, the cheapest worth taking and what costs about as much, and then the
@@ -61,7 +65,8 @@ def outlasting(
             make_room(tuning)  # it may have to be set higher, and then is not the cheapest
             continue
         done.add(tuning.policy.key)
-        if (harder := _played(tuning, play, times)) is not None:
+        test = Part(f"Stress test: {tuning.policy.title}", partial(_played, tuning, play, times))
+        if (harder := parts.map([test], silent)[0]) is not None:
             harder_days.append(harder)
     return tuple(harder_days)
 
@@ -84,7 +89,9 @@ def _next(
     )
 
 
-def _played(tuning: Tuning, play: Callable[[Policy], PolicyRun], times: float) -> Harder | None:
+def _played(
+    tuning: Tuning, play: Callable[[Policy], PolicyRun], times: float, _: Progress
+) -> Harder | None:
     """None where it cannot be made there."""
     policy = tuning.turned
     try:

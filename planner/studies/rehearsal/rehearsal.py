@@ -11,15 +11,16 @@ from threading import RLock
 
 from planner.errors import EXPECTED
 from planner.policies.base import Policy
+from planner.studies.parts import IN_PROCESS, Part, Parts
 from planner.studies.plain import moment
 from planner.studies.progress import Progress, part, silent
 from planner.studies.rehearsal.harder import Harder, outlasting
 from planner.studies.rehearsal.stage import Stage, shares_of
 from planner.studies.rehearsal.strays import STRAYS
-from planner.studies.rehearsal.tuning import Trial, Tuning
+from planner.studies.rehearsal.tuning import Trial, Tuning, TuningState
 from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.equal import FlatFleets
-from planner.studies.side_by_side import replays_at_once, side_by_side
+from planner.studies.side_by_side import replays_at_once
 from planner.studies.traffic.busier import Growth
 
 UNREHEARSED = " was not rehearsed on the days before"
@@ -56,7 +57,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PolicyBacktest:
     """One policy's rehearsal: what was chosen for it, and what it came to there."""
 
     policy: str
@@ -92,10 +93,12 @@ class Room:
     models: tuple[Growth, ...]
 
 
-Leading = Callable[[Sequence[Part]], Collection[str]]  # names of those about to be recommended
+Leading = Callable[
+    [Sequence[PolicyBacktest]], Collection[str]
+]  # names of those about to be recommended
 
 
-def everyone(parts: Sequence[Part]) -> Collection[str]:
+def everyone(parts: Sequence[PolicyBacktest]) -> Collection[str]:
     """Room for growth is tried with all of them."""
     return [rehearsed.policy for rehearsed in parts]
 
@@ -110,7 +113,7 @@ class Rehearsal:
     reserve: float
     wanted: dict[str, float]
     attainable: bool
-    policies: tuple[Part, ...]
+    policies: tuple[PolicyBacktest, ...]
     notes: tuple[str, ...]
     longer: tuple[Harder, ...] = ()  # with longer answers, up to the cheapest that does
     unforeseen: tuple[Harder, ...] = ()  # likewise, with more requests than any forecast tells
@@ -124,7 +127,7 @@ class Rehearsal:
             self, notes=tuple(note for note in self.notes if not note.startswith(beginnings))
         )
 
-    def of(self, policy: str) -> Part | None:
+    def of(self, policy: str) -> PolicyBacktest | None:
         return next((part for part in self.policies if part.policy == policy), None)
 
 
@@ -146,6 +149,7 @@ def rehearse(
     seed: int,
     progress: Progress,
     leading: Leading = everyone,
+    parts: Parts = IN_PROCESS,
 ) -> tuple[list[Policy], Rehearsal]:
     """``policies`` as they are to be run, those with a free parameter turned to what was chosen,
     and the rehearsal itself. What is sized in hindsight or told what came has none; what cannot be
@@ -164,46 +168,75 @@ def rehearse(
     able = [policy for policy in policies if stages and not policy.traits.knows_what_came]
     tellers = {policy.key: _Teller(silent, policy.title) for policy in able}
 
-    def tuned(policy: Policy, report: Progress) -> Tuning | str:
+    def tuning_of(policy: Policy, found: TuningState | None = None) -> Tuning:
         alive = tellers[policy.key]
-        alive.step = report
-        alive(0.0, "")
         bars = goals.wanted if policy.free is not None else None  # of one value, how far it misses
+        return Tuning(
+            policy,
+            [partial(stage.replay, alive=alive) for stage in stages],
+            goals.wanted,
+            [
+                partial(stages[0].stray, alive=alive, share=share, bars=bars)
+                for share in shares_of(policy, stages)
+            ],
+            None if busy is None else partial(busy.replay, alive=alive, bars=bars),
+            found,
+        )
+
+    def tuned(policy: Policy, report: Progress) -> TuningState | str:
+        tellers[policy.key].step = report
+        tellers[policy.key](0.0, "")
         try:
-            return Tuning(
-                policy,
-                [partial(stage.replay, alive=alive) for stage in stages],
-                goals.wanted,
-                [
-                    partial(stages[0].stray, alive=alive, share=share, bars=bars)
-                    for share in shares_of(policy, stages)
-                ],
-                None if busy is None else partial(busy.replay, alive=alive, bars=bars),
-            )
+            return tuning_of(policy).state
         except EXPECTED as problem:
             return f"{policy.title}{UNREHEARSED}: {problem}"
 
-    outcomes = side_by_side(
-        [partial(tuned, policy) for policy in able],
+    outcomes = parts.map(
+        [Part(f"Backtest: {policy.title}", partial(tuned, policy)) for policy in able],
         part(progress, 0.0, 0.7),
         at_once=replays_at_once(max((len(stage.study.trace) for stage in stages), default=0)),
     )
-    tunings = {outcome.policy.key: outcome for outcome in outcomes if isinstance(outcome, Tuning)}
-    notes = [outcome for outcome in outcomes if isinstance(outcome, str)]
+    tunings: dict[str, Tuning] = {}
+    notes: list[str] = []
+    for policy, outcome in zip(able, outcomes, strict=True):
+        if isinstance(outcome, str):
+            notes.append(outcome)
+        else:
+            tunings[policy.key] = tuning_of(policy, outcome)
 
-    def make_room(tuning: Tuning) -> None:
-        tellers[tuning.policy.key].step = part(progress, 0.85, 0.85)
-        tuning.make_room()
+    def make_room(several: Sequence[Tuning]) -> None:
+        def grown(tuning: Tuning, report: Progress) -> TuningState:
+            tellers[tuning.policy.key].step = report
+            tuning.make_room()
+            return tuning.state
+
+        steps = [
+            Part(f"Growth test: {tuning.policy.title}", partial(grown, tuning))
+            for tuning in several
+        ]
+        for tuning, state in zip(
+            several, parts.map(steps, part(progress, 0.85, 0.85)), strict=True
+        ):
+            tuning.resume(state)
 
     with_room(tunings, goals.can, leading, make_room)
     last = _Teller(part(progress, 1.0, 1.0), "harder days")
     did = list(tunings.values()) if goals.can else []
     longer = outlasting(
-        did, make_room, lambda its: stages[0].lengthened(its, last), days=earlier.days
+        did,
+        lambda tuning: make_room([tuning]),
+        lambda its: stages[0].lengthened(its, last),
+        days=earlier.days,
+        parts=parts,
     )
     most = STRAYS[-1]
     unforeseen = outlasting(
-        did, make_room, lambda its: stages[0].stray(its, last, most), most, days=earlier.days
+        did,
+        lambda tuning: make_room([tuning]),
+        lambda its: stages[0].stray(its, last, most),
+        most,
+        days=earlier.days,
+        parts=parts,
     )
     windows_told = tuple(
         RehearsalWindow(
@@ -213,31 +246,34 @@ def rehearse(
         )
         for stage in stages
     )
-    parts = tuple(_part(tuning, goals.can) for tuning in tunings.values())
+    backtests = tuple(_backtest_of(tuning, goals.can) for tuning in tunings.values())
     turned = [
         tunings[policy.key].turned if policy.key in tunings else policy for policy in policies
     ]
     return turned, Rehearsal(
-        windows_told, earlier.reserve, goals.wanted, goals.can, parts, tuple(notes), longer,
-        unforeseen, _room(parts, earlier, seed), earlier.days,
+        windows_told, earlier.reserve, goals.wanted, goals.can, backtests, tuple(notes), longer,
+        unforeseen, _room(backtests, earlier, seed), earlier.days,
     )  # fmt: skip
 
 
 def with_room(
-    tunings: Mapping[str, Tuning], can: bool, leading: Leading, make_room: Callable[[Tuning], None]
+    tunings: Mapping[str, Tuning],
+    can: bool,
+    leading: Leading,
+    make_room: Callable[[Sequence[Tuning]], None],
 ) -> None:
     """Room for growth made for all that lead, as ``rehearse`` says; whether any fleet ``can`` meet
     every tier."""
     while True:
-        lead = leading([_part(tuning, can) for tuning in tunings.values()])
-        untried = [tunings[name] for name in lead if not tunings[name].settled]
-        for tuning in untried:
-            make_room(tuning)
+        lead = leading([_backtest_of(tuning, can) for tuning in tunings.values()])
+        # In a fixed order: ``lead`` may be a set, and all workers must hand out the same parts.
+        untried = [its for name, its in tunings.items() if name in lead and not its.settled]
         if not untried:
             break
+        make_room(untried)
 
 
-def _room(parts: Sequence[Part], earlier: Earlier, seed: int) -> Room | None:
+def _room(parts: Sequence[PolicyBacktest], earlier: Earlier, seed: int) -> Room | None:
     """What room for growth is held against: the cheapest that met every tier, be it without."""
     if earlier.busier is None:
         return None
@@ -256,10 +292,10 @@ def _room(parts: Sequence[Part], earlier: Earlier, seed: int) -> Room | None:
     return Room(rise.times, rise.days, label, usd, had, rise.models)
 
 
-def _part(tuning: Tuning, can: bool) -> Part:
+def _backtest_of(tuning: Tuning, can: bool) -> PolicyBacktest:
     policy, best = tuning.policy, tuning.best
     knob = policy.free
-    return Part(
+    return PolicyBacktest(
         policy=policy.key,
         label=policy.title,
         parameter=None if knob is None else knob.field,

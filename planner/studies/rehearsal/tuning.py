@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from math import inf
 
 from planner.errors import EXPECTED, Infeasible
@@ -70,6 +70,15 @@ class Trial:
         return self.cost_usd / seconds if seconds else inf
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TuningState:
+    """What a tuning has found so far; ``best`` is the parameter value of its best trial."""
+
+    known: dict[float | None, Trial]
+    grown: dict[float | None, _Grown]
+    best: float | None
+
+
 @dataclass(eq=False)
 class Tuning:
     """A policy with its knob at the cheapest value that attains ``goals`` of every tier on all
@@ -92,11 +101,15 @@ class Tuning:
     goals: Mapping[str, float]
     strays: Sequence[Replay] = ()
     busier: Replay | None = None
+    found: InitVar[TuningState | None] = None  # by another process: nothing is searched again
     best: Trial = field(init=False)
     _known: dict[float | None, Trial] = field(default_factory=dict, init=False)
     _grown: dict[float | None, _Grown] = field(default_factory=dict, init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, found: TuningState | None) -> None:
+        if found is not None:
+            self.resume(found)
+            return
         knob = self.policy.free
         if knob is None:
             self.best = self._trial(None)
@@ -113,6 +126,15 @@ class Tuning:
         if not any(trial.meets for trial in self.tried):
             self._measure_strays()
         self.best = _best(self.tried)
+
+    @property
+    def state(self) -> TuningState:
+        return TuningState(dict(self._known), dict(self._grown), self.best.value)
+
+    def resume(self, state: TuningState) -> None:
+        """Continue from what this tuning found in another process."""
+        self._known, self._grown = dict(state.known), dict(state.grown)
+        self.best = self._known[state.best]
 
     @property
     def turned(self) -> Policy:

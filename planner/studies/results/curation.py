@@ -15,7 +15,7 @@ from math import inf
 from planner.policies.registry import simplicity, traits_of
 from planner.studies.rehearsal.evidence import CENT, least, saved, simple, worth_taking
 from planner.studies.rehearsal.harder import Harder
-from planner.studies.rehearsal.rehearsal import Part, Rehearsal, Tried
+from planner.studies.rehearsal.rehearsal import PolicyBacktest, Rehearsal, Tried
 from planner.studies.rehearsal.tuning import TIE, below, slowest, targets_of
 from planner.studies.replay.earlier import NEAR
 from planner.studies.results.equal_slo import amount
@@ -127,7 +127,7 @@ def _harder(policy: str, rehearsal: Rehearsal) -> dict[str, Harder]:
     }
 
 
-def leading(parts: Sequence[Part]) -> set[str]:
+def leading(parts: Sequence[PolicyBacktest]) -> set[str]:
     """Of policies rehearsed, room for growth tried or not, those that a recommendation for any
     objective would name as things stand: the best, a simpler one that does about as well, and the
     fleet that they are held against. What is known to do on harder days is among them for having
@@ -146,7 +146,10 @@ def leading(parts: Sequence[Part]) -> set[str]:
 
 
 def _rehearsed(
-    its: Part, roomy: bool, harder: Mapping[str, Harder] | None = None, asked: bool = False
+    its: PolicyBacktest,
+    roomy: bool,
+    harder: Mapping[str, Harder] | None = None,
+    asked: bool = False,
 ) -> Candidate:
     values = {objective.name: objective.rehearsed(its.chosen) for objective in OBJECTIVES}
     meets = its.does if roomy else its.meets

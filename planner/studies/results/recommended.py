@@ -9,7 +9,7 @@ from planner.optimizer.problem import ScalingPlan
 from planner.policies.registry import traits_of
 from planner.studies.checks.confidence import Sure
 from planner.studies.plain import shares_in_time
-from planner.studies.rehearsal.rehearsal import Part, Rehearsal, RehearsalWindow, Tried
+from planner.studies.rehearsal.rehearsal import PolicyBacktest, Rehearsal, RehearsalWindow, Tried
 from planner.studies.results.answer import Fact, Timetable, plan_answer
 from planner.studies.results.curation import DAYS_BEFORE
 from planner.studies.values import PolicyRun, Study
@@ -220,7 +220,7 @@ def _lasts(policy: str, rehearsal: Rehearsal) -> str:
     return f"With {' or '.join(held)} it would have too" if held else ""
 
 
-def _room(its: Part, rehearsal: Rehearsal) -> str:
+def _room(its: PolicyBacktest, rehearsal: Rehearsal) -> str:
     """What growth it has room for, where that was asked for, and what the room costs."""
     room = rehearsal.room
     if room is None:

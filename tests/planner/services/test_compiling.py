@@ -18,7 +18,7 @@ def compiler(settings, tmp_path):
 
 @pytest.fixture
 def run(planner, scenario, monkeypatch):
-    monkeypatch.setattr(worker, "run_body", lambda *, run, progress: {"done": True})
+    monkeypatch.setattr(worker, "run_body", lambda *, run, progress, parts: {"done": True})
     return scenario_run(scenario=scenario, owner=planner, kind=Run.Kind.COMPARE)
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
+from celery import current_app
 from django.db import InterfaceError, OperationalError, connection
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerAway
@@ -16,12 +17,17 @@ from planner import storage
 from planner.errors import KeyReused, NotAllowed, NotReady, PlannerError, RunCancelled
 from planner.models import Run, User
 from planner.services import execution, orphans, runs, worker
+from planner.services.queues import LONG, SHORT
+from planner.services.run_parts import SharedParts, worker_id
 from planner.services.scenarios import document_run, scenario_run
 from planner.services.sweeps import Axis, sweep_create
 from planner.studies.outcome import Outcome
+from planner.studies.parts import IN_PROCESS
+from planner.studies.progress import silent
 from tests.planner.samples import DOCUMENT
 
 State = Run.State
+KILLED = runs.WorkerEnd("was killed by signal 9 (SIGKILL)")
 
 
 @pytest.fixture
@@ -36,7 +42,7 @@ def now_is(run, **fields):
 
 def body(monkeypatch, does):
     """Let the work of every run be ``does(run, progress)``."""
-    monkeypatch.setattr(worker, "run_body", lambda *, run, progress: does(run, progress))
+    monkeypatch.setattr(worker, "run_body", lambda *, run, progress, parts: does(run, progress))
 
 
 def test_a_run_begins_waiting_with_what_it_was_asked(run, scenario, planner):
@@ -180,7 +186,7 @@ def test_a_worker_that_lost_its_run_changes_nothing_at_its_end(run, monkeypatch)
 def test_a_worker_that_lost_its_run_while_it_writes_spoils_nothing(run, monkeypatch, data_dir):
     """Taken for dead, it goes on once another has completed the run."""
     tables = {"plan": pl.DataFrame({"a": [1]})}
-    monkeypatch.setattr(execution, "_outcome", lambda run, progress: Outcome({}, tables))
+    monkeypatch.setattr(execution, "_outcome", lambda *_: Outcome({}, tables))
     first, write, done = worker.run_claim(run_id=run.pk), storage.tables_write, []
 
     def late(store, tables):
@@ -193,7 +199,7 @@ def test_a_worker_that_lost_its_run_while_it_writes_spoils_nothing(run, monkeypa
 
     monkeypatch.setattr(storage, "tables_write", late)
     with pytest.raises(KeyboardInterrupt):
-        execution.run_body(run=first, progress=lambda *_: None)
+        execution.run_body(run=first, progress=silent, parts=IN_PROCESS)
     write(done[0], tables)  # or not killed
     run.refresh_from_db()
     assert run.store not in done
@@ -225,20 +231,34 @@ def test_a_run_whose_worker_died_is_taken_up_again(
 
 
 def test_a_run_that_kills_its_workers_is_given_up(run):
-    dead(run, attempts=runs.MAX_ATTEMPTS)
-    assert runs.runs_sweep() == 0
-    run.refresh_from_db()
-    assert run.state == State.ERRORED
-    assert "memory" in run.problem and "smaller scale" in run.problem
-    assert run.finished_at is not None
+    for killed in range(runs.MOST_FAILURES + 1):
+        assert run.state == State.PENDING and run.failures == killed
+        worker.run_claim(run_id=run.pk)
+        runs.worker_ended(worker=worker_id(), end=KILLED)
+        run.refresh_from_db()
+    assert run.state == State.ERRORED and run.finished_at is not None
+    assert KILLED.cause in run.problem
+
+
+def test_outages_and_lost_hosts_never_give_a_run_up(run):
+    for _ in range(3 * runs.MOST_FAILURES):
+        worker.run_claim(run_id=run.pk)
+        runs.worker_ended(worker=worker_id(), end=runs.NO_DATABASE)
+        worker.run_claim(run_id=run.pk)
+        run.refresh_from_db()
+        dead(run)
+        assert runs.runs_sweep() == 1
+        run.refresh_from_db()
+        assert (run.state, run.failures) == (State.PENDING, 0)
 
 
 def test_a_file_that_kills_its_readers_is_given_up_as_most_likely_damaged(run):
-    dead(run, kind=Run.Kind.INGEST, attempts=runs.MAX_ATTEMPTS)
-    assert runs.runs_sweep() == 0
+    now_is(run, kind=Run.Kind.INGEST, failures=runs.MOST_FAILURES)
+    worker.run_claim(run_id=run.pk)
+    runs.worker_ended(worker=worker_id(), end=KILLED)
     run.refresh_from_db()
     assert run.state == State.ERRORED
-    assert "on this file" in run.problem and "damaged" in run.problem
+    assert "damaged" in run.problem
 
 
 def test_a_cancelled_run_whose_worker_died_is_cancelled(run):
@@ -310,17 +330,18 @@ def test_a_message_that_got_lost_is_sent_again(
     for seconds, lost in ((1, 0), (runs.LOST_S - 2, 0), (runs.LOST_S + 1, 1)):
         now_is(run, enqueued_at=timezone.now() - timedelta(seconds=seconds))
         with django_capture_on_commit_callbacks() as messages:
-            assert runs.turns_sweep() == lost
-            assert runs.turns_sweep() == 0  # it has just been sent
+            assert runs.turns_sweep(LONG) == lost
+            assert runs.turns_sweep(LONG) == 0  # it has just been sent
         assert len(messages) == lost
-    expires = settings.CELERY_BEAT_SCHEDULE["runs-sweep"]["options"]["expires"]
+    expires = settings.CELERY_BEAT_SCHEDULE["runs-sweep-long"]["options"]["expires"]
     assert expires <= runs.LOST_S / 2  # else it may have been sent before what it takes for lost
 
 
 def test_a_message_too_many_finds_no_run(run, monkeypatch):
     body(monkeypatch, lambda run, progress: {})
-    assert worker.run_next().pk == run.pk
-    assert worker.run_next() is None
+    assert worker.run_next(SHORT) is None  # it is no short work
+    assert worker.run_next(LONG).pk == run.pk
+    assert worker.run_next(LONG) is None
     run.refresh_from_db()
     assert (run.state, run.attempts) == (State.COMPLETED, 1)
 
@@ -332,10 +353,12 @@ def test_a_busy_worker_looks_after_the_runs_of_a_dead_one(run, planner, monkeypa
     dead(run, attempts=1)
     monkeypatch.setattr(worker, "SWEEP_S", 0.0)
     monkeypatch.setattr(runs, "CONFIRM_S", 0.0)
-    worker._Watch(claimed, None, None).beat()  # of a command: it is no worker
+    worker._Watch(
+        SharedParts(claimed, leads=True), None, None
+    ).beat()  # of a command: it is no worker
     run.refresh_from_db()
     assert run.state == State.RUNNING
-    worker._Watch(claimed, lambda run: None, None).beat()
+    worker._Watch(SharedParts(claimed, leads=True), lambda run: None, None).beat()
     run.refresh_from_db()
     assert run.state == State.PENDING
     other.refresh_from_db()
@@ -350,7 +373,7 @@ def test_a_run_waits_for_a_broker_that_is_away(
     def away(*_, **__):
         raise BrokerAway("Connection refused")
 
-    monkeypatch.setattr(runs.current_app, "send_task", away)
+    monkeypatch.setattr(current_app, "send_task", away)
     with django_capture_on_commit_callbacks(execute=True):
         run = scenario_run(scenario=scenario, owner=planner, kind=Run.Kind.PLAN)
     monkeypatch.undo()
@@ -359,7 +382,7 @@ def test_a_run_waits_for_a_broker_that_is_away(
     other = document_run(document=DOCUMENT, owner=planner, kind=Run.Kind.PLAN)
     now_is(other, state=State.RUNNING, heartbeat_at=timezone.now(), attempts=1)
     with django_capture_on_commit_callbacks() as sent:
-        assert runs.turns_sweep() == 1  # at the next sweep
+        assert runs.turns_sweep(LONG) == 1  # at the next sweep
     assert len(sent) == 1
 
 
@@ -371,12 +394,10 @@ def test_a_run_whose_database_was_killed_begins_anew(run, monkeypatch, error):
         raise error("the connection is closed")
 
     body(monkeypatch, loses)
-    for attempt in range(1, runs.MAX_ATTEMPTS):
+    for attempt in range(1, 3 * runs.MOST_FAILURES):
         run = worker.run_execute(run_id=run.pk)
-        assert (run.state, run.attempts) == (State.PENDING, attempt)
+        assert (run.state, run.attempts, run.failures) == (State.PENDING, attempt, 0)
         assert run.stage == "Waiting: its worker lost its database"
-    run = worker.run_execute(run_id=run.pk)
-    assert run.state == State.ERRORED and "The worker lost its database 3 times" in run.problem
 
 
 def test_the_same_key_gives_the_first_run(planner, scenario, colleague):
@@ -438,9 +459,9 @@ def test_a_worker_that_was_given_up_leaves_the_tables_of_the_next_alone(run, mon
     old = worker.run_claim(run_id=run.pk)
     now_is(run, state=State.PENDING)
     worker.run_claim(run_id=run.pk)
-    monkeypatch.setattr(execution, "_outcome", lambda run, progress: None)
+    monkeypatch.setattr(execution, "_outcome", lambda *_: None)
     with pytest.raises(RunCancelled):
-        execution.run_body(run=old, progress=lambda fraction, stage: None)
+        execution.run_body(run=old, progress=silent, parts=IN_PROCESS)
 
 
 def test_want_of_memory_is_told_in_a_sentence(run, monkeypatch):

@@ -9,6 +9,7 @@ from planner.errors import NotReady, RunCancelled
 from planner.models import Run, Sweep, User
 from planner.models.workspace import Workspace, within
 from planner.services import limits, runs, turns, worker
+from planner.services.queues import LONG, SHORT
 from planner.services.scenarios import document_run
 from planner.services.sweeps import Axis, sweep_create
 from planner.tasks import run_execute_task
@@ -28,7 +29,7 @@ def done(monkeypatch):
     """Ids of the runs in the order in which workers carried them out."""
     order = []
     monkeypatch.setattr(
-        worker, "run_body", lambda *, run, progress: order.append(run.pk) or {"kind": "plan"}
+        worker, "run_body", lambda *, run, progress, parts: order.append(run.pk) or {"kind": "plan"}
     )
     return order
 
@@ -58,9 +59,11 @@ def test_a_sweep_keeps_nobody_from_a_single_answer(planner, other, done):
 def test_owners_take_turns(planner, other, done):
     first = [asked(planner) for _ in range(3)]
     second = [asked(other) for _ in range(3)]
-    assert turns.waiting() == [run.pk for pair in zip(first, second, strict=True) for run in pair]
+    assert turns.waiting(LONG) == [
+        run.pk for pair in zip(first, second, strict=True) for run in pair
+    ]
     Run.objects.filter(pk=first[0].pk).update(state=State.RUNNING)
-    assert turns.waiting()[0] == second[0].pk
+    assert turns.waiting(LONG)[0] == second[0].pk
 
 
 def test_workspaces_take_turns_and_people_within_them(planner, other, done):
@@ -71,7 +74,7 @@ def test_workspaces_take_turns_and_people_within_them(planner, other, done):
     with within(team):
         second = [asked(planner) for _ in range(2)]
     expected = [own_runs[0], second[0], theirs[0], second[1], own_runs[1], own_runs[2]]
-    assert turns.waiting() == [run.pk for run in expected]
+    assert turns.waiting(LONG) == [run.pk for run in expected]
 
 
 def test_runs_of_a_command_are_left_to_it(planner, done):
@@ -93,11 +96,20 @@ def test_a_waiting_run_is_told_what_comes_before_it(planner, client, settings):
     assert turns.wait_of(second).seconds == pytest.approx(150)  # by two workers
     client.force_login(planner)
     page = client.get(f"/runs/{second.pk}/").content.decode()
-    assert "Waiting: 1 run comes before it, about 3 min" in page
-    assert (
-        "Runs of its kind took about 5 min here. It is stopped after 90 min, or at 4.0 GB" in page
-    )
+    assert turns.wait_of(second).sentence() in page and turns.wait_of(second).size() in page
     assert client.get(f"/api/v1/runs/{second.pk}/").json()["waits"]["runs"] == 1
+    for _ in range(settings.HEADROOM_WORKER_CONCURRENCY):  # now no worker is free
+        Run.objects.create(kind="plan", state=State.RUNNING, started_at=now)
+    assert turns.wait_of(second).runs == 1 + settings.HEADROOM_WORKER_CONCURRENCY
+
+
+def test_short_work_waits_for_no_simulation(planner):
+    for _ in range(5):
+        asked(planner)
+    Run.objects.create(kind="compare", state=State.RUNNING, started_at=timezone.now())
+    upload = Run.objects.create(kind="ingest", enqueued_at=timezone.now(), owner=planner)
+    assert turns.waiting(SHORT) == [upload.pk] and upload.pk not in turns.waiting(LONG)
+    assert turns.wait_of(upload).runs == 0
 
 
 def test_more_than_may_wait_are_refused_with_a_remedy(planner, other, settings):
@@ -128,7 +140,7 @@ def test_a_run_past_its_time_or_memory_says_so(planner, settings, monkeypatch):
     late.look()
     assert "HEADROOM_MAX_RUN_SECONDS" in late.passed
 
-    def body(*, run, progress):
+    def body(*, run, progress, parts):
         watch = progress.__self__
         watch._limits.look()
         progress(0.5, "On and on")
@@ -145,7 +157,7 @@ def test_a_cancelled_run_that_does_not_hear_it_ends_with_its_worker(planner, mon
     monkeypatch.setattr(worker, "_end_worker", ended.append)
     monkeypatch.setattr(worker, "UNHEARD_S", -1.0)
 
-    def deaf(*, run, progress):
+    def deaf(*, run, progress, parts):
         watch = progress.__self__
         Run.objects.filter(pk=run.pk).update(cancel_requested=True)
         watch.beat()
@@ -155,7 +167,7 @@ def test_a_cancelled_run_that_does_not_hear_it_ends_with_its_worker(planner, mon
     run = worker.run_execute(run_id=asked(planner).pk)
     assert (run.state, run.stage, ended) == (State.CANCELLED, "Cancelled", [limits.ENDED_WITH_RUN])
 
-    def hearing(*, run, progress):
+    def hearing(*, run, progress, parts):
         watch = progress.__self__
         Run.objects.filter(pk=run.pk).update(cancel_requested=True)
         watch._write()

@@ -31,6 +31,7 @@ from planner.studies.replay.replay import prepare
 from planner.studies.traffic.sources import StoredTrace
 from planner.studies.values import Study
 from tests.planner.studies.builders import WEST, demand_file, parts, scenario, sizes, source
+from tests.planner.studies.one_by_one import OneByOne
 
 HOUR = 3600.0
 HORIZON = {"duration_s": 4 * HOUR, "period_s": HOUR}
@@ -174,8 +175,11 @@ def test_too_many_requests_are_replayed_for_what_the_verdict_names(
     ]
     # What goes on side by side tells how far all of it is: time left is reckoned from that.
     assert len(set(done)) > 10 and done == sorted(done)
-    monkeypatch.setattr(backtest, "side_by_side", lambda do, *of: list(map(do, *of)))
-    ran.append(backtest.run(study_scenario, {"t": stored}, options, progress=silent).document)
+    ran.append(
+        backtest.run(
+            study_scenario, {"t": stored}, options, progress=silent, parts=OneByOne()
+        ).document
+    )
     for document in ran:
         assert document["matched_on"] == "coverage" and "replayed once" in document["how"]
         replayed = {name for name, row in document["methods"].items() if row["confirmed"]}

@@ -11,8 +11,8 @@ import pytest
 
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
-from planner.studies.rehearsal.rehearsal import Part, everyone, with_room
-from planner.studies.rehearsal.rehearsal import _part as part_of
+from planner.studies.rehearsal.rehearsal import PolicyBacktest, everyone, with_room
+from planner.studies.rehearsal.rehearsal import _backtest_of as part_of
 from planner.studies.rehearsal.tuning import Tuning
 from planner.studies.results.curation import _rehearsed, leading, recommend
 from planner.studies.values import PolicyRun
@@ -55,13 +55,15 @@ class Case:
 
         return replay
 
-    def settled(self, lead: Callable[..., object]) -> tuple[list[Part], int]:
+    def settled(self, lead: Callable[..., object]) -> tuple[list[PolicyBacktest], int]:
         self.replays.clear()
         made = self.tunings()
-        with_room(made, True, lead, Tuning.make_room)  # type: ignore[arg-type]
+        with_room(made, True, lead, lambda several: [its.make_room() for its in several])  # type: ignore[arg-type]
         return [part_of(tuning, True) for tuning in made.values()], len(self.replays)
 
-    def taken(self, parts: list[Part], objective: str) -> tuple[str, float | None, bool | None]:
+    def taken(
+        self, parts: list[PolicyBacktest], objective: str
+    ) -> tuple[str, float | None, bool | None]:
         runs = [figures(name, 1.0) for name in self.usd]
         roomy = any(part.does for part in parts)
         able = [_rehearsed(part, roomy, asked=True) for part in parts]

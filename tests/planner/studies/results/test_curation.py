@@ -11,7 +11,13 @@ from planner.policies.registry import POLICIES, traits_of
 from planner.studies.commands.compare import Options
 from planner.studies.commands.compare import run as compare_scenario
 from planner.studies.progress import silent
-from planner.studies.rehearsal.rehearsal import Part, Rehearsal, RehearsalWindow, Room, Tried
+from planner.studies.rehearsal.rehearsal import (
+    PolicyBacktest,
+    Rehearsal,
+    RehearsalWindow,
+    Room,
+    Tried,
+)
 from planner.studies.results.curation import TIE
 from planner.studies.results.verdict import compare
 from planner.studies.traffic.busier import Growth
@@ -84,7 +90,7 @@ def rehearsed(*parts, notes=()):
         {"fast": 0.975},
         True,
         tuple(
-            Part(
+            PolicyBacktest(
                 name, name, None if tried.value is None else "load_factor", tried.value,
                 0.0 if tried.meets else 1 - tried.cost_usd / 100, tried, (tried,),
             )

@@ -1,0 +1,28 @@
+"""Wait for a database that is being restarted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from django.db import InterfaceError, OperationalError, connection
+
+T = TypeVar("T")
+DATABASE_BACK_S = 30.0
+
+
+def patiently(act: Callable[[], T]) -> T:
+    """Return ``act()``, repeated for up to DATABASE_BACK_S while the database does not answer.
+
+    Raises the database's error after that, or at once within a transaction, which is lost.
+    """
+    until = time.monotonic() + DATABASE_BACK_S
+    while True:
+        try:
+            return act()
+        except (OperationalError, InterfaceError):
+            if connection.in_atomic_block or time.monotonic() > until:
+                raise
+            connection.close()
+            time.sleep(0.5)

@@ -1,0 +1,229 @@
+"""Parts of a run, computed by every worker that is free (``planner.studies.parts``).
+
+All workers that take part execute the run's body. At each ``map`` they claim parts one by one and
+store the results. Exactly one of them *leads*: it may end the run. The worker that claimed the run
+leads at first. After each ``map`` the first worker to find all parts finished leads. The others
+follow it to the next ``map`` while nothing else needs them, and never wait when something does.
+
+Finished parts stay until the run ends, so a run that is taken up again continues from them.
+Every step is a conditional update, and its row count says whether it happened.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import cache
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from planner.models import Run, RunPart
+from planner.services.patience import patiently
+from planner.services.queues import LONG, tell_workers
+from planner.services.turns import waiting
+from planner.studies.encoding import decode, encode
+from planner.studies.kinds import KINDS
+from planner.studies.parts import Part
+from planner.studies.progress import Progress
+from planner.studies.side_by_side import AT_ONCE
+
+T = TypeVar("T")
+POLL_S = 0.1
+MOST_HELPERS = 32  # workers that are told of a set of parts
+# Whose body calls ``map``; a free worker joins them before their parts are known.
+SPREADING = tuple(name for name, kind in KINDS.items() if kind.spread is not None)
+JOINS_WITHIN_S = 60.0  # of the start of such a run
+
+
+class NothingToDo(Exception):
+    """Raised where a worker leaves a run: other workers have the parts that are left."""
+
+
+@cache
+def worker_id() -> str:
+    """Return the name of this process; its supervisor knows it, to report how it ended."""
+    return os.environ.get("HEADROOM_WORKER_ID") or uuid4().hex
+
+
+class SharedParts:
+    """The parts of one run, as one worker sees them."""
+
+    def __init__(self, run: Run, *, leads: bool) -> None:
+        self.run, self.leads = run, leads
+        self.part: RunPart | None = None  # that this worker computes now
+        self.fraction = 0.0  # of that part
+        self.others = 0.0  # parts' worth of work that the others have done, for progress
+        self._step = 0
+
+    def going(self) -> Any:
+        """Return the run's row as a query; it is empty once the run ended or began again."""
+        return Run.everywhere.filter(
+            pk=self.run.pk, state=Run.State.RUNNING, attempts=self.run.attempts
+        )
+
+    def led(self) -> Any:
+        """Return the run's row as a query; it is empty where this worker does not lead."""
+        return self.going().filter(worker=worker_id()) if self.leads else Run.everywhere.none()
+
+    def map(
+        self,
+        parts: Sequence[Part[T]],
+        progress: Progress,
+        *,
+        shared: Sequence[Any] = (),
+        at_once: int = AT_ONCE,
+    ) -> list[T]:
+        """Compute ``parts`` together with other workers; see ``Parts.map``.
+
+        Raises NothingToDo where other workers finish the parts and this one is needed elsewhere.
+        """
+        del at_once  # one at a time: other workers use the other cores
+        if not parts:
+            return []
+        self._step, self.others = self._step + 1, 0.0
+        names = [part.name[:200] for part in parts]
+        patiently(lambda: self._open(names))
+        while not patiently(self._finished):
+            if patiently(self._needed_elsewhere):
+                raise NothingToDo
+            if claimed := patiently(self._claim):
+                self._compute(claimed, parts, shared, progress)
+            else:
+                time.sleep(POLL_S)
+                progress(self._share(len(parts)), "")
+        rows = patiently(lambda: list(self._rows().values_list("name", "result")))
+        if [name for name, _ in rows] != names:
+            raise NothingToDo  # the worker that leads took another path
+        self.leads = patiently(self._lead)
+        progress(1.0, "")
+        return [decode(bytes(result), shared) for _, result in rows]
+
+    def close(self) -> None:
+        """Say that no parts follow: only the worker that leads goes on."""
+        if not self.leads:
+            raise NothingToDo
+
+    def _rows(self) -> Any:
+        return RunPart.objects.filter(run=self.run, step=self._step).order_by("place")
+
+    @transaction.atomic
+    def _open(self, names: Sequence[str]) -> None:
+        """Make the rows of this step, unless another worker has."""
+        if not self.going().exists():
+            raise NothingToDo
+        kept = list(self._rows().values_list("name", flat=True))
+        if kept == names:
+            return
+        if kept:  # of a body that took another path: its later parts do not apply
+            if not self.leads:
+                raise NothingToDo
+            RunPart.objects.filter(run=self.run, step__gte=self._step).delete()
+        RunPart.objects.bulk_create(
+            (
+                RunPart(run=self.run, step=self._step, place=place, name=name)
+                for place, name in enumerate(names)
+            ),
+            ignore_conflicts=True,
+        )
+        tell_workers(self.run.pk, LONG, times=min(len(names) - 1, MOST_HELPERS))
+
+    def _finished(self) -> bool:
+        if not self.going().exists():
+            raise NothingToDo  # the run ended, or began again elsewhere
+        return not self._rows().exclude(state=RunPart.State.DONE).exists()
+
+    def _claim(self) -> RunPart | None:
+        waits = Q(state=RunPart.State.WAITING)
+        part: RunPart
+        for part in self._rows().filter(waits).defer("result"):
+            taken = RunPart.objects.filter(waits, pk=part.pk).update(
+                state=RunPart.State.RUNNING,
+                worker=worker_id(),
+                heartbeat_at=timezone.now(),
+                progress=0.0,
+            )
+            if taken:
+                return part
+        return None
+
+    def _compute(
+        self, claimed: RunPart, parts: Sequence[Part[T]], shared: Sequence[Any], progress: Progress
+    ) -> None:
+        part = parts[claimed.place]
+        self.fraction, self.part = 0.0, claimed
+
+        def report(fraction: float, _stage: str) -> None:
+            self.fraction = fraction
+            progress(self._share(len(parts)), part.name)
+
+        try:
+            report(0.0, part.name)
+            result = encode(part.compute(report), shared)
+        finally:
+            self.part, self.fraction = None, 0.0
+        ours = RunPart.objects.filter(
+            pk=claimed.pk, state=RunPart.State.RUNNING, worker=worker_id()
+        )
+        patiently(
+            lambda: ours.update(state=RunPart.State.DONE, result=result, progress=1.0, worker="")
+        )
+        self.others += 1.0
+
+    def _share(self, count: int) -> float:
+        """Return the share of this step's work that is done."""
+        return min(1.0, (self.others + self.fraction) / count)
+
+    def look(self) -> None:
+        """Report this worker's part and read what the others have done; called every second."""
+        rows = list(self._rows().values_list("pk", "progress"))
+        mine = self.part
+        self.others = sum(done for pk, done in rows if mine is None or pk != mine.pk)
+        if mine is not None:
+            RunPart.objects.filter(
+                pk=mine.pk, state=RunPart.State.RUNNING, worker=worker_id()
+            ).update(heartbeat_at=timezone.now(), progress=min(1.0, self.fraction))
+
+    def _needed_elsewhere(self) -> bool:
+        """Whether other work waits for a worker while another worker carries on with this run."""
+        others_run = self._rows().filter(state=RunPart.State.RUNNING).exclude(worker=worker_id())
+        if not others_run.exists():
+            return False
+        elsewhere = RunPart.objects.filter(state=RunPart.State.WAITING).exclude(run=self.run)
+        nothing_here = not self._rows().filter(state=RunPart.State.WAITING).exists()
+        return bool(waiting(LONG)) or (
+            nothing_here and elsewhere.filter(run__state=Run.State.RUNNING).exists()
+        )
+
+    def _lead(self) -> bool:
+        """Try to go on as the worker that leads; exactly one of all that try does."""
+        rows = self.going().filter(step=self._step - 1)
+        return bool(
+            rows.update(
+                step=self._step, worker=worker_id(), failures=0, heartbeat_at=timezone.now()
+            )
+        )
+
+
+def run_to_help() -> Run | None:
+    """Return a run whose parts wait for a worker, or that will soon have some; else None."""
+    running = Run.everywhere.filter(state=Run.State.RUNNING, enqueued_at__isnull=False)
+    running = running.select_related("workspace")
+    part = (
+        RunPart.objects.filter(state=RunPart.State.WAITING, run__in=running)
+        .order_by("run__started_at", "step", "place")
+        .first()
+    )
+    if part is not None:
+        return running.get(pk=part.run_id)
+    soon = timezone.now() - timedelta(seconds=JOINS_WITHIN_S)
+    return (
+        running.filter(kind__in=SPREADING, step=0, parts__isnull=True, started_at__gte=soon)
+        .order_by("started_at")
+        .first()
+    )

@@ -1,0 +1,157 @@
+"""Results of a run's parts as bytes, so that another process or host can continue with them.
+
+Unlike pickle, reading runs no code: it builds dataclasses and enums of this project, and plain
+values, numeric arrays and tables. Every float, NaN and infinity included, survives to the last bit.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import polars as pl
+import zstandard
+
+from planner.errors import Damaged
+
+PACKAGES = ("forecasting.", "simulation.", "planner.")  # whose dataclasses and enums are built
+TREE = "tree"
+LEVEL = 3  # of zstd: above it, little is saved
+
+
+def encode(value: Any, shared: Sequence[Any] = ()) -> bytes:
+    """Write ``value``; objects of ``shared`` (by identity) become references to their place.
+
+    Raises TypeError for a value of a type that ``decode`` does not build.
+    """
+    writer = _Writer(shared)
+    tree = json.dumps(writer.plain(value)).encode()
+    buffer = io.BytesIO()
+    held: dict[str, Any] = {TREE: np.frombuffer(tree, np.uint8), **writer.arrays}
+    np.savez(buffer, **held)
+    return zstandard.compress(buffer.getvalue(), LEVEL)
+
+
+def decode(content: bytes, shared: Sequence[Any] = ()) -> Any:
+    """Read what ``encode`` wrote; ``shared`` are the same objects in the same order.
+
+    Raises Damaged where ``content`` is not such bytes.
+    """
+    try:
+        buffer = io.BytesIO(zstandard.decompress(content))
+        with np.load(buffer, allow_pickle=False) as arrays:
+            held = {name: arrays[name] for name in arrays.files}
+        return _built(json.loads(held[TREE].tobytes()), held, shared)
+    except (zstandard.ZstdError, ValueError, KeyError, IndexError, OSError) as problem:
+        raise Damaged(f"A stored part of this run cannot be read ({problem}).") from None
+
+
+class _Writer:
+    """Turns values into JSON; arrays and tables are collected in ``arrays``."""
+
+    def __init__(self, shared: Sequence[Any]) -> None:
+        self._places = {id(value): place for place, value in enumerate(shared)}
+        self.arrays: dict[str, np.ndarray[Any, Any]] = {}
+
+    def plain(self, value: Any) -> Any:  # noqa: C901 - one case for each type
+        """Lists of [tag, ...] stand for everything that JSON lacks."""
+        if (place := self._places.get(id(value))) is not None:
+            return ["shared", place]
+        match value:
+            case Enum():  # before str and int, which an enum may be as well
+                return ["enum", *_name(type(value)), value.name]
+            case None | bool() | str():
+                return value
+            case np.ndarray():
+                return ["array", self._kept(value)]
+            case np.generic():
+                return ["scalar", self._kept(np.asarray(value))]
+            case int() | float():
+                return value
+            case datetime():
+                return ["datetime", value.isoformat()]
+            case pl.DataFrame():
+                table = io.BytesIO()
+                value.write_ipc(table)
+                return ["table", self._kept(np.frombuffer(table.getvalue(), np.uint8))]
+            case Mapping():
+                return ["dict", [[self.plain(k), self.plain(v)] for k, v in value.items()]]
+            case tuple() if hasattr(value, "_fields"):
+                return ["named", *_name(type(value)), *map(self.plain, value)]
+            case tuple():
+                return ["tuple", *map(self.plain, value)]
+            case list():
+                return ["list", *map(self.plain, value)]
+        if is_dataclass(value) and not isinstance(value, type):
+            held = {f.name: self.plain(getattr(value, f.name)) for f in fields(value)}
+            return ["object", *_name(type(value)), held]
+        raise TypeError(f"{type(value).__qualname__} cannot be part of a result")
+
+    def _kept(self, array: np.ndarray[Any, Any]) -> str:
+        if array.dtype.hasobject:
+            raise TypeError("an array of objects cannot be part of a result")
+        name = str(len(self.arrays))
+        self.arrays[name] = array
+        return name
+
+
+def _name(kind: type) -> tuple[str, str]:
+    if not kind.__module__.startswith(PACKAGES) or "." in kind.__qualname__:
+        raise TypeError(f"{kind.__module__}.{kind.__qualname__} cannot be part of a result")
+    return kind.__module__, kind.__qualname__
+
+
+def _built(  # noqa: C901 - one case for each type
+    tree: Any, arrays: Mapping[str, Any], shared: Sequence[Any]
+) -> Any:
+    def built(branch: Any) -> Any:
+        return _built(branch, arrays, shared)
+
+    match tree:
+        case ["shared", int(place)]:
+            return shared[place]
+        case ["enum", module, name, member]:
+            return _class(module, name)[member]
+        case ["array", name]:
+            array = arrays[name]
+            array.flags.writeable = False
+            return array
+        case ["scalar", name]:
+            return arrays[name][()]
+        case ["datetime", text]:
+            return datetime.fromisoformat(text)
+        case ["table", name]:
+            return pl.read_ipc(arrays[name].tobytes())
+        case ["dict", pairs]:
+            return {built(key): built(item) for key, item in pairs}
+        case ["named", module, name, *items]:
+            return _class(module, name)(*map(built, items))
+        case ["tuple", *items]:
+            return tuple(map(built, items))
+        case ["list", *items]:
+            return [built(item) for item in items]
+        case ["object", module, name, held]:
+            made = object.__new__(_class(module, name))
+            for field, item in held.items():
+                object.__setattr__(made, field, built(item))
+            return made
+    return tree
+
+
+def _class(module: str, name: str) -> Any:
+    if not module.startswith(PACKAGES):
+        raise ValueError(f"{module} is no module of this project")
+    kind = getattr(importlib.import_module(module), name, None)
+    data = isinstance(kind, type) and (
+        is_dataclass(kind) or issubclass(kind, Enum) or hasattr(kind, "_fields")
+    )
+    if not data:
+        raise ValueError(f"{module}.{name} is no dataclass, named tuple or enum")
+    return kind

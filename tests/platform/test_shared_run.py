@@ -1,0 +1,173 @@
+"""One run on several workers: the same result, and a killed worker loses only its own part."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from planner.demo.publish import files
+from planner.ingest import IngestOptions
+from planner.models import Run, RunPart
+from planner.scenario.document import with_traces
+from planner.services import queues, runs
+from planner.services.traces import trace_ingest_path
+from planner.services.worker import run_execute
+from tests.conftest import _database_url
+
+ROOT = Path(__file__).parents[2]
+HORIZON = "horizon: {start: 2024-05-21T08:00:00Z, duration_s: 7200, period_s: 3600}\n"
+WORK = """
+import sys, time, django
+django.setup()
+from planner.models import Run
+from planner.services.worker import run_next
+while Run.everywhere.filter(state__in=("pending", "running")).exists():
+    run_next("long")
+    time.sleep(0.05)
+"""
+TIMES = (
+    "seconds",
+    "wall_seconds",
+    "fit_seconds",
+    "solve_seconds",
+    "build_seconds",
+    "run",
+    "peak_rss_mb",
+)
+
+
+@pytest.fixture
+def document(tmp_path: Path, transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> str:
+    # Workers that other tests left running would take part.
+    monkeypatch.setattr(runs, "tell_workers", lambda *_, **__: None)
+    monkeypatch.setattr(queues, "tell_workers", lambda *_, **__: None)
+    path = tmp_path / "week.csv"
+    files()["small-week.csv"].write_csv(path)
+    trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name))
+    text = (ROOT / "docs/examples/first-plan.yml").read_text() + HORIZON
+    return with_traces(text, {0: trace.name})
+
+
+@pytest.fixture
+def worker() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "DATABASE_URL": _database_url(), "HEADROOM_WORKER_ID": name}
+        started.append(subprocess.Popen([sys.executable, "-c", WORK], env=environment, cwd=ROOT))
+        return started[-1]
+
+    yield start
+    for process in started:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+
+
+def compare_run(document: str) -> Run:
+    run = runs.run_create(
+        owner=None,
+        kind=Run.Kind.COMPARE,
+        document=document,
+        options={"policies": ["flat-peak", "lt-i", "reactive"], "rehearse": 1},
+        enqueue=False,
+    )
+    Run.objects.filter(pk=run.pk).update(enqueued_at=timezone.now())
+    run.refresh_from_db()
+    return run
+
+
+def figures(value: Any) -> Any:
+    """Return a result without its measured times."""
+    if isinstance(value, dict):
+        return {key: figures(item) for key, item in value.items() if key not in TIMES}
+    return [figures(item) for item in value] if isinstance(value, list) else value
+
+
+def differences(a: Any, b: Any, place: str = "") -> Iterator[str]:
+    """Yield the places where two results differ."""
+    if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+        for key in a:
+            yield from differences(a[key], b[key], f"{place}.{key}")
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        for i, pair in enumerate(zip(a, b, strict=True)):
+            yield from differences(*pair, f"{place}[{i}]")
+    elif a != b:
+        yield f"{place}: {a!r} and {b!r}"
+
+
+def watch(run: Run, until: Callable[[], bool]) -> dict[str, set[str]]:
+    """Return which parts each worker was seen computing until ``until``."""
+    seen: dict[str, set[str]] = {}
+    deadline = time.monotonic() + 240
+    while not until():
+        assert time.monotonic() < deadline, f"{run.state}: {run.stage} {run.problem}"
+        for part in RunPart.objects.filter(run=run, state="running").defer("result"):
+            seen.setdefault(part.worker, set()).add(f"{part.step}.{part.place}")
+        time.sleep(0.02)
+        run.refresh_from_db()
+    return seen
+
+
+@pytest.mark.e2e
+def test_one_run_on_two_workers_gives_what_it_gives_on_one(
+    document: str, worker: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    alone = run_execute(run_id=compare_run(document).pk)
+    assert alone.state == Run.State.COMPLETED, alone.problem
+    shared = compare_run(document)
+    worker("one"), worker("two")
+    seen = watch(shared, lambda: shared.finished)
+    assert shared.state == Run.State.COMPLETED, shared.problem
+    assert set(seen) == {"one", "two"}
+    assert not seen["one"] & seen["two"]  # each part is computed once
+    assert list(differences(figures(shared.result), figures(alone.result))) == []
+    assert not RunPart.objects.exists()
+    assert shared.attempts == 1
+
+
+@pytest.mark.e2e
+def test_a_killed_worker_loses_its_part_and_no_finished_one(
+    document: str, worker: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    run = compare_run(document)
+    first = worker("one")
+    done = RunPart.objects.filter(run=run, state="done")
+    watch(run, lambda: done.count() >= 2 and run.parts.filter(state="running").exists())
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    kept = set(done.values_list("pk", flat=True))
+    runs.worker_ended(worker="one", end=runs.WorkerEnd("was killed by signal 9 (SIGKILL)"))
+    lost = RunPart.objects.get(run=run, failures=1)
+    assert lost.state == RunPart.State.WAITING
+    worker("two")
+    seen = watch(run, lambda: run.finished)
+    assert run.state == Run.State.COMPLETED, run.problem
+    assert set(seen) <= {"two"}
+    names = {f"{part.step}.{part.place}" for part in RunPart.objects.filter(pk__in=kept)}
+    assert not names & seen["two"]
+
+
+@pytest.mark.e2e
+def test_cancelling_reaches_every_worker(
+    document: str, worker: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    run = compare_run(document)
+    workers = [worker("one"), worker("two")]
+    watch(run, lambda: RunPart.objects.filter(run=run, state="running").count() == 2)
+    Run.objects.filter(pk=run.pk).update(cancel_requested=True)
+    watch(run, lambda: run.finished)
+    assert run.state == Run.State.CANCELLED
+    for process in workers:
+        process.wait(timeout=60)
+    assert not RunPart.objects.exists()
