@@ -15,7 +15,8 @@ left a few seconds later.
 - ``doubled``: ingests whose trace has another number of requests than its file, and folders of
   traces and runs beyond one per run.
 - ``stuck``: runs that had not ended three minutes after the last kill.
-- ``given_up``: runs that ended with the sentence that their worker died three times.
+- ``given_up``: runs that ended because their workers died, though no part of them was itself killed
+  more than three times; ``killed_out``: those of which one was.
 - ``again_s``: the longest that the site did not answer.
 """
 
@@ -191,16 +192,19 @@ def _requests(number: int) -> bytes:
 def _verdict(asked: list[int]) -> dict[str, int]:
     from planner import storage
     from planner.models import Run, Trace
+    from planner.services.runs import MOST_FAILURES, WORKER_DIED
 
     runs = {run.pk: run for run in Run.objects.filter(pk__in=asked)}
     lost = len(asked) - len(runs)
-    given_up = doubled = stuck = 0
+    given_up = killed_out = doubled = stuck = 0
     for run in runs.values():
         if not run.finished:
             stuck += 1
         elif run.state != Run.State.COMPLETED:
-            given_up += "worker" in run.problem
-            lost += "worker" not in run.problem
+            died = run.reason == WORKER_DIED
+            lost += not died
+            given_up += died and run.failures <= MOST_FAILURES
+            killed_out += died and run.failures > MOST_FAILURES
             print(f"run {run.pk}, {run.kind}: {run.problem} {run.traceback}", file=sys.stderr)
         elif run.kind == Run.Kind.INGEST:
             trace = run.trace
@@ -218,7 +222,13 @@ def _verdict(asked: list[int]) -> dict[str, int]:
         ready = Trace.objects.filter(state=Trace.State.READY)
         for row in (*completed, *ready):
             lost += not kept.holds(row.store)
-    return {"lost": lost, "doubled": doubled, "stuck": stuck, "given_up": given_up}
+    return {
+        "lost": lost,
+        "doubled": doubled,
+        "stuck": stuck,
+        "given_up": given_up,
+        "killed_out": killed_out,
+    }
 
 
 if __name__ == "__main__":

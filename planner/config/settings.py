@@ -8,7 +8,7 @@ from pathlib import Path
 from celery.schedules import crontab
 from csp.constants import NONE, SELF, UNSAFE_HASHES
 from django.core.exceptions import ImproperlyConfigured
-from kombu import Exchange, Queue
+from kombu.entity import Exchange, Queue
 
 from planner import setting_checks as checks
 from planner.arrays_bucket import arrays_bucket
@@ -369,7 +369,10 @@ CELERY_TASK_IGNORE_RESULT = True  # the row is the result
 CELERY_TASK_ACKS_LATE = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 # Short work that people wait for, and simulations; a worker takes from both unless told otherwise.
-CELERY_TASK_QUEUES = [Queue(name, Exchange(name), routing_key=name) for name in ("short", "long")]
+CELERY_TASK_QUEUES = [
+    Queue(name, Exchange(name), routing_key=name)  # type: ignore[no-untyped-call]
+    for name in ("short", "long")
+]
 CELERY_TASK_DEFAULT_QUEUE = "short"
 CELERY_WORKER_POOL = "solo"  # one run in one process: see supervisor.start_worker
 HEADROOM_WORKER_CONCURRENCY = env_int("HEADROOM_WORKER_CONCURRENCY", 2, most=1000)

@@ -275,6 +275,7 @@ class WorkerEnd:
     counted: bool = True
 
 
+WORKER_DIED = "Its worker died"
 LOST = WorkerEnd("was lost with its host or supervisor", counted=False)
 NO_DATABASE = WorkerEnd("lost its database", counted=False)
 
@@ -330,7 +331,8 @@ def _give_up(run: Run, end: WorkerEnd, place: str, failures: int) -> None:
         state=Run.State.ERRORED,
         finished_at=timezone.now(),
         stage="Error",
-        reason="Its worker died",
+        reason=WORKER_DIED,
+        failures=failures,
         problem=f"{place}{failures} workers in a row ended on this run; the last one {end.cause}. "
         f"{remedy}",
     )

@@ -18,14 +18,15 @@ from planner.studies.progress import Progress
 from planner.studies.side_by_side import AT_ONCE, side_by_side
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Generic[T]):
+class Part(Generic[T_co]):
     """One independent piece of work; ``name`` is shown to users, such as "Backtest: LT-I"."""
 
     name: str
-    compute: Callable[[Progress], T]
+    compute: Callable[[Progress], T_co]
 
 
 class Parts(Protocol):
