@@ -13,7 +13,7 @@ from simulation.engine.run import simulate
 from simulation.fleet import Fleet, KvLink, Pool, Region, Tier
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import GpuSpec, Provenance
-from simulation.policies.wrappers.recording import Recording
+from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.policy import (
     Actions,
     Observation,
@@ -171,7 +171,7 @@ def _replays(make: Factory, fleet: Fleet, name: str) -> None:
         ("steady load", _trace(fleet, np.arange(0, WINDOW_S, 0.5))),
     ):
         runs = [
-            simulate(trace, fleet, Recording(make(), signals=False), duration_s=WINDOW_S)
+            simulate(trace, fleet, ObservationLog(make(), signals=False), duration_s=WINDOW_S)
             for _ in range(2)
         ]
         first, second = runs

@@ -42,7 +42,7 @@ from planner.studies.replay.pressure import pressure_test
 from simulation.engine.run import simulate
 from simulation.metrics import summarise
 from simulation.policies.parts.ratio import BEST
-from simulation.policies.wrappers.recording import Recording
+from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.results import SimulationResult
 
 PROPORTIONAL = (
@@ -197,7 +197,7 @@ def replayed(
 ) -> tuple[dict[str, Any], list[float], SimulationResult]:
     """Figures of one policy, its instances by ``STEP_S``, and all that came out."""
     ready = policy_of(name, **settings).ready(making_of(served.study, seed=1, progress=silent))
-    recording = Recording(ready.policy, signals=False)
+    recording = ObservationLog(ready.policy, signals=False)
     result = simulate(
         served.study.trace,
         ready.fleet,

@@ -16,7 +16,7 @@ from simulation.policies.modules import ModuleScaling
 from simulation.policies.parts.course import Course
 from simulation.policies.parts.gauges import Metric
 from simulation.policies.proportional import SIGNALS, SignalName
-from simulation.policies.wrappers.capped import WithinCapacity
+from simulation.policies.wrappers.capacity_limit import CapacityLimit
 from simulation.policy import ScalingPolicy
 
 
@@ -143,7 +143,7 @@ class Making:
         worth = np.array(
             [self._worth(pool, p, fleet) for p, pool in zip(whence, fleet.pools, strict=True)]
         )
-        return Ready(WithinCapacity(policy, self._shared(whence), worth), fleet, whence)
+        return Ready(CapacityLimit(policy, self._shared(whence), worth), fleet, whence)
 
     def _worth(self, pool: Pool, p: int, fleet: Fleet) -> float:
         """Of the most worthy tier that a pool takes, cut out of pool ``p`` of the scenario's."""

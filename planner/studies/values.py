@@ -23,7 +23,7 @@ from planner.studies.traffic.window import Window
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.metrics import Summary
-from simulation.policies.wrappers.metered import Swing
+from simulation.policies.wrappers.signal_range import SignalRange
 from simulation.results import PoolSeries
 from simulation.trace import Trace
 
@@ -114,7 +114,7 @@ class PolicyRun:
     detail: Detail
     asked: bool = True  # else one of the baselines that stand in every comparison
     flat_usd: float | None = None  # of the smallest flat fleet that serves as well
-    swing: Swing | None = None  # of the one signal it goes by
+    swing: SignalRange | None = None  # of the one signal it goes by
     settings: tuple[Setting, ...] = ()  # what to copy
     # Share of the time in which the scenario's spare, else any one instance, might be lost, and how
     # far that is below what is wanted where the scenario asks for spare.

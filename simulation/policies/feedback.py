@@ -11,8 +11,8 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.parts.coordinated import DECODE, PREFILL, Coordinated
 from simulation.policies.parts.endpoints import Service
+from simulation.policies.parts.service_controller import DECODE, PREFILL, ServiceController
 from simulation.policies.parts.stability import IN, OUT, STAY, stepped
 from simulation.policy import Gauge, InForce, Observation
 
@@ -22,7 +22,7 @@ TBT: Latency = "tbt"
 
 
 @dataclass(eq=False)
-class Feedback(Coordinated):
+class Feedback(ServiceController):
     """Scale in fixed steps by the ratio of a latency to its target.
 
     20% more instances from ``alpha_out`` times the target on, 10% more from ``beta_out`` on, 5%

@@ -17,10 +17,10 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.hpa import POLICY_S
-from simulation.policies.parts.coordinated import DECODE, PREFILL
 from simulation.policies.parts.course import Course
 from simulation.policies.parts.gauges import per_instance
-from simulation.policies.parts.learning import Learned, Strain, allowed_late
+from simulation.policies.parts.overload import InstanceLoad, OverloadMemory, allowed_late
+from simulation.policies.parts.service_controller import DECODE, PREFILL
 from simulation.policies.parts.stability import ROUNDING
 from simulation.policies.parts.staffing import Staffing
 from simulation.policies.proportional import PILED_UP
@@ -41,7 +41,7 @@ class _Look:
     served: FloatArray  # [pools] what was served, in what one instance of a large pool serves
     flight: FloatArray  # [pools] requests running or waiting
     holds: FloatArray  # [pools] of these, those that are ready within their limits
-    strain: Strain
+    strain: InstanceLoad
 
 
 @dataclass(eq=False)
@@ -58,8 +58,8 @@ class Guarded(ScalingPolicy):
       PILED_UP times what the ready instances hold, since served tokens cannot exceed what all
       instances can do. Nothing more is added while the pile falls by more than ``tolerance``, or
       waits for starting instances and no longer grows. Nothing is removed before it is gone;
-    - the instances for the tokens served at the capacity that was observed (``Learned``), if that
-      is below the planned one: requests were late, none piled up, and more were in flight than the
+    - the instances for the tokens served at the observed capacity (``OverloadMemory``), if that is
+      below the planned one: requests were late, none piled up, and more were in flight than the
       instances hold by over ``tolerance``.
 
     Capacities are those of a large pool; in a small one each instance does ``shares`` of it
@@ -107,9 +107,9 @@ class Guarded(ScalingPolicy):
         self._kind = np.array([kinds.index(kind) for kind in kinds])
         self._worth = np.where(np.isinf(self._tps[0]), self._tps[1], self._tps[0])
         self._allowed = np.array([allowed_late(fleet, pool) for pool in fleet.pools])
-        self._learned = Learned(len(counts), self.tolerance)
+        self._learned = OverloadMemory(len(counts), self.tolerance)
         none = np.zeros(len(counts))
-        self._looks = deque([_Look(0.0, none, none, none, Strain(none, none, none > 0))])
+        self._looks = deque([_Look(0.0, none, none, none, InstanceLoad(none, none, none > 0))])
         self._piled_s = np.full(len(counts), -np.inf)  # when each last had one
         self._asked: deque[tuple[float, IntArray]] = deque()
         return counts
@@ -184,7 +184,9 @@ class Guarded(ScalingPolicy):
             late = (signals.late_first > self._allowed) | (signals.late_done > self._allowed)
         carried = self._staffing.carried(np.maximum(ready, 1))
         holds = self._holds * carried
-        look = _Look(now, served, flight, holds, Strain(served / carried, flight / holds, late))
+        look = _Look(
+            now, served, flight, holds, InstanceLoad(served / carried, flight / holds, late)
+        )
         self._looks.append(look)
         while self._looks[0].time_s <= now - self.rise_s < now:
             self._looks.popleft()

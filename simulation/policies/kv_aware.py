@@ -8,8 +8,8 @@ import numpy as np
 
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
-from simulation.policies.parts.coordinated import Coordinated, pool_mean
 from simulation.policies.parts.endpoints import Service
+from simulation.policies.parts.service_controller import ServiceController, pool_mean
 from simulation.policies.parts.stability import (
     IN,
     OUT,
@@ -22,7 +22,7 @@ from simulation.policy import Actions, Gauge, Observation
 
 
 @dataclass(eq=False)
-class KvAware(Coordinated):
+class KvAware(ServiceController):
     """Scale on three signs of short KV memory, none of which depends on model or GPU.
 
     - Memory pressure: KV tokens in use over KV capacity, held at ``target`` by proportional

@@ -11,8 +11,13 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.parts.coordinated import DECODE, PREFILL, Coordinated, pool_mean
 from simulation.policies.parts.endpoints import Service
+from simulation.policies.parts.service_controller import (
+    DECODE,
+    PREFILL,
+    ServiceController,
+    pool_mean,
+)
 from simulation.policies.parts.stability import OUT, STAY, damped, direction_of
 from simulation.policy import Gauge, InForce, Observation, Signals
 
@@ -61,7 +66,7 @@ SIGNALS: dict[SignalName, Signal] = {
 
 
 @dataclass(eq=False)
-class Proportional(Coordinated):
+class Proportional(ServiceController):
     """Scale to ``expected = instances * metric per instance / target per instance``.
 
     The other role follows by the P/D ratio. ``target`` is the signal of one instance: tokens/s for

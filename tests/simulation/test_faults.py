@@ -19,7 +19,7 @@ from simulation.faults import (
 from simulation.fleet import KvLink, Tier
 from simulation.metrics import meets_slo, summarise
 from simulation.policies.flat import Flat
-from simulation.policies.parts.coordinated import Coordinated
+from simulation.policies.parts.service_controller import ServiceController
 from simulation.policies.parts.stability import STAY
 from simulation.policies.reactive import UnifiedReactive
 from simulation.results import INSTANCE_FAILED, REASONS
@@ -284,7 +284,7 @@ def test_a_controller_that_dies_decides_nothing_and_resumes(kept, then):
     assert begun == ([1] if kept else [1, 2])
 
 
-class Still(Coordinated):
+class Still(ServiceController):
     """Keeps its ratio and does nothing else."""
 
     def wanted(self, i, observation):

@@ -12,8 +12,8 @@ from planner.policies.making import Making
 from planner.sections import Delay, Share
 from simulation.arrays import FloatArray
 from simulation.policies.feedback import Feedback, Latency
-from simulation.policies.parts.coordinated import Coordinated
 from simulation.policies.parts.ratio import BEST, FIXED, OBSERVED, Ratio
+from simulation.policies.parts.service_controller import ServiceController
 from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import Proportional, SignalName
 
@@ -38,7 +38,7 @@ class Steady(Policy):
     # or from the best on re-estimated all along.
     ratio: Literal["best", "fixed", "observed"] | RatioGiven = "best"
     half_life_s: Annotated[float, Field(gt=0, le=31 * 86_400)] = Ratio.half_life_s
-    interval_s: Interval = Coordinated.interval_s
+    interval_s: Interval = ServiceController.interval_s
     # Times the target; left out: as it is where it is given, else ``HEADROOM`` of what is found.
     target_factor: Above | None = None
 

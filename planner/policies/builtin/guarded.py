@@ -24,7 +24,7 @@ from planner.sections import Count, Delay
 from simulation.arrays import FloatArray
 from simulation.policies.feedback import TTFT
 from simulation.policies.guarded import Guarded as Rule
-from simulation.policies.parts.coordinated import DECODE
+from simulation.policies.parts.service_controller import DECODE
 
 # From all that is forecast on: with a plan of less it would live by its guard, which comes a start
 # late and asks for more than was missing.

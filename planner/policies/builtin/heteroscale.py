@@ -12,7 +12,7 @@ from planner.policies.making import Making, Ready
 from planner.sections import Delay
 from simulation.policies.feedback import TBT, TTFT
 from simulation.policies.proportional import SignalName
-from simulation.policies.wrappers.combined import Combined
+from simulation.policies.wrappers.safety_layer import SafetyLayer
 
 
 class HeteroScale(Latencies):
@@ -44,4 +44,4 @@ class HeteroScale(Latencies):
             if not np.isnan(limit).any()
         )
         driver = self.driver(making, self.signal, self.target)
-        return making.from_today(Combined(driver, layers, name=self.key))
+        return making.from_today(SafetyLayer(driver, layers, name=self.key))

@@ -18,7 +18,7 @@ from simulation.cells import per_cell, simulate_cell
 from simulation.fleet import Fleet
 from simulation.metrics import Summary
 from simulation.policies.flat import Flat
-from simulation.policies.wrappers.released import Released
+from simulation.policies.wrappers.scale_in import ScaleInOptions
 from simulation.replayed import figures
 
 EQUAL_SLO = 0.002  # attainment within this of each other counts as equal (X4)
@@ -69,11 +69,11 @@ class FlatFleets:
         if run.traits.flat and alike:
             self._known[per_cell(counts, self.study.cells).tobytes()] = run.summary
 
-    def _begun(self, counts: IntArray) -> tuple[Fleet, Released]:
+    def _begun(self, counts: IntArray) -> tuple[Fleet, ScaleInOptions]:
         study, lend = self.study, self.study.settings.scale_in.lend
         fleet = study.fleet(counts)
         fleet = replace(fleet, faults=faults_of(study.hardware.faults, fleet.pools))
-        policy = Released(Flat(counts), lend=lend)
+        policy = ScaleInOptions(Flat(counts), lend=lend)
         return beginning(study, fleet, range(len(counts)), policy, lend=lend), policy
 
     def _replayed(self, counts: IntArray) -> Summary:

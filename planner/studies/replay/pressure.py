@@ -22,7 +22,7 @@ from simulation.fleet import Fleet
 from simulation.policies.flat import Flat
 from simulation.policies.parts.gauges import Metric, per_instance
 from simulation.policies.parts.ratio import BEST, FIXED, OBSERVED
-from simulation.policies.wrappers.recording import Recording
+from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.sizing.pd_ratio import splits
 from simulation.sizing.pool import rate_of
 from simulation.sizing.trial import SharedPrompts
@@ -174,7 +174,7 @@ def _readings(
         blocks=blocks,
     )
     end_s = float(arrival[-1])
-    policy = Recording(Flat(counts, interval_s=end_s * WARM_UP))
+    policy = ObservationLog(Flat(counts, interval_s=end_s * WARM_UP))
     simulate(trace, fleet, policy, seed=study.settings.seed, duration_s=end_s * 1.0001)
     signals = [look.signals for look in policy.seen[1:] if look.signals is not None]
     kv = np.array([pool.profile.kv_capacity_tokens for pool in pools], np.float64)

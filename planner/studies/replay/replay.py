@@ -33,9 +33,9 @@ from planner.studies.traffic.window import Window
 from planner.studies.values import NO_DETAIL, PolicyRun, Study
 from simulation.cells import simulate_cell
 from simulation.fleet import Fleet, Tier
-from simulation.policies.wrappers.metered import Metered
-from simulation.policies.wrappers.released import Released
-from simulation.policies.wrappers.watched import Watched
+from simulation.policies.wrappers.scale_in import ScaleInOptions
+from simulation.policies.wrappers.scale_in_undo import ScaleInUndo
+from simulation.policies.wrappers.signal_range import SignalRecorder
 from simulation.policy import ScalingPolicy
 from simulation.recovery import Recovery
 from simulation.replayed import figures
@@ -125,14 +125,14 @@ def replayed(
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
     scale_in = study.settings.scale_in
     interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
-    rule: ScalingPolicy = Watched(
-        Released(ready.policy, soft_s=scale_in.soft_s, lend=scale_in.lend),
+    rule: ScalingPolicy = ScaleInUndo(
+        ScaleInOptions(ready.policy, soft_s=scale_in.soft_s, lend=scale_in.lend),
         reads=scale_in.soft_s > 0,
     )
     uncut = list(ready.whence) == list(range(len(study.hardware.pool_index)))
     if study.network is not None and uncut:
         rule = OnNetwork(rule, study.network, study.hardware)
-    metered = Metered(rule)
+    metered = SignalRecorder(rule)
     fleet = beginning(study, fleet, ready.whence, metered, lend=scale_in.lend)
     fleet = changed(fleet) if changed is not None else fleet
     result = simulate_cell(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.studies.values import PolicyRun
-from simulation.policies.wrappers.metered import Swing
+from simulation.policies.wrappers.signal_range import SignalRange
 
 
 def note_of(run: PolicyRun) -> str:
@@ -29,7 +29,7 @@ def note_of(run: PolicyRun) -> str:
     return f"{stayed}, never above {above} nor below {below}: it did not scale."
 
 
-def _shown(swing: Swing, value: float) -> str:
+def _shown(swing: SignalRange, value: float) -> str:
     if swing.share:
         return f"{value:.1%}" if value < 0.1 else f"{value:.0%}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -7,7 +7,7 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing, Tier
 from simulation.policies.flat import Flat
-from simulation.policies.wrappers.recording import Recording
+from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.policy import Actions
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -134,11 +134,11 @@ def test_deferred_requests_do_not_join_a_queue():
 
 
 def test_load_says_what_would_wait():
-    policy = Recording(Flat([1], interval_s=1.0), signals=False)
+    policy = ObservationLog(Flat([1], interval_s=1.0), signals=False)
     requests = trace(np.zeros(32), 32, 2)
     simulate(requests, fleet(pool(ROOMY)), policy, duration_s=5.0)
     slow = profile(gamma=16.0, max_batch=4, budget=64, kv=1 << 20)
-    stuck = Recording(Flat([1], interval_s=1.0), signals=False)
+    stuck = ObservationLog(Flat([1], interval_s=1.0), signals=False)
     simulate(requests, fleet(pool(slow)), stuck, duration_s=5.0)
     assert policy.seen[-1].load[0] == 0.0
     assert stuck.seen[-1].utilisation[0] < 0.01
@@ -152,7 +152,7 @@ def test_asked_tokens_are_those_of_home_wherever_they_are_served():
         *(pool(ROOMY, model=m, region=r) for m in "ab" for r in REGIONS),
         regions=REGIONS, latency=WIRE, tiers=tiers,
     )  # fmt: skip
-    policy = Recording(Shared([1] * 4, [[[0, 1], [0, 1]]] * 2), signals=False)
+    policy = ObservationLog(Shared([1] * 4, [[[0, 1], [0, 1]]] * 2), signals=False)
     requests = trace(
         [61.0, 62.0, 63.0, 64.0, 130.0], [10, 20, 30, 40, 50], 2,
         model=[0, 1, 1, 1, 0], region=[0, 0, 1, 1, 1], tier=[0, 0, 0, 1, 0],

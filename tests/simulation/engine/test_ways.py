@@ -18,7 +18,7 @@ from simulation.invariants import check
 from simulation.policies.chiron import Chiron
 from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
-from simulation.policies.wrappers.recording import Recording
+from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.policy import Actions
 from simulation.results import NO_WAY, REASONS, TOO_LONG
 from simulation.stream.stream import Stream
@@ -124,7 +124,7 @@ def test_closed_regions_are_fleets_of_their_own(seed):
     counts = rng.integers(0, 3, len(both.pools))
     shares = rng.integers(0, 3, (2, 2, 2)).astype(float)
     requests = random_trace(rng, regions)
-    seen = Recording(Breathing(counts, shares), signals=False)
+    seen = ObservationLog(Breathing(counts, shares), signals=False)
     together = simulate(requests, both, seen, duration_s=60.0, interval_s=5.0)
     for r, name in enumerate(regions):
         of_it = np.array([pool.region == name for pool in both.pools])
@@ -140,7 +140,7 @@ def test_closed_regions_are_fleets_of_their_own(seed):
             models=requests.models, regions=(name,), tiers=NAMES,
             blocks=([tuple(range(k // 8)) for k in rows.input_tokens], 8),
         )  # fmt: skip
-        watched = Recording(Breathing(counts[of_it], shares[:, :1, :1]), signals=False)
+        watched = ObservationLog(Breathing(counts[of_it], shares[:, :1, :1]), signals=False)
         result = simulate(its, alone, watched, duration_s=60.0, interval_s=5.0)
         for column in ("outcome", "reason", "ttft_s", "tbt_s", "e2e_s", "last_token_s"):
             part = getattr(together.requests, column)[of_region]

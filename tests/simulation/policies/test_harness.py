@@ -18,7 +18,7 @@ from simulation.policies.kv_aware import KvAware
 from simulation.policies.parts.ratio import Ratio
 from simulation.policies.proportional import SIGNALS, Proportional
 from simulation.policies.reactive import UnifiedReactive
-from simulation.policies.wrappers.combined import Combined
+from simulation.policies.wrappers.safety_layer import SafetyLayer
 from simulation.policy import Actions
 from simulation.policy_check import ProtocolBroken, check
 
@@ -42,7 +42,7 @@ OURS: dict[str, Callable[[], object]] = {
     ),
     "ttft": lambda: Feedback("ttft"),
     "tbt": lambda: Feedback("tbt"),
-    "both": lambda: Combined(
+    "both": lambda: SafetyLayer(
         Proportional("decode-tps", 500.0), (Feedback("ttft"), Feedback("tbt"))
     ),
 }

@@ -10,7 +10,7 @@ from simulation.policies.kv_aware import KvAware
 from simulation.policies.parts.ratio import Ratio
 from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import SIGNALS, Proportional
-from simulation.policies.wrappers.combined import Combined
+from simulation.policies.wrappers.safety_layer import SafetyLayer
 from tests.simulation.builders import fleet, pool
 from tests.simulation.policies.observed import seen
 
@@ -230,7 +230,7 @@ def test_safety_layer_only_adds():
     def both():
         how = {"stability": AT_ONCE}
         driver = Proportional("decode-tps", 100.0, stability=AT_ONCE)
-        policy = Combined(driver, (Feedback("ttft", **how), Feedback("tbt", **how)))
+        policy = SafetyLayer(driver, (Feedback("ttft", **how), Feedback("tbt", **how)))
         return ready(policy, fleet(pool(initial=10), tiers=[CHAT]))
 
     calm = {"ttft_s": 0.1, "tbt_s": 0.01}
@@ -247,7 +247,7 @@ def test_what_safety_adds_stays_for_the_drivers_wait():
         Proportional("decode-tps", 100.0, stability=how),
         Feedback("ttft", 1.0, stability=how),
     )
-    policy = ready(Combined(driver, (layer,)), fleet(pool(initial=10)))
+    policy = ready(SafetyLayer(driver, (layer,)), fleet(pool(initial=10)))
     assert asked(policy, 60.0, 10, decode_tps=1000, ttft_s=1.2) == [12]
     calm = {"starting": 2, "decode_tps": 500, "ttft_s": 0.2}
     assert asked(policy, 120.0, 10, **calm) == [12]

@@ -12,8 +12,8 @@ from simulation.policies.flat import Flat
 from simulation.policies.hpa import Hpa
 from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import Proportional
-from simulation.policies.wrappers.combined import Combined
-from simulation.policies.wrappers.recording import Recording
+from simulation.policies.wrappers.observation_log import ObservationLog
+from simulation.policies.wrappers.safety_layer import SafetyLayer
 from simulation.policy import Actions
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -40,14 +40,14 @@ def split(prefill=3, decode=3):
     [
         Proportional("decode-tps", 80.0),
         Proportional("prefill-tps", 400.0),
-        Combined(Proportional("decode-tps", 80.0), (Feedback("ttft"), Feedback("tbt"))),
+        SafetyLayer(Proportional("decode-tps", 80.0), (Feedback("ttft"), Feedback("tbt"))),
         Hpa(target=0.05),
     ],
     ids=lambda policy: policy.name,
 )
 def test_steady_load_settles(policy):
     """20 requests/s: 400 output tokens and 2,000 prompt tokens a second."""
-    seen = Recording(policy)
+    seen = ObservationLog(policy)
     served = fleet(pool(FAST, initial=2), tiers=[CHAT])
     simulate(load(20.0, 3600.0), served, seen, duration_s=3600.0)
     counts = [int((look.ready + look.starting)[0]) for look in seen.seen]
@@ -59,7 +59,7 @@ def test_steady_load_settles(policy):
 def test_split_pools_follow_a_rising_load_together():
     requests = load(10.0, 1800.0), load(40.0, 1800.0)
     both = trace(np.concatenate([requests[0].arrival_s, 1800.0 + requests[1].arrival_s]), 100, 20)
-    seen = Recording(Proportional("decode-tps", 50.0))
+    seen = ObservationLog(Proportional("decode-tps", 50.0))
     simulate(both, split(), seen, duration_s=3600.0)
     counts = np.array([look.ready + look.starting for look in seen.seen])
     assert counts[-1].min() > 2 * counts[25].min()  # four times the load
@@ -86,7 +86,7 @@ def test_the_largest_batch_that_is_asked_for_is_kept():
     served = fleet(pool(FAST, initial=1), tiers=[CHAT])
     shown = {}
     for most in (2, 16):
-        seen = Recording(Says(max_batch=np.array([most])))
+        seen = ObservationLog(Says(max_batch=np.array([most])))
         simulate(load(5.0, 300.0), served, seen, duration_s=300.0)
         shown[most] = max(float(look.signals.batch[0]) for look in seen.seen[2:])
     assert shown[2] <= 2 + 1e-9 < shown[16]
@@ -107,6 +107,6 @@ def test_soft_scale_in_spares_starts_after_a_dip():
 
 
 def test_signals_cost_nothing_to_a_policy_that_does_not_look():
-    seen = Recording(Flat([1]), signals=False)
+    seen = ObservationLog(Flat([1]), signals=False)
     simulate(load(1.0, 60.0), fleet(), seen, duration_s=120.0)
     assert all(look.signals is None for look in seen.seen)

@@ -28,7 +28,7 @@ from simulation.fleet import Fleet
 from simulation.metrics import summarise
 from simulation.policies.flat import Flat
 from simulation.policies.scheduled import Scheduled
-from simulation.policies.wrappers.capped import WithinCapacity
+from simulation.policies.wrappers.capacity_limit import CapacityLimit
 from simulation.recovery import BeyondRecovery
 from tests.planner.studies import builders as make
 
@@ -142,7 +142,7 @@ def test_growth_waits_until_the_other_has_drained(shared: Study) -> None:
     result = simulate(
         shared.trace,
         fleet,
-        WithinCapacity(swap, [(east, 5), ([p for p in range(4) if p not in east], 2)]),
+        CapacityLimit(swap, [(east, 5), ([p for p in range(4) if p not in east], 2)]),
         duration_s=shared.window.duration_s,
         interval_s=1.0,
     )

@@ -23,7 +23,7 @@ from planner.studies.results.figures import (
 from simulation.engine.run import simulate
 from simulation.metrics import GroupSummary, Percentiles
 from simulation.policies.flat import Flat
-from simulation.policies.wrappers.metered import Swing
+from simulation.policies.wrappers.signal_range import SignalRange
 from tests.planner.studies.results.test_verdict import NOTHING, run
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -59,7 +59,9 @@ def test_percentiles_on_the_page_are_by_tier(policy):
     assert "ttft_p95_ms" in shown and not {"ttft_ms", "tbt_ms", "e2e_ms"} & set(shown)
 
 
-SWING = Swing("KV memory in use", True, 0.002, 0.02, 0.7, 0.3, asked_more=False, asked_fewer=True)
+SWING = SignalRange(
+    "KV memory in use", True, 0.002, 0.02, 0.7, 0.3, asked_more=False, asked_fewer=True
+)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Observation, ScalingPolicy, actions_of
 
 
-class Watched(Wrapper):
+class ScaleInUndo(Wrapper):
     """Bring back softly removed instances of ``policy`` when the service misses its limits.
 
     They come back at once, whatever the policy's cooling. A service misses its limits if the share

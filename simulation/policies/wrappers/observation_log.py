@@ -8,7 +8,7 @@ from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Observation, ScalingPolicy
 
 
-class Recording(Wrapper):
+class ObservationLog(Wrapper):
     """Run ``policy`` unchanged and keep its observations in ``seen``.
 
     With ``signals`` they include signals that the policy does not need.

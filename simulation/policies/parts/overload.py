@@ -12,7 +12,7 @@ from simulation.fleet import Fleet, Pool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Strain:
+class InstanceLoad:
     """Load of the instances that are ready at one decision, ``[pools]``."""
 
     full: FloatArray  # what they served, of what they were sized for
@@ -20,7 +20,7 @@ class Strain:
     late: BoolArray  # more came late than the tiers allow
 
 
-class Learned:
+class OverloadMemory:
     """The load that was too much, as a share of the planned capacity, ``[pools]``.
 
     It is infinite until a load was too much. Planned capacity rests on the lengths of earlier
@@ -35,7 +35,7 @@ class Learned:
         self.too_much: FloatArray = np.full(pools, np.inf)
         self.anything = False  # whether it is finite anywhere
 
-    def see(self, while_: Sequence[Strain], settled: BoolArray) -> None:
+    def see(self, while_: Sequence[InstanceLoad], settled: BoolArray) -> None:
         """Add the decisions of an interval.
 
         Only ``settled`` pools count: no instance starts there, and no requests piled up lately.

@@ -17,7 +17,7 @@ PREFILL, DECODE = "prefill", "decode"
 
 
 @dataclass(eq=False, kw_only=True)
-class Coordinated(ScalingPolicy):
+class ServiceController(ScalingPolicy):
     """Decide the instances of the role that a service ``drives``; the other role follows.
 
     The other role follows by the P/D ratio in the same decision, so that neither grows alone

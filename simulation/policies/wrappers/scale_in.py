@@ -12,7 +12,7 @@ from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Observation, ScalingPolicy, actions_of
 
 
-class Released(Wrapper):
+class ScaleInOptions(Wrapper):
     """Make the scale-in of ``policy`` soft for ``soft_s`` seconds, and lend removed instances.
 
     With ``lend`` removed instances go to the spot pool, unless they are spot instances. What the

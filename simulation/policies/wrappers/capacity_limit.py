@@ -16,7 +16,7 @@ from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Observation, ScalingPolicy, actions_of
 
 
-class WithinCapacity(Wrapper):
+class CapacityLimit(Wrapper):
     """Reject growth of ``policy`` that exceeds the GPUs of a group of pools.
 
     ``groups`` holds (indices of pools, GPUs that they share). ``worth [pools]`` is the priority of

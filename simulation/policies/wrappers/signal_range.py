@@ -14,7 +14,7 @@ from simulation.policy import Actions, Gauge, Observation, ScalingPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Swing:
+class SignalRange:
     """Range of a signal over a run.
 
     ``low`` and ``high`` are its extremes over all decisions. ``out_above`` is the smallest
@@ -32,7 +32,7 @@ class Swing:
     asked_fewer: bool
 
 
-class Metered(Wrapper):
+class SignalRecorder(Wrapper):
     """Run ``policy`` unchanged and record its signal in ``swing``.
 
     ``swing`` is None for a policy without a signal, or if the signal was never read.
@@ -40,7 +40,7 @@ class Metered(Wrapper):
 
     def __init__(self, policy: ScalingPolicy) -> None:
         super().__init__(policy)
-        self.swing: Swing | None = None
+        self.swing: SignalRange | None = None
 
     def reset(self, fleet: Fleet) -> IntArray:
         self.swing = None
@@ -61,7 +61,7 @@ class Metered(Wrapper):
         if not read or (self.swing is not None and _within(self.swing, gauge.words, read)):
             return
         measured = [value for value, _, _ in read]
-        swing = Swing(
+        swing = SignalRange(
             gauge.words, gauge.share, float(min(measured)), float(max(measured)),
             _most([-limit for _, limit, _ in read]) * -1.0,
             _most([limit for _, _, limit in read]),
@@ -71,7 +71,7 @@ class Metered(Wrapper):
         self.swing = swing if self.swing is None else _wider(self.swing, swing)
 
 
-def _within(swing: Swing, words: str, read: list[tuple[float, float, float]]) -> bool:
+def _within(swing: SignalRange, words: str, read: list[tuple[float, float, float]]) -> bool:
     """Return whether ``read`` lies within the range, as it mostly does."""
     return words == swing.words and all(
         swing.low <= value <= swing.high
@@ -97,8 +97,8 @@ def _each(limit: FloatArray | float, values: list[float]) -> list[float]:
     return by_value
 
 
-def _wider(before: Swing, now: Swing) -> Swing:
-    return Swing(
+def _wider(before: SignalRange, now: SignalRange) -> SignalRange:
+    return SignalRange(
         now.words,
         now.share,
         min(before.low, now.low),

@@ -8,7 +8,7 @@ from simulation.fleet import KvLink, Tier
 from simulation.policies.flat import Flat
 from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import Proportional
-from simulation.policies.wrappers.watched import Watched
+from simulation.policies.wrappers.scale_in_undo import ScaleInUndo
 from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.policies.observed import seen
@@ -20,7 +20,7 @@ LATE = {"late_first": 0.2, "late_done": 0.0}
 
 
 def watching(*asked, pools=None, first=(10,)):
-    policy = Watched(Asking(list(first), *asked))
+    policy = ScaleInUndo(Asking(list(first), *asked))
     policy.reset(fleet(*(pools or [pool(initial=10)]), tiers=[CHAT]))
     return policy
 
@@ -73,7 +73,7 @@ def test_both_roles_of_a_split_service_come_back_together():
 def test_a_cooling_controller_is_not_waited_for():
     """At 30 s, with cooling of 60: the controller by itself came back at 70 s."""
     how = Stability(cool_out_s=60.0, cool_in_s=0.0, soft_s=300.0)
-    policy = Watched(Proportional("decode-tps", 100.0, stability=how))
+    policy = ScaleInUndo(Proportional("decode-tps", 100.0, stability=how))
     policy.reset(fleet(pool(initial=10), tiers=[CHAT]))
     assert asked(policy, 10.0, 10, decode_tps=500) == [5]
     assert asked(policy, 40.0, 5, draining=5, decode_tps=500, **LATE) == [10]
@@ -87,7 +87,7 @@ def test_in_a_replay_the_limits_decide():
         result = simulate(
             requests,
             fleet(pool(slow, startup_s=500.0), tiers=[Tier("t", ttft_s=limit_s)]),
-            Watched(Asking([2], {"targets": [1], "soft_s": 200.0}, every=10.0)),
+            ScaleInUndo(Asking([2], {"targets": [1], "soft_s": 200.0}, every=10.0)),
             duration_s=300.0,
         )
         assert (result.totals.reinstated[0] > 0) == back
@@ -107,4 +107,7 @@ def test_shares_of_late_requests_are_read_by_the_engine():
 
 
 def test_signals_are_asked_for_where_something_may_stay():
-    assert Watched(Flat([1])).wants_signals and not Watched(Flat([1]), reads=False).wants_signals
+    assert (
+        ScaleInUndo(Flat([1])).wants_signals
+        and not ScaleInUndo(Flat([1]), reads=False).wants_signals
+    )

@@ -6,8 +6,8 @@ from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
 from simulation.policies.flat import Flat
 from simulation.policies.scheduled import Scheduled
-from simulation.policies.wrappers.capped import WithinCapacity
-from simulation.policies.wrappers.released import Released
+from simulation.policies.wrappers.capacity_limit import CapacityLimit
+from simulation.policies.wrappers.scale_in import ScaleInOptions
 from simulation.starting import StartUp
 from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, trace
@@ -15,7 +15,7 @@ from tests.simulation.policies.observed import seen
 
 
 def answered(targets, ready, groups, *pools, worth=None, **more):
-    policy = WithinCapacity(Flat(targets), groups, worth)
+    policy = CapacityLimit(Flat(targets), groups, worth)
     policy.reset(fleet(*pools))
     return policy.decide(seen(60.0, ready, **more))
 
@@ -36,7 +36,7 @@ def test_what_is_up_stays_and_what_matters_alike_grows_alike():
 
 def test_what_is_refused_counts_once_until_it_is_granted_or_no_longer_asked_for():
     asks = Asking([4], [5], [5], [4], [6], [2], [9])
-    policy = WithinCapacity(asks, [([0], 4)])
+    policy = CapacityLimit(asks, [([0], 4)])
     policy.reset(fleet(pool(maximum=8)))
     counts = []
     for look in range(6):
@@ -70,7 +70,7 @@ def test_a_plan_that_moves_gpus_between_models_is_carried_out_while_it_lends():
     pools = [pool(model=name, initial=4, today=4, startup_s=10.0) for name in ("a", "b")]
     served = fleet(*pools)
     plan = Scheduled([0.0, 60.0], [[4, 4], [2, 6]])
-    policy = Released(WithinCapacity(plan, [([0, 1], 8)]), lend=True)
+    policy = ScaleInOptions(CapacityLimit(plan, [([0, 1], 8)]), lend=True)
     result = simulate(trace([], [], []), served, policy, duration_s=600.0)
     series = result.series
     assert series.ready[:, -1].tolist() == [2.0, 6.0]
@@ -108,11 +108,11 @@ def test_a_role_that_is_restored_alone_needs_no_other():
 
 
 def test_signals_are_asked_for_where_the_policy_does():
-    assert not WithinCapacity(Flat([1]), []).wants_signals
+    assert not CapacityLimit(Flat([1]), []).wants_signals
     asks = Flat([1])
     asks.wants_signals = True
-    assert WithinCapacity(asks, []).wants_signals
-    assert np.array_equal(WithinCapacity(asks, []).reset(fleet(pool())), [1])
+    assert CapacityLimit(asks, []).wants_signals
+    assert np.array_equal(CapacityLimit(asks, []).reset(fleet(pool())), [1])
 
 
 def services(**how):
@@ -177,7 +177,7 @@ def test_what_gives_way_goes_at_once_and_the_rest_softly():
 def test_in_a_replay_the_worthier_gets_its_gpus_and_gives_them_back():
     """Three GPUs; b wants two for two minutes while a has two."""
     answers = [[2, 1], [2, 2], [2, 2], [2, 2], [2, 1], [2, 1], [2, 1]]
-    policy = WithinCapacity(Asking([2, 1], *answers), [([0, 1], 3)], np.array([1.0, 2.0]))
+    policy = CapacityLimit(Asking([2, 1], *answers), [([0, 1], 3)], np.array([1.0, 2.0]))
     result = simulate(
         trace([0.0], 10, 2), fleet(*services(startup_s=0.0)), policy, duration_s=480.0
     )

@@ -7,14 +7,14 @@ from simulation.policies.flat import Flat
 from simulation.policies.hpa import Hpa
 from simulation.policies.proportional import Proportional
 from simulation.policies.reactive import UnifiedReactive
-from simulation.policies.wrappers.capped import WithinCapacity
-from simulation.policies.wrappers.metered import Metered
+from simulation.policies.wrappers.capacity_limit import CapacityLimit
+from simulation.policies.wrappers.signal_range import SignalRecorder
 from tests.simulation.builders import fleet, pool
 from tests.simulation.policies.observed import seen
 
 
 def metered(policy, *looks):
-    meter = Metered(policy)
+    meter = SignalRecorder(policy)
     meter.reset(fleet(pool(initial=4)))
     for look in looks:
         meter.decide(look)
@@ -38,7 +38,7 @@ def test_gpus_that_are_always_busy_are_known():
 
 def test_a_signal_that_moves_asks_for_both():
     looks = [seen(15.0, 4, waiting=80), seen(30.0, 4, waiting=0)]
-    swing = metered(WithinCapacity(Hpa(metric="queue", target=5.0), []), *looks)
+    swing = metered(CapacityLimit(Hpa(metric="queue", target=5.0), []), *looks)
     assert swing.asked_more and swing.asked_fewer and (swing.low, swing.high) == (0.0, 20.0)
     assert swing.out_above == pytest.approx(5.5)
 
@@ -46,7 +46,7 @@ def test_a_signal_that_moves_asks_for_both():
 def test_nothing_is_read_where_nothing_runs_and_a_fresh_start_forgets():
     assert metered(UnifiedReactive(), seen(15.0, 0, waiting=3, utilisation=1.0)) is None
     assert metered(Flat([4]), seen(15.0, 4, utilisation=0.9)) is None
-    meter = Metered(UnifiedReactive())
+    meter = SignalRecorder(UnifiedReactive())
     meter.reset(fleet(pool(initial=4)))
     meter.decide(seen(15.0, 4, utilisation=0.9))
     meter.reset(fleet(pool(initial=4)))
@@ -54,7 +54,7 @@ def test_nothing_is_read_where_nothing_runs_and_a_fresh_start_forgets():
 
 
 def test_each_pool_has_its_own_target():
-    policy = Metered(Hpa(metric="queue", target=[5.0, 50.0]))
+    policy = SignalRecorder(Hpa(metric="queue", target=[5.0, 50.0]))
     policy.reset(fleet(pool(initial=4), pool(initial=4)))
     policy.decide(seen(15.0, [4, 4], waiting=[0, 160]))  # 40 an instance of the second: below 50
     assert not policy.swing.asked_more and policy.swing.high == 40.0

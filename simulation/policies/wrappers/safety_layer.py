@@ -14,7 +14,7 @@ from simulation.policy import Actions, Gauge, InForce, Observation, ScalingPolic
 
 
 @dataclass(eq=False)
-class Combined(ScalingPolicy):
+class SafetyLayer(ScalingPolicy):
     """Follow ``driver``, and raise its answer where latency is at risk.
 
     Where a ``safety`` layer sees a risk, its instances are added if the driver requests fewer, and

@@ -6,7 +6,7 @@ import numpy as np
 
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
-from simulation.policies.wrappers.released import Released
+from simulation.policies.wrappers.scale_in import ScaleInOptions
 from simulation.policy import Actions, Observation, actions_of
 from tests.simulation.policies.observed import seen
 
@@ -29,7 +29,7 @@ class Says:
 
 
 def answered(answer: IntArray | Actions, **fields: float) -> Actions:
-    return actions_of(Released(Says(answer), **fields).decide(seen(0.0, [2, 3])))
+    return actions_of(ScaleInOptions(Says(answer), **fields).decide(seen(0.0, [2, 3])))
 
 
 def test_targets_alone_get_the_fleets_way_of_scaling_in() -> None:
@@ -49,5 +49,5 @@ def test_what_a_policy_asks_for_comes_first() -> None:
 def test_nothing_changes_where_nothing_is_given() -> None:
     actions = answered(TARGETS)
     assert actions.soft_s == 0 and actions.lend is None
-    policy = Released(Says(TARGETS))
+    policy = ScaleInOptions(Says(TARGETS))
     assert (policy.name, policy.interval_s, policy.wants_signals) == ("says", 15.0, True)
