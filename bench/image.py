@@ -114,7 +114,7 @@ def measure(folder: Path) -> dict[str, Any]:
     app = stage.root / "app"
     figures = {
         "build_seconds": round(seconds, 1),
-        "compiled_mb": _megabytes(app / "var/numba"),
+        "compiled_mb": _megabytes(app / "compiled"),
         "app_mb": _megabytes(app),
     }
     from bench.servers import servers
