@@ -23,8 +23,8 @@ from simulation.policies.parts.stability import ROUNDING
 from simulation.policy import Actions, Observation, ScalingPolicy
 
 DAY_S = 86_400.0
-FULL = 0.9  # of the largest batch: its mean above that counts as full
-GROUP_S = 300.0  # batch requests queued within so long of each other are one group
+FULL = 0.9  # share of the largest batch above which the mean batch is full
+GROUP_S = 300.0  # batch requests that are queued within this time are one group
 
 
 @dataclass(eq=False)
@@ -59,7 +59,7 @@ class Chiron(ScalingPolicy):
         self._fleet, self._ends = fleet, Endpoints(fleet)
         kinds = [kind_of(pool, fleet) for pool in fleet.pools]
         self._places: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {}
-        # By model, and regions that requests go between.
+        # By model and group of regions that share requests.
         self._batch: dict[tuple[str, int], tuple[int, ...]] = {}
         for place in dict.fromkeys((pool.model, pool.region) for pool in fleet.pools):
             here = [p for p, q in enumerate(fleet.pools) if (q.model, q.region) == place]

@@ -93,7 +93,7 @@ class Deferred(ScalingPolicy):
         for e in np.flatnonzero((grows | shrinks) & (now >= self._rests_until)):
             step = 1 if grows[e] else -1
             pools = ends.pools[e]
-            # Towards the plan where it has a pool to move, else any: the plan is reached.
+            # Move a pool toward the plan. Any pool will do once the plan is reached.
             towards = [p for p in pools if short[p] * step > 0]
             if ends.move(targets, towards or pools, step):
                 self._rests_until[e] = now + self.cooldown_s
@@ -117,7 +117,7 @@ class Deferred(ScalingPolicy):
             return nowhere, nowhere
         over_s = max(min(self.observed_s, now), 1e-9)
         observed = np.sum([tokens for _, tokens in self._arrived], axis=0) / over_s
-        # The minute that has passed, not the one that begins.
+        # The past minute, without the one that begins.
         middle = now - over_s / 2
         bin_now = min(int(middle // (self.bin_s or self.period_s)), len(self.forecast_tps) - 1)
         forecast = self.forecast_tps[bin_now]

@@ -26,21 +26,21 @@ from simulation.policies.parts.staffing import Staffing
 from simulation.policies.proportional import PILED_UP
 from simulation.policy import Actions, InForce, Observation, ScalingPolicy
 
-# What it goes by, found on the study, as results name it
+# Names of its targets in results
 PROMPT = "above the plan: prompt tokens a second an instance"
 OUTPUT = "above the plan: output tokens a second an instance"
 IN_FLIGHT = "above the plan: requests in flight an instance"
 AMONG = {n: f"above the plan: of that, what each of {n} does" for n in (1, 2, 4, 8, 16, 64)}
 TOO_MUCH = "above the plan: of that, what came late without a pile"
-Each = float | Sequence[float] | FloatArray  # of one instance; one number, or one per pool
+Each = float | Sequence[float] | FloatArray  # per instance: one number, or one per pool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Look:
     time_s: float
-    served: FloatArray  # [pools] what was served, in what one instance of a large pool serves
+    served: FloatArray  # [pools] served load, in instances of a large pool
     flight: FloatArray  # [pools] requests running or waiting
-    holds: FloatArray  # [pools] of these, those that are ready within their limits
+    holds: FloatArray  # [pools] requests that fit the ready instances within the limits
     strain: InstanceLoad
 
 
@@ -110,7 +110,7 @@ class Guarded(ScalingPolicy):
         self._learned = OverloadMemory(len(counts), self.tolerance)
         none = np.zeros(len(counts))
         self._looks = deque([_Look(0.0, none, none, none, InstanceLoad(none, none, none > 0))])
-        self._piled_s = np.full(len(counts), -np.inf)  # when each last had one
+        self._piled_s = np.full(len(counts), -np.inf)  # time of each pool's last pile
         self._asked: deque[tuple[float, IntArray]] = deque()
         return counts
 
@@ -180,7 +180,7 @@ class Guarded(ScalingPolicy):
         each = _known(per_instance("concurrency", observation, self._kv))
         flight = np.where(ready > 0, each * ready, observation.waiting)
         late = np.zeros(len(ready), np.bool_)
-        if signals is not None:  # NaN, where nothing came, is not late
+        if signals is not None:  # NaN, without requests, is not late
             late = (signals.late_first > self._allowed) | (signals.late_done > self._allowed)
         carried = self._staffing.carried(np.maximum(ready, 1))
         holds = self._holds * carried

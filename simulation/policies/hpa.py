@@ -24,7 +24,7 @@ from simulation.policies.parts.gauges import NEEDS_SIGNALS, SHARES, WORDS, Metri
 from simulation.policies.parts.stability import ROUNDING
 from simulation.policy import Gauge, InForce, Observation, ScalingPolicy
 
-POLICY_S = 15.0  # the period that limits of scaling up are counted over
+POLICY_S = 15.0  # period of the scale-up limits
 
 
 @dataclass(eq=False)
@@ -71,7 +71,7 @@ class Hpa(ScalingPolicy):
         self._target = np.broadcast_to(self._given, len(counts))
         self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
         self._least = np.where(counts > 0, self.min_replicas, 0)
-        # The autoscaler found this fleet, and nothing is known against it.
+        # The initial fleet counts as recommended.
         self._recent = [deque([(0.0, int(count))]) for count in counts]
         return counts
 
@@ -84,7 +84,7 @@ class Hpa(ScalingPolicy):
                 recommended = max(
                     int(self._least[p]), self._recommended(p, metric[p], ready, starting)
                 )
-            else:  # the controller leaves a deployment of none alone
+            else:  # the controller ignores a deployment without pods
                 recommended = int(observation.waiting[p] > 0)
             targets[p] = self._stabilised(p, observation.time_s, ready + starting, recommended)
         return targets
@@ -120,7 +120,7 @@ class Hpa(ScalingPolicy):
         while recent[0][0] < time_s - self.stabilisation_s:
             recent.popleft()
         if recommended > present:
-            # A limit per 15 s; with a longer interval so many of them have gone by.
+            # The limit is per 15 s, so it applies several times per longer interval.
             windows = max(1.0, self.interval_s / POLICY_S)
             by_factor = present * (1 + self.scale_up_factor) ** windows
             most = max(by_factor, present + self.scale_up_instances * windows)
@@ -145,7 +145,7 @@ class Keda(Hpa):
 
     def reset(self, fleet: Fleet) -> IntArray:
         counts = super().reset(fleet)
-        self._least = np.where(counts > 0, max(self.min_replicas, 1), 0)  # below is not the HPA's
+        self._least = np.where(counts > 0, max(self.min_replicas, 1), 0)  # an HPA never goes lower
         self._active_s = np.zeros(len(counts))
         self._polled = -1
         return counts

@@ -31,10 +31,10 @@ from simulation.modules.layout import Layout
 from simulation.modules.reduction import Assessment, Instance, reduce
 from simulation.policy import Actions, Observation, ScalingPolicy
 
-CALM = 2  # instants without pressure until what moved comes home
-MARGIN = 1.25  # of what is needed, that home must hold before it does
-WORTH = 1.01  # times as fast at least, for copies to be made
-FINE = 0.05  # relative: batches that near are as fast
+CALM = 2  # decisions without pressure until moved modules return
+MARGIN = 1.25  # of the need, that must fit at the start location before modules return
+WORTH = 1.01  # smallest speed-up that is worth copies
+FINE = 0.05  # relative difference of batches that have the same speed
 UNLIMITED = 1 << 20  # sequences
 
 
@@ -87,9 +87,9 @@ class _Elastic:
     tbt_s: float  # tightest limit of its tiers
     until_s: float = -np.inf
     calm: int = 0
-    limit: int = UNLIMITED  # sequences, that reduction left
-    tried: tuple[object, ...] = ()  # to no avail
-    seen: tuple[object, ...] = ()  # the standing that was noted last
+    limit: int = UNLIMITED  # sequences, set by module reduction
+    tried: tuple[object, ...] = ()  # last state for which nothing helped
+    seen: tuple[object, ...] = ()  # last recorded standing
     speeds: dict[tuple[Instance, int, int], float] = field(default_factory=dict)
 
 
@@ -102,8 +102,8 @@ class ModuleScaling(ScalingPolicy):
     """
 
     layouts: Sequence[Layout | None]
-    vacancy_threshold: float = 0.0  # share of a device, above which copies are put there
-    violation_threshold: float = 0.05  # share of requests late, above which modules are reduced
+    vacancy_threshold: float = 0.0  # vacant share of a device above which it gets copies
+    violation_threshold: float = 0.05  # share of late requests above which modules are reduced
     interval_s: float = 5.0
     name: str = "modules"
     wants_signals: bool = True
@@ -144,7 +144,7 @@ class ModuleScaling(ScalingPolicy):
             speed[p] = pace * (1.0 - THROUGHPUT_DISTURBANCE if busy else 1.0)
             tokens = layout.tokens(elastic.state)
             share[p] = float(np.clip(tokens / profile.kv_capacity_tokens, 1e-6, 1.0))
-            # The last step of Algorithm 2: no more sequences than fit with all their tokens.
+            # Last step of Algorithm 2: limit sequences to those that fit with all their tokens.
             fit = tokens / (layout.isl + layout.osl) if layout.moves else np.inf
             batch[p] = int(np.clip(min(fit, elastic.limit), 1, profile.max_batch))
             self._note(p, now, pace)
@@ -215,7 +215,9 @@ class ModuleScaling(ScalingPolicy):
         )
         if elastic.calm >= CALM and (away or elastic.state.offloaded_bytes):
             copies = elastic.state.replicated.copy()
-            copies[np.arange(layout.home.size), layout.home] = False  # they are the originals now
+            copies[np.arange(layout.home.size), layout.home] = (
+                False  # these copies become the originals
+            )
             home = replace(start, replicated=copies)
             if layout.tokens(home) >= MARGIN * needed:
                 self._change(p, now, "home", home, running)
@@ -246,13 +248,13 @@ class ModuleScaling(ScalingPolicy):
             caches = np.bincount(state.kv_home, minlength=layout.room_bytes.size)
             held = layout.used(state) + caches * state.batch * per_sequence
             missed, speed = False, 1.0
-            if violated and np.isfinite(elastic.tbt_s):  # a smaller batch only makes gaps shorter
+            if violated and np.isfinite(elastic.tbt_s):  # a smaller batch only shortens TBT
                 speed = layout.speed(state, profile, float(state.batch), busy)
                 missed = layout.pass_s(profile, float(state.batch)) / speed > elastic.tbt_s
             return Assessment(held - layout.room_bytes, missed, speed)
 
         best, most, limit = elastic.state, -1.0, elastic.limit
-        # Copies elsewhere may be what keeps caches from moving there: without them too.
+        # Copies on a device may leave no memory for caches, so also try without copies.
         for replicated in (elastic.state.replicated, np.zeros_like(elastic.state.replicated)):
             candidate = replace(elastic.state, replicated=replicated, batch=round(sequences))
             sizes = layout.sizes(candidate.batch * per_sequence)
@@ -292,7 +294,7 @@ class ModuleScaling(ScalingPolicy):
         ):
             seconds += acting_cost(action, count, size).seconds if count else 0.0
         elastic.wanted, elastic.until_s = after, now + seconds
-        # Copies that go are not used from now on: their memory is what is waited for.
+        # Stop using dropped copies now, since the operation needs their memory.
         if gone:
             shared = before.replicated & after.replicated
             elastic.state, elastic.speeds = replace(before, replicated=shared), {}

@@ -53,8 +53,8 @@ class Signal:
 SignalName = Literal[
     "decode-tps", "prefill-tps", "prefill-gpu", "prefill-sm", "decode-gpu", "decode-sm"
 ]
-PILED_UP = 2.0  # times what instances hold at their target
-SURGE = 4.0  # times those that are ready, at most, in one step
+PILED_UP = 2.0  # times the requests of the instances at their target
+SURGE = 4.0  # largest step, times the ready instances
 SIGNALS: dict[SignalName, Signal] = {
     "decode-tps": Signal(DECODE, "decode_tps"),
     "prefill-tps": Signal(PREFILL, "prefill_tps"),  # tokens the prefix cache missed
@@ -104,7 +104,7 @@ class Proportional(ServiceController):
         self._holds = np.broadcast_to(
             np.inf if self.in_flight is None else np.asarray(self.in_flight), len(fleet.pools)
         )
-        # Per service at the last look: ready instances, and requests in flight.
+        # Ready instances and requests in flight of each service at the last decision.
         self._before = [(0, 0.0)] * len(self.services)
         try:
             self._target = np.broadcast_to(self._given, len(fleet.pools))
@@ -120,7 +120,7 @@ class Proportional(ServiceController):
         pools = self.driving(service)
         places = list(pools)
         present = int((observation.ready + observation.starting)[places].sum())
-        if not observation.ready[places].any():  # nothing to read: the first instance is called for
+        if not observation.ready[places].any():  # no signal yet: request the first instance
             calls = not present and bool(observation.waiting[list(service.pools)].any())
             return (OUT, 1) if calls else (STAY, present)
         expected, piled = self.expected(service, observation), self._piling_up(i, observation)
@@ -169,7 +169,7 @@ class Proportional(ServiceController):
         there, flight_before = self._before[i]
         flight = float("nan")
         if observation.signals is not None:
-            # Means since the last look are over the instances that were ready then.
+            # Means are over the instances that were ready at the last decision.
             running = pool_mean(observation.signals.batch, observation.ready, tuple(places)) * there
             flight = np.nan_to_num(running) + float(observation.waiting[places].sum())
         self._before[i] = (ready, flight)
@@ -191,7 +191,7 @@ class Proportional(ServiceController):
         signal = SIGNALS[self.signal]
         values = signal.of(observation.signals)
         if signal.adds_up:
-            # Pools of other speeds in instances of the mean target, weighted by what is ready.
+            # Convert pools of other speeds to instances of the mean target, weighted by ready ones.
             each = pool_mean(self._target, observation.ready, pools)
             return float(np.nansum(values[list(pools)])) / each
         share = pool_mean(values / self._target, observation.ready, pools)

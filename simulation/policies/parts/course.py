@@ -85,8 +85,8 @@ class ByClock:
         return PlannedStep(counts, None if self._lent is None else self._lent[step].copy(), shares)
 
 
-# What a period is to hold: asked by its place, with the instances ready and starting ``[pools]`` at
-# its decision; None: nothing has run yet.
+# Plans a period from its index and the ready and starting instances ``[pools]`` at its decision;
+# None: before the first decision.
 Planner = Callable[[int, IntArray | None], PlannedStep]
 
 

@@ -13,9 +13,9 @@ from simulation.fleet import Fleet, Pool
 from simulation.performance.profile import iteration_s
 from simulation.policy import Gauge, Observation
 
-Sees = Literal["queues", "memory"]  # requests that wait, or only the KV memory in use
+Sees = Literal["queues", "memory"]  # with waiting requests, or only the KV memory in use
 QUEUES: Sees = "queues"
-MEAN_CONTEXT = 1_000  # tokens of a decode, at which pools are compared
+MEAN_CONTEXT = 1_000  # tokens per sequence at which pools are compared
 
 
 class Endpoints:
@@ -34,10 +34,10 @@ class Endpoints:
         self.of = np.zeros(len(fleet.pools), np.int64)
         for e, pools in enumerate(self.pools):
             self.of[list(pools)] = e
-        # Endpoints of one pool read what it reads, to the last bit and whatever else there is.
+        # Endpoints of one pool use its values unchanged, so that results do not depend on others.
         self._alone = np.array([len(pools) == 1 for pools in self.pools], np.bool_)
         self._its = np.array([pools[0] for pools in self.pools], np.int64)
-        self._each = bool(self._alone.all())  # then pools are their endpoints, in order
+        self._each = bool(self._alone.all())  # each pool is an endpoint, in the same order
         self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
         self._minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
         self._maximum = np.array([pool.maximum for pool in fleet.pools], np.int64)
@@ -75,7 +75,7 @@ class Endpoints:
         hardly fills on models with grouped-query attention, however long the queue.
         """
         if self._read is None or self._read[0] is not observation or self._read[1] != sees:
-            self._read = observation, sees, self._reading(observation, sees)  # a gauge asks again
+            self._read = observation, sees, self._reading(observation, sees)  # cached for gauge()
         return self._read[2]
 
     def _reading(self, observation: Observation, sees: Sees) -> FloatArray:
@@ -166,7 +166,7 @@ def services(fleet: Fleet) -> list[Service]:
             out.append(Service(model, region, pools, pools))
         elif role == "prefill":
             decode = by_key.get((model, region, "decode", tiers))
-            if decode is None:  # decode pools that serve other tiers besides
+            if decode is None:  # the decode pool serves more tiers
                 decode = next(p for k, p in by_key.items() if k[:3] == (model, region, "decode"))
             out.append(Service(model, region, pools, decode))
     return out

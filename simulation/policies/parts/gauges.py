@@ -10,7 +10,7 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.policy import Observation
 
 # KV memory in use; share of time an iteration runs; requests waiting; requests waiting or running;
-# KV tokens of those that run, and as many for each that waits: all of one ready instance.
+# KV tokens of running requests, and the same mean for each waiting one; all per ready instance.
 Metric = Literal["memory", "gpu", "queue", "concurrency", "tokens"]
 WORDS: dict[Metric, str] = {
     "memory": "KV memory in use",
@@ -19,7 +19,7 @@ WORDS: dict[Metric, str] = {
     "concurrency": "requests waiting or running an instance",
     "tokens": "tokens in flight an instance",
 }
-SHARES: frozenset[Metric] = frozenset({"memory", "gpu"})  # of what an instance has
+SHARES: frozenset[Metric] = frozenset({"memory", "gpu"})  # metrics that are a share of an instance
 NEEDS_SIGNALS: frozenset[Metric] = frozenset({"gpu", "concurrency", "tokens"})
 
 

@@ -15,9 +15,9 @@ from simulation.fleet import Fleet, Pool
 class InstanceLoad:
     """Load of the instances that are ready at one decision, ``[pools]``."""
 
-    full: FloatArray  # what they served, of what they were sized for
-    held: FloatArray  # requests in flight, of what they hold within their limits
-    late: BoolArray  # more came late than the tiers allow
+    full: FloatArray  # served load over planned capacity
+    held: FloatArray  # requests in flight over those that fit within the limits
+    late: BoolArray  # more requests were late than the tiers allow
 
 
 class OverloadMemory:
@@ -33,7 +33,7 @@ class OverloadMemory:
     def __init__(self, pools: int, tolerance: float) -> None:
         self._tolerance = tolerance
         self.too_much: FloatArray = np.full(pools, np.inf)
-        self.anything = False  # whether it is finite anywhere
+        self.anything = False  # whether a load was too much in any pool
 
     def see(self, while_: Sequence[InstanceLoad], settled: BoolArray) -> None:
         """Add the decisions of an interval.
@@ -42,7 +42,7 @@ class OverloadMemory:
         Elsewhere requests may be late for an earlier reason.
         """
         late = np.array([look.late for look in while_])
-        if not self.anything and not late.any():  # as at most looks
+        if not self.anything and not late.any():  # the usual case
             return
         full = np.mean([look.full for look in while_], axis=0)
         held = np.min([look.held for look in while_], axis=0)

@@ -16,8 +16,8 @@ from simulation.policies.parts.stability import ROUNDING
 from simulation.policy import Observation
 
 FIXED, OBSERVED = "fixed", "observed"
-BEST = "best"  # of Algorithm 1: the ratio that a pressure test found to carry most
-WIDEST = 9.0  # of either role to one of the other: the range the source runs in production
+BEST = "best"  # ratio with the highest capacity in a pressure test (Algorithm 1)
+WIDEST = 9.0  # largest ratio of either role to the other, as the source runs in production
 
 
 @dataclass(eq=False)

@@ -89,7 +89,7 @@ class ServiceController(ScalingPolicy):
         if service.paired:
             other, follows = self._follower(i, service, int(targets[list(pools)].sum()))
             there = int(targets[list(other)].sum())
-            # With the driver, never against it: what it lacks or has over is left to rebalancing.
+            # Only follow the driver's direction; rebalancing corrects the rest.
             follows = max(follows, there) if direction == OUT else min(follows, there)
             self._reach(targets, other, follows)
 
@@ -103,8 +103,8 @@ class ServiceController(ScalingPolicy):
             if not leads:
                 continue
             follows = follower(i, leads)
-            # Counts are whole: at 3 prefill to 1 decode, 7 prefill have 3 decode, for which there
-            # would be 9. What one instance less asks for is rounding, and no drift.
+            # Counts are whole: at 3 prefill to 1 decode, 7 prefill need 3 decode, which serve 9.
+            # A difference that one instance less explains is rounding, not drift.
             rounded = follower(i, leads - 1) if leads > 1 else 0
             short = follows - there
             if there <= rounded and short > max(1.0, self.stability.theta_in * follows):

@@ -14,7 +14,7 @@ import numpy as np
 from simulation.arrays import FloatArray
 
 OUT, STAY, IN = 1, 0, -1
-ROUNDING = 1e-9  # a product that is whole but for its last bits counts as whole
+ROUNDING = 1e-9  # tolerance of products that should be whole numbers
 
 
 @dataclass(frozen=True, slots=True)

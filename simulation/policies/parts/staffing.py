@@ -21,7 +21,7 @@ class Staffing:
     def __init__(self, pools: int, shares: FloatArray | None = None) -> None:
         each = np.ones((pools, 1)) if shares is None else np.asarray(shares, np.float64)
         n = np.arange(each.shape[1] + 1)
-        # None carry nothing; rounding is not to make more carry less.
+        # No instance serves nothing. Rounding must not make capacity fall with more instances.
         carried = np.concatenate([np.zeros((pools, 1)), each], axis=1) * n
         self._carried: FloatArray = np.maximum.accumulate(carried, axis=1)
 

@@ -59,7 +59,7 @@ class CapacityLimit(Wrapper):
         self._may_take = _may_take(fleet)
         self._services = services(fleet)
         worth = np.ones(len(fleet.pools)) if self._worth is None else np.asarray(self._worth)
-        # Services that matter alike, those that matter most first.
+        # Services of the same priority, the highest first.
         of_service = [float(max(worth[p] for p in service.pools)) for service in self._services]
         self._classes = [
             [
@@ -74,10 +74,10 @@ class CapacityLimit(Wrapper):
     def decide(self, observation: Observation) -> Actions:
         asked = actions_of(self._policy.decide(observation))
         present = observation.ready + observation.starting
-        if not (asked.targets > present).any():  # what does not grow needs no GPUs, and lacks none
+        if not (asked.targets > present).any():  # without growth no GPU is missing
             self._lacking = self._nothing
             return asked
-        draining = observation.draining  # what goes now may drain first
+        draining = observation.draining  # removed instances may drain first
         lent = np.zeros_like(present) if observation.spare is None else observation.spare.copy()
         gpus_held = (present + draining + lent) * self._gpus_each
         free = np.array([gpus - gpus_held[pools].sum() for pools, gpus in self._groups], np.int64)
@@ -86,7 +86,7 @@ class CapacityLimit(Wrapper):
         for level, alike in enumerate(self._classes):
             pools = list(dict.fromkeys(p for service in alike for p in service.pools))
             for g in np.flatnonzero(lacks.any(axis=0)).tolist():
-                # What comes back from draining would keep GPUs that are waited for.
+                # Do not take back draining instances, whose GPUs a higher priority waits for.
                 blocked = [p for p in self._groups[g][0] if p in pools]
                 targets[blocked] = np.minimum(targets[blocked], present[blocked])
             fresh = self._fresh(targets - present - draining, pools, lent)

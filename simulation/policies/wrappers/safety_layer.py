@@ -56,7 +56,7 @@ class SafetyLayer(ScalingPolicy):
         present = observation.ready + observation.starting
         targets = answer.targets.copy()
         for layer in self.safety:
-            last_s[:] = before  # each layer decides on what was done, not on what another asks
+            last_s[:] = before  # each layer sees actual changes, not requests of others
             layer_targets = layer.decide(observation).targets
             for service in layer.services:
                 places = list(service.pools)

@@ -33,7 +33,7 @@ class ScaleInUndo(Wrapper):
         self._services = services(fleet)
         self._allowed = [_allowed(fleet, service) for service in self._services]
         self._until = np.full(len(self._services), -np.inf)
-        # [pools] of (until when, how many) that were taken out softly, oldest first
+        # [pools] of (end of the wait, instances) that were removed softly, oldest first
         self._out: list[list[tuple[float, int]]] = [[] for _ in fleet.pools]
         return super().reset(fleet)
 
@@ -68,7 +68,7 @@ class ScaleInUndo(Wrapper):
         if signals is None:
             return False
         late = np.concatenate([signals.late_first[places], signals.late_done[places]])
-        return bool((late > self._allowed[i]).any())  # NaN, where nothing came, is not late
+        return bool((late > self._allowed[i]).any())  # NaN, without requests, is not late
 
     def _recoverable(self, now: float) -> IntArray:
         """Return the instances that can come back, ``[pools]``."""
@@ -77,11 +77,13 @@ class ScaleInUndo(Wrapper):
 
     def _note(self, change: IntArray, observation: Observation, actions: Actions) -> None:
         for p, out in enumerate(self._out):
-            gone = -int(change[p]) - int(observation.starting[p])  # starting ones go first, at once
+            gone = -int(change[p]) - int(
+                observation.starting[p]
+            )  # starting ones are removed first, at once
             firm = actions.firm is not None and bool(actions.firm[p])
             if gone > 0 and actions.soft_s > 0 and not firm:
                 out.append((observation.time_s + actions.soft_s, gone))
-            for _ in range(max(0, int(change[p]))):  # growth takes those that drain first
+            for _ in range(max(0, int(change[p]))):  # growth takes draining instances first
                 if not out:
                     break
                 until, count = out.pop()

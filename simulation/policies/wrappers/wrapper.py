@@ -14,9 +14,9 @@ class Wrapper(ScalingPolicy):
         self._policy = policy
         self.name = policy.name
         self.interval_s = policy.interval_s
-        # A class of the operator's own may leave it out.
+        # A custom policy may not define it.
         self.wants_signals = bool(getattr(policy, "wants_signals", False))
-        # Once: to ask a protocol takes as long as many a decision.
+        # Tested once, since isinstance() with a protocol is slower than a decision.
         self._gauged = policy if isinstance(policy, Gauged) else None
 
     def reset(self, fleet: Fleet) -> IntArray:
