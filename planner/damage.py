@@ -12,35 +12,29 @@ from pathlib import Path
 import polars as pl
 
 from planner.decoding import Decoder
-from planner.errors import Damaged, IngestError, PlannerError
+from planner.errors import EXPECTED, Damaged, IngestError
 
 logger = logging.getLogger(__name__)
 
-# Raised by Polars, NumPy and the standard library for files that were cut short or changed.
-READER_ERRORS = (
-    pl.exceptions.PolarsError,
-    pl.exceptions.PanicException,
-    zipfile.BadZipFile,
-    zlib.error,
-    FileNotFoundError,
-    EOFError,
-    KeyError,
-    ValueError,
-)
+# Raised for files that were cut short or changed: by Polars, and by NumPy for archives of arrays.
+TABLE_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, FileNotFoundError)
+ARRAY_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError)
 
 
 @contextmanager
-def damage_reported(file: str, remedy: str) -> Iterator[None]:
+def damage_reported(
+    file: str, remedy: str, errors: tuple[type[BaseException], ...] = TABLE_ERRORS
+) -> Iterator[None]:
     """Raise Damaged, naming ``file`` and ``remedy``, when a library cannot read a stored file.
 
-    The product's own exceptions pass through.
+    Expected errors of the product pass through.
     """
     try:
         yield
-    except PlannerError:
+    except EXPECTED:
         raise
-    except READER_ERRORS as error:
-        logger.error("%s cannot be read: %s", file, error)
+    except errors as error:
+        logger.exception("%s cannot be read", file)
         raise Damaged(f"{file} is damaged and cannot be read; {remedy}.") from error
 
 

@@ -23,7 +23,7 @@ import polars as pl
 from django.conf import settings
 
 from planner.arrays_bucket import ArraysBucket
-from planner.damage import damage_reported, decodes
+from planner.damage import ARRAY_ERRORS, TABLE_ERRORS, damage_reported, decodes
 from planner.errors import Damaged, NotFound
 
 if TYPE_CHECKING:
@@ -236,7 +236,8 @@ def table_rows(relative: str, name: str) -> int:
 def _whole(relative: str, path: Path) -> Iterator[None]:
     """Raise Damaged when a table of a run cannot be read."""
     try:
-        with damage_reported(f"The stored table {path.stem!r}", AGAIN):
+        errors = (*TABLE_ERRORS, *ARRAY_ERRORS)
+        with damage_reported(f"The stored table {path.stem!r}", AGAIN, errors):
             yield
     except Damaged:
         if (kept := bucket()) is not None:
