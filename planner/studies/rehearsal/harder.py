@@ -60,33 +60,35 @@ def outlasting(
     able = [tuning for tuning in tunings if tuning.best.meets]
     done: set[str] = set()
     harder_days: list[Harder] = []
-    while (tuning := _next(able, done, any(its.meets for its in harder_days), days)) is not None:
-        if not tuning.settled:
-            make_room(tuning)  # it may have to be set higher, and then is not the cheapest
+    while batch := _next(able, done, any(its.meets for its in harder_days), days):
+        settled = [tuning for tuning in batch if tuning.settled]
+        if not settled:
+            make_room(batch[0])  # it may have to be set higher, and then is not the cheapest
             continue
-        done.add(tuning.policy.key)
-        test = Part(f"Stress test: {tuning.policy.title}", partial(_played, tuning, play, times))
-        if (harder := parts.map([test], silent)[0]) is not None:
-            harder_days.append(harder)
+        done.update(tuning.policy.key for tuning in settled)
+        tests = [
+            Part(f"Stress test: {tuning.policy.title}", partial(_played, tuning, play, times))
+            for tuning in settled
+        ]
+        harder_days += [harder for harder in parts.map(tests, silent, at_once=1) if harder]
     return tuple(harder_days)
 
 
 def _next(
     able: Sequence[Tuning], done: Collection[str], one_does: bool, days: bool
-) -> Tuning | None:
-    """Of ``able`` whose turn it is yet, those without room only where all are."""
+) -> list[Tuning]:
+    """Return those whose turn it is, the cheapest first; without room only where all are."""
     field = [tuning for tuning in able if not tuning.best.lacks] or able
     worth = worth_taking({tuning.policy.key: tuning.best for tuning in field}, days=days)
     usd = min((tuning.best.cost_usd for tuning in field if tuning.policy.key in worth), default=0.0)
     left = [tuning for tuning in field if tuning.policy.key not in done]
+    left.sort(key=lambda tuning: tuning.best.cost_usd)
     first = [
         tuning
         for tuning in left
         if tuning.policy.key in worth and tuning.best.cost_usd <= usd * (1 + TIE)
     ]
-    return min(
-        first or ([] if one_does else left), key=lambda tuning: tuning.best.cost_usd, default=None
-    )
+    return first or ([] if one_does else left[:1])
 
 
 def _played(

@@ -191,14 +191,18 @@ def rehearse(
         except EXPECTED as problem:
             return f"{policy.title}{UNREHEARSED}: {problem}"
 
-    outcomes = parts.map(
-        [Part(f"Backtest: {policy.title}", partial(tuned, policy)) for policy in able],
+    # The most to try first: then workers that share the parts end at about the same time.
+    longest_first = sorted(able, key=lambda policy: -len(policy.free.values) if policy.free else 0)
+    computed = parts.map(
+        [Part(f"Backtest: {policy.title}", partial(tuned, policy)) for policy in longest_first],
         part(progress, 0.0, 0.7),
         at_once=replays_at_once(max((len(stage.study.trace) for stage in stages), default=0)),
     )
+    outcomes = {policy.key: out for policy, out in zip(longest_first, computed, strict=True)}
     tunings: dict[str, Tuning] = {}
     notes: list[str] = []
-    for policy, outcome in zip(able, outcomes, strict=True):
+    for policy in able:
+        outcome = outcomes[policy.key]
         if isinstance(outcome, str):
             notes.append(outcome)
         else:
