@@ -225,7 +225,8 @@ SECURE_REFERRER_POLICY = "same-origin"
 if HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_SSL_REDIRECT = True
-    SECURE_REDIRECT_EXEMPT = [r"^(health/|healthz|readyz)$"]  # asked from inside, past the proxy
+    # These are asked from inside, past the proxy.
+    SECURE_REDIRECT_EXEMPT = [r"^(health/|healthz|readyz|metrics)$"]
     SECURE_HSTS_SECONDS = 365 * 24 * 3600
     # Whether other hosts of the domain speak HTTPS alone is not for this one to say.
     SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]

@@ -1,13 +1,14 @@
 """What Kubernetes, KEDA and Prometheus' operator publish of the objects that the chart makes,
 pruned to their fields.
 
-``python -m tests.platform.kubernetes DEFINITIONS [KEDA RULES]`` writes it anew, after a field was
-added to the chart (the last two as they are, where left out): from `_definitions.json` of
-Kubernetes 1.37 as kubernetes-validate 1.37.0 (PyPI) has it,
+``python -m tests.platform.kubernetes DEFINITIONS [KEDA RULES MONITORS]`` writes it anew, after a
+field was added to the chart (the last three as they are, where left out): from
+`_definitions.json` of Kubernetes 1.37 as kubernetes-validate 1.37.0 (PyPI) has it,
 `config/crd/bases/keda.sh_scaledobjects.yaml` of kedacore/keda @ 8b4f083c (2026-08-20), and
-`example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml` of
-prometheus-operator/prometheus-operator @ 01fad0d6 (0.82.2), all under the Apache License 2.0. Every
-object is closed: a field that there is not fails here and not in a cluster.
+`monitoring.coreos.com_prometheusrules.yaml` and `..._servicemonitors.yaml` in
+`example/prometheus-operator-crd/` of prometheus-operator/prometheus-operator @ 01fad0d6 (0.82.2),
+all under the Apache License 2.0. Every object is closed: a field that there is not fails here and
+not in a cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from typing import Any
 
 PATH = Path(__file__).with_name("kubernetes.json")
 FACTS = ("type", "enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "required")
-CRDS = (("keda.sh/v1alpha1", "ScaledObject"), ("monitoring.coreos.com/v1", "PrometheusRule"))
+CRDS = (
+    ("keda.sh/v1alpha1", "ScaledObject"),
+    ("monitoring.coreos.com/v1", "PrometheusRule"),
+    ("monitoring.coreos.com/v1", "ServiceMonitor"),
+)
 METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 

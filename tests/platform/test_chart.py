@@ -120,7 +120,8 @@ def variants():
         "settings__HEADROOM_ARRAYS_URL": "https://minio.example:9000",
     }
     more = {"keda__enabled": True, "ingress__enabled": True, "alerts__enabled": True,
-            "secretFiles": "headroom-files", "networkPolicy__fromNamespace": "ingress"}  # fmt: skip
+            "secretFiles": "headroom-files", "networkPolicy__fromNamespace": "ingress",
+            "metrics__monitor": True}  # fmt: skip
     files = {"secret": "", "secretFiles": "headroom-files", "networkPolicy__egress": []}
     for changes in ({}, more, {"storage__class": "nfs"}, bucket, bucket | more, files):
         yield from objects(**changes).values()
@@ -148,6 +149,17 @@ def test_what_a_chart_makes():
     assert made["Deployment", "try-scheduler"]["spec"]["replicas"] == 1
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["apiVersion"], chart["type"]) == ("v2", "application")
+
+
+def test_prometheus_scrapes_the_service_with_a_token():
+    made = objects(metrics__monitor=True, metrics__host="try-web")
+    (endpoint,) = made["ServiceMonitor", "try"]["spec"]["endpoints"]
+    service = made["Service", "try-web"]
+    selected = made["ServiceMonitor", "try"]["spec"]["selector"]["matchLabels"]
+    assert selected.items() <= service["metadata"]["labels"].items()
+    (port,) = (p["port"] for p in service["spec"]["ports"] if p["name"] == endpoint["port"])
+    assert endpoint["relabelings"][0]["replacement"] == f"{service['metadata']['name']}:{port}"
+    assert endpoint["authorization"]["credentials"] == {"name": "headroom-metrics", "key": "token"}
 
 
 def test_every_object_is_one_that_kubernetes_and_keda_take():
