@@ -12,7 +12,7 @@ from planner.ingest.columns import request_layout
 from planner.ingest.demand import series_reports, total
 from planner.ingest.grid import AMOUNTS, MAX_BINS, Grid, lay_out
 from planner.ingest.options import LABELS
-from planner.ingest.reading import Content, Reading
+from planner.ingest.reading import Content, Reading, read_times
 from planner.ingest.requests import clock_notes
 from planner.ingest.rows import Batch
 from planner.ingest.source import base_name
@@ -56,7 +56,7 @@ class _Reader:
 
     def take(self, batch: Batch) -> None:
         frame, options = batch.frame, self._reading.options
-        times = clock.read(frame, self._clock)
+        times = read_times(self._reading, batch, self._clock)
         prompt, bad_in = token_counts(
             frame[self._layout.fields["input_tokens"]],
             "input tokens",

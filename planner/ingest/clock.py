@@ -1,7 +1,8 @@
 """Times: from text or numbers in one or several columns to nanoseconds.
 
 One :class:`Clock` is fixed per file from its first rows, so that every later row is read the same
-way however the file is cut; rows that do not fit it are refused by reason.
+way however the file is cut; rows that do not fit it are refused by reason. Numbers in two units
+(seconds next to milliseconds) refuse the file: no row by itself says which of them is wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.ingest.report import RELATIVE, UTC
+from planner.ingest.report import RELATIVE, UTC, moment
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 MISSING = "time missing"
@@ -47,6 +48,15 @@ _EPOCH_S = 946_684_800  # the year 2000: numbers from here on are epoch times, n
 _LAST_S = 9_214_646_400  # the year 2262, the end of 64-bit nanoseconds
 # magnitudes that epoch times since 2000 have in each unit; smaller numbers count from the start
 _EPOCHS = (("ns", 9e17), ("us", 9e14), ("ms", 9e11), ("s", float(_EPOCH_S)))
+_UNIT_WORDS = {
+    "ns": "nanoseconds",
+    "us": "microseconds",
+    "ms": "milliseconds",
+    "s": "seconds",
+    "min": "minutes",
+    "h": "hours",
+    "d": "days",
+}
 _FORMATS = tuple(
     day + rest
     for day in ("%Y-%m-%d", "%Y/%m/%d")
@@ -76,6 +86,16 @@ class Times:
     ns: IntArray
     refused: Mapping[str, BoolArray]
     offsets: frozenset[str]
+    other_unit: OtherUnit | None = None  # the first time that is in another unit
+
+
+@dataclass(frozen=True, slots=True)
+class OtherUnit:
+    """A number in a unit other than the column's; ``row`` counts from 0, ``words`` is a sentence
+    with both readings and the remedy."""
+
+    row: int
+    words: str
 
 
 def unit_of(column: str) -> str | None:
@@ -150,8 +170,14 @@ def read(frame: pl.DataFrame, clock: Clock) -> Times:
     return _read_aware(series, clock) if clock.aware else _read_naive(series)
 
 
-def _times(ns: pl.Series, refused: dict[str, BoolArray], offsets: frozenset[str]) -> Times:
-    return Times(ns.fill_null(0).to_numpy(), {k: v for k, v in refused.items() if v.any()}, offsets)
+def _times(
+    ns: pl.Series,
+    refused: dict[str, BoolArray],
+    offsets: frozenset[str],
+    other_unit: OtherUnit | None = None,
+) -> Times:
+    some = {reason: rows for reason, rows in refused.items() if rows.any()}
+    return Times(ns.fill_null(0).to_numpy(), some, offsets, other_unit)
 
 
 def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
@@ -159,6 +185,7 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
     unreadable = missing.copy()
     total = np.zeros(frame.height, dtype=np.int64)
     seconds = np.zeros(frame.height)
+    other_unit = None
     for column, unit in zip(clock.columns, clock.units, strict=True):
         factor = UNITS_NS[unit]
         number = _numbers(frame[column])
@@ -168,6 +195,8 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
             missing |= absent
             unreadable |= unknown & ~absent
             number[unknown] = 0.0
+        if len(clock.columns) == 1 and number.size:
+            other_unit = _other_unit(number, frame[column], clock)
         seconds += number * (factor / 1e9)
         number[np.abs(number) > _LAST_S * (1e9 / factor)] = 0.0
         total += _scaled(frame[column], number, factor)
@@ -180,7 +209,59 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
         OUT_OF_RANGE: outside,
     }
     bad = missing | unreadable | before | outside
-    return _times(pl.Series(np.where(bad, 0, total)), refused, frozenset())
+    return _times(pl.Series(np.where(bad, 0, total)), refused, frozenset(), other_unit)
+
+
+def _other_unit(number: FloatArray, column: pl.Series, clock: Clock) -> OtherUnit | None:
+    """Find the first number that is an epoch time in another unit than the column's.
+
+    Epoch times since 2000 in s, ms, us and ns have no number in common, so a number says its unit.
+    In a column of epoch times each number of another unit counts. In one that counts from the start
+    only those beyond 30 years do: 1715731200 ms after the start may be meant.
+    """
+    (unit,) = clock.units
+    low, end = _epoch_range(unit)
+    is_epoch = clock.kind == UTC
+    if (is_epoch and low <= number.min() and number.max() < end) or (
+        not is_epoch and number.max() < low
+    ):
+        return None
+    rows = {}
+    for other, _ in _EPOCHS:
+        first, last = _epoch_range(other)
+        strange = (number >= first) & (number < last)
+        if is_epoch:
+            strange &= other != unit
+        else:
+            strange &= number >= low
+        if strange.any():
+            rows[int(strange.argmax())] = other
+    if not rows:
+        return None
+    row = min(rows)
+    return OtherUnit(row, _both_readings(str(column[row]).strip(), number[row], clock, rows[row]))
+
+
+def _epoch_range(unit: str) -> tuple[float, float]:
+    """Return the numbers that times from 2000 to 2261 have, as [first, end)."""
+    factor = UNITS_NS[unit] / 1e9
+    return _EPOCH_S / factor, _LAST_S / factor
+
+
+def _both_readings(value: str, number: float, clock: Clock, other: str) -> str:
+    (column,), (unit,) = clock.columns, clock.units
+    here = number * UNITS_NS[unit] / 1e9
+    if clock.kind == RELATIVE:
+        first = f"in {_UNIT_WORDS[unit]} from the start it is {here / 31_557_600:,.0f} years"
+    elif here <= _LAST_S:
+        first = f"in {_UNIT_WORDS[unit]} it is {moment(round(here * 1e9), UTC)}"
+    else:
+        first = f"in {_UNIT_WORDS[unit]} it is the year {1970 + here / 31_557_600:,.0f}"
+    there = moment(round(number * UNITS_NS[other]), UTC)
+    return (
+        f"column {column} mixes units of time. {value} is not like the first rows: {first}, in "
+        f"{_UNIT_WORDS[other]} since 1970 it is {there}. Convert the column to one unit."
+    )
 
 
 def _scaled(series: pl.Series, number: FloatArray, factor: int) -> IntArray:

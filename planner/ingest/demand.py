@@ -16,7 +16,7 @@ from planner.ingest.checks import Names, amounts, first_reasons, labels
 from planner.ingest.columns import Amounts, DemandLayout, demand_layout
 from planner.ingest.grid import AMOUNTS, MAX_BINS, Grid, bin_width, lay_out
 from planner.ingest.options import LABELS
-from planner.ingest.reading import Content, Reading
+from planner.ingest.reading import Content, Reading, read_times
 from planner.ingest.report import SeriesReport, moment, whole
 from planner.ingest.requests import clock_notes
 from planner.ingest.rows import Batch, Fault
@@ -67,7 +67,10 @@ class _Reader:
     def take(self, batch: Batch) -> None:
         """Check one batch; a row is refused whole when any of its cells is."""
         frame = batch.frame
-        times = {columns: clock.read(frame, when) for columns, when in self._clocks.items()}
+        times = {
+            columns: read_times(self._reading, batch, when)
+            for columns, when in self._clocks.items()
+        }
         cells = {
             column: amounts(frame[column], column)
             for source in self._layout.sources

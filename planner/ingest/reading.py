@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from planner.errors import IngestError
 from planner.ingest.checks import Names, Tally
-from planner.ingest.clock import Clock
+from planner.ingest.clock import Clock, Times, read
 from planner.ingest.names import compact
 from planner.ingest.options import REQUEST_FIELDS, IngestOptions
 from planner.ingest.report import SeriesReport
+from planner.ingest.rows import Batch
 from planner.ingest.tables import Table
 
 
@@ -53,6 +55,15 @@ class Reading:
     tally: Tally
     folder: Path
     on_batch: Callable[[], None]  # called after each batch; may raise to cancel
+
+
+def read_times(reading: Reading, batch: Batch, when: Clock) -> Times:
+    """Return the times of a batch; raise IngestError where a number is in another unit."""
+    times = read(batch.frame, when)
+    if (other := times.other_unit) is not None:
+        line = batch.lines[other.row]
+        raise IngestError(f"{reading.name}, {reading.table.unit} {line}: {other.words}")
+    return times
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,7 @@ from planner.ingest.checks import Names, first_reasons, labels, numbers, token_c
 from planner.ingest.columns import RequestLayout, request_layout
 from planner.ingest.options import LABELS
 from planner.ingest.ordering import Part, put_in_order
-from planner.ingest.reading import Content, Reading
+from planner.ingest.reading import Content, Reading, read_times
 from planner.ingest.rows import Batch
 from planner.ingest.store import REQUESTS
 from simulation.arrays import IntArray
@@ -69,7 +69,7 @@ class _Reader:
     def take(self, batch: Batch) -> None:
         """Check one batch and write what is accepted as one part."""
         totals, frame = self.totals, batch.frame
-        times = clock.read(frame, self._clock)
+        times = read_times(self._reading, batch, self._clock)
         limit = self._reading.options.max_tokens
         fields = self._layout.fields
         prompt, bad_in = token_counts(
