@@ -15,7 +15,7 @@ from enum import StrEnum
 import numpy as np
 
 from forecasting.arrays import BoolArray, FloatArray, IntArray
-from forecasting.outages import find_outages, is_busy, outage_mask
+from forecasting.outages import find_outages, may_have_outages, outage_mask
 
 RARE = 0.05  # largest share of zero bins where a run of them can be an outage
 BACKLOG = 2.0  # times the mean of the bins before: a first bin above it is a backlog
@@ -73,8 +73,9 @@ def clean(values: FloatArray, bin_s: float) -> Cleaned:
     zero = seen & (values == 0)
     share = zero.sum(1) / np.maximum(seen.sum(1), 1)
     enough = seen.sum(1) >= FEWEST
+    busy = may_have_outages(values)
     for row in np.flatnonzero(share > 0):
-        if is_busy(values[row]):
+        if busy[row]:
             outage[row] = outage_mask(find_outages(values[row], bin_s), values.shape[1])
         rare = enough[row] and share[row] <= RARE
         _mark_backlogs(values[row], zero[row], rare, outage[row], backlog[row])

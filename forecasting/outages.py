@@ -79,17 +79,20 @@ def unknown_sums(rows: FloatArray, bin_s: float) -> BoolArray:
     if len(rows) == 1:
         return lost
     missing = np.zeros(len(total))
-    for row in rows:
-        if is_busy(row):
-            for outage in find_outages(row, bin_s):
-                missing[outage.first : outage.first + outage.bins] += outage.expected
+    for row in np.flatnonzero(may_have_outages(rows)):
+        for outage in find_outages(rows[row], bin_s):
+            missing[outage.first : outage.first + outage.bins] += outage.expected
     return np.asarray(lost | (missing > LOST_SHARE * (np.nan_to_num(total) + missing)))
 
 
-def is_busy(values: FloatArray) -> bool:
-    """Return whether most observed bins are above 0."""
-    known = values[~np.isnan(values)]
-    return bool(known.size) and float((known > 0).mean()) >= BUSY
+def may_have_outages(rows: FloatArray) -> BoolArray:
+    """Return which series of ``[series, bins]`` are busy, with empty bins among the others.
+
+    Of a series whose bins are mostly empty, an empty bin says nothing.
+    """
+    known = (~np.isnan(rows)).sum(axis=1)
+    filled = (rows > 0).sum(axis=1)
+    return np.asarray((filled >= BUSY * known) & (rows == 0).any(axis=1))
 
 
 def outage_mask(outages: Sequence[Outage], bins: int) -> BoolArray:

@@ -296,12 +296,15 @@ def label_code(report: IngestReport) -> pl.Expr:
     return code
 
 
-def labels_of(report: IngestReport, code: int) -> tuple[str | None, str | None, str | None]:
-    """Model, region and tier; None where a request has none."""
+def labels_of(report: IngestReport, codes: IntArray) -> list[tuple[str | None, ...]]:
+    """Return model, region and tier of each code; None where a request has none."""
     models, regions, tiers = _label_names(report).values()
-    code, tier = divmod(code, len(tiers))
-    model, region = divmod(code, len(regions))
-    return models[model] or None, regions[region] or None, tiers[tier] or None
+    of_pair, tier = np.divmod(codes, len(tiers))
+    model, region = np.divmod(of_pair, len(regions))
+    return [
+        (models[m] or None, regions[r] or None, tiers[t] or None)
+        for m, r, t in zip(model.tolist(), region.tolist(), tier.tolist(), strict=True)
+    ]
 
 
 def _label_names(report: IngestReport) -> dict[str, tuple[str, ...]]:
@@ -342,30 +345,27 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
         )
         .sort("place")
         .collect(engine="streaming")
-        .with_columns(bin=pl.col("place") % bins, code=pl.col("place") // bins)
     )
-    parts = {labels_of(report, int(group["code"][0])): group for group in sums.partition_by("code")}
-    if bins * len(parts) > MAX_BINS:
-        raise _too_many_bins(bins * len(parts), bin_s)
-    series = []
-    for key in sorted(parts, key=lambda names: tuple((name is not None, name) for name in names)):
-        group = parts[key]
-        amounts: dict[str, Any] = {}
-        for field in AMOUNTS[:3]:
-            values = np.zeros(bins)
-            values[group["bin"].to_numpy()] = group[field].to_numpy()
-            amounts[field] = _frozen(values)
-        model, region, tier = key
-        series.append(
-            DemandColumns(
-                name=" / ".join(name for name in key if name) or report.trace,
-                model=model,
-                region=region,
-                tier=tier,
-                start_s=first * width / 1e9,
-                bin_s=bin_s,
-                **amounts,
-                total_tokens=None,
-            )
+    codes, row = np.unique(sums["place"].to_numpy() // bins, return_inverse=True)
+    if bins * len(codes) > MAX_BINS:
+        raise _too_many_bins(bins * len(codes), bin_s)
+    amounts: dict[str, FloatArray] = {}
+    for field in AMOUNTS[:3]:
+        values = np.zeros((len(codes), bins))
+        values[row, sums["place"].to_numpy() % bins] = sums[field].to_numpy()
+        amounts[field] = _frozen(values)
+    keys = labels_of(report, codes)
+    order = sorted(range(len(keys)), key=lambda i: [(name is not None, name) for name in keys[i]])
+    return [
+        DemandColumns(
+            name=" / ".join(name for name in keys[i] if name) or report.trace,
+            model=keys[i][0],
+            region=keys[i][1],
+            tier=keys[i][2],
+            start_s=first * width / 1e9,
+            bin_s=bin_s,
+            **{field: values[i] for field, values in amounts.items()},
+            total_tokens=None,
         )
-    return series
+        for i in order
+    ]

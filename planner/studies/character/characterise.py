@@ -6,7 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from forecasting.outages import Outage, find_outages, is_busy, outage_mask, unknown_sums
+from forecasting.outages import (
+    Outage,
+    find_outages,
+    may_have_outages,
+    outage_mask,
+    unknown_sums,
+)
 from planner.ingest.report import IngestReport
 from planner.ingest.store import LENGTHS, read_report
 from planner.studies.character.days import days
@@ -15,6 +21,7 @@ from planner.studies.character.lengths import mean_lengths, request_lengths
 from planner.studies.character.rhythm import burstiness, fine_counts, interarrival_cv, rhythm
 from planner.studies.character.values import LEVELS, Character, Characterisation, LostBins
 from planner.studies.character.volumes import (
+    LISTED,
     cells,
     chart_rates,
     imbalance,
@@ -44,7 +51,7 @@ def characterise(store: Path | str) -> Characterisation:
     fine, fine_s = (
         fine_counts(store, report.end_s - report.start_s) if by_request else (known, grid.bin_s)
     )
-    lists = [imbalance(by_label, kind) for kind in by]
+    lists = [imbalance(grid, kind) for kind in by]
     found_lost = _lost(grid, find_outages(summed, grid.bin_s))
     character = Character(
         trace=report.trace,
@@ -80,10 +87,12 @@ def _lost(grid: Grid, of_all: tuple[Outage, ...]) -> list[LostBins]:
     of_total = outage_mask(of_all, grid.bins)
     alone: list[LostBins] = []
     if len(grid.names) > 1:
-        for row, name in enumerate(grid.names):
-            values = np.where(of_total | ~grid.present[row], np.nan, grid.amounts[grid.unit][row])
-            if is_busy(values):
-                alone += [_words(grid, name, outage) for outage in find_outages(values, grid.bin_s)]
+        rows = np.where(of_total | ~grid.present, np.nan, grid.amounts[grid.unit])
+        for row in np.flatnonzero(may_have_outages(rows)):
+            alone += [
+                _words(grid, grid.names[row], outage)
+                for outage in find_outages(rows[row], grid.bin_s)
+            ]
     alone.sort(key=lambda outage: -outage.missing)
     return [_words(grid, "all", outage) for outage in of_all] + alone
 
@@ -97,7 +106,11 @@ def _words(grid: Grid, series: str, outage: Outage) -> LostBins:
 
 
 def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...]:
-    notes = []
+    notes = [
+        f"{count:,} {by if by == 'series' else f'{by}s'}; the {LISTED} largest are shown."
+        for by, names in grid.labels.items()
+        if (count := len(set(names))) > LISTED
+    ]
     if grid.unit != "requests":
         notes.append(
             f"The file does not count requests: rates, ranks and rhythm are of "

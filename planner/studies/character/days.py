@@ -45,8 +45,11 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
         return np.bincount(day_number, np.nan_to_num(values), count).astype(np.float64)
 
     seen = per_day(~np.isnan(total.values)) * grid.bin_s / DAY_S
-    there = np.sum([per_day(row) * grid.bin_s / DAY_S >= COVERED for row in grid.present], axis=0)
+    first_bins = np.searchsorted(number, first + np.arange(count))
+    bins_there = np.add.reduceat(grid.present, first_bins, axis=1, dtype=np.int64)
+    there = (bins_there * grid.bin_s / DAY_S >= COVERED).sum(axis=0)
     sums = {field: per_day(grid.summed(field)) for field in grid.amounts}
+    ascending = np.sort(list(compared.values()))
     listed = []
     for day in range(count):
         start_s = (first + day) * DAY_S
@@ -60,13 +63,17 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
                 output_tokens=_known(sums, "output_tokens", day),
                 seen=min(1.0, float(seen[day])),
                 series=int(there[day]),
-                rank=None if amount is None else 1 + sum(o > amount for o in compared.values()),
+                rank=None if amount is None else _rank(ascending, amount),
                 of_busiest=amount / top if amount is not None and top else None,
             )
         )
     top_day, top_week = busiest(total, DAY_S), busiest(total, WEEK_S)
     words = tuple(_words(listed, total, top_day, top_week, len(grid.names), clock))
     return Days(tuple(listed), len(compared), top_day, top_week, words)
+
+
+def _rank(ascending: FloatArray, amount: float) -> int:
+    return 1 + int(ascending.size - np.searchsorted(ascending, amount, side="right"))
 
 
 def _words(

@@ -12,6 +12,7 @@ from planner.ingest.options import LABELS
 from planner.ingest.store import label_code, labels_of, scan_requests
 from planner.studies.character.grid import Grid
 from planner.studies.character.values import LEVELS, UNSAID, Lengths
+from planner.studies.character.volumes import LISTED
 from simulation.arrays import FloatArray, IntArray
 
 ROOM = 1 << 31  # above every length: a label and a length make one number
@@ -19,7 +20,7 @@ FIELDS = ("input_tokens", "output_tokens")
 
 
 def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
-    """Of all requests of a stored trace, and under each label of ``by``."""
+    """Of all requests of a stored trace, and under the largest labels of each kind in ``by``."""
     report, scan = scan_requests(store)
     coded = label_code(report).alias("code")
     lengths = []
@@ -29,7 +30,7 @@ def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
         code, tokens = (counts["packed"] // ROOM).to_numpy(), (counts["packed"] % ROOM).to_numpy()
         requests = counts["n"].to_numpy().astype(np.int64)
         series, codes = np.unique(code, return_inverse=True)
-        names = [labels_of(report, int(series_number)) for series_number in series]
+        names = labels_of(report, series)
         for kind in ("all", *by):
             place = LABELS.index(kind) if kind in LABELS else -1
             of_series = ["all" if place < 0 else of_labels[place] or UNSAID for of_labels in names]
@@ -40,16 +41,23 @@ def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
 def _by_label(
     field: str, by: str, of_series: np.ndarray, codes: IntArray, tokens: IntArray, count: IntArray
 ) -> list[Lengths]:
-    """Of each label of the series, the one with most requests first."""
+    """Of the LISTED labels with most requests, the one with most first."""
     labels, label = np.unique(of_series, return_inverse=True)
-    label_of = label[codes]
-    lengths = []
-    for place, name in enumerate(labels.tolist()):
-        chosen = label_of == place
-        values, place_of = np.unique(tokens[chosen], return_inverse=True)
-        weight = np.bincount(place_of, count[chosen]).astype(np.float64)
-        lengths.append(counted(field, by, name, values.astype(np.float64), weight))
-    return sorted(lengths, key=lambda row: -row.requests)
+    packed, place = np.unique(label[codes] * ROOM + tokens, return_inverse=True)
+    weight = np.bincount(place, count)
+    label_of, values = packed // ROOM, (packed % ROOM).astype(np.float64)
+    first = np.searchsorted(label_of, np.arange(len(labels) + 1))
+    requests = np.add.reduceat(weight, first[:-1])
+    return [
+        counted(
+            field,
+            by,
+            str(labels[i]),
+            values[first[i] : first[i + 1]],
+            weight[first[i] : first[i + 1]],
+        )
+        for i in np.argsort(-requests, kind="stable")[:LISTED]
+    ]
 
 
 def counted(field: str, by: str, label: str, tokens: FloatArray, count: FloatArray) -> Lengths:
@@ -90,7 +98,7 @@ def _groups(grid: Grid) -> Iterator[tuple[str, str, np.ndarray]]:
     yield "all", "all", np.arange(len(grid.names))
     for by in grid.labels:
         names, codes = grid.codes(by)
-        for code, name in enumerate(names):
+        for code, name in enumerate(names[:LISTED]):
             yield by, name, np.flatnonzero(codes == code)
 
 

@@ -17,6 +17,8 @@ SCALES_S = (1.0, 10.0, 60.0, 600.0, 3600.0, 21_600.0, 86_400.0)
 LOCAL_S = 600.0  # in which the rate is taken to be steady
 LEAST_BINS = 10  # of a scale, or it is left out
 MAX_FINE = 20_000_000  # bins of the finest scale
+SPARSE = 100  # bins of the finest scale per request, above which nearly all are empty
+ENOUGH_FINE = 1_000_000  # bins that cost nothing, however sparse
 WEEKDAY_OF_EPOCH = 3  # 1 January 1970 was a Thursday, Monday being 0
 WEEKEND = 5
 
@@ -134,10 +136,14 @@ def _within(sums: FloatArray, bins: int) -> float | None:
 
 
 def fine_counts(store: Path, span_s: float) -> tuple[FloatArray, float]:
-    """Requests per second of a stored trace from its first one on, ``[seconds]``, and the width of
-    these bins: 10 s, or 60 s, where seconds are too many."""
-    width = next((w for w in SCALES_S if span_s / w <= MAX_FINE), SCALES_S[-1])
-    _, scan = scan_requests(store)
+    """Return the requests per bin of a stored trace from its first one on, and the bins' width.
+
+    It is the narrowest of SCALES_S that gives neither MAX_FINE bins nor SPARSE times as many as
+    there are requests: three requests in 54 years say nothing of seconds.
+    """
+    report, scan = scan_requests(store)
+    most = min(MAX_FINE, max(ENOUGH_FINE, SPARSE * (report.requests or 0)))
+    width = next((w for w in SCALES_S if span_s / w <= most), SCALES_S[-1])
     table = (
         scan.group_by((pl.col("arrival_s") / width).floor().cast(pl.Int64).alias("bin"))
         .len()

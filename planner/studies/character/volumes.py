@@ -13,9 +13,10 @@ from planner.ingest.store import scan_requests
 from planner.studies.character.grid import Grid
 from planner.studies.character.rhythm import day_and_week
 from planner.studies.character.values import UNSAID, Cell, Imbalance, Volume
-from simulation.arrays import BoolArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
 MAX_CELLS = 200
+LISTED = 100  # labels of a kind: what is said of each takes longer than to read its rows
 LINES = 6  # told apart in a chart; the others are summed
 CHART_BINS = 480  # of a chart: what the pixels can show
 OTHERS = "others"
@@ -23,38 +24,45 @@ Utility = Mapping[tuple[str, str], tuple[float, float]]  # (by, label) to sum an
 
 
 def volumes(grid: Grid, lost: BoolArray, utility: Utility) -> list[Volume]:
-    """Of the whole first, then of every label of every kind, the largest first. Rates are of the
-    bins that are not ``lost``, ``[bins]``; sums are those of the file."""
-    volumes = [_volume(grid, "all", "all", np.arange(len(grid.names)), lost, utility)]
+    """Of the whole first, then of the LISTED largest labels of every kind, the largest first.
+
+    Rates are of the bins that are not ``lost``, ``[bins]``; sums are those of the file.
+    """
+    of_series = {field: np.nansum(values, axis=1) for field, values in grid.amounts.items()}
+    whole = np.arange(len(grid.names))
+    volumes = [_volume(grid, ("all", "all"), whole, lost, utility, of_series)]
     for by in grid.labels:
         names, codes = grid.codes(by)
         volumes += [
-            _volume(grid, by, name, np.flatnonzero(codes == code), lost, utility)
-            for code, name in enumerate(names)
+            _volume(grid, (by, name), np.flatnonzero(codes == code), lost, utility, of_series)
+            for code, name in enumerate(names[:LISTED])
         ]
     return volumes
 
 
 def _volume(
-    grid: Grid, by: str, label: str, rows: np.ndarray, lost: BoolArray, utility: Utility
+    grid: Grid,
+    label: tuple[str, str],
+    rows: IntArray,
+    lost: BoolArray,
+    utility: Utility,
+    of_series: Mapping[str, FloatArray],
 ) -> Volume:
-    sums = {
-        field: float(np.nansum(values[rows])) if field in grid.amounts else None
-        for field, values in grid.amounts.items()
-    }
-    of_trace = float(np.nansum(grid.amounts[grid.unit]))
+    """Describe the series ``rows`` together; ``of_series`` has the sum of each by field."""
+    sums = {field: float(values[rows].sum()) for field, values in of_series.items()}
+    of_trace = float(of_series[grid.unit].sum())
     rates = np.where(lost, np.nan, grid.summed(grid.unit, rows)) / grid.bin_s
     known = rates[~np.isnan(rates)]
     mean, peak = (float(known.mean()), float(known.max())) if len(known) else (0.0, 0.0)
     _, day, week = day_and_week(rates, grid.bin_s)
-    total, requests = utility.get((by, label), (None, 0.0))
+    total, requests = utility.get(label, (None, 0.0))
     return Volume(
-        by=by,
-        label=label,
+        by=label[0],
+        label=label[1],
         requests=sums.get("requests"),
         input_tokens=sums.get("input_tokens"),
         output_tokens=sums.get("output_tokens"),
-        share=(sums[grid.unit] or 0.0) / of_trace if of_trace else None,
+        share=sums[grid.unit] / of_trace if of_trace else None,
         mean=mean,
         peak=peak,
         peak_to_mean=peak / mean if mean else None,
@@ -90,14 +98,23 @@ def _key(grid: Grid, row: int) -> tuple[str, str, str]:
     return model, region, tier
 
 
-def imbalance(volumes: Sequence[Volume], by: str) -> Imbalance | None:
-    """Between the labels of one kind; None where there are not two."""
-    shares = [(volume.share or 0.0, volume.label) for volume in volumes if volume.by == by]
-    if len(shares) < 2 or not any(share for share, _ in shares):
+def imbalance(grid: Grid, by: str) -> Imbalance | None:
+    """Between all labels of one kind; None where there are not two."""
+    names, codes = grid.codes(by)
+    amounts = np.bincount(codes, np.nansum(grid.amounts[grid.unit], axis=1), len(names))
+    if len(names) < 2 or not amounts.any():
         return None
-    (most, most_label), (least, least_label) = max(shares), min(shares)
-    effective = 1 / sum(share**2 for share, _ in shares)
-    return Imbalance(by, len(shares), most_label, most, least_label, least, effective)
+    shares = amounts / amounts.sum()
+    most, least = int(shares.argmax()), int(shares.argmin())
+    return Imbalance(
+        by=by,
+        labels=len(names),
+        most=names[most],
+        most_share=float(shares[most]),
+        least=names[least],
+        least_share=float(shares[least]),
+        effective=float(1 / (shares**2).sum()),
+    )
 
 
 def utilities(store: Path, by: Sequence[str]) -> Utility:
