@@ -3,6 +3,8 @@ sample, so that only how long the answers are is left to assume."""
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import polars as pl
 
@@ -10,7 +12,7 @@ from planner.ingest import clock
 from planner.ingest.checks import Names, first_reasons, labels, token_counts
 from planner.ingest.columns import request_layout
 from planner.ingest.demand import series_reports, total
-from planner.ingest.grid import AMOUNTS, MAX_BINS, Grid, lay_out
+from planner.ingest.grid import AMOUNTS, Grid, lay_out, numbered
 from planner.ingest.options import LABELS
 from planner.ingest.reading import Content, Reading, read_times
 from planner.ingest.requests import clock_notes
@@ -95,26 +97,27 @@ class _Reader:
         reading = self._reading
         cells = pl.concat(self._cells).group_by(*LABELS, "ns", maintain_order=True).sum()
         unknown = [name for name in AMOUNTS if name not in cells.columns]
-        cells = cells.with_columns(
-            pl.lit(0).alias("line"), *(pl.lit(np.nan).alias(name) for name in unknown)
+        cells, keys = numbered(
+            cells.with_columns(
+                pl.lit(0).alias("line"), *(pl.lit(np.nan).alias(name) for name in unknown)
+            ),
+            LABELS,
         )
-        grids: list[Grid] = []
-        for group in cells.partition_by(*LABELS, maintain_order=True):
-            labels = {label: group[label][0] for label in LABELS}
-            name = " / ".join(part for part in labels.values() if part) or base_name(reading.name)
-            grid, _ = lay_out(
-                group,
-                {"name": name, **labels},
-                BIN_NS,
-                reading.name,
-                reading.table.unit,
-                room=MAX_BINS - sum(done.bins for done in grids),
-                zero=True,
-                rates=(),
-            )
-            grids.append(grid)
+        identities = [
+            {"name": " / ".join(filter(None, labels.values())) or base_name(reading.name), **labels}
+            for labels in keys.select(LABELS).iter_rows(named=True)
+        ]
+        grids, _ = lay_out(
+            cells,
+            identities,
+            BIN_NS,
+            reading.name,
+            reading.table.unit,
+            zero=True,
+            rates=[()] * len(identities),
+        )
         write_demand(reading.folder, grids)
-        write_lengths(reading.folder, self._sample(grids))
+        write_lengths(reading.folder, self._sample(keys, grids))
         return Content(
             kind="demand",
             rows=self.rows,
@@ -135,22 +138,24 @@ class _Reader:
             bin_s=BIN_S,
         )
 
-    def _sample(self, grids: list[Grid]) -> pl.DataFrame:
-        """Prompts of each series at evenly spaced ranks: all of them where they are few."""
-        counted = pl.concat(self._prompts).group_by(*LABELS, "tokens").sum().sort("tokens")
-        frames = []
-        for grid in grids:
-            of_series = counted.filter(
-                *(pl.col(label).eq_missing(pl.lit(grid.identity[label])) for label in LABELS)
-            )
-            upto = of_series["requests"].cum_sum().to_numpy()
-            points = min(SAMPLE, int(upto[-1]))
-            ranks = np.searchsorted(upto, (np.arange(points) + 0.5) / points * upto[-1])
-            frames.append(
-                pl.DataFrame({"tokens": of_series["tokens"].cast(pl.Float64).gather(ranks)}).select(
-                    pl.lit(grid.identity["name"]).alias("series"),
-                    pl.lit("input_tokens").alias("field"),
-                    "tokens",
-                )
-            )
-        return pl.concat(frames)
+    def _sample(self, keys: pl.DataFrame, grids: list[Grid]) -> pl.DataFrame:
+        """Return prompts of each series at evenly spaced ranks: all of them where they are few."""
+        counted = pl.concat(self._prompts).group_by(*LABELS, "tokens").sum()
+        counted = counted.join(keys, on=list(LABELS), how="left", nulls_equal=True)
+        counted = counted.sort("number", "tokens")
+        number, requests = counted["number"].to_numpy(), counted["requests"].to_numpy()
+        edges = np.searchsorted(number, np.arange(len(grids) + 1))
+        rows, points = [], []
+        for first, end in pairwise(edges.tolist()):
+            upto = np.cumsum(requests[first:end])
+            points.append(min(SAMPLE, int(upto[-1])))
+            ranks = (np.arange(points[-1]) + 0.5) / points[-1] * upto[-1]
+            rows.append(first + np.searchsorted(upto, ranks))
+        names = pl.Series("series", [grid.identity["name"] for grid in grids], dtype=pl.String)
+        return pl.DataFrame(
+            {
+                "series": names.gather(np.repeat(np.arange(len(grids)), points)),
+                "field": pl.Series(["input_tokens"]).new_from_index(0, sum(points)),
+                "tokens": counted["tokens"].cast(pl.Float64).gather(np.concatenate(rows)),
+            }
+        )

@@ -14,12 +14,12 @@ from planner.errors import IngestError
 from planner.ingest import clock
 from planner.ingest.checks import Names, amounts, first_reasons, labels
 from planner.ingest.columns import Amounts, DemandLayout, demand_layout
-from planner.ingest.grid import AMOUNTS, MAX_BINS, Grid, bin_width, lay_out
+from planner.ingest.grid import AMOUNTS, Grid, bin_width, gap_counts, lay_out, numbered, totals
 from planner.ingest.options import LABELS
 from planner.ingest.reading import Content, Reading, read_times
 from planner.ingest.report import SeriesReport, moment, whole
 from planner.ingest.requests import clock_notes
-from planner.ingest.rows import Batch, Fault
+from planner.ingest.rows import Batch
 from planner.ingest.source import base_name
 from planner.ingest.store import write_demand
 
@@ -117,16 +117,16 @@ class _Reader:
 
     def finish(self) -> Content:
         grids, width_ns = self._grids()
-        if all(grid.gaps == grid.bins for grid in grids):
+        series = series_reports(grids, next(iter(self._clocks.values())).kind)
+        if all(each.gaps == each.bins for each in series):
             columns = {c for source in self._layout.sources for c in source.amounts.values()}
             raise IngestError(
                 f"{self._reading.name}: no row has a number in {' or '.join(sorted(columns))}; "
                 "name the columns that hold the amounts."
             )
         write_demand(self._reading.folder, grids)
-        for grid in grids:
-            for label, names in self.names.items():
-                names.add(pl.Series([grid.identity[label]], dtype=pl.String))
+        for label, names in self.names.items():
+            names.add(pl.Series([grid.identity[label] for grid in grids], dtype=pl.String))
         when = next(iter(self._clocks.values()))
         return Content(
             kind="demand",
@@ -140,43 +140,35 @@ class _Reader:
             names=self.names,
             columns=self._layout.columns,
             notes=self._notes(),
-            series=series_reports(grids, when.kind),
+            series=series,
             bin_s=whole(width_ns / 1e9),
         )
 
     def _grids(self) -> tuple[list[Grid], int]:
-        """One per series, in order of appearance, and the width of their bins in ns."""
+        """Return one per series, in order of appearance, and the width of their bins in ns."""
         options, name = self._reading.options, self._reading.name
-        table = pl.concat(self._frames)
-        groups = table.partition_by(["source", *_KEYS], maintain_order=True)
-        width = bin_width([group["ns"].to_numpy() for group in groups], name, options.bin_s)
-        grids: list[Grid] = []
-        late: dict[int, Fault] = {}  # by line: several series of one row fail together
-        for group in groups:
-            source = self._layout.sources[int(group["source"][0])]
-            grid, faults = lay_out(
-                group,
-                self._identity(group, source),
-                width,
-                name,
-                self._reading.table.unit,
-                room=MAX_BINS - sum(done.bins for done in grids),
-                zero=options.missing == "zero",
-                rates=source.rates,
-            )
-            grids.append(grid)
-            for fault in faults:
-                late |= {line: fault for line in fault.lines.tolist() if line not in late}
-        for fault in dict.fromkeys(late.values()):
-            self._reading.tally.add(
-                fault.only([late[line] is fault for line in fault.lines.tolist()])
-            )
+        table, keys = numbered(pl.concat(self._frames), ["source", *_KEYS])
+        width = bin_width(table["number"].to_numpy(), table["ns"].to_numpy(), name, options.bin_s)
+        sources = [self._layout.sources[number] for number in keys["source"]]
+        labels = keys.select(_KEYS).iter_rows(named=True)
+        grids, faults = lay_out(
+            table,
+            [self._identity(of, source) for of, source in zip(labels, sources, strict=True)],
+            width,
+            name,
+            self._reading.table.unit,
+            zero=options.missing == "zero",
+            rates=[source.rates for source in sources],
+        )
+        for fault in faults:
+            self._reading.tally.add(fault)
         self._reading.tally.close_batch()
         return grids, width
 
-    def _identity(self, group: pl.DataFrame, source: Amounts) -> Mapping[str, str | None]:
+    def _identity(
+        self, labels: Mapping[str, str | None], source: Amounts
+    ) -> Mapping[str, str | None]:
         """Name and labels of a series."""
-        labels = {field: group[field][0] for field in _KEYS}
         parts = [labels["series"], *(labels[label] for label in LABELS), source.name]
         name = " / ".join(part for part in parts if part)
         return {
@@ -202,26 +194,31 @@ _KEYS = ("series", *LABELS)
 
 
 def series_reports(grids: Sequence[Grid], kind: str) -> tuple[SeriesReport, ...]:
-    return tuple(_series(grid, kind) for grid in grids)
-
-
-def _series(grid: Grid, kind: str) -> SeriesReport:
-    return SeriesReport(
-        name=str(grid.identity["name"]),
-        bins=grid.bins,
-        requests=total((grid,), "requests"),
-        gaps=grid.gaps,
-        bin_s=whole(grid.bin_ns / 1e9),
-        start=moment(grid.start_ns, kind),
-        end=moment(grid.end_ns, kind),
-        input_tokens=total((grid,), "input_tokens"),
-        output_tokens=total((grid,), "output_tokens"),
-        **{label: grid.identity[label] for label in LABELS},
+    """Return the account of each series."""
+    sums = [totals(grids, field) for field in ("requests", "input_tokens", "output_tokens")]
+    whole_sums = [[None if each is None else whole(each) for each in column] for column in sums]
+    return tuple(
+        SeriesReport(
+            name=str(grid.identity["name"]),
+            bins=grid.bins,
+            requests=requests,
+            gaps=unknown,
+            bin_s=whole(grid.bin_ns / 1e9),
+            start=moment(grid.start_ns, kind),
+            end=moment(grid.end_ns, kind),
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            **{label: grid.identity[label] for label in LABELS},
+        )
+        for grid, unknown, requests, input_tokens, output_tokens in zip(
+            grids, gap_counts(grids).tolist(), *whole_sums, strict=True
+        )
     )
 
 
 def total(grids: Sequence[Grid], field: str) -> float | None:
-    known = [total for grid in grids if (total := grid.total(field)) is not None]
+    """Return the sum over the known bins of all series; None when none is known."""
+    known = [each for each in totals(grids, field) if each is not None]
     return whole(sum(known)) if known else None
 
 

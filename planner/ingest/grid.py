@@ -1,8 +1,11 @@
-"""One series of a demand file on a regular grid of bins; what is absent stays unknown."""
+"""The series of a demand file on a regular grid of bins; what is absent stays unknown.
+
+All series are laid out together: a file may have ten thousand of them with few rows each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +17,8 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 
 AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
 MAX_BINS = 50_000_000  # of one file's grids together
+FREE_BINS = 1_000_000  # of one series, however few its rows are
+SPARSE = 1000  # bins per row of a longer series, above which its times must be wrong
 _OFF_GRID = 0.01  # share of rows that may lie between the bins before a finer width is sought
 
 
@@ -34,128 +39,195 @@ class Grid:
     def end_ns(self) -> int:
         return self.start_ns + self.bins * self.bin_ns
 
-    @property
-    def gaps(self) -> int:
-        """Bins of which nothing is known."""
-        return int(np.all([np.isnan(values) for values in self.amounts.values()], axis=0).sum())
 
-    def total(self, field: str) -> float | None:
-        """Sum over the known bins; None when no bin is known."""
-        values = self.amounts[field]
-        return None if np.isnan(values).all() else float(np.nansum(values))
+def numbered(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the frame with a column ``number``, and its keys in order with their numbers.
 
-
-def bin_width(times: Sequence[IntArray], name: str, bin_s: float | None) -> int:
-    """The width of a file's bins in ns: the most common step between a series' times.
-
-    Where more than 1% of the rows lie between such bins, the largest width that has all of them on
-    its grid. Raises IngestError when no series has two different times.
+    Rows with the key that appears first have number 0, those with the next one have 1, and so on.
     """
-    steps = [np.diff(np.unique(ns)) for ns in times]
-    every = np.concatenate(steps) if steps else np.empty(0, dtype=np.int64)
+    distinct = frame.select(keys).unique(maintain_order=True).with_row_index("number")
+    joined = frame.join(
+        distinct, on=list(keys), how="left", nulls_equal=True, maintain_order="left"
+    )
+    return joined, distinct
+
+
+def totals(grids: Sequence[Grid], field: str) -> list[float | None]:
+    """Return the sum over the known bins of each grid; None where no bin is known."""
+    values = np.concatenate([grid.amounts[field] for grid in grids])
+    known = ~np.isnan(values)
+    sums = np.add.reduceat(np.where(known, values, 0.0), _starts(grids))
+    some = np.logical_or.reduceat(known, _starts(grids))
+    return [total if has else None for total, has in zip(sums.tolist(), some.tolist(), strict=True)]
+
+
+def gap_counts(grids: Sequence[Grid]) -> IntArray:
+    """Return of each grid the number of bins of which nothing is known, shape ``[grids]``."""
+    unknown = np.ones(sum(grid.bins for grid in grids), dtype=np.bool_)
+    for field in AMOUNTS:
+        unknown &= np.isnan(np.concatenate([grid.amounts[field] for grid in grids]))
+    return np.asarray(np.add.reduceat(unknown, _starts(grids), dtype=np.int64))
+
+
+def _starts(grids: Sequence[Grid]) -> IntArray:
+    """Where each grid begins when all follow each other."""
+    return np.cumsum([0, *(grid.bins for grid in grids[:-1])])
+
+
+def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) -> int:
+    """Return the width of a file's bins in ns: the most common step between a series' times.
+
+    ``number`` is the series of each time, ``ns`` the time. Where more than 1% of the rows lie
+    between such bins, the largest width that has all of them on its grid. Raises IngestError when
+    no series has two different times.
+    """
     if bin_s is not None:
         width = round(bin_s * 1e9)
-        if _share_off(times, width) > _OFF_GRID:
+        if _off_grid(number, ns, width).mean() > _OFF_GRID:
             raise IngestError(
                 f"{name}: its times do not fall on bins of {bin_s:g} s; leave the width out to "
                 "have it found."
             )
         return width
-    if not every.size:
+    order = np.lexsort((ns, number))
+    steps = np.diff(ns[order])
+    steps = steps[(np.diff(number[order]) == 0) & (steps > 0)]
+    if not steps.size:
         raise IngestError(
             f"{name}: the bin width cannot be told from one time per series; give it as bin_s, in "
             "seconds."
         )
-    values, counts = np.unique(every, return_counts=True)
+    values, counts = np.unique(steps, return_counts=True)
     usual = int(values[np.argmax(counts)])
-    return usual if _share_off(times, usual) <= _OFF_GRID else int(np.gcd.reduce(values))
+    is_usual = _off_grid(number, ns, usual).mean() <= _OFF_GRID
+    return usual if is_usual else int(np.gcd.reduce(values))
 
 
-def _share_off(times: Sequence[IntArray], width: int) -> float:
-    off = sum(int(_off_grid(ns, width).sum()) for ns in times)
-    return off / sum(ns.size for ns in times)
-
-
-def _off_grid(ns: IntArray, width: int) -> BoolArray:
-    """Rows that do not lie where most do, modulo the width."""
-    remainder = ns % width
-    values, counts = np.unique(remainder, return_counts=True)
-    return np.asarray(remainder != values[np.argmax(counts)])
+def _off_grid(number: IntArray, ns: IntArray, width: int) -> BoolArray:
+    """Rows that do not lie where most of their series do, modulo the width."""
+    pairs = pl.DataFrame({"number": number, "remainder": ns % width})
+    most = (
+        pairs.group_by("number", "remainder")
+        .len()
+        .sort("number", "len", "remainder", descending=[False, True, False])
+        .unique("number", keep="first", maintain_order=True)
+    )
+    usual = pairs.join(most, on="number", how="left", maintain_order="left")["remainder_right"]
+    return (pairs["remainder"] != usual).to_numpy()
 
 
 def lay_out(
     rows: pl.DataFrame,
-    identity: Mapping[str, str | None],
+    identities: Sequence[Mapping[str, str | None]],
     width: int,
     name: str,
     unit: str,
     *,
-    room: int,
     zero: bool,
-    rates: Collection[str],
-) -> tuple[Grid, list[Fault]]:
-    """The grid of one series and the rows that have no place on it.
+    rates: Sequence[Collection[str]],
+) -> tuple[list[Grid], list[Fault]]:
+    """Return the grid of every series, and the rows that have no place on them.
 
-    ``rows`` has columns line, ns and AMOUNTS. A bin that no row names is a gap, or nothing at all
-    with ``zero``; a cell without a value is always a gap. A row that repeats another exactly is
-    refused; two that differ are a contradiction and raise IngestError, as does a grid of more than
-    ``room`` bins.
+    ``rows`` has columns number (of the series, an index into ``identities`` and ``rates``), line,
+    ns and AMOUNTS. A bin that no row names is a gap, or nothing at all with ``zero``; a cell
+    without a value is always a gap. A row that repeats another exactly is refused. Two that differ
+    are a contradiction and raise IngestError, as does a grid of far more bins than rows.
     """
-    off = _off_grid(rows["ns"].to_numpy(), width)
-    faults = _faults(rows.filter(off), f"time off the grid of {width / 1e9:g} s bins")
-    rows = rows.filter(~off).sort("ns", "line")
-    again = ~rows.select(pl.col("ns").is_first_distinct()).to_series()
+    off = _off_grid(rows["number"].to_numpy(), rows["ns"].to_numpy(), width)
+    refused = [_because(rows.filter(off), f"time off the grid of {width / 1e9:g} s bins")]
+    rows = rows.filter(~off).sort("number", "ns", "line")
+    again = (rows["number"] == rows["number"].shift(1)) & (rows["ns"] == rows["ns"].shift(1))
+    again = again.fill_null(False)
     if again.any():
-        _require_equal(rows, identity, name, unit)
-        faults += _faults(rows.filter(again), "bin repeated")
+        _require_equal(rows, again, identities, name, unit)
+        refused.append(_because(rows.filter(again), "bin repeated"))
         rows = rows.filter(~again)
-    ns = rows["ns"].to_numpy()
-    bins = int((ns[-1] - ns[0]) // width) + 1
-    if bins > room:
-        raise IngestError(
-            f"{name}: series {identity['name']} would have {bins:,} bins of {width / 1e9:g} s "
-            f"between its first and last time, and {room:,} fit; check the times, or give the "
-            "width as bin_s."
-        )
-    place = (ns - ns[0]) // width
-    amounts = {}
+    number, ns = rows["number"].to_numpy().astype(np.int64), rows["ns"].to_numpy()
+    first = np.searchsorted(number, np.arange(len(identities)))
+    count = np.diff(np.append(first, number.size))
+    start = ns[first]
+    bins = (ns[first + count - 1] - start) // width + 1
+    _require_room(bins, count, [identity["name"] for identity in identities], width, name)
+    edges = np.concatenate(([0], np.cumsum(bins)))
+    place = edges[number] + (ns - start[number]) // width
+    amounts: dict[str, FloatArray] = {}
     for field in AMOUNTS:
         column = rows[field].to_numpy()
-        absent = 0.0 if zero and not np.isnan(column).all() else np.nan
-        values = np.full(bins, absent)
-        values[place] = column * (width / 1e9) if field in rates else column
+        per_second = np.array([field in fields for fields in rates])
+        values = np.full(edges[-1], np.nan)
+        if zero:
+            counted = np.logical_or.reduceat(~np.isnan(column), first)
+            values[np.repeat(counted, bins)] = 0.0
+        values[place] = np.where(per_second[number], column * (width / 1e9), column)
         amounts[field] = values
-    return Grid(identity, int(ns[0]), width, amounts), faults
+    grids = [
+        Grid(identity, begin, width, {field: v[low:high] for field, v in amounts.items()})
+        for identity, begin, low, high in zip(
+            identities, start.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True
+        )
+    ]
+    return grids, _faults(pl.concat(refused))
+
+
+def _require_room(
+    bins: IntArray, rows: IntArray, names: Sequence[str | None], width: int, name: str
+) -> None:
+    """Refuse more than MAX_BINS bins of all series, and far more bins than rows of one."""
+    room = np.minimum(MAX_BINS - (np.cumsum(bins) - bins), np.maximum(FREE_BINS, SPARSE * rows))
+    if (bins > room).any():
+        i = int((bins > room).argmax())
+        raise IngestError(
+            f"{name}: series {names[i]} would have {bins[i]:,} bins of {width / 1e9:g} s between "
+            f"its first and last time, and {max(0, room[i]):,} fit its {rows[i]:,} rows; check the "
+            "times, or give the width as bin_s."
+        )
 
 
 def _require_equal(
-    rows: pl.DataFrame, identity: Mapping[str, str | None], name: str, unit: str
+    rows: pl.DataFrame,
+    again: pl.Series,
+    identities: Sequence[Mapping[str, str | None]],
+    name: str,
+    unit: str,
 ) -> None:
     """Refuse a series that gives two different amounts for one bin."""
-    same = rows["ns"] == rows["ns"].shift(1)
     for field in AMOUNTS:
-        differs = same & rows[field].ne_missing(rows[field].shift(1))
+        differs = again & rows[field].ne_missing(rows[field].shift(1))
         if differs.any():
             second = int(differs.arg_max() or 0)
             first, last = rows["line"][second - 1], rows["line"][second]
             raise IngestError(
-                f"{name}: {unit}s {first} and {last} give series {identity['name']} different "
-                f"{field} for the same bin; remove one, or map the column that tells them apart "
-                "(series=COLUMN)."
+                f"{name}: {unit}s {first} and {last} give series "
+                f"{identities[rows['number'][second]]['name']} different {field} for the same bin; "
+                "remove one, or map the column that tells them apart (series=COLUMN)."
             )
 
 
-def _faults(rows: pl.DataFrame, reason: str) -> list[Fault]:
-    if not rows.height:
-        return []
-    rows = rows.sort("line")
-    named = rows.with_columns((pl.col("ns") / 1e9).alias("ns")).rename({"ns": "time_s"})
-    lines = rows["line"].to_numpy()
-    return [Fault(reason, lines, lambda i: _described(named.row(i, named=True)))]
+def _because(rows: pl.DataFrame, reason: str) -> pl.DataFrame:
+    return rows.with_columns(pl.lit(reason).alias("reason"))
 
 
-def _described(row: Mapping[str, object]) -> str:
-    """A row as far as it was read, in place of its text."""
-    hidden = ("line", "source")
-    shown = {key: value for key, value in row.items() if key not in hidden and value is not None}
-    return ", ".join(f"{key}={value}" for key, value in shown.items() if value == value)
+def _faults(refused: pl.DataFrame) -> list[Fault]:
+    """Return each line once, for the first series of it that has no place."""
+    lines = refused.sort("number", maintain_order=True).unique(
+        "line", keep="first", maintain_order=True
+    )
+    faults = []
+    for (reason,), rows in lines.sort("line").partition_by("reason", as_dict=True).items():
+        named = rows.with_columns((pl.col("ns") / 1e9).alias("ns")).rename({"ns": "time_s"})
+        faults.append(Fault(str(reason), rows["line"].to_numpy(), _describer(named)))
+    return faults
+
+
+def _describer(rows: pl.DataFrame) -> Callable[[int], str]:
+    """Return what gives a row as far as it was read, in place of its text."""
+    hidden = ("line", "source", "number", "reason")
+
+    def described(index: int) -> str:
+        row = rows.row(index, named=True)
+        shown = {key: value for key, value in row.items() if key not in hidden}
+        return ", ".join(
+            f"{key}={value}" for key, value in shown.items() if value is not None and value == value
+        )
+
+    return described

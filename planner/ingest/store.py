@@ -23,7 +23,7 @@ import polars as pl
 
 from planner.damage import damage_reported
 from planner.errors import Damaged, IngestError, PlannerError
-from planner.ingest.grid import AMOUNTS, Grid
+from planner.ingest.grid import AMOUNTS, Grid, numbered
 from planner.ingest.options import LABELS
 from planner.ingest.report import IngestReport
 from simulation.arrays import CodeArray, FloatArray, Int32Array, IntArray
@@ -102,18 +102,25 @@ def read_report(store_dir: Path | str) -> IngestReport:
 
 def write_demand(folder: Path, grids: Sequence[Grid]) -> None:
     """Every bin of every series, gaps as null."""
-    frames = [
-        pl.DataFrame(
-            {
-                "series": _repeated(grid.identity["name"], grid.bins),
-                **{label: _repeated(grid.identity[label], grid.bins) for label in LABELS},
-                "bin_start_s": (grid.start_ns + np.arange(grid.bins) * grid.bin_ns) / 1e9,
-                **{field: pl.Series(grid.amounts[field]).fill_nan(None) for field in AMOUNTS},
-            }
-        )
-        for grid in grids
-    ]
-    pl.concat(frames).write_parquet(folder / DEMAND)
+    bins = [grid.bins for grid in grids]
+
+    def repeated(label: str) -> pl.Series:
+        names = pl.Series([grid.identity[label] for grid in grids], dtype=pl.String)
+        return names.gather(np.repeat(np.arange(len(grids)), bins))
+
+    starts_ns = [grid.start_ns + np.arange(grid.bins) * grid.bin_ns for grid in grids]
+    amounts = {
+        field: pl.Series(np.concatenate([grid.amounts[field] for grid in grids])).fill_nan(None)
+        for field in AMOUNTS
+    }
+    pl.DataFrame(
+        {
+            "series": repeated("name"),
+            **{label: repeated(label) for label in LABELS},
+            "bin_start_s": np.concatenate(starts_ns) / 1e9,
+            **amounts,
+        }
+    ).write_parquet(folder / DEMAND)
 
 
 def write_lengths(folder: Path, lengths: pl.DataFrame) -> None:
@@ -132,10 +139,6 @@ def _lengths_of(store_dir: Path | str) -> dict[tuple[str, str], FloatArray]:
         (str(series), str(field)): _frozen(group["tokens"].to_numpy(writable=True))
         for (series, field), group in groups.items()
     }
-
-
-def _repeated(label: str | None, rows: int) -> pl.Series:
-    return pl.Series([label], dtype=pl.String).new_from_index(0, rows)
 
 
 def request_parts(store_dir: Path | str) -> list[Path]:
@@ -258,32 +261,40 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
         raise IngestError(
             f"{report.trace} holds requests, not demand per bin; bin them with bin_requests."
         )
-    frame = pl.read_parquet(Path(store_dir) / DEMAND)
+    keys = ["series", *LABELS]
+    frame, series = numbered(pl.read_parquet(Path(store_dir) / DEMAND), keys)
+    if not frame["number"].is_sorted():
+        frame = frame.sort("number", maintain_order=True)
+    edges = np.searchsorted(frame["number"].to_numpy(), np.arange(series.height + 1))
+    amounts = {field: _amount(frame[field]) for field in AMOUNTS}
+    counted = {
+        field: np.logical_or.reduceat(~np.isnan(values), edges[:-1])
+        for field, values in amounts.items()
+    }
+    starts = frame["bin_start_s"].to_numpy()[edges[:-1]].tolist()
     lengths = _lengths_of(store_dir)
     return [
         DemandColumns(
-            name=group["series"][0],
-            model=group["model"][0],
-            region=group["region"][0],
-            tier=group["tier"][0],
-            start_s=float(group["bin_start_s"][0]),
+            name=name,
+            model=model,
+            region=region,
+            tier=tier,
+            start_s=starts[i],
             bin_s=report.bin_s,
-            requests=_amount(group["requests"]),
+            requests=amounts["requests"][edges[i] : edges[i + 1]],
             **{
-                field: None if group[field].null_count() == group.height else _amount(group[field])
+                field: amounts[field][edges[i] : edges[i + 1]] if counted[field][i] else None
                 for field in AMOUNTS[1:]
             },
-            input_lengths=lengths.get((group["series"][0], "input_tokens")),
-            output_lengths=lengths.get((group["series"][0], "output_tokens")),
+            input_lengths=lengths.get((name, "input_tokens")),
+            output_lengths=lengths.get((name, "output_tokens")),
         )
-        for group in frame.partition_by(["series", *LABELS], maintain_order=True)
+        for i, (name, model, region, tier) in enumerate(series.select(keys).iter_rows())
     ]
 
 
 def _amount(values: pl.Series) -> FloatArray:
-    array = values.fill_null(np.nan).to_numpy(writable=True)
-    array.setflags(write=False)
-    return array
+    return _frozen(values.fill_null(np.nan).to_numpy(writable=True))
 
 
 def label_code(report: IngestReport) -> pl.Expr:

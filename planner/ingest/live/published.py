@@ -11,10 +11,11 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.ingest.grid import Grid
+from planner.ingest.demand import series_reports, total
+from planner.ingest.grid import Grid, gap_counts
 from planner.ingest.live.lengths import sample_of
 from planner.ingest.live.samples import AMOUNTS, KEYS, Samples
-from planner.ingest.report import UTC, IngestReport, SeriesReport, moment, whole
+from planner.ingest.report import UTC, IngestReport, moment
 from planner.ingest.store import (
     DEMAND,
     LENGTHS,
@@ -85,7 +86,7 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
         ns = 1_000_000_000
         grids.append(Grid(identity, start * ns, samples.bin_s * ns, amounts))
     notes = []
-    if gaps := sum(grid.gaps for grid in grids):
+    if gaps := int(gap_counts(grids).sum()):
         notes.append(f"{gaps:,} of {bins * len(grids):,} bins were not measured: they are gaps.")
     if few:
         notes.append(
@@ -130,7 +131,7 @@ def _report(
         (folder / file).read_bytes() for file in (DEMAND, LENGTHS) if (folder / file).exists()
     ]
     start_ns, end_ns = grids[0].start_ns, grids[0].end_ns
-    totals = {field: _total(grids, field) for field in AMOUNTS}
+    totals = {field: total(grids, field) for field in AMOUNTS}
     labels = {
         label: tuple(dict.fromkeys(v for grid in grids if (v := grid.identity[label])))
         for label in KEYS
@@ -151,7 +152,7 @@ def _report(
         end=moment(end_ns, UTC),
         input_tokens=totals["input_tokens"],
         output_tokens=totals["output_tokens"],
-        series=tuple(_series(grid) for grid in grids),
+        series=series_reports(grids, UTC),
         bin_s=samples.bin_s,
         models=labels["model"],
         regions=labels["region"],
@@ -163,25 +164,3 @@ def _report(
         bytes=sum(map(len, contents)),
         seconds=seconds,
     )
-
-
-def _series(grid: Grid) -> SeriesReport:
-    return SeriesReport(
-        name=str(grid.identity["name"]),
-        bins=grid.bins,
-        requests=_total([grid], "requests"),
-        gaps=grid.gaps,
-        bin_s=whole(grid.bin_ns / 1e9),
-        start=moment(grid.start_ns, UTC),
-        end=moment(grid.end_ns, UTC),
-        input_tokens=_total([grid], "input_tokens"),
-        output_tokens=_total([grid], "output_tokens"),
-        model=grid.identity["model"],
-        region=grid.identity["region"],
-        tier=grid.identity["tier"],
-    )
-
-
-def _total(grids: list[Grid], field: str) -> float | None:
-    known = [total for grid in grids if (total := grid.total(field)) is not None]
-    return whole(sum(known)) if known else None
