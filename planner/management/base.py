@@ -37,6 +37,9 @@ class HeadroomCommand(BaseCommand):
     stdout holds the answer and nothing else; everything on the way goes to stderr.
     """
 
+    # The checks import every page and view, which takes longer than many a command.
+    requires_system_checks = ()
+
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """One whose refusals are one sentence: usage is for those who ask with --help."""
         parser = super().create_parser(prog_name, subcommand, **kwargs)

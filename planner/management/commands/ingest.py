@@ -13,6 +13,7 @@ from planner.ingest.options import column_mapping
 from planner.ingest.source import KINDS_OF_FILE
 from planner.management.base import HeadroomCommand
 from planner.services.traces import trace_ingest_path
+from planner.studies.character.volumes import LISTED
 
 
 class Command(HeadroomCommand):
@@ -57,8 +58,10 @@ class Command(HeadroomCommand):
         lines += [f"  rejected {n:,}: {why}" for why, n in answer["reject_reasons"].items()]
         lines += [
             f"  series {each['name']}: {each['bins']:,} bins, {each['requests'] or 0:,.0f} requests"
-            for each in answer["series"]
+            for each in answer["series"][:LISTED]
         ]
+        if (count := len(answer["series"])) > LISTED:
+            lines.append(f"  {count:,} series; the first {LISTED} are shown. --json has all.")
         return "\n".join(lines + [f"  {note}" for note in answer["notes"]])
 
 

@@ -23,6 +23,7 @@ from planner.studies.traffic.ranking import (
 from planner.studies.traffic.window import DAY_S
 from simulation.arrays import BoolArray, FloatArray
 
+LISTED = 1100  # days, three years: of a longer trace the busiest are listed
 COVERED = 0.99  # of a day that a series spans, to be counted as there
 
 
@@ -69,6 +70,10 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
         )
     top_day, top_week = busiest(total, DAY_S), busiest(total, WEEK_S)
     words = tuple(_words(listed, total, top_day, top_week, len(grid.names), clock))
+    if count > LISTED:
+        words = (*words, f"{count:,} days; the {LISTED:,} busiest are listed.")
+        busy_first = sorted(range(count), key=lambda day: -(sums[grid.unit][day]))
+        listed = [listed[day] for day in sorted(busy_first[:LISTED])]
     return Days(tuple(listed), len(compared), top_day, top_week, words)
 
 

@@ -18,7 +18,7 @@ from planner.studies.plain import as_json
 from planner.studies.traffic.ranking import ALL
 from planner.whole import whole_file
 
-VERSION = 2  # of what is kept: another one is computed anew
+VERSION = 3  # of what is kept: another one is computed anew
 FIGURES, RATES, TOTAL = "character.json", "character-rates.parquet", "character-total.parquet"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.models import Trace
 from planner.selectors.traces import trace_character, trace_rates
-from planner.studies.character.volumes import LINES
+from planner.studies.character.volumes import LINES, LISTED
 from planner.studies.plain import moment
 from planner.templatetags.headroom import digits, duration, percent
 from planner.web.charts.figure import Figure
@@ -32,8 +32,11 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
     by = chosen if chosen in kinds else next(iter([*several, *kinds]), "all")
     volumes = [volume for volume in character["volumes"] if volume["by"] == by]
     lengths = [length for length in character["lengths"] if length["by"] in ("all", by)]
+    series = largest(trace.report.get("series", ()), LISTED)
     return {
         "said": character,
+        "series": series,
+        "more_series": len(trace.report.get("series", ())) > len(series),
         "kinds": kinds,
         "by": by,
         "stands_out": list(_stands_out(character)),
@@ -57,6 +60,13 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
         "more_outages": max(0, character["outages_found"] - ROWS),
         "utility": character["total"]["utility"] is not None,
     }
+
+
+def largest(series: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
+    """Return all series in their order or, where there are more, the ``most`` largest first."""
+    if len(series) <= most:
+        return list(series)
+    return sorted(series, key=lambda each: -(each["requests"] or 0.0))[:most]
 
 
 def _rates(trace: Trace, character: Character, by: str) -> dict[str, Figure]:
