@@ -44,7 +44,7 @@ def _by_label(
     """Of the LISTED labels with most requests, the one with most first."""
     labels, label = np.unique(of_series, return_inverse=True)
     packed, place = np.unique(label[codes] * ROOM + tokens, return_inverse=True)
-    weight = np.bincount(place, count)
+    weight = np.bincount(place, count).astype(np.float64)
     label_of, values = packed // ROOM, (packed % ROOM).astype(np.float64)
     first = np.searchsorted(label_of, np.arange(len(labels) + 1))
     requests = np.add.reduceat(weight, first[:-1])

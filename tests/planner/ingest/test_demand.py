@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
+import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from planner.errors import IngestError
-from planner.ingest import read_demand, read_requests
+from planner.ingest import IngestOptions, ingest_file, read_demand, read_requests
 
 NAN = float("nan")
 
@@ -175,3 +181,53 @@ def test_each_reader_refuses_the_other_kind(ingest, store):
     ingest("time,input_tokens,output_tokens\n0,1,1\n")
     with pytest.raises(IngestError, match=r"t.csv holds requests, not demand per bin"):
         read_demand(store)
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(["gap", "zero"]))
+@settings(max_examples=25, deadline=None)
+def test_each_of_many_series_is_as_if_it_stood_alone(random, missing):
+    """Rows of series with different starts and lengths, in any order, some of them empty."""
+    step, start = 300, 1_715_731_200
+    cells = {}
+    for name in range(random.randint(2, 40)):
+        first = random.randrange(20)
+        for place in sorted(random.sample(range(first, first + 30), random.randint(2, 12))):
+            cells[f"m{name}", place] = random.choice([None, 0, random.randint(1, 99)])
+    cells["m0", 100], cells["m0", 101] = 1, 2  # neighbours: they give the width
+    rows = list(cells.items())
+    random.shuffle(rows)
+    table = pl.DataFrame(
+        {
+            "time": [start + step * place for (_, place), _ in rows],
+            "model": [name for (name, _), _ in rows],
+            "requests": pl.Series([amount for _, amount in rows], dtype=pl.Int64),
+        }
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path, store = Path(folder) / "t.parquet", Path(folder) / "store"
+        table.write_parquet(path)
+        options = IngestOptions(format="demand", missing=missing, bin_s=step)
+        report = ingest_file(path, store, options)
+        series = read_demand(store)
+    assert [one.name for one in series] == list(dict.fromkeys(name for (name, _), _ in rows))
+    for one, account in zip(series, report.series, strict=True):
+        own = {place: amount for (name, place), amount in cells.items() if name == one.name}
+        first, last = min(own), max(own)
+        some = any(amount is not None for amount in own.values())
+        absent = 0.0 if missing == "zero" and some else None
+        expected = [own.get(place, absent) for place in range(first, last + 1)]
+        assert one.start_s == start + step * first
+        read = [None if np.isnan(amount) else amount for amount in one.requests.tolist()]
+        assert read == expected
+        known = [amount for amount in expected if amount is not None]
+        assert account.requests == (sum(known) if known else None)
+        assert (account.bins, account.gaps) == (len(expected), expected.count(None))
+    amounts = [amount for amount in cells.values() if amount is not None]
+    assert report.requests == sum(amounts)
+
+
+def test_far_more_bins_than_rows_are_refused(ingest):
+    """Three rows by the minute over 54 years would be 28 million bins."""
+    rows = "1970-01-02 00:00,1\n1970-01-02 00:01,1\n2024-05-15 00:00,1\n"
+    with pytest.raises(IngestError, match=r"series t would have .* bins .* check the times"):
+        ingest("time,requests\n" + rows, format="demand")
