@@ -25,7 +25,6 @@ from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from planner.errors import EXPECTED, PastLimit, RunCancelled, of_input, reason_of
-from planner.freed_memory import freed_memory_kept
 from planner.logs import about_run
 from planner.models import Run, RunPart
 from planner.models.workspace import within
@@ -141,10 +140,9 @@ def _carried_out(
         try:
             if run.kind not in (Run.Kind.INGEST, Run.Kind.FORECAST):
                 compiling.wait_until_compiled(watch.progress)
-            with freed_memory_kept():
-                result = run_body(
-                    run=run, progress=watch.progress, parts=IN_PROCESS if surface else shared
-                )
+            result = run_body(
+                run=run, progress=watch.progress, parts=IN_PROCESS if surface else shared
+            )
         except NothingToDo:
             pass
         except RunCancelled:
