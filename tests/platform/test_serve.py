@@ -180,7 +180,7 @@ def test_what_dies_is_started_again(serving: Serving, embedded: dict[str, str]) 
     assert f"process {serving.process.pid}, http://127.0.0.1:" in second.stderr
 
     address = serving.greeting.split()[-1]
-    wait_for(lambda: len(serving.children()) == 4)  # web, two workers, scheduler
+    wait_for(lambda: len(serving.children()) == 5)  # web, three workers, scheduler
     for name in ("gunicorn", "worker", "beat"):
         victim = serving.named(name)
         victim.kill()
