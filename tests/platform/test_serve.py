@@ -185,7 +185,7 @@ def test_what_dies_is_started_again(serving: Serving, embedded: dict[str, str]) 
         victim = serving.named(name)
         victim.kill()
         wait_for(lambda: victim.pid not in {child.pid for child in serving.children()})  # noqa: B023
-    wait_for(lambda: len(serving.children()) == 4 and answers(f"{address}/health/"))
+    wait_for(lambda: len(serving.children()) == 5 and answers(f"{address}/health/"))
     serving.process.send_signal(signal.SIGINT)
     printed, complained = serving.ended()
     assert serving.process.returncode == 0
