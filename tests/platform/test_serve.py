@@ -190,8 +190,8 @@ def test_what_dies_is_started_again(serving: Serving, embedded: dict[str, str]) 
     printed, complained = serving.ended()
     assert serving.process.returncode == 0
     assert "Nobody has an account yet: `bin/manage user add NAME --role admin`" in printed
-    for name in ("web", "worker 1", "scheduler"):
-        assert f"The {name} process was killed by signal 9 and is started again" in complained
+    for name in ("web", "worker short", "scheduler"):
+        assert f"The {name} process was killed by signal 9 (SIGKILL)" in complained
     assert not serving.left()
 
 
