@@ -119,6 +119,16 @@ class NotAllowed(PlannerError):
     title = "Not allowed"
 
 
+class TooManyAttempts(NotAllowed):
+    """Something that can be guessed was tried too often; the message names the delay."""
+
+    title = "Too many attempts"
+
+    def __init__(self, wait_s: int, sentence: str = "") -> None:
+        super().__init__(sentence or f"Too many attempts. Try again in {wait_s} seconds.")
+        self.wait_s = wait_s
+
+
 class Outdated(NotReady):
     """Somebody else changed the thing since it was read; nothing was overwritten."""
 

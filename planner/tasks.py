@@ -25,10 +25,11 @@ def runs_sweep_task(queue: str = "short") -> None:
 
 @shared_task(name="planner.tasks.orphans_sweep")  # type: ignore[untyped-decorator]
 def orphans_sweep_task() -> None:
-    from planner.services import orphans, sessions
+    from planner.services import attempts, orphans, sessions
 
     orphans.orphans_sweep()
     sessions.sessions_sweep(now=timezone.now())
+    attempts.attempts_sweep(now=timezone.now())
 
 
 @shared_task(name="planner.tasks.retention_sweep")  # type: ignore[untyped-decorator]
@@ -67,10 +68,9 @@ def notice_send_task(number: int) -> None:
 
 @shared_task(name="planner.tasks.notices_sweep")  # type: ignore[untyped-decorator]
 def notices_sweep_task() -> None:
-    from planner.services import account_notices, notices
+    from planner.services import notices
 
     notices.notices_sweep()
-    account_notices.account_mails_send(now=timezone.now())
 
 
 @shared_task(name="planner.tasks.sources_read")  # type: ignore[untyped-decorator]

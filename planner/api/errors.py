@@ -27,6 +27,7 @@ from planner.errors import (
     PlannerError,
     ScenarioError,
     SourceError,
+    TooManyAttempts,
     Unreached,
     of_input,
     of_servers,
@@ -40,6 +41,7 @@ LONGEST = 2000  # characters of one fault
 
 # The first that fits counts, so a special case stands before its base.
 STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (TooManyAttempts, 429),
     (NotAllowed, 403),
     (NotFound, 404),
     (Outdated, 412),
@@ -83,7 +85,10 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
     for kind, status in STATUS:
         if isinstance(error, kind):
             title = getattr(error, "title", "The request could not be carried out")
-            return problem(status, str(error), path, title=title)
+            answer = problem(status, str(error), path, title=title)
+            if isinstance(error, TooManyAttempts):
+                answer["Retry-After"] = str(error.wait_s)
+            return answer
     if isinstance(error, Http404):
         error = exceptions.NotFound("There is nothing at this address.")
     elif isinstance(error, PermissionDenied):

@@ -13,8 +13,7 @@ _ABSENT = object()
 class DiskCache(FileBasedCache):
     """Kept in memory, for this process alone, what a full disk does not take.
 
-    Log-in attempts are counted here: a full disk must neither shut everybody out nor let anybody
-    guess without end.
+    Requests of people are counted here: a full disk must not answer all of them with an error.
     """
 
     def __init__(self, folder: str, params: dict[str, Any]) -> None:

@@ -1,30 +1,41 @@
-"""Which workspace a request is about, and requests that are refused before anything reads them."""
+"""The workspace of a request, its session, and bodies that are refused before they are read."""
 
 from collections.abc import Callable
 from functools import partial
 
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY
+from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import Resolver404, resolve
 
+from planner.config.public_addresses import PUBLIC, STRANGER_BYTES
 from planner.models import User, Workspace
 from planner.models.workspace import NoWorkspace, within
 from planner.selectors.workspaces import workspace_last
 from planner.services.sessions import session_noted
+from planner.services.signing_in import remember_browser
+from planner.services.tokens import token_of
 
 ENTERED = "workspace"  # its slug, in a session
+API = "/api/"
 
 
 class SessionsMiddleware:
-    """That a session of somebody is used, and where, for the page that lists theirs."""
+    """Note the use of a session, and remember the browser of somebody who has just signed in."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if SESSION_KEY in request.session:
+        before = request.session.get(SESSION_KEY)
+        if before is not None:
             session_noted(request)
-        return self.get_response(request)
+        response = self.get_response(request)
+        now = request.session.get(SESSION_KEY)
+        if now is not None and now != before:
+            remember_browser(request, response, now)
+        return response
 
 
 class WorkspaceMiddleware:
@@ -45,40 +56,85 @@ def _of_session(request: HttpRequest) -> Workspace:
     return workspace_last(request.user, request.session.get(ENTERED, ""))
 
 
-class UploadLimitMiddleware:
-    """Refuse a body above HEADROOM_MAX_UPLOAD_BYTES by its stated length, before it fills a disk;
-    from strangers, any body larger than a form.
+class BodyGateMiddleware:
+    """Refuse a body before anything reads it, unless its sender has signed in.
 
-    It is asked before the CSRF check looks at a view, which would read the whole body to find its
-    token. A body without a stated length is read as empty, so there is no way around.
+    It stands in front of every view and of the CSRF check, which would read a whole body to find
+    its token. Somebody without a valid session or token may send a body to the addresses of
+    ``PUBLIC`` only, of at most STRANGER_BYTES; people may send HEADROOM_MAX_UPLOAD_BYTES. The web
+    server closes the connection after a body that it has not read (``web_workers.pre_request``).
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        length = request.META.get("CONTENT_LENGTH") or "0"
-        size = int(length) if length.isdecimal() else 0
-        limit, form = settings.HEADROOM_MAX_UPLOAD_BYTES, settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        if size > limit:
-            sentence = (
-                f"The upload has {size:,} bytes and the limit is {limit:,}; compress the file "
-                "(.gz or .zst), split it by time, or have HEADROOM_MAX_UPLOAD_BYTES raised."
-            )
-            return _refused(request, 413, "Too large", sentence)
-        if size > form and not _has_credentials(request):
-            return _refused(request, 401, "Log in first", f"Log in to send over {form:,} bytes.")
-        return self.get_response(request)
+        return _body_refusal(request) or self.get_response(request)
 
 
-def _has_credentials(request: HttpRequest) -> bool:
-    """Signed in, or with a token that the API checks before it reads anything."""
-    token = request.path.startswith("/api/") and "Authorization" in request.headers
-    return token or request.user.is_authenticated
+def _body_refusal(request: HttpRequest) -> HttpResponse | None:
+    """Return the answer to a body that is not read; None to go on."""
+    if "Transfer-Encoding" in request.headers:
+        return _refused(
+            request, 411, "Length needed", "The body has no Content-Length. Send it with one."
+        )
+    length = request.META.get("CONTENT_LENGTH") or "0"
+    size = int(length) if length.isdecimal() else 0
+    if size == 0:
+        return None
+    if _is_signed_in(request):
+        limit = settings.HEADROOM_MAX_UPLOAD_BYTES
+        sentence = (
+            f"The upload has {size:,} bytes and the limit is {limit:,}. Compress the file (.gz or "
+            ".zst), split it by time, or ask for a larger HEADROOM_MAX_UPLOAD_BYTES."
+        )
+        return _refused(request, 413, "Too large", sentence) if size > limit else None
+    if not _is_public(request):
+        return _log_in_first(request, size)
+    if size > STRANGER_BYTES:
+        sentence = f"Sign in to send more than {STRANGER_BYTES:,} bytes."
+        return _refused(request, 413, "Too large", sentence)
+    return None
+
+
+def _is_signed_in(request: HttpRequest) -> bool:
+    """Return whether there is a valid session, or below /api/ a valid token."""
+    if request.user.is_authenticated:
+        return True
+    kind, _, key = request.headers.get("Authorization", "").partition(" ")
+    is_api = request.path_info.startswith(API)
+    return is_api and kind == "Token" and token_of(key) is not None
+
+
+def _is_public(request: HttpRequest) -> bool:
+    try:
+        return resolve(request.path_info).view_name in PUBLIC
+    except Resolver404:
+        return False
+
+
+def _log_in_first(request: HttpRequest, size: int) -> HttpResponse:
+    """Refuse what a stranger sent; a page whose session is over leads to the sign-in form."""
+    if size <= STRANGER_BYTES and not _is_script(request):
+        if request.headers.get("HX-Request"):
+            return HttpResponse(status=204, headers={"HX-Refresh": "true"})
+        return redirect_to_login(request.get_full_path())
+    sentence = "Log in first, with a session or a token that is valid. The body was not read."
+    answer = _refused(request, 401, "Log in first", sentence)
+    answer["WWW-Authenticate"] = "Token"
+    return answer
 
 
 def _refused(request: HttpRequest, status: int, title: str, sentence: str) -> HttpResponse:
-    if request.path.startswith("/api/"):
-        problem = {"type": "about:blank", "title": title, "status": status, "detail": sentence}
-        return JsonResponse(problem, status=status, content_type="application/problem+json")
-    return HttpResponse(sentence, status=status, content_type="text/plain; charset=utf-8")
+    if not _is_script(request):
+        return HttpResponse(sentence, status=status, content_type="text/plain; charset=utf-8")
+    problem = {
+        "type": "about:blank", "title": title, "status": status, "detail": sentence,
+        "instance": request.path,
+    }  # fmt: skip
+    return JsonResponse(problem, status=status, content_type="application/problem+json")
+
+
+def _is_script(request: HttpRequest) -> bool:
+    is_api = request.path_info.startswith(API)
+    return is_api or request.headers.get("Accept") == "application/json"

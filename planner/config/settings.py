@@ -112,9 +112,9 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "planner.config.middleware.SessionsMiddleware",
     "planner.web.refusals.RefusalsMiddleware",
+    "planner.config.middleware.BodyGateMiddleware",
     "planner.config.middleware.WorkspaceMiddleware",
     "planner.web.taken.TakenMiddleware",
-    "planner.config.middleware.UploadLimitMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -155,7 +155,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = redis_url()
 
-# Shared by all web processes, which count log-in attempts in it.
+# Shared by all web processes.
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
@@ -192,6 +192,7 @@ HEADROOM_OIDC = identity_provider(  # None without HEADROOM_OIDC_ISSUER
     ),
     second_factor=env_bool("HEADROOM_OIDC_SECOND_FACTOR"),
 )
+HEADROOM_METRICS_OPEN = env_bool("HEADROOM_METRICS_OPEN")  # /metrics asks for no token
 HEADROOM_REQUIRE_SECOND_FACTOR = env_bool("HEADROOM_REQUIRE_SECOND_FACTOR")  # of everybody
 SESSION_ENGINE = "planner.services.sessions"
 SESSION_COOKIE_NAME = "headroom_session"

@@ -251,9 +251,9 @@ def _not_to_be_had(host: str, port: int, problem: OSError) -> Stopped:
     )
 
 
-def start_web(children: Children, listener: socket.socket) -> None:
-    children.start(
-        "web",
+def web_command(listener: socket.socket) -> tuple[str, ...]:
+    """Return the arguments of Python that serve the site on ``listener``, which is inherited."""
+    return (
         "-m",
         "gunicorn",
         "planner.config.wsgi",
@@ -265,8 +265,11 @@ def start_web(children: Children, listener: socket.socket) -> None:
         "--preload",
         "--no-control-socket",
         "--log-level=warning",
-        inherits=listener,
     )
+
+
+def start_web(children: Children, listener: socket.socket) -> None:
+    children.start("web", *web_command(listener), inherits=listener)
 
 
 def start_workers(children: Children) -> None:

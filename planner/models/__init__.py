@@ -1,6 +1,6 @@
 """Rows. Writes go through ``planner.services``, reads through ``planner.selectors``."""
 
-from planner.models.account import AccountNotice, KnownBrowser
+from planner.models.attempt import AttemptWindow
 from planner.models.audit import AuditHead, AuditRecord
 from planner.models.counter import Counter, Numbered, take_numbers
 from planner.models.deployment import DeploymentName
@@ -25,8 +25,8 @@ from planner.models.version import ScenarioVersion
 from planner.models.workspace import Membership, Role, Workspace
 
 __all__ = [
-    "AccountNotice",
     "ApiToken",
+    "AttemptWindow",
     "AuditHead",
     "AuditRecord",
     "Calibration",
@@ -37,7 +37,6 @@ __all__ = [
     "Event",
     "ExternalIdentity",
     "Firing",
-    "KnownBrowser",
     "Membership",
     "Numbered",
     "Outcome",

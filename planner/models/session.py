@@ -16,10 +16,9 @@ class Session(AbstractBaseSession):
     begun_at = models.DateTimeField()
     seen_at = models.DateTimeField()  # roughly: see services.sessions.SEEN_EVERY
     address = models.CharField(max_length=45, blank=True)  # of the network, seen last
-    browser = models.CharField(max_length=80, blank=True)  # in words, such as Firefox on Linux
 
     class Meta:
         ordering = ["-seen_at"]
 
     def __str__(self) -> str:
-        return f"{self.browser} at {self.address}"
+        return f"Session of {self.begun_at:%Y-%m-%d %H:%M} UTC, last used from {self.address}"

@@ -97,11 +97,6 @@ class User(AbstractUser):
         factor = getattr(self, "second_factor", None)  # without one Django raises on access
         return factor is not None and factor.confirmed_at is not None
 
-    @cached_property
-    def account_news(self) -> int:
-        """How much changed about how they sign in that they have not looked at."""
-        return int(self.account_notices.filter(seen_at=None).count())
-
     @property
     def may_plan(self) -> bool:
         """Whether the user may upload traces, edit scenarios and start or cancel runs."""

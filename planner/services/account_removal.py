@@ -1,5 +1,4 @@
-"""What is kept about somebody, as they may ask for it, and the end of an account (OWASP ASVS
-8.3.2).
+"""What is kept about somebody, as they may ask for it, and the end of an account.
 
 Both go by the relations that the tables declare, so that a table that comes later is not forgotten:
 a row that goes with its person is about them, any other is something that they made.

@@ -13,7 +13,6 @@ from django.http import HttpRequest
 
 from planner.errors import Malformed
 from planner.models import User
-from planner.services.account_notices import signed_in_from
 from planner.services.audit import guard, record
 from planner.services.proving import proved
 from planner.services.sessions import session_noted
@@ -24,7 +23,6 @@ from planner.stored_text import unstorable_character
 def _signed_in(user: User, request: HttpRequest, **_: Any) -> None:
     session_noted(request)
     proved(request)
-    signed_in_from(user, request)
     record("user.signed-in", user, by=user)
 
 

@@ -35,7 +35,6 @@ from planner.identity_provider import ROLES, IdentityProvider
 from planner.models import ExternalIdentity, User
 from planner.models.workspace import within, workspace_of
 from planner.selectors.people import admins_active
-from planner.services.account_notices import tell
 from planner.services.audit import record
 
 ALGORITHMS = ["RS256", "PS256", "ES256"]  # none and shared secrets are not among them
@@ -283,7 +282,6 @@ def identity_link(*, person: User, subject: str) -> None:
         raise NotAllowed(f"{subject} is {identity.user.username} already.")
     if new:
         record("user.linked", person, by=None, issuer=idp.issuer, subject=subject)
-        tell(person, f"Your account is signed in to by {idp.label} too.")
 
 
 def _cached(idp: IdentityProvider, url: str, *, fresh: bool = False) -> dict[str, Any]:

@@ -1,21 +1,20 @@
 """A password that was forgotten, where the installation sends mail.
 
 What is answered is the same whether there is such an account or not, and takes as long: the mail is
-a worker's. A name gets one mail a minute, an address of the network asks ten times.
+a worker's. A name gets one mail a minute, and one network asks for ten.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
+from contextlib import suppress
 
 from celery import current_app
-from django.core.cache import cache
 from django.core.mail import EmailMessage
 
-from planner.errors import PlannerError
+from planner.errors import PlannerError, TooManyAttempts
 from planner.models import User
-from planner.services.account_notices import tell
+from planner.services.attempts import attempt_count
 from planner.services.audit import record
 from planner.services.notices import check_mailbox, link, mail_configured
 from planner.services.people import password_path
@@ -24,22 +23,24 @@ from planner.services.sessions import sessions_end
 logger = logging.getLogger(__name__)
 
 MAIL = "planner.tasks.password_mail"
-EVERY_S = 60
-FROM_ONE_ADDRESS = 10
+FROM_ONE_NETWORK = 10  # mails within a minute
 
 
-def password_forgotten(*, name: str, address: str) -> None:
+def password_forgotten(*, name: str, network: str) -> None:
     """Have a mail sent to the account of that name, if there is one with a mailbox. Raises
     PlannerError for who asks too often."""
     if not mail_configured():
         raise PlannerError("This installation sends no mail; ask an admin for a new password.")
-    from_address = f"forgotten-{hashlib.sha256(address.encode()).hexdigest()}"
-    cache.add(from_address, 0, EVERY_S)
-    if cache.incr(from_address) > FROM_ONE_ADDRESS:
-        logger.warning("password mails from %s are refused", address)
-        raise PlannerError("Too many mails were asked for from your address; wait a minute.")
-    key = f"forgotten-{hashlib.sha256(name.strip().casefold().encode()).hexdigest()}"
-    if cache.add(key, 1, EVERY_S):
+    try:
+        attempt_count("forgotten-network", network, most=FROM_ONE_NETWORK)
+    except TooManyAttempts as refusal:
+        logger.warning("password mails asked for from %s are refused", network)
+        raise PlannerError(
+            f"Too many mails were asked for from your network. Try again in {refusal.wait_s} "
+            "seconds."
+        ) from None
+    with suppress(TooManyAttempts):  # one is on its way
+        attempt_count("forgotten-name", name.strip().casefold(), most=1)
         current_app.send_task(MAIL, args=[name.strip()[:150]])
 
 
@@ -59,24 +60,16 @@ def password_mail(*, name: str) -> bool:
 def password_changed(*, user: User, but: str = "") -> None:
     """Theirs was, by themselves; their sessions end, all ``but`` the one of that row."""
     record("user.password", user, by=user)
-    tell(user, "Your password was changed.")
     sessions_end(user=user, by=user, but=but)
 
 
 def mailbox_set(*, user: User, email: str) -> None:
-    """Where mails about one's own account go; "" for nowhere."""
+    """Set where a link to choose a new password is mailed; "" for nowhere."""
     email = email.strip()
     if email:
         check_mailbox(email)
-    before, user.email = user.email, email
-    if email == before:
+    if email == user.email:
         return
+    user.email = email
     user.save(update_fields=["email"])
     record("user.mailbox", user, by=user)
-    # To the old one too: who takes an account over puts theirs in its place.
-    for mailbox in filter(None, {before, email}):
-        tell(
-            user,
-            f"Your mailbox is {email or 'none'} now; it was {before or 'none'}.",
-            mailbox=mailbox,
-        )

@@ -21,7 +21,6 @@ from planner.models import User, Workspace
 from planner.models.workspace import current_workspace
 from planner.selectors.people import admins_active
 from planner.services.access import check_may_administer
-from planner.services.account_notices import tell
 from planner.services.audit import record
 from planner.services.sessions import sessions_end
 from planner.services.tokens import tokens_end
@@ -54,9 +53,6 @@ def invitation(*, by: User | None, person: User) -> str:
     if not person.is_active:
         raise PlannerError(f"{person.username} is disabled; enable the account first.")
     record("user.invited", person, by=by)
-    if person.has_usable_password():
-        who = by.username if by else "the command line"
-        tell(person, f"An address to choose another password of yours was made by {who}.")
     return password_path(person)
 
 

@@ -7,11 +7,11 @@ import time
 
 from django.http import HttpRequest
 
-from planner.errors import NotAllowed
+from planner.errors import NotAllowed, TooManyAttempts
 from planner.models import User
+from planner.services.attempts import failed_attempt
 from planner.services.audit import record
-from planner.services.guesses import guessed, guesses
-from planner.services.unusual import refused_often
+from planner.services.refusals import limit_reached
 
 PROVED = "proved-at"  # s since the epoch, in a session
 FRESH_S = 900.0
@@ -38,17 +38,20 @@ def check_again(request: HttpRequest, user: User, password: str) -> None:
         raise NotAllowed("It is some time since you signed in; sign in once more, on the page.")
     if not password:
         raise NotAllowed(ASKED)
-    if guesses("again", str(user.pk)) >= WRONG:
-        refused_often(
-            f"Wrong passwords of {user.username} were given {WRONG} times within a minute, where "
-            "they are signed in.",
+    try:
+        with failed_attempt("again", str(user.pk), most=WRONG):
+            if not user.check_password(password):
+                record("user.refused", user.username, by=None, rule="password, once more")
+                raise NotAllowed("The password is wrong.")
+    except TooManyAttempts as refusal:
+        limit_reached(
+            f"{WRONG} wrong passwords of {user.username} were given within a minute, in a session "
+            "or with a token of theirs.",
             key=f"passwords of {user.username}",
             name=user.username,
         )
-        raise NotAllowed("Too many wrong passwords; try again in a minute.")
-    if not user.check_password(password):
-        guessed("again", str(user.pk))
-        record("user.refused", user.username, by=None, rule="password, once more")
-        raise NotAllowed("The password is wrong.")
+        raise TooManyAttempts(
+            refusal.wait_s, f"Too many wrong passwords. Try again in {refusal.wait_s} seconds."
+        ) from None
     if request.session.session_key:  # a token has no session to remember it
         proved(request)

@@ -1,5 +1,4 @@
-"""Old runs and traces go by themselves, where the operator says after how many days (OWASP ASVS
-8.3.8).
+"""Old runs and traces go by themselves, where the operator says after how many days.
 
 Nothing goes untold: whoever chose to hear of it is told NOTICE before, and its page says when. What
 a scenario, a schedule, a live source, a proposal or a plan that was ever in force rests on stays.

@@ -25,7 +25,7 @@ from django.db import DataError, IntegrityError, connections
 from django.db.models import CharField, Model
 
 from planner.errors import PlannerError
-from planner.models import RunPart, Session, User
+from planner.models import AttemptWindow, RunPart, Session, User
 from planner.models.workspace import current_workspace
 from planner.stored_text import storable, unstorable_character
 
@@ -114,9 +114,9 @@ class _Exact(DjangoJSONEncoder):
 
 
 def tables_of_rows() -> list[type[Model]]:
-    """Return every model whose rows are kept: not sessions, nor parts of runs that go on."""
+    """Return every model whose rows are kept: not sessions, attempts to sign in or run parts."""
     models = apps.get_app_config("planner").get_models()
-    return [model for model in models if model not in (Session, RunPart)]
+    return [model for model in models if model not in (AttemptWindow, RunPart, Session)]
 
 
 def every_row(using: str = "default") -> Iterator[Model]:

@@ -11,6 +11,8 @@ import base64
 import hashlib
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyotp
@@ -19,15 +21,14 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from planner.errors import NotAllowed, NotReady, PlannerError
+from planner.errors import NotAllowed, NotReady, PlannerError, TooManyAttempts
 from planner.models import SecondFactor, User
 from planner.models.workspace import current_workspace
 from planner.services.access import check_may_administer
-from planner.services.account_notices import tell
+from planner.services.attempts import failed_attempt
 from planner.services.audit import record
-from planner.services.guesses import guessed, guesses
 from planner.services.people import check_theirs
-from planner.services.unusual import refused_often
+from planner.services.refusals import limit_reached
 
 STEP_S = 30
 RECOVERY_CODES = 10
@@ -89,45 +90,45 @@ def factor_begun(user: User) -> Enrolment | None:
     return _enrolment(user, _key(begun)) if begun else None
 
 
-@transaction.atomic
 def factor_confirm(*, user: User, code: str) -> list[str]:
-    """With a first code it counts; the recovery codes, which are shown once."""
-    begun = SecondFactor.objects.select_for_update().filter(user=user, confirmed_at=None).first()
-    if begun is None:
-        raise NotReady("No second factor is being set up; begin anew.")
-    _check_guesses(user)
-    if not _takes(begun, code):
-        guessed("factor", str(user.pk))
-        raise PlannerError("code: this is not the code of now; see that the clocks are right.")
-    codes = [secrets.token_hex(RECOVERY_BYTES) for _ in range(RECOVERY_CODES)]
-    begun.recovery = [_hash(code) for code in codes]
-    begun.confirmed_at = timezone.now()
-    begun.save()
-    record("user.second-factor", user, by=user, on=True)
-    tell(user, "A second factor was set up.")
+    """Confirm it with a first code; return the recovery codes, which are shown once."""
+    with _code_attempt(user), transaction.atomic():
+        rows = SecondFactor.objects.select_for_update()
+        begun = rows.filter(user=user, confirmed_at=None).first()
+        if begun is None:
+            raise NotReady("No second factor is being set up; begin anew.")
+        if not _takes(begun, code):
+            raise PlannerError("code: this is not the code of now; see that the clocks are right.")
+        codes = [secrets.token_hex(RECOVERY_BYTES) for _ in range(RECOVERY_CODES)]
+        begun.recovery = [_hash(code) for code in codes]
+        begun.confirmed_at = timezone.now()
+        begun.save()
+        record("user.second-factor", user, by=user, on=True)
     return codes
 
 
 def factor_check(*, user: User, code: str) -> None:
-    """Raises NotAllowed for a code that is not one of now, nor a recovery code that is left."""
-    _check_guesses(user)
-    with transaction.atomic():
-        row = SecondFactor.objects.select_for_update().get(user=user, confirmed_at__isnull=False)
-        hashed = _hash(_plain(code))
-        if hashed in row.recovery:
-            row.recovery = [
-                recovery_code for recovery_code in row.recovery if recovery_code != hashed
-            ]
-            row.save(update_fields=["recovery"])
-            record("user.recovery-code", user, by=user, left=len(row.recovery))
-            tell(user, f"A recovery code was used; {len(row.recovery)} are left.")
-            return
-        if _takes(row, code):
-            row.save(update_fields=["last_step"])
-            return
-    guessed("factor", str(user.pk))
-    record("user.refused", user.username, by=None, rule="second factor")
-    raise NotAllowed("This is neither the code of now nor a recovery code that is left.")
+    """Raise NotAllowed for a code that is not one of now, nor a recovery code that is left."""
+    with _code_attempt(user):
+        if not _code_used(user, code):
+            record("user.refused", user.username, by=None, rule="second factor")
+            raise NotAllowed("This is neither the code of now nor a recovery code that is left.")
+
+
+@transaction.atomic
+def _code_used(user: User, code: str) -> bool:
+    """Use up the code; return whether it was right."""
+    row = SecondFactor.objects.select_for_update().get(user=user, confirmed_at__isnull=False)
+    hashed = _hash(_plain(code))
+    if hashed in row.recovery:
+        row.recovery = [left for left in row.recovery if left != hashed]
+        row.save(update_fields=["recovery"])
+        record("user.recovery-code", user, by=user, left=len(row.recovery))
+        return True
+    if _takes(row, code):
+        row.save(update_fields=["last_step"])
+        return True
+    return False
 
 
 def factor_end(*, user: User, code: str) -> None:
@@ -137,7 +138,6 @@ def factor_end(*, user: User, code: str) -> None:
     factor_check(user=user, code=code)
     SecondFactor.objects.filter(user=user).delete()
     record("user.second-factor", user, by=user, on=False)
-    tell(user, "Your second factor was ended.")
 
 
 def factor_reset(*, by: User | None, person: User) -> None:
@@ -147,18 +147,25 @@ def factor_reset(*, by: User | None, person: User) -> None:
     if not SecondFactor.objects.filter(user=person).delete()[0]:
         raise NotReady(f"{person.username} has no second factor.")
     record("user.second-factor", person, by=by, on=False)
-    tell(person, f"Your second factor was ended by {by.username if by else 'the command line'}.")
 
 
-def _check_guesses(user: User) -> None:
-    if guesses("factor", str(user.pk)) >= WRONG:
-        refused_often(
-            f"Codes of {user.username}'s second factor are refused for a while: {WRONG} wrong ones "
-            "within a minute, behind the right password.",
+@contextmanager
+def _code_attempt(user: User) -> Iterator[None]:
+    """Count the block as an attempt at a code of theirs. Not within a transaction: one that is
+    rolled back would forget the attempt."""
+    try:
+        with failed_attempt("factor", str(user.pk), most=WRONG):
+            yield
+    except TooManyAttempts as refusal:
+        limit_reached(
+            f"Codes of {user.username}'s second factor were refused for a while: {WRONG} wrong "
+            "ones within a minute, after the right password.",
             key=f"codes of {user.username}",
             name=user.username,
         )
-        raise NotAllowed("Too many wrong codes; try again in a minute.")
+        raise TooManyAttempts(
+            refusal.wait_s, f"Too many wrong codes. Try again in {refusal.wait_s} seconds."
+        ) from None
 
 
 def _takes(row: SecondFactor, code: str) -> bool:

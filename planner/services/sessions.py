@@ -1,4 +1,4 @@
-"""Sessions: kept as hashes, with where they are used, and ended one by one or all at once.
+"""Sessions: kept as hashes with their last address and use, ended one by one or all at once.
 
 ``SessionStore`` is Django's of the database (settings.SESSION_ENGINE), but for the key's hash and
 for an end that use does not put off: who signed in does so again after SESSION_COOKIE_AGE.
@@ -17,10 +17,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
+from planner.client_address import client_address
 from planner.errors import NotFound
 from planner.models import Session, User
 from planner.services.audit import record
-from planner.whence import address_of, browser_of
 
 SEEN_EVERY = timedelta(minutes=1)  # a page asked for writes no row more often
 
@@ -29,7 +29,7 @@ class SessionStore(db.SessionStore):
     def __init__(self, session_key: str | None = None) -> None:
         super().__init__(session_key)
         self.begun_at = self.seen_at = timezone.now()
-        self.address = self.browser = ""
+        self.address = ""
 
     @classmethod
     def get_model_class(cls) -> type[Session]:
@@ -39,17 +39,17 @@ class SessionStore(db.SessionStore):
     def row_key(self) -> str:
         return hash_of(self.session_key or "")
 
-    def note(self, *, address: str, browser: str) -> None:
-        """Where it is used now. The row alone is written: what else a session holds may be changed
-        by another request meanwhile."""
+    def note(self, *, address: str) -> None:
+        """Record that it is used now, from ``address``.
+
+        Only these two columns are written: another request may change the rest meanwhile.
+        """
         now = timezone.now()
-        if (address, browser) == (self.address, self.browser) and now < self.seen_at + SEEN_EVERY:
+        if address == self.address and now < self.seen_at + SEEN_EVERY:
             return
-        self.seen_at, self.address, self.browser = now, address, browser
+        self.seen_at, self.address = now, address
         if self.session_key:
-            Session.objects.filter(pk=self.row_key).update(
-                seen_at=now, address=address, browser=browser
-            )
+            Session.objects.filter(pk=self.row_key).update(seen_at=now, address=address)
 
     def _get_session_from_db(self) -> Session | None:
         row = Session.objects.filter(pk=self.row_key, expire_date__gt=timezone.now()).first()
@@ -57,7 +57,7 @@ class SessionStore(db.SessionStore):
             self._session_key = None
             return None
         self.begun_at, self.seen_at = row.begun_at, row.seen_at
-        self.address, self.browser = row.address, row.browser
+        self.address = row.address
         return row
 
     def exists(self, session_key: str) -> bool:
@@ -76,7 +76,6 @@ class SessionStore(db.SessionStore):
             begun_at=self.begun_at,
             seen_at=self.seen_at,
             address=self.address,
-            browser=self.browser,
         )
 
     def delete(self, session_key: str | None = None) -> None:
@@ -90,9 +89,9 @@ def sessions_of(user: User) -> QuerySet[Session]:
 
 
 def session_noted(request: HttpRequest) -> None:
-    """That the session of this request is used, and where."""
+    """Record that the session of this request is used, and from which address."""
     if isinstance(request.session, SessionStore):
-        request.session.note(address=address_of(request), browser=browser_of(request))
+        request.session.note(address=client_address(request))
 
 
 def row_key_of(request: HttpRequest) -> str:

@@ -12,7 +12,6 @@ from django.utils import timezone
 
 from planner.errors import NotFound, PlannerError
 from planner.models import ApiToken, User
-from planner.services.account_notices import tell
 from planner.services.audit import record
 
 RANDOM_BYTES = 32  # so many that a plain hash of them cannot be reversed
@@ -51,8 +50,6 @@ def token_make(
         expires_at=now + timedelta(days=days),
     )
     record("token.made", token, by=user, scope=str(token.scope), days=days)
-    if token.name != LOGIN:  # a log-in is told as such, where it is from a new place
-        tell(user, f"The API token {token.name} was made; it works for {days} days.")
     return NewToken(token, key)
 
 

@@ -1,4 +1,4 @@
-"""Who was refused what, in the log (OWASP ASVS 7.2.2), and how often."""
+"""Who was refused what, in the log, and how often."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse
 
+from planner.client_address import client_address
 from planner.models import User
-from planner.services.unusual import refusal_counted
-from planner.whence import address_of
+from planner.services.refusals import refusal_counted
 
 logger = logging.getLogger(__name__)
 # What is of another workspace is not there, and neither is what nobody made: of less note.
@@ -30,6 +30,6 @@ class RefusalsMiddleware:
             logger.log(
                 LEVELS[answer.status_code],
                 "refused with %d: %s %.200r by %.150r from %s",
-                answer.status_code, request.method, request.path, who, address_of(request),
+                answer.status_code, request.method, request.path, who, client_address(request),
             )  # fmt: skip
         return answer

@@ -1,4 +1,4 @@
-"""Who took what out, in the audit log (OWASP ASVS 8.3.5): traces, results and what is of people."""
+"""Who took what out, in the audit log: traces, results and what is of people."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from planner.services.firings import schedules_tick
 from planner.services.scenarios import scenario_create
 from planner.services.source_reading import source_read
 from planner.services.sources import current_trace, series, source_change
+from planner.services.tokens import token_make
 from planner.services.worker import run_execute
 from tests.browser.test_review import as_somebody
 from tests.planner.services.test_speeds import SCENARIO
@@ -143,7 +144,8 @@ def test_a_past_is_read_planned_decided_and_scraped(
     assert PlanInForce.objects.get(until=None).policy == held["recommended"]["policy"]
     assert PlanInForce.objects.get(until=None).number == firings[1].run_id
     assert "engines-" in firings[1].run.document  # frozen as it was known then
-    page = site.request.get(f"{live_server.url}/metrics").text()
+    scraper = {"Authorization": f"Bearer {token_make(user=firings[0].run.owner).key}"}
+    page = site.request.get(f"{live_server.url}/metrics", headers=scraper).text()
     assert 'model="m"' in page, page
     # What is in force is named as people know it.
     other.goto(f"{live_server.url}/schedules/")

@@ -11,8 +11,11 @@ from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
 
+from planner.client_address import client_address, client_network
 from planner.config.health import WAITS_S
-from planner.models import Run
+from planner.config.public_addresses import STRANGER_BYTES
+from planner.models import ApiToken, Run, Session, User
+from planner.services.tokens import token_make
 from planner.version import VERSION
 from tests.platform.conftest import manage
 
@@ -139,13 +142,15 @@ def test_without_its_servers_everything_is_503_and_a_sentence(embedded: dict[str
     assert (health, page) == ("503", "503 True"), done.stderr
     sentence = "of this installation does not answer. Nothing that was saved is lost"
     assert api.startswith("503 The ") and sentence in api
-    assert token.startswith("503 The queue (Redis) ") and sentence in token
+    assert token.startswith("503 The ") and sentence in token
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize("length", ["1001", "9" * 20])
 def test_a_body_above_the_limit_is_refused_unread(
     client: Client, settings: Any, length: str
 ) -> None:
+    client.force_login(User.objects.create_user("ann", role="planner"))
     settings.HEADROOM_MAX_UPLOAD_BYTES = 1000
     headers = {"CONTENT_LENGTH": length}
     page = client.post("/traces/upload/", **headers)
@@ -173,25 +178,81 @@ class Unreadable(BytesIO):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("path", ["/login/", "/traces/upload/", "/api/v1/ingest/"])
-def test_a_stranger_cannot_send_a_large_body(settings: Any, path: str) -> None:
+@pytest.mark.parametrize("path", ["/login/", "/traces/upload/", "/api/v1/docs/", "/nowhere/"])
+def test_a_stranger_cannot_send_a_large_body(path: str) -> None:
     client = Client(enforce_csrf_checks=True)
     client.get("/login/")  # gives the CSRF cookie, without which no body would be read
-    answer = client.generic("POST", path, **_large(settings))
-    assert answer.status_code == 401
-    assert "Log in to send over 5,000,000 bytes." in answer.content.decode()
+    for credentials in ({}, {"HTTP_AUTHORIZATION": "Token 123"}):
+        answer = client.generic("POST", path, **_unread(STRANGER_BYTES + 1), **credentials)
+        assert answer.status_code == (413 if path == "/login/" else 401)
 
 
 @pytest.mark.django_db
-def test_a_wrong_token_is_refused_before_a_large_body_is_read(settings: Any) -> None:
-    headers = {"HTTP_AUTHORIZATION": "Token 123"}
-    answer = Client().generic("POST", "/api/v1/ingest/", **_large(settings), **headers)
-    assert answer.status_code == 401
+def test_a_small_body_of_a_stranger_is_read_by_public_addresses_alone(client: Client) -> None:
+    page = client.generic("POST", "/traces/upload/", **_unread(100))
+    assert page.status_code == 302 and page["Location"] == "/login/?next=/traces/upload/"
+    script = client.generic("POST", "/traces/upload/", HTTP_HX_REQUEST="true", **_unread(100))
+    assert script.status_code == 204 and script["HX-Refresh"] == "true"
+    api = client.generic("POST", "/api/v1/plan/", **_unread(100))
+    assert api.status_code == 401 and api["WWW-Authenticate"] == "Token"
+    assert client.post("/login/", {"username": "a", "password": "b"}).status_code == 200
 
 
-def _large(settings: Any) -> dict[str, Any]:
+@pytest.mark.django_db
+def test_a_body_without_a_length_is_refused_unread(client: Client) -> None:
+    client.force_login(User.objects.create_user("ann", role="planner"))
+    body = _unread(0) | {"HTTP_TRANSFER_ENCODING": "chunked"}
+    for path in ("/login/", "/traces/upload/", "/api/v1/ingest/"):
+        assert client.generic("POST", path, **body).status_code == 411
+
+
+@pytest.mark.django_db
+def test_who_may_send_a_body_is_known_by_a_session_or_a_token_that_is_valid() -> None:
+    ann = User.objects.create_user("ann", role="planner")
+    key = token_make(user=ann).key
+    with_token = {"HTTP_AUTHORIZATION": f"Token {key}"}
+
+    def is_read(client: Client, **headers: str) -> bool:
+        answer = client.post("/api/v1/plan/", b"{", content_type="application/json", **headers)
+        return answer.status_code == 400  # it is no JSON
+
+    browser = Client()
+    browser.force_login(ann)
+    assert is_read(browser) and is_read(Client(), **with_token)
+    ApiToken.everywhere.update(expires_at=timezone.now())
+    assert is_read(browser) and not is_read(Client(), **with_token)
+    Session.objects.update(expire_date=timezone.now())
+    assert not is_read(browser)
+    browser.force_login(ann)
+    assert is_read(browser)
+    User.objects.update(is_active=False)
+    assert not is_read(browser)
+
+
+def _unread(length: int) -> dict[str, Any]:
     return {
-        "CONTENT_LENGTH": str(settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 1),
+        "CONTENT_LENGTH": str(length),
         "CONTENT_TYPE": "multipart/form-data; boundary=x",
         "wsgi.input": Unreadable(),
     }
+
+
+def test_a_client_is_known_by_what_the_proxy_says_last(rf: Any, settings: Any) -> None:
+    forwarded = {"HTTP_X_FORWARDED_FOR": "10.0.0.1, 203.0.113.9", "REMOTE_ADDR": "192.0.2.7"}
+    assert client_address(rf.get("/", **forwarded)) == "192.0.2.7"
+    settings.HTTPS = True
+    assert client_address(rf.get("/", **forwarded)) == "203.0.113.9"
+    assert client_address(rf.get("/", REMOTE_ADDR="192.0.2.7")) == "192.0.2.7"
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("::ffff:192.0.2.7", "::ffff:192.0.2.7"),
+        ("unix:", "unix:"),
+    ],
+)
+def test_limits_count_a_network_of_ipv6_as_one(rf: Any, address: str, network: str) -> None:
+    assert client_network(rf.get("/", REMOTE_ADDR=address)) == network

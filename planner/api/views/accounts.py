@@ -22,21 +22,20 @@ from planner.api.serializers.accounts import (
     TokenGiven,
     TokenItem,
 )
-from planner.api.throttling import AddressThrottle, NameThrottle
 from planner.models import User
 from planner.models.workspace import within
 from planner.selectors.workspaces import workspace_for
 from planner.services import second_factor, tokens
-from planner.services.account_notices import signed_in_from
 from planner.services.account_removal import account_data
 from planner.services.proving import check_again
+from planner.services.signing_in import login_attempt
 
 
 class LoginView(ApiView):
     authentication_classes = []
     permission_classes = []
     parser_classes = [BoundedJsonParser, FormParser]
-    throttle_classes = [AddressThrottle, NameThrottle]
+    throttle_classes = []  # see services.signing_in
 
     def get_authenticate_header(self, request: Request) -> str:
         return "Token"  # makes a wrong password 401, as no authentication class is asked
@@ -50,15 +49,15 @@ class LoginView(ApiView):
         """Log in: a token for your name and password."""
         sent = valid(Login(data=request.data))
         who = {key: sent.pop(key) for key in ("username", "password")}
-        user = authenticate(request, **who)
-        if not isinstance(user, User):
-            raise exceptions.AuthenticationFailed("The user name or the password is wrong.")
+        with login_attempt(request._request, who["username"]):
+            user = authenticate(request, **who)
+            if not isinstance(user, User):
+                raise exceptions.AuthenticationFailed("The user name or the password is wrong.")
         code = sent.pop("code")
         if second_factor.factor_of(user) is not None:
             if not code:
                 raise exceptions.AuthenticationFailed("Send a code of your second factor: code.")
             second_factor.factor_check(user=user, code=code)
-        signed_in_from(user, request._request)
         with within(workspace_for(user, sent.pop("workspace"))):
             new = tokens.token_make(user=user, **sent)
         answer = {"token": new.key, "expires_at": new.token.expires_at}

@@ -149,6 +149,7 @@ def answer_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     return {
         "run": run,
         "moved": changes != Changes(),
+        "sent": [(knob.name, params[knob.name]) for knob in knobs_of(kept) if knob.name in params],
         "now": now,
         "what": "The flat fleet" if now.flat else "The plan",
         "other": other_plan(run, before),

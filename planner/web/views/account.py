@@ -10,6 +10,7 @@ from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
+from planner.client_address import client_network
 from planner.errors import PlannerError
 from planner.selectors.lookup import id_of
 from planner.services import tokens
@@ -26,7 +27,6 @@ from planner.web.forms.tokens import TokenForm
 from planner.web.forms.widgets import dress
 from planner.web.request import Request
 from planner.web.views.second_factor import half_signed_in
-from planner.whence import address_of
 
 
 class Login(LoginView):
@@ -64,7 +64,7 @@ def forgotten(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         try:
             name = request.POST.get("username", "")
-            password_forgotten(name=name, address=address_of(request))
+            password_forgotten(name=name, network=client_network(request))
             context["sent"] = True
         except PlannerError as problem:
             context["problem"] = str(problem)

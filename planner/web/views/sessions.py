@@ -9,7 +9,8 @@ from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from planner.services import account_notices, sessions
+from planner.services import sessions
+from planner.services.refusals import limits_reached
 from planner.web.request import Request
 
 
@@ -26,11 +27,8 @@ def own(request: Request) -> HttpResponse:
             sessions.sessions_end(user=request.user, by=request.user, but=here)
             messages.success(request, "You are signed out everywhere else.")
         return redirect("web:sessions")
-    notices = list(account_notices.notices_of(request.user)[:20])
-    account_notices.seen(request.user)
     context = {
-        "notices": notices,
-        "not_you": account_notices.NOT_YOU,
+        "limits": limits_reached(request.user),
         "sessions": sessions.sessions_of(request.user),
         "this": here,
         "hours": settings.SESSION_COOKIE_AGE // 3600,

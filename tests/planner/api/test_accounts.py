@@ -75,7 +75,7 @@ def test_guessing_is_slowed_by_name_even_from_many_addresses(stranger, planner):
             TOKEN,
             {"username": "pia", "password": f"guess {i}"},
             format="json",
-            headers={"X-Forwarded-For": f"10.0.0.{i}"},
+            REMOTE_ADDR=f"10.0.0.{i}",
         ).status_code
         for i in range(11)
     ]

@@ -11,7 +11,9 @@ from django.utils import timezone
 from planner.models import Run, Workspace
 from planner.models.workspace import within
 from planner.selectors.work import work_now
+from planner.services.tokens import token_make
 from planner.services.worker import run_execute
+from planner.services.workspaces import installation_admin
 
 NOW = timezone.now()
 
@@ -52,8 +54,9 @@ def test_what_waits_what_ended_and_how_long_it_took(runs):
     assert {(e.workspace, e.kind) for e in every} == {("main", "plan"), ("other", "size")}
 
 
-def test_prometheus_reads_it_and_a_token_only_its_own(runs, reader):
-    near = Client().get("/metrics").content.decode()
+def test_prometheus_reads_it_and_a_token_only_its_own(runs, reader, admin):
+    installation_admin(person=admin, on=True)
+    near = _scraped(token_make(user=admin).key)
     of = 'workspace="main",kind="plan"'
     assert 'headroom_runs_going{workspace="main",kind="compare",state="waiting"} 2\n' in near
     assert f'headroom_runs_ended{{{of},state="failed",reason="No plan is feasible"}} 1\n' in near
@@ -61,9 +64,12 @@ def test_prometheus_reads_it_and_a_token_only_its_own(runs, reader):
     assert "# TYPE headroom_run_seconds summary\n" in near  # quantiles are of summaries alone
     assert 'workspace="other"' in near
     key = reader._credentials["HTTP_AUTHORIZATION"].split()[1]
-    far = {"REMOTE_ADDR": "10.0.0.7", "headers": {"Authorization": f"Bearer {key}"}}
-    metrics_text = Client().get("/metrics", **far).content.decode()
+    metrics_text = _scraped(key)
     assert of in metrics_text and "other" not in metrics_text
+
+
+def _scraped(key: str) -> str:
+    return Client().get("/metrics", headers={"Authorization": f"Bearer {key}"}).content.decode()
 
 
 def test_a_run_says_what_kind_of_ending_it_had(planner):

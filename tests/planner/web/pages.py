@@ -99,3 +99,37 @@ def form_values(response: Any) -> dict[str, Any]:
     values = {name: value for name, value in parser.values.items() if name != "csrfmiddlewaretoken"}
     values["document"] = [values["document"][0].removeprefix("\n")]
     return values
+
+
+class _Forms(HTMLParser):
+    """Which forms put the CSRF token into an address."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaks: list[str] = []
+        self._form: dict[str, str | None] = {}
+        self._is_sent_by_get = self._has_token = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        if tag == "form":
+            self._form, self._has_token = attributes, False
+            method = (attributes.get("method") or "get").lower()
+            self._is_sent_by_get = method == "get" or "hx-get" in attributes
+        elif self._form:
+            self._is_sent_by_get |= attributes.get("formmethod") == "get"
+            self._is_sent_by_get |= "hx-get" in attributes and "hx-include" in attributes
+            self._has_token |= attributes.get("name") == "csrfmiddlewaretoken"
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "form":
+            if self._is_sent_by_get and self._has_token:
+                self.leaks.append(str(self._form))
+            self._form = {}
+
+
+def forms_with_token_in_address(response: Any) -> list[str]:
+    """Return the forms of a page whose address would hold the CSRF token."""
+    parser = _Forms()
+    parser.feed(response.content.decode())
+    return parser.leaks

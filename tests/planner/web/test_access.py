@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.core.cache import cache
+from django.core import signing
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
-from planner.models import Run, Scenario, ScenarioVersion, Trace, User
-from planner.web.forms.login import ATTEMPTS
+from planner.config.public_addresses import PUBLIC
+from planner.models import AttemptWindow, Run, Scenario, ScenarioVersion, Trace, User
+from planner.services.attempts import WITHIN_S
+from planner.services.signing_in import KNOWN_COOKIE, NAME_ATTEMPTS
 from planner.web.urls import urlpatterns
-from tests.planner.web.pages import signed_in, text_of
+from tests.planner.objects import made
+from tests.planner.test_permissions import addresses as all_addresses
+from tests.planner.web.pages import forms_with_token_in_address, signed_in, text_of
 
-OPEN = {
-    "login",
-    "login-code",
-    "provider",
-    "provider-back",
-    "logout",
-    "welcome",
-    "password-forgotten",
-}
+OPEN = {name.removeprefix("web:") for name in PUBLIC} | {"logout"}
 WRITES = [
     ("trace-upload", []), ("trace-delete", ["conv"]), ("scenario-new", []), ("scenario", [1]),
     ("scenario-run", [1]), ("scenario-duplicate", [1]), ("scenario-delete", [1]),
@@ -47,29 +47,92 @@ def test_strangers_are_sent_to_the_login(db: None, address: str) -> None:
         assert answer["Location"] == f"{reverse('web:login')}?next={address}"
 
 
-def test_passwords_cannot_be_guessed_at_speed(planner: User, viewer: User) -> None:
-    cache.clear()
-    login, right = reverse("web:login"), {"username": "pia", "password": "pia-secret"}
-    for _ in range(ATTEMPTS):
-        assert Client().post(login, right | {"password": "wrong"}).status_code == 200
-    refused = Client().post(login, right)
-    assert refused.status_code == 200 and "try again in a minute" in text_of(refused)
-    other = {"username": viewer.username, "password": f"{viewer.username}-secret"}
-    assert Client().post(login, other).status_code == 302
-    cache.clear()
-    assert Client().post(login, right).status_code == 302
+LOGIN, TOKEN = "/login/", "/api/v1/token/"
+RIGHT = {"username": "pia", "password": "pia-secret"}
+WRONG = RIGHT | {"password": "wrong"}
 
 
-def test_one_address_cannot_try_a_password_on_everybody(planner: User, monkeypatch: Any) -> None:
-    cache.clear()
-    monkeypatch.setattr("planner.web.forms.login.FROM_ONE_ADDRESS", 5)
-    login = reverse("web:login")
-    for number in range(5):
-        Client().post(login, {"username": f"name-{number}", "password": "Spring-2026"})
-    right = {"username": "pia", "password": "pia-secret"}
-    assert "from your address" in text_of(Client().post(login, right))
-    assert Client().post(login, right, REMOTE_ADDR="192.0.2.7").status_code == 302
-    cache.clear()
+def by_api(fields: dict[str, str], **headers: str) -> int:
+    body = json.dumps(fields)
+    return Client().post(TOKEN, body, "application/json", **headers).status_code
+
+
+def signs_in(client: Client, fields: dict[str, str], **headers: str) -> bool:
+    return client.post(LOGIN, fields, **headers).status_code == 302
+
+
+def test_form_and_api_share_the_limit_of_a_name(planner: User, viewer: User) -> None:
+    for _ in range(NAME_ATTEMPTS // 2):
+        assert not signs_in(Client(), WRONG)
+        assert by_api(WRONG) == 401
+    refused = Client().post(LOGIN, RIGHT)
+    assert refused.status_code == 200
+    assert re.search(r"Try again in \d+ seconds", text_of(refused))  # the delay
+    assert by_api(RIGHT) == 429
+    assert by_api(RIGHT | {"username": " PIA "}) == 429
+    assert signs_in(Client(), {"username": "vera", "password": "vera-secret"})
+    for window in AttemptWindow.objects.all():
+        window.moments = [moment - WITHIN_S for moment in window.moments]
+        window.save()
+    assert signs_in(Client(), RIGHT)  # after the delay
+
+
+def test_form_and_api_share_the_limit_of_a_network(planner: User, monkeypatch: Any) -> None:
+    monkeypatch.setattr("planner.services.signing_in.NETWORK_ATTEMPTS", 6)
+    for number in range(3):
+        guess = {"username": f"name-{number}", "password": "Spring-2026"}
+        forged = {
+            "HTTP_X_FORWARDED_FOR": f"10.0.0.{number}",
+            "HTTP_FORWARDED": f"for=1.1.1.{number}",
+        }
+        assert not signs_in(Client(), guess, **forged)
+        assert by_api(guess, **forged) == 401
+    assert by_api(RIGHT, HTTP_X_FORWARDED_FOR="10.0.0.99") == 429
+    assert not signs_in(Client(), RIGHT, HTTP_X_FORWARDED_FOR="10.0.0.99")
+    assert signs_in(Client(), RIGHT, REMOTE_ADDR="192.0.2.7")
+
+
+def test_a_right_password_is_not_counted(planner: User) -> None:
+    for _ in range(NAME_ATTEMPTS + 2):
+        assert by_api(RIGHT) == 200
+
+
+def test_the_owner_of_a_locked_name_signs_in_from_a_known_browser(
+    planner: User, viewer: User, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("planner.services.signing_in.KNOWN_ATTEMPTS", 2)
+    monkeypatch.setattr("planner.services.signing_in.NETWORK_ATTEMPTS", 20)
+    known, other = Client(), Client()
+    assert signs_in(known, RIGHT)
+    assert signs_in(other, {"username": "vera", "password": "vera-secret"})
+    for client in (known, other):
+        client.post("/logout/")
+    for number in range(20):  # both limits
+        by_api(WRONG if number < NAME_ATTEMPTS else {"username": str(number), "password": "x"})
+    assert not signs_in(other, RIGHT)  # knows somebody else
+    assert signs_in(known, RIGHT)
+    known.post("/logout/")
+    for _ in range(2):
+        signs_in(known, WRONG)
+    assert not signs_in(known, RIGHT)  # has a limit too
+    forged = Client()
+    forged.cookies[KNOWN_COOKIE] = signing.dumps(str(planner.pk), salt="another")
+    assert not signs_in(forged, RIGHT)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_parallel_guesses_do_not_pass_the_limit_together() -> None:
+    User.objects.create_user("pia", password="pia-secret", role="planner")
+
+    def guess(number: int) -> int:
+        try:
+            return by_api(WRONG)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(12) as threads:
+        answers = list(threads.map(guess, range(60)))
+    assert sorted(answers) == [401] * NAME_ATTEMPTS + [429] * (60 - NAME_ATTEMPTS)
 
 
 def test_a_login_leads_to_the_page_that_was_asked_for(planner: User) -> None:
@@ -192,11 +255,22 @@ def test_pages_run_no_script_of_their_own(planner: User, scenario: Scenario) -> 
             assert "src=" in head or 'type="application/json"' in head
 
 
+def test_no_page_puts_its_token_into_an_address(admin: User, data_dir: Any) -> None:
+    client, pages = signed_in(admin), 0
+    home = made(admin, "own")
+    for address in all_addresses(urlpatterns, "web", home, home):
+        answer = client.get(address.mine, follow=True)
+        if answer.status_code == 200 and answer["Content-Type"].startswith("text/html"):
+            assert forms_with_token_in_address(answer) == [], address.mine
+            pages += 1
+    assert pages > 40
+
+
 def test_scripts_of_a_page_left_open_are_told_to_load_it_again(db: None) -> None:
     polled = Client().get("/activity/", headers={"HX-Request": "true"})
     assert polled.status_code == 204 and polled["HX-Refresh"] == "true"
     sent = Client().post("/traces/upload/", headers={"Accept": "application/json"})
-    assert sent.status_code == 403
+    assert sent.status_code == 401 and sent.json()["detail"]
 
 
 def test_the_log_says_who_was_refused_what_and_from_where(viewer, reader, scenario, caplog) -> None:

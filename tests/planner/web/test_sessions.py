@@ -13,8 +13,6 @@ from planner.services.people import person_change
 from planner.services.sessions import SEEN_EVERY, hash_of, sessions_sweep
 from tests.planner.web.pages import signed_in, text_of
 
-FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
-EDGE = "Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 Chrome/140.0 Safari/537.36 Edg/140.0"
 PAGE = "/account/sessions/"
 
 
@@ -39,13 +37,13 @@ def test_what_the_database_holds_signs_nobody_in(planner: User) -> None:
 
 
 def test_the_page_lists_them_and_ends_one_or_all_others(planner: User, viewer: User) -> None:
-    here = by_form(HTTP_USER_AGENT=FIREFOX, REMOTE_ADDR="192.0.2.7")
-    there = by_form(HTTP_USER_AGENT=EDGE, REMOTE_ADDR="2001:db8::1")
+    here = by_form(REMOTE_ADDR="192.0.2.7")
+    there = by_form(REMOTE_ADDR="2001:db8::1")
     third = by_form()
     other = signed_in(viewer)
     shown = text_of(here.get(PAGE))
-    assert "Firefox on Linux this one 192.0.2.7" in shown
-    assert "Edge on Windows 2001:db8::1" in shown
+    assert "192.0.2.7 this one" in shown
+    assert "2001:db8::1" in shown
     foreign = here.post(PAGE, {"end": hash_of(cookie_of(other))})
     assert foreign.status_code == 404 and other.get("/runs/").status_code == 200
     here.post(PAGE, {"end": hash_of(cookie_of(there))})

@@ -19,7 +19,7 @@ from planner.studies.whatif.flat import IN_PROPORTION
 from tests.planner.management.test_commands import SCENARIO, answer, command
 from tests.planner.management.test_commands import folder as folder  # the fixture
 from tests.planner.samples import client_of
-from tests.planner.web.pages import signed_in, text_of
+from tests.planner.web.pages import forms_with_token_in_address, signed_in, text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -207,7 +207,12 @@ def _pages(run: Run, planner: User, viewer: User) -> None:
     assert "+100.0%" in text_of(part) and "<html" not in part.content.decode()
     assert reader.get(address, {"growth": "much"}).status_code == 400
     assert reader.post(f"{address}replay/", moved).status_code == 403
-    assert "Replay this" in text_of(signed_in(planner).get(address))
+    panel = signed_in(planner).get(address)
+    assert "Replay this" in text_of(panel) and forms_with_token_in_address(panel) == []
+    # What is replayed is what the answer is about.
+    answer = signed_in(planner).get(address, {"growth": "1.5", "x": "y"}, headers=htmx)
+    sent = answer.content.decode().partition("what-if-replay")[2]
+    assert 'name="growth" value="1.5"' in sent and 'name="x"' not in sent
     # An address that is sent shows what was asked: its sliders are what a replay takes.
     moved = reader.get(address, {"growth": "1.5"}).content.decode()
     assert 'name="growth" min="0.25" max="4.0" step="0.05" value="1.5"' in re.sub(

@@ -1,0 +1,36 @@
+"""The network address of a client, for logs and for every limit that counts by address."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from ipaddress import IPv6Address, IPv6Network, ip_address
+
+from django.conf import settings
+from django.http import HttpRequest
+
+LONGEST = 45  # characters: an IPv6 address that holds an IPv4 one
+
+
+def client_address(request: HttpRequest | None) -> str:
+    """Return the address that ``request`` comes from, "" without a request.
+
+    Behind the proxy that ends TLS (HEADROOM_HTTPS) this is the last entry of X-Forwarded-For, which
+    that proxy wrote. All other forwarded headers are the client's own words and do not count.
+    """
+    if request is None:
+        return ""
+    forwarded = request.headers.get("X-Forwarded-For", "") if settings.HTTPS else ""
+    return (forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", ""))[:LONGEST]
+
+
+def client_network(request: HttpRequest | None) -> str:
+    """Return what limits count by: the address, or the /64 network of an IPv6 address.
+
+    One IPv6 client usually owns a whole /64 and could use another address for each attempt.
+    """
+    address = client_address(request)
+    with suppress(ValueError):
+        parsed = ip_address(address)
+        if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
+            return str(IPv6Network((int(parsed) >> 64 << 64, 64)))
+    return address

@@ -1,0 +1,93 @@
+"""Count refused requests, and record who ran into a limit.
+
+/metrics exports the counts. The record is in the audit log; the page of sessions shows it to the
+admins of the installation and to the person it is about.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from datetime import datetime
+from typing import NamedTuple
+
+from django.core.cache import cache
+from django.db.models import QuerySet
+
+from planner.models import AuditRecord, User
+from planner.models.workspace import MAIN
+from planner.services.audit import record
+
+logger = logging.getLogger(__name__)
+
+STATUSES = (401, 403, 404, 429)
+WHO = ("person", "stranger")  # signed in, or not
+EVERY_S = 3600  # the same limit is recorded once in this time
+MOST = 20  # records in this time: an attacker tries names by the thousand
+ACTION = "user.refused-often"
+SHOWN = 20
+
+
+class LimitReached(NamedTuple):
+    at: datetime
+    sentence: str
+
+
+def refusal_counted(status: int, *, by_person: bool) -> None:
+    """Count one refusal. In a cache of files, two at the same moment may count as one."""
+    key = _key(status, WHO[0] if by_person else WHO[1])
+    cache.add(key, 0, None)
+    cache.incr(key)
+    cache.touch(key, None)
+
+
+def refusals() -> dict[tuple[int, str], int]:
+    """Return the counts by status and by who was refused, since the cache was emptied."""
+    keys = {(status, who): _key(status, who) for status in STATUSES for who in WHO}
+    counts = cache.get_many(keys.values())
+    return {of: int(counts.get(key, 0)) for of, key in keys.items()}
+
+
+def limit_reached(sentence: str, *, key: str, name: str = "") -> bool:
+    """Record that somebody ran into a limit; return whether it was recorded.
+
+    ``key`` names the limit: the same one is recorded once an hour. ``name`` is the account that it
+    is about, which may not exist.
+    """
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    if not cache.add(f"refused-often-{digest}", 1, EVERY_S):
+        return False
+    logger.warning("limit reached: %r", sentence)
+    cache.add("refused-often", 0, EVERY_S)
+    if cache.incr("refused-often") > MOST:
+        return False
+    person = User.objects.filter(username__iexact=name, is_active=True).first() if name else None
+    record(ACTION, person or key, by=None, rule="limits", sentence=sentence)
+    return True
+
+
+def limits_reached(user: User) -> list[LimitReached]:
+    """Return the newest limits that ``user`` ran into, or anybody for those who look after the
+    installation."""
+    records = AuditRecord.objects.filter(action=ACTION)
+    if not _admins().filter(pk=user.pk).exists():
+        records = records.filter(key=str(user.pk), name=user.username)
+    newest = records.order_by("-number")[:SHOWN]
+    return [
+        LimitReached(entry.at, str(json.loads(entry.details).get("sentence", entry.key)))
+        for entry in newest
+    ]
+
+
+def _admins() -> QuerySet[User]:
+    """Return the admins of the installation; if there are none, those of its first workspace."""
+    active = User.objects.filter(is_active=True)
+    admins = active.filter(is_superuser=True)
+    if admins.exists():
+        return admins
+    return active.filter(memberships__workspace__slug=MAIN, memberships__role=User.Role.ADMIN)
+
+
+def _key(status: int, who: str) -> str:
+    return f"refused-{status}-{who}"

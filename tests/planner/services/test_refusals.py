@@ -1,0 +1,84 @@
+"""What is refused is counted, and who runs into a limit is recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.test import Client
+
+from planner.models import Scenario, User
+from planner.services.refusals import MOST, limit_reached, limits_reached
+from planner.services.second_factor import factor_begin, factor_confirm, factor_end
+from planner.services.signing_in import NAME_ATTEMPTS
+from planner.services.tokens import token_make
+from planner.services.workspaces import installation_admin
+from tests.planner.samples import client_of
+from tests.planner.web.pages import signed_in, text_of
+
+WRONG = {"username": "pia", "password": "guess"}
+
+
+@pytest.fixture(autouse=True)
+def emptied() -> None:
+    cache.clear()
+
+
+def sentences(user: User) -> list[str]:
+    return [limit.sentence for limit in limits_reached(user)]
+
+
+def metric(line: str, key: str) -> int:
+    answer = Client().get("/metrics", headers={"Authorization": f"Bearer {key}"})
+    return int(answer.content.decode().partition(f"{line} ")[2].partition("\n")[0])
+
+
+def test_guessing_at_a_name_is_shown_once_to_its_owner_and_to_admins(
+    planner: User, viewer: User, admin: User
+) -> None:
+    for _ in range(NAME_ATTEMPTS + 3):
+        Client().post("/login/", WRONG, REMOTE_ADDR="192.0.2.7")
+    (sentence,) = sentences(planner)
+    assert "pia" in sentence and "192.0.2.7" in sentence
+    assert sentences(admin) == [sentence] and sentences(viewer) == []
+    assert sentence in text_of(signed_in(planner).get("/account/sessions/"))
+    installation_admin(person=viewer, on=True)
+    assert sentences(viewer) == [sentence] and sentences(admin) == []  # who looks after it all
+
+
+def test_the_limit_of_a_person_is_shown_too(planner: User, settings: Any) -> None:
+    settings.HEADROOM_API_REQUESTS = 2
+    api = client_of(planner)
+    assert [api.get("/api/v1/me/").status_code for _ in range(3)] == [200, 200, 429]
+    assert len(sentences(planner)) == 1
+
+
+def test_thousands_of_names_do_not_bury_anybody(admin: User) -> None:
+    assert sum(limit_reached("x", key=str(n)) for n in range(30)) == MOST
+    assert len(sentences(admin)) == MOST
+
+
+def test_refusals_and_deeds_are_counted(
+    planner: User, viewer: User, scenario: Scenario, admin: User, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("planner.services.second_factor._takes", lambda row, code: True)
+    installation_admin(person=admin, on=True)
+    key = token_make(user=admin).key
+    client = signed_in(viewer)
+    client.post(f"/scenarios/{scenario.pk}/delete/")
+    client.get("/runs/77/")
+    client.get("/runs/78/")
+    Client().get("/api/v1/runs/")
+    assert metric('headroom_refused_total{status="403",who="person"}', key) == 1
+    assert metric('headroom_refused_total{status="404",who="person"}', key) == 2
+    assert metric('headroom_refused_total{status="401",who="stranger"}', key) == 1
+    factor_begin(user=planner)
+    factor_confirm(user=planner, code="1")
+    factor_end(user=planner, code="1")
+    Client().post("/login/", WRONG)
+    for event, count in (("second-factor-ended", 1), ("sign-in-refused", 1), ("token-made", 1)):
+        assert metric(f'headroom_security_events_total{{event="{event}"}}', key) == count
+    # The figures of the whole installation are for those who look after it.
+    other = {"Authorization": f"Bearer {token_make(user=planner).key}"}
+    assert b"headroom_refused_total" not in Client().get("/metrics", headers=other).content
