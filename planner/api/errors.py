@@ -82,13 +82,8 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
     if (sent := of_input(error) or of_servers(error)) is not None:
         logger.warning("%s %s: %s", getattr(request, "method", ""), path, error, exc_info=error)
         error = sent
-    for kind, status in STATUS:
-        if isinstance(error, kind):
-            title = getattr(error, "title", "The request could not be carried out")
-            answer = problem(status, str(error), path, title=title)
-            if isinstance(error, TooManyAttempts):
-                answer["Retry-After"] = str(error.wait_s)
-            return answer
+    if (expected := _expected(error, path)) is not None:
+        return expected
     if isinstance(error, Http404):
         error = exceptions.NotFound("There is nothing at this address.")
     elif isinstance(error, PermissionDenied):
@@ -119,6 +114,18 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
         return response
     logger.exception("%s %s", getattr(request, "method", ""), path, exc_info=error)
     return problem(500, "The program made an error; its details are kept in its log.", path)
+
+
+def _expected(error: Exception, path: str) -> JsonResponse | None:
+    """Return the answer to an expected outcome, None for any other error."""
+    status = next((status for kind, status in STATUS if isinstance(error, kind)), None)
+    if status is None:
+        return None
+    title = getattr(error, "title", "The request could not be carried out")
+    answer = problem(status, str(error), path, title=title)
+    if isinstance(error, TooManyAttempts):
+        answer["Retry-After"] = str(error.wait_s)
+    return answer
 
 
 def problem(

@@ -34,7 +34,7 @@ class SessionsMiddleware:
         response = self.get_response(request)
         now = request.session.get(SESSION_KEY)
         if now is not None and now != before:
-            remember_browser(request, response, now)
+            remember_browser(response, now)
         return response
 
 

@@ -72,7 +72,7 @@ def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
             raise
 
 
-def remember_browser(request: HttpRequest, response: HttpResponse, user_id: str) -> None:
+def remember_browser(response: HttpResponse, user_id: str) -> None:
     """Set the cookie by which the sign-in form knows this browser again."""
     response.set_cookie(
         KNOWN_COOKIE,

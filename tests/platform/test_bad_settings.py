@@ -60,6 +60,7 @@ BAD: dict[str, tuple[str, ...]] = {
     "HEADROOM_LOG": ("xml",),
     "HEADROOM_LOG_LEVEL": ("loud",),
     "HEADROOM_SESSION_HOURS": (*NUMBERS, "9999999"),
+    "HEADROOM_METRICS_OPEN": ("all",),
     "HEADROOM_REQUIRE_SECOND_FACTOR": ("all",),
     "HEADROOM_API_REQUESTS": NUMBERS,
     "HEADROOM_OIDC_ISSUER": ("garbage", "http://id.example", "https://", "https://h:x"),
