@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import UTC as UTC_ZONE
 from datetime import datetime
 from typing import Any
@@ -84,7 +84,11 @@ class IngestReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; ``reject_samples`` as [line, reason, text]."""
-        out = asdict(self)
+        out = {field.name: getattr(self, field.name) for field in fields(self)}
+        out["series"] = [
+            {field.name: getattr(each, field.name) for field in fields(each)}
+            for each in self.series
+        ]
         out["reject_samples"] = [[s.line, s.reason, s.text] for s in self.reject_samples]
         return out
 

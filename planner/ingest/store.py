@@ -133,11 +133,14 @@ def _lengths_of(store_dir: Path | str) -> dict[tuple[str, str], FloatArray]:
     store = Path(store_dir)
     if not (store / LENGTHS).is_file():
         return {}
-    lengths = pl.read_parquet(store / LENGTHS)
-    groups = lengths.partition_by("series", "field", as_dict=True)
+    lengths, keys = numbered(pl.read_parquet(store / LENGTHS), ["series", "field"])
+    lengths = lengths.sort("number", maintain_order=True)
+    tokens = _frozen(lengths["tokens"].to_numpy(writable=True))
+    edges = np.searchsorted(lengths["number"].to_numpy(), np.arange(1, keys.height))
+    parts = np.split(tokens, edges)
+    names = keys.select("series", "field").iter_rows()
     return {
-        (str(series), str(field)): _frozen(group["tokens"].to_numpy(writable=True))
-        for (series, field), group in groups.items()
+        (str(series), str(field)): part for (series, field), part in zip(names, parts, strict=True)
     }
 
 

@@ -111,6 +111,11 @@ def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...
         for by, names in grid.labels.items()
         if (count := len(set(names))) > LISTED
     ]
+    if report.bin_s is not None and grid.bin_s > report.bin_s:
+        notes.append(
+            f"The file's bins of {report.bin_s:g} s are summed to {grid.bin_s:g} s here, since it "
+            f"has {len(grid.names):,} series."
+        )
     if grid.unit != "requests":
         notes.append(
             f"The file does not count requests: rates, ranks and rhythm are of "

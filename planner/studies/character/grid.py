@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +14,14 @@ from planner.ingest.report import IngestReport
 from planner.ingest.store import DemandColumns, bin_requests, label_code, read_demand, scan_requests
 from planner.studies.character.values import BY, UNSAID
 from planner.studies.traffic.ranking import ALL
+from planner.studies.traffic.window import DAY_S
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
 WIDTHS_S = (1, 10, 60, 300, 900, 3600)
 MAX_BINS = 20_000  # of a trace of requests: a week by the minute
 MAX_CELLS = 4_000_000  # of all its series together
+MAX_DEMAND_CELLS = 20_000_000  # of all series of a file of counts: 0.6 GB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,11 +96,47 @@ def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
     return Grid(names, ordered, start_s, bin_s, amounts, present)
 
 
+def joined(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
+    """Return the series with as many bins summed into one as MAX_DEMAND_CELLS asks for.
+
+    With a gap in it a sum is a gap. Beyond its own bins a series counts as nothing.
+    """
+    bin_s = columns[0].bin_s
+    start_s = min(series.start_s for series in columns)
+    places = [round((series.start_s - start_s) / bin_s) for series in columns]
+    bins = max(place + len(s.requests) for place, s in zip(places, columns, strict=True))
+    factor = -(-bins * len(columns) // MAX_DEMAND_CELLS)
+    if factor == 1:
+        return columns
+    while factor * bin_s < DAY_S and DAY_S % (
+        factor * bin_s
+    ):  # days are told apart, where they can
+        factor += 1
+
+    def sums(values: FloatArray | None, place: int) -> FloatArray | None:
+        if values is None:
+            return None
+        before = place % factor
+        after = -(before + len(values)) % factor
+        return np.asarray(np.pad(values, (before, after)).reshape(-1, factor).sum(axis=1))
+
+    return [
+        replace(
+            series,
+            start_s=start_s + (place - place % factor) * bin_s,
+            bin_s=factor * bin_s,
+            **{field: sums(getattr(series, field), place) for field in AMOUNTS},
+        )
+        for place, series in zip(places, columns, strict=True)
+    ]
+
+
 def stored_grid(store: Path, report: IngestReport) -> Grid:
-    """The grid of a stored trace: a demand file's own bins, or requests counted in bins of a round
-    width that tells minutes apart where the trace is not too long for it."""
+    """The grid of a stored trace: a demand file's own bins, some of them together where its series
+    have too many, or requests counted in bins of a round width that tells minutes apart where the
+    trace is not too long for it."""
     if report.kind == "demand":
-        return demand_grid(read_demand(store))
+        return demand_grid(joined(read_demand(store)))
     _, scan = scan_requests(store)
     series = int(scan.select(label_code(report).n_unique()).collect(engine="streaming").item())
     return demand_grid(bin_requests(store, base_width(report.end_s - report.start_s, series)))

@@ -139,3 +139,30 @@ def test_the_rank_of_a_day_counts_the_busier_ones(tmp_path: Path) -> None:
     ingest_file(tmp_path / "t.csv", tmp_path / "store", IngestOptions(format="demand"))
     days = characterise(tmp_path / "store").character.days.days
     assert [one.rank for one in days] == [1 + int((amounts > own).sum()) for own in amounts]
+
+
+def test_bins_are_joined_where_all_series_have_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The figures are those of a file with the wider bins."""
+    rng = np.random.default_rng(2)
+    cells = [
+        (DAY * 19_858 + 300 * place, f"m{name}", int(rng.integers(0, 50)))
+        for name in range(20)
+        for place in range(int(rng.integers(0, 9)) * 12, 576 - int(rng.integers(0, 9)) * 12)
+    ]
+    table = pl.DataFrame(cells, schema=["time", "model", "requests"], orient="row")
+    wide = table.group_by(pl.col("time") // 3600 * 3600, "model", maintain_order=True).sum()
+    stored = {}
+    for name, rows in (("own", table), ("wide", wide)):
+        rows.write_csv(tmp_path / f"{name}.csv")
+        options = IngestOptions(format="demand", name="t.csv")
+        ingest_file(tmp_path / f"{name}.csv", tmp_path / name, options)
+        stored[name] = characterise(tmp_path / name).character
+    monkeypatch.setattr("planner.studies.character.grid.MAX_DEMAND_CELLS", 1000)
+    joined = characterise(tmp_path / "own").character
+    assert (stored["own"].bin_s, joined.bin_s, stored["wide"].bin_s) == (300, 3600, 3600)
+    assert (joined.total, joined.volumes) == (stored["wide"].total, stored["wide"].volumes)
+    assert joined.days == stored["wide"].days
+    assert joined.total.requests == stored["own"].total.requests
+    assert any("3600 s" in note for note in joined.notes)
