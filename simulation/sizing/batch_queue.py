@@ -1,28 +1,29 @@
-"""A state-dependent batch-service queue (methods.md C2): load to wait, TTFT, TBT and E2E.
+"""Evaluate a state-dependent batch-service queue (methods.md C2): wait, TTFT, TBT and E2E.
 
-One instance, or a pool of equal ones among which requests are spread evenly, in one of three roles
-(``fleet.ROLES``). It has two time scales, and a law of birth and death (``birth_death``) for each.
+The queue is one instance, or a pool of equal instances with evenly spread requests. It has one of
+three roles (``fleet.ROLES``). Two time scales each have a birth-and-death law (``birth_death``).
 
-**Sequences** stay for many iterations. With n of them an iteration that only decodes takes
-T(n), one that also prefills T'(n); prompts arrive at ``rate``, so a share q of iterations prefills,
-and a sequence needs k prefill iterations and OSL - 1 others:
+**Sequences** stay for many iterations. With n sequences, a decode-only iteration takes T(n), one
+that also prefills T'(n). Prompts arrive at ``rate``, so a share q of iterations prefills. A
+sequence needs k prefill iterations and OSL - 1 others:
+
 
     residence(n) = k T'(n) + (OSL - 1) ((1 - q) T(n) + q T'(n)),    q = 1 - exp(-rate k T).
 
-Completions happen at n / residence(n), which is what the law of n needs; the batch, the token
-budget and the KV memory (mean tokens held per sequence) limit n, and beyond the limit requests
-wait in line. Sequences of a mean gap T(n) are seen in proportion to n P(n). Over its life a
-sequence sees n move: of a process whose correlation time is a life, the mean over x lives has the
-share 2 (e^-x - 1 + x) / x^2 of the variance. Iterations that happen to prefill add the rest.
+Completions happen at n / residence(n), the death rate of the law of n. The batch, the token budget
+and the KV memory (mean tokens per sequence) limit n. Further requests wait in line.
 
-**Prompts** stay for a few iterations, by which they are looked at (``prompt_chain``): a new one
-waits for the end of the running iteration and for those before it, several that wait are prefilled
-in one, up to the token budget. A pool of prefill instances is the same without decodes, with as
-many servers as instances.
+A sequence sees a mean gap T(n) with probability in proportion to n P(n). During its life n changes.
+For a process with a correlation time of one life, the mean over x lives has the share 2 (e^-x - 1 +
+x) / x^2 of the variance. Iterations that also prefill add the rest.
 
-A decode pool takes sequences whose KV cache had to travel first: the way counts to the first gap.
-What this leaves out: preemption, and that requests are not spread perfectly over a pool. How far it
-is off: docs/sizing.md.
+**Prompts** stay for a few iterations, modelled in ``prompt_chain``. A new prompt waits for the
+running iteration and for the prompts before it. One iteration prefills several waiting prompts, up
+to the token budget. A pool of prefill instances is the same without decodes, with one server per
+instance.
+
+A decode pool takes sequences after the transfer of their KV cache. The transfer counts to the first
+gap. Not modelled: preemption, and uneven routing in a pool. Errors are in docs/sizing.md.
 """
 
 from __future__ import annotations
@@ -56,30 +57,37 @@ from simulation.sizing.spread import (
 )
 from simulation.sizing.workload import Workload
 
-KNOTS = 20  # numbers of sequences at which speeds are looked up
-NUMBERS = 14  # of sequences, and lengths of answers, that stand for all in the law of gaps
-SHARES = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 0.92, 0.97, 0.99, 0.997])  # shares, of a gamma law
+KNOTS = 20  # numbers of sequences for which speeds are computed; others are interpolated
+NUMBERS = 14  # points each for sequences and for answer lengths in the law of gaps
+# quantile levels of the gamma law
+SHARES = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 0.92, 0.97, 0.99, 0.997])
 SHARE_WEIGHTS = np.array([0.125, 0.175, 0.2, 0.2, 0.16, 0.085, 0.035, 0.0135, 0.0065])
-STEPS = 12  # towards the rate at which all places are taken
+STEPS = 12  # fixed-point steps of the residence times
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """What a pool does at a rate; seconds. A role without prompts has no TTFT, one without decodes
-    no TBT: empty spreads, means NaN."""
+    """Results of a pool at one rate; times in seconds.
+
+    A role without prompts has no TTFT, one without decodes no TBT: their spreads are empty and
+    their means NaN.
+    """
 
     rate: float
     stable: bool
-    utilisation: float  # of what the pool could serve
+    utilisation: float  # share of the pool's largest throughput
     batch: float  # mean sequences per instance
-    queue: float  # mean requests waiting for a place, in the whole pool
+    queue: float  # mean requests waiting for a place, whole pool
     wait: Spread  # for a place and for earlier prompts
     ttft: Spread
     tbt: Spread
     e2e: Spread
 
     def attained(self, tier: Tier) -> float:
-        """Share of requests within every limit of the tier, TTFT and TBT taken as independent."""
+        """Return the share of requests within every limit of the tier.
+
+        TTFT and TBT are taken as independent.
+        """
         if not self.stable:
             return 0.0
         both = self.ttft.within(tier.ttft_s) * self.tbt.within(tier.tbt_s)
@@ -88,13 +96,13 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Speeds:
-    """Seconds with 1 .. places sequences on one instance, shape ``[places]``."""
+    """Times of one instance with 1 to ``places`` sequences, in seconds, ``[places]``."""
 
-    decode_s: FloatArray  # an iteration that only decodes
-    gap_s: FloatArray  # the mean iteration, prompts of others included
-    noise: FloatArray  # variance that prompts of others add to a second of decoding, seconds
-    extra_s: FloatArray  # by which a prompt makes iterations longer
-    residence_s: FloatArray  # of a sequence
+    decode_s: FloatArray  # iteration that only decodes
+    gap_s: FloatArray  # mean iteration, including prompts of others
+    noise: FloatArray  # variance that prompts of others add per second of decoding, seconds
+    extra_s: FloatArray  # extra iteration time per prompt
+    residence_s: FloatArray  # residence of a sequence
 
     @property
     def completions(self) -> FloatArray:
@@ -102,8 +110,11 @@ class Speeds:
 
 
 def places(profile: Profile, workload: Workload, role: str = "both") -> tuple[int, str]:
-    """Most sequences that decode at once on an instance, and what limits them: batch, memory or
-    prefill, where the token budget lets in no more than so many."""
+    """Return the most sequences that decode at once on an instance, and the binding constraint.
+
+    The constraint is "batch", "memory" or "prefill". "prefill" means that the token budget admits
+    no more sequences. Raises SimulationError if a mean request does not fit in the KV memory.
+    """
     batch = min(profile.max_batch, profile.max_batch_tokens)
     tokens_each = (
         workload.facts.decode_context
@@ -125,10 +136,10 @@ def places(profile: Profile, workload: Workload, role: str = "both") -> tuple[in
 
 
 def speeds(profile: Profile, workload: Workload, role: str, limit: int) -> Speeds:
-    """Of one instance that ``workload.rate`` requests/s come to.
+    """Compute the speeds of one instance that receives ``workload.rate`` requests/s.
 
-    A prompt makes the iterations it is prefilled in ``extra`` seconds longer, all together, so that
-    a second of decoding beside ``rate`` of them takes 1 / (1 - rate extra) seconds.
+    A prompt makes its prefill iterations longer by ``extra`` seconds in total. At ``rate``
+    prompts/s, a second of decoding therefore takes 1 / (1 - rate extra) seconds.
     """
     context, gaps = workload.facts.decode_context, workload.facts.mean_osl - 1.0
     every = np.arange(1.0, limit + 1.0)
@@ -143,9 +154,10 @@ def speeds(profile: Profile, workload: Workload, role: str, limit: int) -> Speed
     spread_s2 = (extra * extra).mean(axis=1)
     room = np.maximum(profile.max_batch_tokens - n, 1.0)
     full = iteration_s(profile, n, n * context, room, room * workload.facts.keys)
-    others = (n[-1] - 1.0) / n[-1]  # with one place nobody prefills beside
+    others = (n[-1] - 1.0) / n[-1]  # no other prompts if there is a single place
     residence = prompt + gaps * decode
     gap = decode
+    # Speed and admitted rate depend on each other: damped fixed-point iteration.
     for _ in range(STEPS):
         rate = others * np.minimum(workload.rate, n[-1] / residence[-1])
         busy = np.minimum(rate * longer, 1.0 - decode / np.maximum(full, decode * 1.0001))
@@ -160,8 +172,7 @@ def speeds(profile: Profile, workload: Workload, role: str, limit: int) -> Speed
 def _beside(
     profile: Profile, workload: Workload, n: FloatArray, decode_s: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """What prompts take beside n decodes, and by how much they make iterations longer: ``[n,
-    lengths]``."""
+    """Return prefill seconds with ``n`` sequences, and the extra time: ``[n, lengths]``."""
     context, isl = workload.facts.decode_context, workload.facts.isl_points
     alone = prompt_s(profile, isl, n[:, None] - 1.0, context)
     room = np.maximum(profile.max_batch_tokens - n + 1.0, 1.0)[:, None]
@@ -178,8 +189,11 @@ def evaluate(
     link: KvLink | None = None,
     senders: int = 1,
 ) -> Evaluation:
-    """What ``instances`` do together at ``workload.rate``; ``link`` and the number of its
-    ``senders`` are for a decode pool. Raises SimulationError where nothing fits."""
+    """Evaluate a pool of ``instances`` at ``workload.rate``.
+
+    ``link`` and the number of its ``senders`` apply to a decode pool only. Raises SimulationError
+    for an invalid role or number, and if a request does not fit in memory.
+    """
     if role not in ROLES or instances < 1 or senders < 1:
         raise SimulationError("A pool needs a role of both, prefill or decode, and an instance.")
     if role == "prefill":
@@ -194,7 +208,7 @@ def evaluate(
     occupied = _per_instance(law, instances, limit)
     batch = float(occupied @ np.arange(limit + 1))
     tbt = _gaps(speed, occupied, workload)
-    # Where prompts limit, those that wait do so for the prompts before them: counted there.
+    # If prefill is the constraint, ``_prompts`` already counts the wait for earlier prompts.
     line = AT_ONCE if limited_by == "prefill" and limit > 1 else line_wait(law, workload.rate)
     if role == "decode":
         running = spread(speed.gap_s[round(batch) - 1 if batch >= 1 else 0] * QUARTERS)
@@ -205,13 +219,14 @@ def evaluate(
         e2e = end_to_end(AT_ONCE, tbt, workload)
         return Evaluation(workload.rate, True, used, batch, law.mean_queue, line, NOTHING, tbt, e2e)
     prompts = _prompts(profile, share_of_load, occupied, speed)
-    if np.isfinite(prompts.found.values[-1]):  # a sequence begins amid prompts that it left behind
+    # earlier prompts still slow the first decodes of a sequence
+    if np.isfinite(prompts.found.values[-1]):
         full = _longest_s(profile, workload, batch)
         tbt = with_first(tbt, prompts.found, workload)
         tbt = Spread(np.minimum(tbt.values, full), tbt.weights)
     wait, ttft = prompts.wait, prompts.first
     wait, ttft = added(line, wait), later(added(line, ttft), profile.start_s)
-    if not np.isfinite(ttft.values[-1]):  # prompts come faster than they can be prefilled
+    if not np.isfinite(ttft.values[-1]):  # prompts arrive faster than they are prefilled
         return _unstable(workload.rate, used, batch)
     e2e = end_to_end(ttft, tbt, workload)
     return Evaluation(workload.rate, True, used, batch, law.mean_queue, wait, ttft, tbt, e2e)
@@ -226,7 +241,7 @@ def saturated(
     link: KvLink | None = None,
     senders: int = 1,
 ) -> float:
-    """Requests/s from which on the queue of ``evaluate`` grows without end."""
+    """Return the requests/s from which on the queue of ``evaluate`` grows without end."""
     if role == "prefill":
         return prompt_queue(profile, workload, instances, 0.0).largest
     limit, _ = places(profile, workload, role)
@@ -246,12 +261,12 @@ def saturated(
 
 
 def _law(speed: Speeds, workload: Workload, instances: int) -> Occupancy:
-    """Of the number of sequences in the whole pool, evenly spread."""
+    """Return the law of the number of sequences in the whole pool, spread evenly."""
     death = speed.completions
     if instances > 1:
         total = np.arange(1, instances * len(death) + 1) / instances
         rates = np.interp(total, np.arange(len(death) + 1), np.append(0.0, death))
-        low = total < 1.0  # fewer sequences than instances: each alone
+        low = total < 1.0  # fewer sequences than instances: each runs alone
         rates[low] = total[low] * death[0]
         death = instances * rates
     return occupancy(
@@ -264,13 +279,13 @@ def _law(speed: Speeds, workload: Workload, instances: int) -> Occupancy:
 
 
 def _decodes(speed: Speeds, workload: Workload) -> float:
-    """Square of the share of a residence that grows with the answer."""
+    """Return the squared share of a residence that grows with the answer length."""
     gaps = (workload.facts.mean_osl - 1.0) * float(speed.gap_s[-1])
     return (gaps / float(speed.residence_s[-1])) ** 2
 
 
 def _per_instance(law: Occupancy, instances: int, limit: int) -> FloatArray:
-    """P(n) of one instance, those waiting counted with the last; shape ``[limit + 1]``."""
+    """Return P(n) of one instance, ``[limit + 1]``; the last place includes waiting requests."""
     if instances == 1:
         return law.occupied
     out = np.zeros(limit + 1)
@@ -282,7 +297,7 @@ def _per_instance(law: Occupancy, instances: int, limit: int) -> FloatArray:
 
 
 def _gaps(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spread:
-    """Of the mean gap of sequences."""
+    """Return the spread of the mean gap of a sequence."""
     answers = workload.facts.osl_points[workload.facts.osl_points > 1.0]
     if not len(answers):
         return NOTHING
@@ -299,8 +314,8 @@ def _gaps(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spread:
     noise = float(met @ speed.noise)
     if factor <= 1.0 + NEVER or noise <= 0.0:
         return spread(np.broadcast_to(base, weights.shape), weights)
-    # With what prompts of others add, a life is a busy period that begins with its own decodes:
-    # w / (1 - rho) on average, of variance w noise / (1 - rho)^3 (Takacs); taken as gamma.
+    # With the prompts of others, a life is a busy period that begins with its own decodes. Its mean
+    # is w / (1 - rho), its variance w noise / (1 - rho)^3 (Takacs). We take it as gamma.
     unstretched = (lengths.values - 1.0)[:, None] * base[:, :, 0]
     mean = unstretched * (factor - 1.0)
     shape = mean * mean / (unstretched * noise * factor**3)
@@ -314,8 +329,11 @@ def _gaps(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spread:
 def _prompts(
     profile: Profile, workload: Workload, occupied: FloatArray, speed: Speeds
 ) -> PromptTimes:
-    """Of one instance whose decodes follow ``occupied``; ``found`` in seconds by which who has just
-    begun to decode waits longer for his tokens."""
+    """Return the prompt times of one instance with the decode law ``occupied``.
+
+    ``found`` is the extra wait in seconds for the tokens of a sequence that has just begun to
+    decode.
+    """
     waits, first_token, behind = [], [], []
     for beside, weight in zip(*_groups(occupied), strict=True):
         queue = prompt_queue(profile, workload, 1, beside)
@@ -325,14 +343,14 @@ def _prompts(
         times = queue.times(running)
         waits.append((weight, times.wait))
         first_token.append((weight, times.first))
-        # What of the work takes longer than decodes would, and those who come meanwhile.
+        # Only the time beyond plain decodes counts, plus the prompts that arrive meanwhile.
         slower = extra / queue.alone.mean / max(1.0 - workload.rate * extra, NEVER)
         behind.append((weight, Spread(times.found.values * slower, times.found.weights)))
     return PromptTimes(mixture(waits), mixture(first_token), mixture(behind))
 
 
 def _longest_s(profile: Profile, workload: Workload, beside: float) -> float:
-    """An iteration full of the longest prompt, beside so many decodes."""
+    """Return the seconds of an iteration filled by the longest prompt, with ``beside`` decodes."""
     room = max(profile.max_batch_tokens - beside, 1.0)
     keys = float(workload.facts.isl_points[-1])
     return float(
@@ -341,7 +359,7 @@ def _longest_s(profile: Profile, workload: Workload, beside: float) -> float:
 
 
 def _groups(occupied: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """No decodes, and as many as there are on average where there are any; with their weights."""
+    """Return two cases and their weights: no decodes, and the mean number when there are some."""
     some = 1.0 - float(occupied[0])
     numbers = np.array([0.0, float(occupied @ np.arange(len(occupied))) / max(some, NEVER)])
     weights = np.array([1.0 - some, some])

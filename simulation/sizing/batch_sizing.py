@@ -1,6 +1,6 @@
-"""The largest rate within a tier's SLO by the closed forms of ``batch_queue``, and what bounds it.
+"""Find the largest rate within a tier's SLO by the closed forms of ``batch_queue``.
 
-A guess in milliseconds where ``capacity`` judges by simulation in tenths of a second.
+Takes milliseconds. ``capacity`` takes tenths of a second and judges by simulation.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from simulation.sizing.batch_queue import Evaluation, evaluate, saturated
 from simulation.sizing.full_batch import decode_bound
 from simulation.sizing.workload import Workload
 
-PRECISION = 0.002  # relative, of the rate found
-NEARLY = 0.995  # of the saturated rate: beyond it a queue is too long to speak of
-TRICKLE = 1e-4  # of the saturated rate: requests hardly ever meet
-ROOMY = 1_000  # times the memory: the counterfactual that tells whether memory binds
+PRECISION = 0.002  # relative precision of the rate
+NEARLY = 0.995  # share of the saturated rate; beyond it, queues are too long
+TRICKLE = 1e-4  # share of the saturated rate at which requests hardly ever meet
+ROOMY = 1_000  # factor on the KV memory, to test whether memory is the binding constraint
 
-Evaluated = Callable[[float], Evaluation]  # at a rate
+Evaluated = Callable[[float], Evaluation]  # evaluation at a rate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sized:
-    """The largest rate, what bounds it (ttft, tbt, e2e, memory or throughput), and what happens at
-    that rate."""
+    """The largest rate, its binding constraint, and the evaluation at that rate.
+
+    ``bound_by`` is ttft, tbt, e2e, memory or throughput.
+    """
 
     max_rps: float
     bound_by: str
@@ -46,9 +48,11 @@ def size_pool(
     precision: float = PRECISION,
     explain: bool = True,
 ) -> Sized:
-    """Largest requests/s of a pool within ``tier``, to ``precision``; of the tier's limits those
-    count that the role has to do with. What bounds it is left open ("") without ``explain``.
-    Raises SimulationError where even a trickle misses."""
+    """Return the largest requests/s of a pool within ``tier``, to ``precision``.
+
+    Only the tier limits that apply to the role count. Without ``explain`` the binding constraint is
+    left empty. Raises SimulationError if even the smallest rate misses the SLO.
+    """
     options = {"role": role, "instances": instances, "link": link, "senders": senders}
 
     def at(rate: float) -> Evaluation:
@@ -71,6 +75,7 @@ def size_pool(
     bound = "throughput" if high >= NEARLY * most else most_missed(at(high), tier)
     if role == "decode":
         bound = decode_bound(bound, profile, tier, workload.isl, workload.osl)
+    # If more memory would allow a higher rate, memory is the binding constraint.
     if roomy(1.02 * high).attained(tier) >= tier.attainment:
         bound = "memory"
     return Sized(low, bound, at(low))
@@ -79,8 +84,11 @@ def size_pool(
 def largest(
     evaluated: Evaluated, tier: Tier, saturated_rps: float, precision: float = PRECISION
 ) -> tuple[float, float] | None:
-    """The largest rate that meets ``tier``, and the smallest found that misses or is saturated;
-    None where even a trickle misses."""
+    """Return the largest rate that meets ``tier``, and the smallest one found that does not.
+
+    Both are equal if the saturated rate is the limit. The result is None if even the smallest rate
+    misses the tier.
+    """
     low, high = TRICKLE * saturated_rps, NEARLY * saturated_rps
     if evaluated(low).attained(tier) < tier.attainment:
         return None
@@ -96,7 +104,7 @@ def largest(
 
 
 def most_missed(evaluation: Evaluation, tier: Tier) -> str:
-    """The limit that the most requests exceed."""
+    """Return the limit that the most requests exceed."""
     if not evaluation.stable:
         return "throughput"
     missed = {

@@ -1,4 +1,4 @@
-"""How many are in a queue whose service rate depends on how many there are."""
+"""Compute how many requests are in a queue with a state-dependent service rate."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 
-LEAST = 0.02  # of a variance, so that clockwork does not divide by 0
-LARGEST = 650.0  # of a logarithm that still has an exponential
+LEAST = 0.02  # smallest variance factor, so that clockwork arrivals do not divide by 0
+LARGEST = 650.0  # largest log ratio, so that exp does not underflow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,12 +23,12 @@ class Occupancy:
 
     @property
     def beyond(self) -> float:
-        """P(n > places)."""
+        """Return P(n > places)."""
         return float(self.inside[-1]) * self.tail / (1.0 - self.tail)
 
     @property
     def mean_queue(self) -> float:
-        """Mean number beyond the places."""
+        """Return the mean number that waits beyond the places."""
         return self.beyond / (1.0 - self.tail)
 
     @property
@@ -37,12 +37,12 @@ class Occupancy:
         return float(self.inside @ np.arange(places + 1)) + places * self.beyond + self.mean_queue
 
     def at_least(self, n: int) -> float:
-        """P(n or more)."""
+        """Return P(n or more)."""
         return float(self.inside[n:].sum()) + self.beyond
 
     @property
     def occupied(self) -> FloatArray:
-        """P(n in places), shape ``[places + 1]``: those that wait are counted with the last."""
+        """Return P(n in places), ``[places + 1]``; the last place includes waiting requests."""
         law = self.inside.copy()
         law[-1] += self.beyond
         return law
@@ -57,24 +57,27 @@ def occupancy(
     service_scv: float = 1.0,
     overlap: float = 0.5,
 ) -> Occupancy:
-    """Birth and death on the number in the system: births at ``rate``, ``death[n - 1]`` completions
-    a second with n present, shape ``[places]``, the last also with any more. Up to ``servers`` (all
-    places) nobody waits.
+    """Solve birth and death on the number in the system.
 
-    P(n) = P(n - 1) rate / death(n) is exact for Poisson arrivals and exponential service and, as
-    long as nobody waits and speed does not change, for any service (insensitivity). Two corrections
-    carry it to other variances:
+    Births come at ``rate``. With n present, ``death[n - 1]`` requests complete per second,
+    ``[places]``; the last value also applies to larger n. Nobody waits while at most ``servers``
+    are present (default: all places).
 
-    - where nobody waits the ratios are taken to the power 1/z, z = 1 + (burstiness - 1) overlap: in
-      heavy traffic the number in G/G/infinity is normal with z times the Poisson variance, where
-      ``overlap`` is the integral of (1 - F)^2 over the mean of the service time (Whitt 1982); it is
-      1/2 for exponential service;
-    - with rho = rate / death(n) the ratio of a line is r = rho z / (1 - rho + rho z), z =
-      (burstiness + service_scv) / 2, and P(servers) is scaled so that as many wait as before. At
-      one speed the mean wait is then that of Allen and Cunneen, which for one server and Poisson
-      arrivals is Pollaczek and Khinchine's, exactly.
+    P(n) = P(n - 1) rate / death(n) is exact for Poisson arrivals and exponential service. It also
+    holds for any service while nobody waits and the speed is constant (insensitivity). Two
+    corrections extend it to other variances:
 
-    Raises SimulationError where the rate is negative or a death rate is not positive.
+
+    - While nobody waits, ratios are raised to the power 1/z, z = 1 + (burstiness - 1) overlap.
+      In heavy traffic the number in G/G/infinity is normal with z times the Poisson variance.
+      ``overlap`` is the integral of (1 - F)^2 over the mean of the service time (Whitt 1982),
+      1/2 for exponential service.
+    - With rho = rate / death(n), the ratio of a line is r = rho z / (1 - rho + rho z),
+      z = (burstiness + service_scv) / 2. P(servers) is scaled so that as many requests wait as
+      without the correction. At one speed, the mean wait is that of Allen and Cunneen. For one
+      server and Poisson arrivals it is exactly that of Pollaczek and Khinchine.
+
+    Raises SimulationError for a negative rate, and for death rates that are not positive.
     """
     if rate < 0 or not len(death) or not (death > 0).all():
         raise SimulationError("A queue needs a rate of at least 0 and service rates above 0.")
@@ -91,7 +94,8 @@ def occupancy(
     free = max(1.0 + (burstiness - 1.0) * overlap, LEAST)
     line = max((burstiness + service_scv) / 2.0, LEAST)
     logs = np.log(rho)
-    logs[1:servers] /= free  # whether anybody is there at all is a matter of the load alone
+    # from index 1: the probability of an empty system depends on the load only
+    logs[1:servers] /= free
     below = np.where(rho < 1.0, 1.0 - rho + rho * line, 1.0)
     waiting = np.where(rho < 1.0, rho * line / below, rho ** (1.0 / line))
     logs[servers:] = np.log(waiting[servers:])

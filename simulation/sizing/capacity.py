@@ -1,4 +1,4 @@
-"""How much one instance carries: the largest request rate at which it still meets a tier's SLO."""
+"""Find the capacity of one instance: the largest request rate that meets a tier's SLO."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from simulation.trace import PrefixBlocks
 
 Lengths = tuple[npt.ArrayLike, npt.ArrayLike]
 
-PRECISION = 0.01  # relative, of the rate found
-REQUESTS = 32_000  # simulated at each rate, and twice as many where these meet the tier
-TRICKLE = 1e-4  # of the saturated rate: requests hardly ever meet
-SENDERS = 16  # prefill instances before one decode instance
-INSTANT_S = 1e-6  # that they take
-HUGE = 1 << 30  # tokens that they have room for
+PRECISION = 0.01  # relative precision of the rate
+REQUESTS = 32_000  # per simulated rate; the second draw has twice as many
+TRICKLE = 1e-4  # share of the saturated rate at which requests hardly ever meet
+SENDERS = 16  # simulated prefill instances per decode instance
+INSTANT_S = 1e-6  # prefill time of these senders, seconds
+HUGE = 1 << 30  # token budget and KV capacity of these senders
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What one instance carries at a tier's SLO."""
+    """Capacity of one instance at a tier's SLO."""
 
     max_rps: float
     input_tps: float  # input tokens/s at that rate
-    ttft_s: float  # that the tier's share of requests does not exceed, at that rate
-    tbt_s: float  # likewise; NaN when every answer has one token
+    ttft_s: float  # quantile at the tier's attainment, at that rate
+    tbt_s: float  # same quantile; NaN if every answer has one token
     bound_by: str  # ttft, tbt, e2e, memory or throughput
-    attainment: float  # X4, measured at that rate
-    outside: float = 0.0  # share of iterations beyond what its profile was measured on, there
+    attainment: float  # SLO attainment (X4), measured at that rate
+    outside: float = 0.0  # share of iterations outside the profile's measured range, at that rate
 
 
 def capacity(
@@ -58,18 +58,21 @@ def capacity(
     routing: Routing | None = None,
     blocks: PrefixBlocks | None = None,
 ) -> Capacity:
-    """Largest rate at which one instance meets ``tier`` (X4), by simulation.
+    """Find the largest rate at which one instance meets ``tier`` (X4), by simulation.
 
-    ``lengths`` is a sample of (input tokens, output tokens), drawn from jointly. Arrivals are
-    Poisson, or have gamma-distributed gaps of the squared coefficient of variation ``burstiness``.
-    The rate is found to within 1% by bisection over runs that share their random numbers: the same
-    requests, the same unit gaps, stretched. A second draw of twice as many has to meet the tier
-    too, so that one lucky draw near saturation does not set the size. It never exceeds the
-    saturated throughput, which is measured with an endless queue. A deferrable tier is sized as if
-    its requests had been released. Of a ``prefill`` instance only TTFT counts, of a ``decode`` one
-    only TBT, the way of the KV cache over ``link`` included. With ``blocks`` of their prompts
-    ``lengths`` are requests that came one after the other, and what they share is cached. Raises
-    ``SimulationError`` when even a trickle misses the SLO.
+    ``lengths`` is a sample of (input tokens, output tokens), drawn jointly. With ``blocks`` of the
+    prompts, it is a sequence of requests, and shared blocks are cached. Arrivals are Poisson.
+    ``burstiness`` other than 1 gives gamma-distributed gaps with that squared coefficient of
+    variation.
+
+    Bisection finds the rate to 1%. Runs share their random numbers: the same requests and unit
+    gaps, stretched to the rate. A second draw of twice as many requests must meet the tier too. It
+    prevents that one lucky draw near saturation sets the size. The result never exceeds the
+    saturated throughput, measured with all requests queued at the start.
+
+    A deferrable tier is sized as if its requests had been released. For a ``prefill`` instance only
+    TTFT counts. For a ``decode`` instance only TBT counts, including the KV transfer over ``link``.
+    Raises SimulationError if even the smallest rate misses the SLO.
     """
     caching = blocks is not None and role != "decode"
     pools, lengths, tier = in_role(
@@ -86,6 +89,7 @@ def capacity(
         raise SimulationError(_trickle_sentence(profile, trial.tier, at_low))
     at_high = trial.at(high)
     if trial.met(at_high) and trial.met_again(high):
+        # Counterfactual: if unlimited memory raises the throughput, memory is the constraint.
         freed = trial.saturated_rps(roomy(pools))
         bound = "memory" if freed > (1.0 + 5 * PRECISION) * saturated else "throughput"
         return _answer(trial, high, at_high, bound)
@@ -110,8 +114,10 @@ def capacity(
 
 
 def routed(role: str, routing: Routing | None) -> Routing:
-    """Senders before decode instances take turns: they are all as idle as each other, and the first
-    would send everything."""
+    """Return the routing; senders before decode instances take turns.
+
+    The senders are always equally idle. Any other rule would send everything from the first one.
+    """
     chosen = routing or Routing()
     return replace(chosen, instance="round-robin") if role == "decode" else chosen
 
@@ -126,12 +132,11 @@ def in_role(
     instances: int = 1,
     prefix_cache: bool = False,
 ) -> tuple[Pools, Lengths, Tier]:
-    """Instances in their role with nothing else in their way, and what of the requests and of the
-    tier has to do with them.
+    """Return pools, request lengths and tier limits that isolate one role.
 
-    A prefill instance is done with a request at its first token, as with one-token answers. A
-    decode instance stands behind prefill instances that take no time and send over ``link``, each
-    over its own.
+    A prefill instance finishes a request at its first token, so it gets one-token answers. A decode
+    instance receives from prefill instances that take almost no time. Each of these sends over its
+    own ``link``.
     """
     how: Any = {"batching": batching, "prefix_cache": prefix_cache}
     if role == "both":
@@ -168,7 +173,7 @@ def _answer(trial: Trial, rate: float, run: SimulationResult, bound_by: str) -> 
 
 
 def misses(log: RequestLog, tier: Tier) -> dict[str, tuple[float, float]]:
-    """By limit: the share of requests beyond it, and the limit."""
+    """Return, for each limit, the share of requests beyond it and the limit in seconds."""
     limits = {
         "ttft": (log.ttft_s, tier.ttft_s),
         "tbt": (log.tbt_s, tier.tbt_s),
@@ -182,7 +187,7 @@ def misses(log: RequestLog, tier: Tier) -> dict[str, tuple[float, float]]:
 
 
 def most_missed(log: RequestLog, tier: Tier) -> str:
-    """The limit that the most requests exceed; throughput where none does."""
+    """Return the limit that the most requests exceed; "throughput" if none is exceeded."""
     shares = misses(log, tier)
     worst = max(shares, key=lambda name: shares[name][0], default="throughput")
     return worst if shares and shares[worst][0] > 0 else "throughput"

@@ -1,5 +1,4 @@
-"""Times of a request put together from those of its parts: the line, the way of its KV cache, its
-first token and the gaps after it."""
+"""Compose request times: the line, the KV transfer, the first token and the gaps after it."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ AT_ONCE = Spread(np.zeros(1), np.ones(1))
 
 
 def line_wait(law: Occupancy, rate: float) -> Spread:
-    """Of the wait for a place: none, or exponential (Little's law gives its mean)."""
+    """Return the wait for a place: zero, or exponential with the mean of Little's law."""
     waits = law.at_least(len(law.inside) - 1)
     if waits <= NEVER or rate <= 0:
         return AT_ONCE
@@ -26,8 +25,10 @@ def line_wait(law: Occupancy, rate: float) -> Spread:
 
 
 def transfer(link: KvLink | None, workload: Workload, senders: int) -> Spread:
-    """Of the way of a KV cache over its sender's link and the one they share, each a queue with one
-    server; infinite where either cannot keep up."""
+    """Return the time to move a KV cache over the sender's link and the shared link.
+
+    Each link is a queue with one server. The time is infinite if either cannot keep up.
+    """
     if link is None:
         return AT_ONCE
     total = AT_ONCE
@@ -48,7 +49,7 @@ def transfer(link: KvLink | None, workload: Workload, senders: int) -> Spread:
 
 
 def with_first(gap: Spread, first: Spread, workload: Workload) -> Spread:
-    """Mean gaps where the first token waits ``first`` longer."""
+    """Return the mean gaps if the first token is delayed by ``first``."""
     gaps = workload.facts.osl_points - 1.0
     gaps = gaps[gaps > 0]
     if not len(gaps) or not len(gap.values):
@@ -62,7 +63,7 @@ def with_first(gap: Spread, first: Spread, workload: Workload) -> Spread:
 
 
 def end_to_end(ttft: Spread, tbt: Spread, workload: Workload) -> Spread:
-    """First token and the gaps after it."""
+    """Return the end-to-end time: the first token and the gaps after it."""
     gaps = workload.facts.osl_points - 1.0
     if not len(tbt.values):
         return ttft

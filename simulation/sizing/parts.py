@@ -1,4 +1,4 @@
-"""What of a tier's limits prefill has to keep, and what decode, where the two are apart."""
+"""Split a tier's SLO between disaggregated prefill and decode pools."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from dataclasses import replace
 
 from simulation.fleet import Tier
 
-# Of the requests that may miss, those whose TTFT may be late where prefill and decode are apart:
-# the rest may miss their TBT. A batch evens gaps out: that few of them are late costs little.
+# Exponent of the attainment target for prefill; decode gets the rest. Prefill may miss more often,
+# because a batch evens out gaps and few late TBTs cost little.
 LATE_PROMPTS = 0.9
 
 
 def in_part(tier: Tier, role: str) -> Tier:
-    """The tier for prefill or for decode by itself: what may be late is shared between the two, so
-    that both together, taken as independent, meet it."""
+    """Return the tier for prefill or for decode alone.
+
+    The allowed misses are shared between the two. Taken as independent, both together meet the
+    original tier.
+    """
     if role == "both":
         return tier
     part = LATE_PROMPTS if role == "prefill" else 1.0 - LATE_PROMPTS

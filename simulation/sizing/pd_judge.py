@@ -1,4 +1,4 @@
-"""Prefill to decode by simulation of both pools: the judge of what ``pd_ratio`` finds."""
+"""Simulate prefill and decode pools together, to check the result of ``pd_ratio``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from simulation.sizing.full_batch import decode_bound
 from simulation.sizing.pd_ratio import PdService, Ratio, analytic, per_gpu
 from simulation.sizing.trial import Pools, Trial, pool_of, roomy
 
-PRECISION = 0.01  # relative, of a rate found
-REACH = 1.1  # from a guess up and down, until the SLO holds on one side and not on the other
-TRIES = 40  # steps of REACH
-REQUESTS = 12_000  # at each rate, and twice as many where these meet the tier
-FREE = 1e18  # bytes/s of a link that nobody waits for
+PRECISION = 0.01  # relative precision of a rate
+REACH = 1.1  # factor between steps of the search for a bracket
+TRIES = 40  # most steps of REACH
+REQUESTS = 12_000  # per simulated rate; the second draw has twice as many
+FREE = 1e18  # bytes/s of a link without waiting
 
-ReportProgress = Callable[[float], None]  # the share of the work that is done
+ReportProgress = Callable[[float], None]  # share of the work that is done
 
 
 def simulated(
@@ -35,8 +35,11 @@ def simulated(
     routing: Routing | None = None,
     start_rps: float = 0.0,
 ) -> Ratio:
-    """One ratio by simulation: the largest rate at which both pools together meet the tier, to 1%,
-    from ``start_rps`` on, or from the guess of the closed forms; 0 where none was found."""
+    """Find the largest rate of one ratio by simulation, to 1%.
+
+    Both pools together must meet the tier in both draws. The search starts from ``start_rps``, or
+    from the guess of the closed forms. The rate is 0 if none was found.
+    """
     guess = analytic(service, prefill, decode)
     pools = _pools(service, prefill, decode)
     trial = Trial(
@@ -92,10 +95,11 @@ def judged(
     routing: Routing | None = None,
     report: ReportProgress = lambda done: None,
 ) -> list[Ratio]:
-    """The best of ``ratios`` (by the closed forms, or what each pool carries) and its neighbours by
-    simulation, and further towards the better side until the best of those simulated has simulated
-    neighbours. Where prompts share what is cached, of which closed forms know nothing, each begins
-    at its rate among ``ratios``."""
+    """Simulate the best of ``ratios`` and its neighbours, until the best has simulated neighbours.
+
+    ``ratios`` come from the closed forms or from the capacity of each pool. The closed forms ignore
+    prefix caching. With shared prompts, each simulation therefore starts at its rate in ``ratios``.
+    """
     rows = sorted(ratios, key=lambda ratio: ratio.prefill)
     place = int(np.argmax([per_gpu(service, ratio) for ratio in rows]))
     seen: dict[int, Ratio] = {}
@@ -124,7 +128,7 @@ def _pools(service: PdService, prefill: int, decode: int) -> Pools:
 
 
 def _bound(trial: Trial, service: PdService, pools: Pools, rate: float) -> tuple[str, str]:
-    """What stands in the way at a rate that misses, and of which pool more would help."""
+    """Return the binding constraint at a rate that misses, and the pool to enlarge."""
     draw = 1 if trial.met(trial.at(rate)) else 0
     run = trial.at(rate, draw=draw)
     shares = misses(run.requests, service.tier)
@@ -133,6 +137,7 @@ def _bound(trial: Trial, service: PdService, pools: Pools, rate: float) -> tuple
     if not shares or shares[bound][0] == 0:
         return "throughput", side
     if side == "decode":
+        # Counterfactuals: a free link, then unlimited memory.
         free = (replace(pools[0], link=KvLink(0.0, FREE)), pools[1])
         if _holds(trial, rate, draw, free):
             return "link", side

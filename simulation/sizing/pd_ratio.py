@@ -1,10 +1,9 @@
-"""Prefill to decode (methods.md D2): what a service carries at every ratio of the two, and which is
-best.
+"""Size every ratio of prefill to decode instances (methods.md D2), and find the best one.
 
-The closed forms of ``batch_queue`` find the largest rate of the prefill pool within the TTFT and
-that of the decode pool within the TBT, the way of the KV cache included; what the two carry
-together is the lesser, a little less where both are near their limits. Simulation of the real
-pools (``pd_judge``) then has the last word.
+The closed forms of ``batch_queue`` find the largest rate of the prefill pool within the TTFT limit.
+For the decode pool they use the TBT limit and include the KV transfer. The two together carry the
+smaller rate, or a little less if both are near their limits. ``pd_judge`` then simulates the real
+pools.
 """
 
 from __future__ import annotations
@@ -24,17 +23,18 @@ from simulation.sizing.spread import added
 from simulation.sizing.workload import Workload
 from simulation.trace import PrefixBlocks
 
-PRECISION = 0.01  # relative, of a rate
-JOINT = 6  # halvings where both pools are near their limits
-NEAR = 0.8  # of the lesser rate: no further down do they have to go
+PRECISION = 0.01  # relative precision of a rate
+JOINT = 6  # halvings of the rate if both pools are near their limits
+NEAR = 0.8  # lower end of that search, as a share of the smaller rate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PdService:
-    """One model apart: profiles of a prefill and of a decode instance (of one GPU type or of two),
-    what arrives, the tier, and the way between them. With ``blocks`` of the workload's prompts,
-    which came in that order, prefill instances cache what they share; closed forms know nothing of
-    that."""
+    """One disaggregated model: prefill and decode profiles, workload, tier and link.
+
+    The two profiles may have different GPU types. With ``blocks`` of the workload's prompts, which
+    keep their order, prefill instances cache shared prefixes. The closed forms ignore this cache.
+    """
 
     prefill: Profile
     decode: Profile
@@ -46,53 +46,57 @@ class PdService:
 
     @property
     def tokens(self) -> float:
-        """Input and output tokens of a mean request."""
+        """Return the input and output tokens of a mean request."""
         return self.workload.facts.mean_isl + self.workload.facts.mean_osl
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """What ``prefill`` and ``decode`` instances carry together within the SLO."""
+    """Capacity of ``prefill`` and ``decode`` instances together within the SLO."""
 
     prefill: int
     decode: int
     max_rps: float
     max_tps: float  # input and output tokens/s at that rate
-    bound_by: str  # ttft, tbt, e2e, memory, link or throughput; slo: even a trickle misses
-    side: str  # prefill or decode: of which pool more would help
-    ttft_s: float  # that the tier's share of requests does not exceed, at that rate
+    bound_by: str  # ttft, tbt, e2e, memory, link or throughput; slo: even the smallest rate misses
+    side: str  # prefill or decode: the pool to enlarge
+    ttft_s: float  # quantile at the tier's attainment, at that rate
     tbt_s: float
-    transfer_s: float  # mean way of a KV cache, its wait for the link included
+    transfer_s: float  # mean KV transfer, including the wait for the link
 
     @property
     def share(self) -> float:
-        """Of instances that prefill."""
+        """Return the share of instances that prefill."""
         return self.prefill / (self.prefill + self.decode)
 
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The ratio that carries most per GPU, and by which share its neighbours carry less."""
+    """The ratio with the highest capacity per GPU, and the losses of its neighbours."""
 
     ratio: Ratio
-    fewer_prefill: float | None  # lost with one instance moved to decode; None: there is no such
+    # capacity lost with one instance moved to decode; None: no such ratio
+    fewer_prefill: float | None
     more_prefill: float | None
 
 
 def splits(instances: int) -> list[tuple[int, int]]:
-    """All ways to divide that many instances, each side at least one."""
+    """Return all ways to divide ``instances``, each side at least one.
+
+    Raises SimulationError for fewer than 2 instances.
+    """
     if instances < 2:
         raise SimulationError("Prefill and decode apart need at least 2 instances.")
     return [(p, instances - p) for p in range(1, instances)]
 
 
 def ratios(service: PdService, pairs: Iterable[tuple[int, int]]) -> list[Ratio]:
-    """Every pair (prefill, decode instances) by the closed forms."""
+    """Compute every pair (prefill, decode instances) by the closed forms."""
     return [analytic(service, p, d) for p, d in pairs]
 
 
 def analytic(service: PdService, prefill: int, decode: int) -> Ratio:
-    """One ratio by the closed forms; 0 requests/s where even a trickle misses the tier."""
+    """Compute one ratio by the closed forms; 0 requests/s if the smallest rate misses the tier."""
     try:
         first = _sized(service, "prefill", prefill, prefill)
         second = _sized(service, "decode", decode, prefill)
@@ -129,14 +133,17 @@ def analytic(service: PdService, prefill: int, decode: int) -> Ratio:
 
 
 def _link_binds(service: PdService, decode: int, rate: float) -> bool:
-    """Whether the decode pool would carry more if KV caches took no time."""
+    """Return whether the decode pool would carry more if KV caches took no time."""
     arriving = service.workload.at((1.0 + 5 * PRECISION) * rate)
     free = evaluate(service.decode, arriving, role="decode", instances=decode)
     return free.attained(service.tier) >= service.tier.attainment
 
 
 def best_of(ratios: Sequence[Ratio], service: PdService) -> Best:
-    """The ratio that carries most per GPU; raises SimulationError where none carries anything."""
+    """Return the ratio with the highest capacity per GPU.
+
+    Raises SimulationError if no ratio carries anything.
+    """
     rows = sorted(ratios, key=lambda ratio: ratio.prefill)
     worth = [per_gpu(service, ratio) for ratio in rows]
     place = int(np.argmax(worth))
@@ -153,14 +160,17 @@ def best_of(ratios: Sequence[Ratio], service: PdService) -> Best:
 
 
 def per_gpu(service: PdService, ratio: Ratio) -> float:
-    """Tokens/s of each GPU."""
+    """Return the tokens/s per GPU."""
     gpus = ratio.prefill * service.prefill.tp + ratio.decode * service.decode.tp
     return ratio.max_tps / gpus
 
 
 def best_split(service: PdService, instances: int) -> Ratio:
-    """The best ratio of so many instances by the closed forms, without looking at all: more prefill
-    instances carry more prompts and leave fewer to decode, so the best lies where they cross."""
+    """Find the best ratio of ``instances`` by the closed forms, with a binary search.
+
+    More prefill instances carry more prompts and leave fewer instances for decode. The best ratio
+    is where the two capacities cross.
+    """
     low, high = 1, instances - 1
     try:
         while low < high:
@@ -207,7 +217,7 @@ def _evaluated(
 
 
 def _together(service: PdService, prefill: int, decode: int, rate: float) -> float:
-    """Share of requests within every limit."""
+    """Return the share of requests within every limit."""
     first, second = _evaluated(service, prefill, decode, rate)
     if not first.stable or not second.stable:
         return 0.0

@@ -1,11 +1,11 @@
-"""What the instances of a pool carry together: C(n), the largest rate at which n of them meet a
-tier's SLO.
+"""Find C(n), the largest rate at which a pool of n instances meets a tier's SLO.
 
-A request that finds one instance busy goes to another, so C(n) is more than n times C(1): at tight
-limits an instance among many carries several times what it does alone. What is missing to the
-saturated rate shrinks about as 1 / sqrt(n) (square-root staffing: Halfin and Whitt, "Heavy-Traffic
-Limits for Queues with Many Exponential Servers", Operations Research 29, 1981), which is how the
-curve is read between the sizes of pool that are simulated.
+A request that finds one instance busy goes to another, so C(n) is more than n times C(1). At tight
+limits an instance of a large pool carries several times its capacity alone.
+
+The gap to the saturated rate shrinks about as 1 / sqrt(n). This is square-root staffing: Halfin and
+Whitt, "Heavy-Traffic Limits for Queues with Many Exponential Servers", Operations Research 29,
+1981. The curve is interpolated in 1 / sqrt(n) between the simulated pool sizes.
 """
 
 from __future__ import annotations
@@ -23,49 +23,53 @@ from simulation.sizing.capacity import Capacity, Lengths, capacity, in_role, rou
 from simulation.sizing.trial import Trial, outside_of
 from simulation.trace import PrefixBlocks
 
-MOST = 64  # instances; beyond, each carries what it does there
-SIMULATED = (2, 3, 4, 8, 16, 64)  # sizes of pool
-REQUESTS = 48_000  # simulated at each rate, more where lives are long
-LIVES = 10.0  # mean lives of a request that a run lasts at least
-MOST_REQUESTS = 400_000  # of a run
-PRECISION = 0.004  # of the saturated rate: how near the rate found is to one that was simulated
-LITTLE = 0.005  # of the rate: what is not looked for in larger pools
-STEP = 0.04  # of the saturated rate, until the SLO holds on one side and not on the other
-SATED = 0.98  # of the saturated rate: one instance by itself, and no pool is asked
-NEAR_FULL = 0.97  # of the saturated rate, that large pools are guessed to reach
+MOST = 64  # instances; in larger pools each instance has the same capacity
+SIMULATED = (2, 3, 4, 8, 16, 64)  # pool sizes
+REQUESTS = 48_000  # per simulated rate; more if requests live long
+LIVES = 10.0  # shortest run, in mean request lifetimes
+MOST_REQUESTS = 400_000  # longest run
+PRECISION = 0.004  # tolerance of the rate found, as a share of the saturated rate
+LITTLE = 0.005  # smallest relative gain for which larger pools are still simulated
+STEP = 0.04  # first step of the bracket, as a share of the saturated rate
+SATED = 0.98  # share of the saturated rate; if one instance reaches it, no pool is simulated
+NEAR_FULL = 0.97  # first guess for large pools, as a share of the saturated rate
 
 
 @dataclass(frozen=True, slots=True)
 class PoolPoint:
-    """A size of pool that was simulated: its largest rate and what that rests on."""
+    """One simulated pool size: its largest rate and the runs behind it."""
 
     instances: int
-    max_rps: float  # of all instances together
-    requests: int  # judged in each run
+    max_rps: float  # whole pool
+    requests: int  # judged in the last run
     runs: int
-    outside: float = 0.0  # share of iterations beyond what the profile was measured on
+    outside: float = 0.0  # share of iterations outside the measured range of the profile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolCurve:
-    """What 1, 2, .. instances carry together within the SLO."""
+    """Capacity within the SLO of pools of 1, 2, ... N instances."""
 
     max_rps: FloatArray  # [N] requests/s
     mean_isl: float
     alone: Capacity
-    points: tuple[PoolPoint, ...]  # simulated, one instance first
+    points: tuple[PoolPoint, ...]  # the simulated sizes, one instance first
 
     @property
     def tps(self) -> FloatArray:
-        """Input tokens/s, ``[N]``."""
+        """Return the capacities in input tokens/s, ``[N]``."""
         return self.max_rps * self.mean_isl
 
     def counted(self, most: int) -> FloatArray:
-        """Input tokens/s to count on in pools of up to ``most`` instances, ``[N]``: an instance of
-        none of them carries more than one of a larger pool. Nearly always ``tps``; but where short
-        answers draw long prompts to their instance, more instances can carry less each. Larger
-        pools than ``most`` cannot be, so what they would carry less does not count against those
-        that can; what more GPUs would carry is still told, for who asks how many are missing."""
+        """Return the input tokens/s to plan with in pools of up to ``most`` instances, ``[N]``.
+
+        The capacity per instance never exceeds that of a larger pool within ``most``. The result
+        nearly always equals ``tps``. If short answers draw long prompts to their instance, larger
+        pools can carry less per instance.
+
+        Pools beyond ``most`` cannot be built, so they do not lower the smaller ones. Their values
+        stay in the curve, which shows how many GPUs are missing.
+        """
         n = np.arange(1, len(self.max_rps) + 1)
         each = self.tps / n
         each[most:] = np.maximum(each[most:], each[: max(most, 1)][-1])
@@ -87,12 +91,13 @@ def pool_curve(
     alone: Capacity | None = None,
     most: int = MOST,
 ) -> PoolCurve:
-    """C(n) for 1 to ``most`` instances among which the router chooses, arguments as ``capacity``.
+    """Return C(n) for 1 to ``most`` instances behind one router; arguments as ``capacity``.
 
-    A pool of one is ``capacity`` (``alone`` where it is known). A few larger ones are simulated,
-    each at the rates that a secant on the log odds of attainment leads to, all on the same unit
-    gaps and lengths; between them the rate of each is read along 1 / sqrt(n). Requests that come
-    before the pool is as full as it will be are not judged. Raises SimulationError where one
+    ``alone`` is the capacity of one instance, if already known. A few larger pools are simulated. A
+    root search on the log odds of attainment finds the rate of each, with the same unit gaps and
+    lengths in every run. Other sizes are interpolated in 1 / sqrt(n).
+
+    Requests that arrive before the pool has filled up are not judged. Raises SimulationError if one
     instance meets the tier at no rate.
     """
     lone_capacity = alone or capacity(
@@ -129,13 +134,13 @@ def pool_curve(
 
 
 def rate_of(curve: FloatArray, instances: int) -> float:
-    """What so many instances carry by a curve ``[N]``; beyond N each carries what it does there."""
+    """Read a pool's capacity from ``curve [N]``; constant per instance beyond N."""
     known = min(instances, len(curve))
     return float(curve[known - 1]) * instances / known
 
 
 def fewest(curve: FloatArray, load: float) -> int:
-    """The fewest instances that carry ``load`` by a curve ``[N]`` in the same unit."""
+    """Return the fewest instances that carry ``load`` by a curve ``[N]`` in the same unit."""
     within = int(np.searchsorted(curve, load * (1.0 - 1e-12)))
     if within < len(curve):
         return max(1, within + 1)
@@ -143,17 +148,20 @@ def fewest(curve: FloatArray, load: float) -> int:
 
 
 def between(points: list[PoolPoint], most: int = MOST) -> FloatArray:
-    """Requests/s of 1 to ``most`` instances: what each carries is linear in 1 / sqrt(n) between the
-    pools simulated and the same beyond the last."""
+    """Interpolate the requests/s of pools of 1 to ``most`` instances.
+
+    Capacity per instance is linear in 1 / sqrt(n) between the simulated sizes, and constant beyond
+    the last one.
+    """
     n = np.arange(1, most + 1)
     known = np.array([point.instances for point in points], float)
     each = np.array([point.max_rps for point in points]) / known
-    # np.interp wants its abscissae rising: 1 - 1 / sqrt(n).
+    # np.interp needs rising abscissae, hence 1 - 1 / sqrt(n).
     return np.asarray(n * np.interp(1.0 - n**-0.5, 1.0 - known**-0.5, each), np.float64)
 
 
 def _guess(points: list[PoolPoint], n: int, full: float) -> float:
-    """Of the saturated rate, the share that n instances carry."""
+    """Extrapolate the share of the saturated rate that ``n`` instances carry."""
     x, last = 1.0 / sqrt(n), points[-1]
     u, y = last.max_rps / (last.instances * full), 1.0 / sqrt(last.instances)
     if len(points) == 1:
@@ -164,13 +172,13 @@ def _guess(points: list[PoolPoint], n: int, full: float) -> float:
 
 
 def _settled(points: list[PoolPoint], full: float) -> bool:
-    """Whether instances of larger pools would carry next to nothing more, or less."""
+    """Return whether instances of larger pools would carry about the same."""
     each = points[-1].max_rps / points[-1].instances
     return len(points) > 1 and abs(_guess(points, MOST, full) * full / each - 1.0) < LITTLE
 
 
 def _largest(trial: Trial, n: int, full: float, guess: float) -> PoolPoint:
-    """The largest rate of ``n`` instances that meets the tier, at most ``n`` times ``full``."""
+    """Find the largest rate of ``n`` instances that meets the tier, at most ``n * full``."""
     judged: list[int] = []
     outside: list[float] = []
 
@@ -186,8 +194,10 @@ def _largest(trial: Trial, n: int, full: float, guess: float) -> PoolPoint:
 
 
 def beyond(attained: float, of: int, tier: Tier) -> float:
-    """How far the log odds of attainment lie above the tier's; finite also where all or none of so
-    many requests are within."""
+    """Return the log odds of attainment minus those of the tier's target.
+
+    Shares are clipped by half a request of ``of``, so that the result stays finite at 0% and 100%.
+    """
     share_kept, goal = (
         min(max(share, 0.5 / of), 1.0 - 0.5 / of) for share in (attained, tier.attainment)
     )
@@ -195,8 +205,10 @@ def beyond(attained: float, of: int, tier: Tier) -> float:
 
 
 def root(f: Callable[[float], float], guess: float, step: float, precision: float) -> float:
-    """Where a falling function of (0, 1] crosses 0, to ``precision``; 1 where it does not. Regula
-    falsi with the Illinois rule from a bracket around ``guess``."""
+    """Return where a falling function on (0, 1] crosses 0, to ``precision``; 1 if it does not.
+
+    Regula falsi with the Illinois rule, from a bracket around ``guess``.
+    """
     low = high = min(guess, 1.0)
     above = below = f(low)
     while below >= 0.0:

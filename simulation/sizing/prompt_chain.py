@@ -1,14 +1,17 @@
-"""Prompts by the iterations that compute them: who comes during one waits until it ends.
+"""Compute the delays of prompts by iteration, as a Markov chain on the waiting tokens.
 
-An iteration takes what waits, up to the tokens that there is room for, and takes the longer the
-more that is; what comes meanwhile is for the next one. So the tokens that wait when an iteration
-begins are a Markov chain: v of them leave max(v - room, 0), and those of the prompts that come in
-its T(v) seconds, Poisson's, are added. Where nothing waits an instance that decodes goes on with
-its decodes, one without waits for a prompt and begins with that alone. The law of the chain is
-solved on a grid of tokens (each prompt divided between the two cells beside it, so that none gets
-longer or shorter). Then a prompt is looked at that comes at any moment: the rest of the running
-iteration, the tokens before it, its own, and those that come behind it while there is room in the
-iteration that it ends in.
+An iteration takes the waiting tokens, up to its room, and takes longer with more of them. Prompts
+that arrive meanwhile wait for the next one. The waiting tokens at the start of an iteration are
+therefore a Markov chain. From v tokens, max(v - room, 0) stay, and the Poisson arrivals of its T(v)
+seconds are added.
+
+If nothing waits, an instance with decodes runs a decode iteration. An instance without decodes
+waits for a prompt and begins with it alone.
+
+The chain is solved on a grid of tokens. Each prompt length is divided between the two nearest
+cells, which keeps its mean. The delay of a prompt that arrives at any moment has four parts: the
+rest of the running iteration, the tokens before it, its own tokens, and later prompts that share
+its last iteration.
 """
 
 from __future__ import annotations
@@ -23,31 +26,33 @@ from simulation.performance.profile import Profile, iteration_s
 from simulation.sizing.spread import Spread, gathered, spread, thinned
 from simulation.sizing.workload import Workload
 
-CELLS, LONGEST = 16, 128  # of an iteration's room, fewer where lines are long; of a line
-LEFT_OUT = 1e-5  # share of lines, that are longer
-MOST_CELLS = 2048  # of a line, each an iteration's where prompts are long beside one
-KNOTS = 128  # numbers of tokens at which an iteration's seconds are looked up
-MOMENTS = (np.arange(4) + 0.5) / 4  # of an iteration at which prompts come
-BEGIN, OWN = 12, 4  # lengths that stand for all as they begin by themselves, and behind others
-STEPS, AWAY = 30, 6.0  # towards what an iteration comes to; standard deviations from it
-SEEN = 1e-5  # share of prompts that is worth a look
+# cells per iteration room; most cells per line, where the cells are larger
+CELLS, LONGEST = 16, 128
+LEFT_OUT = 1e-5  # probability of longer waiting lines, which are ignored
+MOST_CELLS = 2048  # largest grid
+KNOTS = 128  # token counts for which iteration times are computed
+MOMENTS = (np.arange(4) + 0.5) / 4  # arrival times within an iteration, as shares
+BEGIN, OWN = 12, 4  # points for lengths of a first prompt, and of a prompt behind others
+# fixed-point steps for tokens per iteration; standard deviations above their mean
+STEPS, AWAY = 30, 6.0
+SEEN = 1e-5  # smallest probability that is evaluated
 NOTHING = Spread(np.zeros(1), np.ones(1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delays:
-    """What a prompt takes longer than by itself, seconds."""
+    """Delays of a prompt over its time alone, in seconds."""
 
-    share: float  # of prompts that find an iteration running
-    begin: Spread  # of those: until the iteration that begins it
-    late: Spread  # of those: by which its first token comes later
-    found: Spread  # of that, what earlier prompts make of it
-    behind_s: float  # of the others: what those make of it that come behind them
+    share: float  # share of prompts that arrive during an iteration
+    begin: Spread  # of those: wait for the iteration that begins the prompt
+    late: Spread  # of those: delay of the first token
+    found: Spread  # part of that delay due to earlier prompts
+    behind_s: float  # of the other prompts: delay due to later prompts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Iterations:
-    """What computes prompts: seconds of 0 .. ``room`` tokens, evenly."""
+    """Iteration times for evenly spaced token counts from 0 to ``room``."""
 
     room: float
     took_s: FloatArray
@@ -57,26 +62,29 @@ class Iterations:
         return float(self.took_s[-1])
 
     def seconds(self, tokens: FloatArray) -> FloatArray:
-        """Of one that begins with so many; it takes what there is room for."""
+        """Return the seconds of an iteration with ``tokens`` waiting; it takes at most ``room``."""
         return np.asarray(
             np.interp(tokens, np.linspace(0.0, self.room, len(self.took_s)), self.took_s)
         )
 
     def before_last(self, tokens: FloatArray) -> FloatArray:
-        """Full ones before the one that computes the last of so many."""
+        """Return how many full iterations precede the one with the last of ``tokens``."""
         return np.asarray(np.maximum(np.ceil(tokens / self.room - 1e-9) - 1.0, 0.0))
 
     def all_s(self, tokens: FloatArray, behind: FloatArray | float = 0.0) -> FloatArray:
-        """Of all that compute so many, with so many behind them in the last."""
+        """Return the seconds of all iterations for ``tokens``; ``behind`` more share the last."""
         full = self.before_last(tokens)
         last = self.seconds(tokens - full * self.room + behind)
         return np.asarray(full * self.full_s + last)
 
 
 def delays(profile: Profile, workload: Workload, beside: float, running_s: float) -> Delays | None:
-    """Of prompts on one instance with ``beside`` decodes, an iteration of which takes ``running_s``
-    (0: it waits for prompts); None where they come faster than they are computed, or so nearly as
-    fast that thousands of full iterations may wait: a limit that allows for that sizes nothing."""
+    """Return the delays of prompts on one instance with ``beside`` decodes.
+
+    An iteration without prompts takes ``running_s``; 0 means that the instance waits for prompts.
+    The result is None if prompts arrive faster than they are computed. It is also None so close to
+    saturation that thousands of full iterations may wait, since no SLO allows that.
+    """
     isl, rate = workload.facts.isl_points, workload.rate
     each = _iterations(profile, workload, beside)
     room, mean = each.room, float(isl.mean())
@@ -94,7 +102,7 @@ def delays(profile: Profile, workload: Workload, beside: float, running_s: float
     size = 1 << int(2 * count).bit_length()
     lengths = np.fft.rfft(_cells(isl / cell, size)) - 1.0
 
-    # Iterations by what they begin with: 0 .. ``per`` cells, or one prompt where nothing waited.
+    # Iterations by their first tokens: 0 to ``per`` cells, or one prompt if nothing waited.
     begin = thinned(spread(isl), BEGIN)
     if running_s > 0:
         begin = Spread(np.zeros(0), np.zeros(0))
@@ -112,7 +120,7 @@ def delays(profile: Profile, workload: Workload, beside: float, running_s: float
         steps[0] = np.maximum(begin.weights @ after, 0.0)[: count + 1]
     law = _stationary(steps, per)
 
-    # Shares of time by the iteration that runs and the cells that it leaves.
+    # Shares of time by running iteration and by cells left over.
     lines = np.zeros((len(took), size))
     lines[:most, 0] = law[:most] * took[:most]
     lines[most, : count + 1 - most] = law[most:] * took[most]
@@ -121,7 +129,7 @@ def delays(profile: Profile, workload: Workload, beside: float, running_s: float
     idle = law[0] / max(rate, 1e-12) if running_s == 0 else 0.0
     lines /= idle + lines.sum()
     busy = float(lines.sum())
-    lines /= max(busy, 1e-300)  # of those who find one
+    lines /= max(busy, 1e-300)  # conditional on a running iteration
     seen = lines.sum(axis=1) > SEEN
     behind = each.all_s(isl, rate * mean * each.full_s * each.before_last(isl)) - each.all_s(isl)
     late = NOTHING, NOTHING, NOTHING
@@ -139,7 +147,7 @@ def _late(
     cell: float,
     lengths: npt.NDArray[np.complex128],
 ) -> tuple[Spread, Spread, Spread]:
-    """``begin``, ``late`` and ``behind`` of those who come while an iteration runs."""
+    """Return ``begin``, ``late`` and ``found`` of prompts that arrive during an iteration."""
     rate, isl = workload.rate, workload.facts.isl_points
     law = thinned(spread(isl), OWN)
     length = law.values[:, None]
@@ -167,20 +175,20 @@ def _late(
 def _iterations(profile: Profile, workload: Workload, beside: float) -> Iterations:
     room = max(profile.max_batch_tokens - beside, 1.0)
     tokens = np.linspace(0.0, room, KNOTS)
-    tokens[0] = min(1.0, room)  # of none, nothing is computed
+    tokens[0] = min(1.0, room)  # without tokens there is no prefill
     context = beside * workload.facts.decode_context
     took = iteration_s(profile, beside, context, tokens, tokens * workload.facts.keys)
     return Iterations(room, took)
 
 
 def _reach(each: Iterations, workload: Workload, spare: float) -> float:
-    """Tokens that hardly ever more wait than."""
+    """Return a token count that the waiting line hardly ever exceeds."""
     isl, rate = workload.facts.isl_points, workload.rate
     mean, square, longest = float(isl.mean()), float((isl**2).mean()), float(isl[-1])
-    # Long lines fall off as those of a walk of this drift and variance do.
+    # Long lines decay as in a random walk with this drift and variance.
     line = rate * each.full_s * square / (2.0 * spare)
     reach = each.room + longest - np.log(LEFT_OUT) * line
-    # Where there is room to spare: what comes in an iteration that computes what came in one.
+    # With room to spare: tokens that arrive during an iteration over the previous arrivals.
     few = longest
     for _ in range(STEPS):
         few = rate * mean * float(each.seconds(np.array(few)))
@@ -191,7 +199,7 @@ def _reach(each: Iterations, workload: Workload, spare: float) -> float:
 
 
 def _cells(places: FloatArray, size: int) -> FloatArray:
-    """Of lengths in cells, each divided between the two cells beside it."""
+    """Return the law of lengths on the grid, each divided between the two nearest cells."""
     low = np.floor(places).astype(np.int64)
     law = np.bincount(low, 1.0 - (places - low), size) + np.bincount(low + 1, places - low, size)
     return np.asarray(law / len(places), np.float64)
@@ -202,9 +210,11 @@ def _moved(size: int, by: float) -> FloatArray:
 
 
 def _stationary(steps: FloatArray, down: int) -> FloatArray:
-    """Of a chain that goes down by at most ``down``; what leaves the grid goes to its end. State by
-    state is taken out from the end (Grassmann, Taksar and Heyman 1985: nothing is subtracted); a
-    solver's threads would cost more than they gain on so few."""
+    """Solve a chain that moves down by at most ``down``; mass beyond the grid goes to its end.
+
+    States are eliminated from the end (Grassmann, Taksar and Heyman 1985), which needs no
+    subtraction. For so few states, the threads of a solver cost more than they save.
+    """
     steps[:, -1] += np.maximum(1.0 - steps.sum(axis=1), 0.0)
     lower = np.ones(len(steps))
     for v in range(len(steps) - 1, 0, -1):

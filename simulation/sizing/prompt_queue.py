@@ -1,4 +1,4 @@
-"""Prompts that wait on instances that decode beside them: the fast half of ``batch_queue``."""
+"""Model prompts that wait on decoding instances: the fast time scale of ``batch_queue``."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from simulation.sizing.prompt_chain import delays
 from simulation.sizing.spread import Spread, added, mixture, spread
 from simulation.sizing.workload import Workload
 
-CROWD = 64  # prompts together that are looked at one by one
-NEVER = 1e-9  # a share of requests
+CROWD = 64  # largest number of prompts for which every count is computed
+NEVER = 1e-9  # share of requests that counts as zero
 QUARTERS = (np.arange(4) + 0.5) / 4
 
 
 def prompt_s(
     profile: Profile, isl: FloatArray, beside: npt.ArrayLike, context: float
 ) -> FloatArray:
-    """Seconds of the iterations that prefill prompts of these lengths, each by itself; ``beside``
-    decodes broadcast against the lengths."""
+    """Return the seconds to prefill each prompt length alone.
+
+    ``beside`` decodes broadcast against the lengths ``isl``.
+    """
     beside = np.asarray(beside, np.float64)
     room = np.maximum(profile.max_batch_tokens - beside, 1.0)
     full_chunks = np.floor(isl / room)
@@ -38,8 +40,10 @@ def prompt_s(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptTimes:
-    """Of a prompt: until its iteration, until its first token, and the work of earlier prompts that
-    it found, which is also the law of what it leaves behind."""
+    """Wait for its first iteration, time to first token, and earlier work found by a prompt.
+
+    ``found`` is also the law of the work that a prompt leaves behind.
+    """
 
     wait: Spread
     first: Spread
@@ -54,19 +58,18 @@ class PromptQueue:
     workload: Workload
     servers: int
     beside: float
-    law: Occupancy  # of how many prompts there are
-    one: Occupancy  # the same of one instance that has its part of them, Poisson's
-    alone: Spread  # what one takes by itself
-    largest: float  # the most there can be
+    law: Occupancy  # number of prompts in the pool
+    one: Occupancy  # the same for one instance with its share of Poisson arrivals
+    alone: Spread  # prefill time of a prompt alone
+    largest: float  # largest throughput, requests/s
 
     def times(self, running_s: float = 0.0) -> PromptTimes:
-        """Until the iteration that begins a prompt and until its first token; an iteration without
-        prompts takes ``running_s`` (0: there is none).
+        """Return the times of a prompt; an iteration without prompts takes ``running_s`` (0: none).
 
-        One instance that Poisson's prompts come to follows ``prompt_chain``. In a pool, or where
-        they come in bursts, as many more or fewer wait, and those as much longer or shorter, as by
-        the laws of birth and death (Lee and Longton 1959): what is known of one server in full,
-        times what several make of it where service is taken as exponential.
+        One instance with Poisson arrivals follows ``prompt_chain``. For pools or bursts, the
+        chain's probabilities and delays are scaled by the ratio of the birth-and-death laws (Lee
+        and Longton 1959). The full law of one server is known; the effect of several servers is
+        taken from exponential service.
         """
         rate = self.workload.rate / self.servers
         delayed = None
@@ -82,11 +85,11 @@ class PromptQueue:
             if min(many, late) > NEVER:
                 stretch = _late(self.law, self.workload.rate, self.alone.mean) / many / late
             share = min(many if self.servers > 1 else share * many / few, 1.0)
-            if self.servers > 1:  # while one is free nobody comes behind a prompt
+            if self.servers > 1:  # while a server is free, no later prompt joins an iteration
                 behind_s *= many
 
         def of(late: Spread, otherwise_s: float) -> Spread:
-            """Of those that find an iteration running, and of the others."""
+            """Mix the delay of prompts that find an iteration running with that of the others."""
             return mixture(
                 [
                     (share, Spread(late.values * stretch, late.weights)),
@@ -99,13 +102,16 @@ class PromptQueue:
 
 
 def _late(law: Occupancy, rate: float, alone_s: float) -> float:
-    """Mean seconds that prompts take longer than by themselves, by Little's law."""
+    """Return the mean delay of prompts over their time alone, by Little's law."""
     return max(law.mean / rate - alone_s, 0.0)
 
 
 def prompt_queue(profile: Profile, workload: Workload, servers: int, beside: float) -> PromptQueue:
-    """On instances with ``beside`` decodes each; several prompts that wait go into one iteration,
-    up to the budget, so that a server is the faster the more are waiting."""
+    """Build the queue of prompts on ``servers`` instances with ``beside`` decodes each.
+
+    One iteration takes several waiting prompts, up to the token budget. A server is therefore
+    faster when more prompts wait.
+    """
     context, isl = workload.facts.decode_context, workload.facts.mean_isl
     alone = spread(prompt_s(profile, workload.facts.isl_points, beside, context))
     room = max(profile.max_batch_tokens - beside, 1.0)
@@ -115,7 +121,7 @@ def prompt_queue(profile: Profile, workload: Workload, servers: int, beside: flo
     seconds = iteration_s(profile, beside, beside * context, tokens, tokens * workload.facts.keys)
     served = np.maximum(np.maximum.accumulate(tokens / isl / seconds), 1.0 / alone.mean)
     served[0] = 1.0 / alone.mean
-    if most == 1.0:  # a rest of a budget's iteration goes to the next prompt
+    if most == 1.0:  # the next prompt uses the rest of an iteration's budget
         served = np.append(served, max(float(room / isl / seconds[-1]), served[0]))
     death = np.append(np.arange(1, servers) / alone.mean, np.repeat(served, servers) * servers)
     scv = float(alone.weights @ (alone.values - alone.mean) ** 2) / alone.mean**2

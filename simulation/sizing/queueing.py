@@ -1,4 +1,4 @@
-"""Closed forms: M/M/c by Erlang's recursion, and the fluid model of continuous batching."""
+"""Compute M/M/c queues by Erlang's recursion, and the fluid model of continuous batching."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from simulation.performance.profile import Profile, iteration_s
 
 
 def erlang_b(servers: int, load: float) -> float:
-    """Share of arrivals blocked by ``servers`` without a queue at ``load`` erlangs.
+    """Return the share of arrivals blocked by ``servers`` without a queue at ``load`` erlangs.
 
-    B(0) = 1, B(c) = a B(c-1) / (c + a B(c-1)): no factorials, so hundreds of servers are no
-    problem.
+    B(0) = 1, B(c) = a B(c-1) / (c + a B(c-1)). The recursion needs no factorials, so it works for
+    hundreds of servers. Raises SimulationError for negative arguments.
     """
     if servers < 0 or load < 0:
         raise SimulationError("Erlang B needs servers >= 0 and load >= 0.")
@@ -21,7 +21,7 @@ def erlang_b(servers: int, load: float) -> float:
 
 
 def erlang_c(servers: int, load: float) -> float:
-    """Share of arrivals that wait in M/M/c at ``load`` erlangs; 1 when it is not stable."""
+    """Return the share of arrivals that wait in M/M/c at ``load`` erlangs; 1 if unstable."""
     if load >= servers:
         return 1.0
     blocked = erlang_b(servers, load)
@@ -29,7 +29,7 @@ def erlang_c(servers: int, load: float) -> float:
 
 
 def mmc_mean_wait(servers: int, rate: float, service_s: float) -> float:
-    """Mean seconds an arrival waits in M/M/c before service; inf when it is not stable."""
+    """Return the mean seconds that an arrival waits in M/M/c before service; inf if unstable."""
     load = rate * service_s
     if load >= servers:
         return float("inf")
@@ -37,12 +37,13 @@ def mmc_mean_wait(servers: int, rate: float, service_s: float) -> float:
 
 
 def largest_rate(profile: Profile, isl: float, osl: float) -> tuple[float, str]:
-    """Requests/s at which the fluid model meets its first hard limit, and which: ``throughput``
-    (batch or token budget) or ``memory``.
+    """Return the largest requests/s of the fluid model, and its binding constraint.
 
-    With n = rate T requests begun per iteration, all of them prefilling, batch n (osl - 1), memory
-    n (osl - 1) (isl + osl / 2) and tokens n (isl + osl - 1) are limited; at the largest n the rate
-    is n / T.
+    The constraint is ``throughput`` (batch or token budget) or ``memory``.
+
+    With n = rate T requests begun per iteration, n prompts prefill in it. Three quantities are
+    limited: batch n (osl - 1), memory n (osl - 1) (isl + osl / 2), and tokens n (isl + osl - 1).
+    The rate is n / T at the largest n.
     """
     context = isl + osl / 2.0
     memory = profile.kv_capacity_tokens / ((osl - 1.0) * context) if osl > 1 else float("inf")

@@ -1,4 +1,4 @@
-"""A distribution as weighted points: what the closed forms of ``batch_queue`` add up."""
+"""Represent distributions as weighted points, for the closed forms of ``batch_queue``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import scipy
 from simulation.arrays import FloatArray
 
 TAIL = 28  # slices of an exponential wait
-ADDED = 96  # points of each of two times that are added
-GATHERED = 512  # points of a time that is worked out point by point
-DECADES = 3.5  # that they reach: the last begins at its 1 - 10**-3.5 quantile
+ADDED = 96  # points of each of two added times
+GATHERED = 512  # points of a time computed point by point
+DECADES = 3.5  # reach of the tail: its last slice begins at the 1 - 10**-3.5 quantile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """Values (seconds) and what share of requests has each; weights sum to 1, values ascend."""
+    """Values in seconds and the share of requests at each; weights sum to 1, values ascend."""
 
     values: FloatArray
     weights: FloatArray
@@ -29,21 +29,24 @@ class Spread:
         return float(self.values @ self.weights)
 
     def quantile(self, share: float) -> float:
-        """The value that ``share`` of the requests does not exceed; NaN where there are none."""
+        """Return the value that ``share`` of the requests does not exceed; NaN if empty."""
         if not len(self.values):
             return float("nan")
         place = int(np.searchsorted(np.cumsum(self.weights), share - 1e-12))
         return float(self.values[min(place, len(self.values) - 1)])
 
     def within(self, limit: float | None) -> float:
-        """Share of requests that do not exceed ``limit``; 1 where there is none."""
+        """Return the share of requests that do not exceed ``limit``; 1 without a limit."""
         if limit is None or not len(self.values):
             return 1.0
         return float(self.weights[: np.searchsorted(self.values, limit, "right")].sum())
 
 
 def spread(values: npt.ArrayLike, weights: npt.ArrayLike = 1.0) -> Spread:
-    """Points in any order and shape, weights in proportion; broadcast against each other."""
+    """Build a spread from points in any order and shape.
+
+    Weights are normalised. Values and weights broadcast against each other.
+    """
     v, w = np.broadcast_arrays(np.asarray(values, np.float64), np.asarray(weights, np.float64))
     v, w = v.ravel(), w.ravel()
     order = np.argsort(v, kind="stable")
@@ -52,8 +55,10 @@ def spread(values: npt.ArrayLike, weights: npt.ArrayLike = 1.0) -> Spread:
 
 
 def unit_gamma(scv: float = 1.0) -> tuple[FloatArray, FloatArray]:
-    """Points and weights of a gamma law of mean 1 and that squared coefficient of variation (1:
-    exponential), its tail cut finely; the mean is exact."""
+    """Return points and weights of a gamma law of mean 1; its tail is cut finely.
+
+    ``scv`` is the squared coefficient of variation (1: exponential). The mean is exact.
+    """
     edges = np.append(1.0 - np.logspace(0.0, -DECADES, TAIL), 1.0)
     weights, shape = np.diff(edges), 1.0 / scv
     below = scipy.special.gammainc(shape + 1.0, scipy.special.gammaincinv(shape, edges))
@@ -61,13 +66,14 @@ def unit_gamma(scv: float = 1.0) -> tuple[FloatArray, FloatArray]:
 
 
 def thinned(spread: Spread, points: int) -> Spread:
-    """The same distribution on at most ``points`` points, half of them for its upper tenth."""
+    """Return the distribution on at most ``points`` points, half of them for its upper tenth."""
     if len(spread.values) <= points:
         return spread
     half = points // 2
     edges = np.append(np.linspace(0.0, 0.9, half, endpoint=False), 1.0 - _tail(points - half))
     middle = np.cumsum(spread.weights) - spread.weights / 2
-    group = np.maximum(np.searchsorted(edges, middle, "right") - 1, 0)  # of weights of about 0
+    # rounding may put points of almost no weight below the first edge
+    group = np.maximum(np.searchsorted(edges, middle, "right") - 1, 0)
     weights = np.bincount(group, spread.weights, points).astype(np.float64)
     sums = np.bincount(group, spread.weights * spread.values, points)
     used = weights > 0
@@ -75,7 +81,7 @@ def thinned(spread: Spread, points: int) -> Spread:
 
 
 def gathered(values: FloatArray, weights: FloatArray) -> Spread:
-    """Of very many points, by the means of evenly spaced values: without sorting them."""
+    """Build a spread from very many points without sorting, by means over evenly spaced cells."""
     low, high = float(values.min()), float(values.max())
     cell = ((values - low) * (GATHERED / max(high - low, 1e-300))).astype(np.int64)
     cell = np.minimum(cell, GATHERED - 1)
@@ -86,12 +92,12 @@ def gathered(values: FloatArray, weights: FloatArray) -> Spread:
 
 
 def later(spread: Spread, seconds: float) -> Spread:
-    """All of them ``seconds`` longer."""
+    """Return the spread shifted by ``seconds``."""
     return Spread(spread.values + seconds, spread.weights)
 
 
 def added(first: Spread, second: Spread) -> Spread:
-    """Of the sum of two independent times."""
+    """Return the spread of the sum of two independent times."""
     if len(first.values) == 1 and not first.values[0]:
         return second
     if len(second.values) == 1 and not second.values[0]:
@@ -101,7 +107,7 @@ def added(first: Spread, second: Spread) -> Spread:
 
 
 def mixture(parts: Sequence[tuple[float, Spread]]) -> Spread:
-    """Of a time that is each part's with that weight."""
+    """Return the mixture of ``(weight, spread)`` parts."""
     return spread(
         np.concatenate([part.values for _, part in parts]),
         np.concatenate([weight * part.weights for weight, part in parts]),

@@ -1,4 +1,4 @@
-"""The same requests at any rate through a small flat fleet: what sizes are judged by."""
+"""Run the same requests at any rate through a small static fleet, to judge a pool size."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from simulation.trace import PrefixBlocks, Trace
 
 Pools = tuple[Pool, ...]
 
-SECOND = 4  # the stream of the second draw; 1 to 3 are the traffic's
-WARM_UP = 2.0  # mean lives of a request before anything is judged
-UNLIMITED = 1_000  # times the memory: the counterfactual that tells whether memory binds
+SECOND = 4  # random stream of the second draw; the traffic uses 1 to 3
+WARM_UP = 2.0  # mean request lifetimes before the first judged request
+UNLIMITED = 1_000  # factor on the KV memory, to test whether memory is the binding constraint
 
 
 def pool_of(
@@ -37,7 +37,7 @@ def pool_of(
     batching: str = "chunked",
     prefix_cache: bool = False,
 ) -> Pool:
-    """``instances`` that are there all the time, in a nameless region, for nothing."""
+    """Return a pool of ``instances`` that always run, without cost, in a region without a name."""
     gpu = GpuSpec(profile.gpu, 0.0, 0.0, 0.0, 0.0, profile.provenance)
     n = instances
     return Pool(
@@ -47,14 +47,13 @@ def pool_of(
 
 
 def outside_of(run: SimulationResult) -> float:
-    """Share of the iterations of the pool in question, the last one, that lie beyond what its
-    profile was measured on."""
+    """Return the last pool's share of iterations outside its profile's measured range."""
     totals = run.totals
     return float(totals.outside[-1] / max(totals.iterations[-1], 1))
 
 
 def roomy(pools: Pools) -> Pools:
-    """The pools with so much KV memory that it does not matter."""
+    """Return the pools with so much KV memory that it never binds."""
     return tuple(
         replace(pool, profile=adjusted(
             pool.profile, kv_capacity_tokens=UNLIMITED * pool.profile.kv_capacity_tokens
@@ -63,8 +62,11 @@ def roomy(pools: Pools) -> Pools:
 
 
 class Trial:
-    """Pools of one model, a tier, and two independent draws of requests, the second of twice as
-    many: one lucky draw near saturation must not set a size."""
+    """Pools of one model, a tier, and two independent draws of requests.
+
+    The second draw has twice as many requests. It prevents that one lucky draw near saturation sets
+    the size.
+    """
 
     def __init__(
         self,
@@ -78,8 +80,11 @@ class Trial:
         routing: Routing | None = None,
         blocks: PrefixBlocks | None = None,
     ) -> None:
-        """``lengths`` is a sample to draw from; with ``blocks`` of its prompts they are requests
-        that came one after the other, and do so here."""
+        """Prepare the draws from the sample ``lengths`` of (input tokens, output tokens).
+
+        With ``blocks`` of the prompts, the sample is a sequence of requests and keeps its order.
+        Raises SimulationError for an empty sample or for columns of different length.
+        """
         isl, osl = (np.asarray(column, np.int32) for column in lengths)
         if not len(isl) or len(isl) != len(osl) or requests < 1:
             raise SimulationError("Capacity needs a sample of lengths, as many inputs as outputs.")
@@ -112,7 +117,7 @@ class Trial:
         return self._drawn(0).osl
 
     def at(self, rate: float, pools: Pools | None = None, *, draw: int = 0) -> SimulationResult:
-        """A draw at requests/s."""
+        """Simulate one draw at ``rate`` requests/s."""
         draw_of = self._drawn(draw)
         return self._run(draw_of, draw_of.arrival / rate, pools or self.pools)
 
@@ -120,9 +125,12 @@ class Trial:
         return bool(meets_slo(run).mean() >= self.tier.attainment)
 
     def attained(self, run: SimulationResult) -> tuple[float, int]:
-        """Share of requests within the tier, and of how many: those that came WARM_UP mean lives
-        after the start, when the pool is as full as it will be, and one before the end, so that
-        it stays so while they are served. Of a run of few lives a fifth of it is a life at most."""
+        """Return the share of judged requests that meet the tier, and their number.
+
+        Judged are requests that arrive after ``WARM_UP`` mean lifetimes, when the pool has filled
+        up. Those of the last lifetime are skipped, so that the load stays until all judged ones are
+        served. In short runs, a fifth of the run counts as the lifetime at most.
+        """
         log, arrival = run.requests, run.trace.arrival_s
         lives = log.e2e_s[np.isfinite(log.e2e_s)]
         life = min(float(lives.mean()) if len(lives) else np.inf, arrival[-1] / (2 * WARM_UP + 1))
@@ -130,11 +138,15 @@ class Trial:
         return float(meets_slo(run)[judged].mean()), int(judged.sum())
 
     def met_again(self, rate: float, pools: Pools | None = None) -> bool:
-        """Whether the second draw meets the tier too."""
+        """Return whether the second draw meets the tier too."""
         return self.met(self.at(rate, pools, draw=1))
 
     def saturated_rps(self, pools: Pools | None = None) -> float:
-        """Completions per second with everything queued from the start, fill and tail left out."""
+        """Return completions per second with all requests queued from the start.
+
+        The first and last fifth of the completions are ignored: the pool fills and drains then.
+        Raises SimulationError if no request completes.
+        """
         draw_of, pools = self._drawn(0), pools or self.pools
         log = self._run(draw_of, np.zeros(len(draw_of.arrival)), pools).requests
         last = np.sort(log.last_token_s[log.outcome == COMPLETED])
@@ -179,15 +191,18 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedPrompts:
-    """Requests one after the other, with what their prompts share."""
+    """Requests in a fixed order and the prompt blocks that they share."""
 
     isl: Int32Array
     osl: Int32Array
     blocks: PrefixBlocks
 
     def again(self, n: int, turn: int = 0) -> SharedPrompts:
-        """``n`` of them in their order, from the first on, or half-way on where ``turn`` is 1; once
-        through, they begin again with prompts that nobody has seen."""
+        """Return ``n`` requests in their order, starting half-way through if ``turn`` is 1.
+
+        At the end of the sequence they start again with new block ids, so that repeats find no
+        cached prompts.
+        """
         places = np.arange(n) + turn * (len(self.isl) // 2)
         rounds, rows = np.divmod(places, len(self.isl))
         taken, names = self.blocks.rows(rows), int(self.blocks.ids.max(initial=0)) + 1
@@ -199,7 +214,7 @@ class SharedPrompts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Draw:
-    """Requests at one a second on the whole."""
+    """Requests that arrive at one per second on average."""
 
     isl: Int32Array
     osl: Int32Array
@@ -210,8 +225,10 @@ class _Draw:
 def _evenly(
     isl: Int32Array, osl: Int32Array, n: int, burstiness: float, rng: np.random.Generator
 ) -> _Draw:
-    """Lengths are taken evenly from the sorted sample (systematic sampling), so that a draw has as
-    much to do as the sample says; their order and the gaps are random."""
+    """Draw ``n`` lengths by systematic sampling from the sorted sample.
+
+    The work of a draw then matches the sample. Only the order and the gaps are random.
+    """
     sorted_rows = np.lexsort((osl, isl))
     even = (np.arange(n) + rng.uniform()) * (len(isl) / n)
     rows = rng.permutation(sorted_rows[np.minimum(even.astype(np.int64), len(isl) - 1)])
@@ -219,6 +236,6 @@ def _evenly(
 
 
 def _arrivals(n: int, burstiness: float, rng: np.random.Generator) -> FloatArray:
-    """The last of ``n`` comes after n seconds."""
+    """Draw ``n`` arrival times, scaled so that the last is at n seconds."""
     arrival = unit_arrivals(n, burstiness, rng)
     return np.asarray(arrival * (n / arrival[-1]), np.float64)

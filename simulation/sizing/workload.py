@@ -1,4 +1,4 @@
-"""What arrives at an instance or a service: lengths, how often, how unevenly."""
+"""Describe what arrives at an instance or a service: lengths, rate and burstiness."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from simulation.arrays import FloatArray, Int32Array
 from simulation.errors import SimulationError
 
-POINTS = 144  # lengths that stand for the whole sample in the closed forms
+POINTS = 144  # points for the length sample in the closed forms
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Workload:
     """Requests/s with lengths drawn jointly from a sample of (input, output) tokens.
 
-    ``burstiness`` is the squared coefficient of variation of the times between arrivals: 1 for
-    Poisson, 0 for a clock, above 1 for bursts. Raises SimulationError on an empty sample.
+    ``burstiness`` is the squared coefficient of variation of the gaps between arrivals. It is 1 for
+    Poisson, 0 for a clock, and above 1 for bursts. Raises SimulationError on an empty sample.
     """
 
     isl: Int32Array
@@ -39,7 +39,7 @@ class Workload:
         object.__setattr__(self, "facts", _facts(isl, osl))
 
     def at(self, rate: float) -> Workload:
-        """The same requests at another rate, without reading the sample again."""
+        """Return the same requests at another rate, without reading the sample again."""
         out = object.__new__(Workload)
         for name in ("isl", "osl", "burstiness", "facts"):
             object.__setattr__(out, name, getattr(self, name))
@@ -49,14 +49,14 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LengthFacts:
-    """What the closed forms need to know of a sample of lengths."""
+    """Statistics of a length sample that the closed forms need."""
 
     mean_isl: float
     mean_osl: float
     isl_points: FloatArray  # means of equal parts of the sorted inputs, at most POINTS
     osl_points: FloatArray
-    decode_context: float  # mean KV tokens of a decoding sequence, each as long as it decodes
-    keys: float  # mean keys before a prompt token: half the prompt that a token belongs to
+    decode_context: float  # mean KV tokens of a decoding sequence, weighted by decode time
+    keys: float  # mean keys before a prompt token: half the length of its prompt
     osl_scv: float  # squared coefficient of variation
     osl_overlap: float  # integral of (1 - F)^2 over the mean (birth_death.occupancy)
 
@@ -80,14 +80,14 @@ def _facts(isl: Int32Array, osl: Int32Array) -> LengthFacts:
 
 
 def burstiness_of(arrival_s: FloatArray) -> float:
-    """Squared coefficient of variation of the gaps between arrivals; 1 of fewer than three."""
+    """Return the squared coefficient of variation of the gaps; 1 for fewer than three arrivals."""
     gaps = np.diff(arrival_s)
     mean = float(gaps.mean()) if len(gaps) > 1 else 0.0
     return float(gaps.var() / mean**2) if mean > 0 else 1.0
 
 
 def unit_arrivals(n: int, burstiness: float, rng: np.random.Generator) -> FloatArray:
-    """Arrival times at one a second: Poisson, or with gamma-distributed gaps of that burstiness."""
+    """Draw arrival times at one per second, Poisson or with gamma-distributed gaps."""
     if burstiness == 1.0:
         gaps = rng.exponential(size=n)
     elif burstiness == 0.0:
@@ -98,7 +98,10 @@ def unit_arrivals(n: int, burstiness: float, rng: np.random.Generator) -> FloatA
 
 
 def _points(values: Int32Array) -> FloatArray:
-    """Means of equal parts, a value on an edge divided, so that they have the mean of the whole."""
+    """Return the means of equal parts of the sorted values, ``[points]``.
+
+    A value on an edge is divided between two parts, so the overall mean is exact.
+    """
     below = np.append(0.0, np.cumsum(np.sort(values), dtype=np.float64))
     edges = np.linspace(0.0, len(values), min(POINTS, len(values)) + 1)
     return np.asarray(
@@ -107,8 +110,11 @@ def _points(values: Int32Array) -> FloatArray:
 
 
 def local_burstiness(arrival_s: FloatArray, window_s: float = 300.0, least: int = 20) -> float:
-    """``burstiness_of`` within windows, so that a day's course does not count as bursts; the mean
-    over windows by their requests, 1 where no window has ``least`` of them."""
+    """Return ``burstiness_of`` within windows, so that daily cycles do not count as bursts.
+
+    The result is the mean over windows, weighted by requests. Windows with fewer than ``least``
+    requests are ignored; without any other, the result is 1.
+    """
     if not len(arrival_s):
         return 1.0
     window = np.floor(arrival_s / window_s).astype(np.int64)
