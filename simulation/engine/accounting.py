@@ -1,6 +1,6 @@
-"""Hours and tokens of instances, spread over the intervals of the series as time passes.
+"""Hours and tokens of instances, spread over the intervals of the series.
 
-The last place of the series is what came after the window, until the last work was done.
+The last column of the series counts everything after the end of the window.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ from simulation.lifecycle import LENT, OFF, READY, STARTING
 
 @kernel
 def _held(instance: Any, t: float) -> float:
-    """Token-seconds of KV held from ``t0`` to ``t``: a staircase, ``decodes`` up per iteration."""
+    """Return the KV token-seconds held from ``t0`` to ``t``.
+
+    KV tokens form a staircase that rises by ``decodes`` at the end of each iteration.
+    """
     x = t - instance.t0
-    if x == 0.0 or instance.k == 1:  # none ended: half of the calls begin with their run
+    if x == 0.0 or instance.k == 1:  # no iteration ended; half of the calls start at t0
         return float(instance.kv * x)
     steps = 0.0
     if instance.growth != 0.0:
-        last = instance.k - 1  # and most end with it
+        last = instance.k - 1  # most calls end with their run, so try that first
         ended = iteration_end(instance, last) < t
         steps = float(last if ended else iterations_done(instance, t))
     elif instance.dt > 0.0:
@@ -48,9 +51,11 @@ def _held(instance: Any, t: float) -> float:
 
 @kernel
 def _settle_after(s: Any, slot: int, start: float, t: float) -> None:
-    """Count an iteration that ran from ``start`` to ``t``, after the window. Whoever works then was
-    kept since the window ended: what it waited between is paid with it, and what comes after its
-    last work is not."""
+    """Count an iteration after the window, from ``start`` to ``t``.
+
+    An instance with work is paid from the end of the window to the end of its last iteration. Idle
+    time between iterations is included, and time after the last one is not.
+    """
     instance, after = s.instances[slot], s.series.shape[2] - 1
     pool = s.pools[instance.pool]
     pool.kept_s += t - max(instance.kept, s.clock[0].duration)
@@ -65,8 +70,10 @@ def _settle_after(s: Any, slot: int, start: float, t: float) -> None:
 
 @kernel
 def settle(s: Any, slot: int, t: float) -> None:
-    """Count what the instance did since it was last settled, up to ``t``; after the window only
-    while it has work."""
+    """Count the instance's hours since the last call, up to ``t``.
+
+    After the end of the window only time up to the last work counts.
+    """
     instance, clock = s.instances[slot], s.clock[0]
     start, end = instance.settled, min(t, clock.duration)
     if t <= start:
@@ -116,7 +123,7 @@ def settle(s: Any, slot: int, t: float) -> None:
 
 @kernel
 def add_tokens(s: Any, row: int, pool: int, t: float, tokens: float) -> None:
-    """Count tokens of a pool in the interval that holds ``t``."""
+    """Add ``tokens`` to a row of the series, in the interval that contains ``t``."""
     clock, after = s.clock[0], s.series.shape[2] - 1
     i = min(int(t / clock.interval), after - 1) if t <= clock.duration else after
     s.series[row, pool, i] += tokens
@@ -124,13 +131,16 @@ def add_tokens(s: Any, row: int, pool: int, t: float, tokens: float) -> None:
 
 @kernel
 def count_arrival(s: Any, pool: int, t: float, tokens: int) -> None:
-    """Input tokens of a request that arrived at an instance of a pool at ``t``."""
+    """Count the input tokens of a request that arrived at an instance of a pool at ``t``."""
     add_tokens(s, S_ARRIVED, pool, t, tokens)
 
 
 @kernel
 def count_tokens(s: Any, slot: int, t: float, decoded: int, first_tokens: int) -> None:
-    """Tokens of the run that ended at ``t``: prefilled, and given out at each iteration's end."""
+    """Count the tokens of the run that ended at ``t``.
+
+    Prefill tokens count at ``t``. Output tokens count at the end of each iteration.
+    """
     instance, clock = s.instances[slot], s.clock[0]
     pool = s.pools[instance.pool]
     pool.computed += instance.chunk

@@ -1,4 +1,4 @@
-"""What a policy asks for, carried out in the engine."""
+"""Application of a policy's actions to the engine."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ALL = np.iinfo(np.int64).max
 
 
 def place(s: State, fleet: Fleet, counts: npt.NDArray[np.int64]) -> None:
-    """The instances of time 0, shape ``[pools]``."""
+    """Place the instances of time 0; ``counts`` has shape ``[pools]``."""
     entry.place(s.handle, _of_pools(counts, np.int64, fleet, "instance count"))
 
 
 class Actor:
-    """Carries out what is asked for; what most policies leave out is made once."""
+    """Applies actions; arrays for options that most policies omit are made once."""
 
     def __init__(self, s: State, fleet: Fleet) -> None:
         pools = len(fleet.pools)
@@ -31,11 +31,15 @@ class Actor:
         self._firm = np.zeros(pools)
         self._off = np.zeros(pools, np.bool_)
         self._keep = np.full(pools, ALL)
-        self._shares: FloatArray | None = None  # as they were asked for last
+        self._shares: FloatArray | None = None  # last shares applied
 
     def act(self, actions: Actions, now: float) -> None:
-        """At ``now``: limits and speeds first, so that new runs have them."""
+        """Apply ``actions`` at ``now``.
+
+        Raises ``SimulationError`` if an array has the wrong shape or range.
+        """
         s, fleet = self._s, self._fleet
+        # Limits and speeds come first, so that runs that start now already use them.
         if actions.speed is not None:
             if not np.all((actions.speed > 0) & np.isfinite(actions.speed)):
                 raise SimulationError("A policy's speeds must be above 0: 1 is the profile's.")
@@ -56,7 +60,7 @@ class Actor:
         entry.scale(s.handle, targets, self._soft(actions), lend, keep, now)
 
     def _soft(self, actions: Actions) -> FloatArray:
-        """For how many seconds what each pool takes out can be had back."""
+        """Return for how many seconds each pool can take a removed instance back."""
         if actions.soft_s == 0:
             return self._firm
         if not 0 <= actions.soft_s < np.inf:
@@ -67,9 +71,12 @@ class Actor:
         return soft
 
     def _share_out(self, shares: FloatArray) -> None:
-        """From now on home regions' tokens go where ``shares`` ``[models, regions, regions]`` say,
-        none by a way that is closed; most policies say the same as before at most instants."""
+        """Set the share of each home region's tokens by serving region.
+
+        ``shares`` has shape ``[models, regions, regions]``. Closed paths get no tokens.
+        """
         s, fleet = self._s, self._fleet
+        # Most policies repeat their shares at most decisions, so compare first.
         if self._shares is not None and np.array_equal(shares, self._shares):
             return
         if shares.shape != (len(fleet.models), *fleet.latency_s.shape):
@@ -84,7 +91,7 @@ class Actor:
 
 
 def _slow_links(s: State, fleet: Fleet, stated: FloatArray) -> None:
-    """KV caches that leave from now on do so at a share of each link's bandwidth."""
+    """Limit each link to a share of its bandwidth, for KV transfers that start from now on."""
     shares = _of_pools(stated, np.float64, fleet, "link_share")
     if not np.all((stated > 0) & (stated <= 1)):
         raise SimulationError("A policy's link_share must be a share above 0, at most 1.")
@@ -108,7 +115,10 @@ def _limit(s: State, fleet: Fleet, actions: Actions, now: float) -> None:
 def _of_pools(
     values: npt.ArrayLike, kind: type[np.generic], fleet: Fleet, what: str
 ) -> npt.NDArray[Any]:
-    """As compiled code takes them, writable and as C has it: one compiled signature."""
+    """Return ``values`` as a writable C-ordered array of ``kind`` and shape ``[pools]``.
+
+    A single dtype and layout keeps it to one compiled signature.
+    """
     out = values
     if not isinstance(out, np.ndarray) or out.dtype != kind or not out.flags.carray:
         out = np.array(values, kind, order="C")

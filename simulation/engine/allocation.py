@@ -1,4 +1,4 @@
-"""The state of a simulation before time 0, from a trace and a fleet."""
+"""The state of a simulation before time 0, made from a trace and a fleet."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ from simulation.trace import Trace
 
 NO_LIMIT = 1 << 40  # tokens
 MANY = 1 << 60  # hosts
-MOST_PLACES = 1_000_000_000  # in the batches of all instances there may be, 8 bytes each
-COMPUTE_TOKENS = 2048  # prompt tokens of an iteration in which computing binds, at most the budget
-WATERMARK = 0.01  # share of KV kept free at admission; vLLM's default
+MOST_PLACES = 1_000_000_000  # places in the batches of all possible instances, 8 bytes each
+# prompt tokens of an iteration in which computing binds, unless the token budget is lower
+COMPUTE_TOKENS = 2048
+WATERMARK = 0.01  # share of KV memory kept free at admission; vLLM's default
 
 
 class More(NamedTuple):
-    """Of requests that come later, with those there are."""
+    """Limits over all requests of a stream, those loaded later included."""
 
-    requests: int  # at most
-    tokens: int  # of the largest, input and output
+    requests: int  # upper bound of the number of requests
+    tokens: int  # input and output tokens of the largest request
 
 
 def allocate(
@@ -47,7 +48,11 @@ def allocate(
     seed: int = 0,
     more: More | None = None,
 ) -> State:
-    """The state before time 0: no instance yet, and requests that nothing can serve rejected."""
+    """Return the state before time 0, without instances.
+
+    Requests that no pool can serve are rejected here. Raises ``SimulationError`` if the batches of
+    all possible instances do not fit in memory.
+    """
     takers = services(fleet)
     regions = [region.name for region in fleet.regions]
     n = len(trace)
@@ -147,8 +152,10 @@ def allocate(
 
 
 def _in_order(latency_s: FloatArray) -> IntArray:
-    """``[home, regions]`` by latency from home, home first, then -1 for those that the way to is
-    closed."""
+    """Return the regions by latency from each home, ``[home, regions]``, home first.
+
+    Regions behind a closed path are -1, at the end.
+    """
     away = np.where(np.eye(len(latency_s), dtype=bool), -np.inf, latency_s)
     order = np.argsort(away, axis=1, kind="stable")
     out = np.where(np.isinf(latency_s[np.arange(len(order))[:, None], order]), -1, order)
@@ -156,14 +163,17 @@ def _in_order(latency_s: FloatArray) -> IntArray:
 
 
 def _apart(batch: int) -> int:
-    """Places kept per instance: an odd number of cache lines, or the first places of all instances
-    would share the same few lines of the processor's cache."""
+    """Return the places kept per instance for a batch.
+
+    The number of cache lines is odd. With an even one the first places of all instances would
+    compete for the same few lines of the processor's cache.
+    """
     lines = -(-batch // 8)
     return 8 * (lines + 1 - lines % 2)
 
 
 def _tiers(tiers: tuple[Tier, ...]) -> tuple[Array, Array]:
-    """Ranks of the tiers, 0 for the strictest TTFT limit, and the limits, inf without one."""
+    """Return the rank (0: strictest) and the TTFT limit of each tier; inf for no limit."""
     limit = _limits(tier.ttft_s for tier in tiers)
     rank = np.empty(len(tiers), np.int64)
     rank[np.argsort(limit, kind="stable")] = np.arange(len(tiers))
@@ -171,13 +181,16 @@ def _tiers(tiers: tuple[Tier, ...]) -> tuple[Array, Array]:
 
 
 def _limits(seconds: Iterable[float | None]) -> Array:
-    """Limits by tier, inf without one."""
+    """Return limits by tier as an array; inf for no limit."""
     return np.array([np.inf if limit is None else limit for limit in seconds], np.float64)
 
 
 class Service(NamedTuple):
-    """What is done for whom: a model, for the tiers that all the same pools of it take, once by
-    the pools that requests go to first and once by those that they are handed to."""
+    """A model and the tiers that the same set of its pools takes.
+
+    Each model and set has one service for the pools that get requests first. It has a second one
+    with ``takes_over`` for decode pools that continue them.
+    """
 
     model: str
     takes_over: bool
@@ -185,7 +198,7 @@ class Service(NamedTuple):
 
 
 def services(fleet: Fleet) -> dict[Service, tuple[int, ...]]:
-    """Every service of a fleet with the pools that do it."""
+    """Return every service of a fleet with the pools that provide it."""
     groups: dict[str, dict[tuple[int, ...], tuple[str, ...]]] = {}
     for tier in fleet.tiers:
         for model in dict.fromkeys(pool.model for pool in fleet.pools):
@@ -214,8 +227,10 @@ def _endpoints(
 
 
 def _handover(takers: dict[Service, tuple[int, ...]]) -> Array:
-    """``[services, 2]``: the service that takes over from each, and the one its requests start
-    with; -1: none."""
+    """Return two services for each service, ``[services, 2]``; -1: none.
+
+    The first takes over after the prefill. The second is the one that a request restarts with.
+    """
     known = list(takers)
     out = np.full((len(known), 2), -1, np.int64)
     for i, service in enumerate(known):
@@ -227,7 +242,7 @@ def _handover(takers: dict[Service, tuple[int, ...]]) -> Array:
 
 
 def check_count(n: int) -> None:
-    """Whether the engine can number so many requests at once."""
+    """Raise ``SimulationError`` if the engine cannot number ``n`` requests at once."""
     if n >= 1 << REQUEST_BITS:
         raise SimulationError(
             f"The trace has {n:,} requests and {(1 << REQUEST_BITS) - 1:,} can be simulated at "
@@ -236,7 +251,10 @@ def check_count(n: int) -> None:
 
 
 def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int, ...]]) -> Array:
-    """``[requests]``, before they arrive; those that nothing can serve are rejected."""
+    """Return the records of requests before they arrive, ``[requests]``.
+
+    Requests that no pool can serve are rejected.
+    """
     check_count(len(trace))
     first = np.full((len(trace.models), len(trace.tiers)), -1, np.int16)
     for i, service in enumerate(takers):
@@ -253,6 +271,7 @@ def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int,
                 context[i, home] = max(context[i, home], pool.max_context or NO_LIMIT)
     for i, (then, pools) in enumerate(zip(_handover(takers)[:, 0], takers.values(), strict=True)):
         if any(fleet.pools[p].role == "prefill" for p in pools):
+            # A request must also fit into the decode pool that takes over.
             longest[i] = np.minimum(longest[i], longest[then])
             context[i] = np.minimum(context[i], context[then])
     known = [any(pool.model == name for pool in fleet.pools) for name in trace.models]
@@ -278,14 +297,14 @@ def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int,
 
 
 def _reach(fleet: Fleet) -> BoolArray:
-    """``[home, pools]``: whether requests of a region may go to a pool."""
+    """Return whether requests of a region may go to a pool, ``[home, pools]``."""
     names = [region.name for region in fleet.regions]
     of_pool = [names.index(pool.region) for pool in fleet.pools]
     return np.isfinite(fleet.latency_s)[:, of_pool]
 
 
 def _blank() -> Array:
-    """The record of a request of which nothing has become yet."""
+    """Return the record of a request that has not arrived."""
     blank = np.zeros(1, REQUEST)
     blank["first"] = blank["last"] = np.nan
     for nowhere in ("next", "newer", "older", "pool", "serving", "sender", "reason"):
@@ -303,8 +322,10 @@ def _longest(pool: Pool) -> int:
 
 
 def _start_s(fleet: Fleet, pool: Pool) -> float:
-    """Of the profile; a decode instance's requests began on prefill instances, the slowest of which
-    counts."""
+    """Return the profile's ``start_s``, or for a decode pool that of its prefill pools.
+
+    Of several prefill pools the slowest counts.
+    """
     first = [
         sender.profile.start_s
         for sender in fleet.pools
@@ -314,7 +335,7 @@ def _start_s(fleet: Fleet, pool: Pool) -> float:
 
 
 def _pools(fleet: Fleet) -> tuple[Array, Array]:
-    """Their records, and the different curves of their profiles."""
+    """Return the records of the pools and the distinct curves of their profiles."""
     regions = [region.name for region in fleet.regions]
     pools = np.zeros(len(fleet.pools), POOL)
     curves: dict[bytes, Array] = {}
@@ -377,7 +398,7 @@ def _set_starts(row: Any, pool: Pool) -> None:
 
 
 def _set_groups(pools: Array, fleet: Fleet) -> None:
-    """Prefill and decode pools of one model and region register together."""
+    """Put the prefill and decode pools of a model and region into one registration group."""
     pools["group"] = -1
     if fleet.registration is None:
         return

@@ -1,14 +1,16 @@
 """One instance: iteration-level continuous batching with chunked prefill and paged KV memory.
 
-An iteration gives one token to every decoding request and spends what is left of the token budget
-on prefill, first come first served. Iterations of an unchanged batch (decodes only, nothing can
-join, none ends, memory lasts) are run together: ``k`` of them, the first ``dt`` seconds long, each
-further one ``growth`` more, as far as one segment of the profile's curve goes. Tokens are not
-counted per request: a request joins with the number of the iteration that will end it, and the
-instance counts iterations, so a step costs O(1) and a completion O(log batch). How requests join
-a batch and leave it, and what memory they hold, is in ``simulation.engine.membership``.
+An iteration gives one token to every decoding request. It spends the rest of the token budget on
+prefill, first come first served. Iterations of an unchanged batch run together as one run. A batch
+is unchanged if it only decodes, nothing can join or end, and memory lasts. A run has ``k``
+iterations. The first takes ``dt`` seconds and each further one ``growth`` more, within one segment
+of the profile's curve.
 
-A pool may batch otherwise (``fleet.BATCHING``). Where prompts come first, decodes that sit out an
+Tokens are not counted per request. A request stores the number of the iteration that will end it,
+and the instance counts iterations. So a step costs O(1) and a completion O(log batch). How requests
+join and leave a batch, and their memory, is in ``simulation.engine.membership``.
+
+A pool may use another order (``fleet.BATCHING``). With prompts first, decodes that pause in an
 iteration do not count it.
 """
 
@@ -41,7 +43,7 @@ CHUNKED, ALONE = BATCHING.index("chunked"), BATCHING.index("alone")
 
 @kernel
 def finish_run(s: Any, slot: int, t: float) -> int:
-    """End the current run of iterations at ``t``; how many requests completed."""
+    """End the current run of iterations at ``t`` and return how many requests completed."""
     settle(s, slot, t)
     instance = s.instances[slot]
     if instance.k == 0:
@@ -98,7 +100,7 @@ def finish_run(s: Any, slot: int, t: float) -> int:
 
 @kernel
 def _grow(s: Any, slot: int, t: float) -> bool:
-    """A token more for every decode; whether requests had to give way for them."""
+    """Reserve a token for every decode and return whether requests had to be preempted."""
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     preempted = False
@@ -112,8 +114,11 @@ def _grow(s: Any, slot: int, t: float) -> bool:
 
 @kernel
 def _joining(s: Any, slot: int, chunk: int, left: int, t: float) -> tuple[int, int]:
-    """The queue whose first request joins now, beside ``chunk`` prompt tokens and with ``left`` of
-    the budget, and how many of its blocks are cached; (-1, 0): it does not fit."""
+    """Return the queue of the request that joins now and its number of cached blocks.
+
+    The result is (-1, 0) if the request does not fit. ``chunk`` prompt tokens are already in the
+    iteration and ``left`` tokens of the budget remain.
+    """
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     q = next_queue(s, slot, t)
@@ -135,7 +140,7 @@ def _joining(s: Any, slot: int, chunk: int, left: int, t: float) -> tuple[int, i
 
 @kernel
 def _prefill(s: Any, slot: int, tokens: int) -> float:
-    """The next ``tokens`` of the prompt being computed; pairs of tokens in its attention."""
+    """Compute the next ``tokens`` of the current prompt; return token pairs in its attention."""
     instance = s.instances[slot]
     r = instance.partial
     request = s.requests[r]
@@ -151,7 +156,7 @@ def _prefill(s: Any, slot: int, tokens: int) -> float:
 
 @kernel
 def _fill(s: Any, slot: int, preempted: bool, t: float) -> tuple[int, int, float]:
-    """Spend the budget on prompts; what is left of it, the tokens, and pairs in their attention."""
+    """Spend the budget on prompts; return what is left of it, prompt tokens and attention pairs."""
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     undivided = pool.batching != CHUNKED
@@ -165,7 +170,7 @@ def _fill(s: Any, slot: int, preempted: bool, t: float) -> tuple[int, int, float
             if q < 0:
                 break
             admit(s, slot, q, cached, t)
-            if instance.partial < 0:  # its prompt was computed elsewhere
+            if instance.partial < 0:  # the prompt was computed on a prefill instance
                 left -= 1
                 continue
         tokens = instance.partial_left if undivided else min(left, instance.partial_left)
@@ -179,7 +184,7 @@ def _fill(s: Any, slot: int, preempted: bool, t: float) -> tuple[int, int, float
 def _plan(
     s: Any, slot: int, decodes: int, chunk: int, pairs: float, preempted: bool, t: float
 ) -> None:
-    """The run of iterations that begins at ``t``: how long each takes, and how many alike."""
+    """Plan the run that begins at ``t``: the duration of its iterations and their number."""
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     curve = s.curves[pool.curve]
@@ -192,6 +197,7 @@ def _plan(
     instance.chunk = chunk
     instance.k = 1
     if chunk == 0 and not preempted:
+        # A run must end before the batch, memory, curve segment or queue order changes.
         to_finish = batch_first(s, slot) - instance.counter
         memory_lasts = (pool.usable - instance.kv) // decodes + 1
         growth, same_segment = decode_growth(curve, b, c)

@@ -1,4 +1,4 @@
-"""The engine moved from instant to instant: through planned faults, telling how far it is."""
+"""Advance of the engine through time, with planned faults and progress reports."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from simulation.engine import entry
 from simulation.engine.feeding import Feed
 from simulation.engine.state import State
 
-EVENTS = 300_000  # between two looks at the clock on the wall, less than a second
-TELL_S = 0.5  # of wall time at most between two tellings, where the engine gives the occasion
-STEP = 0.01  # of the window between two tellings at most
+EVENTS = 300_000  # between two checks of the wall clock; less than a second
+TELL_S = 0.5  # longest wall time between two progress reports
+STEP = 0.01  # largest share of the window between two progress reports
 
 
 class Clockwork:
-    """Advances a state. ``progress(fraction)`` may raise to cancel."""
+    """Advances a state. ``progress(fraction)`` may raise an exception to cancel."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Clockwork:
         self._told_at = time.monotonic()
 
     def advance(self, until: float) -> None:
-        """Process every event before ``until``, and the faults up to it."""
+        """Process every event before ``until``, and every fault up to and including it."""
         while self._next < len(self._faults) and self._faults[self._next]["time"] <= until:
             event = self._faults[self._next]
             fault_s = float(event["time"])

@@ -1,8 +1,8 @@
-"""Requests that are done leave the table of a state, and others join at its end.
+"""Removal of finished requests from the table of a state, and addition of new ones at its end.
 
-A request is known by its place in the table, so whatever names one follows: the batch, queues and
-current iteration of instances, what is on the wire, at the router and deferred. The order stays,
-and ties are broken by it: a simulation goes on as if none had left.
+A request is identified by its index, so every reference to one must be renumbered. References are
+in batches, queues, current iterations, deliveries, the router and the deferred queues. The order of
+requests stays, and ties are broken by it. So a simulation continues as if none had left.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ _OF_REQUESTS = ("next", "newer", "older")
 def replace_requests(
     s: State, keep: BoolArray, joining: Array, prefix_start: Array, prefix_ids: Array
 ) -> None:
-    """Only those that ``keep [requests]`` says stay, and ``joining`` follow them; the prefixes are
-    of all of both. Nobody may wait for or work on one that does not stay."""
+    """Keep the requests in ``keep [requests]`` and append ``joining``.
+
+    ``prefix_start`` and ``prefix_ids`` describe both together. No instance or queue may refer to a
+    request that is removed.
+    """
     kept = int(keep.sum())
     check_count(kept + len(joining))
-    place = np.full(len(keep) + 1, -1, np.int64)  # and -1, nowhere, stays so
+    place = np.full(len(keep) + 1, -1, np.int64)  # the last entry maps -1 (no request) to itself
     place[:-1][keep] = np.arange(kept)
     clock = s.clock[0]
     for name in _OF_INSTANCES:
@@ -43,7 +46,7 @@ def replace_requests(
 
 
 def _renumber_batches(s: State, place: Array) -> None:
-    """A place in a batch packs when a request ends with which one it is (``engine.heaps``)."""
+    """Renumber requests in batches, where a place packs finish number and request."""
     low = (1 << REQUEST_BITS) - 1
     slots = np.flatnonzero(s.instances["decodes"])
     decodes = s.instances["decodes"][slots]

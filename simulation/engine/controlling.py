@@ -1,4 +1,4 @@
-"""The control loop around a policy: it is asked at each instant, unless the controller is down."""
+"""The control loop around a policy."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from simulation.policy import ScalingPolicy, actions_of
 
 
 class Controller:
-    """Asks ``policy`` and carries out what it says. While a ``ControllerOutage`` lasts nobody looks
-    and nothing is decided; what was asked for before goes on starting and draining. Then the policy
-    goes on where it stopped, or starts afresh from the fleet that there is."""
+    """Calls ``policy`` at each scaling decision and applies its actions.
+
+    During a ``ControllerOutage`` the policy is not called. Starts and drains already requested go
+    on. Afterwards the policy continues, or resets from the present fleet if its state was lost.
+    """
 
     def __init__(self, s: State, fleet: Fleet, policy: ScalingPolicy) -> None:
         self._s, self._fleet, self._policy = s, fleet, policy
@@ -25,7 +27,8 @@ class Controller:
         self._forgets = False
 
     def look(self, now: float) -> None:
-        """One control instant. Readings are of the time since the last instant, whoever looked."""
+        """Make one scaling decision at ``now``."""
+        # Observe even during an outage: readings always cover the time since the last decision.
         observation = self._observe(now)
         down = [outage for outage in self._outages if outage.from_s <= now < outage.to_s]
         if down:
@@ -37,7 +40,7 @@ class Controller:
         self._actor.act(actions_of(self._policy.decide(observation)), now)
 
     def _present(self) -> Fleet:
-        """The fleet as it is now, as one to begin with."""
+        """Return the fleet with its present instances as the initial ones."""
         up = (self._s.pools["ready"] + self._s.pools["starting"]).tolist()
         pools = zip(self._fleet.pools, up, strict=True)
         return replace(

@@ -1,4 +1,4 @@
-"""The few functions Python calls, compiled once and kept on disk."""
+"""Compiled entry points that Python calls, cached on disk."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from simulation.engine.state import opened
 
 @cached_kernel
 def advance(handle: Any, until: float, most: int) -> bool:
-    """Process every event before ``until``, at most ``most``; whether none is left."""
+    """Process at most ``most`` events before ``until`` and return whether none is left."""
     return bool(advance_until(opened(handle), until, most))
 
 
 @cached_kernel
 def place(handle: Any, targets: Any) -> None:
-    """The instances of time 0."""
+    """Place the instances of time 0."""
     place_all(opened(handle), targets)
 
 
@@ -34,7 +34,7 @@ def scale(handle: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float
 
 @cached_kernel
 def speed(handle: Any, factors: Any, t: float) -> None:
-    """How many times as fast the iterations of every pool run from ``t`` on."""
+    """Set how many times as fast iterations run from ``t`` on, ``factors [pools]``."""
     apply_speed(opened(handle), factors, t)
 
 
@@ -42,19 +42,19 @@ def speed(handle: Any, factors: Any, t: float) -> None:
 def fault(
     handle: Any, kind: int, where: int, place: int, until: float, factor: float, t: float
 ) -> None:
-    """One event of the plan of faults."""
+    """Apply one planned fault event."""
     strike(opened(handle), kind, where, place, until, factor, t)
 
 
 @cached_kernel
 def limit(handle: Any, max_batch: Any, kv_share: Any, t: float) -> None:
-    """Largest batch and share of KV memory of every pool's instances from ``t`` on."""
+    """Set the largest batch and the usable share of KV memory per pool from ``t`` on."""
     apply_limits(opened(handle), max_batch, kv_share, t)
 
 
 @cached_kernel
 def tend(handle: Any, t: float) -> None:
-    """Age and release deferred requests at a control instant."""
+    """Release aged deferred requests at a scaling decision."""
     tend_deferred(opened(handle), t)
 
 
@@ -70,8 +70,10 @@ def observe(
     amounts: Any,
     sums: bool,
 ) -> None:
-    """What is to be seen of every pool at ``t`` (``engine.reading``); with ``sums`` the records of
-    pools also hold what happened up to ``t`` since the last control instant."""
+    """Read the observation of every pool at ``t`` (``engine.reading``).
+
+    With ``sums`` the pool records also include everything up to ``t`` since the last decision.
+    """
     read(opened(handle), t, since_s, router_pool, asked_of, asked, counts, amounts)
     if sums:
         measure(opened(handle), t)
@@ -79,5 +81,5 @@ def observe(
 
 @cached_kernel
 def close(handle: Any, until: float) -> None:
-    """Count hours to the end of the window, and work after it to ``until``."""
+    """Count hours to the end of the window, and work after it up to ``until``."""
     close_books(opened(handle), until)

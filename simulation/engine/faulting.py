@@ -1,8 +1,8 @@
-"""What a planned fault (``simulation.faults``) does to instances and to the work on them.
+"""Effect of a planned fault (``simulation.faults``) on instances and their requests.
 
-A lost instance is gone at once, with what its current iteration had computed; tokens given out
-before stay given. Its requests go to the router at the same instant, those admitted first first,
-to have prompt and tokens computed again elsewhere; one that has used up its retries is given up.
+A lost instance stops at once and loses the iteration in progress. Output tokens that it already
+returned stay counted. Its requests return to the router at the same instant, in order of admission.
+They compute prompt and tokens again elsewhere. A request without a retry left is rejected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FAILED = REASONS.index(INSTANCE_FAILED)
 
 @kernel
 def _begin_again(s: Any, r: int) -> None:
-    """Its KV cache is lost: the prompt is computed again, where prompts are."""
+    """Restart a request after the loss of its KV cache: its prompt is computed again."""
     request = s.requests[r]
     request.carried = 0
     request.model = s.handover[request.model, AGAIN]
@@ -69,10 +69,11 @@ def _cut_run(s: Any, slot: int, t: float) -> None:
 
 @kernel
 def lose_instance(s: Any, slot: int, t: float) -> None:
-    """An instance that starts, serves or drains is lost; its requests wait at the router."""
+    """Remove a starting, ready or draining instance and return its requests to the router."""
     instance = s.instances[slot]
     p = instance.pool
     pool = s.pools[p]
+    # A host keeps the weights unless the lost instance was still fetching them.
     weights = instance.status != STARTING
     if instance.status == STARTING:
         pool.starting -= 1
@@ -94,7 +95,7 @@ def lose_instance(s: Any, slot: int, t: float) -> None:
     for q in range(s.queues.shape[1]):
         while s.queues[slot, q, HEAD] >= 0:
             _displace(s, take_head(s, slot, q), p)
-    for i in range(s.clock[0].deliveries):  # what is on its way arrives
+    for i in range(s.clock[0].deliveries):  # transfers already on the link still arrive
         request = s.requests[s.delivery_request[i]]
         if request.sender == slot:
             request.sender, request.held = -1, 0
@@ -110,8 +111,11 @@ def lose_instance(s: Any, slot: int, t: float) -> None:
 
 @kernel
 def _chosen(s: Any, p: int, place: int) -> int:
-    """The slot that an event means: itself, or the ``-1 - place``-th of those that serve or drain,
-    round again; -1: nothing lives there."""
+    """Return the slot that an event refers to; -1: there is no instance.
+
+    A ``place`` of at least 0 is a slot. A negative one counts ready and draining instances from 0,
+    as ``-1 - place``, modulo their number.
+    """
     pool = s.pools[p]
     if place >= 0:
         status = s.instances[pool.first + place].status
@@ -152,7 +156,7 @@ def _lose_region(s: Any, region: int, t: float) -> None:
                 switch_off(s, slot, t)
             elif s.instances[slot].status != OFF:
                 lose_instance(s, slot, t)
-    # KV caches on their way to a decode instance there, and those that wait for one.
+    # KV caches on their way to a decode instance there, or waiting for one, are lost too.
     for i in range(s.clock[0].deliveries):
         r = s.delivery_request[i]
         if s.requests[r].carried and s.requests[r].serving == region:
@@ -175,7 +179,7 @@ def _lose_region(s: Any, region: int, t: float) -> None:
 def strike(
     s: Any, kind: int, where: int, place: int, until: float, factor: float, t: float
 ) -> None:
-    """Carry out one event of the plan at ``t``."""
+    """Apply one planned event at ``t``."""
     if kind == OUTAGE:
         _lose_region(s, where, t)
     elif kind == RESTORE:

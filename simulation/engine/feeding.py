@@ -1,4 +1,4 @@
-"""The requests of a stream, given to the engine when their time comes and let go when done."""
+"""Supply of a stream's requests to the engine, and removal of finished ones."""
 
 from __future__ import annotations
 
@@ -22,25 +22,28 @@ from simulation.trace import Trace
 
 
 class Feed(Protocol):
-    """Where requests come from that are not in the state yet."""
+    """Source of requests that are not in the state yet."""
 
-    next_s: float  # the first of them arrives, inf: there are none
+    next_s: float  # arrival of the next request; inf: there are none
 
     def refill(self, s: State) -> None:
-        """Give them, or some; every event before ``next_s`` has been processed."""
+        """Load more requests. Every event before ``next_s`` has been processed."""
 
 
 class Everything:
-    """The state has all from the start."""
+    """Empty feed, for a state that holds every request from the start."""
 
     next_s = np.inf
 
     def refill(self, s: State) -> None:
-        """There is never more."""
+        """Do nothing: there are no more requests."""
 
 
 class Pieces:
-    """One piece after the other; ``there`` is what the state has, and ``tally`` what is done."""
+    """Feed that loads one piece of a stream after the other.
+
+    ``there`` is the trace that the state holds. ``tally`` collects finished requests.
+    """
 
     def __init__(
         self, there: Trace, pieces: Iterator[Trace], fleet: Fleet, tally: Tally, duration_s: float
@@ -54,7 +57,7 @@ class Pieces:
         self._look_ahead()
 
     def refill(self, s: State) -> None:
-        """Tally what is done, and put the next piece in its place."""
+        """Add finished requests to the tally and load the next piece in their place."""
         assert self._next is not None
         keep = s.requests["outcome"] == UNFINISHED
         self._tell(s, ~keep, np.zeros(len(keep), bool))
@@ -69,7 +72,7 @@ class Pieces:
         self._look_ahead()
 
     def end(self, s: State, until_s: float) -> None:
-        """Tally what is left at the end of the simulation."""
+        """Add the remaining requests to the tally at the end of the simulation."""
         not_due = due_s(self._there, self._fleet.tiers) > until_s
         self._tell(s, np.ones(len(not_due), bool), not_due)
 

@@ -1,5 +1,8 @@
-"""Records of requests before they arrive, and columns of them when all is over, compiled: each in
-one pass over all requests, where every field by itself would be a pass over whole records."""
+"""Compiled conversion of a trace to request records, and of records to the request log.
+
+Each function makes one pass over all requests. In numpy every field would be a pass of its own over
+whole records.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,13 @@ def fill_records(
     region: Any, tier: Any, first: Any, homes: Any, tiers: Any, known: Any, context: Any,
     longest: Any,
 ) -> None:  # fmt: skip
-    """``words``: the records' memory; ``blank``: that of one of which nothing has become yet.
+    """Fill the records of requests that have not arrived, and reject those that cannot be served.
 
-    ``first[model, tier]`` is the service that takes it, -1: none; ``homes`` and ``tiers`` are the
-    fleet's numbers of the trace's, ``known`` says which models any pool serves; a service takes
-    requests of a home region of up to ``context[service, home]`` tokens, 0 where its pools are out
-    of reach, and has room for ``longest``.
+    ``words`` is the memory of the records as 64-bit words and ``blank`` that of an empty record.
+    ``first[model, tier]`` is the service that takes a request; -1: none. ``homes`` and ``tiers``
+    map codes of the trace to those of the fleet. ``known`` tells which models have a pool.
+    ``context[service, home]`` is the largest request in tokens that a model accepts; 0 if no pool
+    can be reached. ``longest[service, home]`` is the largest one that fits in KV memory.
     """
     for i in range(requests.size):
         for w in range(blank.size):
@@ -62,8 +66,11 @@ def fill_log(
     requests: Any, not_due: Any, away: Any, outcome: Any, reason: Any, pool: Any, first: Any,
     last: Any, ttft: Any, tbt: Any, e2e: Any,
 ) -> None:  # fmt: skip
-    """``away[home, pool]``: seconds that a request was on its way, the last column where no pool
-    has it (-1)."""
+    """Fill the columns of the request log.
+
+    ``away[home, pool]`` is the time in seconds on the way back. Its last column is for requests
+    without a pool (-1).
+    """
     for i in range(requests.size):
         record = requests[i]
         late = record.outcome == UNFINISHED and not_due[i]

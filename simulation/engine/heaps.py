@@ -1,11 +1,11 @@
-"""The three heaps of the engine, each on flat arrays, ties always broken by the lower number.
+"""The three heaps of the engine, on flat arrays; the lower number always wins a tie.
 
 - per instance: decoding requests by (finish number, request), packed into one number;
-- instances by (next event, slot), with every instance's place so that it can be moved;
-- requests on the wire by (time of delivery, request).
+- instances by (next event, slot), with the position of every instance, so that it can be moved;
+- requests in transit by (delivery time, request).
 
-A sift compares what lies side by side and looks at no record of a request or an instance, of which
-there are too many for the processor's caches.
+A sift only compares adjacent heap entries. It never reads the records of requests or instances,
+which are too many for the processor's caches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from simulation.compiled import kernel
 
-REQUEST_BITS = 28  # the 35 above them count iterations of an instance: decades of any real engine
+REQUEST_BITS = 28  # the 35 bits above count iterations of an instance: decades of real operation
 
 
 # --- decoding requests of one instance -----------------------------------------------------------
@@ -24,7 +24,7 @@ REQUEST_BITS = 28  # the 35 above them count iterations of an instance: decades 
 
 @kernel
 def batch_push(s: Any, slot: int, finish: int, r: int) -> None:
-    """Request ``r`` starts decoding and ends with iteration ``finish`` of its instance."""
+    """Add request ``r``, which decodes until iteration ``finish`` of its instance ends."""
     instance = s.instances[slot]
     _batch_up(s, slot, instance.decodes, (finish << REQUEST_BITS) | r)
     instance.decodes += 1
@@ -32,13 +32,13 @@ def batch_push(s: Any, slot: int, finish: int, r: int) -> None:
 
 @kernel
 def batch_first(s: Any, slot: int) -> int:
-    """The iteration that ends the first request to end."""
+    """Return the iteration that ends the first request."""
     return int(s.batch[slot, 0] >> REQUEST_BITS)
 
 
 @kernel
 def batch_pop(s: Any, slot: int) -> int:
-    """The request that ends first decodes no more."""
+    """Remove the request that ends first, and return it."""
     r = s.batch[slot, 0] & ((1 << REQUEST_BITS) - 1)
     _batch_remove(s, slot, 0)
     return int(r)
@@ -46,19 +46,19 @@ def batch_pop(s: Any, slot: int) -> int:
 
 @kernel
 def batch_at(s: Any, slot: int, i: int) -> tuple[int, int]:
-    """``(finish, request)`` at place ``i`` of the heap, in no order."""
+    """Return ``(finish, request)`` at index ``i`` of the heap, which is in heap order."""
     return s.batch[slot, i] >> REQUEST_BITS, s.batch[slot, i] & ((1 << REQUEST_BITS) - 1)
 
 
 @kernel
 def batch_finish(s: Any, slot: int, r: int) -> int:
-    """The iteration that will end request ``r``."""
+    """Return the iteration that will end request ``r``."""
     return int(s.batch[slot, _batch_place(s, slot, r)] >> REQUEST_BITS)
 
 
 @kernel
 def batch_remove(s: Any, slot: int, r: int) -> None:
-    """Request ``r`` decodes no more."""
+    """Remove request ``r`` from the decoding requests."""
     _batch_remove(s, slot, _batch_place(s, slot, r))
 
 
@@ -76,7 +76,8 @@ def _batch_up(s: Any, slot: int, i: int, key: int) -> None:
 
 @kernel
 def _batch_place(s: Any, slot: int, r: int) -> int:
-    """Looked for: only preemption asks, and keeping places would cost every sift a record."""
+    """Return the index of request ``r`` in the heap; -1: not there."""
+    # Search linearly: only preemption needs this, and stored indices would slow every sift.
     for i in range(s.instances[slot].decodes):
         if s.batch[slot, i] & ((1 << REQUEST_BITS) - 1) == r:
             return i
@@ -133,7 +134,7 @@ def _event_up(s: Any, i: int, time: float, slot: int) -> None:
 
 @kernel
 def _event_move(s: Any, i: int, time: float, slot: int) -> None:
-    """Put an instance where it belongs, beginning at place ``i``, which is free."""
+    """Move an instance to its position, from the free index ``i``."""
     size = s.clock[0].instances
     while True:
         child = 2 * i + 1
@@ -173,7 +174,7 @@ def schedule(s: Any, slot: int, when: float) -> None:
 
 @kernel
 def delivery_push(s: Any, time: float, r: int) -> None:
-    """Request ``r`` reaches the region it was sent to at ``time``."""
+    """Add the delivery at ``time`` of request ``r`` to the region that it was sent to."""
     i = s.clock[0].deliveries
     s.clock[0].deliveries += 1
     while i > 0:
@@ -188,7 +189,7 @@ def delivery_push(s: Any, time: float, r: int) -> None:
 
 @kernel
 def delivery_pop(s: Any) -> int:
-    """The request delivered next."""
+    """Remove the next delivery and return its request."""
     top = s.delivery_request[0]
     s.clock[0].deliveries -= 1
     size = s.clock[0].deliveries
