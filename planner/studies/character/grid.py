@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -108,12 +109,11 @@ def joined(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
     factor = -(-bins * len(columns) // MAX_DEMAND_CELLS)
     if factor == 1:
         return columns
-    while factor * bin_s < DAY_S and DAY_S % (
-        factor * bin_s
-    ):  # days are told apart, where they can
+    # Whole bins to a day, so that days are told apart.
+    while factor * bin_s < DAY_S and DAY_S % (factor * bin_s):
         factor += 1
 
-    def sums(values: FloatArray | None, place: int) -> FloatArray | None:
+    def sums(values: Any, place: int) -> Any:
         if values is None:
             return None
         before = place % factor
@@ -125,7 +125,10 @@ def joined(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
             series,
             start_s=start_s + (place - place % factor) * bin_s,
             bin_s=factor * bin_s,
-            **{field: sums(getattr(series, field), place) for field in AMOUNTS},
+            requests=sums(series.requests, place),
+            input_tokens=sums(series.input_tokens, place),
+            output_tokens=sums(series.output_tokens, place),
+            total_tokens=sums(series.total_tokens, place),
         )
         for place, series in zip(places, columns, strict=True)
     ]
