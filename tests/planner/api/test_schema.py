@@ -213,15 +213,16 @@ def test_the_docs_page_shows_the_operations(page, console, live_server, viewer):
     assert not console
 
 
-def test_an_unknown_address_is_a_problem_and_names_the_one_meant(stranger, db):
+def test_an_unknown_address_is_a_problem_and_names_the_one_meant(reader, stranger):
     for method in ("get", "post", "delete"):
-        answer = getattr(stranger, method)("/api/v1/nothing/")
+        answer = getattr(reader, method)("/api/v1/nothing/")
         assert answer.status_code == 404
         assert answer["Content-Type"] == "application/problem+json"
-    slash = stranger.post("/api/v1/runs", {}, format="json")
+    slash = reader.post("/api/v1/runs", {}, format="json")
     assert slash.status_code == 404
     assert "/api/v1/runs/" in slash.json()["detail"]
-    assert "slash" not in stranger.get("/api/v1/nothing").json()["detail"]
+    assert "slash" not in reader.get("/api/v1/nothing").json()["detail"]
+    assert stranger.get("/api/v1/nothing/").status_code == 401  # before anything is looked up
 
 
 @pytest.mark.parametrize(
