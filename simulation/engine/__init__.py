@@ -1,4 +1,5 @@
-"""The event loop, batching and KV memory: the compiled hot path.
+"""The compiled hot path: event loop, batching and KV memory.
 
-Nothing is imported here: the fleet names the schedulers, and the engine's run takes a fleet.
+This file imports nothing, to avoid a cycle: the fleet names the schedulers, and the engine's run
+takes a fleet.
 """

@@ -1,4 +1,4 @@
-"""Limits that a policy may set while a pool runs: the batch, and the share of KV memory in use."""
+"""Limits that a policy may change while a pool runs: batch size and usable KV memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from simulation.lifecycle import OFF, STARTING
 
 @kernel
 def apply_limits(s: Any, max_batch: Any, kv_share: Any, t: float) -> None:
-    """From each instance's next iteration boundary on, ``max_batch[pools]`` sequences in a batch
-    and ``kv_share[pools]`` of its KV memory.
+    """Apply new limits from each instance's next iteration boundary on.
 
-    A batch of 0 and a negative share leave what is. Batches are clipped to what the profile allows,
-    and those larger stay until requests end. Memory is clipped to what the largest request of the
-    trace needs and to all there is; where more is in use the requests admitted last give way
-    (``fleet.WHEN_FULL``).
+    ``max_batch[pools]`` is the largest number of sequences in a batch; 0 keeps the present limit.
+    ``kv_share[pools]`` is the usable share of KV memory; a negative share keeps the present one.
+
+    Batches are clipped to the limit of the profile. A larger running batch shrinks as requests end.
+    Memory is clipped to at least the need of the largest request, and at most all of it. If more is
+    in use, the requests admitted last are preempted (``fleet.WHEN_FULL``).
     """
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]

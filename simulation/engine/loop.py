@@ -1,7 +1,7 @@
-"""The event loop: arrivals, deliveries and instances in order of time, resumable at any instant.
+"""The event loop: arrivals, deliveries and instance events in order of time.
 
-Order at one instant: control (between calls), arrivals, deliveries, instances; within a kind the
-lower number first.
+It can stop and resume at any instant. Order at one instant: control (between calls), arrivals,
+deliveries, instances. Within a kind the lower number comes first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from simulation.results import REJECTED
 
 @kernel
 def append(s: Any, queue: Any, r: int) -> None:
-    """A request goes to the end of a queue, given as its head and tail."""
+    """Append a request to a queue, given as its head and tail."""
     s.requests[r].next = -1
     if queue[0] < 0:
         queue[0] = r
@@ -35,7 +35,7 @@ def append(s: Any, queue: Any, r: int) -> None:
 
 @kernel
 def _send(s: Any, r: int, region: int, slot: int, t: float) -> None:
-    """Hand a request to its serving region: at once to ``slot``, or over the wire."""
+    """Send a request to its serving region: at once to ``slot``, or with network latency."""
     request = s.requests[r]
     request.serving = region
     latency = s.latency[request.home, region]
@@ -90,7 +90,7 @@ def _deliver(s: Any, r: int, t: float) -> None:
 
 @kernel
 def flush_router(s: Any, model: int, t: float) -> None:
-    """Route the requests that waited for a ready instance of ``model`` anywhere, oldest first."""
+    """Route the requests that wait for any ready instance of ``model``, oldest first."""
     r = s.router_queue[model, HEAD]
     s.router_queue[model, HEAD] = s.router_queue[model, TAIL] = -1
     while r >= 0:
@@ -102,7 +102,7 @@ def flush_router(s: Any, model: int, t: float) -> None:
 
 @kernel
 def flush_opened(s: Any, t: float) -> None:
-    """Route what waited for any service of the pools that have an instance more."""
+    """Route the requests that wait for a service of pools that gained a ready instance."""
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]
         if pool.opened:
@@ -114,7 +114,7 @@ def flush_opened(s: Any, t: float) -> None:
 
 @kernel
 def _pop_deferred(s: Any, model: int, r: int) -> int:
-    """A request that comes first in its NIW queue, taken out of it."""
+    """Remove the first request of its NIW queue and return it."""
     request = s.requests[r]
     s.deferred[model, request.home, request.tier, HEAD] = request.next
     s.deferred_count[model] -= 1
@@ -124,8 +124,10 @@ def _pop_deferred(s: Any, model: int, r: int) -> int:
 
 @kernel
 def _most_urgent(s: Any, model: int, region: int) -> int:
-    """Of the deferred requests that may go to a region the one that is urgent the earliest, the
-    earlier one of several; -1: none."""
+    """Return the deferred request that a region may take and that becomes urgent first.
+
+    The earlier arrival wins a tie. The result is -1 if there is none.
+    """
     first, least = -1, np.inf
     for home in range(s.latency.shape[0]):
         if s.deferred_home[model, home] == 0 or s.latency[home, region] == np.inf:
@@ -142,7 +144,7 @@ def _most_urgent(s: Any, model: int, region: int) -> int:
 
 @kernel
 def _aged(s: Any, model: int, tier: int, t: float) -> int:
-    """Of the deferred requests of a tier that are urgent by now the earliest; -1: none."""
+    """Return the earliest deferred request of a tier that is urgent by now; -1: none."""
     first = -1
     for home in range(s.latency.shape[0]):
         head = s.deferred[model, home, tier, HEAD]
@@ -157,8 +159,10 @@ def _aged(s: Any, model: int, tier: int, t: float) -> int:
 
 @kernel
 def _release(s: Any, model: int, region: int, t: float) -> None:
-    """An endpoint signals: let in deferred requests of its model that may go there, if it has room:
-    those first that become urgent first."""
+    """Release deferred requests of a model to an endpoint that has room.
+
+    The request that becomes urgent first is released first.
+    """
     if s.deferred_count[model] == 0:
         return
     for _ in range(releases(s, model, region, t)):
@@ -173,7 +177,7 @@ def _release(s: Any, model: int, region: int, t: float) -> None:
 
 @kernel
 def tend_deferred(s: Any, t: float) -> None:
-    """At a control instant: aged deferred requests go at once, and every endpoint signals."""
+    """Route aged deferred requests at once, and let every endpoint release others."""
     for model in range(s.deferred.shape[0]):
         for tier in range(s.deferrable.shape[0]):
             while True:
@@ -209,7 +213,7 @@ def _step(s: Any, slot: int, t: float) -> None:
 
 @kernel
 def advance_until(s: Any, until: float, most: int) -> bool:
-    """Process every event before ``until``, but no more than ``most``; whether none is left."""
+    """Process at most ``most`` events before ``until`` and return whether none is left."""
     clock = s.clock[0]
     total = s.requests.shape[0]
     for _ in range(most):

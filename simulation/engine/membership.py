@@ -1,14 +1,14 @@
-"""How requests join the batch of an instance and leave it, and what memory they hold meanwhile.
+"""How requests join and leave the batch of an instance, and the memory that they hold.
 
-Memory is reserved at admission (prompt and the first token) and grows by a token per decode at the
-beginning of each iteration; when it runs short the most recently admitted request is preempted: its
-memory is freed and it waits at the head of its queue to have prompt and generated tokens computed
-again, as in vLLM; or it fails (``fleet.WHEN_FULL``). Blocks of prompts that are cached
-(``simulation.engine.prefix``) are neither computed nor counted twice.
+Memory is reserved at admission for the prompt and the first token. It grows by one token per decode
+at the beginning of each iteration. If it runs out, the request admitted last is preempted. Its
+memory is freed and it waits at the head of its queue. Prompt and generated tokens are then computed
+again, as in vLLM. Under ``fail`` (``fleet.WHEN_FULL``) it is rejected instead. Cached blocks of
+prompts (``simulation.engine.prefix``) are neither computed nor counted twice.
 
-An instance of a prefill pool lets its requests go after their first token; their KV cache travels,
-one after another, and keeps its memory there until it is through, to a decode instance, which is
-chosen when it arrives and holds its memory from admission on.
+An instance of a prefill pool releases its requests after their first token. Their KV caches are
+sent one after another, and occupy memory there until they have been sent. The decode instance is
+chosen when a cache arrives, and reserves memory at admission.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def complete(s: Any, slot: int, r: int, t: float) -> None:
 
 @kernel
 def _preempt_newest(s: Any, slot: int, t: float) -> None:
-    """What the request admitted last had is freed, and it waits at the head of its queue."""
+    """Preempt the request admitted last: free its memory and requeue it at the head."""
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     r = instance.newest
@@ -106,7 +106,7 @@ def _preempt_newest(s: Any, slot: int, t: float) -> None:
 
 @kernel
 def take_back(s: Any, slot: int, q: int) -> int:
-    """The first request of queue ``q`` leaves the instance without having been admitted."""
+    """Remove the first request of queue ``q`` from the instance before its admission."""
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     r = take_head(s, slot, q)
@@ -125,7 +125,7 @@ def take_back(s: Any, slot: int, q: int) -> int:
 
 @kernel
 def lose(s: Any, r: int, reason: int) -> None:
-    """A request is given up, for a reason of ``results.REASONS``."""
+    """Reject a request, for a reason of ``results.REASONS``."""
     request = s.requests[r]
     request.outcome, request.reason = REJECTED, reason
     request.pool, request.first = -1, np.nan
@@ -159,7 +159,7 @@ def add_fresh(s: Any, slot: int, r: int) -> None:
 
 @kernel
 def hand_over(s: Any, slot: int, r: int, t: float) -> None:
-    """The KV cache leaves once those before it are through, at the pace of the slower link."""
+    """Queue a KV cache for sending, at the speed of the slower of the two links."""
     instance, request = s.instances[slot], s.requests[r]
     pool = s.pools[instance.pool]
     _leave_batch(s, slot, r)
@@ -181,7 +181,7 @@ def hand_over(s: Any, slot: int, r: int, t: float) -> None:
 
 @kernel
 def sent(s: Any, r: int, t: float) -> None:
-    """A KV cache is through: its prefill instance has the memory back."""
+    """Free the memory of a KV cache on its prefill instance after the transfer."""
     request = s.requests[r]
     slot = request.sender
     request.sender = -1
@@ -198,7 +198,7 @@ def sent(s: Any, r: int, t: float) -> None:
 
 @kernel
 def admit(s: Any, slot: int, q: int, cached: int, t: float) -> None:
-    """The first request of queue ``q`` joins the batch, ``cached`` blocks of its prompt cached."""
+    """Admit the first request of queue ``q``, with ``cached`` blocks of its prompt cached."""
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     r = take_head(s, slot, q)

@@ -1,4 +1,4 @@
-"""What a policy gets to see, read from the state of the engine at a control instant."""
+"""Observations of a policy, read from the state of the engine at a scaling decision."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from simulation.engine.reading import AMOUNTS, COUNTS
 from simulation.engine.state import AGAIN, State
 from simulation.policy import Observation, ScalingPolicy, Signals
 
-THERE_S = "instance-seconds"  # since the last look, of those that were there
-# Amounts of pools, and what each is a share of: divided all at once, since there are few pools.
+THERE_S = "instance-seconds"  # since the last decision, of the ready and draining instances
+# Amounts of pools and their denominators, divided together since there are few pools.
 SHARES = (
     ("busy_s", THERE_S), ("compute_s", THERE_S), ("batch_s", THERE_S), ("ttft_sum", "ttft_n"),
     ("tbt_sum", "tbt_n"), ("late_first", "ttft_n"), ("late_done", "done"), ("hits", "lookups"),
@@ -19,10 +19,10 @@ SHARES = (
 
 
 class Observer:
-    """Called at every control instant; what it measures counts from the one before.
+    """Callable that returns the observation at each scaling decision.
 
-    Signals cost settling every instance at every instant, so they are read only for a policy that
-    says ``wants_signals``.
+    Measurements cover the time since the previous decision. Signals require settling every
+    instance. They are therefore read only for a policy with ``wants_signals``.
     """
 
     def __init__(self, s: State, policy: ScalingPolicy) -> None:
@@ -37,8 +37,11 @@ class Observer:
         self._preemptions = np.zeros(len(s.pools), np.int64)
 
     def __call__(self, now: float) -> Observation:
-        """A pool without ready instances counts as full while requests wait for it at the router,
-        and those count among its waiting: else nothing would ever call for its first instance."""
+        """Return the observation at ``now``.
+
+        A pool without ready instances counts as full while requests wait for it at the router, and
+        they count as waiting. Otherwise no rule would ever start its first instance.
+        """
         pools = len(self._served_s)
         since_s, self._observed_s = now - self._observed_s, now
         counts = np.empty((len(COUNTS), pools), np.int64)
@@ -93,15 +96,18 @@ class Observer:
 
 
 def _over(amount: Array, of: Array) -> FloatArray:
-    """``amount / of``, NaN where there is nothing to divide by."""
+    """Return ``amount / of``; NaN for a divisor of 0."""
     there = of > 0
     out: FloatArray = np.where(there, amount / np.where(there, of, 1), np.nan)
     return out
 
 
 def _asked_of(s: State) -> IntArray:
-    """``[pools]``: the model whose tokens are asked of a pool, that of a service of it or, where
-    requests come to it after their first token, of where they began; -1: it serves nobody."""
+    """Return the model that counts as requested from each pool, ``[pools]``; -1: none.
+
+    It is the model of a service of the pool. A decode pool uses the service that its requests began
+    with.
+    """
     serves = s.pools["service_count"] > 0
     first = s.pool_services[np.where(serves, s.pools["services"], 0)]
     began = np.where(s.handover[first, AGAIN] >= 0, s.handover[first, AGAIN], first)
@@ -109,8 +115,11 @@ def _asked_of(s: State) -> IntArray:
 
 
 def router_pools(s: State) -> Array:
-    """``[services, regions]``: the pool that answers for requests waiting at a region's router, the
-    first of the service in the region nearest to home that has one, -1: all such are closed."""
+    """Return the pool that answers for requests at each router, ``[services, regions]``.
+
+    It is the first pool of the service in the nearest region that has one. -1: no such region can
+    be reached.
+    """
     services, regions = s.router_waiting.shape
     out = np.full((services, regions), -1)
     for service in range(services):

@@ -1,14 +1,16 @@
-"""The prefix cache of an instance: blocks of finished prompts, kept in the KV memory left over.
+"""The prefix cache of an instance: blocks of finished prompts in KV memory that is left over.
 
-As in vLLM: a prompt's whole blocks can be found from the moment its last chunk is scheduled, are
-held by every running request that has them, counted once, and stay when nobody holds them any more
-until memory is needed; then the least recently held go first, of one request its last block before
-those ahead of it. A prompt computes at least one token, so a block that ends with the prompt is
-computed again. Tokens given out are not kept: a trace has no ids for them.
+The rules are those of vLLM. The whole blocks of a prompt can be found once its last chunk is
+scheduled. Every running request that uses a block holds it, and the block counts once. A block
+without holders stays until memory is needed. The least recently held block is evicted first. Of one
+request the last block goes before the earlier ones. A prompt computes at least one token, so a
+block that ends with the prompt is computed again. Generated tokens are not cached, since traces
+have no ids for them.
 
-Blocks are records of an instance's own range of ``nodes``, found through chains from its range of
-``buckets`` and, while nobody holds them, in a list by age. ``instance.kv`` counts what running
-requests hold, ``idle`` blocks come on top and never take it past the capacity (``trim``).
+Blocks are records in the instance's range of ``nodes``. They are found through chains from its
+range of ``buckets``. Blocks without holders are also in a list by age. ``instance.kv`` counts the
+tokens that running requests hold. ``idle`` blocks are added to it and ``trim`` keeps the sum within
+the capacity.
 """
 
 from __future__ import annotations
@@ -22,12 +24,15 @@ from simulation.compiled import kernel
 from simulation.engine.state import CACHE, NODE
 from simulation.errors import SimulationError
 
-MOST_BLOCKS = 200_000_000  # 28 bytes each
+MOST_BLOCKS = 200_000_000  # most blocks over all instances, 28 bytes each
 
 
 def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array, Array, Array]:
-    """``(caches, nodes, buckets)`` for pools whose ``blocks`` say how many an instance may have;
-    sets where theirs begin."""
+    """Return ``(caches, nodes, buckets)`` and set the start of each pool's ranges.
+
+    ``pools["blocks"]`` is the most blocks per instance. Raises ``SimulationError`` if there are too
+    many blocks.
+    """
     blocks = pools["blocks"]
     pools["block_tokens"] = block_tokens
     pools["buckets"] = [1 << int(2 * most - 1).bit_length() if most else 0 for most in blocks]
@@ -49,7 +54,7 @@ def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array,
 
 @kernel
 def clear(s: Any, slot: int) -> None:
-    """An instance begins with an empty cache."""
+    """Empty the cache of a new instance."""
     pool, cache = s.pools[s.instances[slot].pool], s.caches[slot]
     if pool.blocks == 0:
         return
@@ -67,7 +72,7 @@ def clear(s: Any, slot: int) -> None:
 
 @kernel
 def longest(s: Any, slot: int, r: int) -> tuple[int, int]:
-    """Leading blocks of a prompt that are cached, and how many of them somebody holds."""
+    """Return the number of cached leading blocks of a prompt, and how many are held."""
     request, size = s.requests[r], s.pools[s.instances[slot].pool].block_tokens
     first = s.prefix_start[r]
     most = min(request.isl // size, (request.isl + request.generated - 1) // size)
@@ -84,7 +89,7 @@ def longest(s: Any, slot: int, r: int) -> tuple[int, int]:
 
 @kernel
 def hold(s: Any, slot: int, r: int, blocks: int) -> None:
-    """A request admitted with its first ``blocks`` cached holds them."""
+    """Hold the first ``blocks`` cached blocks for a request that is admitted."""
     first = s.prefix_start[r]
     size = s.pools[s.instances[slot].pool].block_tokens
     for i in range(blocks):
@@ -95,7 +100,7 @@ def hold(s: Any, slot: int, r: int, blocks: int) -> None:
 
 @kernel
 def keep(s: Any, slot: int, r: int, tokens: int) -> None:
-    """The whole blocks among the first ``tokens`` of a prompt are computed: others may use them."""
+    """Cache the whole blocks among the first ``tokens`` of a prompt, which are now computed."""
     request, instance, cache = s.requests[r], s.instances[slot], s.caches[slot]
     size = s.pools[instance.pool].block_tokens
     first = s.prefix_start[r]
@@ -104,7 +109,7 @@ def keep(s: Any, slot: int, r: int, tokens: int) -> None:
         block = s.prefix_ids[first + i]
         node = _find(s, slot, block)
         if node >= 0:
-            # Computed twice: the copy is dropped, and one that nobody held is now held.
+            # The block was computed twice: drop this copy and hold the other.
             if _take(s, slot, node) > 0:
                 instance.kv -= size
             continue
@@ -119,7 +124,7 @@ def keep(s: Any, slot: int, r: int, tokens: int) -> None:
 
 @kernel
 def release(s: Any, slot: int, r: int, tokens: int) -> None:
-    """A request leaves memory; it had so many tokens, its blocks among them."""
+    """Free the memory of a request with ``tokens`` tokens, including its blocks."""
     if s.requests[r].held > 0:
         _release(s, slot, r, tokens)
     else:
@@ -128,7 +133,7 @@ def release(s: Any, slot: int, r: int, tokens: int) -> None:
 
 @kernel
 def trim(s: Any, slot: int, kv: int) -> None:
-    """Evict what does not fit beside ``kv`` tokens held."""
+    """Evict idle blocks that do not fit next to ``kv`` held tokens."""
     pool = s.pools[s.instances[slot].pool]
     if pool.blocks > 0 and s.caches[slot].idle * pool.block_tokens > pool.usable - kv:
         _trim(s, slot, kv)
@@ -151,7 +156,7 @@ def _find(s: Any, slot: int, block: int) -> int:
 
 @kernel
 def _take(s: Any, slot: int, node: int) -> int:
-    """One more request holds a block; how many held it before."""
+    """Add a holder to a block and return how many held it before."""
     block, cache = s.nodes[node], s.caches[slot]
     if block.users == 0:
         if block.older >= 0:

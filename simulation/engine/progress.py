@@ -1,8 +1,8 @@
-"""How far an instance is within its run of iterations.
+"""Progress of an instance within its run of iterations.
 
-A run of ``k`` iterations began at ``t0``; the first takes ``dt`` seconds and each further one
-``growth`` more than the one before (0 when only the batch matters). Boundaries are never summed up
-but always worked out from these, so that every part of the engine means the same instant.
+A run of ``k`` iterations began at ``t0``. The first takes ``dt`` seconds. Each further one takes
+``growth`` more than the one before (0 if only the batch matters). Boundaries are always computed
+from these numbers and never summed up. So every part of the engine uses the same instant.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from simulation.compiled import kernel
 
 @kernel
 def iteration_end(instance: Any, j: int) -> float:
-    """When the ``j``-th iteration of the run ends; its beginning for 0."""
+    """Return the end of the ``j``-th iteration of the run; its beginning for 0."""
     return float(instance.t0 + (j * instance.dt + 0.5 * instance.growth * j * (j - 1)))
 
 
 @kernel
 def _root(dt: float, growth: float, x: float, most: float) -> int:
-    """j of growth j (j - 1) / 2 + dt j = x, in the form that does not cancel."""
+    """Solve growth j (j - 1) / 2 + dt j = x for j, in the form without cancellation."""
     half = dt - 0.5 * growth
     root = np.sqrt(max(half * half + 2.0 * growth * x, 0.0))
     return int(min(max(2.0 * x / max(half + root, 1e-300), 0.0), most))
@@ -30,7 +30,7 @@ def _root(dt: float, growth: float, x: float, most: float) -> int:
 
 @kernel
 def iterations_done(instance: Any, t: float) -> int:
-    """Iterations of the current run that ended strictly before ``t``; the last one never has."""
+    """Return how many iterations of the run ended strictly before ``t``, at most ``k - 1``."""
     if instance.k <= 1:
         return 0
     x = t - instance.t0
@@ -41,7 +41,7 @@ def iterations_done(instance: Any, t: float) -> int:
     else:
         j = _root(instance.dt, instance.growth, x, float(instance.k))
     j = min(max(j, 0), int(instance.k - 1))
-    # The estimate may be off by rounding: let the boundary times themselves decide.
+    # Rounding may put the estimate off by one: let the boundary times decide.
     while j > 0 and iteration_end(instance, j) >= t:
         j -= 1
     while j < instance.k - 1 and iteration_end(instance, j + 1) < t:

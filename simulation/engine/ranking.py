@@ -1,16 +1,19 @@
-"""Which instance of a pool a router takes, found without looking at all of them.
+"""Choice of the instance that a router takes, without a look at every instance.
 
-What a router compares changes with every iteration, but within a run of iterations it cannot fall
-below a bound known when the run begins. A tournament tree holds a bound of each of a pool's ready
-instances and until when it holds. A search asks the instance with the least bound what it has now:
-where that is the bound no other has less, so the result is that of looking at all; else the bound
-rises and the search goes on. Tokens remaining fall, so such a bound expires: it is put half-way
-between what the instance has and what the last search found, and looked at again once the instance
-may have got there. So an instance is looked at the more often the nearer it is to being chosen, a
-few times in its run, and not in every search.
+The router compares keys that change with every iteration. Within a run of iterations a key cannot
+fall below a bound that is known when the run begins. A tournament tree holds such a bound for each
+ready instance of a pool, and the time until which it is valid. A search computes the present key of
+the instance with the least bound. If key and bound are equal, no other instance has a lower key and
+the search ends. Otherwise the bound rises to the key and the search goes on. So the result equals
+that of a look at all instances.
 
-Each pool also keeps between which limits the KV tokens in use of its ready instances lie, which
-mostly decides on which side of a threshold they are.
+Remaining tokens fall during a run, so their bounds expire. A new bound lies half-way between the
+key of the instance and that of the last search. It is renewed once the instance may have
+reached it. So an instance near to being chosen is examined more often than others, yet only a few
+times per run.
+
+Each pool also keeps a lower and an upper limit of the KV tokens in use. They mostly suffice to
+compare utilization with a threshold.
 """
 
 from __future__ import annotations
@@ -25,12 +28,12 @@ from simulation.fleet import ROUTERS
 from simulation.lifecycle import READY
 
 LEAST_REMAINING, LEAST_PENDING, ROUND_ROBIN, _, PREFIX_AWARE = range(len(ROUTERS))
-NEVER = 1 << 62  # the bound of an instance that takes no requests
+NEVER = 1 << 62  # bound of an instance that takes no requests
 
 
 @kernel
 def _key(router: int, instance: Any, done: int) -> int:
-    """What the router (``fleet.ROUTERS``) wants least of, ``done`` tokens after t0."""
+    """Return the router's key (``fleet.ROUTERS``), ``done`` output tokens after t0; least wins."""
     if router == LEAST_REMAINING:
         return int(instance.work - done)
     if router in (LEAST_PENDING, PREFIX_AWARE):
@@ -42,7 +45,7 @@ def _key(router: int, instance: Any, done: int) -> int:
 
 @kernel
 def rank(s: Any, slot: int) -> None:
-    """Put an instance in its place after anything about it but the time has changed."""
+    """Update the position of an instance after any change except the passing of time."""
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     low, high, bound = 0, 0, NEVER
@@ -58,7 +61,7 @@ def rank(s: Any, slot: int) -> None:
 
 @kernel
 def _put(s: Any, pool: Any, slot: int, bound: int, until: float) -> None:
-    """The bound of an instance, and until when it holds, into its leaf and what is above."""
+    """Store the bound of an instance and its expiry in the tree."""
     node = pool.width + slot - pool.first
     leaf = s.ranking[pool.tree + node]
     leaf.bound, leaf.until = bound, until
@@ -74,10 +77,13 @@ def _put(s: Any, pool: Any, slot: int, bound: int, until: float) -> None:
 
 @kernel
 def _raise(s: Any, pool: Any, slot: int, key: int, done: int, old: int) -> None:
-    """A bound above ``old`` for an instance that has ``key`` after ``done`` iterations of its run:
-    nearer to what the last search of the pool found the less it is above that."""
+    """Raise the bound of an instance above ``old``.
+
+    ``key`` is its key after ``done`` iterations of its run. The smaller its distance to the result
+    of the pool's last search, the closer the new bound lies to the key.
+    """
     instance = s.instances[slot]
-    if pool.router != LEAST_REMAINING:  # does not fall within a run
+    if pool.router != LEAST_REMAINING:  # only this key falls within a run
         _put(s, pool, slot, key, np.inf)
         return
     ahead = max(key - pool.least, 0) // (2 * max(instance.decodes, 1))
@@ -91,7 +97,7 @@ def _raise(s: Any, pool: Any, slot: int, key: int, done: int, old: int) -> None:
 
 @kernel
 def _renew(s: Any, pool: Any, t: float) -> None:
-    """Other bounds for those that hold no longer at ``t``."""
+    """Renew the bounds that have expired by ``t``."""
     while s.ranking[pool.tree + 1].until < t:
         node = 1
         while node < pool.width:
@@ -106,8 +112,10 @@ def _renew(s: Any, pool: Any, t: float) -> None:
 
 @kernel
 def best_of_pool(s: Any, p: int, t: float) -> tuple[int, int]:
-    """The ready instance of a pool with the least key at ``t`` (-1: none ready), the lowest of
-    several, and that key."""
+    """Return the ready instance of a pool with the least key at ``t``, and the key.
+
+    The lowest slot wins a tie. The slot is -1 if no instance is ready.
+    """
     pool = s.pools[p]
     _renew(s, pool, t)
     while True:
@@ -131,8 +139,10 @@ def best_of_pool(s: Any, p: int, t: float) -> tuple[int, int]:
 
 @kernel
 def best_of_endpoint(s: Any, endpoint: int, t: float, need: int) -> int:
-    """The instance that the router takes over all pools of an endpoint, among those that can ever
-    hold ``need`` tokens; -1: none."""
+    """Return the router's choice over all pools of an endpoint; -1: none.
+
+    Only pools with room for a request of ``need`` tokens count.
+    """
     best, least = -1, 0
     for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
         p = s.endpoint_pools[i]
@@ -146,7 +156,7 @@ def best_of_endpoint(s: Any, endpoint: int, t: float, need: int) -> int:
 
 @kernel
 def pool_used(s: Any, p: int, t: float) -> int:
-    """KV tokens in use of the ready instances of a pool."""
+    """Return the KV tokens in use of the ready instances of a pool."""
     pool = s.pools[p]
     used, left = 0, pool.ready
     for slot in range(pool.first, pool.first + pool.top):
@@ -161,7 +171,7 @@ def pool_used(s: Any, p: int, t: float) -> int:
 
 @kernel
 def endpoint_used(s: Any, endpoint: int, t: float) -> float:
-    """Effective memory utilisation of an endpoint's ready instances; 1 without any."""
+    """Return the KV memory utilization of an endpoint's ready instances; 1 without any."""
     used, capacity = 0, 0
     for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
         p = s.endpoint_pools[i]
@@ -172,7 +182,7 @@ def endpoint_used(s: Any, endpoint: int, t: float) -> float:
 
 @kernel
 def _between(s: Any, endpoint: int) -> tuple[float, float]:
-    """Limits of ``endpoint_used``, from the limits that pools keep; (1, 1) without any instance."""
+    """Return limits of ``endpoint_used`` from the limits of its pools; (1, 1) without instances."""
     low, high, capacity = 0, 0, 0
     for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
         pool = s.pools[s.endpoint_pools[i]]
@@ -186,10 +196,12 @@ def _between(s: Any, endpoint: int) -> tuple[float, float]:
 
 @kernel
 def least_used(s: Any, order: Any, first: int, t: float, need: int) -> tuple[int, int]:
-    """``(region, instance)`` of the endpoint with the least memory utilisation, the earlier in
-    ``order`` (regions, -1 after the last) of several, among those with an instance for ``need``
-    tokens; endpoints count from ``first``. Instances are looked at only where the limits do not
-    decide."""
+    """Return ``(region, instance)`` of the endpoint with the least KV memory utilization.
+
+    Only endpoints with an instance for ``need`` tokens count. The earlier region in ``order`` wins
+    a tie; ``order`` ends with -1. The number of the endpoint in region r is ``first + r``.
+    Instances are examined only if the limits of the pools do not decide.
+    """
     region, instance, ceiling = -1, -1, np.inf
     for i in range(order.shape[0]):
         r = order[i]
@@ -197,7 +209,7 @@ def least_used(s: Any, order: Any, first: int, t: float, need: int) -> tuple[int
             break
         if best_of_endpoint(s, first + r, t, need) >= 0:
             ceiling = min(ceiling, _between(s, first + r)[1])
-    least = -1.0  # of the region found, not known yet
+    least = -1.0  # utilization of the region found; -1: not computed yet
     for i in range(order.shape[0]):
         r = order[i]
         if r < 0:
@@ -221,7 +233,8 @@ def least_used(s: Any, order: Any, first: int, t: float, need: int) -> tuple[int
 
 @kernel
 def is_below(s: Any, endpoint: int, t: float, threshold: float) -> bool:
-    """Whether ``endpoint_used`` is below ``threshold``."""
+    """Return whether ``endpoint_used`` is below ``threshold``."""
+    # Try the limits of the pools first: a look at every instance is slow.
     low, high, capacity = 0, 0, 0
     for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
         pool = s.pools[s.endpoint_pools[i]]

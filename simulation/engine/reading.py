@@ -1,7 +1,7 @@
-"""What a policy is shown of a state at a control instant, read in one go.
+"""Compiled reading of a policy's observation at a scaling decision.
 
-A decision of a few pools is a few microseconds of arithmetic: done array by array in Python it
-costs more than the requests between two of them.
+An observation of a few pools is a few microseconds of arithmetic. In Python, array by array, it
+would cost more than the simulated requests between two decisions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from simulation.compiled import kernel
 from simulation.engine.ranking import pool_used
 from simulation.lifecycle import READY
 
-# Rows of what is read.
+# Rows of ``counts`` and ``amounts``.
 COUNTS = _READY, _STARTING, _DRAINING, _SPARE, _WAITING, _DEFERRED = tuple(range(6))
 AMOUNTS = _UTILISATION, _LOAD, _INPUT_TPS, _ASKED_TPS = tuple(range(4))
 
@@ -30,12 +30,13 @@ def read(
     counts: Any,
     amounts: Any,
 ) -> None:
-    """``counts [COUNTS, pools]`` and ``amounts [AMOUNTS, pools]`` at ``t``, ``since_s`` after the
-    last instant; what arrived and was asked for is counted anew from now on.
+    """Fill ``counts [COUNTS, pools]`` and ``amounts [AMOUNTS, pools]`` at ``t``.
 
-    ``router_pool [services, regions]`` answers for requests that wait at a region's router, -1:
-    none does. ``asked_of [pools]`` is the model whose tokens count as asked of a pool, -1: it
-    serves nobody; ``asked [models, regions]`` is scratch.
+    ``since_s`` is the time since the last decision. Counters of arrivals restart at 0.
+
+    ``router_pool [services, regions]`` is the pool that answers for requests at a router; -1: none.
+    ``asked_of [pools]`` is the model that counts as requested from a pool; -1: none.
+    ``asked [models, regions]`` is scratch memory.
     """
     asked[:] = 0
     for service in range(s.service_model.shape[0]):
@@ -64,15 +65,14 @@ def read(
             if router_pool[service, home] >= 0:
                 waits_at = router_pool[service, home]
                 counts[_WAITING, waits_at] += s.router_waiting[service, home]
-    for p in range(s.pools.shape[0]):  # else nothing would ever call for its first instance
+    for p in range(s.pools.shape[0]):  # otherwise no rule would ever start its first instance
         if counts[_READY, p] == 0 and counts[_WAITING, p] > 0:
             amounts[_UTILISATION, p] = amounts[_LOAD, p] = 1.0
 
 
 @kernel
 def _fullness(s: Any, p: int, t: float) -> tuple[float, float]:
-    """Effective memory utilisation and load (``Observation``) of a pool; 0 without ready
-    instances."""
+    """Return KV memory utilization and load (``Observation``) of a pool; 0 if none is ready."""
     pool = s.pools[p]
     if pool.ready == 0:
         return 0.0, 0.0

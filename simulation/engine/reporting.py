@@ -1,4 +1,4 @@
-"""What the state holds at the end of a simulation, as the tables of its result."""
+"""Tables of the result, made from the state at the end of a simulation."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from simulation.results import (
 
 
 def request_log(s: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
-    """One row per request; what is left and ``not_due`` yet is told apart."""
-    n, nowhere = len(s.requests), len(s.pools)  # the column of requests that no pool has: place -1
+    """Return one row per request; unfinished requests in ``not_due`` get the outcome NOT_DUE."""
+    n, nowhere = len(s.requests), len(s.pools)  # the last column is for requests without a pool
     away = np.zeros((len(s.latency), nowhere + 1))
     away[:, :nowhere] = s.latency[:, s.pools["region"]] + s.pools["start_s"]
     log = RequestLog(
@@ -54,15 +54,18 @@ def request_log(s: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
 
 
 def rows(log: RequestLog, which: npt.NDArray[np.bool_]) -> RequestLog:
-    """Those of the requests that ``which`` says."""
+    """Return the rows of a log that ``which`` selects."""
     return RequestLog(*(getattr(log, column.name)[which] for column in fields(log)))
 
 
 def pool_series(
     s: State, duration_s: float, interval_s: float, waiting: Array, held: Array
 ) -> PoolSeries:
-    """One row per pool and interval; ``waiting`` and ``held`` as sampled at the intervals' ends."""
-    series = s.series[:, :, :-1]  # the last place is what came after
+    """Return one row per pool and interval.
+
+    ``waiting`` and ``held`` were sampled at the ends of the intervals.
+    """
+    series = s.series[:, :, :-1]  # the last column counts everything after the window
     intervals = series.shape[2]
     starts = np.arange(intervals) * interval_s
     width = np.minimum(starts + interval_s, duration_s) - starts
@@ -96,7 +99,7 @@ def _share(part: Array, total: Array) -> npt.NDArray[np.float64]:
 
 
 def pool_totals(s: State) -> PoolTotals:
-    """One row per pool."""
+    """Return one row per pool."""
     names = (
         "before_s",
         "starting_s",
@@ -119,7 +122,7 @@ def pool_totals(s: State) -> PoolTotals:
 
 
 def after_window(s: State, until_s: float) -> AfterWindow:
-    """One row per pool, of what came after the window."""
+    """Return one row per pool for the time after the window."""
     after = s.series[:, :, -1]
     return AfterWindow(
         until_s=until_s,
@@ -133,6 +136,6 @@ def after_window(s: State, until_s: float) -> AfterWindow:
 
 
 def reject_reasons(log: RequestLog) -> dict[str, int]:
-    """Requests rejected, by reason."""
+    """Return the number of rejected requests by reason."""
     counts = np.bincount(log.reason[np.flatnonzero(log.reason >= 0)], minlength=len(REASONS))
     return {reason: int(n) for reason, n in zip(REASONS, counts, strict=True) if n}

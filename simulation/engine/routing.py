@@ -1,11 +1,11 @@
-"""Where a request goes (methods.md E4): region, then instance, and when deferred ones are let in.
+"""Routing of requests (methods.md E4): region, then instance, and release of deferred ones.
 
-Where the router sees queues (``fleet.SEES``) no request waits in one region while another has an
+If the router sees queues (``fleet.SEES``), a request only waits in a region if no region has an
 instance that takes it at its next iteration.
 
-Compiled helpers of the engine; ``s`` is its ``State`` (``simulation.engine.state``). Instances are
-only looked at, and their progress inside a run of equal decode iterations is worked out for the
-instant asked about: also which cached blocks have had to make room since it began.
+These are compiled helpers of the engine; ``s`` is its ``State`` (``simulation.engine.state``). They
+do not change instances, except for evictions that are already due. Progress inside a run of equal
+decode iterations, and cached blocks evicted since it began, are computed for the given instant.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from simulation.engine.state import THEN
 
 @kernel
 def _has_room(s: Any, slot: int, r: int, t: float) -> bool:
-    """Whether an instance takes request ``r`` at its next iteration: whether its token budget, its
-    batch and its KV memory leave room behind what it has and what waits there."""
+    """Return whether an instance takes request ``r`` at its next iteration.
+
+    Token budget, batch and KV memory must have room after running and waiting requests.
+    """
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     kv = instance.kv + iterations_done(instance, t) * instance.decodes
@@ -56,9 +58,11 @@ def _best(s: Any, endpoint: int, t: float, r: int) -> int:
 
 @kernel
 def _best_of_pools(s: Any, endpoint: int, t: float, r: int) -> int:
-    """The instance of the pool with the least effective memory, the first of several. Where the
-    router sees queues of those that take the request at their next iteration; where none does, of
-    the pool with the fewest seconds of prompts before it."""
+    """Return the instance of the pool with the least KV memory utilization; the first of several.
+
+    If the router sees queues, pools that take the request at their next iteration come first. If no
+    pool does, the one with the fewest seconds of prompts ahead wins.
+    """
     need = s.requests[r].isl + s.requests[r].osl
     best, least, its_room = -1, 0.0, False
     for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
@@ -81,9 +85,11 @@ def _best_of_pools(s: Any, endpoint: int, t: float, r: int) -> int:
 
 @kernel
 def _best_by_prefix(s: Any, endpoint: int, t: float, r: int) -> int:
-    """The instance with the fewest prompt tokens to compute before the first token of request
-    ``r``, then with the fewest remaining tokens, then the lowest; -1: none. The tree of pending
-    tokens leaves out those that could not win with all blocks of the prompt cached."""
+    """Return the instance with the fewest prompt tokens to compute before the first token of ``r``.
+
+    Ties go to the fewest remaining tokens, then to the lowest slot. -1: none. The tree of pending
+    tokens excludes instances that could not win even with every block of the prompt cached.
+    """
     request = s.requests[r]
     best, least, least_work = -1, 0, 0
     for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
@@ -119,15 +125,19 @@ def _best_by_prefix(s: Any, endpoint: int, t: float, r: int) -> int:
 
 @kernel
 def choose_instance(s: Any, model: int, region: int, t: float, r: int) -> int:
-    """The instance that the router takes over all pools of an endpoint for request ``r``, among
-    those that can ever hold it; -1: none."""
+    """Return the router's choice over all pools of an endpoint for request ``r``; -1: none.
+
+    Only pools with room for the request count.
+    """
     return int(_best(s, model * s.latency.shape[0] + region, t, r))
 
 
 @kernel
 def takes(s: Any, model: int, region: int, slot: int, r: int, t: float) -> bool:
-    """Whether request ``r`` need not wait at ``slot`` of an endpoint, nor, where prompts are handed
-    over, at the instance that would take it from there."""
+    """Return whether request ``r`` need not wait at ``slot`` of an endpoint.
+
+    With prefill and decode pools the decode instance must not let it wait either.
+    """
     if not _has_room(s, slot, r, t):
         return False
     then = s.handover[model, THEN]
@@ -139,8 +149,10 @@ def takes(s: Any, model: int, region: int, slot: int, r: int, t: float) -> bool:
 
 @kernel
 def _below(s: Any, model: int, region: int, t: float, threshold: float) -> bool:
-    """Whether the memory of an endpoint is below, and where prompts are handed over that of the
-    endpoint which takes them."""
+    """Return whether the memory utilization of an endpoint is below a threshold.
+
+    With prefill and decode pools both endpoints must be below it.
+    """
     regions, then = s.latency.shape[0], s.handover[model, THEN]
     return bool(
         is_below(s, model * regions + region, t, threshold)
@@ -150,8 +162,10 @@ def _below(s: Any, model: int, region: int, t: float, threshold: float) -> bool:
 
 @kernel
 def _planned(s: Any, model: int, home: int, r: int) -> int:
-    """The region that a request goes to by the shares planned for its home, the one that is owed
-    the most tokens; -1: there are none. None ever owes or is owed more than a few prompts."""
+    """Return the region by the planned shares of the home region; -1: there are none.
+
+    The region that is owed the most tokens wins. The debt never exceeds a few prompts.
+    """
     best, most, isl = -1, 0.0, s.requests[r].isl
     for region in range(s.latency.shape[0]):
         share = s.shares[model, home, region]
@@ -166,9 +180,11 @@ def _planned(s: Any, model: int, home: int, r: int) -> int:
 
 @kernel
 def _soonest(s: Any, model: int, home: int, t: float, r: int) -> tuple[int, int]:
-    """``(region, instance)`` of those that take the request without a wait, else of all, with the
-    fewest seconds of prompts before it and on the way; the earlier in order of latency of several;
-    (-1, -1): no instance is ready."""
+    """Return ``(region, instance)`` that serves the request soonest; (-1, -1): none is ready.
+
+    Instances that take it without a wait come first. Then the fewest seconds of prompts ahead plus
+    latency win. The nearer region wins a tie.
+    """
     regions = s.latency.shape[0]
     best, its_slot, its_wait, its_takes = -1, -1, 0.0, False
     for i in range(regions):
@@ -188,11 +204,16 @@ def _soonest(s: Any, model: int, home: int, t: float, r: int) -> tuple[int, int]
 
 @kernel
 def choose_region(s: Any, model: int, home: int, t: float, r: int) -> tuple[int, int]:
-    """``(region, instance)``: as planned, where shares are; else home first, then by latency from
-    home, the first region under the threshold, else the least utilised; (-1, -1) when none has a
-    ready instance. Where the router sees queues a region in which the request would wait is passed
-    over, and where it would wait in each it goes where it is served the soonest. Regions that the
-    way to is closed are not in the order, nor in the shares."""
+    """Return ``(region, instance)`` for a request; (-1, -1): no instance is ready.
+
+    1. The region by planned shares, if there are any.
+    2. From home, by latency: the first region with utilization below the threshold.
+    3. The region with the least utilization.
+
+    If the router sees queues, steps 1 and 2 skip regions in which the request would wait. If it
+    would wait in the region of step 3, the region that serves it soonest is taken. Regions behind a
+    closed path are neither in the order nor in the shares.
+    """
     regions = s.latency.shape[0]
     if regions == 1:
         slot = _best(s, model, t, r)
@@ -222,7 +243,7 @@ def choose_region(s: Any, model: int, home: int, t: float, r: int) -> tuple[int,
 
 @kernel
 def releases(s: Any, model: int, region: int, t: float) -> int:
-    """How many deferred requests an endpoint takes when it signals."""
+    """Return how many deferred requests an endpoint takes when it has room."""
     if _below(s, model, region, t, s.clock[0].release_two_below):
         return 2
     return 1 if _below(s, model, region, t, s.clock[0].release_one_below) else 0

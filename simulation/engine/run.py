@@ -1,4 +1,4 @@
-"""``simulate``: set up, advance from instant to instant, ask the policy, hand over the result."""
+"""``simulate``: replay a trace on a fleet under a policy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from simulation.results import SimulationResult
 from simulation.trace import Trace
 
 Watch = Callable[[float, Array], None]
-DRAIN_S = 4 * 3600.0  # how long stragglers may take after the window, unless due later
+# longest time for unfinished requests after the window, unless they are due later
+DRAIN_S = 4 * 3600.0
 
 
 def simulate(
@@ -40,25 +41,30 @@ def simulate(
     progress: Callable[[float], None] | None = None,
     watch: Watch | None = None,
 ) -> SimulationResult:
-    """Replay ``trace`` on ``fleet`` under ``policy``.
+    """Replay ``trace`` on ``fleet`` under ``policy`` and return the result.
 
-    Requests arriving in ``[0, duration_s)`` are taken (default: the whole intervals that hold every
-    arrival). Then, with no scaling and no arrivals, the run goes on until every request has
-    finished (deferred ones are still let in), or until the last one is due and four hours passed.
-    Hours are counted in the window, and apart from them (``AfterWindow``) those of instances that
-    still have work after it, each to its last; idle ones are let go. What is left then is
-    unfinished, or not due yet where it has no limit that passed.
-    A request served away from home pays the one-way latency there and back: it reaches its instance
-    ``latency_s[home, serving]`` after it was routed, and TTFT and E2E add the same again, and the
-    profile's ``start_s``, which takes up no room.
+    The window takes requests that arrive in ``[0, duration_s)``. The default is the whole intervals
+    that contain every arrival. After the window nothing scales or arrives. The run goes on until
+    every request has finished, and deferred ones are still released. It ends at the latest when the
+    last request is due and four hours have passed. Requests left then are unfinished, or not yet
+    due if no limit of theirs has passed.
 
-    Models, regions and tiers of the trace are matched to the fleet by name; requests of a model
-    without a pool, or with none that they may be sent to, are rejected and counted.
-    ``progress(fraction)`` is called now and then and may raise to cancel; it is called at least
-    about once a second. ``watch(now, records)`` sees the requests' records at the end of every
-    interval of the window, and may raise too. Only faults are random: the fleet's are drawn from
-    ``seed`` before anything runs, so that the same inputs give the same bytes.
-    Raises ``SimulationError`` for inputs that cannot be simulated and ``InvariantViolated`` if the
+    Hours are counted in the window. ``AfterWindow`` counts those of instances with work after it,
+    each to the end of its last iteration. Idle instances are not paid after the window.
+
+    A request served away from home pays the one-way latency there and back. It reaches its instance
+    ``latency_s[home, serving]`` after routing, and TTFT and E2E add the same again. They also add
+    the profile's ``start_s``, which uses no capacity.
+
+    Models, regions and tiers of the trace are matched to the fleet by name. Requests that no pool
+    can serve, or that may not be sent to one, are rejected and counted.
+
+    ``progress(fraction)`` is called about once a second or more often. ``watch(now, records)`` gets
+    the records of the requests at the end of every interval of the window. Both may raise an
+    exception to cancel. Only faults are random. They are drawn from ``seed`` before the run, so
+    that the same inputs give the same bytes.
+
+    Raises ``SimulationError`` for inputs that cannot be simulated, and ``InvariantViolated`` if the
     result breaks a law (a bug).
     """
     began = time.perf_counter()
@@ -101,7 +107,7 @@ def begin(
     progress: Callable[[float], None] | None,
     feed: Feed,
 ) -> Clockwork:
-    """What moves the state, its faults drawn and the policy's first instances placed."""
+    """Place the first instances of the policy, plan the faults and return the clockwork."""
     regions = tuple(region.name for region in fleet.regions)
     faults = plan(fleet.faults, s.pools["maximum"], regions, duration_s, seed)
     acting.place(s, fleet, policy.reset(fleet))
@@ -115,7 +121,7 @@ def check_inputs(
     tiers: Sequence[str],
     interval_s: float,
 ) -> None:
-    """Whether a fleet, and requests with these names, can be simulated."""
+    """Raise ``SimulationError`` if the fleet, the policy or these names cannot be simulated."""
     if not interval_s > 0 or not policy.interval_s > 0:
         raise SimulationError("interval_s must be positive, of the series and of the policy.")
     if not fleet.pools:
@@ -144,7 +150,7 @@ def check_inputs(
 
 
 def _window(trace: Trace, duration_s: float | None, interval_s: float) -> tuple[Trace, float]:
-    """The requests and the length of the window, after checking that they can be simulated."""
+    """Check a trace; return its requests in the window and the length of the window."""
     if len(trace) and trace.arrival_s[0] < 0:
         raise SimulationError("Trace arrivals must not be negative; move start_s to the first.")
     if len(trace) and min(trace.input_tokens.min(), trace.output_tokens.min()) < 1:
@@ -157,13 +163,13 @@ def _window(trace: Trace, duration_s: float | None, interval_s: float) -> tuple[
 
 
 def whole_intervals(trace: Trace, interval_s: float) -> float:
-    """Seconds of those that hold every arrival."""
+    """Return the length in seconds of the whole intervals that contain every arrival."""
     return float((np.floor(trace.duration_s / interval_s) + 1.0) * interval_s)
 
 
 def _before(trace: Trace, end_s: float) -> Trace:
-    """Requests arriving before ``end_s``. Not ``Trace.window``: sums with epoch seconds would lose
-    what lies within their rounding of the edge."""
+    """Return the requests that arrive before ``end_s``."""
+    # Not Trace.window: its sums with epoch seconds would round arrivals near the edge.
     keep = slice(0, int(np.searchsorted(trace.arrival_s, end_s)))
     return trace if keep.stop == len(trace) else trace.rows(keep)
 
@@ -177,8 +183,11 @@ def run_window(
     clockwork: Clockwork,
     watch: Watch | None = None,
 ) -> tuple[Array, Array]:
-    """Advance to the end of the window; per pool at the end of each interval the requests waiting
-    at its instances, and those held for it at the router and in the NIW queue."""
+    """Advance to the end of the window and return queue lengths, ``[pools, intervals]`` each.
+
+    The first counts requests that wait at the pool's instances at the end of each interval. The
+    second counts those held for it at the router and in the NIW queue.
+    """
     intervals = s.series.shape[2] - 1
     waiting, held = np.zeros((2, len(fleet.pools), intervals))
     controller = Controller(s, fleet, policy)
@@ -211,8 +220,10 @@ def run_window(
 def drain(
     s: State, duration_s: float, last_due_s: float, interval_s: float, clockwork: Clockwork
 ) -> float:
-    """Serve what the window left, at most until all is due and four hours passed, and close the
-    books; when it was done."""
+    """Serve the requests left after the window, close the books and return the end time.
+
+    It stops at the latest when all requests are due and four hours have passed.
+    """
     until_s = max(duration_s + DRAIN_S, last_due_s)
     now, ticks = duration_s, 0
     while s.clock[0]["open"] and now < until_s:

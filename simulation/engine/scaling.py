@@ -1,4 +1,4 @@
-"""Scaling actions: targets of a policy turned into instances that start, drain and come back."""
+"""Scaling actions: a policy's targets become instances that start, drain or come back."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ from simulation.lifecycle import DRAINING, OFF, READY, STARTING
 
 @kernel
 def _least_work(s: Any, p: int, status: int, t: float) -> int:
-    """Of the instances of a pool in a status the one with the fewest remaining tokens; of those
-    that drain one that may come back softly goes before the others."""
+    """Return the instance of a pool in a status with the fewest remaining tokens.
+
+    Among draining instances those of a soft scale-in come first.
+    """
     best, best_work, best_soft = -1, 0, False
     for slot in range(s.pools[p].first, s.pools[p].first + s.pools[p].top):
         instance = s.instances[slot]
@@ -92,12 +94,14 @@ def _take_out(s: Any, p: int, t: float, soft_s: float, lend: bool) -> None:
 def apply_targets(s: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float) -> None:
     """Bring ready + starting instances of every pool to ``targets[pools]``, clipped to its limits.
 
-    Scale-out first takes draining instances back (those of a soft scale-in first, fewest remaining
-    tokens first), then starts others (``engine.starting``); scale-in first cancels starting ones
-    (newest first), then drains ready ones (fewest remaining tokens first), which stay for
-    ``soft_s[pools]`` and are then lent out where ``lend[pools]`` says so; of those lent out
-    ``keep[pools]`` stay. So draining and starting never coexist in a pool, and instances never
-    outnumber its maximum. Nothing starts in a region that is down.
+    Scale-out first takes draining instances back: those of a soft scale-in first, then by fewest
+    remaining tokens. Then it starts others (``engine.starts``). Scale-in first cancels starting
+    instances, the newest first. Then it drains ready ones, fewest remaining tokens first. They stay
+    for ``soft_s[pools]`` seconds, and are then lent out if ``lend[pools]`` is set. At most
+    ``keep[pools]`` instances stay lent out.
+
+    So draining and starting instances never coexist in a pool, and a pool never exceeds its
+    maximum. Nothing starts in a region with an outage.
     """
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]
@@ -121,8 +125,11 @@ def apply_targets(s: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: fl
 
 @kernel
 def place_all(s: Any, targets: Any) -> None:
-    """The instances of time 0: those wanted are ready at once, and those lent out are. What is
-    wanted beyond today's was asked for before, as long as its start takes."""
+    """Place the instances of time 0: ready ones and lent ones.
+
+    Instances beyond those that ran before time 0 were requested earlier, by the length of their
+    start.
+    """
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]
         target = min(max(targets[p], pool.minimum), pool.maximum)
@@ -141,7 +148,7 @@ def place_all(s: Any, targets: Any) -> None:
 
 @kernel
 def apply_speed(s: Any, speed: Any, t: float) -> None:
-    """From each instance's next iteration on, iterations ``speed[pools]`` times as fast."""
+    """Run iterations ``speed[pools]`` times as fast, from each instance's next one on."""
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]
         if pool.pace == 1.0 / speed[p]:
@@ -155,8 +162,7 @@ def apply_speed(s: Any, speed: Any, t: float) -> None:
 
 @kernel
 def close_books(s: Any, until: float) -> None:
-    """Count every living instance's hours up to the end of the window, and its work after it up to
-    ``until``."""
+    """Count every instance's hours to the end of the window, and work after it to ``until``."""
     duration = s.clock[0].duration
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]

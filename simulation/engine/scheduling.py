@@ -1,31 +1,32 @@
-"""In which order an instance takes its waiting requests (SageServe, sections 5 and 6.5).
+"""The order in which an instance takes its waiting requests (SageServe, sections 5 and 6.5).
 
-Deferrable requests that have not aged wait behind all others, whatever the scheduler. ``left`` is
-the time left until a request's TTFT limit, d_r in the source, negative once it has passed; without
-a limit it is infinite. Tiers rank by how strict that limit is. Within a tier requests are taken in
-the order in which they reached the instance. One that was preempted goes first, before those of
-other tiers too.
+Deferrable requests that have not aged wait behind all others under every scheduler. ``left`` is the
+time until the TTFT limit of a request, d_r in the source. It is negative after the limit and
+infinite without one. Tiers rank by how strict this limit is. Within a tier the order of arrival at
+the instance decides. A preempted request goes first, even before other tiers.
 
-- FCFS: in the order they reached the instance, whatever the tier.
-- EDF: the least time left first, so those that have expired go before all others.
-- PF: all of a stricter tier before any of the next.
-- DPA: severely expired (left < -tau_n, the longest expired first), urgent (0 <= left <= tau_p) by
-  tier, the other unexpired by tier, and last the recently expired (-tau_n <= left < 0).
+- FCFS: in order of arrival at the instance, whatever the tier.
+- EDF: the least time left first, so expired requests go before all others.
+- PF: all requests of a stricter tier before any of the next.
+- DPA: severely expired (left < -tau_n), longest expired first. Then urgent (0 <= left <= tau_p) by
+  tier, other unexpired by tier, and last the recently expired (-tau_n <= left < 0).
 
-The source gives no values of tau_n and tau_p; the defaults of ``fleet.Pool`` are assumed.
+The source gives no values for tau_n and tau_p; the defaults of ``fleet.Pool`` are assumed.
 """
 
 from __future__ import annotations
 
 from simulation.compiled import kernel
 
-FCFS, EDF, PF, DPA = range(4)  # places in fleet.SCHEDULERS
+FCFS, EDF, PF, DPA = range(4)  # indices into fleet.SCHEDULERS
 
 
 @kernel
 def standing(scheduler: int, left: float, tau_n: float, tau_p: float) -> tuple[int, float]:
-    """What decides between the first requests of two tiers: the lower class, then the lower value,
-    then the stricter tier."""
+    """Return the class and value that order the first requests of two tiers.
+
+    The lower class goes first, then the lower value, then the stricter tier.
+    """
     if scheduler == EDF:
         return 0, left
     if scheduler != DPA:
@@ -39,7 +40,7 @@ def standing(scheduler: int, left: float, tau_n: float, tau_p: float) -> tuple[i
 
 @kernel
 def next_change(left: float, tau_n: float, tau_p: float) -> float:
-    """Seconds until a waiting request may change its class under DPA; 0: just now."""
+    """Return the seconds until a waiting request may change its class under DPA; 0: now."""
     if left > tau_p:
         return left - tau_p
     if left >= 0.0:

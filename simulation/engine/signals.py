@@ -1,7 +1,7 @@
-"""What happened since the last control instant, kept in the records of pools.
+"""Sums since the last scaling decision, kept in the records of pools.
 
-Sums grow as things happen; ``measure`` brings those of time and of tokens up to an instant in the
-middle of runs of iterations, ``reset`` begins anew.
+Sums grow with events. ``measure`` adds the part of the runs still in progress. ``reset`` sets the
+sums to zero.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ FIELDS = (
 def measure(s: Any, t: float) -> None:
     """Bring the sums of every pool up to ``t``.
 
-    ``compute_s`` is the SM-activity proxy (modelled): the time in which computing binds, taken as
-    what the tokens computed would take at the pace of a full iteration of prompts, and at most the
-    busy time. Decodes read memory most of the time, so that a batch that decodes is busy with
-    little activity, as the multiprocessors of a GPU are.
+    ``compute_s`` is the SM-activity proxy (modelled): the time in which computing binds. It is the
+    time that the computed tokens would take at the pace of a full prefill iteration, and at most
+    the busy time. Decodes mostly read memory. So a decoding batch is busy with little activity,
+    like the multiprocessors of a GPU.
     """
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]
@@ -56,6 +56,6 @@ def measure(s: Any, t: float) -> None:
 
 
 def reset(pools: Any) -> None:
-    """Begin anew: zero in every record of ``pools``."""
+    """Set the sums in every record of ``pools`` to zero."""
     for name in FIELDS:
         pools[name] = 0

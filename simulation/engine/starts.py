@@ -1,4 +1,4 @@
-"""How instances come to serve: where a start takes its weights from, and when it registers."""
+"""Starts of instances: the source of their weights, and registration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from simulation.engine.prefix import clear
 from simulation.engine.ranking import rank
 from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING
 
-# Where a start took its instance from: spot of the same model, spot of another, a new one with
+# Source of a start: spot instance of the same model, spot instance of another model, new instance
+# with weights on its host, new instance that fetches them.
 # weights on its host, a new one that fetches them.
 FROM_SPOT, FROM_OTHER, FROM_LOCAL, FROM_REMOTE = range(4)
 
@@ -39,7 +40,7 @@ def _begin_life(s: Any, slot: int, p: int, t: float) -> None:
 
 @kernel
 def _new(s: Any, p: int, t: float) -> int:
-    """A place for one more instance of a pool, born at ``t``."""
+    """Return a free slot for a new instance of a pool, born at ``t``."""
     pool = s.pools[p]
     slot = _lowest(s, p, OFF)
     pool.top = max(pool.top, slot + 1 - pool.first)
@@ -51,7 +52,7 @@ def _new(s: Any, p: int, t: float) -> int:
 
 @kernel
 def place_first(s: Any, p: int, t: float) -> None:
-    """An instance that serves from the beginning."""
+    """Place an instance that is ready from the beginning."""
     pool = s.pools[p]
     slot = _new(s, p, t)
     s.instances[slot].status, s.instances[slot].source = READY, FROM_LOCAL
@@ -62,7 +63,7 @@ def place_first(s: Any, p: int, t: float) -> None:
 
 @kernel
 def place_lent(s: Any, p: int, t: float) -> None:
-    """An instance that is lent out from the beginning."""
+    """Place an instance that is lent out from the beginning."""
     slot = _new(s, p, t)
     s.instances[slot].status, s.instances[slot].source = LENT, FROM_LOCAL
     s.pools[p].lent += 1
@@ -70,8 +71,10 @@ def place_lent(s: Any, p: int, t: float) -> None:
 
 @kernel
 def _donor(s: Any, p: int, closeness: int) -> int:
-    """The first pool on the same GPUs of the same region that has lent instances of the same model
-    (2), of the same architecture (1), or any (0); -1: none."""
+    """Return the first other pool on the same GPUs and region with a lent instance; -1: none.
+
+    ``closeness`` 2 requires the same model, 1 the same architecture, 0 neither.
+    """
     pool = s.pools[p]
     for q in range(s.pools.shape[0]):
         other = s.pools[q]
@@ -87,7 +90,7 @@ def _donor(s: Any, p: int, closeness: int) -> int:
 
 @kernel
 def switch_off(s: Any, slot: int, t: float) -> None:
-    """An instance is there no more; its pool's counts by status are the caller's."""
+    """Switch an instance off; the caller updates its pool's counts by status."""
     settle(s, slot, t)
     instance, duration = s.instances[slot], s.clock[0].duration
     s.pools[instance.pool].lifetime_s += min(t, duration) - min(instance.born, duration)
@@ -98,8 +101,10 @@ def switch_off(s: Any, slot: int, t: float) -> None:
 
 @kernel
 def start(s: Any, p: int, t: float) -> tuple[int, float]:
-    """One instance more: what was lent out first, then another model's, then a new one. Which, and
-    how many seconds it takes."""
+    """Start one instance and return its slot and the seconds that the start takes.
+
+    Instances lent out by the pool come first, then those lent out by other pools, then new ones.
+    """
     pool = s.pools[p]
     if pool.lent > 0:
         slot = _lowest(s, p, LENT)
@@ -138,8 +143,10 @@ def start(s: Any, p: int, t: float) -> tuple[int, float]:
 
 @kernel
 def retire(s: Any, slot: int, t: float) -> None:
-    """Let an instance go that was cancelled while starting, or has drained: it stays while it may
-    come back (soft scale-in), is lent out, or is switched off."""
+    """Remove an instance that was cancelled while starting, or that has drained.
+
+    It stays while it may come back (soft scale-in), is lent out, or is switched off.
+    """
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     drained = instance.status == DRAINING
@@ -157,6 +164,7 @@ def retire(s: Any, slot: int, t: float) -> None:
         schedule(s, slot, np.inf)
         rank(s, slot)
         return
+    # The host of a cancelled start has the weights unless the start was fetching them.
     if drained or instance.source == FROM_SPOT or instance.source == FROM_LOCAL:
         pool.warm += 1
     switch_off(s, slot, t)
@@ -164,7 +172,7 @@ def retire(s: Any, slot: int, t: float) -> None:
 
 @kernel
 def take_off_lent(s: Any, p: int, t: float) -> None:
-    """An instance that was lent out is switched off; its host keeps the weights."""
+    """Switch a lent instance off; its host keeps the weights."""
     pool = s.pools[p]
     pool.lent -= 1
     pool.warm += 1
@@ -186,8 +194,10 @@ def _serve(s: Any, slot: int, t: float) -> None:
 
 @kernel
 def started(s: Any, slot: int, t: float) -> None:
-    """The start-up is over: the instance serves, waits to be registered, or failed to start. Pools
-    that have an instance more are left ``opened``."""
+    """End a start: the instance serves, waits for registration, or failed to start.
+
+    Pools that gained a ready instance have ``opened`` set afterwards.
+    """
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     if instance.fails:
@@ -208,8 +218,10 @@ def started(s: Any, slot: int, t: float) -> None:
 
 @kernel
 def start_before(s: Any, p: int, t: float) -> None:
-    """One instance more that was asked for before ``t``, as long as its start takes: it serves from
-    then on, or its start has failed, and is paid either way."""
+    """Start an instance so early that it serves at ``t``, or has failed by then.
+
+    The start is paid in both cases.
+    """
     slot, seconds = start(s, p, t)
     pool = s.pools[p]
     pool.before_s += seconds
@@ -227,9 +239,11 @@ def start_before(s: Any, p: int, t: float) -> None:
 def _numbers(
     ready: tuple[int, int], wait: tuple[int, int], loading: int, low: float, high: float
 ) -> tuple[int, int]:
-    """How many of those that wait register, prefill and decode: as many as keep the ratio of all
-    ready between ``low`` and ``high``; where none do, of the side that is short as many as it is
-    short of; all when nothing loads any more."""
+    """Return how many waiting instances register, prefill and decode.
+
+    As many register as keep the ratio of all ready ones between ``low`` and ``high``. If no number
+    does, the side that is short registers what it lacks. If nothing loads any more, all register.
+    """
     if loading == 0:
         return wait
     best, most = (-1, -1), -1
@@ -252,7 +266,7 @@ def _numbers(
 
 @kernel
 def _standing(s: Any, group: int, side: int) -> tuple[int, int, int]:
-    """Instances of one side of a group that are ready, wait to be registered, and still load."""
+    """Return ready, waiting and still loading instances of one side of a group."""
     ready, waiting, starting = 0, 0, 0
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]
@@ -271,7 +285,7 @@ def _waits(s: Any, slot: int) -> int:
 
 @kernel
 def _serve_first(s: Any, group: int, side: int, left: int, t: float) -> None:
-    """The first ``left`` of those that wait on one side of a group serve."""
+    """Make the first ``left`` waiting instances of one side of a group ready."""
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]
         if pool.group == group and pool.side == side:
@@ -283,7 +297,7 @@ def _serve_first(s: Any, group: int, side: int, left: int, t: float) -> None:
 
 @kernel
 def register(s: Any, group: int, t: float) -> None:
-    """Started instances of a model and region become ready by the ratio of prefill to decode."""
+    """Make started instances of a model and region ready, by the ratio of prefill to decode."""
     prefill, decode = _standing(s, group, 0), _standing(s, group, 1)
     loading = prefill[2] + decode[2]
     clock = s.clock[0]

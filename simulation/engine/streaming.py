@@ -35,14 +35,15 @@ def simulate_stream(
     watch: Callable[[float, Array, Tally], None] | None = None,
     last_due: Callable[[float], float] | None = None,
 ) -> StreamResult:
-    """As ``simulate``, instant by instant, for the requests of ``stream`` before ``duration_s``.
+    """Replay the requests of ``stream`` before ``duration_s`` exactly as ``simulate`` does.
 
-    The engine holds ``piece`` requests that have yet to come and those that are not done; one that
-    is done is added to a tally and forgotten. Memory therefore does not grow with the requests of
-    the trace, but with those unfinished at one time: a fleet too small for its load gathers them.
-    ``last_due`` makes of the last due request of a part of a fleet that of all of it: so long what
-    is left is waited for.
-    ``watch(now, records, tally)`` sees the records of those that are held, and the others told.
+    The engine holds ``piece`` coming requests and the unfinished ones. A finished request is added
+    to a tally and dropped. So memory does not grow with the length of the trace, but with the
+    requests unfinished at one time. A fleet that is too small for its load accumulates them.
+
+    ``last_due`` maps the last due time of a part of a fleet to that of the whole fleet. The run
+    waits for unfinished requests until then. ``watch(now, records, tally)`` gets the held records
+    and the tally of the others.
     """
     began = time.perf_counter()
     interval_s, duration_s = float(interval_s), float(duration_s)

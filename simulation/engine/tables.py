@@ -1,12 +1,14 @@
-"""How compiled code is handed the arrays of a state: all at once, by one pointer.
+"""Access of compiled code to the arrays of a state, all through one pointer.
 
-A numba array is a structure of ten numbers that owns memory, and forty of them at every call cost
-more than what is called. Python hands over one array, a list of addresses and shapes (``handle``):
-of an array numba knows the type at once, where an object of another kind costs more than most calls
-do. Compiled code takes it as ``Tables``, from where ``s.name`` is read when it is needed. A
-``Table`` owns nothing and lies in memory as C has it: an element is a record, read and written in
-place, or a number; with fewer indices than dimensions it is a table again. Indices are not wrapped
-around: -1 is nowhere.
+A numba array is a structure of ten numbers that owns memory. Passing forty of them in every call
+costs more than the called function. So Python passes one array, a list of addresses and shapes
+(``handle``). Numba knows the type of an array at once, while the type of any other object costs
+more than most calls.
+
+Compiled code reads the handle as ``Tables``, and loads ``s.name`` when it is needed. A ``Table``
+owns nothing and has the memory layout of C. An element is a number, or a record that is read and
+written in place. With fewer indices than dimensions the element is a table again. Indices do not
+wrap around: -1 means none.
 """
 
 from __future__ import annotations
@@ -38,13 +40,16 @@ from numba.np.numpy_support import from_dtype
 
 Array = npt.NDArray[Any]
 Layout = Mapping[str, tuple[np.dtype[Any], int]]
-"""What arrays consist of, and how many dimensions they have, by name."""
+"""Element type and number of dimensions of each array, by name."""
 
 _WORD = ir.IntType(64)
 
 
 def handle(layout: Layout, arrays: Mapping[str, Array]) -> npt.NDArray[np.uint64]:
-    """Addresses and shapes of arrays, which must outlive it."""
+    """Return the addresses and shapes of arrays, which must outlive the result.
+
+    Raises ``TypeError`` if an array does not match ``layout``.
+    """
     words: list[int] = []
     for name, (dtype, dimensions) in layout.items():
         array = arrays[name]
@@ -55,7 +60,7 @@ def handle(layout: Layout, arrays: Mapping[str, Array]) -> npt.NDArray[np.uint64
 
 
 class Record(types.Record):
-    """Numba's, by a short name: types are compared and written out by their names."""
+    """Numba's record with a short name: types are compared and printed by their names."""
 
     def __init__(self, name: str, dtype: np.dtype[Any]) -> None:
         like = from_dtype(dtype)
@@ -70,7 +75,7 @@ class Table(types.Type):
         self.item, self.item_bytes, self.ndim = item, item_bytes, ndim
 
     def element(self, index: Any) -> Any:
-        """The type of what stands at ``index``; None where it is no index of this table."""
+        """Return the type of the element at ``index``; None if it is no index of this table."""
         indices = _indices(index)
         left = self.ndim - len(indices)
         if left < 0 or not indices or not all(isinstance(i, types.Integer) for i in indices):
@@ -81,8 +86,9 @@ class Table(types.Type):
 class Tables(types.Type):
     def __init__(self, name: str, layout: Layout) -> None:
         super().__init__(f"Tables({name})")
-        self.made_of = repr(dict(layout))  # which its short name does not say
-        self.tables: dict[str, tuple[Table, int]] = {}  # and where its words begin
+        # part of the cache key, since the short name does not contain it
+        self.made_of = repr(dict(layout))
+        self.tables: dict[str, tuple[Table, int]] = {}  # with the position of its first word
         words = 0
         for field, (dtype, ndim) in layout.items():
             item = Record(field, dtype) if dtype.fields else from_dtype(dtype)
@@ -102,7 +108,7 @@ class _TableModel(models.StructModel):
 
 
 def opener(kind: Tables) -> Any:
-    """What makes ``kind`` of a handle, in compiled code."""
+    """Return the compiled function that turns a handle into ``kind``."""
 
     def opened(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         words = context.make_array(sig.args[0])(context, builder, args[0])
@@ -112,7 +118,7 @@ def opener(kind: Tables) -> Any:
         return kind(handle), opened
 
     made: Any = intrinsic(tables)
-    made.made_of = kind.made_of  # for what is kept on disk
+    made.made_of = kind.made_of  # for the key of the cache on disk
     return made
 
 
@@ -134,7 +140,8 @@ def _get_table(context: Any, builder: Any, kind: Tables, value: Any, name: str) 
 
     def word(i: int) -> Any:
         loaded = builder.load(builder.gep(words, [_WORD(first + i)], inbounds=True))
-        loaded.set_metadata("invariant.load", builder.module.add_metadata([]))  # while any runs
+        # addresses do not change while compiled code runs
+        loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
         return loaded
 
     data = builder.inttoptr(word(0), cgutils.voidptr_t)
@@ -201,7 +208,7 @@ for _index in (types.Integer, types.BaseTuple):
 
 
 def _at(context: Any, builder: Any, sig: Any, args: Any) -> tuple[Any, list[Any]]:
-    """The address of an element, and the lengths of the dimensions it still has."""
+    """Return the address of an element and the lengths of its remaining dimensions."""
     kind, index = sig.args[:2]
     table = cgutils.create_struct_proxy(kind)(context, builder, args[0])
     shape = cgutils.unpack_tuple(builder, table.shape)

@@ -1,8 +1,8 @@
-"""The queues of one instance: which waiting request is next (``simulation.engine.scheduling``).
+"""Queues of one instance and the choice of the next request (``simulation.engine.scheduling``).
 
-The last queue holds deferrable requests until they age. The others hold the rest: under FCFS one,
-else two for each tier, of which the second takes what comes; under DPA requests move to the first
-once they have expired, so that the heads of all queues decide.
+The last queue holds deferrable requests until they age. FCFS has one other queue. The other
+schedulers have two per tier, of which the second takes new requests. Under DPA a request moves to
+the first of the two when it expires. So the heads of all queues suffice for the choice.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from simulation.engine.state import HEAD, TAIL
 
 @kernel
 def is_low(s: Any, r: int, t: float) -> bool:
-    """Whether a request waits behind interactive ones: deferrable, and not aged."""
+    """Return whether a request waits behind interactive ones: deferrable and not aged."""
     request = s.requests[r]
     return bool(s.deferrable[request.tier] and t - request.arrival < s.priority_after[request.tier])
 
 
 @kernel
 def _left(s: Any, r: int, t: float) -> float:
-    """Seconds left until the TTFT limit."""
+    """Return the seconds left until the TTFT limit."""
     request = s.requests[r]
     return float(request.arrival + s.tier_limit[request.tier] - t)
 
@@ -47,7 +47,7 @@ def _queue_of(s: Any, slot: int, r: int, t: float) -> int:
 
 @kernel
 def append(s: Any, slot: int, r: int, q: int) -> None:
-    """A request goes to the end of queue ``q``."""
+    """Append a request to queue ``q``."""
     s.requests[r].next = -1
     if s.queues[slot, q, HEAD] < 0:
         s.queues[slot, q, HEAD] = r
@@ -58,7 +58,7 @@ def append(s: Any, slot: int, r: int, q: int) -> None:
 
 @kernel
 def prepend(s: Any, slot: int, r: int, t: float) -> None:
-    """A preempted request comes back to the head of its queue."""
+    """Put a preempted request back at the head of its queue."""
     q = _queue_of(s, slot, r, t)
     s.requests[r].next = s.queues[slot, q, HEAD]
     if s.queues[slot, q, HEAD] < 0:
@@ -68,7 +68,7 @@ def prepend(s: Any, slot: int, r: int, t: float) -> None:
 
 @kernel
 def take_head(s: Any, slot: int, q: int) -> int:
-    """The first request of queue ``q``, taken out of it."""
+    """Remove the first request of queue ``q`` and return it."""
     r = s.queues[slot, q, HEAD]
     s.queues[slot, q, HEAD] = s.requests[r].next
     return int(r)
@@ -76,7 +76,7 @@ def take_head(s: Any, slot: int, q: int) -> int:
 
 @kernel
 def next_queue(s: Any, slot: int, t: float) -> int:
-    """The queue whose head is next; some request waits."""
+    """Return the queue with the next request; at least one request waits."""
     if s.pools[s.instances[slot].pool].scheduler == FCFS:
         return 0 if s.queues[slot, 0, HEAD] >= 0 else int(s.queues.shape[1] - 1)
     return int(_next_queue(s, slot, t))
@@ -107,7 +107,7 @@ def _next_queue(s: Any, slot: int, t: float) -> int:
 
 @kernel
 def _order_changes(s: Any, slot: int, t: float) -> float:
-    """The earliest instant at which another waiting request may be next, without anything new."""
+    """Return the earliest time at which another waiting request may be next, without arrivals."""
     pool = s.pools[s.instances[slot].pool]
     least = np.inf
     for q in range(s.queues.shape[1] - 1):
@@ -116,14 +116,14 @@ def _order_changes(s: Any, slot: int, t: float) -> float:
             if s.requests[r].preempted:
                 return np.inf
             left = _left(s, r, t)
-            expired = q & 1 and left < 0.0  # and not moved yet
+            expired = q & 1 and left < 0.0  # but not moved yet
             least = 0.0 if expired else min(least, next_change(left, pool.tau_n, pool.tau_p))
     return t + least
 
 
 @kernel
 def steps_in_order(s: Any, slot: int, t: float) -> int:
-    """Iterations of the run just planned until another waiting request may be next."""
+    """Return how many iterations of the planned run pass until another request may be next."""
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     if pool.scheduler != DPA or instance.waiting == 0 or instance.running >= pool.max_batch:
@@ -133,7 +133,7 @@ def steps_in_order(s: Any, slot: int, t: float) -> int:
 
 @kernel
 def interrupt(s: Any, slot: int, t: float) -> None:
-    """Let the run of iterations end at the first boundary not before ``t``."""
+    """End the run of iterations at its first boundary not before ``t``."""
     instance = s.instances[slot]
     if instance.k > 1:
         instance.k = iterations_done(instance, t) + 1
@@ -142,12 +142,12 @@ def interrupt(s: Any, slot: int, t: float) -> None:
 
 @kernel
 def enqueue(s: Any, slot: int, r: int, t: float) -> None:
-    """A routed request arrives at its instance and joins at the next iteration boundary."""
+    """Add a routed request to its instance; it may join at the next iteration boundary."""
     instance, request = s.instances[slot], s.requests[r]
     pool = s.pools[instance.pool]
     q = _queue_of(s, slot, r, t)
     append(s, slot, r, q)
-    # Under DPA what it makes of the order may show later in the run.
+    # Under DPA its effect on the order may appear later in the run, so interrupt in any case.
     first = pool.scheduler == DPA or (s.queues[slot, q, HEAD] == r and next_queue(s, slot, t) == q)
     instance.waiting += 1
     pool.waiting += 1
@@ -173,13 +173,13 @@ def enqueue(s: Any, slot: int, r: int, t: float) -> None:
 
 @kernel
 def has_low(s: Any, slot: int) -> bool:
-    """Whether deferrable requests wait that have not aged."""
+    """Return whether deferrable requests that have not aged wait."""
     return bool(s.queues[slot, s.queues.shape[1] - 1, HEAD] >= 0)
 
 
 @kernel
 def promote_aged(s: Any, slot: int, t: float) -> None:
-    """Waiting deferrable requests past their age go to the end of the others' queue."""
+    """Move aged deferrable requests to the end of the queue of the others."""
     last = s.queues.shape[1] - 1
     moved = False
     while has_low(s, slot) and not is_low(s, s.queues[slot, last, HEAD], t):

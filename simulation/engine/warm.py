@@ -1,4 +1,4 @@
-"""Compile everything ahead of the first simulation, and leave it in the cache on disk."""
+"""Compilation of all entry points before the first simulation, into the cache on disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulation.trace import Trace
 
 
 def warm_up() -> float:
-    """Run one request through the engine, so that every entry point is compiled; wall seconds."""
+    """Run one request through the engine to compile every entry point; return wall seconds."""
     source = Provenance("assumed", "warm-up only")
     profile = LinearProfile("m", "g", 1, 0.01, 0.0, 0.01, 0.0, 4, 64, 1024, source)
     gpu = GpuSpec("g", 1e9, 1.0, 1.0, 1.0, source)
@@ -35,7 +35,7 @@ def warm_up() -> float:
 
 
 class _Everything(ScalingPolicy):
-    """Asks for all that a policy may ask for."""
+    """Policy that uses every action, so that all of them are compiled."""
 
     name = "everything"
     interval_s = 1.0
