@@ -1,7 +1,7 @@
-"""What a deployment leaves unsaid, and what is taken for it.
+"""Fill in the settings that the description of a deployment omits.
 
-Published measurements often leave out how many workers there were, or count GPUs twice. The rules
-here are common practice, each named in the estimate's assumptions; whatever is given is kept.
+Published measurements often omit the number of workers, or count GPUs twice. The defaults here are
+common practice. Each one used is listed in the assumptions of the estimate.
 """
 
 from __future__ import annotations
@@ -14,50 +14,49 @@ from simulation.performance.efficiency import COMPUTED_IN
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 
-# Users of a disaggregated deployment beyond which attention is usually data parallel, and decode
-# workers beside one prefill worker below that: what recipes with stated counts have (InferenceMAX
-# recipes of DeepSeek-R1, by engine).
+# Defaults of disaggregated deployments, from the InferenceMAX recipes of DeepSeek-R1 that state
+# their counts. Above this many users attention is data parallel. Below, there are this many decode
+# workers per prefill worker.
 SPREAD_ABOVE = {"vllm": 128.0, "sglang": 128.0, "trtllm": 450.0}
 DECODE_WORKERS = {"vllm": 4.0, "sglang": 1.0, "trtllm": 4.0}
 MOST_DRAFTED = 64
-# Input and output tokens that InferenceMAX serves, each request drawn from 0.8 to 1 of them; the
-# benchmarks of engines give all requests one length unless told otherwise.
+# Input and output lengths of InferenceMAX, which draws each request from 0.8 to 1 times them. The
+# engines' own benchmarks give all requests one length by default.
 DRAWN = frozenset({(1024.0, 1024.0), (1024.0, 8192.0), (8192.0, 1024.0)})
-STEADY = 100.0  # rounds above which it is no benchmark
-# Decode iterations that SGLang lets pass between two looks for new requests
-# (--scheduler-recv-interval): InferenceMAX's recipes set it by the number of users, its own default
-# is 1.
+STEADY = 100.0  # rounds; with more, the traffic counts as steady and not as a benchmark
+# Decode iterations between two polls for requests in SGLang (--scheduler-recv-interval). The
+# InferenceMAX recipes set it by the number of users; the default of SGLang is 1.
 RECV_FEW, RECV_MANY, MANY = 10.0, 30.0, 16.0
 MOST_RECV = 10_000.0
-# GPUs between which engines split attention or an expert at most. A larger "tp" is the GPUs of all
-# workers of a deployment whose prefill and decode are apart; experts are then parallel by expert.
+# Largest tensor parallelism of attention or of an expert in engines. A larger "tp" counts the GPUs
+# of all workers of a disaggregated deployment; its experts are then expert parallel.
 TENSOR_PARALLEL_MOST = 16
-WORKER = 8  # GPUs of one worker of those
+WORKER = 8  # GPUs of one worker of such a deployment
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Users in a closed loop on one deployment. ``prefill`` set: prefill and decode are apart."""
+    """Users in a closed loop on one deployment; disaggregated if ``prefill`` is set."""
 
     shape: ModelShape
     gpu: GpuSpec
-    decode: Arrangement  # of all work, or of decode workers
+    decode: Arrangement  # of the decode workers, or of all work if aggregated
     isl: float  # tokens, mean
     osl: float
     concurrency: float
     engine: str = "vllm"
     prefill: Arrangement | None = None
-    prefill_workers: float | None = None  # None: not known
+    prefill_workers: float | None = None  # None: unknown
     decode_workers: float | None = None
-    notes: tuple[str, ...] = ()  # what was taken for what the caller left out
-    version: str = ""  # of the engine; "" where it is not known
-    # Requests that each user asks for one after the other, all users starting together as in a
-    # benchmark; inf for traffic that comes as it comes.
+    notes: tuple[str, ...] = ()  # assumptions that the caller has made already
+    version: str = ""  # of the engine; "" if unknown
+    # Consecutive requests of each user. All users start together, as in a benchmark. Use inf for
+    # steady traffic.
     rounds: float = ROUNDS
     drafted: float = 0.0  # tokens drafted and verified per sequence and iteration (speculation)
-    accepted: float = 0.0  # of them, those that stand, on average
-    equal: bool | None = None  # all requests have the same lengths; None: not known
-    recv_interval: float | None = None  # decode iterations between SGLang's looks for requests
+    accepted: float = 0.0  # mean number of drafted tokens that are accepted
+    equal: bool | None = None  # all requests have the same lengths; None: unknown
+    recv_interval: float | None = None  # decode iterations between SGLang's polls for requests
 
     def __post_init__(self) -> None:
         for name, least in (("isl", 1), ("osl", 1), ("concurrency", 1)):
@@ -94,26 +93,26 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Arranged:
-    """A deployment with everything said."""
+    """The workers of a deployment with all defaults filled in."""
 
     decode: Arrangement
     prefill: Arrangement
     decode_workers: float
-    prefill_workers: float  # nan: as many as keep up with decode
-    split: bool
+    prefill_workers: float  # nan: enough to keep up with decode
+    split: bool  # True if disaggregated
     assumptions: tuple[str, ...]
     equal: bool = False  # all requests have the same lengths
-    recv_interval: float = 0.0  # decode iterations between two looks for requests
+    recv_interval: float = 0.0  # decode iterations between two polls for requests
 
     @property
     def gpus(self) -> float:
-        """Of all workers."""
+        """Return the number of GPUs of all workers."""
         total = self.decode.gpus * self.decode_workers
         return total + self.prefill.gpus * self.prefill_workers if self.split else total
 
 
 def arrange(deployment: Deployment) -> Arranged:
-    """Fill in what ``deployment`` leaves out."""
+    """Fill in the settings that ``deployment`` omits, and list the assumptions made."""
     filled = _filled(deployment)
     notes = filled.assumptions + _cannot_be_as_said(deployment, filled)
     equal = _equal(deployment)
@@ -156,7 +155,7 @@ def _recv_interval(deployment: Deployment) -> float:
 
 
 def _cannot_be_as_said(deployment: Deployment, filled: Arranged) -> tuple[str, ...]:
-    """What an engine would refuse or do in another way."""
+    """Return notes on settings that an engine would refuse or handle differently."""
     notes, shape, gpu, weights = [], deployment.shape, deployment.gpu, filled.decode.weights
     for tp in dict.fromkeys((filled.decode.tp, filled.prefill.tp)):
         if shape.heads % tp:
@@ -165,7 +164,7 @@ def _cannot_be_as_said(deployment: Deployment, filled: Arranged) -> tuple[str, .
                 "most engines refuse; computed as if it did"
             )
     unit = next((name for name in COMPUTED_IN[weights] if gpu.peak_flops.get(name)), weights)
-    if unit != weights and weights != "int4":  # which is known to be of weights alone
+    if unit != weights and weights != "int4":  # int4 is known to be a storage format only
         notes.append(
             f"{gpu.name} does not compute in {weights}: weights are kept in {weights}, "
             f"computed in {unit}"
@@ -222,7 +221,10 @@ def _filled(deployment: Deployment) -> Arranged:
 
 
 def _counted_in_all(deployment: Deployment, notes: list[str]) -> Arranged:
-    """The GPUs of all workers, of which what makes no whole worker, or one, computes prompts."""
+    """Split a ``tp`` that counts the GPUs of all workers into prefill and decode workers.
+
+    The remainder after whole workers computes prompts, or one worker if there is no remainder.
+    """
     total = deployment.decode.tp
     prefill = total % WORKER or WORKER
     spread = (
@@ -269,7 +271,10 @@ def _together(deployment: Deployment, notes: list[str]) -> tuple[Arrangement, fl
 
 
 def _grouped(where: Arrangement, tp: int, dp: int, experts: bool = False) -> Arrangement:
-    """The same on ``tp * dp`` GPUs, experts parallel by expert where they were, or attention is."""
+    """Return ``where`` on ``tp * dp`` GPUs.
+
+    Experts are expert parallel if ``experts`` is set, if they were before, or if ``dp`` exceeds 1.
+    """
     group = tp * dp
     parallel = experts or where.moe_ep > 1 or dp > 1
     return replace(

@@ -1,9 +1,9 @@
-"""How serving differs from kernels that run alone, as a few numbers with a meaning each.
+"""The calibration of estimates: how serving differs from kernels that run alone.
 
-The numbers hold for all models and GPUs: what was never measured gets the same ones, so a new model
-or GPU differs by its shape, its peaks and the kernels of its family alone. Engines differ by a
-factor on a few of them. They are fitted by ``tools/catalogue/fit_estimate.py``, which also
-measures how far they are off on models and GPU types that the fit did not see.
+The same few numbers hold for all models and GPUs, measured or not. A new model or GPU differs only
+by its shape, its peaks and the kernels of its family. Engines differ by factors on a few numbers.
+``tools/catalogue/fit_estimate.py`` fits the numbers. It also measures their error on models and
+GPU types that the fit did not see.
 """
 
 from __future__ import annotations
@@ -12,56 +12,57 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
 ENGINES = ("vllm", "sglang", "trtllm")
-ROUNDS = 10.0  # requests of each user in a benchmark, one after the other: what is fitted to
+ROUNDS = 10.0  # consecutive requests of each user in the benchmarks of the fit
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Times in seconds beside kernels, how prompts and decodes meet, and how engines differ.
+    """Times outside kernels in seconds, interference of prompts and decodes, engine factors.
 
-    The defaults are what was assumed before any fit, in round figures. There is no factor on
-    kernels: fitted ones make models and GPU types that the fit did not see worse, not better.
+    The defaults are round figures that were assumed before any fit. There is no factor on kernels,
+    because fitted ones increased the error on models and GPU types that the fit did not see.
     """
 
-    unpacked: float = 1.0  # factor on 16-bit kernels where 4-bit integer weights are unpacked
-    # More for a collective between nodes: what an all-reduce of 8 to 256 KB on two servers took
-    # more than on one of half as many GPUs (Vidur's A100 servers, median).
+    unpacked: float = 1.0  # factor on 16-bit kernels that unpack 4-bit integer weights
+    # Added to a collective between nodes. An all-reduce of 8 to 256 KB took this much longer on two
+    # servers than on one with half the GPUs (Vidur's A100 servers, median).
     far_s: float = 95e-6
     iteration_s: float = 0.3e-3  # scheduling, sampling
-    # Of vLLM's host for each sequence that one rank decodes; the others' work while the GPU does.
+    # Host time of vLLM per sequence that one rank decodes. The hosts of the other engines work
+    # while the GPU works.
     sequence_s: float = 10e-6
-    mix: float = 0.9  # of the prompts of others, what falls between a request's tokens
+    mix: float = 0.9  # share of other users' prompts that falls between a request's tokens
     start_s: float = 0.03  # from arrival to the first iteration
-    # Of the host for an operator of an iteration with prompts, which may be many kernels.
+    # Host time per operator of an iteration with prompts. An operator may be many kernels.
     eager_s: float = 100e-6
-    # Of the other users, whose prompts one's own waits for where all start together and ask ROUNDS
-    # times; by the first round alone it is half of 1 / ROUNDS, and the order lasts a little.
+    # Share of the other users that a prompt waits for if all users start together and send ROUNDS
+    # requests each. The first round alone gives 1 / (2 ROUNDS), but the order lasts longer.
     order: float = 0.07
-    # Decode iterations that TensorRT-LLM lets a prompt wait for those of the other copies of
-    # attention, to compute them together (the default of its attention_dp_config.timeout_iters).
+    # Decode iterations that TensorRT-LLM delays a prompt to batch it with prompts of the other
+    # attention ranks (default of attention_dp_config.timeout_iters).
     gather: float = 50.0
-    # Of the decode iterations between two of SGLang's looks for requests, those before one is seen.
+    # Share of SGLang's recv_interval that passes before a new request is seen.
     polls: float = 1.0
-    # Prompts of others that one's own waits for where all requests have the same lengths: users who
-    # started one after the other finish so, and find the prompt of the one before being computed.
+    # Prompts of others that a prompt waits for if all requests have the same lengths. Users who
+    # start in sequence also finish in sequence, and each meets the prompt of the user before.
     train: float = 1.0
-    split_decode: float = 1.0  # factor on decode iterations where prefill is on other workers
+    split_decode: float = 1.0  # factor on decode iterations of disaggregated deployments
     split_order: float = 1.5  # factor on the wait for others there
-    split_start: float = 1.5  # and on the start, which is through two engines
-    engines: Mapping[str, float] = field(default_factory=dict)  # "mix.vllm" and so on: factors
+    split_start: float = 1.5  # factor on the start there, since a request passes two engines
+    engines: Mapping[str, float] = field(default_factory=dict)  # factors by "mix.vllm" and so on
 
     def of(self, what: str, engine: str) -> float:
-        """``mix``, ``start`` or ``order`` of an engine."""
+        """Return ``mix``, ``start`` (seconds) or ``order`` of an engine."""
         base = {"mix": self.mix, "start": self.start_s, "order": self.order}[what]
         return base * self.engines.get(f"{what}.{engine}", 1.0)
 
     def values(self) -> dict[str, float]:
-        """All numbers by name, engine factors as ``what.engine``."""
+        """Return all numbers by name, engine factors as ``what.engine``."""
         numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "engines"}
         return numbers | {key: self.engines.get(key, 1.0) for key in ENGINE_FACTORS}
 
     def with_values(self, values: Mapping[str, float]) -> Calibration:
-        """With some numbers replaced, by the names of ``values``."""
+        """Return a calibration with some numbers replaced, named as in ``values``."""
         numbers = {key: value for key, value in values.items() if "." not in key}
         engines = {key: value for key, value in values.items() if "." in key}
         return replace(self, **numbers, engines={**self.engines, **engines})

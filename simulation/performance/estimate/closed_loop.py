@@ -1,20 +1,22 @@
-"""Steady state of a closed loop: N users, each with one request under way at any time.
+"""Steady state of a closed loop: N users, each with one request in flight at any time.
 
-What an iteration takes comes from the operator graph and measured kernels of the GPU's family
-(``demands``). A ``Calibration`` says how serving differs from kernels run alone, and
-``steady_state`` puts the iterations together. Everything is arrays over deployments,
-so that a thousand rows, or a fit that tries a thousand calibrations, take no longer than one.
+The time of an iteration comes from the operator graph and the efficiency factors of the GPU's
+family (``demands``). A ``Calibration`` holds how serving differs from kernels that run alone.
+``steady_state`` combines the iterations. All values are arrays over deployments, so that many rows
+are evaluated in one call.
 
-Co-located (aggregated): the prompts of others are computed between a request's tokens. In steady
-state a request finishes every osl / b iterations per sequence of the batch, so each iteration
-carries b / osl prompts, and
+Aggregated: the prompts of other users are computed between a request's tokens. In steady state one
+of the b sequences finishes every osl / b iterations. So each iteration carries b / osl prompts, and
 
     TBT = decode(b) + mix * b / osl * prompt
 
-Disaggregated: decode workers see no prompts, TBT = decode(b). TTFT is the time of one's own prompt,
-the wait for those before it (users start together, and keep part of that order; prefill workers
-that cannot keep up hold back all who are not decoding), and where memory bounds the batch, the wait
-for a place: by Little's law N = throughput * (TTFT + (osl - 1) TBT).
+Disaggregated: decode workers see no prompts, so TBT = decode(b). TTFT is the sum of
+
+- the time of the request's own prompt,
+- the wait for the prompts before it, since users start together and keep part of that order,
+- the wait for slow prefill workers, which hold back all users who are not decoding,
+- the wait for a place in the batch if memory limits it: by Little's law
+  N = throughput * (TTFT + (osl - 1) TBT).
 """
 
 from __future__ import annotations
@@ -41,22 +43,22 @@ from simulation.performance.work import Collective, Iteration
 
 Demands = Mapping[str, FloatArray]
 
-# Seconds of measured kernels, or counts, of one GPU's part of an iteration.
+# Seconds of kernels, or counts, of one GPU's part of an iteration.
 DEMANDS = (
-    "busy",  # all operators but those below
-    "unpacked",  # experts with 4-bit integer weights, of which no kernel was measured
+    "busy",  # all operators except "unpacked"
+    "unpacked",  # experts with 4-bit integer weights; no such kernel was measured
     "far",  # number of collectives between nodes
     "kernels",  # number of operators
 )
 VLLM, SGLANG, TRTLLM = (ENGINES.index(name) for name in ("vllm", "sglang", "trtllm"))
 SHARPNESS = 3.0  # of the overlap of host and GPU
-BEFORE = 0.5  # of the prompts of others, those before the own first token where all are in step
+BEFORE = 0.5  # share of the others' prompts before a first token if all users are in step
 
 
 def demands(
     graph: OperatorGraph, gpu: GpuSpec, efficiencies: Efficiencies, it: Iteration
 ) -> Demands:
-    """What one GPU has to do for iterations ``it``; arrays of their shape, by DEMANDS."""
+    """Return the work of one GPU for iterations ``it``, by DEMANDS; arrays of their shape."""
     out = {name: np.zeros(it.decodes.shape) for name in DEMANDS}
     for op in graph.operators:
         if op.axis == "encoder":
@@ -72,7 +74,7 @@ def demands(
 
 
 def overlapped(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Seconds of two things done at once, a little more than the longer of them."""
+    """Return the seconds of two overlapping activities: a little more than the longer one."""
     total: FloatArray = (x**SHARPNESS + y**SHARPNESS) ** (1.0 / SHARPNESS)
     return total
 
@@ -82,27 +84,27 @@ class Loop:
     """Deployments as arrays of one shape ``[n]``; sequences are counted per decode worker."""
 
     engine: IntArray  # index into ENGINES
-    split: BoolArray  # prefill and decode on workers of their own
+    split: BoolArray  # True if disaggregated
     isl: FloatArray
     osl: FloatArray
     users: FloatArray  # concurrency of the deployment
     batch: FloatArray  # sequences that one decode worker holds, at most
     decode_workers: FloatArray
-    prefill_workers: FloatArray  # nan: as many as keep up with decode
-    prefill_ranks: FloatArray  # prompts that one prefill worker computes side by side
-    abreast: FloatArray  # prompts of one iteration of a rank where many wait
-    decode_ranks: FloatArray  # among which a decode worker's sequences are shared out
+    prefill_workers: FloatArray  # nan: enough to keep up with decode
+    prefill_ranks: FloatArray  # prompts that one prefill worker computes at once, one per rank
+    abreast: FloatArray  # prompts per rank in one iteration if many wait
+    decode_ranks: FloatArray  # attention ranks that share a decode worker's sequences
     rounds: FloatArray  # requests of each user, all starting together; inf: steady traffic
-    accepted: FloatArray  # drafted tokens of an iteration that stand, per sequence
+    accepted: FloatArray  # accepted draft tokens per sequence and iteration
     equal: BoolArray  # all requests have the same lengths
-    recv_interval: FloatArray  # decode iterations between two looks for requests
-    decode: Demands  # an iteration of ``batch`` decodes, drafted tokens with them
+    recv_interval: FloatArray  # decode iterations between two polls for requests
+    decode: Demands  # an iteration of ``batch`` decodes with their draft tokens
     prefill: Demands  # an iteration of ``prefill_ranks`` prompts
-    crowd: Demands  # an iteration of ``abreast`` times as many
-    mixed: Demands  # an iteration of both
+    crowd: Demands  # an iteration of ``abreast * prefill_ranks`` prompts
+    mixed: Demands  # an iteration of ``decode`` and ``prefill`` together
 
     def take(self, rows: IntArray) -> Loop:
-        """Some of the deployments."""
+        """Return the deployments at the indices ``rows``."""
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         for name, value in values.items():
             if isinstance(value, Mapping):
@@ -113,30 +115,30 @@ class Loop:
 
 
 def iteration_s(work: Demands, c: Calibration) -> FloatArray:
-    """Seconds of the iterations whose demands are ``work``."""
+    """Return the seconds of iterations with the demands ``work``."""
     moved = work["busy"] + c.unpacked * work["unpacked"] + c.far_s * work["far"]
     return np.asarray(moved + c.iteration_s)
 
 
 def gathered(engine: IntArray, ranks: FloatArray, c: Calibration) -> FloatArray:
-    """Decode iterations that a prompt waits for those of other copies of attention."""
+    """Return the decode iterations that a prompt waits for prompts of other attention ranks."""
     return np.where((engine == TRTLLM) & (ranks > 1.0), c.gather, 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steady:
-    """Arrays over deployments: seconds, and output tokens per second of the deployment."""
+    """Steady state of ``n`` deployments: seconds, and output tokens per second of each, ``[n]``."""
 
     ttft_s: FloatArray
     tbt_s: FloatArray
     tokens_per_s: FloatArray
     decode_s: FloatArray  # an iteration without prompts
-    prompt_s: FloatArray  # one's own prompt alone
-    prefill_workers: FloatArray  # as given, or as many as keep up with decode
+    prompt_s: FloatArray  # an iteration of one prompt per prefill rank
+    prefill_workers: FloatArray  # as given, or enough to keep up with decode
 
 
 def steady_state(loop: Loop, c: Calibration) -> Steady:
-    """TTFT and TBT in the closed loop."""
+    """Return TTFT, TBT and throughput in the closed loop."""
     decode = iteration_s(loop.decode, c)
     decode = decode * np.where(loop.split, c.split_decode, 1.0)
     sequence = np.where(loop.engine == VLLM, c.sequence_s, 0.0)
@@ -147,23 +149,24 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     mix = np.choose(loop.engine, [c.of("mix", e) for e in ENGINES])
     riding = np.maximum(iteration_s(loop.mixed, c) - iteration_s(loop.decode, c), 0.0)
     riding = riding / loop.prefill_ranks
-    # In step, prompts are computed one after the other before any decoding: of those of others half
-    # come before one's own first token, and the rest between it and the second.
+    # Users in step: all prompts run one after the other before any decoding. On average half of the
+    # others' prompts come before a request's first token, and half between it and the second.
     in_step = loop.equal & ~loop.split & (loop.engine == SGLANG)
     mix = np.where(in_step, 1.0 - BEFORE, mix)
-    # Prompts run without captured graphs: the host launches every kernel, and may be the slower.
-    # Those that wait are computed together, as many as an iteration takes.
+    # Prompts run without captured CUDA graphs. The host launches every kernel and may be slower
+    # than the GPU. Waiting prompts are computed together, up to the tokens of an iteration.
     eager = c.eager_s * loop.prefill["kernels"]
     crowd = np.maximum(iteration_s(loop.crowd, c) - c.iteration_s, eager)
     each = crowd / (loop.abreast * loop.prefill_ranks)
     riding = np.where(in_step, each, riding)
-    # So run decodes that a prompt goes along with, but vLLM captures pieces of those as well.
+    # Decodes in an iteration with prompts also lose the captured graph, except on vLLM, which
+    # captures pieces of such iterations.
     launched = np.where((loop.engine == VLLM) | in_step, 0.0, eager)
     prompts = mix * loop.batch / loop.osl
     carrying = decode + np.maximum(prompts, 1.0) * riding
     late = np.minimum(prompts, 1.0) * (overlapped(carrying, launched) - decode)
     tbt = decode / (1.0 + loop.accepted) + np.where(loop.split, 0.0, late)
-    # Each user who holds a place asks for a prompt every osl tokens.
+    # Each user with a place in the batch sends a prompt every osl tokens.
     in_service = np.minimum(loop.users, loop.batch * loop.decode_workers)
     enough = np.maximum(in_service * each / (loop.osl * tbt), 1.0)
     workers = np.where(np.isnan(loop.prefill_workers), enough, loop.prefill_workers)
@@ -175,16 +178,16 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     ttft = start + overlapped(prompt, eager) + np.where(loop.split, 0.0, decode)
     passing = gathered(loop.engine, loop.decode_ranks, c) + c.polls * loop.recv_interval
     ttft = ttft + np.where(loop.split, 0.0, passing * decode)
-    # The more rounds, the less the first one counts, in which all come at once.
+    # All requests of the first round arrive at once; with more rounds it counts less.
     before = np.where(in_step, BEFORE, order * ROUNDS / loop.rounds)
     others = np.maximum(queued, 1.0) - 1.0
     ttft = ttft + before * others * each
     train = loop.equal & ~loop.split & ~in_step
     lone = np.maximum(marginal, eager / loop.prefill_ranks)
     ttft = ttft + np.where(train, np.minimum(c.train, others), 0.0) * lone
-    # Nobody asks more often than prompts are computed: who is not decoding waits for those before.
+    # Prompts cannot start faster than they are computed, so users who are not decoding wait.
     ttft = np.maximum(ttft, queued * each - (loop.osl - 1.0) * tbt)
-    # Users beyond what the batch can hold wait for a place.
+    # Users that exceed the batch wait for a place (Little's law).
     stay = ttft + (loop.osl - 1.0) * tbt
     wait = stay * (loop.users / in_service - 1.0)
     return Steady(ttft + wait, tbt, loop.osl * in_service / stay, decode, prompt, workers)

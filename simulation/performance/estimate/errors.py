@@ -1,8 +1,8 @@
-"""What estimates were off by on measured deployments: of half of them, and of nine in ten.
+"""The errors of estimates on measured deployments: the median and the 90th percentile.
 
-By mode, load, engine and whether the model has layers that draft tokens (measurements then often
-do not say whether those were used). The closest cell with rows enough speaks; what it says is
-shown with it.
+Cells are by mode, load, engine and whether the model has layers that draft tokens. For such models
+a measurement often does not state whether the layers were used. A deployment takes the most
+specific cell that has enough rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOADS = {"low": 16.0, "middle": 128.0, "high": np.inf}  # requests in flight, at
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Relative errors that half, and nine of ten, of ``rows`` measurements stay within."""
+    """Median (``tbt``, ``ttft``) and 90th percentile of the relative errors of ``rows`` rows."""
 
     tbt: float
     tbt_90: float
@@ -30,15 +30,15 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Of one deployment, what its errors go by."""
+    """Properties of one deployment that select its cell."""
 
     split: bool
     users: float
     engine: str
-    drafts: bool  # the model has layers that draft tokens, and nothing is said of them
+    drafts: bool  # the model has layers that draft tokens, and their use is unknown
 
     def names(self) -> Iterator[str]:
-        """Names of its cells, the closest first."""
+        """Yield the names of the matching cells, the most specific first."""
         mode = "disagg" if self.split else "agg"
         load = next(name for name, most in LOADS.items() if self.users <= most)
         drafts = "drafts" if self.drafts else "plain"
@@ -50,16 +50,18 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class ErrorTable:
-    cells: Mapping[str, Cell]  # by the first of ``Where.names`` that has rows enough
+    """Errors of the estimates by cell; cells with too few rows are absent."""
+
+    cells: Mapping[str, Cell]  # by the names that ``Where.names`` yields
 
     def of(self, where: Where) -> tuple[str, Cell]:
-        """The closest cell there is, with its name."""
+        """Return the name and values of the most specific cell of ``where``."""
         key = next(key for key in where.names() if key in self.cells)
         return key, self.cells[key]
 
 
 def words(key: str, rows: int) -> str:
-    """What a cell is of, in a sentence."""
+    """Describe the ``rows`` measured deployments of cell ``key`` in a phrase."""
     mode, *rest = key.split()
     parts = ["prefill and decode apart" if mode == "disagg" else "prefill and decode together"]
     if rest and rest[0] in LOADS:

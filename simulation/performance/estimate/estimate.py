@@ -1,7 +1,7 @@
-"""What a deployment gives at a concurrency: TTFT, TBT, throughput and memory, in steady state.
+"""Estimate TTFT, TBT, throughput and memory of a deployment at a concurrency, in steady state.
 
-``estimate_rows`` is the vectorised form: deployments of one model, GPU and arrangement are
-evaluated together. Nothing here was fitted; see ``calibration`` for that.
+``estimate_rows`` is the vectorised form. It evaluates deployments of one model, GPU and arrangement
+together. All fitted numbers are in ``calibration``.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from simulation.performance.memory import (
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 from simulation.performance.work import Iteration, iteration
 
-TIGHT_SHARE = 0.95  # of GPU memory, where an operator gives the engine all that can be given
+TIGHT_SHARE = 0.95  # of GPU memory, the most that an operator can give the engine
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One deployment at one concurrency; memory is of the GPU that holds most."""
+    """Speed and memory of one deployment at one concurrency; memory is that of the fullest GPU."""
 
     ttft_s: float
     tbt_s: float
@@ -42,20 +42,20 @@ class Estimate:
     decode_s: float  # an iteration of decodes alone
     prompt_s: float  # one prompt computed alone, on one worker
     batch: float  # sequences that one decode worker holds
-    arranged: Arranged  # over which GPUs, everything said
+    arranged: Arranged  # with all defaults filled in
     memory_bytes: float  # per GPU: weights and the KV cache in use
     weight_bytes: float  # per GPU
-    assumptions: tuple[str, ...]  # what was not said, and what was taken for it
+    assumptions: tuple[str, ...]  # one sentence per default
 
     @property
     def gpus(self) -> float:
-        """Of the whole deployment."""
+        """Return the number of GPUs of the whole deployment."""
         return self.arranged.gpus
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a deployment cannot be estimated, in one sentence."""
+    """The reason why a deployment cannot be estimated, in one sentence."""
 
     reason: str
 
@@ -63,7 +63,7 @@ class Refused:
 def estimate(
     deployment: Deployment, calibration: Calibration, efficiencies: Efficiencies
 ) -> Estimate:
-    """Raises SimulationError where the deployment cannot be, with the reason."""
+    """Estimate one deployment; raises SimulationError with the reason if that is impossible."""
     (answer,) = estimate_rows([deployment], calibration, efficiencies)
     if isinstance(answer, Refused):
         raise SimulationError(answer.reason)
@@ -73,7 +73,7 @@ def estimate(
 def estimate_rows(
     deployments: Sequence[Deployment], calibration: Calibration, efficiencies: Efficiencies
 ) -> list[Estimate | Refused]:
-    """One answer per deployment, in their order."""
+    """Estimate many deployments; return one answer per deployment, in the same order."""
     answers: list[Estimate | Refused] = [Refused("")] * len(deployments)
     placed: list[Placed] = []
     where: list[int] = []
@@ -111,23 +111,23 @@ def estimate_rows(
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A deployment that fits, and how many sequences a decode worker of it can hold."""
+    """A deployment that fits into memory."""
 
     deployment: Deployment
     arranged: Arranged
-    batch: float
+    batch: float  # sequences that one decode worker holds
     weight_bytes: float
-    cache_bytes: float  # of one sequence at its full length, on one GPU
+    cache_bytes: float  # of one sequence at half of its output, on one GPU
     notes: tuple[str, ...]
 
 
 def place(deployment: Deployment) -> Placed:
-    """Fit a deployment into memory; raises SimulationError where it does not."""
+    """Fit a deployment into memory; raises SimulationError if it does not fit."""
     arranged = arrange(deployment)
     weights, cache = footprint(replace(deployment.shape, encoder=None), arranged.decode, deployment)
     gpu, ranks = deployment.gpu, arranged.decode.attention_dp
     room = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - weights
-    if room < cache:
+    if room < cache:  # an operator raises the engine's share before giving up
         room = gpu.memory_bytes * TIGHT_SHARE - OVERHEAD_BYTES - weights
     if room < cache:
         raise SimulationError(
@@ -136,7 +136,8 @@ def place(deployment: Deployment) -> Placed:
             f"sequence, of {gpu.memory_bytes * TIGHT_SHARE / 1e9:.0f} GB; use more GPUs (tp) or a "
             "smaller precision."
         )
-    most = max(1.0, np.floor(room / cache)) * ranks  # a stage holds its part of every sequence
+    # No factor for pipeline stages: each stage holds its layers' cache of every sequence.
+    most = max(1.0, np.floor(room / cache)) * ranks
     per_worker = deployment.concurrency / arranged.decode_workers
     notes: tuple[str, ...] = ()
     if per_worker > most:
@@ -149,13 +150,16 @@ def place(deployment: Deployment) -> Placed:
 
 
 def footprint(shape: ModelShape, where: Arrangement, deployment: Deployment) -> tuple[float, float]:
-    """Bytes on one GPU: weights, and the cache of one sequence at its full length."""
+    """Return the bytes on one GPU of the weights and of one sequence's cache at mean length.
+
+    The mean length is the prompt and half of the output.
+    """
     length = round(deployment.isl + deployment.osl / 2.0)
     return gpu_weight_bytes(shape, where), gpu_kv_bytes(shape, length, where)
 
 
 def loop_of(placed: Sequence[Placed], efficiencies: Efficiencies) -> Loop:
-    """The arrays of ``closed_loop`` for deployments, each with one mean context."""
+    """Return the arrays of ``closed_loop``, with the mean context of each deployment."""
     isl = np.array([p.deployment.isl for p in placed], np.float64)
     osl = np.array([p.deployment.osl for p in placed], np.float64)
     batch = np.array([p.batch for p in placed])
@@ -198,7 +202,10 @@ def demands_of(
     efficiencies: Efficiencies,
     it: Iteration,
 ) -> dict[str, FloatArray]:
-    """Demands of row i's iteration on ``wheres[i]``, computed together where all else agrees."""
+    """Return the demands of the iteration of each row ``i`` on ``wheres[i]``.
+
+    Rows with the same model, GPU and arrangement are computed together.
+    """
     groups: dict[tuple[ModelShape, str, Arrangement], list[int]] = defaultdict(list)
     for index, (where, fitted) in enumerate(zip(wheres, placed, strict=True)):
         groups[fitted.deployment.shape, fitted.deployment.gpu.name, where].append(index)

@@ -1,26 +1,30 @@
-"""What measurements of one's own say of an estimate: of their deployment, and of those like it.
+"""Correct an estimate by the user's measurements of the same and of similar deployments.
 
-What an estimate is off by, as the logarithm of measured over estimated, is taken for a sum of
-parts that deployments share: those of one engine, of one version of it, of one GPU type, of one
-model, of prefill and decode together or apart, of one deployment (model, GPU type, engine,
-precision, mode), of one release and one arrangement of it, and a part that changes slowly with the
-load and the lengths of one deployment. Every part is normal around nothing with a variance of its
-own, so that measured rows move an estimate by as much as they share with it and no further: a
-hierarchical model with shrinkage, which is a Gaussian process (Rasmussen and Williams, *Gaussian
-Processes for Machine Learning*, 2006, sections 2.2 and 2.3). Rows far from all others weigh less
-(a t distribution by reweighting; Lange, Little and Taylor 1989).
+Model. The error of an estimate is ln(measured / estimated). It is a sum of independent normal
+components with mean 0. Deployments share the component of each trait that they have in common:
+engine, engine version, GPU type, model, and mode (aggregated or disaggregated). More components
+belong to one deployment (model, GPU type, engine, precision and mode), one release of it, and one
+arrangement of it. The last component changes slowly with the load and the lengths of a deployment.
 
-That errors of other deployments were alike does not say that those of this one are. So rows are
-heard in two views, that of the fit and one in which they speak of their own deployment at like
-lengths alone. The rows of a deployment, each left out in turn, say which view to believe and which
-part of it: parts from nothing to the whole are weighed by how likely what they leave is (errors of
-a double exponential distribution, its scale the likeliest, so that n rows weigh a part by its mean
-error to the power -n), and their mean counts. What they differ by is in the stated error. Where
-nothing leaves the least of any, and more than a repeated measurement does, the rows are set aside;
-where two rows at one load contradict each other (``contradictions``), the stated error stays what
-it was.
+This is a hierarchical model with shrinkage, and so a Gaussian process (Rasmussen and Williams,
+*Gaussian Processes for Machine Learning*, 2006, sections 2.2 and 2.3). Measured rows shift an
+estimate only by the components that they share with it. Outlying rows weigh less: the noise has a
+t distribution, fitted by reweighting (Lange, Little and Taylor 1989).
 
-The variances are fitted by ``tools/catalogue/fit_likeness.py`` on deployments whose model the fit
+Two views. The fitted correlations between deployments need not hold for the user's deployments. So
+the rows are used in two views. The first has the fitted correlations. In the second a row informs
+only its own deployment at similar lengths.
+
+Weights. Leave-one-out errors of a deployment's rows decide between the views, and between the
+fractions 0.25 to 1 of the predicted shift and no shift. With double exponential errors at their
+likeliest scale, the likelihood of a choice is its mean error to the power -n for n rows. The
+result is the mean over the choices with these weights. The stated error includes their variance.
+
+Exceptions. A deployment's rows are dropped if no shift has the smallest mean error and that error
+exceeds the spread of repeated measurements. If two rows at one load contradict each other
+(``contradictions``), the stated error stays as it was without the rows.
+
+``tools/catalogue/fit_likeness.py`` fits the variances. It uses deployments of models that the fit
 of the estimates had not seen.
 """
 
@@ -38,46 +42,46 @@ from simulation.performance.specs import Arrangement, ModelShape
 Which = slice | BoolArray | IntArray
 
 LEVELS = ("engine", "version", "gpu", "model", "mode", "deployment", "release", "arrangement")
-LOADS = ("users", "isl", "osl", "gpus")  # whose logarithms say how far two loads are apart
-FARTHEST = 1.5  # logarithm beyond which a row says no more
-FREEDOM = 4.0  # degrees of freedom of the t distribution of what rows share with nothing
+LOADS = ("users", "isl", "osl", "gpus")  # distances between loads use their logarithms
+FARTHEST = 1.5  # limit of a row's log error; larger errors saturate here
+FREEDOM = 4.0  # degrees of freedom of the t distribution of the noise
 ROUNDS = 4  # of reweighting
-AT_ONCE = 1024  # deployments compared with the rows at a time
-JUDGED = 3  # rows of a deployment from which leaving one out says whether they help
-PARTS = np.linspace(0.25, 1.0, 4)  # of a move that are weighed beside nothing
-NOTHING = 0.5  # chance beforehand that rows say nothing of each other
-VIEWS = (False, True)  # as fitted, and of their own deployment alone
-# Logarithm of lengths over which rows of one deployment are alike where they speak of it alone: by
-# e, so that prompts of 1,024 and 8,192 tokens say little of each other.
+AT_ONCE = 1024  # deployments per block, which limits the memory of the comparison
+JUDGED = 3  # smallest number of rows of a deployment for the leave-one-out check
+PARTS = np.linspace(0.25, 1.0, 4)  # fractions of the predicted shift that are tried
+NOTHING = 0.5  # prior probability that no shift is right
+VIEWS = (False, True)  # value of ``View.alone``: fitted correlations, own deployment only
+# Length scale of ln(isl) and ln(osl) in the view of the own deployment. With a factor of e, prompts
+# of 1,024 and 8,192 tokens inform each other little.
 LIKE = 1.0
-CONTRADICTION = 3.0  # standard deviations of a repeated measurement that two rows are apart
-SAME_LOAD = 0.1  # logarithm within which loads and lengths are the same
+CONTRADICTION = 3.0  # two rows contradict beyond this many standard deviations of their noise
+SAME_LOAD = 0.1  # loads and lengths are the same within this difference of logarithms
 REPEATED, GROSS = (
     0.02,
     0.5,
-)  # relative errors: of a measurement repeated, and beyond which all weigh
+)  # relative errors: spread of a repeated measurement, and the cap of one row's error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traits:
-    """What makes deployments alike, one entry each."""
+    """Traits of ``n`` deployments, by which they are compared."""
 
-    labels: Mapping[str, TextArray]  # by LEVELS, [n]; "" is like nothing
+    labels: Mapping[str, TextArray]  # by LEVELS, [n]; "" equals no label
     load: FloatArray  # [n, 4], logarithms by LOADS
-    split: BoolArray  # [n], prefill and decode on workers of their own
+    split: BoolArray  # [n], True if disaggregated
 
     @property
     def size(self) -> int:
         return self.split.size
 
     def take(self, which: Which) -> Traits:
-        """Those of a mask or of indices."""
+        """Return the traits at a mask, a slice or indices."""
         labels = {name: values[which] for name, values in self.labels.items()}
         return Traits(labels, self.load[which], self.split[which])
 
 
 def traits_of(deployments: Sequence[Deployment]) -> Traits:
-    """Of deployments as they were given."""
+    """Return the traits of deployments as given, before any default fills them in."""
     named = [_names(deployment) for deployment in deployments]
     load = [
         (
@@ -96,7 +100,7 @@ def traits_of(deployments: Sequence[Deployment]) -> Traits:
 
 
 def family(shape: ModelShape) -> str:
-    """One name for all releases that compute the same."""
+    """Return one name for all model releases with the same layer sizes."""
     sizes = (shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.intermediate)
     return "-".join(map(str, (*sizes, shape.experts, shape.expert_intermediate)))
 
@@ -127,15 +131,15 @@ def _widths(part: Arrangement) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shared:
-    """What two sets of deployments share, ``[a, b]`` each."""
+    """Common traits of each pair from two sets of ``a`` and ``b`` deployments."""
 
-    same: tuple[BoolArray, ...]  # by LEVELS
-    apart: FloatArray  # [a, b, 4], by LOADS
-    scaled: FloatArray  # how many of the two have prefill and decode apart
+    same: tuple[BoolArray, ...]  # by LEVELS, [a, b] each
+    apart: FloatArray  # [a, b, 4], differences of logarithms by LOADS
+    scaled: FloatArray  # [a, b], number of disaggregated deployments in the pair
 
 
 def shared(a: Traits, b: Traits) -> Shared:
-    """Compare every one of ``a`` with every one of ``b``."""
+    """Compare every deployment of ``a`` with every deployment of ``b``."""
     return Shared(
         tuple(_same(a.labels[name], b.labels[name]) for name in LEVELS),
         np.abs(a.load[:, None] - b.load[None]),
@@ -151,7 +155,7 @@ def _same(a: TextArray, b: TextArray) -> BoolArray:
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """Standard deviations of what estimates of one quantity are off by (logarithms), by part."""
+    """Standard deviations of the components of the log error of one quantity, and its scales."""
 
     engine: float
     version: float
@@ -161,16 +165,16 @@ class Likeness:
     deployment: float
     release: float
     arrangement: float
-    load: float  # of the part that changes with the load
-    users: float  # logarithm of users over which that part changes; likewise below
+    load: float  # of the component that changes with the load
+    users: float  # length scale of that component in ln(users); the next three are alike
     isl: float
     osl: float
     gpus: float
-    noise: float  # of a row by itself
-    split: float  # times all of them where prefill and decode are apart
+    noise: float  # of a row, shared with no other
+    split: float  # factor on all standard deviations of disaggregated deployments
 
     def covariance(self, of: Shared) -> FloatArray:
-        """Of the true parts of two sets, ``[a, b]``."""
+        """Return the covariance of the errors of two sets, ``[a, b]``, without noise."""
         lengths = np.array([self.users, self.isl, self.osl, self.gpus])
         far = np.sqrt(np.einsum("ijk,k->ij", of.apart**2, lengths**-2.0))
         total = self.load**2 * np.exp(-far) * of.same[LEVELS.index("deployment")]
@@ -179,7 +183,10 @@ class Likeness:
         return np.asarray(total * self.split**of.scaled)
 
     def alone(self, of: Shared) -> FloatArray:
-        """Likewise, as sure beforehand, where rows speak of their own deployment alone."""
+        """Return the covariance ``[a, b]`` if rows inform only their own deployment.
+
+        The prior variance is the same as with ``covariance``.
+        """
         total = sum(getattr(self, name) ** 2 for name in (*LEVELS, "load"))
         lengths = np.array([self.users, LIKE, LIKE, self.gpus])
         far = np.sqrt(np.einsum("ijk,k->ij", of.apart**2, lengths**-2.0))
@@ -187,26 +194,32 @@ class Likeness:
         return np.asarray(total * np.exp(-far) * same * self.split**of.scaled)
 
     def variance(self, traits: Traits) -> FloatArray:
-        """Of each by itself, its noise included, before any row; ``[n]``."""
+        """Return the prior variance of each deployment's error with its noise, ``[n]``."""
         parts = sum(getattr(self, name) ** 2 * (traits.labels[name] != "") for name in LEVELS)
         scale = np.where(traits.split, self.split, 1.0) ** 2
         return np.asarray((parts + self.load**2 + self.noise**2) * scale)
 
     def noise_of(self, traits: Traits) -> FloatArray:
-        """Variance of what a row shares with nothing, ``[n]``."""
+        """Return the variance of each row's noise, ``[n]``."""
         return np.asarray(np.where(traits.split, self.split, 1.0) ** 2 * self.noise**2)
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """Posterior standard deviations within which half, and nine of ten, measurements were found, of
-    instances as a whole and of prefill and decode apart: errors have longer tails than a normal."""
+    """Multiples of the posterior standard deviation that held 50% and 90% of measurements.
+
+    They are measured and not taken from the normal distribution, since errors have longer tails.
+    Each pair is for aggregated and disaggregated deployments.
+    """
 
     half: tuple[float, float]
     nine: tuple[float, float]
 
     def of(self, split: BoolArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Relative errors that half, and nine of ten, stay within at these spreads; ``[n]``."""
+        """Return the relative errors that hold 50% and 90% of measurements, ``[n]`` each.
+
+        ``spread [n]`` holds posterior standard deviations of the log error.
+        """
         which = split.astype(np.int64)
         half, nine = (np.array(values)[which] for values in (self.half, self.nine))
         return np.expm1(half * spread), np.expm1(nine * spread)
@@ -214,53 +227,54 @@ class Stated:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moved:
-    """By what measurements move estimates, in logarithms, ``[n]``."""
+    """Corrections of ``n`` estimates by measured rows, in logarithms, ``[n]`` each."""
 
     shift: FloatArray  # add to the logarithm of the estimate
-    before: FloatArray  # standard deviation of measured over estimated, without the rows
-    after: FloatArray  # and with them
+    before: FloatArray  # standard deviation of ln(measured / estimated) without the rows
+    after: FloatArray  # the same with the rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """What rows say of others in one way of seeing who is alike."""
+    """Predictions from rows under one of the two assumptions about correlations."""
 
-    alone: bool  # rows speak of their own deployment at like lengths alone
-    inverse: FloatArray  # of the rows' covariance with their noise
-    shares: FloatArray  # [PARTS, rows]: how far each part of this view is believed of a row
+    alone: bool  # a row informs only its own deployment at similar lengths
+    inverse: FloatArray  # of the rows' covariance, noise included, [rows, rows]
+    shares: FloatArray  # [PARTS, rows], weight of each fraction of the shift in this view
 
     def covariance(self, likeness: Likeness, of: Shared) -> FloatArray:
-        """Of the true parts of two sets in this view, ``[a, b]``."""
+        """Return the covariance of the errors of two sets in this view, ``[a, b]``."""
         return likeness.alone(of) if self.alone else likeness.covariance(of)
 
     @property
     def part(self) -> FloatArray:
-        """Mean part of what a row says that is believed, ``[rows]``."""
+        """Return the weighted fraction of the shift that this view applies, ``[rows]``."""
         return PARTS @ self.shares
 
     def left_out(self, off: FloatArray) -> FloatArray:
-        """What each row is predicted to be off by from the others alone, ``[rows]``."""
+        """Return the log error of each row as predicted from the other rows, ``[rows]``."""
+        # Closed form of leave-one-out for a Gaussian process (Rasmussen and Williams, 5.4.2).
         return np.asarray(off - (self.inverse @ off) / np.diag(self.inverse))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learnt:
-    """What rows say, ready for any estimate; rows that did not help are left out already."""
+    """The rows that help, prepared to correct any estimate of one quantity."""
 
     likeness: Likeness
     rows: Traits
-    off: FloatArray  # logarithm of measured over estimated
+    off: FloatArray  # ln(measured / estimated), [rows]
     views: tuple[View, ...]
-    dropped: tuple[str, ...]  # deployments whose rows do not predict each other
-    torn: tuple[str, ...]  # deployments of which rows contradict each other
+    dropped: tuple[str, ...]  # deployments with rows that do not predict each other
+    torn: tuple[str, ...]  # deployments with rows that contradict each other
 
     @property
     def part(self) -> FloatArray:
-        """Of what each row says, the part that is believed, ``[rows]``."""
+        """Return the fraction of the shift that both views together apply, ``[rows]``."""
         return np.asarray(sum(view.part for view in self.views))
 
     def at(self, where: Traits) -> Moved:
-        """What the rows say of ``where``."""
+        """Return the corrections of the estimates of ``where``."""
         before = self.likeness.variance(where)
         shift, known, second = (np.zeros(where.size) for _ in range(3))
         for start in range(0, where.size if self.rows.size else 0, AT_ONCE):
@@ -273,34 +287,36 @@ class Learnt:
                 known[part] += np.einsum("ij,ij->i", weighed * view.part, covariance)
                 moves = weighed @ (np.sqrt(view.shares) * PARTS[:, None] * self.off).T
                 second[part] += (moves**2).sum(axis=1)
-        doubt = np.maximum(second - shift**2, 0.0)  # by what views and parts differ
+        doubt = np.maximum(second - shift**2, 0.0)  # variance between views and fractions
         after = np.maximum(before - known, self.likeness.noise_of(where)) + doubt
         torn = np.isin(where.labels["deployment"], self.torn)
         after = np.where(torn, before, np.minimum(after, before))
         return Moved(shift, np.sqrt(before), np.sqrt(after))
 
     def left_out(self) -> FloatArray:
-        """What each row is predicted to be off by from the others alone, ``[rows]``."""
+        """Return the log error of each row as predicted from the other rows, ``[rows]``."""
         return np.asarray(sum(view.part * view.left_out(self.off) for view in self.views))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Times:
-    """What measured rows say of both times."""
+    """Corrections of TBT and of TTFT from measured rows."""
 
     tbt: Learnt
     ttft: Learnt
 
 
 def learn(likeness: Likeness, rows: Traits, off: FloatArray, judged: bool = True) -> Learnt:
-    """From rows that are off by ``off`` (logarithms of measured over estimated).
+    """Learn corrections from ``rows`` with log errors ``off [rows]``, ln(measured / estimated).
 
-    Rows of a deployment that any part of what they say makes worse are set aside. Not ``judged``:
-    all that they say is believed, as where what they will show is not known yet.
+    The rows of a deployment are dropped if every fraction of their shift makes them worse. With
+    ``judged`` False no row is checked and the whole shift counts. Use that to plan measurements
+    before their values are known.
     """
+    # Saturate smoothly, so that one wrong row cannot dominate the linear solve.
     bounded = FARTHEST * np.tanh(off / FARTHEST)
     shares, dropped = np.zeros((len(VIEWS), PARTS.size, rows.size)), []
-    shares[0, -1] = 1.0  # the whole of what the fit says
+    shares[0, -1] = 1.0  # default for deployments with too few rows: the whole fitted shift
     names = rows.labels["deployment"]
     judged_names = [n for n in np.unique(names) if (names == n).sum() >= JUDGED] if judged else []
     if judged_names:
@@ -330,9 +346,12 @@ def learn(likeness: Likeness, rows: Traits, off: FloatArray, judged: bool = True
 
 
 def _believed(predicted: FloatArray, off: FloatArray) -> FloatArray:
-    """How far each part of each view is borne out by ``off``, ``[views, PARTS]``, the rest of 1
-    being nothing; all 0 where nothing leaves the least of what is more than a repeated measurement
-    is off by. ``predicted`` is ``[views, rows]``."""
+    """Return the weight of each fraction of each view, ``[views, PARTS]``.
+
+    ``predicted [views, rows]`` holds leave-one-out predictions of ``off [rows]``. The weights and
+    the weight of no shift sum to 1. All are 0 if no shift has the smallest mean error and that
+    error exceeds twice the spread of repeated measurements.
+    """
 
     def mean(away: FloatArray) -> FloatArray:
         return np.asarray(REPEATED + np.minimum(np.abs(np.expm1(away)), GROSS).mean(axis=-1))
@@ -347,8 +366,11 @@ def _believed(predicted: FloatArray, off: FloatArray) -> FloatArray:
 
 
 def contradictions(likeness: Likeness, rows: Traits, off: FloatArray) -> list[tuple[int, int]]:
-    """Pairs of rows of one deployment at the same load and lengths that are further apart than
-    repeated measurements are; of each deployment those furthest apart."""
+    """Return the index pairs of rows that contradict each other, at most one per deployment.
+
+    Both rows have the same arrangement, load and lengths, but their errors differ by more than
+    CONTRADICTION standard deviations of their noise. A deployment's pair is its widest.
+    """
     noise = np.sqrt(likeness.noise_of(rows))
     common = shared(rows, rows)
     same = common.same[LEVELS.index("arrangement")] & (common.apart < SAME_LOAD).all(axis=2)
@@ -364,7 +386,7 @@ def contradictions(likeness: Likeness, rows: Traits, off: FloatArray) -> list[tu
 
 
 def _view(likeness: Likeness, alone: bool, rows: Traits, off: FloatArray) -> View:
-    """Believed in nothing yet."""
+    """Return a view of ``rows`` with all ``shares`` 0, for the caller to fill in."""
     common = shared(rows, rows)
     covariance = likeness.alone(common) if alone else likeness.covariance(common)
     noise = likeness.noise_of(rows)
@@ -373,7 +395,7 @@ def _view(likeness: Likeness, alone: bool, rows: Traits, off: FloatArray) -> Vie
     for _ in range(ROUNDS):
         row_noise = noise / weight
         inverse = np.asarray(np.linalg.inv(covariance + np.diag(row_noise)))
-        left = row_noise * (inverse @ off)  # of a row, what no part explains
+        left = row_noise * (inverse @ off)  # residual of each row
         unsure = np.maximum(row_noise - row_noise**2 * np.diag(inverse), 0.0)
         weight = (FREEDOM + 1.0) / (FREEDOM + (left**2 + unsure) / noise)
     return View(alone, inverse, np.zeros((PARTS.size, rows.size)))

@@ -1,4 +1,4 @@
-"""What a request takes before its first iteration, which no profile of iterations holds."""
+"""The time of a request before its first iteration, which no profile of iterations contains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from simulation.performance.graph import operator_graph
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 from simulation.performance.work import iteration
 
-PROMPT, ANSWER = 1024.0, 128.0  # tokens of the request by which a start is judged
+PROMPT, ANSWER = 1024.0, 128.0  # tokens of the request that a start is computed for
 
 
 def starts_s(
@@ -33,10 +33,12 @@ def starts_s(
     efficiencies: Efficiencies,
     recv_interval: float = 1.0,
 ) -> list[float]:
-    """By engine, seconds of a lone request's TTFT that are not its prompt, as ``steady_state`` has
-    them: from arrival to the first iteration, an iteration that decodes, those that pass until the
-    engine looks for requests and until prompts of several copies of attention are computed
-    together, and launches that the prompt does not hide. Whether it fits is not asked."""
+    """Return, per engine, the seconds of a lone request's TTFT outside its prompt.
+
+    The parts are those of ``steady_state``: the start, one decode iteration, the iterations until
+    the engine polls for requests and batches prompts of attention ranks, and kernel launches that
+    the prompt does not hide. Memory is not checked.
+    """
     c, graph = calibration, operator_graph(replace(shape, encoder=None), where)
     prompt = min(PROMPT, float(shape.max_context - 1))
     answer, tokens = min(ANSWER, shape.max_context - prompt), where.attention_dp * prompt
