@@ -1,4 +1,4 @@
-"""A profile against measured rows: predictions, errors, outliers."""
+"""Compare a profile with measured rows: predictions, errors and outliers."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from simulation.performance.profile import Check, Profile, check, iteration_s, m
 from simulation.performance.rows import BenchmarkRows
 
 PREFILL, TBT, SERVED_TBT, TTFT = "prefill time", "TBT", "TBT while serving", "TTFT of one request"
-SERVED_TTFT = "TTFT while serving"  # rests on a model of waiting besides the profile
+SERVED_TTFT = "TTFT while serving"  # needs a model of waiting besides the profile
 QUANTITIES = (PREFILL, TBT, SERVED_TBT, TTFT, SERVED_TTFT)
-ROBUST_Z = 3.5  # of the error's logarithm; Iglewicz and Hoaglin 1993
+ROBUST_Z = 3.5  # robust z-score of the log error; Iglewicz and Hoaglin 1993
 FITTED = "the rows it was fitted to"
-UNSEEN = "left out of the fit"  # in what a check of rows that the fit had not seen says
-FEW = 5  # rows, below which a check says little
+UNSEEN = "left out of the fit"  # part of ``Check.against`` for rows that the fit had not seen
+FEW = 5  # a check of fewer rows says little
 EXPECTED = "no rows of its own: the spread expected of the modelled part, from measured kernels"
 INSIDE, OUTSIDE = "inside the measured range", "beyond the measured range"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Residuals:
-    """Measured beside predicted, one entry per comparison that a row allows (a row may give two).
+    """Measured and predicted times, one entry per comparison; a row may give several entries.
 
-    ``size`` is what to plot over: prompt tokens of the iteration for prefill and TTFT, sequences
-    for TBT.
+    ``size`` is the x axis of a plot. It is prompt tokens for prefill and TTFT of one request,
+    sequences for TBT, and requests in flight for TTFT while serving.
     """
 
     quantity: TextArray
@@ -37,46 +37,52 @@ class Residuals:
     size: FloatArray
     measured_s: FloatArray
     predicted_s: FloatArray
-    inside: BoolArray  # of what the profile was measured on
+    inside: BoolArray  # inside the range that the profile was measured on
 
     @property
     def error(self) -> FloatArray:
-        """(predicted - measured) / measured."""
+        """Return the relative errors, ``(predicted - measured) / measured``."""
         return self.predicted_s / self.measured_s - 1.0
 
     @property
     def outlier(self) -> BoolArray:
-        """Entries whose log error lies further from the median of its quantity than ``ROBUST_Z``
-        scaled median absolute deviations; none where more than half agree exactly."""
+        """Return a mask of the outliers among the log errors of each quantity.
+
+        An outlier is further from the median than ``ROBUST_Z`` scaled median absolute deviations.
+        There is none if more than half of the errors are equal.
+        """
         result = np.zeros(self.row.size, np.bool_)
         for name in np.unique(self.quantity):
             which = self.quantity == name
             logs = np.log(np.maximum(self.predicted_s[which], 1e-12) / self.measured_s[which])
             away = np.abs(logs - np.median(logs))
-            spread = 1.4826 * np.median(away)
+            spread = 1.4826 * np.median(away)  # estimates the standard deviation if normal
             result[which] = away > ROBUST_Z * spread if spread > 0 else False
         return result
 
     def of(self, quantity: str) -> Residuals:
-        """Those of one quantity."""
+        """Return the residuals of one quantity."""
         return self.take(self.quantity == quantity)
 
     def take(self, which: npt.NDArray[np.generic]) -> Residuals:
-        """Those of a mask or of indices."""
+        """Return the residuals at a mask or at indices."""
         return Residuals(*(getattr(self, name)[which] for name in self.__slots__))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """Errors by quantity and range, and every residual behind them."""
+    """Errors by quantity and range, and the residuals that they summarise."""
 
     checks: tuple[Check, ...]
     residuals: Residuals
 
 
 def prefill_seconds(profile: Profile, batch: FloatArray, isl: FloatArray) -> FloatArray:
-    """Seconds to prefill ``batch`` prompts of ``isl`` tokens with nothing else to do: as one
-    iteration where the profile was measured on that, else in chunks of ``max_batch_tokens``."""
+    """Return the seconds to prefill ``batch`` prompts of ``isl`` tokens on an idle instance.
+
+    They run as one iteration if the profile was measured on such an iteration, else in chunks of
+    ``max_batch_tokens``.
+    """
     tokens, none = batch * isl, np.zeros(batch.shape)
     once = measured_range(profile, none, none, tokens, tokens * isl / 2)
     once |= tokens <= profile.max_batch_tokens
@@ -90,13 +96,14 @@ def prefill_seconds(profile: Profile, batch: FloatArray, isl: FloatArray) -> Flo
 def compare_with(
     profile: Profile, rows: BenchmarkRows, against: str, waiting: Waiting | None = None
 ) -> Comparison:
-    """What ``profile`` says of each row that it can say something about; ``against`` names the rows
-    in the checks. Rows must be of the profile's arrangement.
+    """Compare the predictions of ``profile`` with ``rows`` of the same arrangement.
 
-    A batch gives its prefill time and TBT. A served row gives its TBT, with the mean iteration of
-    the steady state: b sequences decode (``rows.decoding``) while b isl / osl prompt tokens are
-    prefilled; and its TTFT where nothing can queue, at a concurrency of one. Above it much of TTFT
-    is waiting: it is compared where ``waiting`` says how long that is, as a quantity of its own.
+    ``against`` names the rows in the checks. A batch row gives its prefill time and its TBT. A
+    served row gives its TBT, predicted for the mean iteration of the steady state. That iteration
+    decodes b sequences (``rows.decoding``) and prefills b isl / osl prompt tokens.
+
+    A served row gives its TTFT at a concurrency of 1, since nothing queues then. Above it
+    much of TTFT is waiting. It is compared only with ``waiting``, as a separate quantity.
     """
     parts = [_prefill(profile, rows), _tbt(profile, rows), _served(profile, rows)]
     parts.append(_ttft(profile, rows))
@@ -107,14 +114,14 @@ def compare_with(
 
 
 def joined(parts: Sequence[Residuals]) -> Residuals:
-    """Residuals of several comparisons in one."""
+    """Concatenate the residuals of several comparisons."""
     return Residuals(
         *(np.concatenate([getattr(p, name) for p in parts]) for name in Residuals.__slots__)
     )
 
 
 def checks_of(residuals: Residuals, against: str) -> tuple[Check, ...]:
-    """One check per quantity, apart for what lies inside and beyond the measured range."""
+    """Return checks per quantity, separately inside and beyond the measured range."""
     checks = []
     for quantity in QUANTITIES:
         for inside in (True, False):
@@ -127,11 +134,11 @@ def checks_of(residuals: Residuals, against: str) -> tuple[Check, ...]:
 
 
 def telling_check(checks: Sequence[Check]) -> Check | None:
-    """The one check that a profile is judged by: of the quantity that it predicts worst, each on
-    rows that the fit had not seen and inside the measured range, where there are such checks.
+    """Return the check that a profile is judged by: that of the quantity it predicts worst.
 
-    Fewer than ``FEW`` such rows are not preferred to what else there is, of which the worst counts.
-    TTFT while serving is left out: most of it is waiting.
+    For each quantity, checks on unseen rows are preferred, and then checks inside the measured
+    range. A preference needs at least ``FEW`` rows. Among the remaining checks the worst counts.
+    TTFT while serving counts only if nothing else was checked, since most of it is waiting.
     """
     judged = [candidate for candidate in checks if candidate.quantity != SERVED_TTFT] or list(
         checks
@@ -148,12 +155,14 @@ def telling_check(checks: Sequence[Check]) -> Check | None:
 
 
 def stated_check(checks: Sequence[Check], spread: float, modelled: bool) -> Check | None:
-    """The one error that a profile states: of ``telling_check``, unless nothing was checked, or
-    the profile is modelled or was checked on fewer than ``FEW`` rows and the ``spread`` expected of
-    what it stands on is larger; then that spread, as a check of no rows.
+    """Return the error that a profile states: ``telling_check``, or the expected ``spread``.
 
-    The spread is a standard deviation of the error's logarithm; the mean size of a normal one is
-    0.8 of it. All of it is stated as the mean: it is of kernels, and not all errors are theirs.
+    The spread is used, as a check of 0 rows, if nothing was checked. It also replaces a smaller
+    error if the profile is modelled or was checked on fewer than ``FEW`` rows.
+
+    The spread is a standard deviation of the log error. A normal error has a mean size of 0.8 times
+    that. The full spread is stated as the mean, because it covers kernels only and other errors add
+    to it.
     """
     telling = telling_check(checks)
     unsure = telling is None or ((modelled or telling.rows < FEW) and spread > telling.mape)
@@ -163,7 +172,7 @@ def stated_check(checks: Sequence[Check], spread: float, modelled: bool) -> Chec
 
 
 def stated_error(profile: Profile) -> Check | None:
-    """``stated_check`` of a profile."""
+    """Return the ``stated_check`` of a profile."""
     return stated_check(profile.checks, profile.spread, profile.provenance.kind == "modelled")
 
 
@@ -186,7 +195,7 @@ def _prefill(profile: Profile, rows: BenchmarkRows) -> Residuals:
 def _tbt(profile: Profile, rows: BenchmarkRows) -> Residuals:
     which = np.isfinite(rows.tbt_s) & np.isfinite(rows.batch) & rows.whole
     part, none = rows.take(which), np.zeros(int(which.sum()))
-    # rows of the WVA's columns do not say their lengths; the linear profile does not ask for them
+    # Rows in the WVA's format have no lengths. The linear profile does not need them, so use 0.
     context = part.batch * np.nan_to_num(part.context)
     predicted = iteration_s(profile, part.batch, context, none, none)
     inside = measured_range(profile, part.batch, context, none, none)
@@ -204,7 +213,7 @@ def _served(profile: Profile, rows: BenchmarkRows) -> Residuals:
 
 
 def _steady(rows: BenchmarkRows, b: FloatArray) -> tuple[FloatArray, ...]:
-    """The mean iteration of served rows that decode ``b`` sequences."""
+    """Return b, c, p and a of the mean iteration of served rows that decode ``b`` sequences."""
     tokens = b * rows.isl / rows.osl
     return b, b * (rows.isl + rows.osl / 2), tokens, tokens * rows.isl / 2
 

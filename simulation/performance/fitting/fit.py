@@ -1,8 +1,8 @@
-"""Fit a profile of any kind to benchmark rows, and say how far it can be trusted.
+"""Fit a profile of any kind to benchmark rows, and check its error.
 
-Every fit comes with two kinds of check: against the rows it was fitted to, and cross-validated,
-where whole configurations (all repeats of one batch, prompt, output and concurrency) were left out
-of the fit that predicts them.
+Every fit has two kinds of check. One is on the rows of the fit. The other is cross-validated: a
+configuration (all repeats of one batch, prompt, output and concurrency) is predicted by a fit
+without it.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from simulation.performance.table import TableProfile, table_profile
 KINDS = ("linear", "table", "operator", "roofline")
 
 LEFT_OUT = "configurations left out of the fit"
-FOLDS = 40  # each configuration alone where there are no more, else this many groups of them
-STEPS = 30  # of the fixed point between decodes and the prompts beside them
-LEAST = 0.05  # a factor of decode below it is no measurement of decode
+FOLDS = 40  # most folds of the cross-validation; with fewer configurations, one fold for each
+STEPS = 30  # most steps of the fixed point in ``beside_prompts``
+LEAST = 0.05  # smallest factor of decode; a smaller one would come from prompts and not decodes
 MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048  # vLLM's API server on A100-class GPUs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedProfile:
-    """A profile and what its rows say about it; ``residuals`` are of the rows it was fitted to.
+    """A fitted profile with its checks; ``residuals`` are those of the rows of the fit.
 
-    ``parameters``: with 95% intervals for linear profiles; for operator and roofline ones factors,
-    with the range that holds 95% of the rows; none for tables.
+    ``parameters`` of a linear profile have 95% confidence intervals. Those of an operator or
+    roofline profile are factors with the range of 95% of the rows. A table has none.
     """
 
     profile: Profile
@@ -82,12 +82,17 @@ def fit(
     waiting: Waiting | None = None,
     cross_validate: bool = True,
 ) -> FittedProfile:
-    """Fit the rows of one arrangement.
+    """Fit a profile of ``kind`` to the rows of one arrangement.
 
-    ``base`` is the uncalibrated profile that an operator or roofline fit scales, to which a linear
-    fit of a sweep (``is_sweep``) is tied, and whose prefill one of rows without any takes. With
-    ``waiting`` TTFT under load is used and compared too. Limits that are not given are those of the
-    rows for a table, those of ``base``, else vLLM's defaults.
+    ``base`` is an uncalibrated profile. An operator or roofline fit scales it. A linear fit takes
+    its prefill if the rows have none, and its proportions if the rows are a sweep (``is_sweep``).
+    With ``waiting``, TTFT under load is used and compared too.
+
+    A table takes its default limits from the rows, an operator or roofline profile from ``base``. A
+    linear profile takes its largest batch from the rows if throughput falls, else vLLM's defaults.
+
+    Raises SimulationError for an unknown kind, several arrangements, a missing ``base``, or rows
+    that cannot be fitted.
     """
     if kind not in KINDS:
         raise SimulationError(f"There is no profile kind {kind!r}; use one of {', '.join(KINDS)}.")
@@ -162,7 +167,7 @@ def linear_profile(
     checks: tuple[Check, ...] = (),
     spread: float = 0.0,
 ) -> LinearProfile:
-    """The profile of fitted parameters."""
+    """Build the profile from fitted parameters."""
     model, gpu, tp = arrangement
     alpha, beta, gamma, delta = line.seconds
     return LinearProfile(
@@ -186,7 +191,7 @@ def linear_profile(
 
 
 def tied_to(base: Profile, measured: Provenance) -> Provenance:
-    """Of a fit in which measurements decide some parameters and ``base`` the rest."""
+    """Return the provenance of a fit to a sweep, with proportions of prefill from ``base``."""
     return Provenance(
         "modelled",
         f"ITL: {measured.source}. Prefill: TTFT of the same, in the proportions of a {base.kind} "
@@ -195,7 +200,7 @@ def tied_to(base: Profile, measured: Provenance) -> Provenance:
 
 
 def without_prefill(base: Profile | None, measured: Provenance) -> Provenance:
-    """Of a fit to rows that no prefill is in."""
+    """Return the provenance of a fit to rows without a prefill."""
     rest = (
         "assumed, no more than a decode takes" if base is None else f"{base.kind} profile, modelled"
     )
@@ -206,8 +211,10 @@ def without_prefill(base: Profile | None, measured: Provenance) -> Provenance:
 def cross_validated(
     fitter: Fitter, rows: BenchmarkRows, waiting: Waiting | None = None
 ) -> Residuals | None:
-    """Residuals of every configuration under the fit that did not see it; None when no fit is left
-    to make. Rows are indexed as in ``rows``."""
+    """Return the residuals of each configuration under a fit that did not see it.
+
+    Rows are indexed as in ``rows``. None if no configuration can be removed from the fit.
+    """
     _, group = np.unique(configurations(rows), axis=0, return_inverse=True)
     fold = group.ravel() % FOLDS
     parts = []
@@ -216,7 +223,7 @@ def cross_validated(
         try:
             profile, _, _ = fitter(rows.take(fold != i))
         except SimulationError:
-            continue  # what is left cannot be fitted: the configuration carries the fit
+            continue  # no fit is possible without this fold
         residuals = compare_with(profile, rows.take(test), LEFT_OUT, waiting).residuals
         parts.append(replace(residuals, row=test[residuals.row]))
     return joined(parts) if parts else None
@@ -230,12 +237,14 @@ def calibrated(
     provenance: Provenance,
     waiting: Waiting | None = None,
 ) -> tuple[AdjustedProfile, tuple[Parameter, ...], tuple[str, ...]]:
-    """``base`` with its prefill and its decode each times the median of measured over predicted;
-    a phase that was not measured takes the other's factor.
+    """Scale prefill and decode of ``base`` by their medians of measured over predicted times.
 
-    Without a prefill time, that of a prompt follows from TTFT at the lowest load. The time between
-    tokens of a served row holds the prompts of others: the factor of decode is the one with which
-    it comes out beside them.
+    A phase without measurements takes the factor of the other phase. If no prefill time was
+    measured and ``waiting`` is given, TTFT at the lowest load gives the time of a prompt. The TBT
+    of a served row includes prompts of other users. The factor of decode is fitted with these
+    prompts included (``beside_prompts``).
+
+    Returns the profile, its factors and notes. Raises SimulationError if no row can be compared.
     """
     residuals = compare_with(base, rows, FITTED).residuals
     factors: dict[str, FloatArray] = {}
@@ -297,7 +306,7 @@ def calibrated(
 
 
 def _spread_of(factors: FloatArray) -> tuple[float, float, float]:
-    """The middle of the rows' factors, and the ends that hold 95% of them, unknown of one row."""
+    """Return the 2.5%, 50% and 97.5% quantiles of the factors; the outer are NaN for one row."""
     if factors.size < 2:
         return np.nan, float(factors[0]), np.nan
     low, middle, high = np.quantile(factors, (0.025, 0.5, 0.975)).tolist()
@@ -311,8 +320,11 @@ def beside_prompts(
     decode: FloatArray,
     ends: tuple[float, float],
 ) -> FloatArray:
-    """Factors of decode, one per comparison of TBT, when prompts among decodes take ``prefill``
-    times what ``base`` says: a fixed point, reached where a step changes less than a thousandth."""
+    """Return the factors of decode, one per comparison of TBT, given the factor of prefill.
+
+    Predictions include the prompts among the decodes, so the factor is found by a fixed point. It
+    ends when a step changes the factor by less than a thousandth, or after STEPS steps.
+    """
     factor = float(np.median(decode))
     ratio = decode / factor
     for _ in range(STEPS):
@@ -328,9 +340,11 @@ def beside_prompts(
 
 
 def by_phase(curve: Curve, decode: float, prefill: float, decodes: float, tokens: float) -> Curve:
-    """A curve with its decode and prefill parts each times a factor. The dense part, which both
-    share, takes the one of decode up to ``decodes`` tokens, that of prefill from ``tokens`` on, and
-    goes from one to the other with the logarithm of the tokens between."""
+    """Scale the parts of a curve by the factors ``decode`` and ``prefill``.
+
+    Both phases share the dense part. It takes the factor of decode up to ``decodes`` tokens and
+    that of prefill from ``tokens`` on. Between them it is interpolated over the log of the tokens.
+    """
     if curve.kind != GRID:
         raise SimulationError("Only an operator or roofline profile can be calibrated by phase.")
     values = curve.values.copy()

@@ -1,10 +1,11 @@
-"""Least squares for the linear profile (methods.md C1), with what the rows leave open.
+"""Least squares for the linear profile (methods.md C1).
 
-A batch gives TBT = alpha + beta b and a prefill gamma + delta p for p tokens in the iteration. A
-served deployment gives both at once: in steady state every iteration decodes b sequences and
-prefills b isl / osl tokens, so TBT = alpha + beta b + delta b isl / osl, and gamma stays unseen.
-Rows of batch and ITL alone, which is all that C1's source fits, leave gamma and delta to a modelled
-profile, or to a bound where there is none.
+A batch row gives TBT = alpha + beta b, and a prefill of p tokens gives gamma + delta p. A served
+deployment shows both at once. In steady state every iteration decodes b sequences and prefills
+b isl / osl tokens. So TBT = alpha + beta b + delta b isl / osl, and gamma cannot be seen.
+
+Rows with only batch and ITL, as in C1's source, do not show gamma and delta. These then come from a
+modelled profile, or from an upper bound if there is no such profile.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from simulation.performance.profile import Profile, iteration_s
 from simulation.performance.rows import BenchmarkRows
 
 CONFIDENCE = 0.95
-FALLS = 0.02  # of the most tokens/s: less than that is noise
-SMALLEST_PROMPT = 64.0  # tokens, of those that a modelled prefill is read at
+FALLS = 0.02  # share of the peak tokens/s; a smaller fall is noise
+SMALLEST_PROMPT = 64.0  # tokens, smallest size at which a modelled prefill is sampled
 CONTEXT = 4096.0  # tokens of prompt and of output in the fits of TBT; C1 has no context term
 
 
@@ -38,26 +39,26 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class LinearFit:
-    """Parameters in seconds, the largest sizes they were fitted on, and sentences on what was
-    assumed; ``alpha, beta, gamma, delta`` in this order. ``tied``: to a modelled profile."""
+    """Fitted parameters of a linear profile, and the largest sizes among the rows of the fit."""
 
-    parameters: tuple[Parameter, Parameter, Parameter, Parameter]
+    parameters: tuple[Parameter, Parameter, Parameter, Parameter]  # alpha, beta, gamma, delta
     decodes: float
     prefill_tokens: float
-    context: float  # of a sequence that decodes, tokens; inf where rows do not say
-    notes: tuple[str, ...] = ()
-    tied: bool = False
-    saturation: float | None = None  # the batch beyond which throughput was seen to fall
+    context: float  # tokens of a decoding sequence; inf if a row lacks it
+    notes: tuple[str, ...] = ()  # sentences on assumptions
+    tied: bool = False  # some parameters are modelled or assumed
+    saturation: float | None = None  # batch of the peak throughput, if a fall was measured
 
     @property
     def seconds(self) -> tuple[float, float, float, float]:
+        """Return the values of alpha, beta, gamma and delta."""
         a, b, c, d = (p.value for p in self.parameters)
         return a, b, c, d
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """Coefficients that are not negative, and their intervals."""
+    """Non-negative coefficients and their confidence intervals, ``[terms]`` each."""
 
     values: FloatArray
     low: FloatArray
@@ -65,12 +66,14 @@ class Line:
 
 
 def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -> Line:
-    """Non-negative least squares; ``design`` of shape ``[rows, terms]``.
+    """Fit non-negative least squares; ``design`` has shape ``[rows, terms]``.
 
-    The intervals come from leaving out one group at a time, ``groups`` of shape ``[rows,
-    anything]``: repeats of one configuration say less about a slope than as many configurations
-    (the jackknife over clusters, CR3; Cameron and Miller 2015, with t of groups - 1 degrees of
-    freedom). NaN with fewer than two groups more than terms, or where one group carries a term.
+    Rows with equal values in ``groups [rows, columns]`` form a cluster. Intervals come from the
+    jackknife over clusters (CR3; Cameron and Miller 2015), with t of clusters - 1 degrees of
+    freedom. Repeats of one configuration tell less about a slope than different configurations do.
+
+    Intervals are NaN with fewer than terms + 2 clusters, or if a term needs one certain cluster.
+    Raises SimulationError if the rows do not determine all terms.
     """
     scale = np.linalg.norm(design, axis=0)
     if (scale == 0).any() or np.linalg.matrix_rank(design / scale) < design.shape[1]:
@@ -85,7 +88,7 @@ def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -
     if count < k + 2:
         nothing = np.full(k, np.nan)
         return Line(values, nothing, nothing)
-    # sums per group, and the fit without each of them
+    # Fit without each group by subtracting its sums, so that no group needs a pass over all rows.
     squares = np.zeros((count, k, k))
     products = np.zeros((count, k))
     np.add.at(squares, group, design[:, :, None] * design[:, None, :])
@@ -102,7 +105,7 @@ def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -
 
 
 def configurations(rows: BenchmarkRows) -> FloatArray:
-    """What repeats of one measurement share, shape ``[rows, 4]``."""
+    """Return the columns that repeats of one measurement share, ``[rows, 4]``."""
     columns = (rows.batch, rows.isl, rows.osl, rows.concurrency)
     return np.nan_to_num(np.column_stack(columns), nan=-1.0)
 
@@ -110,9 +113,15 @@ def configurations(rows: BenchmarkRows) -> FloatArray:
 def linear_fit(
     rows: BenchmarkRows, max_batch_tokens: float, base: Profile | None = None
 ) -> LinearFit:
-    """C1 on the rows of one arrangement: TBT of prompts and outputs up to ``CONTEXT`` tokens and
-    batches up to where throughput stops to rise, prefill up to ``max_batch_tokens``, since longer
-    prompts run in chunks. Where no prefill was measured, that of ``base``."""
+    """Fit C1 to the rows of one arrangement.
+
+    TBT is fitted to rows with at most ``CONTEXT`` tokens of prompt and of output, and with batches
+    up to the peak of throughput. Prefill is fitted up to ``max_batch_tokens``, since longer prompts
+    run in chunks. Without a measured prefill, ``base`` gives it.
+
+    Raises SimulationError if no row has a TBT with a batch or a concurrency, or if the rows do not
+    differ enough.
+    """
     rows = rows.take(rows.whole)
     near = ~(np.fmax(rows.isl, rows.osl) > CONTEXT)
     decode = rows.take(np.isfinite(rows.tbt_s) & np.isfinite(rows.batch) & near)
@@ -155,7 +164,7 @@ def linear_fit(
 def prefills(
     rows: BenchmarkRows, max_batch_tokens: float
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Seconds of the prefill of each row, its tokens, and which rows have one to fit to."""
+    """Return the prefill seconds and tokens of each row, and a mask of rows usable for a fit."""
     seconds = np.where(
         np.isfinite(rows.prefill_s), rows.prefill_s,
         np.where(rows.concurrency <= 1, rows.ttft_s, np.nan),
@@ -165,20 +174,22 @@ def prefills(
 
 
 def lacks_prefill(rows: BenchmarkRows, max_batch_tokens: float) -> bool:
-    """Rows of batches and the time between tokens alone, as the WVA's."""
+    """Return whether the rows have batches with TBT but no prefill, as those of the WVA."""
     decodes = np.isfinite(rows.tbt_s) & np.isfinite(rows.batch)
     return bool(decodes.any() and not prefills(rows, max_batch_tokens)[2].any())
 
 
 def longest(decode: BenchmarkRows) -> float:
-    """Longest mean context that a sequence of the rows had while it decoded; inf where one does not
-    say."""
+    """Return the longest mean context of a decoding sequence; inf if a row lacks its lengths."""
     return float(np.nan_to_num(decode.context, nan=np.inf).max())
 
 
 def saturation(decode: BenchmarkRows) -> float | None:
-    """The batch of the most tokens/s, if one beyond it was measured that gives ``FALLS`` less: the
-    bound "beyond which performance degrades" (C1). None where none did."""
+    """Return the batch with the peak tokens/s, or None if no fall beyond it was measured.
+
+    It is the bound "beyond which performance degrades" of C1. The largest measured batch must give
+    ``FALLS`` less than the peak, since smaller differences are noise.
+    """
     batches = np.unique(decode.batch)
     shown = np.where(np.isfinite(decode.throughput), decode.throughput, decode.batch / decode.tbt_s)
     rates = np.array([np.median(shown[decode.batch == b]) for b in batches])
@@ -195,8 +206,11 @@ def _without_prefill(
     notes: tuple[str, ...],
     full: float | None,
 ) -> LinearFit:
-    """Gamma and delta of the modelled profile; without one, bounds that do not flatter: a prompt's
-    token in an iteration reads no cache of its own, so it takes no more than a sequence does."""
+    """Take gamma and delta from the modelled profile, or from upper bounds without one.
+
+    The bounds are gamma = alpha and delta = beta. A prompt token reads no cache of its own, so it
+    takes no longer than a decoding sequence.
+    """
     measured = _parameters(tbt, ("alpha", "beta"))
     if base is None:
         alpha, beta = measured
@@ -231,8 +245,10 @@ def _without_prefill(
 
 
 def served_rows(rows: BenchmarkRows) -> BenchmarkRows:
-    """Rows of served deployments with all that the fit of their TBT asks for; of prompts and
-    outputs up to ``CONTEXT`` tokens where there are such."""
+    """Return the served rows with all columns that a fit of TBT needs.
+
+    If any of them has at most ``CONTEXT`` tokens of prompt and of output, only such rows count.
+    """
     served = rows.take(
         np.isfinite(rows.tbt_s) & np.isfinite(rows.concurrency) & np.isnan(rows.batch)
         & np.isfinite(rows.isl) & (rows.osl >= 1)

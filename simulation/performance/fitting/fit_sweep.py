@@ -1,12 +1,13 @@
-"""What a deployment served at one prompt and output length over a range of load can tell.
+"""Fit the linear profile to a sweep: one prompt and output length over a range of loads.
 
-Such a sweep is what vLLM's and GuideLLM's benchmarks are run for most. Every iteration decodes b
-sequences and prefills b isl / osl tokens, in one proportion, so that TBT = alpha + s b has the
-slope s = beta + delta isl / osl, and nothing in it tells beta from delta. TTFT at the lowest load
-says how long one prompt takes, and nothing in it tells gamma from delta. What is missing is tied to
-a modelled profile of the same model and GPU: gamma and delta keep its proportion (one factor, by
-TTFT where hardly anything waits, else by the time between tokens as a whole), and beta is what that
-delta leaves of the slope.
+Benchmarks with vLLM and GuideLLM are mostly such sweeps. Every iteration decodes b sequences and
+prefills b isl / osl tokens. The proportion is constant, so TBT = alpha + s b has the slope
+s = beta + delta isl / osl. It does not separate beta from delta. TTFT at the lowest load gives the
+time of one prompt. It does not separate gamma from delta.
+
+A modelled profile of the same model and GPU fills the gap. Gamma and delta keep its proportion. One
+factor scales both, from TTFT at a load with hardly any waiting, else from TBT as a whole. Beta is
+the rest of the slope.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from simulation.performance.fitting.waiting import Waiting
 from simulation.performance.profile import Profile, iteration_s
 from simulation.performance.rows import BenchmarkRows
 
-APART = 1.25  # between the largest and least isl / osl, below which beta and delta are one slope
-LIGHT = 2.0  # requests in flight, above which TTFT says too much of how requests wait
-NEAR = 1.05  # times the lowest load: repeats of it
-SIZES = np.geomspace(64.0, 1.0, 24)  # of an iteration's token budget, where a prompt's line is read
+APART = 1.25  # ratio of the largest to the smallest isl / osl; below it rows are one sweep
+LIGHT = 2.0  # requests in flight; above them too much of TTFT is waiting
+NEAR = 1.05  # times the lowest load; such rows are repeats of it
+SIZES = np.geomspace(64.0, 1.0, 24)  # the token budget over these gives the sampled prefill sizes
 
 
 def is_sweep(rows: BenchmarkRows) -> bool:
-    """Whether a linear fit has served rows alone, all with nearly the same isl / osl."""
+    """Return whether all rows with TBT are served ones with nearly the same isl / osl."""
     if (np.isfinite(rows.tbt_s) & np.isfinite(rows.batch)).any():
         return False
     served = served_rows(rows)
@@ -51,22 +52,21 @@ def is_sweep(rows: BenchmarkRows) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """Seconds of one prompt alone, from TTFT at the lowest load; arrays over those rows.
-
-    ``high`` is TTFT itself, ``seconds`` without what the closed loop takes for waiting.
-    """
+    """The time of one prompt from the rows at the lowest load, ``[n]`` each."""
 
     isl: FloatArray
-    seconds: FloatArray
-    high: FloatArray
+    seconds: FloatArray  # TTFT without the modelled waiting
+    high: FloatArray  # TTFT
     load: float  # requests in flight
     rows: IntArray  # of the benchmark rows
 
 
 def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
-    """None where no served row says its TTFT at a load up to ``LIGHT``. With at most one request in
-    flight nothing waits; above, at most half of TTFT is taken for waiting, since only a model of it
-    says how much."""
+    """Return the time of a prompt from TTFT at the lowest load, or None above ``LIGHT``.
+
+    With at most one request in flight nothing waits. Above, at most half of TTFT counts as waiting,
+    because the waiting is modelled and not measured.
+    """
     known = np.isfinite(rows.ttft_s) & np.isfinite(rows.concurrency) & np.isfinite(rows.isl)
     if not known.any():
         return None
@@ -84,16 +84,21 @@ def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
 
 
 def start_beside(prompt: Prompt | None, waiting: Waiting | None, base: Profile) -> float:
-    """Seconds before the first iteration that the prompt's do not hold: none where TTFT of a lone
-    request is all prompt; those of ``base`` where no TTFT was measured."""
+    """Return the start of a request in seconds that its prompt time does not include.
+
+    It is 0 if the prompt time is the TTFT of a lone request, which includes the start. Without a
+    measured TTFT it is the start of ``base``.
+    """
     if prompt is None:
         return base.start_s
     return waiting.start_s if waiting is not None and prompt.load > 1 else 0.0
 
 
 def prefill_line(base: Profile, budget: float) -> tuple[float, float]:
-    """gamma and delta in seconds of a profile's prefill iterations up to ``budget`` tokens, by the
-    least relative errors."""
+    """Return gamma and delta in seconds for prefill iterations of ``base`` up to ``budget`` tokens.
+
+    They are the least squares of the relative errors.
+    """
     tokens = budget / SIZES
     none = np.zeros(tokens.shape)
     seconds = iteration_s(base, none, none, tokens, tokens * tokens / 2)
@@ -106,10 +111,10 @@ def prefill_line(base: Profile, budget: float) -> tuple[float, float]:
 def sweep_fit(
     rows: BenchmarkRows, base: Profile, budget: float, waiting: Waiting | None = None
 ) -> LinearFit:
-    """C1 on a sweep (``is_sweep``) of one arrangement, tied to ``base``, a profile of the same.
+    """Fit C1 to a sweep (``is_sweep``) of one arrangement with the modelled profile ``base``.
 
-    Intervals: those of alpha and of the slope by the jackknife; of the prompt's time between what
-    the closed loop leaves of TTFT and TTFT itself, widened by the spread of ``base``.
+    The intervals of alpha and of the slope come from the jackknife. The interval of the prompt time
+    goes from TTFT without the modelled waiting to TTFT, and is widened by the spread of ``base``.
     """
     served = served_rows(rows)
     prompt = prompt_alone(rows, waiting)
@@ -150,13 +155,13 @@ def sweep_fit(
             "taken for waiting, by the closed loop of estimates (modelled)."
         )
     first, tokens = factor * gamma, factor * delta
-    if first > alpha:  # an iteration of both would take more than was measured
+    if first > alpha:  # a larger gamma would exceed the measured time of mixed iterations
         first, tokens = alpha, (alone - chunks * alpha) / isl
         notes.append(
             f"γ is that of an iteration among decodes, {alpha * 1e3:.3g} ms, and not the "
             f"{factor * gamma * 1e3:.3g} ms of that profile; the rest of a prompt's time is in δ."
         )
-    full = slope / ratio  # all of the slope
+    full = slope / ratio  # the delta that leaves nothing for beta
     if tokens > full:
         first = min((alone - full * isl) / chunks, alpha)
         over = alone - chunks * first - full * isl

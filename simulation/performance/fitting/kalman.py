@@ -1,21 +1,23 @@
-"""Online tuning of a linear profile from what a running service shows (methods.md C1).
+"""Tune a linear profile online from the iteration times of a running service (methods.md C1).
 
-An extended Kalman filter (the WVA's tuner uses one too) on the logarithms of alpha, beta, gamma and
-delta, so that no parameter can leave the positive numbers and errors are relative:
+The method is an extended Kalman filter, as in the WVA's tuner. Its state holds the logarithms of
+alpha, beta, gamma and delta. So all parameters stay positive and errors are relative:
 
     state        x = (ln alpha, ln beta, ln gamma, ln delta)
     process      x(t + dt) = x(t) + w,  w ~ N(0, drift^2 dt): a random walk
     observation  z = h(x) + v,  v ~ N(0, (noise h(x))^2)
                  h = max(alpha if b > 0, gamma if p > 0) + beta b + delta p
 
-    or, of iterations of which a share s prefilled,
+    or, for a mean over iterations with a share s of prefills,
                  h = (1 - s) alpha + s max(alpha, gamma) + beta b + delta p
 
 An observation is the mean time of iterations that decoded ``b`` sequences and prefilled ``p``
-tokens: TBT of pure decodes has p = 0, a prefill alone b = 0, and under steady load b requests in
-flight with lengths isl and osl have p = b isl / osl. An observation further off than ``gate``
-standard deviations of what the filter expects is left out; after ``patience`` of them in a row the
-service is taken to have changed, and the filter opens up instead.
+tokens. TBT of pure decodes has p = 0, and a lone prefill has b = 0. Under steady load, b requests
+in flight with lengths isl and osl have p = b isl / osl.
+
+An observation is skipped if it is more than ``gate`` standard deviations from the expected value.
+At ``patience`` such observations in a row the service is assumed to have changed. The filter then
+widens its covariance and uses the observation.
 """
 
 from __future__ import annotations
@@ -30,20 +32,20 @@ from simulation.performance.fitting.fit_linear import UNITS, Parameter
 from simulation.performance.linear import LinearProfile
 
 NAMES = ("alpha", "beta", "gamma", "delta")
-UNKNOWN = 3.0  # standard deviation of a logarithm: a factor of 20 either way
+UNKNOWN = 3.0  # largest standard deviation of a logarithm: a factor of 20 up or down
 Z95 = 1.959964  # standard deviations of a two-sided 95% interval
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Assumptions of the filter, all relative to the parameters' or the observation's size."""
+    """Assumptions of the filter; standard deviations are relative to what they describe."""
 
-    prior: float = 0.3  # standard deviation of the profile that it starts from
-    drift: float = 0.02  # standard deviation that a parameter gathers in an hour
+    prior: float = 0.3  # standard deviation of the initial profile
+    drift: float = 0.02  # standard deviation that a parameter gains in an hour
     noise: float = 0.05  # standard deviation of an observation
     gate: float = 4.0  # standard deviations of an innovation
-    patience: int = 5  # observations in a row beyond the gate that mean a change
-    opening: float = 4.0  # then the standard deviations grow by this factor
+    patience: int = 5  # consecutive observations beyond the gate that mean a change
+    opening: float = 4.0  # factor on the standard deviations after a change
 
     def __post_init__(self) -> None:
         for name in ("prior", "noise", "gate", "opening"):
@@ -57,12 +59,12 @@ class Tuning:
 class Observations:
     """Mean iteration times in order of time; arrays of shape ``[observations]``."""
 
-    at_s: FloatArray  # when, non-decreasing
+    at_s: FloatArray  # time in seconds, non-decreasing
     decodes: FloatArray
     prefill_tokens: FloatArray
     seconds: FloatArray
-    # Share of the iterations that prefilled, where an observation is the mean of many; left out,
-    # all did where there are prefill_tokens.
+    # Share of the iterations with a prefill, if an observation is the mean of many. Default: 1 for
+    # observations with prefill_tokens, else 0.
     prefills: FloatArray | None = None
 
     def __post_init__(self) -> None:
@@ -81,7 +83,7 @@ class Observations:
 
     @property
     def share(self) -> FloatArray:
-        """Of the iterations that prefilled."""
+        """Return the share of iterations with a prefill, ``[observations]``."""
         if self.prefills is not None:
             return self.prefills
         return (self.prefill_tokens > 0).astype(np.float64)
@@ -89,19 +91,14 @@ class Observations:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tuned:
-    """The profile after the last observation, and how it came about.
-
-    ``covariance`` ``[4, 4]`` is of the logarithms of alpha, beta, gamma, delta; ``history``
-    ``[observations, 4]`` holds the parameters after each observation; ``innovation`` is measured
-    over expected - 1 before it was used; ``used`` is False for those beyond the gate.
-    """
+    """The profile after the last observation, and the history of the filter."""
 
     profile: LinearProfile
     parameters: tuple[Parameter, ...]
-    covariance: FloatArray
-    history: FloatArray
-    innovation: FloatArray
-    used: BoolArray
+    covariance: FloatArray  # [4, 4], of the logarithms of alpha, beta, gamma, delta
+    history: FloatArray  # [observations, 4], parameters after each observation
+    innovation: FloatArray  # [observations], measured / expected - 1 before the update
+    used: BoolArray  # [observations], False if skipped by the gate
 
 
 def tune(
@@ -110,8 +107,11 @@ def tune(
     tuning: Tuning | None = None,
     covariance: FloatArray | None = None,
 ) -> Tuned:
-    """``profile`` after the observations. ``covariance`` continues an earlier ``Tuned``; without it
-    the profile is trusted as ``tuning.prior`` says. Its limits, provenance and checks are kept."""
+    """Update ``profile`` by the observations; its limits, provenance and checks stay.
+
+    ``covariance`` of an earlier ``Tuned`` continues that run. The default is ``tuning.prior`` for
+    every parameter. Raises SimulationError if a parameter of the profile is 0.
+    """
     tuning = tuning or Tuning()
     start = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
     if (start <= 0).any():
@@ -144,7 +144,7 @@ def tune(
             variance = slope @ spread @ slope + noise
         missed, used[i] = 0, True
         gain = spread @ slope / variance
-        # no step beyond a factor e: the slope says nothing about what lies further away
+        # Limit a step to a factor of e: the slope is only valid near the current state.
         x = x + np.clip(gain * off, -1.0, 1.0)
         keep = np.eye(4) - np.outer(gain, slope)
         spread = keep @ spread @ keep.T + np.outer(gain, gain) * noise  # Joseph: stays symmetric
@@ -165,14 +165,17 @@ def tune(
 
 
 def _bounded(spread: FloatArray) -> FloatArray:
-    """No standard deviation above ``UNKNOWN``: what is not seen for long is unknown, not more."""
+    """Limit the standard deviations to ``UNKNOWN``; drift would exceed it without observations."""
     shrink = np.minimum(1.0, UNKNOWN / np.sqrt(np.diag(spread)))
     return np.asarray(spread * np.outer(shrink, shrink), np.float64)
 
 
 def expected(parameters: FloatArray, b: float, p: float, share: float) -> tuple[float, FloatArray]:
-    """Seconds of an iteration, the mean of those of which ``share`` prefill, and their slope in the
-    logarithms of the parameters."""
+    """Return the mean seconds of iterations, and the gradient in the logs of the parameters.
+
+    ``parameters [4]`` are alpha, beta, gamma and delta. The iterations have ``b`` decodes and ``p``
+    prefill tokens, and a ``share`` of them has a prefill.
+    """
     alpha, beta, gamma, delta = parameters
     by_gamma = p > 0 and (b <= 0 or gamma > alpha)
     part = (share if b > 0 else 1.0) if by_gamma else 0.0

@@ -1,4 +1,4 @@
-"""How requests wait for their first token in a served deployment."""
+"""The wait of requests for their first token in a served deployment."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from simulation.arrays import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How requests wait in a served deployment, from ``calibration.Calibration``: seconds from
-    arrival to the first iteration, and the share of the others whose prompts come first."""
+    """Parameters of the wait in a served deployment, from ``calibration.Calibration``."""
 
-    start_s: float
-    order: float
+    start_s: float  # from arrival to the first iteration
+    order: float  # share of the other users with prompts that come first
 
     def ttft_s(
         self,
@@ -25,20 +24,26 @@ class Waiting:
         users: FloatArray,
         in_service: FloatArray,
     ) -> FloatArray:
-        """TTFT as in ``closed_loop``: the start, the iteration under way, one's own prompt and
-        those of a share of the others; ``in_service`` of the ``users`` have a place in the batch,
-        the rest wait for one by Little's law."""
+        """Return TTFT as in ``closed_loop``; all arrays have the shape ``[n]``.
+
+        It is the sum of the start, the running iteration, the request's own prompt and the prompts
+        of a share of the others. ``in_service`` of the ``users`` have a place in the batch. The
+        others wait for a place by Little's law.
+        """
         ttft = self.before_s(tbt_s, in_service) + prompt_s * self.prompts(in_service)
         wait: FloatArray = (ttft + (osl - 1.0) * tbt_s) * (users / in_service - 1.0)
         return ttft + wait
 
     def before_s(self, tbt_s: FloatArray, users: FloatArray) -> FloatArray:
-        """Seconds before the first prompt: none where one is alone, which TTFT under load jumps
-        from; between one and two in flight, as often as there is another."""
+        """Return the seconds before the first prompt at ``users`` requests in flight.
+
+        They are 0 for a lone user and the full start and iteration from two users on. Between one
+        and two users they grow linearly, with the chance that there is another user.
+        """
         before: FloatArray = (self.start_s + tbt_s) * np.clip(users - 1.0, 0.0, 1.0)
         return before
 
     def prompts(self, users: FloatArray) -> FloatArray:
-        """How many prompts are computed up to one's first token, its own among them."""
+        """Return the number of prompts computed until a first token, the own one included."""
         count: FloatArray = 1.0 + self.order * (np.maximum(users, 1.0) - 1.0)
         return count
