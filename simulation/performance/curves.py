@@ -1,16 +1,19 @@
 """The compiled form of a profile: a flat array of numbers and one kernel that reads it.
 
-Two layouts cover all kinds. LINEAR is the formula of C1. GRID adds four piecewise (bi)linear parts,
+Two layouts cover all kinds of profile. LINEAR is the formula of C1. GRID is a sum of piecewise
+(bi)linear parts,
 
     T(b, c, p, a) = dense(b + p) + decode(b, c / b) + prefill(p, a / p) - overlap [b > 0 and p > 0]
 
-with dense and overlap 0 for a table of whole iterations (where a mixed iteration reads the weights
-once although both parts hold them), and overlap 0 for a sum over operators. A fifth part can take
-the place of decode where p > 0: attention kernels are slower at decodes in a call that also has
-prompts. With ``mixed`` > 0 an
-iteration that does both takes mixed * prefill(p + b, a / p) instead (splitwise-sim's rule). Beyond
-the last knot a part goes on with its last slope, before the first with its first value; ``inside``
-says which iterations do that.
+See ``profile`` for b, c, p and a. Tables of whole iterations have no dense part. Their decode and
+prefill parts both include one reading of the weights, so overlap removes one from mixed iterations.
+
+Another part can replace decode if p > 0, since attention kernels are slower at decodes in a call
+that also has prompts. With ``mixed`` > 0 a mixed iteration takes mixed * prefill(p + b, a / p)
+instead (splitwise-sim's rule).
+
+Beyond its last knot a part continues with its last slope. Before its first knot it keeps its first
+value. ``inside`` returns which iterations are within the measured range.
 """
 
 from __future__ import annotations
@@ -32,22 +35,23 @@ LINEAR, GRID = 0, 1
 
 FOREVER = 1 << 62  # iterations
 
-KIND = 0  # where numbers stand, in both layouts
-# LINEAR goes on with most decodes and prefill tokens of the fitted rows, and the longest context.
+# Indices into ``Curve.values``. Both layouts begin with KIND.
+KIND = 0
+# LINEAR: the parameters, then the most decodes, prefill tokens and context of the fitted rows.
 ALPHA, BETA, GAMMA, DELTA, MOST_DECODES, MOST_TOKENS, MOST_CONTEXT = range(1, 8)
-# GRID goes on with, for each of the four parts, the offset of its x knots, their number (0: there
-# is no such part), the number of its y knots (1: the part does not depend on y), then per part its
-# x knots, y knots, values in row-major order, and the least and the largest y measured at each x
-# knot.
+# GRID: for each of the four parts three numbers, namely the offset of its x knots, their number (0:
+# no such part) and the number of its y knots (1: the part does not depend on y). After this header
+# follow, for each part, the x knots, the y knots, the values in row-major order, and the smallest
+# and the largest y measured at each x knot.
 OVERLAP, MIXED, DENSE, DECODE, PREFILL, BESIDE = 1, 2, 3, 6, 9, 12
 HEADER = BESIDE + 3
-ANY = 1e300  # a limit that is none
-NO_LIMIT = 1e18  # likewise, of what a line was fitted to
+ANY = 1e300  # as a limit of y: no limit
+NO_LIMIT = 1e18  # as a limit of the fitted rows of a line: no limit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """Seconds of an iteration as numbers; read only, one dimension."""
+    """A compiled profile as a read-only array of numbers ``[n]``."""
 
     values: FloatArray
 
@@ -67,9 +71,9 @@ class Curve:
 class Part:
     """Seconds on knots: ``x`` shape ``[n]`` and ``y`` shape ``[m]`` ascending, ``seconds[n, m]``.
 
-    dense: x tokens b + p, one y. decode: x sequences b, y mean context c / b. prefill: x tokens p,
-    y keys per token a / p. ``low`` and ``high``, shape ``[n]``: the y between which there are
-    measurements at each x; from the first to the last y knot where they are not given.
+    The dense part has x = tokens b + p and a single y. Decode has x = sequences b and y = mean
+    context c / b. Prefill has x = tokens p and y = keys per token a / p. ``low`` and ``high [n]``
+    bound the measured y at each x. By default they are the first and the last y knot.
     """
 
     x: FloatArray
@@ -104,7 +108,10 @@ def linear(
     prefill_tokens: float = np.inf,
     context: float = np.inf,
 ) -> Curve:
-    """max(alpha if b, gamma if p) + beta b + delta p; fitted up to the last three arguments."""
+    """Return the curve ``max(alpha if b, gamma if p) + beta b + delta p``.
+
+    The last three arguments are the largest sizes among the fitted rows.
+    """
     limits = [min(limit, NO_LIMIT) for limit in (decodes, prefill_tokens, context)]
     return Curve(np.array([LINEAR, alpha_s, beta_s, gamma_s, delta_s, *limits]))
 
@@ -118,8 +125,11 @@ def grid(
     overlap_s: float = 0.0,
     mixed: float = 0.0,
 ) -> Curve:
-    """A curve from its parts; ``overlap_s`` at most what the cheapest mixed iteration takes.
-    ``beside``, where it is given, takes the place of ``decode`` in iterations that also prefill."""
+    """Build a curve from its parts.
+
+    ``beside`` replaces ``decode`` in iterations that also prefill. ``overlap_s`` must not exceed
+    the time of the cheapest mixed iteration.
+    """
     header = np.zeros(HEADER)
     header[:3] = GRID, overlap_s, mixed
     body: list[FloatArray] = []
@@ -135,7 +145,7 @@ def grid(
 
 @kernel
 def _segment(values: Any, first: int, count: int, value: float) -> int:
-    """Index of the knot that begins the segment to read at ``value``: 0 to count - 2."""
+    """Return the index of the knot that begins the segment of ``value``: 0 to count - 2."""
     low, high = 0, count - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -193,7 +203,7 @@ def _grid_seconds(values: Any, b: float, c: float, p: float, a: float) -> float:
 
 @kernel
 def iteration_seconds(values: Any, b: float, c: float, p: float, a: float) -> float:
-    """Seconds of one iteration from ``Curve.values``; see the module's docstring."""
+    """Return the seconds of one iteration from ``Curve.values``; see the module's docstring."""
     if values[KIND] == LINEAR:
         base = values[ALPHA] if b > 0 else 0.0
         if p > 0:
@@ -204,7 +214,7 @@ def iteration_seconds(values: Any, b: float, c: float, p: float, a: float) -> fl
 
 @kernel
 def _limits(values: Any, place: int, x: float) -> tuple[float, float]:
-    """Between which y there are measurements at ``x``."""
+    """Return the smallest and the largest measured y at ``x``."""
     first, n, m = int(values[place]), int(values[place + 1]), int(values[place + 2])
     low = first + n + m + n * m
     if n == 1:
@@ -237,8 +247,9 @@ def _grid_growth(values: Any, b: float, c: float) -> tuple[float, int]:
             if context < end:
                 holds = np.floor(high - context) + 1.0
             if min(at_low, at_high) <= 0.0 or (context >= end and growth < 0.0):
-                growth, holds = 0.0, 1.0  # beyond sense: one at a time, never below no time
-    # Let the measured range begin and end between two runs.
+                # The line is not valid here: time is clamped at 0, or would fall without end.
+                growth, holds = 0.0, 1.0
+    # End a run at a border of the measured range, so that all of it is inside or all outside.
     begin, stop = _limits(values, DECODE, b)
     if context < begin:
         holds = min(holds, np.ceil(begin - context))
@@ -249,10 +260,12 @@ def _grid_growth(values: Any, b: float, c: float) -> tuple[float, int]:
 
 @kernel
 def decode_growth(values: Any, b: float, c: float) -> tuple[float, int]:
-    """Of iterations that decode the same ``b`` sequences, the first with context ``c``: by how many
-    seconds each takes longer than the one before, and for how many of them that holds. Their mean
-    context grows by a token each, so that the answer is one segment of the curve; all of it lies
-    inside the measured range, or none."""
+    """Return the growth in seconds per iteration of a run of decodes, and the length of the run.
+
+    The iterations decode the same ``b`` sequences, the first with context ``c``. The mean context
+    grows by one token per iteration, so a run is one segment of the curve. All iterations of a run
+    are inside the measured range, or none.
+    """
     if values[KIND] == LINEAR:
         return 0.0, FOREVER
     growth, iterations = _grid_growth(values, b, c)
@@ -284,7 +297,7 @@ def _grid_measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
 
 @kernel
 def measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
-    """Whether one iteration lies inside the knots (GRID) or the fitted rows (LINEAR)."""
+    """Return whether one iteration is inside the measured range (GRID) or fitted rows (LINEAR)."""
     if values[KIND] == LINEAR:
         return bool(
             b <= values[MOST_DECODES] and p <= values[MOST_TOKENS] and c <= values[MOST_CONTEXT] * b
@@ -312,7 +325,7 @@ def _broadcast(*arrays: npt.ArrayLike) -> tuple[tuple[int, ...], list[FloatArray
 def evaluate(
     curve: Curve, b: npt.ArrayLike, c: npt.ArrayLike, p: npt.ArrayLike, a: npt.ArrayLike
 ) -> FloatArray:
-    """Seconds of many iterations, broadcast over the four arrays."""
+    """Return the seconds of many iterations, broadcast over the four arrays."""
     shape, flat = _broadcast(b, c, p, a)
     out = np.empty(flat[0].size)
     _evaluate(curve.values, *flat, out)
@@ -322,7 +335,7 @@ def evaluate(
 def inside(
     curve: Curve, b: npt.ArrayLike, c: npt.ArrayLike, p: npt.ArrayLike, a: npt.ArrayLike
 ) -> BoolArray:
-    """Whether each iteration lies inside the knots (GRID) or the fitted rows (LINEAR)."""
+    """Return which iterations are inside the measured range (GRID) or fitted rows (LINEAR)."""
     shape, flat = _broadcast(b, c, p, a)
     out = np.empty(flat[0].size, np.bool_)
     _inside(curve.values, *flat, out)
@@ -330,7 +343,10 @@ def inside(
 
 
 def measured_to(curve: Curve) -> str:
-    """In brackets, how far the rows of a line went; "" of a grid, which says so cell by cell."""
+    """Describe the largest fitted sizes of a LINEAR curve in brackets; "" for a GRID curve.
+
+    A grid has limits for each knot, which a phrase cannot list.
+    """
     if curve.kind != LINEAR:
         return ""
     words = ("{:,.0f} sequences", "{:,.0f} prompt tokens an iteration", "{:,.0f} of context")
@@ -340,7 +356,7 @@ def measured_to(curve: Curve) -> str:
 
 
 def scaled(curve: Curve, factor: float) -> Curve:
-    """The curve with all its seconds times ``factor``: what an error of the profile would do."""
+    """Multiply all seconds of a curve by ``factor``, for example to see the effect of an error."""
     if not 0 < factor < np.inf:
         raise SimulationError("A curve can only be scaled by a positive factor.")
     values = curve.values.copy()
@@ -355,7 +371,7 @@ def scaled(curve: Curve, factor: float) -> Curve:
 
 
 def slower_by_sequence(curve: Curve, seconds: float) -> Curve:
-    """The curve with ``seconds`` more for each sequence that an iteration decodes."""
+    """Add ``seconds`` to a curve for each sequence that an iteration decodes."""
     if not 0 <= seconds < np.inf:
         raise SimulationError("A sequence cannot take less than no time.")
     values = curve.values.copy()

@@ -1,9 +1,9 @@
-"""What a model takes of a GPU's memory: weights, KV cache, activations, and what then fits.
+"""GPU memory of a model: weights, KV cache and activations, and the batch or context that fits.
 
-Parameters follow from the shape. Weights in 8 or 4 bits are those of the linear layers;
-embedding, router, norms and output head stay in 16 bits, as in the published checkpoints, and 4-bit
-weights of a mixture of experts are those of its experts only (hf_quant_config.json of
-nvidia/DeepSeek-R1-NVFP4, config.json of openai/gpt-oss-120b and moonshotai/Kimi-K2.5).
+Only the linear layers have weights in 8 or 4 bits. Embedding, router, norms and output head stay in
+16 bits, as in the published checkpoints. In a mixture of experts only the experts have 4-bit
+weights (hf_quant_config.json of nvidia/DeepSeek-R1-NVFP4, config.json of openai/gpt-oss-120b and
+moonshotai/Kimi-K2.5).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from simulation.performance.work import LowRank
 
 MEMORY_SHARE = 0.9  # of GPU memory given to weights and KV cache; vLLM's gpu_memory_utilization
 # Bytes of scale per weight. fp8: one 32-bit scale per block of 128 x 128 (DeepSeek-V3, arXiv
-# 2412.19437, section 3.3). fp4: one 8-bit scale per 16 (NVFP4) to 32 (MXFP4) weights, the larger
-# taken. int4: one 16-bit scale per 32 (Kimi-K2-Thinking, config.json, group_size 32). int8: one per
-# output channel, nothing beside the weights.
+# 2412.19437, section 3.3). fp4: one 8-bit scale per 16 (NVFP4) or 32 (MXFP4) weights; 16 is used,
+# the larger share. int4: one 16-bit scale per 32 (Kimi-K2-Thinking, config.json, group_size 32).
+# int8: one scale per output channel, which is negligible.
 SCALE_BYTES = {"bf16": 0.0, "fp8": 4 / 128**2, "fp4": 1 / 16, "int8": 0.0, "int4": 2 / 32}
-INDEX_SCALE_BYTES = 4  # per cached key of a sparse attention layer, beside 8 bits per element
-# Of one GPU, for the CUDA context, NCCL and captured graphs. Assumed: a vLLM engine on an 80 GB GPU
-# reports 0.5 to 1.5 GB beside weights, activations and KV cache.
+INDEX_SCALE_BYTES = 4  # per cached key of a sparse attention layer, besides 8 bits per element
+# CUDA context, NCCL and captured graphs on one GPU. Assumed: a vLLM engine on an 80 GB GPU reports
+# 0.5 to 1.5 GB besides weights, activations and KV cache.
 OVERHEAD_BYTES = 1e9
 MAX_BATCH_TOKENS = 8192  # of an iteration; vLLM's default on GPUs of 80 GB
 MAX_LOGITS = 256  # sequences whose next token is drawn at once; vLLM's max_num_seqs
@@ -32,7 +32,7 @@ TP_CHOICES = (1, 2, 4, 8, 16, 32, 64)
 
 
 def weight_bytes(shape: ModelShape, precision: str = "bf16") -> float:
-    """Bytes of all weights, one copy, linear layers in ``precision``."""
+    """Return the bytes of one copy of all weights, with the linear layers in ``precision``."""
     parts = parameters(shape)
     low, rest = _stored_by_part(shape, precision)
     plain = parts.embedding + parts.router + parts.norms + parts.head + parts.encoder
@@ -42,7 +42,7 @@ def weight_bytes(shape: ModelShape, precision: str = "bf16") -> float:
 
 
 def _stored_by_part(shape: ModelShape, precision: str) -> tuple[float, float]:
-    """Bytes of a weight, its scale included, of experts and of the other linear layers."""
+    """Return the bytes per weight, scale included, of experts and of the other linear layers."""
     if precision not in BYTES:
         raise SimulationError(f"Precision {precision!r} is unknown; use one of {', '.join(BYTES)}.")
     stored = BYTES[precision] + SCALE_BYTES[precision]
@@ -53,10 +53,10 @@ def _stored_by_part(shape: ModelShape, precision: str) -> tuple[float, float]:
 def kv_bytes_per_token(
     shape: ModelShape, precision: str = "bf16", context: int | None = None
 ) -> float:
-    """KV cache of one more token, in every layer that keeps one.
+    """Return the KV cache of one more token over all layers, in bytes.
 
-    With ``context``, the mean over a sequence of that many tokens: less where layers see a window,
-    more by the fixed state of linear layers.
+    With ``context``, return the mean over a sequence of that many tokens. Window layers reduce the
+    mean, and the fixed state of linear layers increases it.
     """
     if context is not None:
         return kv_bytes(shape, context, precision) / context
@@ -64,7 +64,7 @@ def kv_bytes_per_token(
 
 
 def kv_bytes(shape: ModelShape, context: int, precision: str = "bf16") -> float:
-    """What a sequence of ``context`` tokens holds: KV cache, window layers, linear states."""
+    """Return the bytes of a sequence of ``context`` tokens: KV cache and linear states."""
     in_window = min(context, shape.window) if shape.window else context
     return (
         context * _full_bytes(shape, precision)
@@ -87,7 +87,10 @@ def _window_bytes(shape: ModelShape, precision: str) -> float:
 
 
 def _entry_bytes(shape: ModelShape, kv_heads: int, head_dim: int, precision: str) -> float:
-    """Of one token in one layer: keys and values of each head, or one compressed vector (MLA)."""
+    """Return the bytes of one token in one layer: keys and values, or one compressed vector (MLA).
+
+    Raises SimulationError if the precision is unknown.
+    """
     if precision not in BYTES:
         raise SimulationError(
             f"KV precision {precision!r} is unknown; use one of {', '.join(BYTES)}."
@@ -100,10 +103,11 @@ def _entry_bytes(shape: ModelShape, kv_heads: int, head_dim: int, precision: str
 def activation_bytes(
     shape: ModelShape, arrangement: Arrangement, max_batch_tokens: int = MAX_BATCH_TOKENS
 ) -> float:
-    """Transient memory of one GPU in an iteration of ``max_batch_tokens``: the residual stream, the
-    input and output of the widest operator, and the logits of MAX_LOGITS sequences in 32 bits.
+    """Return the transient bytes of one GPU in an iteration of ``max_batch_tokens``.
 
-    Modelled: what vLLM's profiling run allocates at its peak, without the allocator's slack.
+    They are the residual stream, the input and output of the widest operator, and the logits of
+    MAX_LOGITS sequences in 32 bits. This models the peak of vLLM's profiling run, without the slack
+    of the allocator.
     """
     tp = arrangement.tp
     factor = 3 if shape.gated else 2
@@ -118,8 +122,11 @@ def activation_bytes(
 
 
 def gpu_weight_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
-    """Weights on the fullest GPU of an arrangement: attention and dense feed-forward layers divided
-    over ``tp``, experts over ``moe_tp * moe_ep``, layers over ``pp``; norms and router on each."""
+    """Return the bytes of weights on the fullest GPU of an arrangement.
+
+    Attention and dense feed-forward layers are divided over ``tp``, experts over
+    ``moe_tp * moe_ep``, and layers over ``pp``. Each GPU of a stage has all its norms and routers.
+    """
     low, rest = _stored_by_part(shape, arrangement.weights)
     parts, tp = parameters(shape, arrangement.tp), arrangement.tp
     plain = BYTES["bf16"]
@@ -136,7 +143,7 @@ def gpu_weight_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
 
 
 def adapter_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
-    """Adapters on one GPU, 16 bits, as many as may be used at once."""
+    """Return the bytes of the adapters on one GPU: 16 bits, all that may be active at once."""
     if shape.adapters is None:
         return 0.0
     operators = operator_graph(shape, arrangement).operators
@@ -145,14 +152,13 @@ def adapter_bytes(shape: ModelShape, arrangement: Arrangement) -> float:
 
 
 def _expert_gpus(shape: ModelShape, arrangement: Arrangement) -> int:
-    """GPUs that hold the experts between them: all of a stage, also where the arrangement does not
-    say how."""
+    """Return the number of GPUs that share the experts; by default all of a stage."""
     spread = arrangement.moe_tp * arrangement.moe_ep
     return spread if spread > 1 else arrangement.tp * arrangement.attention_dp
 
 
 def gpu_kv_bytes(shape: ModelShape, context: int, arrangement: Arrangement) -> float:
-    """What a sequence of ``context`` tokens holds on each GPU of the copy of attention it is on."""
+    """Return the bytes of a sequence of ``context`` tokens on each GPU of its attention rank."""
     share = math.ceil(shape.layers / arrangement.pp) / shape.layers
     states = shape.linear_layers * shape.linear_state_bytes
     cache = kv_bytes(shape, context, arrangement.kv_cache) - states
@@ -160,8 +166,11 @@ def gpu_kv_bytes(shape: ModelShape, context: int, arrangement: Arrangement) -> f
 
 
 def _kv_share(shape: ModelShape, tp: int) -> float:
-    """Of a sequence's KV cache on one of ``tp`` GPUs: heads cannot be cut, and a latent vector
-    serves all heads, so that every GPU keeps it."""
+    """Return the share of a sequence's KV cache on one of ``tp`` GPUs.
+
+    Heads cannot be cut, so the share is rounded up to whole heads. A latent vector serves all
+    heads, so every GPU keeps it whole.
+    """
     if shape.kv_lora_rank:
         return 1.0
     return math.ceil(shape.kv_heads / tp) / shape.kv_heads
@@ -173,7 +182,7 @@ def kv_room_bytes(
     arrangement: Arrangement,
     max_batch_tokens: int = MAX_BATCH_TOKENS,
 ) -> float:
-    """Bytes of one GPU left for KV cache; negative where the weights do not fit."""
+    """Return the bytes of one GPU left for KV cache; negative if the weights do not fit."""
     used = gpu_weight_bytes(shape, arrangement) + OVERHEAD_BYTES
     used += activation_bytes(shape, arrangement, max_batch_tokens)
     return gpu.memory_bytes * MEMORY_SHARE - used
@@ -186,7 +195,7 @@ def largest_batch(
     context: int,
     max_batch_tokens: int = MAX_BATCH_TOKENS,
 ) -> int:
-    """Sequences of ``context`` tokens that one instance holds at once; 0 where none fits."""
+    """Return how many sequences of ``context`` tokens one instance holds at once."""
     room = kv_room_bytes(shape, gpu, arrangement, max_batch_tokens)
     each = gpu_kv_bytes(shape, context, arrangement)
     return arrangement.attention_dp * max(0, int(room // each))
@@ -198,12 +207,15 @@ def largest_context(
     arrangement: Arrangement,
     max_batch_tokens: int = MAX_BATCH_TOKENS,
 ) -> int:
-    """Tokens of the longest single sequence that fits, at most the model's own limit; 0: none."""
+    """Return the tokens of the longest sequence that fits, up to the model's limit; 0 if none fits.
+
+    The search is a bisection, since bytes grow with the context.
+    """
     room = kv_room_bytes(shape, gpu, arrangement, max_batch_tokens)
     if gpu_kv_bytes(shape, 1, arrangement) > room:
         return 0
     low, high = 1, shape.max_context
-    while low < high:  # bytes grow with the context
+    while low < high:
         middle = (low + high + 1) // 2
         fits = gpu_kv_bytes(shape, middle, arrangement) <= room
         low, high = (middle, high) if fits else (low, middle - 1)
@@ -217,9 +229,10 @@ def minimum_tp(
     context: int = 4096,
     kv_cache: str = "bf16",
 ) -> int:
-    """Fewest GPUs, a power of two, over which a model fits with one sequence of ``context`` tokens.
+    """Return the smallest tensor parallelism, a power of two, that fits one sequence.
 
-    Raises SimulationError where not even the largest number does.
+    The sequence has ``context`` tokens, or the model's limit if that is smaller. Raises
+    SimulationError if the model fits on none of TP_CHOICES.
     """
     choices = [tp for tp in TP_CHOICES if tp <= shape.heads]
     for tp in choices:
@@ -240,7 +253,10 @@ def capacity_tokens(
     context: int,
     max_batch_tokens: int = MAX_BATCH_TOKENS,
 ) -> int:
-    """Tokens of KV cache that one instance holds in sequences of ``context``; raises if none."""
+    """Return the tokens of KV cache that one instance holds in sequences of ``context`` tokens.
+
+    Raises SimulationError if none fits.
+    """
     room = kv_room_bytes(shape, gpu, arrangement, max_batch_tokens)
     each = gpu_kv_bytes(shape, context, arrangement) / context
     tokens = arrangement.attention_dp * int(room // each)
@@ -257,10 +273,10 @@ def capacity_tokens(
 def kv_capacity_tokens(
     model: ModelSpec, gpu: GpuSpec, tp: int, max_batch_tokens: int = MAX_BATCH_TOKENS
 ) -> int:
-    """Tokens of KV cache that fit beside the weights on ``tp`` GPUs; raises if none do.
+    """Return the tokens of KV cache that fit besides the weights on ``tp`` GPUs.
 
-    Of a model known by its memory alone, weights and KV cache divide evenly and activations are not
-    counted.
+    Without the shape of the model, weights and KV cache divide evenly and activations do not count.
+    Raises SimulationError if no token fits.
     """
     room = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES - model.weight_bytes / tp
     share = 1 / tp

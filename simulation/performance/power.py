@@ -1,27 +1,30 @@
-"""Watts per GPU by what it does: how fast it reads memory and computes, as shares of its peaks.
+"""Power per GPU under load, from its memory traffic and FLOP/s as shares of the peaks.
 
-Per GPU, as a share of its TDP, an iteration of t seconds draws
+An iteration of t seconds draws this power per GPU, as a share of its TDP:
 
     P = phi max(prefill, D) + (1 - phi) D
     D = smooth minimum of cap and
         floor + memory W^p + cache K^p + compute F^q
               + link + experts + block_experts + attention_dp - imbalance (1 - balance) - gap G
 
-phi     share of t that its prompt tokens take at ``prefill_efficiency`` of the FLOP/s peak
+phi     share of t that the prompt tokens take at ``prefill_efficiency`` of the FLOP/s peak
 W, K    bytes of weights and of KV cache (or state) read per second of the rest, over peak bandwidth
-F       FLOP/s of the decodes in the rest over the peak of the weights' precision
-balance mean over largest number of experts that the GPUs of an expert-parallel group have to read
-G       share of the rest that no kernel runs: 1 - ``SLACK`` times what the peaks need, at least 0,
-        expert weights counted ``ROUTED_SLACK`` times, and ``BLOCK_SLACK`` times where rescaled
+F       FLOP/s of the decodes in the rest, over the peak of the weights' precision
+balance mean over largest number of experts that the GPUs of an expert-parallel group read
+G       share of the rest without a running kernel: 1 - ``SLACK`` times the need at the peaks, at
+        least 0; expert weights count ``ROUTED_SLACK`` times, or ``BLOCK_SLACK`` times if rescaled
 
-so power follows the energy of bytes and operations above a floor that a GPU draws while kernels run
-at all, and saturates at its limit. Links to other GPUs draw theirs wherever an instance has more
-than one (a tenth of the TDP on B200, nothing to be seen on H100). The last line holds what bytes
-and FLOPs do not tell: grouped GEMMs keep the multiprocessors busy at low throughput, most where the
-kernel itself widens or rescales its weights (8 bits scaled by block in Triton; 4 bits on GPUs
-without 4-bit arithmetic); and a host that does not keep up leaves gaps. Fitted on ML.ENERGY and
-splitwise rows by tools/catalogue/fit_power.py, which prints the errors; the form is ours
-(modelled).
+Running kernels draw a floor. Above it, power follows the energy of bytes and operations, and
+saturates at the GPU's limit. Links draw power if an instance has more than one GPU: a tenth of the
+TDP on B200, and nothing measurable on H100.
+
+The last line covers effects that bytes and FLOPs do not show. Grouped GEMMs keep the
+multiprocessors busy at low throughput. This is strongest if the kernel widens or rescales its
+weights: 8 bits scaled by block in Triton, or 4 bits on GPUs without 4-bit arithmetic. A slow host
+leaves gaps between kernels.
+
+tools/catalogue/fit_power.py fits the parameters on ML.ENERGY and splitwise rows, and prints the
+errors. The form of the model is ours (modelled).
 """
 
 from __future__ import annotations
@@ -38,18 +41,18 @@ from simulation.performance.profile import Check
 from simulation.performance.specs import GpuSpec, Provenance
 from simulation.performance.work import Experts, iteration
 
-SHARPNESS = 8.0  # of the smooth minimum: within 9% of the cap where both sides are equal
-# Kernel time over what the peaks allow, beyond which time counts as a gap; of a dozen tried, those
-# with the least error on model families left out.
+SHARPNESS = 8.0  # of the smooth minimum: within 9% of the cap if both sides are equal
+# Time beyond this multiple of the time at the peaks counts as a gap. Of a dozen values tried, these
+# had the smallest error on model families that the fit had not seen.
 SLACK = 2.0
-ROUTED_SLACK = 1.5  # of expert weights, on top
-BLOCK_SLACK = 3.0  # instead of it where the kernel widens or rescales them
-LONGEST_PREFILL = 0.97  # of an iteration, so that what is left of it keeps a rate
+ROUTED_SLACK = 1.5  # further factor for expert weights
+BLOCK_SLACK = 3.0  # replaces ROUTED_SLACK if the kernel widens or rescales the weights
+LONGEST_PREFILL = 0.97  # share of an iteration; the rest must stay above 0 for the rates
 
 
 @dataclass(frozen=True, slots=True)
 class PowerModel:
-    """Parameters of the module's formula, shares of TDP unless named; idle power is a GPU's own."""
+    """Parameters of the module's formula, as shares of TDP if nothing else is stated."""
 
     floor: float  # while kernels run
     memory: float  # at peak bandwidth, reading weights
@@ -63,8 +66,8 @@ class PowerModel:
     block_experts: float = 0.0
     attention_dp: float = 0.0
     imbalance: float = 0.0
-    gap: float = 0.0  # less, of a GPU that waits for its host
-    link: float = 0.0  # of links to other GPUs, wherever an instance has more than one
+    gap: float = 0.0  # subtracted while a GPU waits for its host
+    link: float = 0.0  # of links to other GPUs, if an instance has more than one
     expert_bytes: float = 1.0  # bytes that grouped GEMMs move per byte of weights they need
     cap: float = 0.98
     provenance: Provenance = field(default=Provenance("assumed", ""))
@@ -73,10 +76,10 @@ class PowerModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load:
-    """What one GPU does in iterations, arrays of one shape; bytes and operations per iteration."""
+    """Work of one GPU in iterations, arrays of one shape; bytes and operations per iteration."""
 
     seconds: FloatArray
-    weight_bytes: FloatArray  # all but routed experts
+    weight_bytes: FloatArray  # without routed experts
     expert_bytes: FloatArray
     cache_bytes: FloatArray
     decode_flops: FloatArray
@@ -85,9 +88,9 @@ class Load:
     bandwidth_bytes_s: FloatArray
     peak_flops: FloatArray
     experts: FloatArray  # 1 with a mixture of experts, else 0
-    block_experts: FloatArray  # 1 where the kernel widens or rescales their weights
+    block_experts: FloatArray  # 1 if the kernel widens or rescales their weights
     attention_dp: FloatArray  # 1 with attention data parallelism
-    linked: FloatArray  # 1 where the instance has more than one GPU
+    linked: FloatArray  # 1 if the instance has more than one GPU
 
 
 def load(
@@ -101,10 +104,12 @@ def load(
     *,
     block_scaled: bool | None = None,
 ) -> Load:
-    """The load of iterations given as in ``profile.iteration_s``, ``seconds`` each.
+    """Return the work of one GPU in iterations that take ``seconds`` each.
 
-    ``block_scaled``: the kernel widens or rescales expert weights. None: it does with all of 8
-    bits, and with 4 bits where the GPU has no 4-bit peak.
+    The other arrays are those of ``profile.iteration_s``. ``block_scaled`` states whether the
+    kernel widens or rescales expert weights. The default is yes for fp8 weights, and for fp4
+    weights on GPUs without a 4-bit peak. Raises SimulationError if a time is not above 0 or a peak
+    is unknown.
     """
     bandwidth, peak = _peaks(graph, gpu)
     arrays = np.broadcast_arrays(
@@ -131,7 +136,7 @@ def load(
             balance = _balance(operator, operator.distinct(decode))
         else:
             weights += operator.count * work.weight_bytes
-    stages = graph.arrangement.pp  # each GPU works on one of them at a time
+    stages = graph.arrangement.pp  # the graph counts all stages, a GPU runs one
     weights_in = graph.arrangement.weights
     rescaled = weights_in == "fp8" or (weights_in == "fp4" and not gpu.peak_flops.get("fp4"))
     scaled = routed and (rescaled if block_scaled is None else block_scaled)
@@ -153,7 +158,7 @@ def load(
 
 
 def share_of_tdp(model: PowerModel, load: Load) -> FloatArray:
-    """Power per GPU over its TDP while such iterations run one after the other."""
+    """Return the power per GPU over its TDP while such iterations run without pause."""
     needed = load.prefill_flops / (load.peak_flops * model.prefill_efficiency)
     phi = np.minimum(needed / load.seconds, LONGEST_PREFILL)
     rest = load.seconds * (1.0 - phi)
@@ -177,7 +182,7 @@ def share_of_tdp(model: PowerModel, load: Load) -> FloatArray:
 
 
 def _gap(load: Load, rest: FloatArray) -> FloatArray:
-    """Share of the time without prompts, ``rest`` seconds, that no kernel should need."""
+    """Return the share of the ``rest`` seconds, without prompts, that no kernel should need."""
     slack = np.where(load.block_experts > 0, BLOCK_SLACK, ROUTED_SLACK)
     moved = load.weight_bytes + slack * load.expert_bytes + load.cache_bytes
     needed = moved / load.bandwidth_bytes_s + load.decode_flops / load.peak_flops
@@ -185,7 +190,10 @@ def _gap(load: Load, rest: FloatArray) -> FloatArray:
 
 
 def watts(model: PowerModel, gpu: GpuSpec, load: Load) -> FloatArray:
-    """Power per GPU at the board; never below idle, never above TDP."""
+    """Return the board power per GPU in watts, between idle power and TDP.
+
+    Raises SimulationError if the GPU has no TDP.
+    """
     if gpu.tdp_w is None:
         raise SimulationError(f"{gpu.name} has no TDP: power by load needs one (tdp_w).")
     return np.clip(share_of_tdp(model, load) * gpu.tdp_w, gpu.idle_w, gpu.tdp_w)
@@ -193,7 +201,7 @@ def watts(model: PowerModel, gpu: GpuSpec, load: Load) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class PowerAtLoad:
-    """Watts of one model on one GPU arrangement, from the iterations that run on it."""
+    """Power of one model on one GPU arrangement, from the iterations that run on it."""
 
     model: PowerModel
     gpu: GpuSpec
@@ -207,7 +215,7 @@ class PowerAtLoad:
         prefill_tokens: npt.ArrayLike = 0.0,
         prefill_pairs: npt.ArrayLike = 0.0,
     ) -> FloatArray:
-        """Per GPU, of iterations (or means over many) as in ``load``."""
+        """Return watts per GPU for iterations, or means over many, given as in ``load``."""
         of_iterations = load(
             self.graph, self.gpu, seconds, decodes, decode_context, prefill_tokens, prefill_pairs
         )
@@ -216,13 +224,16 @@ class PowerAtLoad:
 
 @dataclass(frozen=True, slots=True)
 class PowerOfSides:
-    """Watts of an instance whose GPUs do not all do the same: the mean of its sides, each with its
-    share of the GPUs and its own operators, in the same iterations."""
+    """Power of an instance with groups of GPUs that run different operators.
 
-    sides: tuple[tuple[float, PowerAtLoad], ...]
+    It is the mean over the groups, weighted by their shares of the GPUs, in the same iterations.
+    """
+
+    sides: tuple[tuple[float, PowerAtLoad], ...]  # share of the GPUs, power per GPU
 
     @property
     def model(self) -> PowerModel:
+        """Return the power model, which all sides share."""
         return self.sides[0][1].model
 
     def watts(
@@ -233,7 +244,7 @@ class PowerOfSides:
         prefill_tokens: npt.ArrayLike = 0.0,
         prefill_pairs: npt.ArrayLike = 0.0,
     ) -> FloatArray:
-        """Per GPU, as ``PowerAtLoad``."""
+        """Return mean watts per GPU; arguments as in ``PowerAtLoad.watts``."""
         iterations = (seconds, decodes, decode_context, prefill_tokens, prefill_pairs)
         by_side = [share * side.watts(*iterations) for share, side in self.sides]
         return np.asarray(np.add.reduce(by_side), np.float64)
@@ -243,7 +254,10 @@ Power = PowerAtLoad | PowerOfSides
 
 
 def _peaks(graph: OperatorGraph, gpu: GpuSpec) -> tuple[float, float]:
-    """Bandwidth, and the FLOP/s of the weights' precision; 4-bit weights are widened to 16."""
+    """Return the bandwidth, and the FLOP/s peak of the weights' precision; bf16 for 4-bit weights.
+
+    Raises SimulationError if either is unknown.
+    """
     precision = graph.arrangement.weights
     peak = gpu.peak_flops.get(precision if precision in ("fp8", "int8") else "bf16")
     peak = peak or gpu.peak_flops.get("bf16")
@@ -255,10 +269,10 @@ def _peaks(graph: OperatorGraph, gpu: GpuSpec) -> tuple[float, float]:
 
 
 def _balance(operator: Experts, distinct: FloatArray) -> FloatArray:
-    """Mean over expected largest number of experts read by the GPUs of a group.
+    """Return the mean over the expected largest number of experts that a GPU of a group reads.
 
-    A GPU reads a binomial number of its ``experts / ep``; the largest of ``ep`` lies about
-    sqrt(2 ln ep) standard deviations above the mean.
+    A GPU reads a binomial number of its ``experts / ep``. The largest of ``ep`` such numbers lies
+    about sqrt(2 ln ep) standard deviations above the mean.
     """
     if operator.ep == 1:
         return np.ones_like(distinct)
