@@ -1,8 +1,8 @@
-"""One replay on several cores: models that share nothing, each part of them in a thread.
+"""Replay of one fleet on several cores: models that share nothing run in parallel threads.
 
-A policy may look at all models together, so it is not cut: where a part comes to a control instant
-it waits for the others, what they see is put together, and each is told its share of the answer.
-What comes out is what the whole fleet's replay is, to the byte.
+A policy may look at all models together, so it is not split. At a scaling decision each part waits
+for the others. Their observations are merged, and each part gets its share of the actions. The
+result equals that of the whole fleet, to the byte.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ def simulate_apart(
     piece: int,
     progress: Callable[[float], None] | None,
 ) -> StreamResult:
-    """``simulate_stream`` of the whole ``fleet``, its ``parts`` side by side. ``progress`` is
-    called by the calling thread alone."""
+    """Run ``simulate_stream`` for ``fleet`` with its ``parts`` in parallel.
+
+    Only the calling thread calls ``progress``.
+    """
     meeting = _Meeting(policy, fleet, parts)
 
     def played(i: int, tell: Callable[[float], None] | None) -> StreamResult:
@@ -78,7 +80,7 @@ def simulate_apart(
 
 
 def _requests_of(stream: Stream, parts: Sequence[Part], i: int) -> Stream:
-    """Those of the part's models; of models that nobody serves, the first part's."""
+    """Return the requests of a part's models; part 0 also gets those that no part serves."""
     where = {model: n for n, part in enumerate(parts) for model in part.fleet.models}
     its = np.array([where.get(model, 0) == i for model in stream.models], np.bool_)
 
@@ -89,38 +91,42 @@ def _requests_of(stream: Stream, parts: Sequence[Part], i: int) -> Stream:
 
 
 class _Over(Exception):
-    """In a part whose others have ended before it."""
+    """Raised in a part after the first part has ended early."""
 
 
 class _Meeting:
-    """Where the parts come together. The first takes the chair: the others say what they have and
-    wait for their answer. Queues, since a barrier of Python's takes several times as long."""
+    """Synchronization of the parts.
+
+    The first part collects the messages of the others and answers them. Queues are used because
+    Python's barrier takes several times as long.
+    """
 
     def __init__(self, policy: ScalingPolicy, fleet: Fleet, parts: Sequence[Part]) -> None:
         self.policy, self.fleet, self.parts = policy, fleet, parts
         self.first = np.asarray(policy.reset(fleet))
-        self.desk: SimpleQueue[Any] = SimpleQueue()  # (part, what), or what ended one
+        # (part, message), or the exception that ended a part
+        self.desk: SimpleQueue[Any] = SimpleQueue()
         self._answers: list[SimpleQueue[Any]] = [SimpleQueue() for _ in parts]
         self._order = np.argsort(np.concatenate([part.whence for part in parts]))
         self._over = False
 
     def decide(self, i: int, observation: Observation) -> Actions:
-        """The answer for the part, when all have come."""
+        """Return the actions for a part, once all parts have arrived."""
         answer: Actions = self._meet(i, observation, self._decided)
         return answer
 
     def latest(self, i: int, due_s: float) -> float:
-        """When the last request of any part is due: so long all wait for what is left."""
+        """Return the latest due time of any part; all parts wait for requests until then."""
         latest: float = self._meet(i, due_s, lambda each: [max(each)] * len(each))
         return latest
 
     def go_on(self, fraction: float) -> None:
-        """Raises where the first part has ended."""
+        """Raise ``_Over`` if the first part has ended."""
         if self._over:
             raise _Over
 
     def end(self) -> None:
-        """What the first part leaves before its time ends the others."""
+        """End the other parts after the first part ended early."""
         self._over = True
         for answers in self._answers:
             answers.put(_Over())
@@ -165,7 +171,7 @@ class _Meeting:
 
 
 def _joined(tables: Sequence[T], order: Array) -> T:
-    """Columns by pool, in the order of the whole fleet's."""
+    """Merge columns by pool, in the order of the whole fleet."""
     changed: dict[str, Any] = {}
     for field in fields(tables[0]):
         values = [getattr(table, field.name) for table in tables]
@@ -175,7 +181,7 @@ def _joined(tables: Sequence[T], order: Array) -> T:
 
 
 class _Member(ScalingPolicy):
-    """The policy of all, as one part meets it."""
+    """The shared policy, as seen by one part."""
 
     def __init__(self, meeting: _Meeting, i: int) -> None:
         self._meeting, self._i = meeting, i

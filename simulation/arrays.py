@@ -1,4 +1,4 @@
-"""Names of array types, by what the numbers in them are."""
+"""Names of array types, and loops over long columns in pieces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]  # of records, or of whatever numbers
+Array = npt.NDArray[Any]  # of records, or of any numbers
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -17,16 +17,16 @@ ByteArray = npt.NDArray[np.uint8]
 BoolArray = npt.NDArray[np.bool_]
 TextArray = npt.NDArray[np.str_]
 
-PIECE = 1 << 20  # rows of a long column looked at together, so that what is made of them is short
+PIECE = 1 << 20  # rows of a long column processed together, so that temporary arrays stay small
 
 
 def pieces(rows: int) -> Iterator[slice]:
-    """All rows, one piece after the other."""
+    """Return slices that cover all rows, in order."""
     return (slice(i, min(i + PIECE, rows)) for i in range(0, rows, PIECE))
 
 
 def counted(codes: Array, kinds: int) -> IntArray:
-    """How many there are of each code, as ``bincount`` but in pieces."""
+    """Return how often each code occurs; ``bincount`` in pieces."""
     counts = np.zeros(kinds, np.int64)
     for rows in pieces(len(codes)):
         counts += np.bincount(codes[rows], minlength=kinds)

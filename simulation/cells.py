@@ -1,12 +1,12 @@
-"""A fleet replayed as one of several equal cells, where all of its requests are too many.
+"""Replay of one of several equal cells of a fleet, for more requests than can be replayed.
 
-The fleet is cut into ``cells`` alike, each with an equal part of its instances and of its requests,
-taken at random; one is replayed and stands for all. What is said of the whole can be done as it is
-said: so many cells beside each other serve all the requests this well. It errs to the safe side,
-since small pools share less than large ones and instances come ``cells`` at a time.
+The fleet is cut into ``cells`` equal parts. Each gets an equal share of the instances and a random
+share of the requests. One cell is replayed and stands for all. The result is feasible: a fleet that
+is operated in such cells serves all requests this well. The error is on the safe side. Small pools
+share less than large ones, and instances come ``cells`` at a time.
 
-The policy is the whole fleet's: it sees the sum of all cells and is answered in whole instances of
-each, rounded up, so that it never has fewer than it asked for.
+The policy is that of the whole fleet. It sees the sum over all cells. Its targets are divided by
+``cells`` and rounded up, so that it never gets fewer instances than requested.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from simulation.trace import Trace
 
 T = TypeVar("T")
 
-# Of an observation and its signals, what adds up over cells; the others are means and shares.
+# Fields of an observation and of its signals that add up over cells; others are means and shares.
 OBSERVED = (
     "ready", "starting", "draining", "waiting", "input_tps", "deferred", "spare", "asked_tps",
 )  # fmt: skip
 SIGNALLED = ("prefill_tps", "decode_tps", "evicted_tps", "preemptions", "failed")
-# Of a series, what does not.
+# Fields of a series that do not add up over cells.
 MEANS = ("interval_s", "utilisation", "batch", "sm_activity", "hit_rate")
 
 
 def per_cell(counts: IntArray, cells: int) -> IntArray:
-    """Instances of each cell: of ``counts`` of all, rounded up."""
+    """Return the instances of each cell, rounded up."""
     return np.asarray(-(-np.asarray(counts) // cells))
 
 
@@ -56,9 +56,11 @@ def simulate_cell(
     watch: Recovery | None = None,
     keep: bool = False,
 ) -> Replayed:
-    """``simulate`` with ``trace`` the requests of one of ``cells`` and ``fleet`` all of them;
-    counts and hours of the result are of all. A long trace is replayed as a stream, unless its
-    requests are to be kept."""
+    """Run ``simulate`` for one of ``cells`` and scale the result to the whole fleet.
+
+    ``trace`` holds the requests of one cell, and ``fleet`` is the whole fleet. A long trace is
+    replayed as a stream, unless ``keep`` asks for every request.
+    """
     inner = fleet if cells == 1 else replace(fleet, pools=_each(fleet.pools, cells))
     rule = policy if cells == 1 else _OfAll(policy, fleet, cells)
     play = simulate_long if is_long(len(trace)) and not keep else simulate
@@ -101,7 +103,7 @@ def _of_pool(pool: Pool, cells: int) -> Pool:
 
 
 class _OfAll(Wrapper):
-    """The whole fleet's policy, shown one cell as all of them and answered to each."""
+    """The policy of the whole fleet, with the observation and the actions of one cell."""
 
     def __init__(self, policy: ScalingPolicy, fleet: Fleet, cells: int) -> None:
         super().__init__(policy)

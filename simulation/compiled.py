@@ -1,8 +1,8 @@
-"""How hot paths are compiled: one set of options for all.
+"""Compilation of hot paths, with one set of options for all.
 
-Numba would optimise each function together with all that it calls, and make machine code of it,
-once more in every function that calls it. Here a ``kernel`` stays as it was lowered until an entry
-point links all that it reaches into one module, which is optimised and made machine code once.
+Numba would optimize each function together with everything that it calls. It would do so again for
+every caller. Here a ``kernel`` is only lowered. An entry point links all kernels that it reaches
+into one module, which is optimized and compiled to machine code once.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _ALL: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper
 
 
 class _NoEngine:
-    """A kernel is never called from Python, so there is nothing to tell its machine code."""
+    """Stub: a kernel is never called from Python, so its machine code needs no environment."""
 
     def set_env(self, name: str, environment: Any) -> None: ...
 
 
 class _Lowered(JITCodeLibrary):
-    """A function as it was lowered, to be linked into what calls it."""
+    """A lowered function, to be linked into its callers."""
 
     codegen = _NoEngine()
 
@@ -41,7 +41,7 @@ class _Lowered(JITCodeLibrary):
         return 0
 
     def _get_module_for_linking(self) -> Any:
-        """With all that it calls, each once."""
+        """Return the module with every function that it calls, each once."""
         if self._shared_module is None:
             module = self._final_module.clone()
             for called in self._reached({self}):
@@ -79,15 +79,15 @@ def _kernels(**options: Any) -> Callable[..., Any]:
 
 
 kernel = _kernels()
-# One that becomes part of what calls it, where handing on many arrays costs more than what it does.
-# It is LLVM that puts it there: numba would infer the types of all at once, which takes twice as
-# long. Where such kernels call each other in many places, machine code grows beyond all measure:
-# the engine's then takes four times as long to compile.
+# A kernel that is inlined into its callers, for short functions to which passing many arrays costs
+# more than their work. LLVM does the inlining: numba would infer the types of all at once, which
+# takes twice as long. Use it rarely: where such kernels call each other in many places, machine
+# code grows so much that the engine takes four times as long to compile.
 inlined_kernel = _kernels(forceinline=True)
 
 
 def cached_kernel(function: Callable[..., Any]) -> Any:
-    """An entry point: what Python calls, compiled when it first does and kept on disk."""
+    """Return an entry point for Python, compiled at its first call and cached on disk."""
     entry = _njit(**_ALL)(function)
     entry._cache = KernelCache(entry)
     return entry

@@ -1,4 +1,4 @@
-"""By when a request has to be done."""
+"""Due times of requests."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from simulation.trace import Trace
 
 
 def due_s(trace: Trace, tiers: Sequence[Tier]) -> FloatArray:
-    """Per request the second from which on it is late if it is not done, shape ``[requests]``: its
-    arrival and the first of its tier's limits on TTFT and E2E. Without either a request that may
-    wait is never due, and any other is as it arrives."""
+    """Return per request the time from which it is late if unfinished, ``[requests]`` in seconds.
+
+    It is the arrival plus the lower of the tier's TTFT and E2E limits. Without either limit a
+    deferrable request is never due, and any other is due at its arrival.
+    """
     of_tier = {tier.name: _limit(tier) for tier in tiers}
     limits = np.array([of_tier[name] for name in trace.tiers] or [0.0], np.float64)
     out: FloatArray = trace.arrival_s + limits[trace.tier]

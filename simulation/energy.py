@@ -1,12 +1,13 @@
-"""Energy and carbon of a simulated pool: watts by what its GPUs did, interval by interval.
+"""Energy and carbon of a simulated pool, from the work of its GPUs in each interval.
 
-A starting or idle instance draws idle power. A busy one draws what its pool's mean iteration of
-the interval draws at load (``simulation.performance.power``) where the pool knows, else the GPU's
-constants for iterations with and without prompt tokens, in the window's mix. The server around the
-GPUs adds ``host_w`` per GPU all the time, the building multiplies both by PUE. Batches and prompts
-are the interval's own; how long the contexts are that they attend to is the window's mean (a
-simplification). Instances lent out are not the fleet's to pay for. What is kept after the window
-until its work is done counts as one interval more, and so do starts before it.
+A starting or idle instance draws idle power. A busy one draws the power of the pool's mean
+iteration in the interval, if the pool has a power model (``simulation.performance.power``).
+Otherwise it draws the GPU's constants for iterations with and without prompt tokens, in the
+window's mix. The server adds ``host_w`` per GPU at all times. The building multiplies both by PUE.
+
+Batches and prompts are those of the interval. The context length is the mean of the window (a
+simplification). Lent instances do not count. Work after the window counts as one more interval, and
+so do starts before it.
 """
 
 from __future__ import annotations
@@ -25,11 +26,10 @@ KWH_J = 3.6e6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolEnergy:
-    """Of the window, interval by interval, and of starts before and work after it; energies
-    include PUE."""
+    """Energy in the window by interval, and of starts before it and work after it; with PUE."""
 
-    busy_w: float  # per GPU while an iteration runs, in the window; 0 where none ran
-    watts: FloatArray  # mean of the interval, all GPUs and hosts of the pool, shape [intervals]
+    busy_w: float  # per GPU while an iteration runs, in the window; 0 if none ran
+    watts: FloatArray  # mean of the interval over all GPUs and hosts of the pool, shape [intervals]
     gpu_kwh: FloatArray  # shape [intervals]
     host_kwh: FloatArray
     before_gpu_kwh: float
@@ -53,7 +53,7 @@ class PoolEnergy:
 
 
 def pool_energy(result: Replay, p: int) -> PoolEnergy:
-    """Energy of pool ``p``, GPUs and hosts apart, and what it emits."""
+    """Return the energy of GPUs and hosts of pool ``p``, and its carbon emissions."""
     pool, series = result.fleet.pools[p], result.series
     region = next(region for region in result.fleet.regions if region.name == pool.region)
     after = result.after
@@ -87,7 +87,10 @@ def pool_energy(result: Replay, p: int) -> PoolEnergy:
 
 
 def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
-    """Per GPU while an iteration runs, for ``busy_s`` [intervals and what came after]."""
+    """Return the power in watts per GPU while an iteration runs, ``[intervals + 1]``.
+
+    ``busy_s`` and the result have a last value for the time after the window.
+    """
     pool, totals, series, after = result.fleet.pools[p], result.totals, result.series, result.after
     prefill_s = np.array([totals.prefill_s[p], after.prefill_s[p]])
     decode_s = np.array([totals.decode_s[p], after.decode_s[p]])
@@ -100,8 +103,8 @@ def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
         return watts
     contexts, outputs, pairs, inputs = result.attention(p)
     context, keys = float(contexts / outputs), float(pairs / inputs)
-    # An iteration is counted where it ends and its time where it passes: what ends at the edge of
-    # an interval may make too much of it, so intervals without one draw the mean of the others.
+    # An iteration counts in the interval in which it ends, its time in those that it spans. So the
+    # ratio may be too high at an edge. Intervals without an end of an iteration get the mean.
     iterations = iterations[ran]
     seconds = busy_s[ran] / iterations
     decodes = np.append(series.output_tokens[p], after.output_tokens[p])[ran] / iterations
@@ -113,8 +116,11 @@ def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
 
 
 def carbon_kg(kwh: FloatArray, region: Region, result: Replay) -> float:
-    """What energy per interval emits: at the rate of the UTC hour its middle lies in where the
-    region's grid is known by hour, else at the region's mean."""
+    """Return the emissions in kg of energy per interval.
+
+    The rate is that of the UTC hour at the middle of the interval if the region has hourly values,
+    and the region's mean otherwise.
+    """
     if region.carbon_hourly_g_per_kwh is None:
         return float(kwh.sum()) * region.carbon_g_per_kwh / 1000.0
     middle = (np.arange(len(kwh)) + 0.5) * result.series.interval_s
@@ -123,7 +129,7 @@ def carbon_kg(kwh: FloatArray, region: Region, result: Replay) -> float:
 
 
 def _g_per_kwh(region: Region, result: Replay, from_s: float, to_s: float) -> float:
-    """Of a kWh drawn outside the window: the mean over the UTC hours of a stretch of time."""
+    """Return the mean g/kWh over the UTC hours from ``from_s`` to ``to_s``, outside the window."""
     if region.carbon_hourly_g_per_kwh is None:
         return region.carbon_g_per_kwh
     start_s = result.start_s
@@ -135,7 +141,7 @@ def _g_per_kwh(region: Region, result: Replay, from_s: float, to_s: float) -> fl
 
 
 def _interval_seconds(result: Replay) -> FloatArray:
-    """The last interval ends with the window."""
+    """Return the length of each interval in seconds; the last one ends with the window."""
     count = result.series.ready.shape[1]
     edges = np.append(np.arange(count) * result.series.interval_s, result.duration_s)
     return np.diff(edges)

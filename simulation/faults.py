@@ -1,8 +1,8 @@
-"""Faults on demand: what fails, when, and the plan of it that a seed gives.
+"""Faults that a fleet names, and their plan for a seed.
 
-Nothing fails by itself: a fleet names its faults. Random ones are drawn up front from the seed of
-the simulation, by place in the pool and not by what the policy did, so that the same seed gives
-the same bytes and two policies meet the same hardware.
+Nothing fails unless the fleet names a fault. Random faults are drawn before the run from the seed
+of the simulation, by place in the pool. They do not depend on the policy. So the same seed gives
+the same bytes, and two policies meet the same hardware.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy.typing as npt
 from simulation.errors import SimulationError
 
 HOUR_S = 3600.0
-# Kinds of planned events; at one instant in this order, then by pool or region, then by place.
+# Kinds of planned events. At one instant they sort by kind, then pool or region, then place.
 MEND, RESTORE, CRASH, SLOW, OUTAGE = range(5)
-MOST_CRASHES = 1_000_000  # drawn for one pool by one fault
-STARTS = 4096  # of a pool, whose failures are drawn; then the draws begin again
+MOST_CRASHES = 1_000_000  # most crashes drawn for one pool and fault
+STARTS = 4096  # starts of a pool with a drawn outcome; later starts reuse the draws
 
 EVENT = np.dtype(
     [
         ("time", "f8"),
         ("kind", "i8"),
-        ("where", "i8"),  # pool; region of RESTORE and OUTAGE
-        ("place", "i8"),  # of the instance: -1 - i, the i-th serving one; else its slot in the pool
-        ("until", "f8"),  # of SLOW
+        ("where", "i8"),  # pool, or region for RESTORE and OUTAGE
+        ("place", "i8"),  # slot of the instance in the pool, or -1 - i for the i-th serving one
+        ("until", "f8"),  # for SLOW
         ("factor", "f8"),
     ],
     align=True,
@@ -35,18 +35,20 @@ EVENT = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """One instance of a pool is lost at ``at_s``: the ``instance``-th of those that then serve or
-    drain, counted from 0 and round again. None alive: nothing happens."""
+    """Loss of one instance of a pool at ``at_s``.
 
-    pool: int  # its place in ``Fleet.pools``
+    ``instance`` counts the ready and draining instances from 0, modulo their number. Nothing
+    happens if there are none.
+    """
+
+    pool: int  # index into ``Fleet.pools``
     at_s: float
     instance: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RandomCrashes:
-    """Every instance that lives, starting ones included, is lost at this rate (exponential times
-    between failures)."""
+    """Random loss of any existing instance, starting ones included, with exponential times."""
 
     per_instance_hour: float
     pools: tuple[int, ...] | None = None  # None: all
@@ -54,8 +56,10 @@ class RandomCrashes:
 
 @dataclass(frozen=True, slots=True)
 class SlowInstance:
-    """The iterations of one instance (chosen as by ``Crash``) that begin within ``[from_s, to_s)``
-    take ``factor`` times as long."""
+    """Slow iterations of one instance, selected as in ``Crash``.
+
+    Iterations that begin within ``[from_s, to_s)`` take ``factor`` times as long.
+    """
 
     pool: int
     from_s: float
@@ -66,9 +70,11 @@ class SlowInstance:
 
 @dataclass(frozen=True, slots=True)
 class RegionOutage:
-    """All instances of a region are lost at ``from_s`` and none can start there before ``to_s``;
-    requests that come from it are served elsewhere, at the latency of ways that are open, or wait
-    for it. Afterwards the policy starts new ones."""
+    """Loss of all instances of a region at ``from_s``; none starts there before ``to_s``.
+
+    Requests from the region are served elsewhere, with the latency of open paths, or wait.
+    Afterwards the policy starts new instances.
+    """
 
     region: str
     from_s: float
@@ -77,8 +83,10 @@ class RegionOutage:
 
 @dataclass(frozen=True, slots=True)
 class FailedStarts:
-    """Starts that take their time and then fail: each with ``probability``, and those numbered in
-    ``nth``, counted from 1 within each pool."""
+    """Starts that take their full time and then fail.
+
+    Each fails with ``probability``. Those numbered in ``nth``, from 1 in each pool, always fail.
+    """
 
     probability: float = 0.0
     nth: tuple[int, ...] = ()
@@ -87,9 +95,11 @@ class FailedStarts:
 
 @dataclass(frozen=True, slots=True)
 class ControllerOutage:
-    """Nobody scales within ``[from_s, to_s)``: no policy looks or decides; instances and routers go
-    on. Afterwards it resumes the state that it persisted, or where that is not ``state_kept``
-    starts afresh from the fleet that there is (methods.md D4; HeteroScale, section 3.6)."""
+    """No scaling decision within ``[from_s, to_s)``; instances and routers continue.
+
+    Afterwards the policy continues from its saved state. Without ``state_kept`` it resets from the
+    present fleet (methods.md D4; HeteroScale, section 3.6).
+    """
 
     from_s: float
     to_s: float
@@ -102,7 +112,7 @@ Fault = Crash | RandomCrashes | SlowInstance | RegionOutage | FailedStarts | Con
 def check_faults(
     faults: tuple[Fault, ...], retries: int, pools: int, regions: tuple[str, ...]
 ) -> None:
-    """Raise ``SimulationError`` where a fault names what is not there or has senseless numbers."""
+    """Raise ``SimulationError`` for a fault with an unknown pool or region or an invalid number."""
     if retries < 0 or retries > 100:
         raise SimulationError("retries of requests whose instance failed must be 0 to 100.")
     for i, fault in enumerate(faults):
@@ -140,8 +150,11 @@ def plan(
     duration_s: float,
     seed: int,
 ) -> npt.NDArray[np.void]:
-    """Everything that will happen before ``duration_s`` and every end of it, shape ``[events]`` of
-    ``EVENT``, in order. ``maxima``: instances each pool may have, shape ``[pools]``."""
+    """Return all events that begin before ``duration_s`` and their ends, sorted, ``[events]``.
+
+    The result has the dtype ``EVENT``. ``maxima`` is the maximum of instances per pool,
+    ``[pools]``. Raises ``SimulationError`` if more than MOST_CRASHES of a pool are expected.
+    """
     rows: list[tuple[float, int, int, int, float, float]] = []
     for i, fault in enumerate(faults):
         if isinstance(fault, Crash):
@@ -156,7 +169,7 @@ def plan(
             rows.append((fault.to_s, RESTORE, region, 0, 0.0, 1.0))
         elif isinstance(fault, RandomCrashes):
             for p in range(len(maxima)) if fault.pools is None else fault.pools:
-                # A Poisson process of every place in the pool; where nothing lives it hits nothing.
+                # A Poisson process per place in the pool; hits on empty places have no effect.
                 rng = np.random.default_rng([seed, i, p])
                 places = int(maxima[p])
                 expected = fault.per_instance_hour * places * duration_s / HOUR_S
@@ -177,7 +190,7 @@ def plan(
 
 
 def failing_starts(faults: tuple[Fault, ...], pools: int, seed: int) -> npt.NDArray[np.bool_]:
-    """Which starts of each pool fail, shape ``[pools, STARTS]``; ``[pools, 0]`` if none does."""
+    """Return which starts of each pool fail, ``[pools, STARTS]``; ``[pools, 0]``: none."""
     chosen = [(i, fault) for i, fault in enumerate(faults) if isinstance(fault, FailedStarts)]
     fails = np.zeros((pools, STARTS if chosen else 0), np.bool_)
     for i, fault in chosen:

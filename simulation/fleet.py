@@ -1,4 +1,4 @@
-"""What a fleet is made of: tiers, regions, pools of instances, and how requests are routed."""
+"""The parts of a fleet: tiers, regions, pools of instances, and routing."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
 from simulation.starting import Registration, StartUp, check_registration, check_start
 
-HOURS = 24  # of a day
-URGENT_SHARE = 10 / 24  # of its deadline; SageServe: ten hours where the deadline is a day
+HOURS = 24  # per day
+URGENT_SHARE = 10 / 24  # of the deadline; SageServe: ten hours for a deadline of a day
 URGENT_S = 36_000.0  # without a deadline
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A service tier and its limits (methods.md E1, X4); a limit that is None does not apply."""
+    """A service tier and its limits (methods.md E1, X4); None means no limit."""
 
     name: str
     ttft_s: float | None = None  # from arrival at the router to the first token
-    tbt_s: float | None = None  # the request's mean gap between tokens
-    e2e_s: float | None = None  # to the last token
+    tbt_s: float | None = None  # mean gap between tokens of the request
+    e2e_s: float | None = None  # from arrival at the router to the last token
     attainment: float = 0.95  # share of arrived requests that must meet every limit
-    deferrable: bool = False  # held in the NIW queue until an endpoint has room (E4)
-    # A deferred request older than this is urgent: it goes at once. None: by its own deadline.
+    deferrable: bool = False  # waits in the NIW queue until an endpoint has room (E4)
+    # A deferred request older than this is urgent and routed at once. None: from its deadline.
     priority_after_s: float | None = None
 
     @property
     def urgent_after_s(self) -> float:
-        """Seconds after its arrival from which on a deferred request is urgent."""
+        """Return the age in seconds from which a deferred request is urgent."""
         if self.priority_after_s is not None:
             return self.priority_after_s
         return URGENT_S if self.e2e_s is None else URGENT_SHARE * self.e2e_s
@@ -42,10 +42,10 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A region: what a kWh emits there and how much the building adds to it.
+    """A region with the carbon intensity of its grid and the overhead of its buildings.
 
-    ``carbon_hourly_g_per_kwh`` has one value per hour of the day, UTC, where the grid's daily cycle
-    is known: energy of an hour emits at that rate, and ``carbon_g_per_kwh`` is their mean.
+    ``carbon_hourly_g_per_kwh`` has one value per hour of the day, UTC, if the daily cycle of the
+    grid is known. Energy of an hour then emits at that rate, and ``carbon_g_per_kwh`` is the mean.
     """
 
     name: str
@@ -63,8 +63,11 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class KvLink:
-    """The way of a KV cache from a prefill to a decode instance. Transfers queue, first come first
-    served, at the sender's own link and at the one all instances of its pool share."""
+    """The path of a KV cache from a prefill to a decode instance.
+
+    Transfers queue, first come first served, at two links: that of the sending instance, and one
+    that all instances of its pool share.
+    """
 
     kv_bytes_per_token: float
     bytes_s: float  # of one instance
@@ -79,34 +82,37 @@ class Pool:
     region: str
     profile: Profile
     gpu: GpuSpec
-    initial: int  # instances ready at the start, unless the policy wants others
+    initial: int  # instances ready at the start, unless the policy sets another number
     minimum: int
     maximum: int
-    startup_s: float  # from asked for to serving; burns GPU time (E3)
+    startup_s: float  # from request to ready; uses GPU time (E3)
     usd_per_gpu_hour: float
-    max_context: int | None = None  # tokens of the longest request; None: memory alone limits it
-    role: str = "both"  # of ROLES; prefill hands over to the decode pools of its model and region
-    batching: str = "chunked"  # of BATCHING
-    link: KvLink | None = None  # of a prefill pool
-    power: Power | None = None  # None: the GPU's watts while it prefills and decodes
-    host_w: float = 0.0  # of the server beside the GPU boards, per GPU, all the time
-    prefix_cache: bool = False  # keep the blocks of prompts that are done, least recently used go
-    scheduler: str = "fcfs"  # of SCHEDULERS
-    tau_n_s: float = 10.0  # DPA: expired longer than this goes first
-    tau_p_s: float = 0.5  # DPA: urgent from so long before the deadline
-    when_full: str = "preempt"  # of WHEN_FULL: what happens as KV memory runs out while decoding
-    # Whose requests it takes; None: all. None at all: GPUs held for what others put on them.
+    # input and output tokens of a request at most; None: only memory limits it
+    max_context: int | None = None
+    # one of ROLES; prefill hands requests to decode pools of the same model and region
+    role: str = "both"
+    batching: str = "chunked"  # one of BATCHING
+    link: KvLink | None = None  # for a prefill pool
+    power: Power | None = None  # None: the GPU's constant watts for prefill and decode
+    host_w: float = 0.0  # of the server without GPU boards, per GPU, at all times
+    prefix_cache: bool = False  # keep blocks of finished prompts, evict the least recently used
+    scheduler: str = "fcfs"  # one of SCHEDULERS
+    tau_n_s: float = 10.0  # DPA: requests expired longer than this go first
+    tau_p_s: float = 0.5  # DPA: requests are urgent this long before their deadline
+    when_full: str = "preempt"  # one of WHEN_FULL: action if KV memory runs out during decoding
+    # Tiers that it takes; None: all. Empty: it only provides GPUs for modules of other pools.
     tiers: tuple[str, ...] | None = None
-    start_up: StartUp | None = None  # None: ``startup_s``, a minute for what was lent out
-    spot: bool = False  # rented as spot: not its own to lend out
-    # Of its price, what an instance earns while it is lent out; it is held, and paid, meanwhile.
-    # None: lent out it is somebody else's, and costs and earns nothing.
+    start_up: StartUp | None = None  # None: ``startup_s``, or a minute for a lent instance
+    spot: bool = False  # rented as spot, so it cannot be lent out
+    # Share of its price that a lent instance earns; the instance is kept and paid meanwhile.
+    # None: a lent instance belongs to others, and costs and earns nothing.
     lend_share: float | None = None
-    reclaims_per_hour: float = 0.0  # of a spot instance: its provider takes it back
-    # Ran up to time 0: what is ready then beyond them was asked for before, and its starts are
-    # paid. None: as many as are ready.
+    reclaims_per_hour: float = 0.0  # rate at which the provider takes a spot instance back
+    # Instances that ran before time 0. Those ready beyond them were started earlier, and their
+    # starts are paid. None: all that are ready.
     today: int | None = None
-    architecture: str = ""  # models of the same one swap weights faster; empty: like no other
+    # models of the same architecture swap weights faster; empty: shared with no other
+    architecture: str = ""
 
     @property
     def gpus_per_instance(self) -> int:
@@ -114,58 +120,62 @@ class Pool:
 
     @property
     def lends(self) -> bool:
-        """It serves nobody itself: others put their modules on its GPUs."""
+        """Return whether the pool serves no requests and only provides GPUs for modules."""
         return self.tiers == ()
 
     def takes(self, tier: str) -> bool:
-        """Whether requests of a tier may go to this pool."""
+        """Return whether requests of a tier may go to this pool."""
         return self.tiers is None or tier in self.tiers
 
 
-# Which ready instance of an endpoint takes a request: the one with the fewest tokens still to
-# prefill and to give out; the fewest prompt tokens, a decode counting one; each in turn; the fewest
-# KV tokens in use or waiting to be. prefix-aware: the fewest prompt tokens to compute before the
-# request's first token, those waiting there and those of its own that the prefix cache lacks, which
-# is Mooncake's algorithm 1 (FAST 2025) in tokens instead of predicted seconds; of several the one
-# with the fewest remaining tokens.
+# Rule that selects the ready instance of an endpoint for a request:
+# least-remaining: fewest tokens still to prefill and to generate.
+# least-pending: fewest prompt tokens, with one per decode.
+# round-robin: each in turn.
+# least-memory: fewest KV tokens in use or needed by waiting requests.
+# prefix-aware: fewest prompt tokens to compute before the first token. These are the waiting ones,
+# and those of the request that the prefix cache lacks. Ties go to the fewest remaining tokens.
+# This is Mooncake's algorithm 1 (FAST 2025) in tokens instead of predicted seconds.
 ROUTERS = ("least-remaining", "least-pending", "round-robin", "least-memory", "prefix-aware")
 ROLES = ("both", "prefill", "decode")
-# chunked: decodes first, prompts in pieces with what is left of the token budget. whole: waiting
-# prompts first and unbroken, a longer one than the budget alone; decodes run beside them if all
-# fit, else they pause for that iteration. alone: likewise, and they always pause.
+# chunked: decodes first, then prompts in pieces within the rest of the token budget.
+# whole: waiting prompts first and undivided, one longer than the budget alone. Decodes run in the
+# same iteration if all fit, and pause otherwise.
+# alone: as whole, but decodes always pause.
 BATCHING = ("chunked", "whole", "alone")
-# preempt: the request admitted last is computed again later. fail: it is given up and counted.
+# preempt: the request admitted last is computed again later. fail: it is rejected and counted.
 WHEN_FULL = ("preempt", "fail")
-SCHEDULERS = ("fcfs", "edf", "pf", "dpa")  # numbered so in engine.scheduling
-# What a region is chosen by. queues: one whose instance takes the request at its next iteration
-# goes before one where it would wait. memory: by KV memory alone, as SageServe has it.
+SCHEDULERS = ("fcfs", "edf", "pf", "dpa")  # engine.scheduling uses these indices
+# Criterion for a region. queues: prefer a region with an instance that takes the request at its
+# next iteration. memory: by KV memory alone, as in SageServe.
 SEES = ("queues", "memory")
-# Of several pools of a service in a region: first the one with the least effective memory, as among
-# SageServe's endpoints, then its instance; or all their instances as one.
+# Choice among several pools of a service in a region. least-memory: first the pool with the least
+# KV memory utilization, as among SageServe's endpoints, then its instance. together: among all
+# their instances at once.
 ENDPOINTS = ("least-memory", "together")
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Where requests go (methods.md E4). Thresholds are on effective memory utilisation (KV in use
-    over KV there is)."""
+    """Routing rules (methods.md E4); thresholds are on KV memory utilization."""
 
-    region_threshold: float = 0.7  # first preferred region below it, else the least used
-    release_one_below: float = 0.6  # a deferred request is released to an endpoint
-    release_two_below: float = 0.5
-    instance: str = "least-remaining"  # of ROUTERS, for what has its prompt before it
-    decode: str = "least-memory"  # likewise, for what a prefill pool hands over
-    sees: str = "queues"  # of SEES
-    endpoint: str = "least-memory"  # of ENDPOINTS
+    # nearest region below it, else the region with the least utilization
+    region_threshold: float = 0.7
+    release_one_below: float = 0.6  # utilization below which an endpoint takes one deferred request
+    release_two_below: float = 0.5  # two deferred requests
+    instance: str = "least-remaining"  # one of ROUTERS, for requests with their prompt to compute
+    decode: str = "least-memory"  # one of ROUTERS, for requests from a prefill pool
+    sees: str = "queues"  # one of SEES
+    endpoint: str = "least-memory"  # one of ENDPOINTS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fleet:
-    """Everything the simulator needs to know about the serving side.
+    """The serving side of a simulation.
 
-    ``latency_s`` has shape ``[regions, regions]``: one-way seconds from home to serving region,
-    added to TTFT when a request is served away from home; inf: the way is closed, and no request
-    goes there.
+    ``latency_s`` has shape ``[regions, regions]``: one-way seconds from home to serving region.
+    They are added to TTFT for a request served away from home. inf: the path is closed, and no
+    request takes it.
     """
 
     tiers: tuple[Tier, ...]
@@ -173,9 +183,10 @@ class Fleet:
     pools: tuple[Pool, ...]
     latency_s: npt.NDArray[np.float64]
     routing: Routing = field(default_factory=Routing)
-    registration: Registration | None = None  # of prefill and decode pools; None: as they come
+    registration: Registration | None = None  # of prefill and decode pools; None: at once
     faults: tuple[Fault, ...] = ()
-    retries: int = 1  # of a request whose instance fails; 0: what was in flight there is lost
+    # most restarts of a request after losses of its instance; 0: such a request is rejected
+    retries: int = 1
 
     def __post_init__(self) -> None:
         known = {region.name for region in self.regions}
@@ -197,13 +208,16 @@ class Fleet:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Those that have pools, in their order."""
+        """Return the models that have pools, in the order of the pools."""
         return tuple(dict.fromkeys(pool.model for pool in self.pools))
 
     @property
     def islands(self) -> npt.NDArray[np.int64]:
-        """``[pools]``: the same number for pools of regions between which requests go, by ways that
-        are open or over other regions, so that what one lacks another may have to spare."""
+        """Return a number per pool, ``[pools]``, equal for pools whose regions exchange requests.
+
+        The path may be open in one direction, or lead over other regions. So one pool may serve
+        what another lacks capacity for.
+        """
         names = [region.name for region in self.regions]
         linked = np.isfinite(self.latency_s) | np.isfinite(self.latency_s.T)
         for _ in names:

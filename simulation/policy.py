@@ -1,4 +1,4 @@
-"""The protocol of every scaling policy: an observation in, targets or actions out."""
+"""The protocol of every scaling policy: it gets an observation and returns targets or actions."""
 
 from __future__ import annotations
 
@@ -11,56 +11,63 @@ from simulation.fleet import Fleet
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signals:
-    """What happened since the last control instant; every array has shape ``[pools]``.
+    """Measurements since the last scaling decision; every array has shape ``[pools]``.
 
-    Where nothing was measured (no first token, no ready instance) a mean is NaN and a rate 0.
+    Without a measurement (no first token, no ready instance) a mean is NaN and a rate is 0.
     """
 
-    busy: FloatArray  # share of the time of ready instances with an iteration running
-    sm_activity: FloatArray  # modelled: share of that time the SMs compute (roofline of the batch)
-    prefill_tps: FloatArray  # prompt tokens computed a second: those the prefix cache missed
-    decode_tps: FloatArray  # output tokens a second
+    busy: FloatArray  # share of ready instances' time with an iteration running
+    # modelled: share of that time in which the SMs compute (roofline of the batch)
+    sm_activity: FloatArray
+    prefill_tps: FloatArray  # prompt tokens computed per second, without prefix-cache hits
+    decode_tps: FloatArray  # output tokens per second
     batch: FloatArray  # mean sequences in the batch of a ready instance
-    ttft_s: FloatArray  # mean of the requests whose first token came
-    tbt_s: FloatArray  # mean gap between tokens of the requests that completed
-    late_first: FloatArray  # share of the first tokens that came after their tier's TTFT limit
-    late_done: FloatArray  # share of those completed that passed their TBT or E2E limit
-    hit_rate: FloatArray  # share of the prompt tokens admitted that the prefix cache held; NaN off
-    evicted_tps: FloatArray  # tokens a second evicted from prefix caches
+    ttft_s: FloatArray  # mean over requests that got their first token
+    tbt_s: FloatArray  # mean over the gaps between tokens of completed requests
+    late_first: FloatArray  # share of first tokens after the TTFT limit of their tier
+    late_done: FloatArray  # share of completed requests beyond their TBT or E2E limit
+    # share of admitted prompt tokens found in the prefix cache; NaN without one
+    hit_rate: FloatArray
+    evicted_tps: FloatArray  # tokens per second evicted from prefix caches
     preemptions: IntArray
     failed: IntArray  # instances lost to faults
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
-    """What a policy may see at a control instant; every array has shape ``[pools]`` unless said."""
+    """Everything that a policy sees at a scaling decision.
+
+    Every array has shape ``[pools]`` unless noted.
+    """
 
     time_s: float  # seconds since the start of the simulation
-    ready: IntArray  # instances serving
-    starting: IntArray  # asked for, not yet serving
-    draining: IntArray  # finishing their requests, taking no new ones
-    utilisation: FloatArray  # effective memory: KV tokens in use over KV tokens of ready instances
-    waiting: IntArray  # requests routed to the pool and not yet in a batch
-    input_tps: FloatArray  # input tokens per second that arrived since the last instant
-    signals: Signals | None = None  # only for a policy that asks for them (``wants_signals``)
+    ready: IntArray  # ready instances
+    starting: IntArray  # requested, not yet ready
+    draining: IntArray  # instances that finish their requests and take no new ones
+    utilisation: FloatArray  # KV tokens in use over KV tokens of ready instances
+    waiting: IntArray  # requests at the pool's instances that are not in a batch yet
+    input_tps: FloatArray  # input tokens per second that arrived since the last decision
+    signals: Signals | None = None  # only for a policy with ``wants_signals``
     deferred: IntArray | None = None  # requests in the NIW queue of the pool's model
     spare: IntArray | None = None  # instances lent out as spot that could come back
-    # How full an iteration of the ready instances is, requests that wait counted: the largest of
-    # KV tokens over the KV there is, tokens to compute over the token budget, and sequences over
-    # the largest batch. From 1 on some request waits.
+    # Utilization of an iteration of the ready instances, waiting requests included. It is the
+    # largest of three shares: KV tokens of KV memory, tokens to compute of the token budget, and
+    # sequences of the largest batch. From 1 on some request waits.
     load: FloatArray | None = None
-    # Input tokens/s that users of the pool's region asked of its model since the last instant,
-    # wherever they are served; what can be deferred is left out.
+    # Input tokens/s requested from the model by users of the pool's region since the last decision,
+    # wherever they are served. Deferrable requests do not count.
     asked_tps: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gauge:
-    """What a rule goes by, one value per decision that it takes: above ``out_above`` it asks for
-    more, below ``in_below`` for fewer. NaN where there is nothing to read."""
+    """The signal that a rule follows, one value per decision of the rule.
+
+    The rule asks for more above ``out_above`` and for fewer below ``in_below``. NaN: no reading.
+    """
 
     words: str
-    share: bool  # of something, else an amount
+    share: bool  # True for a fraction, False for an amount
     values: FloatArray
     out_above: FloatArray | float
     in_below: FloatArray | float
@@ -68,8 +75,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InForce:
-    """A parameter of a rule that is found rather than given, ``[pools]``; NaN where a pool has
-    none."""
+    """A parameter that a rule computes, ``[pools]``; NaN for a pool without it."""
 
     what: str
     values: FloatArray
@@ -77,62 +83,71 @@ class InForce:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Actions:
-    """What a policy asks for; every array has shape ``[pools]``. None leaves the usual."""
+    """Everything that a policy asks for; every array has shape ``[pools]``.
 
-    targets: IntArray  # instances wanted (ready + starting), clipped to minimum and maximum
-    # Scale-in that can be undone: for so many seconds instances taken out get no new requests but
-    # stay, and come back at once when the target rises again (D4). 0: they drain and go.
+    None leaves the default.
+    """
+
+    targets: IntArray  # target of ready + starting instances, clipped to minimum and maximum
+    # Soft scale-in: removed instances get no new requests for this many seconds but stay. They
+    # come back at once when the target rises again (D4). 0: they drain and are switched off.
     soft_s: float = 0.0
-    firm: BoolArray | None = None  # pools of which none stays for soft_s; None: none such
-    lend: BoolArray | None = None  # instances taken out go to the spot pool (E9), not off
-    keep_lent: IntArray | None = None  # at most so many stay lent out, the rest goes off; None: all
+    firm: BoolArray | None = None  # pools without soft scale-in; None: no such pool
+    # whether removed instances go to the spot pool (E9) instead of off
+    lend: BoolArray | None = None
+    # most instances that stay lent out; the rest is switched off; None: all stay
+    keep_lent: IntArray | None = None
     max_batch: IntArray | None = None  # sequences in a batch from now on (Chiron)
-    speed: FloatArray | None = None  # how many times as fast iterations run from now on (B5)
-    link_share: FloatArray | None = None  # of its link's bandwidth, for what it sends from now on
-    kv_share: FloatArray | None = None  # of its KV memory that an instance may use from now on
-    # [models, regions, regions] (``Fleet.models``) where the input tokens of each home region (row)
-    # are to be served until the next answer: its shares. A row of zeros, or None: as the router
-    # finds best (E4). A region that cannot take a request gives way to that rule.
+    speed: FloatArray | None = None  # factor on the speed of iterations from now on (B5)
+    # usable share of the link's bandwidth, for transfers that start from now on
+    link_share: FloatArray | None = None
+    kv_share: FloatArray | None = None  # usable share of an instance's KV memory from now on
+    # Shares of each home region's (row) input tokens by serving region (column) until the next
+    # decision, [models, regions, regions] (``Fleet.models``). None or a row of zeros: the router
+    # chooses (E4). The router also chooses if a region cannot take a request.
     shares: FloatArray | None = None
 
 
 def actions_of(answer: IntArray | Actions) -> Actions:
-    """What a policy answered, as actions."""
+    """Return the answer of a policy as actions."""
     return answer if isinstance(answer, Actions) else Actions(answer)
 
 
 class ScalingPolicy(Protocol):
-    """Called every ``interval_s``; holds its own state, told to start afresh by ``reset``."""
+    """A scaling policy with its own state, called every ``interval_s``."""
 
     name: str
     interval_s: float
-    wants_signals: bool = False  # whether observations are to carry ``signals``
+    wants_signals: bool = False  # whether observations must contain ``signals``
 
     def reset(self, fleet: Fleet) -> IntArray:
-        """Forget everything; return the instances wanted ready at time 0, shape ``[pools]``."""
+        """Reset all state; return the instances wanted ready at time 0, shape ``[pools]``."""
         ...
 
     def decide(self, observation: Observation) -> IntArray | Actions:
-        """Instances wanted per pool (ready + starting), shape ``[pools]``, or all a policy may ask
-        for; the engine clips counts to the pool's minimum and maximum."""
+        """Return the target of ready + starting instances per pool, ``[pools]``, or all actions.
+
+        The engine clips counts to the pool's minimum and maximum.
+        """
         ...
 
 
 @runtime_checkable
 class Gauged(Protocol):
-    """A policy that goes by one signal and says which, so that a signal that never moves can be
-    told beside the policy's figures."""
+    """A policy that follows one signal and reports it.
+
+    Its figures can then show a signal that never moves.
+    """
 
     def gauge(self, observation: Observation) -> Gauge | None:
-        """What it reads off ``observation``; asked after ``decide`` on the same."""
+        """Return the reading of ``observation``, after ``decide`` on the same observation."""
         ...
 
 
 @runtime_checkable
 class Telling(Protocol):
-    """A policy whose targets or ratios were found: it says which are in force, for whoever wants
-    to copy them."""
+    """A policy that computes its targets or ratios and reports them, for users who copy them."""
 
     def in_force(self) -> tuple[InForce, ...]:
-        """As they are now; asked after ``reset``."""
+        """Return the present values; called after ``reset``."""
         ...

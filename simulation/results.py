@@ -1,4 +1,4 @@
-"""What a simulation hands over: one row per request, one per minute, and the totals."""
+"""The result of a simulation: one row per request, one per interval, and totals."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from simulation.trace import Trace
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-# Codes of RequestLog.outcome; the last: neither done nor late when the simulation ended.
+# Codes of RequestLog.outcome. NOT_DUE: neither done nor late when the simulation ended.
 COMPLETED, REJECTED, UNFINISHED, NOT_DUE = 0, 1, 2, 3
 
-# Why a request was rejected: before the simulation ran, and given up while it did.
+# Reasons of a rejection, before the simulation or during it.
 NO_POOL = "no pool serves the model"
 NO_TIER = "no pool of the model takes the tier"
 BEYOND_CONTEXT = "input and output exceed the model's maximum context"
@@ -27,115 +27,127 @@ INSTANCE_FAILED = "its instance failed, and it had no retry left"
 OUT_OF_MEMORY = "KV memory ran out while decoding"
 NO_WAY = "no way is open from its region to a pool of the model"
 REASONS = (NO_POOL, NO_TIER, BEYOND_CONTEXT, TOO_LONG, INSTANCE_FAILED, OUT_OF_MEMORY, NO_WAY)
-# Where starts took their instance from, in the order of PoolTotals.starts.
+# Sources of starts, in the order of PoolTotals.starts.
 SOURCES = ("spot", "other model", "local weights", "remote weights")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestLog:
-    """Per request, shape ``[requests]``, in the order of the trace; NaN where it did not happen."""
+    """One value per request, ``[requests]``, in the order of the trace; NaN: did not happen."""
 
     outcome: npt.NDArray[np.int8]
-    reason: npt.NDArray[np.int8]  # why it was rejected, a place in REASONS; -1: it was not
-    pool: npt.NDArray[np.int16]  # where it was served, -1 nowhere
+    reason: npt.NDArray[np.int8]  # reason of the rejection, index into REASONS; -1: not rejected
+    pool: npt.NDArray[np.int16]  # pool that served it; -1: none
     first_token_s: FloatArray  # seconds since the start of the simulation
     last_token_s: FloatArray
     ttft_s: FloatArray  # from arrival at the router, network latency included
-    tbt_s: FloatArray  # mean gap between tokens; NaN for one-token answers
+    tbt_s: FloatArray  # mean gap between tokens; NaN for a single output token
     e2e_s: FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolSeries:
-    """Per pool and interval, shape ``[pools, intervals]``; interval ``i`` covers
-    ``[i, i + 1) * interval_s``."""
+    """Series per pool and interval, ``[pools, intervals]``.
+
+    Interval ``i`` covers ``[i, i + 1) * interval_s``.
+    """
 
     interval_s: float
-    ready: FloatArray  # time-weighted mean instances serving
+    ready: FloatArray  # time-weighted mean of ready instances
     starting: FloatArray
     draining: FloatArray
-    lent: FloatArray  # out as spot
-    busy: FloatArray  # time-weighted mean instances running an iteration
-    utilisation: FloatArray  # time-weighted mean effective memory utilisation
-    waiting: FloatArray  # at its instances, at the end of the interval
-    held: FloatArray  # likewise for it, at the router (no instance ready) and in the NIW queue
-    batch: FloatArray  # time-weighted mean sequences in the batch of a busy instance
-    # SM-activity proxy (modelled): share of the time of serving instances that the interval's
-    # tokens take at the pace of a full iteration of prompts, in which computing binds.
+    lent: FloatArray  # lent out as spot
+    busy: FloatArray  # time-weighted mean of instances running an iteration
+    utilisation: FloatArray  # time-weighted mean of KV memory utilization
+    waiting: FloatArray  # requests waiting at its instances at the end of the interval
+    # requests for it at the router (no instance ready) and in the NIW queue, at the same time
+    held: FloatArray
+    batch: FloatArray  # time-weighted mean of sequences in the batch of a busy instance
+    # SM-activity proxy (modelled): share of the time of ready and draining instances that the
+    # tokens take at the pace of a full prefill iteration, in which computing binds.
     sm_activity: FloatArray
     iterations: FloatArray  # ended in the interval
     arrived_tokens: FloatArray  # input tokens of requests that reached an instance
-    input_tokens: FloatArray  # prefilled in the interval
+    input_tokens: FloatArray  # prompt tokens computed in the interval
     output_tokens: FloatArray
-    hit_rate: FloatArray  # of prompt tokens admitted, what the prefix cache held; NaN without any
+    # share of admitted prompt tokens found in the prefix cache; NaN without one
+    hit_rate: FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolTotals:
-    """Shape ``[pools]``: instance-seconds of the window, and counts of the whole simulation."""
+    """Totals per pool, ``[pools]``: instance-seconds of the window, and counts of the whole run."""
 
-    before_s: FloatArray  # starting before the window, of what is ready as it begins: wasted
-    starting_s: FloatArray  # asked for and not serving yet: wasted
+    # starts before the window of instances that are ready at its beginning: wasted
+    before_s: FloatArray
+    starting_s: FloatArray  # requested and not ready yet: wasted
     idle_s: FloatArray  # ready or draining, no iteration running
     prefill_s: FloatArray  # in iterations with prefill tokens
-    decode_s: FloatArray  # in iterations without
+    decode_s: FloatArray  # in iterations without prefill tokens
     donated_s: FloatArray  # lent out as spot
     iterations: IntArray
     preemptions: IntArray
-    outside: IntArray  # iterations outside what the pool's profile was measured on
-    starts: IntArray  # [pools, sources]: asked for in the window, or before it, by SOURCES
-    reinstated: IntArray  # draining instances taken back
-    failures: IntArray  # instances lost
+    outside: IntArray  # iterations outside the measured range of the pool's profile
+    starts: IntArray  # [pools, sources]: starts requested in the window or before it, by SOURCES
+    reinstated: IntArray  # draining instances that became ready again
+    failures: IntArray  # lost instances
     failed_starts: IntArray
-    retried: IntArray  # requests that began again elsewhere as an instance was lost
-    hit_tokens: IntArray  # of prompts admitted, found in the prefix cache and not computed
-    looked_up_tokens: IntArray  # of prompts admitted where there is one
-    evicted_tokens: IntArray  # dropped from prefix caches to make room
+    retried: IntArray  # requests that restarted after the loss of their instance
+    hit_tokens: IntArray  # admitted prompt tokens found in the prefix cache, so not computed
+    looked_up_tokens: IntArray  # admitted prompt tokens in pools with a prefix cache
+    evicted_tokens: IntArray  # evicted from prefix caches
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AfterWindow:
-    """What was done after the window, per pool, shape ``[pools]``: an instance that still has work
-    then is kept, and paid, to its last; what it waits between is part of that."""
+    """Work after the window, per pool, ``[pools]``.
 
-    until_s: float  # when the simulation ended
+    An instance that still has work is kept and paid to the end of its last iteration, waits
+    included.
+    """
+
+    until_s: float  # end of the simulation
     kept_s: FloatArray  # instance-seconds, of which in iterations ...
-    prefill_s: FloatArray  # ... with prefill tokens
-    decode_s: FloatArray  # ... without
+    prefill_s: FloatArray  # ... with prefill tokens ...
+    decode_s: FloatArray  # ... and without
     iterations: FloatArray
-    input_tokens: FloatArray  # prefilled
+    input_tokens: FloatArray  # prompt tokens computed
     output_tokens: FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Replay(ABC):
-    """One policy replayed on one trace: what is known of it but for its requests."""
+    """The replay of one policy on one trace, without its requests."""
 
     policy: str
     seed: int
     fleet: Fleet
-    duration_s: float  # of the window; series and totals are of it, stragglers finish after it
+    # length of the window; series and totals end with it, unfinished requests continue
+    duration_s: float
     series: PoolSeries
     totals: PoolTotals
     after: AfterWindow
     reject_reasons: dict[str, int]
     wall_seconds: float
-    cells: int = 1  # that each request stands for (simulation.cells)
+    cells: int = 1  # cells that each request represents (simulation.cells)
 
     @property
     @abstractmethod
     def start_s(self) -> float:
-        """UTC epoch seconds of the window's start."""
+        """Return the start of the window in UTC epoch seconds."""
 
     @abstractmethod
     def attention(self, p: int) -> FloatArray:
-        """Sums of ``attention_terms`` over the requests that pool ``p`` served, of all of its model
-        where it served none to the end (a pool that only prefills)."""
+        """Return the sums of ``attention_terms`` over the requests that pool ``p`` served, ``[4]``.
+
+        A pool that served no request to the end, such as a prefill pool, gets those of its whole
+        model.
+        """
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SimulationResult(Replay):
-    """With every request. ``metrics.summarise`` turns it into the figures of X1."""
+    """A replay with every request; ``metrics.summarise`` computes the figures of X1."""
 
     trace: Trace
     requests: RequestLog
@@ -154,11 +166,14 @@ class SimulationResult(Replay):
         return np.asarray(terms.sum(axis=1))
 
 
-ANSWER_TOKENS, PROMPT_TOKENS = 1, 3  # among the terms
+ANSWER_TOKENS, PROMPT_TOKENS = 1, 3  # rows of ``attention_terms``
 
 
 def attention_terms(inputs: Int32Array, outputs: Int32Array) -> FloatArray:
-    """Of each request, ``[4, requests]``: contexts that its output tokens attend to and how many
-    those are, pairs in the attention of its prompt and prompt tokens."""
+    """Return the terms of attention per request, ``[4, requests]``.
+
+    They are the contexts that its output tokens attend to, the output tokens, the token pairs in
+    the attention of its prompt, and the prompt tokens.
+    """
     isl, osl = inputs.astype(np.float64), outputs.astype(np.float64)
     return np.stack([osl * (isl + osl / 2), osl, isl**2 / 2, isl])

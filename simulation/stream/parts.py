@@ -1,8 +1,8 @@
-"""A replay cut where its parts know nothing of each other, and put together again to the byte.
+"""Split of a replay into independent parts, and merge of their results without any difference.
 
-Requests of one model never meet another's instances; what models can share is what one lends the
-other, faults (drawn over all pools at once) and a policy that looks at them together. A fleet with
-none of these is as many fleets, which may be simulated side by side, on cores or machines.
+Requests of one model never meet instances of another. Models share three things only: lent
+instances, faults (drawn over all pools at once) and a policy that sees all models. A fleet without
+lending between models and without faults can be simulated in parts, on several cores or machines.
 """
 
 from __future__ import annotations
@@ -24,21 +24,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The pools of some models, ``whence`` in the whole fleet."""
+    """The pools of some models, and their indices ``whence`` in the whole fleet."""
 
     fleet: Fleet
     whence: tuple[int, ...]
 
 
 def parts_of(fleet: Fleet, most: int) -> list[Part]:
-    """Up to ``most`` parts of whole models, of about as many instances each, for policies that
-    decide by pools of one model; one part where models meet."""
+    """Split a fleet into at most ``most`` parts of whole models with similar instance counts.
+
+    The policy must decide by pools of one model. The result is one part if models share instances
+    or faults.
+    """
     sizes = dict.fromkeys(fleet.models, 0)
     for pool in fleet.pools:
         sizes[pool.model] += max(pool.initial, 1)
     count = min(most, len(sizes)) if _apart(fleet) else 1
     chosen: list[list[str]] = [[] for _ in range(count)]
     load = [0] * count
+    # Largest model first, each to the smallest part: the usual greedy balance.
     for model in sorted(sizes, key=lambda name: -sizes[name]):
         least = load.index(min(load))
         chosen[least].append(model)
@@ -60,8 +64,11 @@ def _part(fleet: Fleet, models: set[str]) -> Part:
 
 
 def together(fleet: Fleet, parts: Sequence[Part], results: Sequence[StreamResult]) -> StreamResult:
-    """The result of the whole fleet. Where a part was left with requests that others would have
-    given longer to, it is not the whole's, and is refused."""
+    """Merge the results of the parts to the result of the whole fleet.
+
+    Raises ``SimulationError`` if a part ended with requests left while the whole fleet would have
+    run longer.
+    """
     if len(parts) == 1:
         return results[0]
     ends = [result.after.until_s for result in results]
@@ -94,7 +101,7 @@ def together(fleet: Fleet, parts: Sequence[Part], results: Sequence[StreamResult
 
 
 def _joined(tables: Sequence[T], order: Any, same: dict[str, float]) -> T:
-    """Columns by pool, in the order of the whole fleet's."""
+    """Merge columns by pool, in the order of the whole fleet."""
     names = [field.name for field in fields(tables[0]) if field.name not in same]  # type: ignore[arg-type]
     columns = {name: np.concatenate([getattr(t, name) for t in tables])[order] for name in names}
     return replace(tables[0], **columns, **same)  # type: ignore[type-var]

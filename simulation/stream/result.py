@@ -1,4 +1,4 @@
-"""What the replay of a stream hands over, and its figures."""
+"""The result of the replay of a stream, and its figures."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from simulation.stream.tally import Tally
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StreamResult(Replay):
-    """One policy replayed on a stream: no request is kept, ``tally`` is what they came to."""
+    """One policy replayed on a stream; ``tally`` holds sums over requests, none is kept."""
 
     began_s: float
     models: tuple[str, ...]  # of the trace
     regions: tuple[str, ...]
     tiers: tuple[str, ...]
     tally: Tally
-    last_due_s: float  # of all its requests: so long it waits for what is left
+    # latest due time of its requests; the run waits for unfinished ones until then
+    last_due_s: float
 
     @property
     def start_s(self) -> float:
@@ -34,13 +35,13 @@ class StreamResult(Replay):
 
     @property
     def groups(self) -> Array:
-        """Places in the tally, ``[models, regions, tiers]``."""
+        """Return the places in the tally, ``[models, regions, tiers]``."""
         shape = (len(self.models), len(self.regions), len(self.tiers))
         return np.arange(np.prod(shape)).reshape(shape)
 
     @property
     def attainment(self) -> dict[str, float | None]:
-        """By tier, as ``metrics.attainment``."""
+        """Return SLO attainment by tier, as ``metrics.attainment``."""
         return {
             name: _group(self, self.groups[:, :, t]).attainment for t, name in enumerate(self.tiers)
         }
@@ -54,7 +55,7 @@ class StreamResult(Replay):
 
 
 def summarise_stream(result: StreamResult) -> Summary:
-    """As ``metrics.summarise`` of every request, but for percentiles (``tally.ERROR``)."""
+    """Return the figures of ``metrics.summarise``; percentiles are within ``tally.ERROR``."""
     groups, tally = result.groups, result.tally
     of_all = _group(result, groups)
     tiers = {name: _group(result, groups[:, :, t]) for t, name in enumerate(result.tiers)}

@@ -1,4 +1,4 @@
-"""A request log that is read piece by piece: what ``simulate_stream`` replays."""
+"""A request log that is read in pieces, for ``simulate_stream``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from simulation.arrays import pieces
 from simulation.errors import SimulationError
 from simulation.trace import PrefixBlocks, Trace
 
-PIECE = 1 << 18  # requests given to the engine at a time, some 130 bytes each
+PIECE = 1 << 18  # requests passed to the engine at a time, about 130 bytes each
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
     """Requests in order of arrival, in pieces that follow each other on one clock.
 
-    ``chunks()`` begins anew every time; each piece has the names and the ``start_s`` of the stream.
+    ``chunks()`` starts from the beginning at each call. Each piece has the names and the
+    ``start_s`` of the stream.
     """
 
     chunks: Callable[[], Iterator[Trace]]
@@ -26,14 +27,17 @@ class Stream:
     regions: tuple[str, ...]
     tiers: tuple[str, ...]
     start_s: float  # UTC epoch seconds of arrival_s == 0
-    requests: int  # at most
-    most_tokens: int  # input and output of one request, at most
-    block_tokens: int | None = None  # of its prompts' blocks; None: unknown, none is shared
+    requests: int  # upper bound
+    most_tokens: int  # upper bound of input and output tokens of one request
+    block_tokens: int | None = None  # of prompt blocks; None: unknown, no prefix is shared
 
     @classmethod
     def of(cls, trace: Trace, piece: int = PIECE, most_tokens: int | None = None) -> Stream:
-        """The requests of a trace; ``most_tokens`` where those that count are known to have no
-        more."""
+        """Return a stream of the requests of a trace.
+
+        ``most_tokens`` replaces the size of the largest request if a smaller bound is known for
+        those that matter.
+        """
         edges = range(0, len(trace), piece)
         if most_tokens is None:
             most_tokens = largest(trace)
@@ -50,7 +54,7 @@ class Stream:
 
     @property
     def nothing(self) -> Trace:
-        """A piece without requests."""
+        """Return a piece without requests."""
         tokens, codes = np.zeros(0, np.int32), np.zeros(0, np.int16)
         blocks = None
         if self.block_tokens is not None:
@@ -70,7 +74,7 @@ class Stream:
         )
 
     def pieces(self, end_s: float, piece: int = PIECE) -> Iterator[Trace]:
-        """The requests that arrive before ``end_s``, at most ``piece`` at a time, none empty."""
+        """Yield the requests before ``end_s`` in pieces of 1 to ``piece`` requests."""
         last_s = 0.0
         for chunk in self.chunks():
             if not len(chunk):
@@ -96,13 +100,13 @@ class Stream:
 
 
 def largest(trace: Trace) -> int:
-    """Tokens of its largest request, input and output, at least those of any."""
+    """Return the input and output tokens of the largest request, at least 2."""
     both = ((trace.input_tokens[i], trace.output_tokens[i]) for i in pieces(len(trace)))
     return max((int((isl.astype(np.int64) + osl).max()) for isl, osl in both), default=2)
 
 
 def joined(first: Trace, then: Trace) -> Trace:
-    """The requests of both, one after the other."""
+    """Return the requests of both traces, one after the other."""
     blocks = None
     if first.blocks is not None and then.blocks is not None:
         more = first.blocks.start[-1] + then.blocks.start[1:]

@@ -1,9 +1,9 @@
-"""What requests come to, in sums that do not grow with their number and add up in any order.
+"""Sums over requests that do not grow with their number and add up in any order.
 
-Latencies are counted in buckets, ``STEPS`` to each doubling, so that a percentile lies within
-``ERROR`` of the requests at its rank (within 0.13 ms below that); means are of whole microseconds.
-Everything is a whole number: parts of a trace tallied apart and added give the same bytes as all of
-it at once. (The layout is that of HdrHistogram: Tene, 2014.)
+Latencies are counted in buckets, ``STEPS`` per doubling. A percentile is within the share ``ERROR``
+of the requests at its rank (within 0.13 ms for the smallest latencies). Means are of whole
+microseconds. All counts are whole numbers. So tallies of the parts of a trace add up to the same
+bytes as one tally of all. The layout is that of HdrHistogram (Tene, 2014).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from simulation.trace import Trace
 
 STEP_BITS = 7
 STEPS = 1 << STEP_BITS
-ERROR = 0.5 / STEPS  # of a latency told, as a share of it
+ERROR = 0.5 / STEPS  # largest relative error of a reported latency
 _SHIFT = 52 - STEP_BITS  # of the bits of a double
 _LEAST, _MOST = 2.0**-13, 2.0**24  # seconds: 0.12 ms to half a year
 
 
 def _bits(seconds: FloatArray | float) -> IntArray:
-    """In order of size, for numbers of at least 0; ``STEPS`` to each doubling."""
+    """Return bucket numbers of ``seconds`` >= 0 in order of size, ``STEPS`` per doubling."""
     return np.asarray(np.asarray(seconds, np.float64).view(np.int64) >> _SHIFT)
 
 
@@ -36,27 +36,31 @@ _FIRST = int(_bits(_LEAST))
 BUCKETS = int(_bits(_MOST)) - _FIRST
 _EDGES = np.asarray((_FIRST + np.arange(BUCKETS + 1)) << _SHIFT).view(np.float64)
 _MIDDLES_S = 0.5 * (_EDGES[:-1] + _EDGES[1:])
-MOST_GROUPS = 5_000  # of a model, home region and tier: 120 kB each
+MOST_GROUPS = 5_000  # of model, home region and tier, 120 kB each
 LATENCIES = ("ttft_s", "tbt_s", "e2e_s")
 
 
 @dataclass(slots=True, eq=False)
 class Tally:
-    """Of requests by group, ``[models, regions, tiers]`` of the trace flattened to ``G``; ``P``
-    pools of the fleet."""
+    """Sums over requests by group.
 
-    outcomes: IntArray  # [G, 4]: by results.COMPLETED ... NOT_DUE
-    met: IntArray  # [G]: within every limit of the tier
-    tokens: IntArray  # [G, 2]: prompts and answers of completed requests
-    in_time: IntArray  # [G]: prompts and answers of those within every limit
-    known: IntArray  # [G, 3]: requests that have a TTFT, TBT, E2E
-    micros: IntArray  # [G, 3]: microseconds of all of them
-    buckets: IntArray  # [G, 3, BUCKETS]: how many took about so long
-    hours: IntArray  # [hours, T, 2]: by hour of arrival those due, and those of them in time
+    ``G`` is the number of groups, ``[models, regions, tiers]`` of the trace flattened. ``P`` is the
+    number of pools of the fleet.
+    """
+
+    outcomes: IntArray  # [G, 4]: by results.COMPLETED to NOT_DUE
+    met: IntArray  # [G]: requests within every limit of the tier
+    tokens: IntArray  # [G, 2]: input and output tokens of completed requests
+    in_time: IntArray  # [G]: input and output tokens of requests within every limit
+    known: IntArray  # [G, 3]: requests with a TTFT, TBT, E2E
+    micros: IntArray  # [G, 3]: sum of their microseconds
+    buckets: IntArray  # [G, 3, BUCKETS]: requests by latency bucket
+    # [hours, T, 2]: by hour of arrival, requests due and requests due within every limit
+    hours: IntArray
     reasons: IntArray  # [REASONS]
-    served: FloatArray  # [P, 4]: sums of results.attention_terms of what a pool served ...
-    asked: FloatArray  # [G, 4]: ... and of all there was
-    last_s: FloatArray  # [1]: the last token of all
+    served: FloatArray  # [P, 4]: sums of results.attention_terms over requests of a pool ...
+    asked: FloatArray  # ... and [G, 4] over all requests
+    last_s: FloatArray  # [1]: time of the last token
 
     @classmethod
     def empty(cls, groups: int, tiers: int, hours: int, pools: int) -> Self:
@@ -81,7 +85,7 @@ class Tally:
         )
 
     def add(self, trace: Trace, log: RequestLog, tiers: tuple[Tier, ...]) -> None:
-        """Count requests of ``trace`` with what came of them."""
+        """Count requests of ``trace`` with their outcomes in ``log``."""
         if not len(trace):
             return
         ok = in_time(log, trace, tiers)
@@ -120,7 +124,7 @@ class Tally:
                 sums[:, i] += np.bincount(places[served], term[served], len(sums))
 
     def plus(self, other: Tally) -> Tally:
-        """Of the requests of both."""
+        """Return the tally of the requests of both."""
         both = {
             field.name: getattr(self, field.name) + getattr(other, field.name)
             for field in fields(self)
@@ -128,13 +132,13 @@ class Tally:
         return Tally(**both | {"last_s": np.maximum(self.last_s, other.last_s)})
 
     def missed(self, tiers: int) -> IntArray:
-        """By tier, those that were refused or late; what is not due yet is neither."""
+        """Return by tier the requests that were rejected or late, without those not yet due."""
         due = self.outcomes.sum(axis=1) - self.outcomes[:, NOT_DUE]
         late: IntArray = (due - self.met).reshape(-1, tiers).sum(axis=0)
         return late
 
     def percentiles(self, groups: Array | BoolArray, which: int) -> Percentiles:
-        """Milliseconds of one of LATENCIES, of ``groups`` together."""
+        """Return percentiles in milliseconds of one of LATENCIES, over ``groups`` together."""
         count = int(self.known[groups, which].sum())
         if not count:
             return Percentiles(None, None, None, None)
@@ -144,13 +148,13 @@ class Tally:
 
 
 def _count(table: IntArray, row: Array, column: Array | int) -> None:
-    """One more at each place of a table's last axis and of the others as one: by a single index,
-    which numpy adds by four times as fast as by two."""
+    """Add one at each given place of a table, with the first axes flattened to ``row``."""
+    # numpy adds by a single index four times as fast as by two.
     np.add.at(table.reshape(-1), row * table.shape[-1] + column, 1)
 
 
 def _at_share(ends: IntArray, share: float) -> float:
-    """Milliseconds, linear between the two ranks beside ``share`` of all."""
+    """Return the quantile ``share`` in milliseconds, linear between the two nearest ranks."""
     rank = share * (int(ends[-1]) - 1)
     low = int(rank)
     lower, upper = _MIDDLES_S[np.searchsorted(ends, [low, low + (rank > low)], side="right")]
