@@ -146,7 +146,8 @@ def _carried_out(
         except NothingToDo:
             pass
         except RunCancelled:
-            _cancelled(run)
+            rows = shared.led() if shared.leads else shared.going().filter(cancel_requested=True)
+            _finish(run, rows, Run.State.CANCELLED, stage="Cancelled")
         except KeyboardInterrupt:  # Ctrl-C of a command; a worker's end is for the sweep
             if surface:
                 _finish(run, shared.going(), Run.State.CANCELLED, stage="Cancelled")
@@ -207,11 +208,6 @@ def _fail(shared: SharedParts, problem: BaseException) -> None:
         reason=reason_of(problem),
         problem=str(problem),
     )
-
-
-def _cancelled(run: Run) -> None:
-    asked = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, cancel_requested=True)
-    _finish(run, asked, Run.State.CANCELLED, stage="Cancelled")
 
 
 def _finish(run: Run, rows: QuerySet[Run], state: str, **fields: Any) -> None:
@@ -388,7 +384,8 @@ class _Watch:
 
     def _leave(self) -> None:
         """The run is cancelled with its worker; what it has written is swept."""
-        _cancelled(self._run)
+        asked = self._shared.going().filter(cancel_requested=True)
+        _finish(self._run, asked, Run.State.CANCELLED, stage="Cancelled")
         _end_worker(ENDED_WITH_RUN)
 
     def _text(self) -> str:
