@@ -1,11 +1,12 @@
-"""Large windows: models and regions priced apart, joined again by whole columns.
+"""Solve large windows by pricing models and regions apart and joining them by whole columns.
 
-Models meet only in the capacities and regions only in the joint demands, so with prices on those
-rows every model and region is a small covering problem of its own. Read ``cells`` for the split,
-``covering`` for the compiled exact solution of one part (``pooled`` where what
-instances carry together is a curve), ``ascent`` for the search of prices,
-``master`` for the program over columns and ``solve`` for how they work together. Where columns are
-too many for HiGHS (from ``VAST`` cells on), ``repair`` makes a plan of the priced cells instead.
+Models share only the capacities, and regions share only the joint demands. With prices on those
+rows, every model and region is a small covering problem (a cell).
+
+Reading order: ``cells`` splits the window. ``covering`` solves one cell exactly in compiled code,
+and ``pooled`` does so where instances pool. ``ascent`` searches prices. ``master`` is the program
+over columns. ``solve`` puts them together. From ``VAST`` cells on there are too many columns for
+HiGHS, and ``repair`` makes a plan from the priced cells instead.
 """
 
 from planner.optimizer.decomposition.cells import Cells

@@ -1,5 +1,8 @@
-"""Prices by subgradient ascent: close to the best bound in a second or two, from nothing; then, for
-very large plans, block by block."""
+"""Raise the bound by subgradient ascent on prices.
+
+``ascend`` starts from nothing and is close to the best bound in a second or two. ``polish`` then
+improves very large plans block by block.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,15 @@ import numpy as np
 from planner.optimizer.decomposition.cells import Cells, Priced, Prices
 from simulation.arrays import FloatArray
 
-FIRST_LEAP, LAST_LEAP = 0.02, 1e-5  # of the bound: how far above the best one a step aims
+FIRST_LEAP, LAST_LEAP = 0.02, 1e-5  # share of the bound: how far above the best bound a step aims
 PATIENCE = 12  # steps without a better bound before the leap shrinks
 SHRINK = 0.6
-WORTHWHILE = 1e-5  # of the bound: less than this is no improvement
-MEMORY = 0.7  # of the last direction (Camerini, Fratta and Maffioli 1975)
-FIRST_STEP = 0.02  # of a mean instance's price: each price's own first step in ``polish``
-LONGER, SHORTER = 1.3, 0.5  # a step's growth while its slope keeps its sign, and when it turns
-ROUND = 15  # steps for one family of prices before it is the other's turn
+WORTHWHILE = 1e-5  # share of the bound: a smaller gain is no improvement
+MEMORY = 0.7  # weight of the last direction (Camerini, Fratta and Maffioli 1975)
+FIRST_STEP = 0.02  # share of a mean instance's price: first step of each price in ``polish``
+# factor on a step while its slope keeps its sign, and when the sign changes
+LONGER, SHORTER = 1.3, 0.5
+ROUND = 15  # steps for one family of prices before the other family
 
 
 def ascend(
@@ -29,10 +33,10 @@ def ascend(
     begin: Prices | None = None,
     leap: float = FIRST_LEAP,
 ) -> tuple[Prices, Priced]:
-    """Raise the bound until ``perf_counter()`` is ``until`` or leaps no longer help.
+    """Raise the bound until ``perf_counter()`` reaches ``until`` or steps no longer help.
 
-    Polyak steps towards a level a little above the best bound; the level comes down when steps
-    fail. Returns the best prices and the cells at them. ``check`` may raise to end it.
+    Polyak steps aim at a level a little above the best bound. The level comes down when steps fail.
+    Returns the best prices and the cells priced at them. ``check`` may raise to end the search.
     """
     prices = best_prices = cells.free if begin is None else begin
     best = cells.priced(prices)
@@ -59,12 +63,13 @@ def ascend(
 def polish(
     cells: Cells, *, begin: Prices, until: float, check: Callable[[], None]
 ) -> tuple[Prices, Priced]:
-    """Raise the bound from the prices ``begin`` on, once through demand and once through capacity.
+    """Raise the bound from the prices ``begin``: first the demand prices, then the capacity prices.
 
-    With the demand's prices fixed the bound is a sum over regions, with the capacities' one over
-    models: so every model, then every region, keeps the best prices that it has seen by itself.
-    Each price steps by itself, ever further while its slope keeps its sign and half as far when it
-    turns (Riedmiller and Braun 1993), which asks nothing of how the blocks differ in size.
+    With fixed capacity prices, the bound is a sum over models. With fixed demand prices, it is a
+    sum over regions. So each model, then each region, keeps the best prices that it has seen. Every
+    price has a separate step. It grows while the slope keeps its sign, and halves when the sign
+    changes (Riedmiller and Braun 1993). This needs no assumption about the relative size of the
+    blocks.
     """
     prices, start = begin, FIRST_STEP * float(cells.usd.mean())
     for of_demand in (True, False):
@@ -96,7 +101,7 @@ def _with(prices: Prices, part: FloatArray, of_demand: bool) -> Prices:
 
 
 def _blocks(cells: Cells, prices: Prices, priced: Priced, by_model: bool) -> FloatArray:
-    """What each model, or each region, adds to the bound."""
+    """Return the contribution of each model, or of each region, to the bound."""
     if by_model:
         joint: FloatArray = priced.lowest.sum(axis=1) + prices.demand * cells.joint / cells.tokens
         return joint
@@ -105,7 +110,7 @@ def _blocks(cells: Cells, prices: Prices, priced: Priced, by_model: bool) -> Flo
 
 
 def _deflected(prices: Prices, slope: Prices, last: Prices) -> Prices:
-    """``slope + MEMORY * last``, without what would push a price below 0."""
+    """Return ``slope + MEMORY * last`` without components that would push a price below 0."""
     parts = []
     for price, rise, before in zip(prices.parts(), slope.parts(), last.parts(), strict=True):
         rise = rise * ((price > 0) | (rise > 0))

@@ -1,10 +1,10 @@
-"""A window split into cells, one per model and region, and the bound their prices prove.
+"""Split a window into cells, one per model and region, and bound its cost by prices.
 
-The rows that join cells are the capacities, the joint demands and the caps on the whole plan. With
-a price >= 0 on each of them every cell is solved by itself, and the sum of the cells less
-prices times right-hand sides is a lower bound on the cost of any plan (Geoffrion, Lagrangean
-relaxation for integer programming, 1974). Since whole cells are solved exactly, the best such bound
-is tighter than that of the linear relaxation.
+Three kinds of rows join cells: capacities, joint demands and caps on the whole plan. With a price
+>= 0 on each of these rows, every cell can be solved alone. The sum of the cells' costs less prices
+times right-hand sides is a lower bound on the cost of any plan (Geoffrion, Lagrangean relaxation
+for integer programming, 1974). Cells are solved in whole instances, so the best such bound is
+tighter than that of the linear relaxation.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from planner.optimizer.pools import carried_by_pools, fewest, kept, together
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import FloatArray, Int32Array, IntArray
 
-ROUNDING = 1e-9  # share of a demand below which a shortage is a matter of floating point
+ROUNDING = 1e-9  # share of a demand: a smaller shortage is a floating point error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prices:
-    """What the joining rows charge; all >= 0."""
+    """Prices on the joining rows, all >= 0."""
 
     capacity: FloatArray  # [r, t] US dollars per GPU
     demand: FloatArray  # [l] US dollars per instance-equivalent (Cells.tokens) of joint demand
     caps: FloatArray  # [k] US dollars per instance-equivalent of a cap on the whole plan
 
     def parts(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """One array per family of rows."""
+        """Return one array per family of rows."""
         return self.capacity, self.demand, self.caps
 
     def towards(self, other: Prices, step: float) -> Prices:
-        """``self + step * other``, kept at 0 or more."""
+        """Return ``self + step * other``, clipped at 0."""
         pairs = zip(self.parts(), other.parts(), strict=True)
         return Prices(*(np.maximum(0.0, ours + step * theirs) for ours, theirs in pairs))
 
     def midway(self, other: Prices) -> Prices:
-        """Half of each."""
+        """Return the mean of both prices."""
         pairs = zip(self.parts(), other.parts(), strict=True)
         return Prices(*((ours + theirs) / 2 for ours, theirs in pairs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Priced:
-    """Every cell at its cheapest under some prices."""
+    """The cheapest solution of every cell at given prices."""
 
-    bound: float  # on the objective of any plan; infinite where a cell cannot be covered
+    bound: float  # lower bound on the objective of any plan; infinite if a cell cannot be covered
     x: IntArray  # [l, r, g] instances beyond the minimums
     lowest: FloatArray  # [l, r] each cell's cost at these prices
     slope: Prices  # how the bound grows with each price: a subgradient
@@ -59,29 +59,36 @@ class Priced:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """The program in terms of instances beyond the minimums."""
+    """The program of a window, in instances beyond the minimums.
 
-    theta: FloatArray  # [l, g] tokens/s of an instance
-    pool: FloatArray | None  # [l, g, n] where they carry more together, spare taken off
+    Axes: ``l`` models, ``r`` regions, ``g`` columns, ``t`` rows of capacity, ``k`` caps.
+    """
+
+    theta: FloatArray  # [l, g] tokens/s of an instance in a large pool
+    pool: FloatArray | None  # [l, g, n] tokens/s of pools of n + 1, spare deducted; None if linear
     size: IntArray  # [l, g] GPUs of an instance
-    usd: FloatArray  # [l, r, g]
-    start: FloatArray  # [l, r, g] added for every instance beyond ``running``
+    usd: FloatArray  # [l, r, g] objective per instance
+    start: FloatArray  # [l, r, g] extra cost of each instance beyond ``running``
     running: IntArray  # [l, r, g] instances that need no start
-    most: IntArray  # [l, r, g]
-    need: FloatArray  # [l, r] tokens/s
-    joint: FloatArray  # [l] tokens/s
-    room: IntArray  # [r, t] GPUs
-    rows: IntArray  # [g] the row of room that a column draws from
+    most: IntArray  # [l, r, g] upper limit
+    need: FloatArray  # [l, r] tokens/s of local demand beyond the minimums' capacity
+    joint: FloatArray  # [l] tokens/s of joint demand beyond the minimums' capacity
+    room: IntArray  # [r, t] GPUs beyond those of the minimums
+    rows: IntArray  # [g] capacity row that a column draws from
     minimum: IntArray  # [l, r, g]
     fixed_usd: float  # cost of the minimums
-    tokens: FloatArray  # [l] tokens/s in which joint demand is counted: a mean instance
-    cap_x: FloatArray  # [k, l, r, g] what an instance takes of a cap, in mean instances
-    cap_start: FloatArray  # [k, l, r, g] what a start takes
-    cap_room: FloatArray  # [k]
+    tokens: FloatArray  # [l] tokens/s of a mean instance, the unit of joint demand
+    cap_x: FloatArray  # [k, l, r, g] use of a cap by an instance, in mean instances
+    cap_start: FloatArray  # [k, l, r, g] use of a cap by a start
+    cap_room: FloatArray  # [k] rest of each cap
 
     @classmethod
     def of(cls, problem: PlanningProblem) -> Cells | None:
-        """None where the limits of one model, region and GPU type contradict each other."""
+        """Return the cells of a problem, or None if its limits contradict each other.
+
+        They do so where the minimum of a model, region and GPU type exceeds the maximum or the
+        capacity.
+        """
         theta, size = problem.theta_tps, problem.gpus_per_instance
         can_run = theta[:, None, :] > 0
         minimum = np.where(can_run, problem.minimum, 0)
@@ -126,15 +133,17 @@ class Cells:
 
     @property
     def free(self) -> Prices:
-        """No charge on any row."""
+        """Return prices of 0 on every row."""
         return Prices(
             np.zeros(self.room.shape), np.zeros(len(self.theta)), np.zeros(len(self.cap_room))
         )
 
     @property
     def ceiling_usd(self) -> float:
-        """More than any plan costs: every GPU at its dearest use. A bound above it proves that
-        there is no plan."""
+        """Return a cost above that of any plan: every GPU at its dearest use.
+
+        A lower bound above this value proves that there is no plan.
+        """
         dearest = (self.usd + self.start) / np.maximum(1, self.size)[:, None, :]
         by_row = np.zeros(self.room.shape)
         np.maximum.at(by_row.T, self.rows, dearest.max(axis=0).T)
@@ -142,11 +151,11 @@ class Cells:
 
     @property
     def own_rows(self) -> bool:
-        """Whether every column has a row of capacity of its own, in their order."""
+        """Return True if each column has a separate row of capacity, in the same order."""
         return np.array_equal(self.rows, np.arange(self.room.shape[1]))
 
     def by_row(self, columns: IntArray) -> IntArray:
-        """``[n, g]`` added up by row of capacity, ``[n, t]``."""
+        """Sum ``[n, g]`` by row of capacity, giving ``[n, t]``."""
         if self.own_rows:
             return columns
         total = np.zeros((len(columns), self.room.shape[1]), columns.dtype)
@@ -154,7 +163,7 @@ class Cells:
         return total
 
     def priced(self, prices: Prices) -> Priced:
-        """Every cell at its cheapest."""
+        """Solve every cell at ``prices`` and return the bound and its slope."""
         first, further = self.charged(prices)
         x, lowest = np.empty_like(self.most), np.empty_like(self.need)
         cell = (first, further, self.running, self.most, self.need)
@@ -183,7 +192,7 @@ class Cells:
         return Priced(bound, x, lowest, slope)
 
     def cost(self, x: Int32Array, cell: IntArray) -> FloatArray:
-        """US dollars per hour of each column, without prices, shape ``[n]``."""
+        """Return the US dollars per hour of each column without prices, shape ``[n]``."""
         gpus = x.shape[1]
         usd, start = self.usd.reshape(-1, gpus)[cell], self.start.reshape(-1, gpus)[cell]
         beyond = np.maximum(0, x - self.running.reshape(-1, gpus)[cell])
@@ -191,7 +200,7 @@ class Cells:
         return cost
 
     def taken(self, x: Int32Array, cell: IntArray) -> FloatArray:
-        """What each column takes of each cap, shape ``[n, k]``."""
+        """Return the use of each cap by each column, shape ``[n, k]``."""
         k, gpus = len(self.cap_room), x.shape[1]
         beyond = np.maximum(0, x - self.running.reshape(-1, gpus)[cell])
         taken: FloatArray = np.einsum(
@@ -203,7 +212,7 @@ class Cells:
 
     @property
     def steepest(self) -> FloatArray:
-        """The most that one instance adds to its pool, ``[l, g]``."""
+        """Return the most tokens/s that one instance can add to its pool, ``[l, g]``."""
         if self.pool is None:
             return self.theta
         steps = np.diff(self.pool, axis=2, prepend=0.0)
@@ -211,7 +220,7 @@ class Cells:
         return steepest
 
     def gain(self, x: IntArray) -> FloatArray:
-        """Tokens/s that instances beyond the minimums ``[l, r, g]`` add."""
+        """Return the tokens/s that instances beyond the minimums ``[l, r, g]`` add."""
         if self.pool is None:
             straight: FloatArray = x * self.theta[:, None, :]
             return straight
@@ -220,7 +229,7 @@ class Cells:
         return gained
 
     def served(self, x: Int32Array, cell: IntArray) -> FloatArray:
-        """Tokens/s that each column adds, shape ``[n]``."""
+        """Return the tokens/s that each column adds, shape ``[n]``."""
         regions, gpus = self.need.shape[1], x.shape[1]
         model = cell // regions
         if self.pool is None:
@@ -236,17 +245,20 @@ class Cells:
         return total
 
     def worth(self, prices: Prices) -> FloatArray:
-        """Of a token/s of joint demand, ``[l]``."""
+        """Return the value of a token/s of joint demand at ``prices``, ``[l]``."""
         worth: FloatArray = prices.demand / self.tokens
         return worth
 
     def charged(self, prices: Prices) -> tuple[FloatArray, FloatArray]:
-        """What an instance costs under ``prices``, running already or not, ``[l, r, g]`` each;
-        where what it carries depends on others, without what that is worth."""
+        """Return the cost of an instance under ``prices``, running or new, ``[l, r, g]`` each.
+
+        With linear capacity, the value of the joint demand that the instance serves is deducted.
+        With pools it is not, because it depends on the number of instances.
+        """
         first = self.usd + prices.capacity[:, self.rows] * self.size[:, None, :]
         worth = self.worth(prices)
         if self.pool is None and worth.any():
-            paid = np.flatnonzero(worth)  # few, of very many models
+            paid = np.flatnonzero(worth)  # few, even with very many models
             first[paid] -= worth[paid, None, None] * self.theta[paid, None, :]
         if not len(self.cap_room):
             return first, first + self.start
@@ -255,8 +267,11 @@ class Cells:
 
 
 def _useful(problem: PlanningProblem, minimum: IntArray) -> IntArray:
-    """Instances beyond the minimums that some best plan may hold, ``[l, r, g]``: those running, and
-    as many as carry the joint demand by themselves. Any more could go, and every row still hold."""
+    """Return the instances beyond the minimums that some best plan may need, ``[l, r, g]``.
+
+    These are the running instances, or enough to carry the joint demand without other types. Every
+    row would still hold without any further instance.
+    """
     need = global_need_tps(problem)
     most = np.zeros(problem.theta_tps.shape, np.int64)
     for model, column in np.argwhere(problem.theta_tps > 0):

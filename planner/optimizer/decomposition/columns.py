@@ -1,4 +1,4 @@
-"""Columns: candidate instances of single cells, and all those close to a cell's cheapest."""
+"""List the columns of cells: candidate instance counts close to a cell's cheapest."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ from planner.optimizer.decomposition.covering import cells_within
 from planner.optimizer.decomposition.pooled import pools_within
 from simulation.arrays import BoolArray, Int32Array, IntArray
 
-EACH = 60  # columns of one cell, beyond which a range for each of its types takes their place
-POOLED = 2_000  # columns of one cell, at most, where only columns tell what they carry
+EACH = 60  # limit on columns of one cell; beyond it, a range per type replaces them
+POOLED = 2_000  # the same limit where capacity is a curve, so that ranges cannot replace columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """At least one for each cell, and more for most."""
+    """Candidate columns, at least one for each cell."""
 
     x: Int32Array  # [n, g] instances beyond the minimums
-    cell: IntArray  # [n] model * R + region, rising
+    cell: IntArray  # [n] model * R + region, ascending
 
     def __len__(self) -> int:
         return len(self.cell)
 
     def with_more(self, other: Columns) -> Columns:
-        """Both, each column once."""
+        """Return the union of both, with duplicates removed."""
         cell, x = np.concatenate([self.cell, other.cell]), np.concatenate([self.x, other.x])
         unique = np.unique(np.column_stack([cell, x]), axis=0)
         return Columns(unique[:, 1:].astype(np.int32), unique[:, 0].astype(np.int64))
 
     def only(self, which: BoolArray) -> Columns:
-        """Those chosen."""
+        """Return the selected columns."""
         return Columns(self.x[which], self.cell[which])
 
 
 def cheapest(priced: Priced) -> Columns:
-    """The one column of every cell that ``priced`` found."""
+    """Return the one column per cell that ``priced`` found."""
     gpus = priced.x.shape[2]
     return Columns(priced.x.reshape(-1, gpus).astype(np.int32), np.arange(priced.lowest.size))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boxes:
-    """Cells with too many columns to list: the range of each type's instances instead."""
+    """The range of instances per type, for cells with too many columns to list."""
 
-    cell: IntArray  # [h] rising
+    cell: IntArray  # [h] ascending
     low: IntArray  # [h, g] beyond the minimums
     high: IntArray  # [h, g]
 
 
 def no_boxes(gpus: int) -> Boxes:
-    """Every cell by its columns."""
+    """Return no boxes, so that every cell is described by columns."""
     none = np.empty((0, gpus), np.int64)
     return Boxes(np.empty(0, np.int64), none, none)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Band:
-    """All there is of every cell within ``width`` of its cheapest, as columns or as a box.
+    """All columns or boxes of every cell within ``width`` of the cell's cheapest.
 
     A plan outside costs at least the bound of the prices plus ``width``.
     """
@@ -70,22 +70,22 @@ class Band:
 
     @property
     def size(self) -> int:
-        """Variables it takes."""
+        """Return the number of variables that the band needs."""
         return len(self.columns) + 2 * int((self.boxes.high > 0).sum())
 
 
 def near(cells: Cells, prices: Prices, priced: Priced, *, width: float, most: int) -> Band | None:
-    """The band of ``width`` at ``prices``; None where it takes over ``most`` variables."""
+    """Return the band of ``width`` at ``prices``, or None if it needs over ``most`` variables."""
     first, further = cells.charged(prices)
     beyond = np.maximum(0, priced.x - cells.running)
     cost = ((priced.x - beyond) * first + beyond * further).sum(axis=2)
     if cells.pool is not None:
         cost -= cells.worth(prices)[:, None] * cells.gain(priced.x).sum(axis=2)
-    # Where branch and bound of a cell was cut short its cheapest may cost more than was proven.
+    # If a cell's branch and bound was cut short, its cheapest can cost more than its bound.
     limit = np.maximum(priced.lowest + width, cost) + ROUNDING * np.abs(priced.lowest)
     x = np.empty((most, cells.theta.shape[1]), np.int32)
     begins = np.empty(limit.size + 1, np.int64)
-    if cells.pool is not None:  # a range would take what they carry for straight
+    if cells.pool is not None:  # A range would assume that capacity is linear in instances.
         cell = (first, further, cells.running, cells.most, cells.need)
         more = cells.worth(prices), cells.steepest, limit, POOLED, x, begins
         if not pools_within(cells.pool, cells.theta, cells.minimum, *cell, *more):
@@ -119,7 +119,7 @@ def near(cells: Cells, prices: Prices, priced: Priced, *, width: float, most: in
 
 
 def widest(cells: Cells, prices: Prices, priced: Priced, *, at_most: float, most: int) -> Band:
-    """The widest band, halving down from ``at_most``, of ``most`` variables or fewer."""
+    """Return the widest band of at most ``most`` variables, halving down from ``at_most``."""
     width = at_most
     while width > ROUNDING * max(1.0, abs(priced.bound)):
         band = near(cells, prices, priced, width=width, most=most)

@@ -1,10 +1,10 @@
-"""The compiled core: the cheapest instances of one model in one region at given prices.
+"""Find the cheapest instances of one model in one region at given prices (compiled).
 
-One cell is  min f(x)  subject to  sum_g theta[g] x[g] >= need,  0 <= x <= most,  x whole,  where f
+One cell is  min f(x)  subject to  sum_g theta[g] x[g] >= need,  0 <= x <= most,  x whole.  f
 charges ``first`` for each of the first ``running`` instances of a type and ``further`` for those
-beyond. Since first <= further, f is convex and a cell is a bounded covering knapsack over twice the
-types (Martello and Toth, Knapsack Problems, 1990, section 3.4, in its minimising form); depth-first
-branch and bound with the fractional bound solves the usual ones in tens of nodes.
+beyond. Since first <= further, f is convex. A cell is then a bounded covering knapsack over twice
+the types (Martello and Toth, Knapsack Problems, 1990, section 3.4, in its minimising form).
+Depth-first branch and bound with the fractional bound solves usual cells in tens of nodes.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import numpy as np
 
 from simulation.compiled import cached_kernel
 
-# A cell that needs very many nodes is proven ever more loosely: to TOLERANCE after NODES, then
-# LOOSER times that after every NODES more.
+# A cell that needs very many nodes is proven ever more loosely: to TOLERANCE after NODES, then to
+# LOOSER times the last tolerance after every NODES more.
 NODES, TOLERANCE, LOOSER = 300, 1e-6, 4.0
 RATIO, CARRIES, PRICE, TYPE, COUNT = range(5)  # columns of ``item``
 MISSING, PAID, TAKEN = range(3)  # columns of ``state``: need left, cost so far, count taken
-VISITS = 20  # nodes per column that may be spent on listing the columns of a cell
+VISITS = 20  # limit on nodes per column when a cell's columns are listed
 
 
 @cached_kernel
 def _items(cell: Any, item: Any, rank: Any) -> int:
-    """Fill ``item``, its columns as above, by rising price per token.
+    """Fill ``item`` (columns as above) by rising price per token, and return the number of items.
 
-    Types get their ``rank`` by their cheapest item; a type that cannot run gets none (-1).
+    A type's ``rank`` is the order of its cheapest item. A type that cannot run gets -1.
     """
     theta, first, further, running, most = cell
     n = 0
@@ -66,10 +66,10 @@ def _items(cell: Any, item: Any, rank: Any) -> int:
 def _cheapest(
     item: Any, begin: int, n: int, need: float, chosen: Any, state: Any
 ) -> tuple[Any, Any]:
-    """Least cost of covering ``need`` > 0 with items ``begin`` to ``n``, all of price >= 0.
+    """Return the least cost of covering ``need`` > 0 with items ``begin`` to ``n``, and a bound.
 
-    Returns the cost of ``chosen`` and a proven lower bound, equal up to ``NODES`` nodes;
-    infinite where the items do not suffice.
+    All prices must be >= 0. The cost is that of ``chosen``, which is filled. Cost and lower bound
+    are equal up to ``NODES`` nodes. Both are infinite if the items do not suffice.
     """
     best, lower, nodes, tolerance = np.inf, np.inf, 0, 0.0
     i, forward = begin, True
@@ -122,11 +122,11 @@ def _cheapest(
 
 @cached_kernel
 def _alone(cell: Any, need: float) -> int:
-    """The type one instance of which covers ``need`` at least cost of all covers; -1 where that is
-    not certain at a glance, -2 where nothing need be covered.
+    """Return the type with which a single instance covers ``need`` at the least cost of all covers.
 
-    Any other cover takes two instances or more, and costs what its tokens cost at the best ratio.
-    Most cells of a plan for many models in many regions are of this kind.
+    Returns -1 if a quick test cannot prove that, and -2 if there is no need. Any other cover takes
+    at least two instances, and it pays at least the best price per token. Most cells of a plan for
+    many models in many regions are of this kind.
     """
     theta, first, further, running, most = cell
     least, ratio, price, best = np.inf, np.inf, np.inf, -1
@@ -148,10 +148,10 @@ def _alone(cell: Any, need: float) -> int:
 def cheapest_cells(
     theta: Any, first: Any, further: Any, running: Any, most: Any, need: Any, x: Any, low: Any
 ) -> None:
-    """Solve every cell: ``x[l,r,g]`` its instances, ``low[l,r]`` its proven least cost.
+    """Solve every cell: fill ``x[l,r,g]`` (instances) and ``low[l,r]`` (proven least cost).
 
-    ``theta[l,g]``, ``need[l,r]``, the others ``[l,r,g]``; ``low`` is infinite where a cell cannot
-    be covered at all.
+    Shapes: ``theta[l,g]``, ``need[l,r]``, all others ``[l,r,g]``. ``low`` is infinite for a cell
+    that cannot be covered.
     """
     models, regions, gpus = first.shape
     item = np.empty((2 * gpus, 5))
@@ -175,7 +175,8 @@ def cheapest_cells(
                 continue
             n = _items(cell, item, rank)
             cost, left, begin = 0.0, need[model, region], 0
-            while begin < n and item[begin, PRICE] < 0.0:  # what pays is taken whole
+            # A negative price pays, so take the whole item.
+            while begin < n and item[begin, PRICE] < 0.0:
                 count = int(item[begin, COUNT])
                 x[model, region, int(item[begin, TYPE])] += count
                 cost += count * item[begin, PRICE]
@@ -192,8 +193,11 @@ def cheapest_cells(
 
 @cached_kernel
 def _rest(item: Any, n: int, rank: Any, after: int, but: int, need: float) -> Any:
-    """Least cost of covering ``need`` with fractions of all types ranked after ``after`` except
-    ``but``; infinite where they do not suffice. What pays is taken whole."""
+    """Return the least cost of covering ``need`` with fractions of types ranked after ``after``.
+
+    Type ``but`` is excluded. Items of negative price are taken whole. The result is infinite if the
+    types do not suffice.
+    """
     cost, missing = 0.0, need
     for j in range(n):
         g = int(item[j, TYPE])
@@ -215,7 +219,7 @@ def _rest(item: Any, n: int, rank: Any, after: int, but: int, need: float) -> An
 
 @cached_kernel
 def _paid(cell: Any, g: int, count: int) -> Any:
-    """Cost of ``count`` instances of type ``g``."""
+    """Return the cost of ``count`` instances of type ``g``."""
     beyond = max(0, count - cell[3][g])
     return (count - beyond) * cell[1][g] + beyond * cell[2][g]
 
@@ -224,10 +228,10 @@ def _paid(cell: Any, g: int, count: int) -> Any:
 def _box(
     item: Any, n: int, rank: Any, cell: Any, need: float, limit: float, x: Any, low: Any, high: Any
 ) -> None:
-    """The counts of each type that some fractional rest keeps within ``limit``.
+    """Fill ``low`` and ``high``, the range of each type's counts with a cost within ``limit``.
 
-    The least cost is convex in the count and within the limit at ``x``, so both ends are found by
-    bisection.
+    The cost of a count includes the cheapest fractional rest. It is convex in the count and within
+    the limit at ``x``. Bisection therefore finds both ends.
     """
     theta, most = cell[0], cell[4]
     for g in range(rank.size):
@@ -267,7 +271,7 @@ def _within(
 ) -> int:
     """Append every x of one cell in its box with cost <= ``limit``, depth first over types.
 
-    Returns the rows used, or -1 when they would pass ``end`` or take too many visits.
+    Returns the rows used, or -1 if they would pass ``end`` or take too many visits.
     """
     types, visits = 0, VISITS * (end - row)
     for g in range(rank.size):
@@ -325,11 +329,11 @@ def cells_within(
     low: Any,
     high: Any,
 ) -> bool:
-    """Every x of every cell whose cost is at most ``limit[l,r]``, in the rows of ``x``.
+    """List every x of every cell with cost at most ``limit[l,r]``, in the rows of ``x``.
 
-    Cell ``l * R + r`` has rows ``begins[l * R + r]`` to ``begins[l * R + r + 1]``: none where there
-    would be more than ``each``; ``low`` and ``high`` ``[l,r,g]`` hold them all in any case.
-    ``found[l,r,g]`` is one within the limit. False when ``x`` has too few rows.
+    Cell ``l * R + r`` has rows ``begins[l * R + r]`` to ``begins[l * R + r + 1]``. It has none if
+    there would be more than ``each``. ``low`` and ``high`` ``[l,r,g]`` bound them in both cases.
+    ``solution[l,r,g]`` is an x within the limit. Returns False if ``x`` has too few rows.
     """
     models, regions, gpus = first.shape
     item = np.empty((2 * gpus, 5))
@@ -363,7 +367,7 @@ def cells_within(
 
 @cache
 def compiled() -> None:
-    """Compile both entry points (seconds, once per machine) so that no time limit pays for it."""
+    """Compile both entry points, so that no time limit pays for it (seconds, once per machine)."""
     theta, three, two = np.ones((1, 1)), np.ones((1, 1, 1)), np.ones((1, 1))
     counts = np.ones((1, 1, 1), np.int64)
     cheapest_cells(

@@ -1,7 +1,7 @@
-"""The program over columns: one x of every cell, so that capacities and joint demands hold.
+"""Choose one column per cell so that capacities, joint demands and caps hold.
 
-Dantzig and Wolfe (1960) with whole columns: its linear relaxation reaches the best bound that
-prices can prove, and branch and bound on it starts from there.
+This is Dantzig and Wolfe (1960) with columns of whole instances. Its linear relaxation reaches the
+best bound that prices can prove, and branch and bound starts from there.
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ from planner.optimizer.solving.arrays import INF, Builder, Entry
 from planner.optimizer.solving.guarded import solve_program
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
-GUARD_FROM = 5_000  # columns; smaller programs keep HiGHS near its clock
-SHORTAGE_PRICE = 10.0  # times the dearest instance: what a row may be broken for while columns lack
+GUARD_FROM = 5_000  # columns: with fewer, HiGHS respects the time limit well enough
+# multiple of the dearest instance: penalty per unit of a broken row while columns are missing
+SHORTAGE_PRICE = 10.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relaxed:
     """The optimum over fractions of columns."""
 
-    usd: float  # fixed cost included; with what broken rows were charged
+    usd: float  # fixed cost and penalties of broken rows included
     prices: Prices
-    used: BoolArray  # [n] columns with a share above 0
-    broken: float  # how far rows had to be broken, in GPUs and instances
+    used: BoolArray  # [n] columns with a value above 0
+    broken: float  # total violation of rows, in GPUs and instances
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Whole:
     """The best plan over whole columns."""
 
-    x: IntArray | None  # [l, r, g] beyond the minimums; None where none was found
-    bound: float  # on plans made of these columns; infinite where there is none
-    finished: bool  # whether the columns were searched as far as helps
-    died: str = ""  # how the solver ended where it should not have, in words
+    x: IntArray | None  # [l, r, g] beyond the minimums; None if none was found
+    bound: float  # lower bound on plans made of these columns; infinite if there is none
+    finished: bool  # False if time ran out or the solver died
+    died: str = ""  # message if the solver ended unexpectedly
 
 
 def relax(
@@ -52,9 +53,10 @@ def relax(
     time_limit_s: float,
     check: Callable[[], None],
 ) -> Relaxed | None:
-    """Solve over fractions; rows may be broken at ``dearer`` times ``SHORTAGE_PRICE``.
+    """Solve over fractions of columns, or return None if HiGHS found no optimum.
 
-    None where HiGHS found no optimum, for lack of time as a rule.
+    Rows may be broken at a penalty of ``dearer`` times ``SHORTAGE_PRICE``. None usually means that
+    time ran out.
     """
     penalty = dearer * SHORTAGE_PRICE * float((cells.usd + cells.start).max())
     builder = _drafted(cells, Band(columns, no_boxes(cells.theta.shape[1]), 0.0), penalty)
@@ -89,8 +91,8 @@ def combine(
 ) -> Whole:
     """Solve over whole columns to ``gap`` relative to the objective, or until time runs out.
 
-    Ends too where nothing more can be proven without a wider band: plans outside cost ``outside``
-    or more. ``start`` is a plan ``[l, r, g]`` to begin from.
+    The search also ends when nothing more can be proven without a wider band: plans outside the
+    band cost at least ``outside``. ``start`` is a plan ``[l, r, g]`` to begin from.
     """
     solved = solve_program(
         _drafted(cells, band).program(),
@@ -117,9 +119,9 @@ def combine(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Raw:
-    """One variable per type of a box for the running instances and one for those beyond."""
+    """Variables of the boxes, two per type: running instances and instances beyond them."""
 
-    start: BoolArray  # [v] whether it counts instances beyond those running
+    start: BoolArray  # [v] True for instances beyond those running
     cell: IntArray  # [v]
     gpu: IntArray  # [v]
     low: IntArray  # [v]
@@ -146,7 +148,7 @@ class _Raw:
         return cls(row >= len(boxes.cell), cell, gpu, low[row, gpu], high[row, gpu], cost[row, gpu])
 
     def taken(self, cells: Cells) -> FloatArray:
-        """What one of each takes of each cap, shape ``[v, k]``."""
+        """Return the use of each cap by one instance of each variable, shape ``[v, k]``."""
         k, gpus = len(cells.cap_room), cells.theta.shape[1]
         at_start = (
             cells.cap_start.reshape(k, cells.need.size, gpus)[:, self.cell, self.gpu] * self.start
@@ -158,7 +160,7 @@ class _Raw:
 
 
 def _values(cells: Cells, band: Band, x: IntArray) -> FloatArray:
-    """The variables of ``_drafted`` at the plan ``x``."""
+    """Return the values of the variables of ``_drafted`` at the plan ``x``."""
     columns, raw, flat = band.columns, _Raw.of(cells, band.boxes), x.reshape(cells.need.size, -1)
     chosen = (columns.x == flat[columns.cell]).all(axis=1)
     held = flat[raw.cell, raw.gpu]
@@ -167,13 +169,17 @@ def _values(cells: Cells, band: Band, x: IntArray) -> FloatArray:
 
 
 def _drafted(cells: Cells, band: Band, penalty: float | None = None) -> Builder:
-    """Rows: one column per cell, or enough of a box; a GPU limit per region and type; a joint
-    demand per model; the caps on the whole plan. With a ``penalty`` every row but the first may be
-    broken at that price for each GPU or instance."""
+    """Build the program over columns and boxes.
+
+    Rows: one column per cell, or enough instances of a box; a GPU limit per region and type; a
+    joint demand per model; the caps on the whole plan. With a ``penalty``, every row except the
+    first kind may be broken at that price per GPU or instance.
+    """
     columns, raw, builder = band.columns, _Raw.of(cells, band.boxes), Builder()
     models, regions, _ = cells.most.shape
     size, types, k = cells.need.size, cells.room.shape[1], np.arange(len(cells.cap_room))
-    most = 1.0 if penalty is None else INF  # that no more than one is taken is in the rows
+    # The relaxation needs no bound: the "cell" rows limit the sum to 1.
+    most = 1.0 if penalty is None else INF
     cost = cells.cost(columns.x, columns.cell)
     pick = builder.variables(len(columns), cost=cost, upper=most, integral=True)
     hold = builder.variables(

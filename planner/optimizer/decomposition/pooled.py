@@ -1,10 +1,12 @@
-"""The compiled core where what instances carry together is a curve: see ``optimizer.pools``.
+"""Solve cells in which pooled capacity is a curve: see ``optimizer.pools`` (compiled).
 
-One cell is  min sum_g f_g(x_g)  subject to  sum_g G_g(x_g) >= need,  0 <= x <= most,  x whole: a
-covering knapsack with multiple choices (Martello and Toth, Knapsack Problems, 1990, section 3.5, in
-its minimising form). f and G are tables, so any curve will do. Each type is counted from its
-cheapest point: fewer instances cost more and carry less. The bound fills what is missing along the
-types' lower hulls of cost over what is carried (Sinha and Zoltners 1979).
+One cell is  min sum_g f_g(x_g)  subject to  sum_g G_g(x_g) >= need,  0 <= x <= most,  x whole. It
+is a covering knapsack with multiple choices (Martello and Toth, Knapsack Problems, 1990, section
+3.5, in its minimising form). f and G are tables, so any curve is allowed.
+
+Each type is counted from its cheapest point, since fewer instances cost more and carry less. The
+bound covers the missing capacity along the types' lower hulls of cost over capacity (Sinha and
+Zoltners 1979).
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ from planner.optimizer.decomposition.covering import (
 )  # fmt: skip
 from simulation.compiled import cached_kernel
 
-LEAST, MOST = range(2)  # columns of ``box``, counts of a type
+LEAST, MOST = range(2)  # columns of ``box``: counts of a type
 
 
 @cached_kernel
 def _carried(pool: Any, theta: float, count: int) -> Any:
-    """C(count) of one type."""
+    """Return C(count) of one type, in tokens/s."""
     if count <= 0:
         return 0.0
     known = pool.size
@@ -55,7 +57,7 @@ def _cell(
     model: int,
     region: int,
 ) -> Any:
-    """What a cell is, by the arrays of all of them."""
+    """Return the data of one cell, cut from the arrays of all cells."""
     return (
         pool[model],
         theta[model],
@@ -71,7 +73,10 @@ def _cell(
 
 @cached_kernel
 def _row(cell: Any, g: int, x: int, gain: Any, cost: Any) -> None:
-    """``gain[g, x]`` and ``cost[g, x]``: what x instances of a type carry and cost."""
+    """Fill ``gain[g, x]`` and ``cost[g, x]`` for x instances of a type.
+
+    The cost is net of the value of the joint demand that they serve.
+    """
     pool, theta, minimum, first, further, running, _, worth, _ = cell
     beyond = max(0, x - running[g])
     held = _carried(pool[g], theta[g], minimum[g])
@@ -83,11 +88,11 @@ def _row(cell: Any, g: int, x: int, gain: Any, cost: Any) -> None:
 def _tabled(
     cell: Any, need: float, limit: float, gain: Any, cost: Any, origin: Any, top: Any, base: Any
 ) -> None:
-    """Fill ``gain[g, x]`` and ``cost[g, x]`` for x up to ``top[g]``, both above those of the type's
-    cheapest count ``origin[g]``, which ``base`` adds up: ``(carried, cost)``.
+    """Fill the tables ``gain[g, x]`` and ``cost[g, x]`` for x up to ``top[g]``.
 
-    Left out are counts that carry more than ``need`` and cost more than ``limit`` allows, of types
-    that pay at no count.
+    Both are relative to the type's cheapest count ``origin[g]``. ``base`` is the sum over those
+    counts: ``(carried, cost)``. For types that pay at no count, a table ends at the first count
+    that carries ``need`` and costs more than ``limit`` allows.
     """
     _, theta, _, first, _, _, most, worth, steepest = cell
     base[0] = base[1] = 0.0
@@ -115,8 +120,11 @@ def _tabled(
 
 @cached_kernel
 def _hulls(top: Any, gain: Any, cost: Any, origin: Any, item: Any, rank: Any, hull: Any) -> int:
-    """Fill ``item``, its columns but COUNT, with the stretches of every type's lower hull
-    by rising cost per token; types get their ``rank`` by their first, those without any (-1)."""
+    """Fill ``item`` (all columns except COUNT) with the segments of every type's lower hull.
+
+    Segments are in order of rising cost per token. A type's ``rank`` is the order of its first
+    segment, or -1 without segments. Returns the number of segments.
+    """
     n = 0
     for g in range(top.size):
         rank[g] = -1
@@ -156,8 +164,11 @@ def _hulls(top: Any, gain: Any, cost: Any, origin: Any, item: Any, rank: Any, hu
 
 @cached_kernel
 def _rest(item: Any, n: int, rank: Any, after: int, but: int, missing: float) -> Any:
-    """Least cost of carrying ``missing`` more along the hulls of all types ranked after ``after``
-    except ``but``; infinite where they do not suffice."""
+    """Return the least cost of carrying ``missing`` more along the hulls of types after ``after``.
+
+    Ranks decide the order, and type ``but`` is excluded. The result is infinite if the hulls do not
+    suffice.
+    """
     paid = 0.0
     for j in range(n):
         if missing <= 0.0:
@@ -177,10 +188,11 @@ def _least(
     item: Any, n: int, rank: Any, order: Any, types: int, tables: Any, need: float, chosen: Any,
     state: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Least cost of carrying ``need`` > 0 more than at the origins, depth first over types.
+    """Return the least cost of carrying ``need`` > 0 above the origins, and a lower bound.
 
-    Returns the cost of ``chosen`` and a proven lower bound, equal up to ``NODES`` nodes; infinite
-    where all do not suffice.
+    The search goes depth first over types. The cost is that of ``chosen``, which is filled. Cost
+    and bound are equal up to ``NODES`` nodes. Both are infinite if all types together do not
+    suffice.
     """
     gain, cost, origin, top = tables
     best, lower, nodes, tolerance = np.inf, np.inf, 0, 0.0
@@ -188,7 +200,7 @@ def _least(
     state[0, MISSING], state[0, PAID], state[0, TAKEN] = need, 0.0, -1.0
     while i >= 0:
         g, missing, paid = order[i], state[i, MISSING], state[i, PAID]
-        if state[i, TAKEN] < 0:  # as many as suffice, the cheapest such count
+        if state[i, TAKEN] < 0:  # Try the cheapest count that covers the rest alone.
             enough = origin[g]
             while enough <= top[g] and gain[g, enough] < missing:
                 enough += 1
@@ -223,7 +235,7 @@ def _least(
 
 @cached_kernel
 def _scratch(gpus: int, width: int) -> Any:
-    """Room for the search of one cell, counts of each type below ``width``."""
+    """Allocate arrays for the search of one cell, with counts of each type below ``width``."""
     gain, cost = np.empty((gpus, width)), np.empty((gpus, width))
     item, hull = np.empty((gpus * width, 4)), np.empty(width + 1, np.int64)
     state, base = np.empty((gpus + 1, 3)), np.empty(2)
@@ -235,11 +247,11 @@ def cheapest_pools(
     pool: Any, theta: Any, minimum: Any, first: Any, further: Any, running: Any, most: Any,
     need: Any, worth: Any, steepest: Any, x: Any, low: Any,
 ) -> None:  # fmt: skip
-    """Solve every cell: ``x[l,r,g]`` its instances beyond the minimums, ``low[l,r]`` its proven
-    least cost, infinite where it cannot be covered at all.
+    """Solve every cell: fill ``x[l,r,g]`` (instances) and ``low[l,r]`` (proven least cost).
 
-    ``pool[l,g,n]``, ``theta[l,g]``, ``need[l,r]``, ``worth[l]`` of a token/s carried,
-    ``steepest[l,g]`` the most that one instance adds, the others ``[l,r,g]``.
+    ``x`` counts beyond the minimums. ``low`` is infinite for a cell that cannot be covered. Shapes:
+    ``pool[l,g,n]``, ``theta[l,g]``, ``need[l,r]``, all others ``[l,r,g]``. ``worth[l]`` is the
+    value of a token/s carried. ``steepest[l,g]`` is the most that one instance adds.
     """
     models, regions, gpus = first.shape
     gain, cost, item, hull, state, base, counts = _scratch(gpus, most.max() + 1)
@@ -275,11 +287,13 @@ def _listed(
     item: Any, n: int, rank: Any, order: Any, tables: Any, missing: float, may: float, state: Any,
     box: Any, x: Any, line: int, end: int,
 ) -> int:  # fmt: skip
-    """Append every x of one cell with cost <= ``may`` above the origins, depth first over types;
-    the rows used, or -1 when they would pass ``end`` or take too many visits."""
+    """Append every x of one cell with cost <= ``may`` above the origins, depth first over types.
+
+    Returns the rows used, or -1 if they would pass ``end`` or take too many visits.
+    """
     gain, cost, _, top = tables
     gpus, visits = rank.size, VISITS * (end - line)
-    for g in range(gpus):  # a count is in no column where some fractional rest is too dear with it
+    for g in range(gpus):  # Exclude counts that are too dear even with a fractional rest.
         box[g, LEAST], box[g, MOST] = top[g] + 1, -1
         for count in range(top[g] + 1):
             if cost[g, count] > may:
@@ -320,9 +334,11 @@ def pools_within(
     pool: Any, theta: Any, minimum: Any, first: Any, further: Any, running: Any, most: Any,
     need: Any, worth: Any, steepest: Any, limit: Any, each: int, x: Any, begins: Any,
 ) -> bool:  # fmt: skip
-    """Every x of every cell whose cost is at most ``limit[l,r]``, in the rows of ``x``: those of
-    cell ``l * R + r`` from ``begins[l * R + r]``. False where ``x`` has too few rows, or a cell
-    more than ``each``."""
+    """List every x of every cell with cost at most ``limit[l,r]``, in the rows of ``x``.
+
+    The rows of cell ``l * R + r`` start at ``begins[l * R + r]``. Returns False if ``x`` has too
+    few rows or a cell has more than ``each``.
+    """
     models, regions, gpus = first.shape
     gain, cost, item, hull, state, base, counts = _scratch(gpus, most.max() + 1)
     rank, order, origin, top = counts[0], counts[1], counts[2], counts[3]
@@ -340,7 +356,7 @@ def pools_within(
             last = 0
             for g in range(gpus):
                 last = max(last, rank[g] + 1)
-            for g in range(gpus):  # types that have but one point come last
+            for g in range(gpus):  # Types without a hull segment come last.
                 if rank[g] < 0:
                     rank[g] = last
                     last += 1
@@ -357,7 +373,7 @@ def pools_within(
 
 @cache
 def compiled_pools() -> None:
-    """Compile both entry points (seconds, once per machine) so that no time limit pays for it."""
+    """Compile both entry points, so that no time limit pays for it (seconds, once per machine)."""
     single, two, three = np.ones(1), np.ones((1, 1)), np.ones((1, 1, 1))
     counts = np.ones((1, 1, 1), np.int64)
     cell = (three, two, counts, three, three, counts, counts, two, single, two)

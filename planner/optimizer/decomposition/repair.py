@@ -1,9 +1,12 @@
-"""A plan from cells that were solved apart: what is over capacity moves to the next best columns,
-what the models lack together is added, and what may be cheaper is made so.
+"""Make a feasible plan from cells that were solved apart.
 
-Local search by moves inside one cell: some instances of one column go, and as few of another come
-as its own and its model's joint demand then ask for. Moves are taken best first by region, each
-priced anew when its turn comes. It proves nothing; the bound is the prices' (``cells``).
+Cells over capacity move to the next best columns. Instances are added for unmet joint demand. Then
+moves that save cost are made.
+
+This is local search by moves inside one cell. A move removes some instances of one column and adds
+those of another that the cell's need and the joint demand then require. Moves are taken best first
+by region, and each is priced again at its turn. The search proves nothing; the bound is that of the
+prices (``cells``).
 """
 
 from __future__ import annotations
@@ -17,17 +20,17 @@ from planner.optimizer.decomposition.cells import Cells, Prices
 from simulation.arrays import IntArray
 from simulation.compiled import cached_kernel, kernel
 
-AT_ONCE = 3  # instances of a column that one move may take away
-PASSES = 6  # over all cells, at most
-STEPS = 20_000  # instances added for joint demands, at most
-SHARE = 1e-9  # of a demand that may be missing, or of a cost that is no saving
+AT_ONCE = 3  # most instances of a column that one move may remove
+PASSES = 6  # limit on passes over all cells
+STEPS = 20_000  # limit on instances added for joint demands
+SHARE = 1e-9  # share of a demand that may be missing, or of a cost that counts as no saving
 
 
 def repaired(cells: Cells, prices: Prices, x: IntArray) -> IntArray | None:
-    """The plan ``[l, r, g]`` (beyond the minimums) that ``x`` becomes; None where this finds none.
+    """Return ``x`` repaired into a plan ``[l, r, g]`` beyond the minimums, or None.
 
-    ``x`` covers the need of every cell. Caps on the whole plan count at their ``prices``, and
-    a plan that breaks one is none.
+    ``x`` covers the need of every cell. The search charges caps on the whole plan at their
+    ``prices``. None means that the search found no plan, or that its plan breaks a cap.
     """
     none = np.empty((*cells.theta.shape, 0))
     taken = np.einsum("k,klrg->lrg", prices.caps, cells.cap_x)
@@ -58,7 +61,7 @@ def repaired(cells: Cells, prices: Prices, x: IntArray) -> IntArray | None:
 
 @kernel
 def _held(pool: Any, theta: float, count: int) -> Any:
-    """C(count) of one type; straight where there is no pool."""
+    """Return C(count) of one type, in tokens/s; linear without a pool."""
     known = pool.size
     if count <= 0:
         return 0.0
@@ -69,17 +72,17 @@ def _held(pool: Any, theta: float, count: int) -> Any:
 
 @kernel
 def _cost(first: float, further: float, running: int, held: int, more: int) -> Any:
-    """What ``more`` instances than ``held`` add to the cost; fewer where it is below 0."""
+    """Return the change in cost from ``more`` extra instances (negative: fewer)."""
     before, after = max(0, held - running), max(0, held + more - running)
     return more * first + (after - before) * (further - first)
 
 
 @kernel
 def _move(problem: Any, now: Any, model: int, region: int, row: int) -> Any:
-    """The best move of a cell: ``(key, goes, many, comes, number)``, key infinite without one.
+    """Return a cell's best move ``(key, goes, many, comes, number)``; the key is infinite for none.
 
-    With a ``row`` of capacity it is the cheapest by GPU that frees some of it, else what saves
-    most. ``comes`` is -1 where nothing has to.
+    With a ``row`` of capacity, it is the cheapest move per GPU that frees some of that row. Without
+    one (-1), it is the move that saves most. ``comes`` is -1 if no replacement is needed.
     """
     pool, theta, size, rows, minimum, running, most, first, further, need, _ = problem
     x, free, gain, surplus = now
@@ -112,7 +115,8 @@ def _move(problem: Any, now: Any, model: int, region: int, row: int) -> Any:
                 top = min(most[to] - x[to], room // size[model, h])
                 there = minimum[to] + x[to]
                 base = _held(pool[model, h], theta[model, h], there)
-                n = max(1, int(np.ceil(missing / theta[model, h])))  # theta is the most of one
+                # theta is the most that one instance adds
+                n = max(1, int(np.ceil(missing / theta[model, h])))
                 if pool.shape[2] > 0:
                     n = 1
                     while (
@@ -131,7 +135,7 @@ def _move(problem: Any, now: Any, model: int, region: int, row: int) -> Any:
 
 @kernel
 def _change(problem: Any, now: Any, model: int, region: int, g: int, more: int) -> None:
-    """Hold ``more`` instances of a column."""
+    """Add ``more`` instances of a column and update the state."""
     pool, theta, size, rows, minimum, _, _, _, _, _, _ = problem
     x, free, gain, surplus = now
     least, held = minimum[model, region, g], x[model, region, g]
@@ -145,7 +149,7 @@ def _change(problem: Any, now: Any, model: int, region: int, g: int, more: int) 
 
 @kernel
 def _moved(problem: Any, now: Any, region: int, row: int, keys: Any) -> float:
-    """One pass over a region's models, best first; what it saved."""
+    """Make one pass over a region's models, best move first, and return the saving."""
     free, saved = now[1], 0.0
     for model in range(keys.size):
         keys[model] = _move(problem, now, model, region, row)[0]
@@ -166,8 +170,10 @@ def _moved(problem: Any, now: Any, region: int, row: int, keys: Any) -> float:
 
 @kernel
 def _added(problem: Any, now: Any, model: int) -> bool:
-    """Add the instance that is cheapest by what it carries of what a model still lacks. False
-    where there is no room for any."""
+    """Add the instance with the least cost per missing token/s of a model.
+
+    Returns False if no instance fits.
+    """
     pool, theta, size, rows, minimum, running, most, first, further, _, _ = problem
     x, free, _, surplus = now
     best, where, column = np.inf, -1, -1
@@ -209,11 +215,11 @@ def mend(
     room: Any,
     x: Any,
 ) -> bool:
-    """Change ``x[l,r,g]`` until every capacity and joint demand holds, then for less cost; False
-    where some does not hold in the end.
+    """Change ``x[l,r,g]`` until capacities and joint demands hold, then reduce the cost.
 
-    ``first`` and ``further`` ``[l,r,g]`` are what an instance costs, running already or not; the
-    others are those of ``Cells``, ``pool`` without a third axis' length where all is straight.
+    Returns False if a row still fails at the end. ``first`` and ``further`` ``[l,r,g]`` are the
+    costs of an instance that runs already or must start. The other arrays are those of ``Cells``.
+    ``pool`` has an empty third axis if all capacity is linear.
     """
     models, regions, gpus = x.shape
     free, gain, surplus = room.copy(), np.zeros((models, regions)), -joint
@@ -247,7 +253,7 @@ def mend(
 
 @cache
 def compiled_repair() -> None:
-    """Compile it (seconds, once per machine) so that no time limit pays for it."""
+    """Compile ``mend``, so that no time limit pays for it (seconds, once per machine)."""
     joint_need, two, three = np.ones(1), np.ones((1, 1)), np.ones((1, 1, 1))
     single, square = np.ones((1, 1), np.int64), np.ones((1, 1, 1), np.int64)
     rows = np.zeros(1, np.int64)

@@ -1,4 +1,4 @@
-"""Prices, columns and branch and bound together: a window of any size to a proven gap."""
+"""Solve a window of any size to a proven gap by prices, columns and branch and bound."""
 
 from __future__ import annotations
 
@@ -17,32 +17,38 @@ from planner.optimizer.decomposition.repair import repaired
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
 from simulation.arrays import IntArray
 
-ASCENT_SHARE, PRICING_SHARE = 0.25, 0.5  # of the time limit, by when those phases end
-ON_TIME = 0.9  # of the time left is told to HiGHS, which looks at the clock between long steps
-ROUNDS = 30  # of new columns
-CLOSE = 1e-7  # of the objective: prices whose bound is that near the relaxation are the best
-BROKEN = 1e-6  # GPUs or instances: more than this is a broken row
-DEAREST = 1e4  # times the usual price of a broken row, beyond which nothing is proven
+ASCENT_SHARE, PRICING_SHARE = 0.25, 0.5  # shares of the time limit at which these phases end
+# share of the remaining time for HiGHS, which checks the clock only between long steps
+ON_TIME = 0.9
+ROUNDS = 30  # limit on rounds of column generation
+# share of the objective: closer to the relaxation's cost than this, a bound is the best one
+CLOSE = 1e-7
+BROKEN = 1e-6  # GPUs or instances: a row is broken by more than this
+DEAREST = 1e4  # largest multiple of the penalty on broken rows, beyond which nothing is proven
 FEW, MANY = 4, 40  # columns per cell: for prices and a first plan; for closing a gap
-# Cells from which on columns are too many for HiGHS: prices and repair alone then.
+# From this number of cells on, columns are too many for HiGHS: use prices and repair alone.
 VAST = 50_000
-WORTH_ANOTHER = 1e-6  # of the bound: what a round of either must bring for the next
-BAND, NARROW = 1.0, 0.05  # of a cell's mean cost: the widest band to start from, and a narrow one
+WORTH_ANOTHER = 1e-6  # share of the bound: the least gain for which another round starts
+# shares of a cell's mean cost: the widest band at the start, and a narrow band
+BAND, NARROW = 1.0, 0.05
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What was proven: ``target`` is None unless the status is optimal or feasible."""
+    """The proven result of a search.
+
+    ``target`` is None unless the status is optimal or feasible.
+    """
 
     status: str
     target: IntArray | None  # [l, r, g]
-    bound: float  # lower bound on the objective; 0 where nothing was proven
-    died: str = ""  # how the solver ended where it should not have, in words
+    bound: float  # lower bound on the objective; 0 if nothing was proven
+    died: str = ""  # message if the solver ended unexpectedly
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Dual:
-    """The best prices so far and what they prove."""
+    """The best prices so far, with the cells priced at them."""
 
     prices: Prices
     priced: Priced
@@ -58,11 +64,12 @@ class _Dual:
 def decompose(
     cells: Cells, *, gap: float, time_limit_s: float, check: Callable[[], None]
 ) -> Outcome | None:
-    """Solve to ``gap`` (relative to the objective) by prices on the rows that join models and
-    regions, and branch and bound over the columns that those prices leave.
+    """Solve ``cells`` to ``gap``, or return None if decomposition cannot decide feasibility.
 
-    None where that cannot decide whether there is a plan: solve the whole program then. ``check``
-    is asked now and then; what it raises ends the search and comes out here.
+    Prices go on the rows that join models and regions. Branch and bound then runs over the columns
+    that those prices leave. ``gap`` is relative to the objective. After None, solve the whole
+    program. ``check`` is called regularly; an exception from it ends the search and reaches the
+    caller.
     """
     until = perf_counter() + time_limit_s
     prices, priced = ascend(cells, until=until - (1 - ASCENT_SHARE) * time_limit_s, check=check)
@@ -80,17 +87,17 @@ def decompose(
 def _apart(
     cells: Cells, best: _Dual, gap: float, until: float, check: Callable[[], None]
 ) -> Outcome:
-    """Prices polished and cells repaired in turn, until the gap is proven or neither helps.
+    """Polish prices and repair cells in turn, until the gap is proven or neither helps.
 
-    Of very many cells few are torn between two columns, at most about as many as there are rows
-    that join them; so the bound is close, and so is a plan that moves those few.
+    With very many cells, few are torn between two columns: at most about one per joining row. So
+    the bound is close to the optimum, and so is a plan that moves only those cells.
     """
     plan: IntArray | None = None
     cost, bound = np.inf, -np.inf
     while True:
         began = perf_counter()
         mended = repaired(cells, best.prices, best.priced.x)
-        again = perf_counter() - began  # what the next plan takes of the time that is left
+        again = perf_counter() - began  # seconds to reserve for the next repair
         if mended is not None and _usd(cells, mended) < cost * (1 - CLOSE):
             plan, cost = mended, _usd(cells, mended)
         elif best.bound <= bound + WORTH_ANOTHER * abs(bound):
@@ -101,7 +108,8 @@ def _apart(
         end = until - again
         if _proven(cost, bound, gap) or perf_counter() >= end - again:
             break
-        missing = min(FIRST_LEAP, 1.0 - bound / cost)  # with no plan the cost is infinite
+        # at most 1: without a plan the cost is infinite
+        missing = min(FIRST_LEAP, 1.0 - bound / cost)
         for climb in (partial(ascend, leap=missing), polish):
             soon = end - (end - perf_counter()) / 2
             best = best.or_better(*climb(cells, begin=best.prices, until=soon, check=check))
@@ -112,11 +120,11 @@ def _apart(
 
 
 def _price(cells: Cells, best: _Dual, gap: float, until: float, check: Callable[[], None]) -> _Dual:
-    """Column generation: prices of the relaxation over columns, then the columns near them.
+    """Generate columns: solve the relaxation for prices, then add the columns near those prices.
 
-    Columns that were cheapest once stay; those only near come and go with the prices. Half-way
-    between the relaxation's prices and the best ones is looked at too, since the former swing from
-    one extreme to the other while columns lack (Wentges 1997).
+    Columns that were cheapest once stay in the pool. Columns that are only near are replaced as
+    prices move. Each round also prices the midpoint between the relaxation's prices and the best
+    ones. The relaxation's prices swing between extremes while columns are missing (Wentges 1997).
     """
     few, width = FEW * cells.need.size + 1000, BAND * best.bound / cells.need.size
     band = widest(cells, best.prices, best.priced, at_most=width, most=few)
@@ -149,13 +157,13 @@ def _branch(
 ) -> Outcome | None:
     """Branch and bound over ever wider bands of columns, until the gap is proven.
 
-    A plan outside the band costs at least ``best.bound + band``, so the lesser of that and what
-    was proven inside is a bound on every plan.
+    A plan outside the band costs at least ``best.bound + band``. The lesser of that and the bound
+    proven inside the band is therefore a bound on every plan.
     """
     size = cells.need.size
     mean, many = max(best.bound, 1.0) / size, MANY * size + 10_000
     band = widest(cells, best.prices, best.priced, at_most=BAND * mean, most=FEW * size + 1000)
-    if band.width < NARROW * mean:  # scarce: prices leave many columns as good as each other
+    if band.width < NARROW * mean:  # Prices leave many columns equally good, so allow more of them.
         band = widest(cells, best.prices, best.priced, at_most=NARROW * mean, most=many)
     plan: IntArray | None = None
     master: Whole | None = None
@@ -185,7 +193,7 @@ def _branch(
             if plan is None:
                 return None
             break
-        # The wider band may hold no further column: then what was proven holds there too.
+        # The wider band may hold no further column. The proof for the old band then covers it too.
         master = master if grown.size == band.size and not len(grown.boxes.cell) else None
         band = grown
     if plan is None:
@@ -199,6 +207,6 @@ def _proven(cost: float, bound: float, gap: float) -> bool:
 
 
 def _usd(cells: Cells, x: IntArray) -> float:
-    """Objective of the plan ``x`` (beyond the minimums)."""
+    """Return the objective of the plan ``x`` (instances beyond the minimums)."""
     columns = x.reshape(-1, x.shape[2]).astype(np.int32)
     return float(cells.cost(columns, np.arange(len(columns))).sum()) + cells.fixed_usd
