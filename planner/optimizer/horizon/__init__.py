@@ -1,7 +1,7 @@
-"""All periods at once: what a window by itself cannot weigh (methods.md E7, E9; ours beyond one).
+"""Plan all periods at once, which a single window cannot weigh (methods.md E7, E9).
 
-Read ``solve`` for how the program is solved and what happens when time runs out, ``begin`` for the
-plans it begins from and ``front`` for two objectives at once.
+The part beyond one period is ours. ``solve`` solves the program and handles timeouts. ``begin``
+gives the plans to start from. ``front`` handles two objectives at once.
 """
 
 from planner.optimizer.horizon.solve import solve_horizon

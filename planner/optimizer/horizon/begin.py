@@ -1,4 +1,4 @@
-"""Plans to begin from or to offer: the greedy one, and every period planned by itself."""
+"""Make plans to start from or to offer: the greedy plan, and one period after the other."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from planner.optimizer.problem import FEASIBLE, OPTIMAL, HorizonProblem, Plannin
 from planner.optimizer.window import AUTO, DECOMPOSED, can_decompose, solve_window
 from simulation.arrays import IntArray
 
-NEAR = 1e-3  # gap of each period's own plan
+NEAR = 1e-3  # gap of each period's plan
 
 
 def greedy_plan(problem: HorizonProblem) -> IntArray:
-    """Each period covered greedily from the one before, ``[p, l, r, g]``: within maximums, and
-    within capacity where the minimums are; some demand may be uncovered."""
+    """Cover each period greedily from the one before, ``[p, l, r, g]``.
+
+    Plans are within maximums, and within capacity if the minimums are. Some demand may be
+    uncovered.
+    """
     targets, current = [], problem.first.current
     for period, window in enumerate(problem.windows):
         current = greedy_target(_from(problem, window, period, current))
@@ -30,8 +33,10 @@ def greedy_plan(problem: HorizonProblem) -> IntArray:
 def period_by_period(
     problem: HorizonProblem, *, time_limit_s: float, check: Callable[[], None]
 ) -> IntArray | None:
-    """Each period planned by itself from the one before (a rolling plan without foresight),
-    ``[p, l, r, g]``; None where one of them has no plan within its share of the time."""
+    """Plan each period from the one before (a rolling plan without foresight), ``[p, l, r, g]``.
+
+    Returns None if a period has no plan within its share of the time.
+    """
     compiled()
     targets, current = [], problem.first.current
     until = perf_counter() + time_limit_s
@@ -56,7 +61,7 @@ def period_by_period(
 def _from(
     problem: HorizonProblem, window: PlanningProblem, period: int, current: IntArray
 ) -> PlanningProblem:
-    """The window as it is met from ``current``; before ``lead`` nothing more can be up."""
+    """Return the window with ``current`` as its fleet; before ``lead`` nothing more can be up."""
     if period >= problem.lead:
         return replace(window, current=current)
     most = np.minimum(window.maximum, current)

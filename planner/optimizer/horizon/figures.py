@@ -1,4 +1,4 @@
-"""What a plan of all periods takes."""
+"""Compute use and cost of a plan of all periods."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from simulation.arrays import IntArray
 
 
 def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[Totals, ...]:
-    """What each period takes of every measure: instances up and starting, less what lending
-    earns."""
+    """Return each period's use of every measure by instances up and starting.
+
+    Lending income is deducted.
+    """
     begun, moved = problem.asked_for(target), problem.changes(target)
     out = []
     for period, window in enumerate(problem.windows):
@@ -42,7 +44,7 @@ def totals(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[T
 
 
 def costs(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[float, float]:
-    """What the objective charges in all, and of it for the instances that are up."""
+    """Return the charge of the objective in total, and the part for instances that are up."""
     by_period = totals(problem, target, lent)
     weights = problem.first.weights
     total = sum(getattr(weights, m) * getattr(period, m) for period in by_period for m in MEASURES)
@@ -54,8 +56,11 @@ def costs(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[fl
 
 
 def by_window(problem: HorizonProblem, plan: HorizonPlan) -> tuple[WindowPlan, ...]:
-    """The plan as windows one after the other, figures by the hour; each window's bound is its
-    share of the one on all. Times, what binds and conflicts are told once, in the first."""
+    """Return the plan as consecutive windows with hourly figures.
+
+    Each window's bound is its share of the total bound. Times, binding constraints and conflicts
+    appear only in the first window.
+    """
     share = plan.bound / plan.objective if plan.objective > 0 else 0.0
     weights, windows = problem.first.weights, []
     for period, (window, taken) in enumerate(zip(problem.windows, plan.totals, strict=True)):

@@ -1,4 +1,4 @@
-"""The plans between two objectives over all periods, and where the curve bends."""
+"""Trade two objectives off over all periods: the front and its knee."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from planner.optimizer.problem import (
 
 NOTHING = dict.fromkeys(MEASURES, 0.0)
 CAPPED = {"usd": "budget_usd", "kg": "carbon_kg"}
-SLACK = 1e-6  # share by which a cap is widened, since solvers keep rows to a tolerance
-TIE = 1e-4  # weight of the capped measure, so that of equal plans the better one is found
+SLACK = 1e-6  # share by which a cap is widened, because solvers keep rows only to a tolerance
+TIE = 1e-4  # weight of the capped measure, which decides between plans of equal first measure
 
 
 @dataclass(frozen=True, slots=True)
 class FrontPoint:
-    """One plan; ``first`` and ``second`` are of all periods together, in the measures' units."""
+    """One plan of the front. Figures cover all periods, in the units of the measures."""
 
     first: float
     second: float
-    first_bound: float  # no plan with this much of the second measure or less takes less
+    # lower bound on the first measure, for plans with at most this much of the second
+    first_bound: float
     plan: HorizonPlan
 
 
@@ -47,13 +48,14 @@ def horizon_front(
     time_limit_s: float = 20.0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[FrontPoint, ...]:
-    """The least of measure ``first`` at ``points`` levels of ``second`` over all periods.
+    """Return the least of measure ``first`` at ``points`` levels of ``second`` over all periods.
 
-    Epsilon constraints (Haimes, Lasdon and Wismer 1971), which find the plans that no weighting
-    can; ``second`` is usd or kg, ``first`` any other of usd, gpu_hours, kwh and kg. Rising in
-    ``second``; plans that another one beats in both are left out. Empty where there is no plan, or
-    none within time. Caps of the problem hold; its weights do not count. ``time_limit_s`` is for
-    each plan; ``progress`` is asked between and during them, and what it raises ends the front.
+    The method is epsilon constraints (Haimes, Lasdon and Wismer 1971). It finds plans that no
+    weighted sum can. ``second`` is usd or kg; ``first`` is any other of usd, gpu_hours, kwh and kg.
+
+    Points rise in ``second``; dominated plans are omitted. The front is empty if there is no plan,
+    or none within the time. Caps of the problem apply; its weights do not. ``time_limit_s`` is for
+    each plan. ``progress`` is called between and during them; an exception from it ends the front.
     """
     if first not in MEASURES or second not in CAPPED or first == second:
         raise ScenarioError(
@@ -104,9 +106,11 @@ def horizon_front(
 
 
 def knee(points: list[tuple[float, float]]) -> int | None:
-    """The point furthest below the line between both ends, both measures scaled to the front
-    (Das, On characterizing the knee of the Pareto curve, 1999); None with fewer than three, or
-    where the front is straight."""
+    """Return the index of the point furthest below the line between both ends of the front.
+
+    Both measures are scaled to the front (Das, On characterizing the knee of the Pareto curve,
+    1999). Returns None with fewer than three points, or for a straight front.
+    """
     if len(points) < 3:
         return None
     xy = np.array(points, float)

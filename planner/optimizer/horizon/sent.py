@@ -1,4 +1,4 @@
-"""What is sent from region to region: where each home region's demand is served."""
+"""Assign cross-region traffic: where each home region's demand is served."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from simulation.arrays import FloatArray, IntArray
 
 
 def rerouted(problem: HorizonProblem, serving: IntArray) -> FloatArray:
-    """Tokens/s sent from home to elsewhere at each period's joint peak, ``[p, r, r]``, summed over
-    models."""
+    """Return the tokens/s sent elsewhere at each period's joint peak, ``[p, r, r]``.
+
+    It is the sum over all models. Rows are home regions.
+    """
     total: FloatArray = _sent(problem, serving).sum(axis=1)
     return total
 
 
 def shares_planned(problem: HorizonProblem, serving: IntArray) -> FloatArray:
-    """Where each model's tokens of each home region (row) are to be served, as shares of them,
-    ``[p, l, r, r]``: as at the joint peak; 0 for those of which none are sent elsewhere."""
+    """Return the shares of each model's home traffic (row) by serving region, ``[p, l, r, r]``.
+
+    Shares are those at the joint peak. A row is 0 if no traffic of that region is sent elsewhere.
+    """
     sent = _sent(problem, serving)
     peaks = np.stack([_at_peak(window) for window in problem.windows])[..., None]
     away = np.divide(sent, peaks, out=np.zeros_like(sent), where=peaks > 0)
@@ -32,14 +36,16 @@ def shares_planned(problem: HorizonProblem, serving: IntArray) -> FloatArray:
 
 
 def _at_peak(window: PlanningProblem) -> FloatArray:
-    """Tokens/s of each model and home region as the model's joint demand is highest, ``[l, r]``."""
+    """Return the tokens/s by model and home region at the peak of the joint demand, ``[l, r]``."""
     peak = window.demand_tps.sum(axis=1).argmax(axis=1)
     return np.take_along_axis(window.demand_tps, peak[:, None, None], axis=2)[..., 0]
 
 
 def _sent(problem: HorizonProblem, serving: IntArray) -> FloatArray:
-    """Tokens/s by model, ``[p, l, r, r]``: only what a region lacks goes to those with room, within
-    ``reroute``, while none of the instances is gone."""
+    """Return the tokens/s sent elsewhere by model, ``[p, l, r, r]``, with no instance lost.
+
+    Only the excess of a region is sent, to regions with free capacity, within ``reroute``.
+    """
     first = problem.first
     regions = len(first.regions)
     out = np.zeros((len(serving), len(first.models), regions, regions))
@@ -59,7 +65,10 @@ def _sent(problem: HorizonProblem, serving: IntArray) -> FloatArray:
 
 
 def _in_order(lacks: FloatArray, room: FloatArray) -> FloatArray:
-    """What regions lack ``[r]`` put where there is room ``[r]``, in their order, ``[r, r]``."""
+    """Assign missing tokens/s ``[r]`` to free capacity ``[r]`` in the order of regions.
+
+    Returns the traffic ``[r, r]``.
+    """
     sent = np.zeros((len(lacks), len(room)))
     for home in np.flatnonzero(lacks):
         for other in np.flatnonzero(room):
@@ -70,13 +79,15 @@ def _in_order(lacks: FloatArray, room: FloatArray) -> FloatArray:
 
 
 def _within(demand: FloatArray, served: FloatArray, most: FloatArray) -> FloatArray:
-    """As much of ``demand`` ``[r]`` as what regions serve allows, the least of it away from home
-    and at most ``most`` ``[r, r]`` on each way; what is away, ``[r, r]``."""
+    """Serve as much of ``demand`` ``[r]`` as possible, with the least traffic away from home.
+
+    Each route carries at most ``most`` ``[r, r]``. Returns the traffic away from home, ``[r, r]``.
+    """
     regions = len(demand)
     home, away = np.eye(regions, dtype=bool), ~np.eye(regions, dtype=bool)
     upper = np.where(home, demand[:, None], np.where(away, most, 0.0))
-    rows = np.kron(np.eye(regions), np.ones(regions))  # of each home
-    into = np.kron(np.ones(regions), np.eye(regions))  # of each that serves
+    rows = np.kron(np.eye(regions), np.ones(regions))  # by home region
+    into = np.kron(np.ones(regions), np.eye(regions))  # by serving region
     flow = scipy.optimize.linprog(
         np.where(home, -2.0, -1.0).ravel(),
         A_ub=np.concatenate([rows, into]),

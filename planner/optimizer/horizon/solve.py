@@ -24,8 +24,8 @@ from planner.optimizer.solving import Solved
 from planner.optimizer.validation import validate_horizon
 from simulation.arrays import FloatArray, IntArray
 
-BEGIN_SHARE = 0.4  # of the time limit, at most, for a plan to begin from
-BEGIN_FROM = 700  # variables
+BEGIN_SHARE = 0.4  # largest share of the time limit for a plan to start from
+BEGIN_FROM = 700  # variables: smaller programs need no such plan
 
 
 def solve_horizon(
@@ -37,14 +37,16 @@ def solve_horizon(
     stable: bool = True,
     check: Callable[[], None] | None = None,
 ) -> HorizonPlan:
-    """The instances of every period that together cost least.
+    """Return the instances of every period that cost least together.
 
-    Statuses, ``gap`` and ``check`` are those of ``solve_window``. With ``priority`` the least worth
-    stays unserved, and of those plans the cheapest is taken. ``stable``: of the plans within the
-    gap, one with few starts and stops. Each period planned by itself in a part of the time counts
-    as found where time runs out (large programs); with nothing at all the greedy plan is the target
-    and ``conflict`` says what happened.
-    Raises ``ScenarioError`` for what makes no sense.
+    Statuses, ``gap`` and ``check`` are those of ``solve_window``. With ``priority``, the least
+    value stays unserved, and cost decides between equal plans. ``stable`` prefers, among plans
+    within the gap, one with few starts and stops.
+
+    For large programs, planning period by period gives a plan to fall back on when time runs out.
+    Without any solution the greedy plan is the target, and ``conflict`` explains why.
+
+    Raises ``ScenarioError`` for invalid input.
     """
     validate_horizon(problem)
     ask = now_and_then(check) if check else lambda: None
@@ -60,8 +62,10 @@ def solve_horizon(
 
 
 def _begin(search: Search) -> FloatArray | None:
-    """A plan to begin from, where the program is large enough to need one: each period by itself
-    in a part of the time."""
+    """Return a plan to start from, made period by period, or None if the program is small.
+
+    Also None with ``reroute`` or ``priority``, or if that plan breaks a row of the program.
+    """
     problem = search.draft.problem
     unfit = problem.reroute is not None or problem.priority is not None
     if unfit or len(search.program.cost) < BEGIN_FROM:
@@ -95,7 +99,7 @@ def _plan(draft: Draft, solved: Solved, solver: str, seconds: tuple[float, float
     bound = 0.0
     if values is not None and problem.lend_usd is None:
         bound = min(objective, true_bound(problem.windows, solved.bound))
-    elif values is not None:  # what is lent may earn more than the rest costs
+    elif values is not None:  # lending may earn more than everything else costs
         bound = min(objective, solved.bound - STICKINESS * fleet)
     for array in (target, lent):
         array.setflags(write=False)
@@ -120,7 +124,7 @@ def _plan(draft: Draft, solved: Solved, solver: str, seconds: tuple[float, float
 
 
 def _unserved(draft: Draft, values: FloatArray) -> FloatArray:
-    """By period, tier and model, ``[p, k, l]``."""
+    """Return the unserved tokens/s by period, tier and model, ``[p, k, l]``."""
     demand, models = draft.problem.demand, len(draft.problem.first.models)
     if draft.short is None or draft.beyond is None:
         return np.zeros((len(draft.x), len(demand), models))
@@ -130,7 +134,10 @@ def _unserved(draft: Draft, values: FloatArray) -> FloatArray:
 
 
 def _missing(problem: HorizonProblem, target: IntArray) -> FloatArray:
-    """What a plan without a certificate leaves, all put on the last tier, ``[p, k, l]``."""
+    """Return the demand that an unproven plan leaves unserved, ``[p, k, l]``.
+
+    All of it is put on the last tier.
+    """
     out = np.zeros((len(target), len(problem.demand), len(problem.first.models)))
     for period, window in enumerate(problem.windows):
         served = carried_tps(window, target[period]).min(axis=0).sum(axis=1)
@@ -139,7 +146,7 @@ def _missing(problem: HorizonProblem, target: IntArray) -> FloatArray:
 
 
 def _binding(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[Binding, ...]:
-    """What binds in each period, each once, with in how many periods; and the limits on all."""
+    """Return the binding constraints, each once with its number of periods, and binding totals."""
     by_place: dict[tuple[str, str], list[Binding]] = {}
     before = np.concatenate([problem.first.current[None], target[:-1]])
     for period, window in enumerate(problem.windows):

@@ -1,6 +1,7 @@
-"""The integer program of one period or several (SageServe's, seed 004 section 5, and what joins
-periods; methods.md E7, E9).
+"""The integer program of one or several periods (methods.md E7, E9).
 
-Read ``variables`` and ``families`` for what it says, ``cuts`` for what whole instances imply,
-``search`` for how it is solved and ``conflict`` for what cannot hold together.
+It is SageServe's program (seed 004, section 5) with rows that join periods.
+
+Reading order: ``variables`` and ``families`` state the program. ``cuts`` adds facets for whole
+instances. ``search`` solves it. ``conflict`` explains infeasible programs.
 """

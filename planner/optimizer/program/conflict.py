@@ -1,7 +1,7 @@
-"""A minimal set of demands and limits that cannot hold together, by a deletion filter.
+"""Find a minimal set of demands and limits that conflict, by a deletion filter.
 
-Chinneck, Feasibility and Infeasibility in Optimization (2008), section 6.2, over rows of the
-program: first with fractions of instances allowed (an LP), else with whole ones.
+Source: Chinneck, Feasibility and Infeasibility in Optimization (2008), section 6.2, over rows of
+the program. The linear relaxation is tried first. If it is feasible, whole instances are required.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from planner.optimizer.program.search import drafted
 from planner.optimizer.solving import LinearProgram
 from planner.optimizer.words import some
 
-LP_BUDGET_S, WHOLE_BUDGET_S = 20.0, 20.0  # time for the filter; what is left unfiltered stays in
-TEST_S = 2.0  # for one test; undecided counts as feasible
-INFEASIBLE = (  # without an objective nothing is unbounded
+# seconds for the filter; rows not tested by then stay in the set
+LP_BUDGET_S, WHOLE_BUDGET_S = 20.0, 20.0
+TEST_S = 2.0  # seconds for one test; an undecided test counts as feasible
+INFEASIBLE = (  # without an objective, no program is unbounded
     highspy.HighsModelStatus.kInfeasible,
     highspy.HighsModelStatus.kUnboundedOrInfeasible,
 )
@@ -29,7 +30,7 @@ Row = TypeVar("Row")
 
 
 def conflicting_set(problem: HorizonProblem) -> str:
-    """The sentence for a minimal conflicting set of an infeasible ``problem``."""
+    """Return the sentence for a minimal conflicting set of an infeasible ``problem``."""
     draft = drafted(problem, cuts=False)
     program = draft.builder.program()
     words: dict[int, tuple[Callable[[int], str], int]] = {}
@@ -39,8 +40,8 @@ def conflicting_set(problem: HorizonProblem) -> str:
             rows = range(family.first, family.beyond)
             words |= {row: (family.words, row - family.first) for row in rows}
             joint |= set(rows) if family.name == "global" else set()
-    # Limits are tried for deletion before demands, and late periods before early ones; joint
-    # demands first of all, so that the set names a region where it can.
+    # Deletion is tried for limits before demands, and for late periods before early ones. Joint
+    # demands come first of all, so that the set names a region if it can.
     order = sorted(words, reverse=True)
     single = [row for row in order if row not in joint]
     test, budget_s, integral = _Rows(program, order, relaxed=True).infeasible, LP_BUDGET_S, ""
@@ -61,9 +62,10 @@ def conflicting_set(problem: HorizonProblem) -> str:
 def minimal(
     rows: Sequence[Row], infeasible: Callable[[Sequence[Row]], bool], budget_s: float
 ) -> list[Row]:
-    """Delete rows, in halving chunks, while the rest stays infeasible; minimal if time allows.
+    """Delete rows in halving chunks while the rest stays infeasible.
 
-    ``infeasible`` must be monotone: a superset of an infeasible set is infeasible.
+    The result is minimal if the time suffices. ``infeasible`` must be monotone: a superset of an
+    infeasible set is infeasible.
     """
     needed, size, began = list(rows), max(1, len(rows) // 2), perf_counter()
     while True:
@@ -82,8 +84,10 @@ def minimal(
 
 
 class _Rows:
-    """A program without objective on one HiGHS object, whose ``rows`` can be switched off by
-    freeing their bounds."""
+    """A program without objective on one HiGHS object, with ``rows`` that can be switched off.
+
+    A row is switched off by freeing its bounds.
+    """
 
     def __init__(self, program: LinearProgram, rows: Sequence[int], *, relaxed: bool) -> None:
         self._program, self._rows = program, frozenset(rows)
@@ -94,8 +98,7 @@ class _Rows:
         load(self._highs, lp)
 
     def infeasible(self, rows: Sequence[int]) -> bool:
-        """Whether ``rows``, with those that only say what variables mean, are proven to have no
-        solution."""
+        """Return True if ``rows`` and all rows that define variables are proven infeasible."""
         off = set(self._rows.difference(rows))
         for row in off - self._off:
             self._highs.changeRowBounds(row, -highspy.kHighsInf, highspy.kHighsInf)

@@ -1,11 +1,12 @@
-"""What whole instances must satisfy beyond a row of coverage: the facets of its integer hull.
+"""Add cuts for whole instances: the facets of the integer hull of a coverage row.
 
-A row sum_g C_g(n[g]) >= need over the whole numbers n[g] of instances of few columns has an integer
-hull that can be listed (Atamturk, On the facets of the mixed-integer knapsack polyhedron, 2003,
-treats such sets where C is linear; here the hull is computed point by point). HiGHS finds such cuts
-row by row and late; with all of them in place its first bound is close to the optimum of every
-period. A joint need has one for the instances of all regions: pools apart carry no more than one
-pool of all of them.
+A row sum_g C_g(n[g]) >= need over whole numbers n[g] of few columns has an integer hull that can be
+listed. Atamturk (On the facets of the mixed-integer knapsack polyhedron, 2003) treats such sets for
+linear C. Here the hull is computed point by point.
+
+HiGHS finds such cuts row by row and late. With all of them present, its first bound is close to the
+optimum of every period. A joint need has such a hull over the instances of all regions, because
+separate pools carry no more than one pool of the same instances.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from planner.optimizer.sides import sides
 from planner.optimizer.solving.arrays import INF, Entry
 from simulation.arrays import FloatArray, IntArray
 
-COLUMNS = 4  # of more the hull has too many points
+COLUMNS = 4  # with more columns, the hull has too many points
 POINTS = 4_000
-FACETS = 40  # of one row; beyond, the hull is left to the solver
+FACETS = 40  # limit for one row; with more, the hull is left to the solver
 EDGE = 1e-9
 LOOSE = 1e-7  # share by which a facet is moved outwards
 
 
 def whole_covers(draft: Draft) -> None:
-    """Add the facets of every local and joint need; none where demand may stay unserved."""
+    """Add the facets of every local and joint need, unless demand may stay unserved."""
     if draft.short is not None:
         return
     first = draft.problem.first
@@ -83,7 +84,7 @@ def _add(
     entries: list[Entry] = [(row, draft.x[period, cells][None], by)]
     if draft.lent is not None:
         entries.append((row, draft.lent[period, cells][None], -by))
-    # CBC reads 12 digits, by which a whole cover on a facet can come to lie below it.
+    # CBC reads 12 digits. A plan exactly on a facet could otherwise fall below it.
     draft.builder.add("whole", entries, rows[:, -1] * (1 - LOOSE), INF, len(rows))
 
 
@@ -91,9 +92,12 @@ def _add(
 def facets(
     theta: tuple[float, ...], need: float, bends: tuple[tuple[float, ...], ...] = ()
 ) -> FloatArray:
-    """Rows ``[a, b]`` with  a n >= b  for every n >= 0 whole with  sum C(n) >= need,
-    shape ``[f, g + 1]``, a >= 0, scaled to b = 1; those with b = 0 are left out. C is that of
-    ``bends``, C(1) to the first that is enough by itself, or theta n without them."""
+    """Return rows ``[a, b]`` with  a n >= b  for all whole n >= 0 with  sum C(n) >= need.
+
+    Shape ``[f, g + 1]``, with a >= 0, scaled to b = 1. Rows with b = 0 are omitted. ``bends`` lists
+    C(1), C(2), ... per column, up to the first that suffices alone. Without ``bends``, C is theta
+    n.
+    """
     if bends:
         curves = [np.append(0.0, bend) for bend in bends]
     else:
@@ -102,7 +106,7 @@ def facets(
     most = np.array([len(curve) - 1 for curve in curves])
     if len(most) == 1:
         return np.array([[1.0 / most[0], 1.0]]) if most[0] > 0 else np.empty((0, 2))
-    order = np.argsort(most)[::-1]  # the longest axis is worked out, not listed
+    order = np.argsort(most)[::-1]  # The longest axis is computed from the others, not listed.
     most, curves = most[order], [curves[g] for g in order]
     if np.prod(most[1:] + 1) > POINTS:
         return np.empty((0, len(most) + 1))
@@ -111,12 +115,12 @@ def facets(
     last = np.searchsorted(curves[0], need - carried - EDGE * need).clip(0, most[0])
     points = np.column_stack([last, others])
     spare = carried + curves[0][last] - need
-    lost = np.column_stack(  # by one instance fewer
+    lost = np.column_stack(  # capacity lost with one instance fewer
         [curve[n] - curve[np.maximum(0, n - 1)] for curve, n in zip(curves, points.T, strict=True)]
     )
     minimal = ((points == 0) | (spare[:, None] < lost - EDGE * need)).all(axis=1)
     points = points[minimal].astype(float)
-    beyond = np.diag(4.0 * (most + 1))  # dominated points, so that the hull has a volume
+    beyond = np.diag(4.0 * (most + 1))  # dominated points that give the hull a volume
     try:
         hull = scipy.spatial.ConvexHull(
             np.concatenate([points, beyond, np.full((1, len(most)), 9.0 * max(most))])
@@ -129,7 +133,7 @@ def facets(
     slopes = np.maximum(0.0, slopes[good]) / level[good][:, None]
     if len(slopes) > FACETS:
         return np.empty((0, len(most) + 1))
-    # Rounding must not cut off a point: each facet is moved to the least of all points.
+    # Rounding must not cut off a point: move each facet to the least value over all points.
     least = (points @ slopes.T).min(axis=0)
     unsorted = np.empty_like(slopes)
     unsorted[:, order] = slopes

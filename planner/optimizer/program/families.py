@@ -1,10 +1,10 @@
-"""The constraint families of the program, one function each, with their words for a conflict.
+"""Add the constraint families of the program, one function each, with words for conflicts.
 
-Symbols of seed 004, section 5: theta capacity of an instance in input tokens/s, rho demand,
-epsilon the local share. p is the period, w its bins; x is what is up (the source's n + delta), d
-what is lent of it, s what is asked for, u and v what stays unserved of a region's own need and of
-the joint peak beyond. C(n) is what n instances carry together: theta n, or as ``pool_tps`` has it.
-Where there are several sides, ``served`` stands for sum_g C(x - d).
+Symbols of seed 004, section 5: theta is the capacity of an instance in input tokens/s, rho the
+demand, epsilon the local share. p is the period and w its bins. x is the number of instances up (n
++ delta in the source), d those of them lent, s the starts requested. u is unserved local need, v is
+unserved joint peak beyond that. C(n) is the joint capacity of n instances: theta n, or a curve from
+``pool_tps``. With several sides, ``served`` replaces sum_g C(x - d).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CAP_NAMES = {BUDGET: "the budget", CARBON: "the carbon cap", CHURN: "the limit"}
 
 
 def starts(draft: Draft) -> None:
-    """x[p] - x[p-1]  <=  s[p-lead]   for every p and cell, with x[-1] the present fleet."""
+    """Add  x[p] - x[p-1]  <=  s[p-lead]   for every p and cell, with x[-1] the present fleet."""
     rows = np.arange(len(draft.model))
     for period in range(len(draft.x)):
         entries: list[Entry] = [(rows, draft.x[period], 1.0)]
@@ -39,7 +39,7 @@ def starts(draft: Draft) -> None:
 
 
 def pools(draft: Draft) -> None:
-    """n <= x - d  serve of every period and cell, and carry C(n): see ``program.pools``."""
+    """Add  n <= x - d  with capacity C(n), for every period and cell: see ``program.pools``."""
     for period, by_lost in enumerate(draft.pools):
         lent = None if draft.lent is None else draft.lent[period]
         for carried in by_lost.values():
@@ -47,10 +47,10 @@ def pools(draft: Draft) -> None:
 
 
 def all_sides(draft: Draft) -> None:
-    """sum_{g in side} C(x - d)  >=  share served   for every side, p, l, r.
+    """Add  sum_{g in side} C(x - d)  >=  share served   for every side, p, l, r.
 
-    Only where there is more than one side (prefill and decode, owned and spot, one or another
-    instance gone).
+    Only if there are several sides: prefill and decode, owned and spot, or different losses of
+    instances.
     """
     if draft.served is None:
         return
@@ -63,7 +63,7 @@ def all_sides(draft: Draft) -> None:
 
 
 def local_coverage(draft: Draft) -> None:
-    """sum_g C(x - d) + sum_k u  >=  epsilon max_w rho[p,l,r,w]   for every p, l, r."""
+    """Add  sum_g C(x - d) + sum_k u  >=  epsilon max_w rho[p,l,r,w]   for every p, l, r."""
     every = np.arange(draft.pairs)
     for period, window in enumerate(draft.problem.windows):
         need = local_need_tps(window).ravel()
@@ -75,7 +75,7 @@ def local_coverage(draft: Draft) -> None:
 
 
 def global_coverage(draft: Draft) -> None:
-    """sum_r sum_g C(x - d) + sum_k (sum_r u + v)  >=  max_w sum_r rho   for every p, l."""
+    """Add  sum_r sum_g C(x - d) + sum_k (sum_r u + v)  >=  max_w sum_r rho   for every p, l."""
     models, model_of = np.arange(len(draft.problem.first.models)), draft.model_of_pair
     for period, window in enumerate(draft.problem.windows):
         entries = draft.serving(period, model_of)
@@ -87,8 +87,11 @@ def global_coverage(draft: Draft) -> None:
 
 
 def without_a_region(draft: Draft) -> None:
-    """sum_{r != q} served[r] + sum_k (sum_r u + v)  >=  max_w sum_r rho   for every p, l and region
-    q that may be lost; its local need is lost with it, the others' hold as they are."""
+    """Add  sum_{r != q} served[r] + sum_k (sum_r u + v)  >=  max_w sum_r rho   for every p, l, q.
+
+    q is the region that may be lost. Its local need is lost with it. The local needs of the others
+    keep their rows.
+    """
     problem, pair = draft.problem, np.arange(draft.pairs)
     if not problem.first.lose_region:
         return
@@ -107,8 +110,10 @@ def without_a_region(draft: Draft) -> None:
 
 
 def capacity(draft: Draft) -> None:
-    """sum_{l, g of t} gpus_per_instance (x[p] + what is starting)  <=  capacity_gpus[r,t]   for
-    every p, r, t. Ours, not the source's."""
+    """Add  sum_{l, g of t} gpus_per_instance (x + starting)  <=  capacity_gpus[r,t]  for p, r, t.
+
+    These rows are ours, not in the source. Starting instances occupy their GPUs.
+    """
     for period, window in enumerate(draft.problem.windows):
         row = draft.region * window.capacity_gpus.shape[1] + window.rows[draft.column]
         size = window.gpus_per_instance[draft.model, draft.column]
@@ -119,7 +124,7 @@ def capacity(draft: Draft) -> None:
 
 
 def lending(draft: Draft) -> None:
-    """d[p]  <=  x[p]   for every p and cell."""
+    """Add  d[p]  <=  x[p]   for every p and cell."""
     if draft.lent is not None:
         rows = np.arange(draft.lent.size)
         entries: list[Entry] = [(rows, draft.x.ravel(), 1.0), (rows, draft.lent.ravel(), -1.0)]
@@ -127,9 +132,9 @@ def lending(draft: Draft) -> None:
 
 
 def minimum(draft: Draft) -> None:
-    """x[p] - d[p]  >=  minimum[p,l,r,g]   wherever the minimum is above 0 (E2).
+    """Add  x[p] - d[p]  >=  minimum[p,l,r,g]   where the minimum is above 0 (E2).
 
-    Before ``lead`` no more can be asked for than is up now.
+    Before ``lead``, the minimum is at most the present fleet, because nothing else can be up yet.
     """
     for period, window in enumerate(draft.problem.windows):
         least = window.minimum[draft.cell]
@@ -145,7 +150,7 @@ def minimum(draft: Draft) -> None:
 
 
 def maximum(draft: Draft) -> None:
-    """x[p]  <=  maximum[p,l,r,g]   wherever capacity alone would allow more (E2)."""
+    """Add  x[p]  <=  maximum[p,l,r,g]   where capacity alone would allow more (E2)."""
     for period, window in enumerate(draft.problem.windows):
         most, room = window.maximum[draft.cell], window.room[draft.region, draft.column]
         cells = np.flatnonzero(most * window.gpus_per_instance[draft.model, draft.column] < room)
@@ -155,7 +160,7 @@ def maximum(draft: Draft) -> None:
 
 
 def tiers(draft: Draft) -> None:
-    """sum_r u[k,p,l,r] + v[k,p,l]  <=  what there is of the tier   for every k, p, l."""
+    """Add  sum_r u[k,p,l,r] + v[k,p,l]  <=  demand of the tier   for every k, p, l."""
     if draft.short is None or draft.beyond is None:
         return
     models, model_of = np.arange(len(draft.problem.first.models)), draft.model_of_pair
@@ -167,9 +172,12 @@ def tiers(draft: Draft) -> None:
 
 
 def rerouting(draft: Draft) -> None:
-    """f[i,j]  <=  reroute[i,j] rho[l,i,w*], sum_j f[i,j] + u  >=  rho[l,i,w*], sum_i f[i,j]  <=
-    what region j serves, at the moment w* of each model's joint peak. Where a region may be lost,
-    also without any one: what is its own goes by its open ways, whatever their share."""
+    """Add the rows of cross-region traffic at the moment w* of each model's joint peak.
+
+    f[i,j]  <=  reroute[i,j] rho[l,i,w*],  sum_j f[i,j] + u  >=  rho[l,i,w*], and  sum_i f[i,j]  <=
+    capacity of region j. If a region may be lost, the same rows are added without each region. The
+    lost region's demand may then use its open routes without a limit on their share.
+    """
     if draft.problem.reroute is not None:
         _flows(draft, draft.problem.reroute)
         for lost, name in enumerate(draft.problem.first.regions):
@@ -180,7 +188,7 @@ def rerouting(draft: Draft) -> None:
 
 
 def _flows(draft: Draft, ways: FloatArray, lost: int | None = None, words_before: str = "") -> None:
-    """The rows of ``rerouting`` for ``ways`` ``[r, r]``, without a region."""
+    """Add the rows of ``rerouting`` for ``ways`` ``[r, r]``, without region ``lost`` if given."""
     problem = draft.problem
     models, regions = len(problem.first.models), len(problem.first.regions)
     pair = np.arange(draft.pairs)
@@ -204,8 +212,10 @@ def _flows(draft: Draft, ways: FloatArray, lost: int | None = None, words_before
 
 
 def caps(draft: Draft) -> None:
-    """sum a x[p] + sum b s[p]  <=  limit   of money and of carbon, in an hour of every period and
-    over all of them; starts + stops  <=  churn   likewise."""
+    """Add  sum a x[p] + sum b s[p]  <=  limit  for money and carbon;  starts + stops  <=  churn.
+
+    Each limit exists per hour of a period and over all periods.
+    """
     problem = draft.problem
     for family, field, measure in (
         (BUDGET, "budget_usd", "usd"),

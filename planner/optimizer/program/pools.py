@@ -1,9 +1,10 @@
-"""C(n) as variables: how many instances of a cell serve in each stretch of equal slope.
+"""Model the joint capacity C(n) of pools as variables.
 
-A cell whose instances all carry the same needs none. Else  n = sum_s t[s]  serve, with a binary for
-every run of stretches but the first, open only where all before it is full (the incremental form of
-a piecewise linear function, Markowitz and Manne 1957, whose relaxation is the least concave
-function above C). Curves of sizing have one such run as a rule, and so a binary.
+A cell with equal capacity per instance needs none. Otherwise  n = sum_s t[s]  instances serve, with
+t[s] in stretches of equal slope. Every run of stretches except the first has a binary. It opens
+only when all earlier stretches are full. This is the incremental form of a piecewise linear
+function (Markowitz and Manne 1957). Its relaxation is the least concave function above C. Curves
+from sizing usually have two runs, and so one binary.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pools:
-    """What the instances of a period's cells carry. Axes: ``n`` cells, ``v`` stretches."""
+    """Capacity variables of a period's cells. Axes: ``n`` cells, ``v`` stretches."""
 
-    plain: FloatArray  # [n] tokens/s of each instance; 0 where the cell has stretches
-    cell: IntArray  # [v] rising
-    serving: IntArray  # [v] variable: instances in the stretch
-    first: IntArray  # [v] instances before it
+    plain: FloatArray  # [n] tokens/s of each instance; 0 for a cell with stretches
+    cell: IntArray  # [v] ascending
+    serving: IntArray  # [v] variable: instances that serve in the stretch
+    first: IntArray  # [v] instances before the stretch
     length: IntArray  # [v]
-    slope: FloatArray  # [v] tokens/s of each
-    opened: IntArray  # [v] binary variable without which none serves there; NONE in a first run
-    filled: IntArray  # [v] binary variable that asks the stretch to be full; NONE in a last run
+    slope: FloatArray  # [v] tokens/s of each instance
+    opened: IntArray  # [v] binary that must be 1 to use the stretch; NONE in a first run
+    filled: IntArray  # [v] binary that requires the stretch to be full; NONE in a last run
 
     @classmethod
     def straight(cls, theta: FloatArray) -> Pools:
-        """Every instance carries ``theta`` ``[n]``."""
+        """Return pools in which every instance carries ``theta`` ``[n]``."""
         none = np.empty(0, np.int64)
         return cls(theta, none, none, none, none, np.empty(0), none, none)
 
@@ -45,8 +46,11 @@ class Pools:
     def of(
         cls, builder: Builder, window: PlanningProblem, cell: Cell, fits: IntArray, lost: int
     ) -> Pools:
-        """Of a window, in which ``fits`` ``[n]`` instances of a cell find room, without ``lost`` of
-        each pool."""
+        """Return the pools of a window, adding variables to ``builder``.
+
+        ``fits`` ``[n]`` is the most instances of a cell that the capacity allows. ``lost``
+        instances of each pool are assumed gone.
+        """
         need, known = global_need_tps(window), dict[tuple[int, int, int], Pieces]()
         plain, curved = np.zeros(len(fits)), list[tuple[int, Pieces]]()
         for n, (model, column) in enumerate(zip(cell[0].tolist(), cell[2].tolist(), strict=True)):
@@ -71,13 +75,16 @@ class Pools:
         binary = builder.variables(len(later), upper=1.0, integral=True)
         opened = np.full(len(cells), NONE)
         opened[run > 0] = binary[back]
-        opens = np.full(int(key_of_run[-1]) + 2, NONE)  # of each run
+        opens = np.full(int(key_of_run[-1]) + 2, NONE)  # by run
         opens[later] = binary
         return cls(plain, cells, serving, first, length, slope, opened, opens[key_of_run + 1])
 
     def rows(self, builder: Builder, up: IntArray, lent: IntArray | None) -> None:
-        """sum_s t[s] <= x - d  of every cell with stretches; t[s] <= length b  of the run that s is
-        in, and  t[s] >= length b  of the next one. ``up`` and ``lent`` are variables ``[n]``."""
+        """Add  sum_s t[s] <= x - d  for every cell with stretches, and the order of the runs.
+
+        For a stretch s with length b: t[s] <= b times the binary of its run, and t[s] >= b times
+        the binary of the next run. ``up`` and ``lent`` are variables ``[n]``.
+        """
         if not len(self.cell):
             return
         cells, row = np.unique(self.cell, return_inverse=True)
@@ -108,7 +115,7 @@ class Pools:
 def _pieces(
     window: PlanningProblem, model: int, column: int, most: int, need: float, lost: int
 ) -> Pieces:
-    """Of one cell; a straight curve is left whole."""
+    """Return the pieces of one cell. A linear curve stays in one piece."""
     carried = curve(window, model, column, most, lost)
     exact = pieces(carried, np.inf)
     return exact if len(exact.slope) == 1 else pieces(carried, need)

@@ -1,6 +1,6 @@
-"""The program solved: its least cost, its least worth unserved, its fewest changes.
+"""Solve the program: least cost, least unserved value, fewest changes.
 
-The bound and status are the solver's own, to the gap asked for, which is relative to the program's
+Bound and status come from the solver, for the requested gap. The gap is relative to the program's
 objective.
 """
 
@@ -21,13 +21,13 @@ from planner.optimizer.solving import LinearProgram, Solved, solve_on_cbc, solve
 from simulation.arrays import FloatArray
 
 SOLVERS = {"highs": solve_program, "cbc": solve_on_cbc}
-STABLE_SHARE = 0.2  # of the time limit, at most, for fewer changes at the same cost
+STABLE_SHARE = 0.2  # largest share of the time limit for fewer changes at the same cost
 WORTH_SLACK = 1e-6
-LEAST_S = 0.05  # of a limit that is no shorter: for what comes last
+LEAST_S = 0.05  # seconds: shortest limit for the last solve
 
 
 def drafted(problem: HorizonProblem, *, cuts: bool = True) -> Draft:
-    """The variables and every family of rows; ``cuts``: with what whole instances imply."""
+    """Build the variables and every family of rows, and with ``cuts`` the facets."""
     draft = Draft.of(problem)
     for family in FAMILIES:
         family(draft)
@@ -38,13 +38,16 @@ def drafted(problem: HorizonProblem, *, cuts: bool = True) -> Draft:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How hard to look, with what; raises ScenarioError for what makes no sense."""
+    """Solver, gap, time limit and cancellation of a search.
+
+    Raises ScenarioError for an unknown solver, a gap below 0 or a time limit of 0 or less.
+    """
 
     solver: str
     gap: float  # relative to the program's objective
     time_limit_s: float
-    stable: bool  # of the plans within the gap, one that changes little
-    check: Callable[[], None]  # asked now and then; what it raises ends the search
+    stable: bool  # whether to prefer, among plans within the gap, one with few changes
+    check: Callable[[], None]  # called regularly; an exception from it ends the search
 
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
@@ -56,22 +59,25 @@ class Effort:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Search:
-    """One program and its clock."""
+    """One program with its deadline."""
 
     draft: Draft
     program: LinearProgram
     effort: Effort
-    until: float  # of ``perf_counter``
+    until: float  # deadline, a value of ``perf_counter``
 
     @classmethod
     def of(cls, problem: HorizonProblem, effort: Effort) -> Search:
-        """Builds the program; the clock starts when it stands."""
+        """Build the program. The clock starts when it is built."""
         draft = drafted(problem)
         return cls(draft, draft.builder.program(), effort, perf_counter() + effort.time_limit_s)
 
     def best(self, start: FloatArray | None = None) -> Solved:
-        """Least cost, or with ``priority`` least worth unserved and then least cost; ``start``
-        counts as found."""
+        """Return the cheapest solution, or with ``priority`` the one with the least value unserved.
+
+        Cost decides between solutions of equal unserved value. Without ``priority``, ``start`` is a
+        known solution. It is returned if the solver finds none within the time limit.
+        """
         if self.draft.problem.priority is not None:
             search, solved = self._limited()
         else:
@@ -79,8 +85,11 @@ class Search:
         return search.fewer_changes(solved) if self.effort.stable else solved
 
     def fewer_changes(self, solved: Solved) -> Solved:
-        """Of the plans no dearer than bound (1 + gap), or than the plan is already, one with the
-        fewest starts and stops; of these, one that is cheap."""
+        """Return a cheap plan with the fewest starts and stops within the gap.
+
+        Allowed are plans that cost at most bound (1 + gap), or no more than ``solved``. Returns
+        ``solved`` if no better plan is found.
+        """
         values, left = solved.values, min(self._left, STABLE_SHARE * self.effort.time_limit_s)
         changes, present = self._changes()
         if values is None or left <= 0 or not self.effort.gap > 0:
@@ -106,7 +115,10 @@ class Search:
         return solved
 
     def _limited(self) -> tuple[Search, Solved]:
-        """Least worth unserved, then least cost at that, and the search among plans like it."""
+        """Minimise the unserved value, then the cost at that value.
+
+        Also returns the search that is restricted to plans of the same unserved value.
+        """
         worth = self._worth()
         most = np.where(np.isfinite(self.program.upper), self.program.upper, 0.0)
         worth = worth / max(1e-12, float(worth @ most) / 1e4)
@@ -122,7 +134,7 @@ class Search:
         return among, Solved(proven, values, second.bound, second.died)
 
     def _worth(self) -> FloatArray:
-        """Of what stays unserved, by variable."""
+        """Return the value of unserved demand, by variable."""
         draft, priority = self.draft, self.draft.problem.priority
         worth = np.zeros(len(self.program.cost))
         if draft.short is not None and draft.beyond is not None and priority is not None:
@@ -132,7 +144,7 @@ class Search:
         return worth
 
     def _changes(self) -> tuple[FloatArray, float]:
-        """Starts and stops of all periods: by variable, and what to add."""
+        """Return the starts and stops of all periods: coefficients by variable, and a constant."""
         changes, constant = np.zeros(len(self.program.cost)), 0.0
         for period in range(len(self.draft.x)):
             entries, more = self.draft.changed(period)
@@ -146,7 +158,7 @@ class Search:
         return self.until - perf_counter()
 
     def _solve(self, program: LinearProgram, start: FloatArray | None, left: float) -> Solved:
-        if not len(program.cost):  # a demand, and no variable
+        if not len(program.cost):  # There may be a demand without any variable to serve it.
             unmet = np.any(program.row_lower > 0) or np.any(program.row_upper < 0)
             return Solved(INFEASIBLE, None, np.inf) if unmet else Solved(OPTIMAL, np.zeros(0), 0.0)
         limit = max(min(LEAST_S, self.effort.time_limit_s), left)

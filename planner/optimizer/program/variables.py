@@ -1,4 +1,4 @@
-"""The program's variables as arrays, and how rows refer to them."""
+"""Hold the program's variables as arrays, and the entries with which rows refer to them."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from simulation.arrays import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draft:
-    """Variables by period and cell. A cell is a model, region and column that can run it."""
+    """Variables by period and cell. A cell is a model, region and column that can run the model."""
 
     problem: HorizonProblem
     builder: Builder
     model: IntArray  # [n]
     region: IntArray  # [n]
     column: IntArray  # [n]
-    pools: tuple[dict[int, Pools], ...]  # [p] what instances carry, by how many are gone
-    x: IntArray  # [p, n] whole: instances up
-    starts: IntArray  # [p, n] asked for; they are up ``lead`` periods later
-    lent: IntArray | None  # [p, n] whole; None without lending
+    pools: tuple[dict[int, Pools], ...]  # [p] capacity of instances, by number lost
+    x: IntArray  # [p, n] integer: instances up
+    starts: IntArray  # [p, n] integer: starts requested, up ``lead`` periods later
+    lent: IntArray | None  # [p, n] integer: instances lent; None without lending
     served: IntArray | None  # [p, l * r] tokens/s that every side carries; None with one side
-    short: IntArray | None  # [k, p, l * r] own need left unserved; None where all must be served
-    beyond: IntArray | None  # [k, p, l] of the joint peak, more than that
+    short: IntArray | None  # [k, p, l * r] unserved local need; None if all must be served
+    beyond: IntArray | None  # [k, p, l] unserved joint peak beyond the local needs
 
     @classmethod
     def of(cls, problem: HorizonProblem) -> Draft:
-        """Variables and what they cost, without rows.
+        """Create the variables with their costs, without rows.
 
-        Minimise  sum_p hours (price x[p] + start_cost s[p] - earnings d[p]),  what starts being
-        paid from when it is asked for. This is the fleet form of E7: the seed's objective counts
-        what is added to the present fleet and so differs by a constant.
+        Minimise  sum_p hours (price x[p] + start_cost s[p] - earnings d[p]).  A starting instance
+        is paid from the request on. This is the fleet form of E7. The seed's objective counts only
+        instances added to the present fleet, so it differs by a constant.
 
-        x  <=  floor(capacity_gpus[r,t] / gpus_per_instance[l,g]), which capacity implies: as a
+        x  <=  floor(capacity_gpus[r,t] / gpus_per_instance[l,g])  is implied by capacity. As a
         bound it lets HiGHS prove 0.2% instead of 0.4% on the 50x50x10 instance in 20 s.
         """
         first, periods = problem.first, len(problem.windows)
@@ -90,34 +90,36 @@ class Draft:
 
     @property
     def cell(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Model, region and column of each cell, ``[n]`` each: an index into ``[l, r, g]``."""
+        """Return model, region and column of each cell, ``[n]`` each; an index of ``[l, r, g]``."""
         return self.model, self.region, self.column
 
     @property
     def pairs(self) -> int:
-        """Of model and region."""
+        """Return the number of pairs of model and region."""
         return len(self.problem.first.models) * len(self.problem.first.regions)
 
     @property
     def pair(self) -> IntArray:
-        """Of each cell, ``[n]``."""
+        """Return the pair of model and region of each cell, ``[n]``."""
         return self.model * len(self.problem.first.regions) + self.region
 
     @property
     def model_of_pair(self) -> IntArray:
-        """Of each pair of model and region, ``[l * r]``."""
+        """Return the model of each pair of model and region, ``[l * r]``."""
         return np.arange(self.pairs) // len(self.problem.first.regions)
 
     def up(self, period: int, row: npt.ArrayLike, by: npt.ArrayLike) -> list[Entry]:
-        """``by`` for every instance that serves (up and not lent)."""
+        """Return entries with ``by`` for every instance that serves (up and not lent)."""
         entries: list[Entry] = [(row, self.x[period], by)]
         if self.lent is not None:
             entries.append((row, self.lent[period], -np.asarray(by, float)))
         return entries
 
     def serving(self, period: int, row: IntArray, by: FloatArray | None = None) -> list[Entry]:
-        """Tokens/s served, ``row`` being that of each pair of model and region, times ``by`` of
-        each."""
+        """Return entries for the tokens/s served, times ``by`` of each pair of model and region.
+
+        ``row`` is the row of each pair.
+        """
         by = np.ones(self.pairs) if by is None else by
         if self.served is not None:
             return [(row, self.served[period], by)]
@@ -127,8 +129,10 @@ class Draft:
     def carrying(
         self, period: int, row: IntArray, side: Side, times: FloatArray | float = 1.0
     ) -> list[Entry]:
-        """Tokens/s that instances of each cell carry on a side, ``times`` what is given; ``row``
-        ``[n]``."""
+        """Return entries for the tokens/s that each cell carries on a side, times ``times``.
+
+        ``row`` is ``[n]``.
+        """
         entries: list[Entry] = []
         for lost, pools in self.pools[period].items():
             by = (side.columns & (side.lost == lost))[self.column] * np.asarray(times, float)
@@ -139,12 +143,12 @@ class Draft:
         return entries
 
     def starting(self, period: int, row: npt.ArrayLike, by: npt.ArrayLike) -> list[Entry]:
-        """``by`` for every instance that is asked for and not yet up."""
+        """Return entries with ``by`` for every instance that was requested and is not up yet."""
         periods = range(max(0, period - self.problem.lead + 1), period + 1)
         return [(row, self.starts[begun], by) for begun in periods] if self.problem.lead else []
 
     def takes(self, period: int, measure: str) -> list[Entry]:
-        """What the period takes of a measure in an hour, in row 0."""
+        """Return entries in row 0 for the period's use of a measure per hour."""
         window = self.problem.windows[period]
         hourly, once = per_hour(window, measure)[self.cell], per_start(window, measure)[self.cell]
         entries: list[Entry] = [(0, self.x[period], hourly), (0, self.starts[period], once)]
@@ -154,8 +158,10 @@ class Draft:
         return entries
 
     def changed(self, period: int) -> tuple[list[Entry], float]:
-        """Starts and stops of the period in row 0, and what to add to them: stops are
-        x[p-1] + starts - x[p]."""
+        """Return entries in row 0 for the starts and stops of a period, and a constant to add.
+
+        Stops are  x[p-1] + starts - x[p].
+        """
         entries: list[Entry] = [(0, self.x[period], -1.0)]
         if period >= self.problem.lead:
             entries.append((0, self.starts[period - self.problem.lead], 2.0))
@@ -164,15 +170,17 @@ class Draft:
         return entries, float(self.problem.first.current.sum())
 
     def spread(self, values: FloatArray, of: IntArray | None) -> IntArray:
-        """Values of the variables ``of`` ``[p, n]`` as whole numbers by ``[p, l, r, g]``."""
+        """Return the values of variables ``of`` ``[p, n]`` as whole numbers by ``[p, l, r, g]``."""
         out = np.zeros((len(self.x), *self.problem.first.current.shape), np.int64)
         if of is not None:
             out[(slice(None), *self.cell)] = np.rint(values[of])
         return out
 
     def values_of(self, target: IntArray, lent: IntArray | None = None) -> FloatArray:
-        """The variables at a plan ``[p, l, r, g]``; what is unserved or sent elsewhere is left at
-        0."""
+        """Return the variables at a plan ``[p, l, r, g]``.
+
+        Unserved demand and cross-region traffic are left at 0.
+        """
         values, cell = np.zeros(self.builder.count), (slice(None), *self.cell)
         serving = target if lent is None else target - lent
         values[self.x] = target[cell]

@@ -1,4 +1,4 @@
-"""Programs as arrays, and solvers that a deadline or a cancel really ends."""
+"""Programs as arrays, and solvers that a deadline or a cancel reliably ends."""
 
 from planner.optimizer.solving.arrays import Builder, LinearProgram
 from planner.optimizer.solving.cbc import solve_on_cbc

@@ -1,4 +1,4 @@
-"""A mixed-integer program as arrays, built block by block: no string-keyed loops."""
+"""Build a mixed-integer program as arrays, block by block, without loops over named variables."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 
 INF = highspy.kHighsInf
 Entry = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]  # row, column, coefficient
-KEPT = 1e-5  # of a row's bound, at least of 1: what counts as within it
+KEPT = 1e-5  # tolerance, as a share of a row's bound, or absolute for bounds below 1
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Rows ``first`` to ``beyond`` (without) of a program."""
+    """The rows from ``first`` up to but excluding ``beyond`` of a program."""
 
     name: str
     first: int
     beyond: int
-    # What row i of the family (from 0) asks, where rows may be in conflict; None for those that
-    # only say what variables mean.
+    # Gives the requirement of row i of the family (from 0) in words, if rows can conflict. None for
+    # rows that only define variables.
     words: Callable[[int], str] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearProgram:
-    """min cost x  subject to  row_lower <= A x <= row_upper, lower <= x <= upper."""
+    """The program  min cost x  subject to  row_lower <= A x <= row_upper, lower <= x <= upper."""
 
     cost: FloatArray  # [n]
     lower: FloatArray  # [n]
     upper: FloatArray  # [n]
-    whole: BoolArray  # [n] whole numbers only
-    begins: IntArray  # [m + 1] A by rows: entries begins[i] to begins[i + 1] are of row i
+    whole: BoolArray  # [n] True for integer variables
+    begins: IntArray  # [m + 1] A by rows: row i has entries begins[i] to begins[i + 1]
     columns: IntArray  # [entries]
     values: FloatArray  # [entries]
     row_lower: FloatArray  # [m]
     row_upper: FloatArray  # [m]
 
     def highs(self, *, relaxed: bool = False) -> highspy.HighsLp:
-        """As HiGHS takes it; ``relaxed``: fractions allowed."""
+        """Return the program for HiGHS; ``relaxed`` allows fractions."""
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.cost), len(self.row_lower)
         lp.col_cost_, lp.col_lower_, lp.col_upper_ = self.cost, self.lower, self.upper
@@ -70,7 +70,7 @@ class LinearProgram:
         )
 
     def keeps(self, values: FloatArray) -> bool:
-        """Whether ``values`` keep every row and bound, to ``KEPT`` of each, at least of 1."""
+        """Return True if ``values`` satisfy every row and bound within the tolerance ``KEPT``."""
         pairs = (
             (self.activity(values), self.row_lower, self.row_upper),
             (values, self.lower, self.upper),
@@ -81,7 +81,7 @@ class LinearProgram:
         )
 
     def activity(self, x: FloatArray) -> FloatArray:
-        """``A x``, shape ``[m]``."""
+        """Return ``A x``, shape ``[m]``."""
         row = np.repeat(np.arange(len(self.row_lower)), np.diff(self.begins))
         return np.bincount(row, self.values * x[self.columns], len(self.row_lower)).astype(float)
 
@@ -93,7 +93,7 @@ def _slack(bound: FloatArray) -> FloatArray:
 
 @dataclass(slots=True)
 class Builder:
-    """Collects variables and rows; ``program`` puts them together."""
+    """Collects variables and rows; ``program`` joins them."""
 
     _variables: list[tuple[FloatArray, FloatArray, FloatArray, BoolArray]] = field(
         default_factory=list
@@ -113,7 +113,7 @@ class Builder:
         upper: npt.ArrayLike = INF,
         integral: bool = False,
     ) -> IntArray:
-        """Add ``count`` variables; their indices."""
+        """Add ``count`` variables and return their indices."""
         filled = [np.broadcast_to(np.asarray(a, float), count) for a in (cost, lower, upper)]
         self._variables.append((filled[0], filled[1], filled[2], np.full(count, integral)))
         self.count += count
@@ -127,7 +127,7 @@ class Builder:
         upper: npt.ArrayLike = INF,
         integral: bool = False,
     ) -> IntArray:
-        """Variables of 0 or more by ``shape``, which ``cost`` and ``upper`` broadcast to."""
+        """Add variables >= 0 of ``shape``, to which ``cost`` and ``upper`` broadcast."""
         flat = [np.broadcast_to(np.asarray(a, float), shape).ravel() for a in (cost, upper)]
         count = int(np.prod(shape))
         return self.variables(count, cost=flat[0], upper=flat[1], integral=integral).reshape(shape)
@@ -151,7 +151,7 @@ class Builder:
         self.rows += count
 
     def program(self) -> LinearProgram:
-        """Everything so far; entries of the same row and column add up."""
+        """Return the program so far; entries of the same row and column add up."""
         cost, lower, upper = (np.concatenate([v[i] for v in self._variables]) for i in range(3))
         integral = np.concatenate([v[3] for v in self._variables])
         row, column, value = (

@@ -1,4 +1,4 @@
-"""CBC on a program of arrays: the fallback, in a process that a deadline or a cancel ends."""
+"""Solve a program on CBC, the fallback, in a process that a deadline or a cancel ends."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def solve_on_cbc(
     check: Callable[[], None],
     start: FloatArray | None = None,
 ) -> Solved:
-    """Solve ``program`` on the CBC that comes with PuLP; as ``solve_program`` otherwise, but that
-    ``start`` does not help it."""
+    """Solve ``program`` on the CBC that PuLP ships, with the interface of ``solve_program``.
+
+    ``start`` is ignored.
+    """
     until = time.perf_counter() + time_limit_s
     with tempfile.TemporaryDirectory() as name:
         model, answer, log = (Path(name) / file for file in ("m.mps", "answer.txt", "log.txt"))
@@ -54,12 +56,13 @@ def _read(program: LinearProgram, answer: Path, log: str, died: str) -> Solved:
     head = lines[0].lower()
     if "infeasible" in head:
         return Solved(INFEASIBLE, None, np.inf)
-    values = np.zeros(len(program.cost))  # what is 0 is not listed
+    values = np.zeros(len(program.cost))  # CBC does not list values of 0.
     for line in lines[1:]:
         _, column, value, _ = line.replace("**", "").split()
         values[int(column[1:])] = float(value)
     fractions = np.abs(values - np.rint(values))[program.whole]
-    if not program.keeps(values) or np.any(fractions > KEPT):  # of the relaxation: out of time
+    # Out of time, CBC may print the solution of the relaxation.
+    if not program.keeps(values) or np.any(fractions > KEPT):
         return Solved(TIMEOUT, None, bound, died)
     if head.startswith("optimal"):
         objective = float(program.cost @ values)

@@ -1,7 +1,7 @@
-"""HiGHS in a process of its own: arrays in a folder in, answers in the folder out.
+"""Solve a program on HiGHS in a separate process: arrays in a folder in, answers out.
 
-Run by path, with nothing but highspy and numpy imported, so that it starts in a fraction of a
-second. What was found so far lies in the folder at any time, for when the process is ended.
+The file runs by path and imports only highspy and numpy, so it starts in a fraction of a second.
+The folder always holds the best result so far, in case the process is killed.
 """
 
 import os
@@ -16,14 +16,16 @@ REPORT_EVERY_S = 0.1
 
 
 def _kept(folder: str, name: str, values: npt.ArrayLike) -> None:
-    """Whole files only: the reader may come at any time."""
+    """Save an array atomically, because the reader may look at any time."""
     np.save(os.path.join(folder, f".{name}.npy"), values)
     os.replace(os.path.join(folder, f".{name}.npy"), os.path.join(folder, f"{name}.npy"))
 
 
 def solve(folder: str) -> None:
-    """Solve ``problem.npz``; leaves ``incumbent.npy``, ``bound.npy`` and, at the end,
-    ``answer.npy``: model status, dual bound, whether ``incumbent.npy`` is a solution."""
+    """Solve ``problem.npz`` and write ``incumbent.npy``, ``bound.npy`` and finally ``answer.npy``.
+
+    The answer holds model status, dual bound, and whether ``incumbent.npy`` is a solution.
+    """
     with np.load(os.path.join(folder, "problem.npz")) as stored:
         part = dict(stored)
     lp = highspy.HighsLp()

@@ -1,4 +1,4 @@
-"""A program of arrays as PuLP's model, which writes ``.mps`` and ``.lp``: what CBC reads."""
+"""Convert a program of arrays to PuLP's model, which writes ``.mps`` (for CBC) and ``.lp``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from planner.optimizer.solving.arrays import LinearProgram
 
 
 def as_pulp(program: LinearProgram) -> pulp.LpProblem:
-    """The same program; variable ``i`` is called ``xi``, row ``i`` ``ri``, and where it is bounded
-    on both sides by different numbers ``ri_least`` and ``ri_most``."""
+    """Return the program as a PuLP model with variables ``xi`` and rows ``ri``.
+
+    A row with two different bounds becomes ``ri_least`` and ``ri_most``.
+    """
     lp = pulp.LpProblem("plan", pulp.LpMinimize)
     parts = zip(program.lower.tolist(), program.upper.tolist(), program.whole, strict=True)
     x = [

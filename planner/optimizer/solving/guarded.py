@@ -1,7 +1,7 @@
-"""HiGHS under a deadline that holds: it overshoots its own where presolve or a heuristic is long.
+"""Run HiGHS under a hard deadline; it overshoots its limit in long presolve or heuristics.
 
-Programs from ``GUARD_FROM`` variables on run in a process of their own, which the deadline or a
-cancel ends and whose crash is an outcome with a name; what it had found and proven by then counts.
+Programs from ``GUARD_FROM`` variables on run in a separate process. A deadline or a cancel kills
+it, and a crash becomes a named outcome. Results found by then count.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
 from planner.optimizer.solving.arrays import LinearProgram
 from simulation.arrays import FloatArray
 
-GUARD_FROM = 1_000  # variables; a process of its own takes about 0.2 s to start
-GRACE_S, GRACE_SHARE = 1.0, 0.1  # beyond the time limit, for the start and the last words
+GUARD_FROM = 1_000  # variables; a separate process takes about 0.2 s to start
+# seconds and share beyond the time limit, for start and final report
+GRACE_S, GRACE_SHARE = 1.0, 0.1
 POLL_S = 0.02
 CHILD = Path(__file__).with_name("child.py")
 STATES = highspy.HighsModelStatus
@@ -33,13 +34,13 @@ STATES = highspy.HighsModelStatus
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solved:
-    """What HiGHS found and proved."""
+    """The solution and bound that a solver found."""
 
     status: str  # optimal, feasible, infeasible or timeout
     values: FloatArray | None  # [n]
-    bound: float  # no solution costs less; minus infinity where nothing was proven
-    died: str = ""  # how the solver ended where it should not have, in words
-    cut: bool = False  # whether the clock or its death ended it
+    bound: float  # lower bound on every solution; minus infinity if nothing was proven
+    died: str = ""  # message if the solver ended unexpectedly
+    cut: bool = False  # True if the time limit or a crash ended it
 
 
 def solve_program(
@@ -52,10 +53,12 @@ def solve_program(
     outside: float = np.inf,
     guard_from: int | None = None,
 ) -> Solved:
-    """Solve ``program`` to ``gap`` relative to its objective; ``start`` is a solution to begin
-    from. It ends too where a bound of ``outside`` is proven and that is less than the best found
-    by more than the gap: what is not in the program costs no less. What ``check`` raises ends it
-    and comes out here. A solver that dies without a solution is a timeout whose ``died`` says so.
+    """Solve ``program`` to ``gap`` relative to its objective, starting from solution ``start``.
+
+    ``outside`` is the least cost of solutions that the program does not contain. The search also
+    ends once a bound of ``outside`` is proven and the best solution costs more than that by over
+    the gap. An exception from ``check`` ends the search and is raised here. A solver that dies
+    without a solution is a timeout with a message in ``died``.
     """
     if len(program.cost) < (GUARD_FROM if guard_from is None else guard_from):
         return _here(program, gap, time_limit_s, check, start, outside)
@@ -75,7 +78,10 @@ def solve_program(
 def watched(
     command: Sequence[str], limit_s: float, check: Callable[[], None], output: int | IO[str]
 ) -> str:
-    """Run ``command`` to its end, the limit's or the user's; how it died, "" where it did not."""
+    """Run ``command`` until it ends, times out or is cancelled, and return how it died.
+
+    The result is "" if it did not die.
+    """
     until = time.perf_counter() + limit_s * (1 + GRACE_SHARE) + GRACE_S
     process = subprocess.Popen(  # noqa: S603 - our own file or the CBC that PuLP brings
         command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL
