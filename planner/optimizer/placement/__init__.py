@@ -1,8 +1,8 @@
-"""Where instances go in the network (methods.md D5, D6). Pure: dataclasses in, tables out.
+"""Place instances in the network (methods.md D5, D6). Pure: dataclasses in, tables out.
 
-Read ``problem`` for what is placed, ``algorithm4`` for the seed's scheduler in both directions,
-``blind`` for the baseline, ``program`` and ``exact`` for the integer program, ``measures`` for what
-they are compared by.
+``problem`` defines the problem. ``algorithm4`` is the seed's scheduler for scale-out and scale-in.
+``blind`` is the baseline. ``program`` and ``exact`` are the integer program. ``measures`` scores
+placements.
 """
 
 from planner.optimizer.placement.algorithm4 import schedule

@@ -1,11 +1,15 @@
-"""Seed 003, Algorithm 4: network affinity-aware scheduling and allocation, in both directions.
+"""Schedule by Algorithm 4 of seed 003: network affinity-aware scheduling and allocation.
 
-One cycle: requests by priority; for each that grows, the subgroups that can take it, the lowest
-priority first, then those where the service has a group already (an existing group is widened
-before a new one is opened, unless a less precious subgroup has room); units are deducted from the
-tree at once. For each that shrinks, its groups, those on high-priority subgroups first; what they
-release is free in the next cycle only. What differs from the printed loop: pods go unit by unit,
-so that prefill and decode of one group are never split across subgroups (methods.md D5).
+One cycle handles requests by priority.
+
+- Scale-out: subgroups that can take a unit are tried, the lowest priority first. At equal priority,
+  those with a group of the service come first, so that groups are widened before new ones open.
+  Units are deducted from the tree at once.
+- Scale-in: groups on high-priority subgroups come first. The freed GPUs are available only in the
+  next cycle.
+
+Unlike in the printed loop, pods are placed unit by unit, so that prefill and decode of one group
+are never split across subgroups (methods.md D5).
 """
 
 from __future__ import annotations
@@ -25,11 +29,11 @@ from planner.optimizer.placement.problem import (
 )
 from planner.optimizer.placement.scale_in import have, scaled_in
 
-Domain = tuple[int, ...]  # the S1 switches that a unit must lie under
+Domain = tuple[int, ...]  # the S1 switches under which a unit must lie
 
 
 def schedule(problem: PlacementProblem, current: Placement | None = None) -> Placement:
-    """One cycle from ``current`` (nothing runs where None) to what ``problem`` wants."""
+    """Run one cycle from ``current`` (None: nothing runs) to the wanted replicas of ``problem``."""
     placed = Placement.of([]) if current is None else current
     ledger = Ledger(problem, placed)
     rows: list[Row] = []
@@ -82,8 +86,10 @@ def _scaled_out(
 
 
 def _tries(service: Service) -> list[tuple[bool, tuple[tuple[int, ...], ...]]]:
-    """What to try in turn: preferred GPU types, then fallbacks; an affinity to one S1 switch is
-    given up last, and then a unit still lies in one subgroup."""
+    """Return the attempts in order: preferred GPU types, then fallbacks.
+
+    An affinity to one S1 switch is given up last. Even then a unit lies in one subgroup.
+    """
     narrow = service.affinity == "s1" and len(service.roles) > 1
     tries = [(narrow, alternative) for alternative in service.alternatives]
     if narrow:
@@ -99,8 +105,10 @@ def candidates(
     narrow: bool,
     parts: Sequence[Block],
 ) -> list[Domain]:
-    """Domains with room for a unit, in the order of Algorithm 4: by priority of the subgroup, then
-    existing groups before new ones, then the fullest."""
+    """Return the domains with room for a unit, in the order of Algorithm 4.
+
+    By priority of the subgroup, then existing groups before new ones, then the fullest.
+    """
     centre = problem.services[s].centre
     s1s = np.flatnonzero(problem.centre_of_s1 == centre)
     key = s1s if narrow else problem.subgroup[s1s]
@@ -118,7 +126,7 @@ def candidates(
 def _widened(
     problem: PlacementProblem, ledger: Ledger, present: Placement, s: int, more: tuple[int, ...]
 ) -> tuple[list[Row], list[Unplaced]]:
-    """More of one role only: each replica joins the group that has least of it and has room."""
+    """Add replicas of some roles only; each joins the group with the fewest of it that has room."""
     service = problem.services[s]
     rows: list[Row] = []
     gaps: list[Unplaced] = []
@@ -161,7 +169,7 @@ def _widened(
 
 
 def why_not(problem: PlacementProblem, ledger: Ledger, s: int, shape: tuple[int, ...]) -> str:
-    """Why a unit fits nowhere, in words."""
+    """Return why a unit fits nowhere, as text."""
     service = problem.services[s]
     s1s = np.flatnonzero(problem.centre_of_s1 == service.centre).tolist()
     names = problem.topology.gpu_types

@@ -1,7 +1,7 @@
-"""The baseline that ignores topology: all GPUs are one flat pool (seed 003, section 1).
+"""Place instances without regard to topology, as a baseline (seed 003, section 1).
 
-Each instance goes to the node with the most free GPUs, as Kubernetes' scheduler does by default
-(NodeResourcesFit with LeastAllocated), ties at random by the seed.
+All GPUs are one flat pool. Each instance goes to the node with the most free GPUs, as in
+Kubernetes' default scheduler (NodeResourcesFit with LeastAllocated). The seed breaks ties randomly.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from planner.optimizer.placement.problem import Placement, PlacementProblem, Unp
 
 
 def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
-    """All services from nothing, by priority, without a look at switches."""
+    """Place all services from nothing, by priority, ignoring switches."""
     ledger = Ledger(problem)
     tree = problem.topology
     shuffled = np.random.default_rng(seed).permutation(len(tree))
@@ -45,7 +45,7 @@ def _unit(
     shape: tuple[int, ...],
     of_type: dict[int, np.ndarray],
 ) -> list[Row]:
-    """Instance by instance, each on its own preferred type while any node has room for it."""
+    """Place instance by instance, each on its most preferred type that any node has room for."""
     service = problem.services[s]
     rows: list[Row] = []
     first = ledger.instance

@@ -1,4 +1,4 @@
-"""Identical subtrees as one: S1 switches with the same nodes, in subgroups with the same ones."""
+"""Merge identical subtrees: S1 switches with equal nodes, in subgroups with equal switches."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import numpy as np
 from planner.optimizer.placement.problem import PlacementProblem
 from simulation.arrays import IntArray
 
-# What a column stands for. unit: service, shape, alternative, class, 0; wide: the same with a
-# subgroup class; part: service, role, alternative, S1 class, subgroup class; none: service, shape.
+# Key of a column. unit: service, shape, alternative, class, 0. wide: the same with a subgroup
+# class. part: service, role, alternative, S1 class, subgroup class. none: service, shape.
 Key = tuple[str, int, int, int, int, int]
-# Counts by such keys, with the numbers of switches and subgroups themselves in place of those of
-# classes.
+# Counts by such keys, with numbers of switches and subgroups instead of classes.
 Where = dict[Key, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """``switches[c]``: the S1 switches of class c, which lies in subgroup class ``pool[c]``;
-    ``pools[p]``: the subgroups of a class, each as its S1 switches."""
+    """Classes of S1 switches and of subgroups.
+
+    ``switches[c]`` is the S1 switches of class c, which belongs to subgroup class ``pool[c]``.
+    ``pools[p]`` is the subgroups of class p, each as its S1 switches.
+    """
 
     switches: tuple[tuple[int, ...], ...]
     pool: tuple[int, ...]
@@ -28,12 +30,14 @@ class Classes:
 
     @property
     def alone(self) -> bool:
-        """Whether every class is a single switch."""
+        """Return True if every class is a single switch."""
         return all(len(members) == 1 for members in self.switches)
 
     def columns(self, subgroup: IntArray, where: Where) -> tuple[dict[Key, int], Where]:
-        """Of classes that hold one switch each: ``where`` in their numbers, and what of it lies
-        under other switches. ``subgroup``: of each S1 switch."""
+        """Return ``where`` in numbers of classes, and the part of it under other switches.
+
+        Every class must be a single switch. ``subgroup`` is the subgroup of each S1 switch.
+        """
         switch = {members[0]: c for c, members in enumerate(self.switches)}
         pool = {int(subgroup[copies[0][0]]): p for p, copies in enumerate(self.pools)}
         inside: dict[Key, int] = {}
@@ -49,7 +53,7 @@ class Classes:
         return inside, elsewhere
 
     def where(self, subgroup: IntArray, counts: dict[Key, int]) -> Where:
-        """The reverse of ``columns``."""
+        """Return counts by switches and subgroups, the reverse of ``columns``."""
         switch = [members[0] for members in self.switches]
         pool = [int(subgroup[copies[0][0]]) for copies in self.pools]
         where: Where = {}
@@ -60,7 +64,7 @@ class Classes:
 
 
 def classes(problem: PlacementProblem, *, together: bool) -> Classes:
-    """Classes of identical subtrees, or with ``together`` False each switch by itself."""
+    """Return the classes of identical subtrees, or with ``together`` False each switch alone."""
     tree = problem.topology
     free = tree.gpus - problem.taken
     order = np.lexsort((free, tree.gpus, tree.gpu, tree.s1))

@@ -1,4 +1,4 @@
-"""The exact placement: the program over classes of switches, switches for its units, and a gap."""
+"""Find the exact placement with a proven gap, by a program over classes of switches."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from planner.optimizer.placement.realise import placement_of, realise
 from planner.optimizer.placement.room import Room
 from simulation.topology import KV_SHARE
 
-ENOUGH = 1e-6  # of the penalty: rounding of the solver
-WHOLE_UP_TO = 24  # S1 switches: the program with each by itself still ends
-SOLVING = 0.9  # of the time limit; the rest finds switches and nodes for what the solver counted
+ENOUGH = 1e-6  # share of the penalty within the solver's rounding
+WHOLE_UP_TO = 24  # S1 switches: up to this number, the program with single switches finishes
+SOLVING = 0.9  # share of the time limit; the rest turns the solver's counts into switches and nodes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exact:
-    """``bound``: no placement has fewer points; ``gap`` = (penalty - bound) / penalty."""
+    """A placement with its bound.
+
+    No placement has fewer points than ``bound``. ``gap`` = (penalty - bound) / penalty.
+    """
 
     placement: Placement
     measures: Measures
@@ -46,14 +49,15 @@ def place_exact(
     time_limit_s: float = 10.0,
     check: Callable[[], None] = lambda: None,
 ) -> Exact:
-    """The placement with the fewest penalty points, from nothing, with a proven gap.
+    """Return the placement with the fewest penalty points, from nothing, with a proven gap.
 
-    First with identical subtrees as one, which gives a bound and counts for each class. Where the
-    units of a class do not all find switches of their own, small networks are then solved with
-    every switch by itself, large ones a few subgroups at a time (``improve``) while time is left;
-    the gap is to the bound in either case. Never worse than Algorithm 4 or the blind baseline: the
-    best of all is returned. ``check`` is asked about twice a second; what it raises ends the
-    search.
+    First, identical subtrees are merged. That gives a bound, and counts for each class. Units of a
+    class may not all find single switches. Small networks are then solved again with every switch
+    separate. In large ones, ``improve`` works on a few subgroups at a time until the time ends. The
+    gap refers to the bound in both cases.
+
+    The result is never worse than Algorithm 4 or the blind baseline, because the best of all is
+    returned. ``check`` is called about twice a second; an exception from it ends the search.
     """
     began = perf_counter()
     check = now_and_then(check)
@@ -109,7 +113,7 @@ def _points(scored: tuple[float, Placement]) -> float:
 
 
 def _named(unplaced: tuple[Unplaced, ...]) -> tuple[Unplaced, ...]:
-    """The gaps of one service and shape together."""
+    """Merge the gaps of each service and shape."""
     by_shape: dict[tuple[int, tuple[int, ...]], Unplaced] = {}
     for gap in unplaced:
         key = (gap.service, gap.shape)

@@ -1,4 +1,4 @@
-"""Better switches for units, a few subgroups at a time (large neighbourhoods)."""
+"""Find better switches for units, a few subgroups at a time (large neighbourhood search)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from planner.optimizer.placement.problem import PlacementProblem
 from planner.optimizer.placement.program import build, solve
 from planner.optimizer.placement.room import Room
 
-AT_ONCE = 3  # subgroups that are placed anew together, to begin with
-EACH_S = 1.0  # for one of them
-GAP = 1e-3  # of their part of the objective
+AT_ONCE = 3  # initial number of subgroups that are placed again together
+EACH_S = 1.0  # time limit of one such step
+GAP = 1e-3  # relative to their part of the objective
 
 
 def improve(
@@ -27,12 +27,12 @@ def improve(
     until: float,
     check: Callable[[], None],
 ) -> Where:
-    """``counts`` with the units of a few subgroups, and all that have no place, placed anew by the
-    program over those alone.
+    """Return ``counts`` improved by placing the units of a few subgroups again.
 
-    Round after round, in different company, more at once where a round gains nothing, until
-    ``enough`` (told how many points are gained so far) says so or the clock (perf_counter) passes
-    ``until``. Never worse.
+    Each step solves the program over those subgroups alone, with all unplaced units. Every round
+    groups them differently, and a round without gain makes the groups larger. The search ends when
+    ``enough`` (called with the points gained so far) returns True, or when the clock (perf_counter)
+    passes ``until``. The result is never worse.
     """
     groups: dict[int, list[int]] = {}
     for s1 in np.unique(problem.topology.s1).tolist():
@@ -65,8 +65,10 @@ def _anew(
     limit_s: float,
     check: Callable[[], None],
 ) -> tuple[Where, float] | None:
-    """``counts`` with the units of ``groups`` placed anew, and the points that gains; None where it
-    gains none."""
+    """Return ``counts`` with the units of ``groups`` placed again, and the points gained.
+
+    Returns None without a gain.
+    """
     numbers = list(groups)
     switches = [s1 for number in numbers for s1 in groups[number]]
     pool = [p for p, number in enumerate(numbers) for _ in groups[number]]

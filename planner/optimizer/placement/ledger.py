@@ -1,4 +1,4 @@
-"""The topological resource tree while it is being filled: what is free, and virtual allocation."""
+"""Track free GPUs in the network while units are placed, with virtual allocation."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from planner.optimizer.placement.problem import Placement, PlacementProblem, Service
 from simulation.arrays import IntArray
 
-Row = tuple[int, ...]  # of Placement.COLUMNS
+Row = tuple[int, ...]  # as in Placement.COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One replica of a role: its instances lie under one S1 switch."""
+    """One replica of a role, with all instances under one S1 switch."""
 
     role: int
     replica: int
-    instances: tuple[tuple[int, int, int], ...]  # part, GPU type, GPUs; the largest first
+    instances: tuple[tuple[int, int, int], ...]  # part, GPU type, GPUs; largest first
 
     @property
     def gpus(self) -> int:
@@ -29,7 +29,7 @@ class Block:
 def blocks(
     service: Service, shape: Sequence[int], alternative: Sequence[Sequence[int]]
 ) -> list[Block]:
-    """The replicas of a unit on the GPU types of ``alternative``, the largest first."""
+    """Return the replicas of a unit on the GPU types of ``alternative``, the largest first."""
     replicas = []
     for r, (count, role, types) in enumerate(zip(shape, service.roles, alternative, strict=True)):
         instances = [
@@ -43,8 +43,11 @@ def blocks(
 
 
 class Ledger:
-    """GPUs free by node, by S1 switch and type. Allocation deducts at once ("virtual allocation",
-    seed 003, section 3.5), and a unit that does not fit whole leaves no trace."""
+    """Free GPUs by node, and by S1 switch and type.
+
+    Allocation deducts at once ("virtual allocation", seed 003, section 3.5). A unit that does not
+    fit completely is rolled back.
+    """
 
     def __init__(self, problem: PlacementProblem, placed: Placement | None = None) -> None:
         tree = problem.topology
@@ -68,8 +71,11 @@ class Ledger:
         return self._nodes[self._starts[row] : self._starts[row + 1]]
 
     def take(self, nodes: IntArray, size: int) -> list[tuple[int, int]]:
-        """(node, GPUs) of one instance on the fullest node it fits on, or on whole free nodes where
-        it is larger than one; empty where it fits nowhere."""
+        """Allocate one instance and return its (node, GPUs), or nothing if it does not fit.
+
+        It goes to the fullest node with room. An instance larger than a node takes whole free
+        nodes.
+        """
         free, largest = self.free[nodes], int(self.size[nodes].max(initial=0))
         if size <= largest:
             fits = np.where(free >= size, free, largest + 1)
@@ -92,7 +98,10 @@ class Ledger:
         return taken
 
     def place_block(self, block: Block, s1: int) -> list[tuple[Block, int, int, int, int]]:
-        """(block, part, instance, node, GPUs) under one S1 switch; empty where it does not fit."""
+        """Place a replica under one S1 switch, or return nothing if it does not fit.
+
+        Rows are (block, part, instance, node, GPUs).
+        """
         rows: list[tuple[Block, int, int, int, int]] = []
         for number, (part, gpu, size) in enumerate(block.instances):
             taken = self.take(self.nodes(s1, gpu), size)
@@ -105,10 +114,10 @@ class Ledger:
     def place_unit(
         self, service: int, unit: int, parts: Sequence[Block], s1s: Sequence[int]
     ) -> list[Row]:
-        """The rows of a unit under ``s1s`` (one domain), or none where it does not fit whole.
+        """Return the rows of a unit under ``s1s`` (one domain), or none if it does not fit whole.
 
-        One replica after the other ("AssignOnePod"): where the unit is already, else under the
-        fullest switch that has room.
+        Replicas are placed in turn ("AssignOnePod"): under switches that the unit already uses,
+        else under the fullest switch with room.
         """
         if not self.has_room(parts, s1s):
             return []
@@ -128,7 +137,7 @@ class Ledger:
         return list(self._rows(service, unit, done))
 
     def has_room(self, parts: Sequence[Block], s1s: Sequence[int]) -> bool:
-        """Whether enough GPUs of each type are free under ``s1s``, wherever they are."""
+        """Return True if enough GPUs of each type are free under ``s1s``, on whatever nodes."""
         need = np.zeros(self.free_s1.shape[1], np.int64)
         for block in parts:
             for _, gpu, size in block.instances:

@@ -1,4 +1,4 @@
-"""What a placement is worth: affinity honoured, KV bandwidth lost, priorities kept, fragments."""
+"""Score a placement: affinity, KV bandwidth, subgroup priorities and fragments."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from simulation.topology import CENTRE, KV_SHARE, NODE, S1, S2
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Penalty points per GPU of a unit, each a step below the one before: assumed, an order of
-    precedence rather than a price. Fewer points are better."""
+    """Penalty points per GPU of a unit; fewer are better.
+
+    The values are assumed. They set an order of precedence, not a price: each is well below the one
+    before.
+    """
 
     unplaced: float = 1000.0  # times 1 + the service's priority; also for a unit that is split
-    missed: float = 100.0  # affinity
-    fallback: float = 30.0  # a GPU that is not of the preferred type
-    tier: float = 10.0  # per step of priority above what the service needs
+    missed: float = 100.0  # affinity not met
+    fallback: float = 30.0  # GPU that is not of the preferred type
+    tier: float = 10.0  # per step of priority above the service's need
     bandwidth: float = 20.0  # times the share of KV bandwidth lost: 4 across S1 switches
-    fragment: float = 0.01  # per free GPU on a node that is partly used
+    fragment: float = 0.01  # per free GPU on a partly used node
 
 
 POINTS = Points()
@@ -35,13 +38,13 @@ class Units:
     service: IntArray  # [u]
     unit: IntArray  # [u]
     gpus: IntArray  # [u]
-    level: IntArray  # [u] the lowest level that holds all of it
-    honoured: BoolArray  # [u] its affinity, and one S1 switch for each replica of several parts
+    level: IntArray  # [u] lowest network level that holds the whole unit
+    honoured: BoolArray  # [u] affinity met, and one S1 switch for each replica of several parts
     split: BoolArray  # [u] its roles lie in more than one subgroup
-    share: FloatArray  # [u] of the network bandwidth; 1 where nothing is handed over
+    share: FloatArray  # [u] share of the network bandwidth; 1 without hand-over
     fallback_gpus: IntArray  # [u]
     dear_gpus: IntArray  # [u] GPU-steps above the priority that the service needs
-    tier: IntArray  # [u] highest priority of a subgroup it lies in
+    tier: IntArray  # [u] highest priority of the unit's subgroups
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,16 +55,16 @@ class Measures:
     placed_units: int
     unplaced_units: int
     placed_gpus: int
-    honoured: float | None  # of placed units of several roles; None where there are none
+    honoured: float | None  # share of placed units with several roles; None without such units
     missed_units: int
     split_units: int
-    bandwidth_lost: float  # mean over units that hand over, by GPUs; 0 where none does
+    bandwidth_lost: float  # mean over units with hand-over, weighted by GPUs; 0 without any
     fallback_gpus: int
-    dear_gpus: int  # GPU-steps of higher-priority subgroups used without need
-    high_free: int  # GPUs free on high-priority subgroups
-    high_gpus: int  # GPUs there
-    fragmented_gpus: int  # free on nodes that are partly used
-    penalty: float  # points, see Points: the objective, fewer are better
+    dear_gpus: int  # GPU-steps in subgroups of higher priority than needed
+    high_free: int  # free GPUs on high-priority subgroups
+    high_gpus: int  # all GPUs there
+    fragmented_gpus: int  # free GPUs on partly used nodes
+    penalty: float  # the objective, in ``Points``; fewer are better
 
 
 def measure(
@@ -69,8 +72,11 @@ def measure(
     placement: Placement,
     shares: Sequence[float] = KV_SHARE,
 ) -> Measures:
-    """All figures of ``placement``; a unit is as fast as the lowest switch that holds all of it
-    allows, which is what its slowest pair of prefill and decode sees."""
+    """Return all figures of ``placement``.
+
+    The lowest switch that holds all of a unit limits the unit's bandwidth. The slowest pair of
+    prefill and decode sees just that.
+    """
     units = measure_units(problem, placement, shares)
     services = problem.services
     several = np.array([len(service.roles) > 1 for service in services], bool)[units.service]
@@ -83,7 +89,8 @@ def measure(
     points = POINTS.unplaced * sum(weight[s] * gpus for s, gpus in lost)
     unsplit = ~units.split
     each = POINTS.unplaced * weight[units.service] + POINTS.fragment
-    points += float((each * units.gpus)[units.split].sum())  # what it fills is no merit
+    # A split unit earns nothing for filling fragments.
+    points += float((each * units.gpus)[units.split].sum())
     points += POINTS.missed * float(units.gpus[unsplit & ~units.honoured].sum())
     points += POINTS.bandwidth * float((units.gpus * (1 - units.share))[unsplit].sum())
     points += POINTS.fallback * float(units.fallback_gpus[unsplit].sum())
@@ -114,7 +121,7 @@ def measure(
 def measure_units(
     problem: PlacementProblem, placement: Placement, shares: Sequence[float] = KV_SHARE
 ) -> Units:
-    """What each placed unit is like."""
+    """Return the properties of each placed unit."""
     tree, services = problem.topology, problem.services
     keys, unit = np.unique(
         np.stack([placement.service, placement.unit]), axis=1, return_inverse=True
@@ -156,8 +163,11 @@ def measure_units(
 
 
 def service_share(units: Units, s: int) -> tuple[float, float] | None:
-    """Share of the network bandwidth that hand-overs of a service see: the harmonic mean over its
-    units by GPUs, so that the mean transfer takes as long, and the worst. None without units."""
+    """Return the share of network bandwidth for a service's hand-overs: mean and worst.
+
+    The mean is harmonic over units, weighted by GPUs, so that it gives the mean transfer time.
+    Returns None without units.
+    """
     of_service = units.service == s
     if not of_service.any():
         return None
@@ -166,7 +176,7 @@ def service_share(units: Units, s: int) -> tuple[float, float] | None:
 
 
 def _one_each(values: IntArray, group: IntArray, count: int) -> BoolArray:
-    """Whether all of ``values`` with the same ``at`` are one and the same."""
+    """Return True for each group in which all ``values`` are equal."""
     low = np.full(count, np.iinfo(np.int64).max)
     high = np.full(count, -1, np.int64)
     np.minimum.at(low, group, values)
@@ -182,7 +192,7 @@ def _sums(values: IntArray, group: IntArray, count: int) -> IntArray:
 
 
 def _preferred(problem: PlacementProblem) -> IntArray:
-    """The preferred GPU type by service, role and part."""
+    """Return the preferred GPU type by service, role and part."""
     services = problem.services
     roles = max((len(service.roles) for service in services), default=0)
     parts = max((len(role.parts) for service in services for role in service.roles), default=0)

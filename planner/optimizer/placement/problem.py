@@ -1,10 +1,10 @@
-"""What is to be placed, and where it went: services, their units, and a table of what runs where.
+"""Define services to place, their units, and the resulting table of placements.
 
-Seed 003, section 3.3: a *deployment group* holds prefill and decode instances of one service under
-one network affinity constraint; an *RDMA subgroup* is a set of switches of one priority. A group
-grows by *units*: the smallest number of instances that keeps the ratio of the roles. A unit hands
-KV caches over within itself, so that it is never split across subgroups (the algorithm as printed
-could).
+Terms of seed 003, section 3.3: a *deployment group* holds prefill and decode instances of one
+service under one network affinity constraint. An *RDMA subgroup* is a set of switches of one
+priority. A group grows by *units*: the smallest number of instances with the ratio of the roles. A
+unit hands over KV caches internally, so it is never split across subgroups. The printed algorithm
+could split it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from planner.errors import ScenarioError
 from simulation.arrays import BoolArray, IntArray
 from simulation.topology import S1, S2, Topology
 
-AFFINITIES = ("s1", "s2", "none")  # every unit under one S1 switch; one S2 switch; no constraint
+# every unit under one S1 switch; under one S2 switch; no constraint
+AFFINITIES = ("s1", "s2", "none")
 LOW, MEDIUM, HIGH = range(3)  # priority of an RDMA subgroup
 TIERS = ("low", "medium", "high")
-MOST_ALTERNATIVES = 6  # choices of GPU types tried for one service, the most preferred first
+MOST_ALTERNATIVES = 6  # combinations of GPU types tried for one service, the most preferred first
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +32,17 @@ class Part:
 
     name: str
     gpus: int
-    types: tuple[int, ...]  # GPU types it may run on, the preferred first
+    types: tuple[int, ...]  # allowed GPU types, the preferred first
     count: int = 1  # per replica of the role
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Prefill, decode or both. A replica of several parts (attention and FFN of a mixture of
-    experts, methods.md D6) lies under one S1 switch, in the ratio of their counts."""
+    """Prefill, decode or both.
+
+    A replica may have several parts (attention and FFN of a mixture of experts, methods.md D6). Its
+    instances lie under one S1 switch, in the ratio of the parts' counts.
+    """
 
     name: str
     parts: tuple[Part, ...]
@@ -50,8 +54,11 @@ class Role:
 
 @dataclass(frozen=True)
 class Service:
-    """``wanted[i]`` replicas of ``roles[i]`` in a data centre; ``ratio`` is what a unit has of each
-    (empty: the smallest units that have all roles)."""
+    """A request for ``wanted[i]`` replicas of ``roles[i]`` in a data centre.
+
+    ``ratio`` is the number of replicas of each role in a unit (empty: the smallest units with all
+    roles).
+    """
 
     name: str
     centre: int
@@ -59,7 +66,7 @@ class Service:
     wanted: tuple[int, ...]
     ratio: tuple[int, ...] = ()
     affinity: str = "s2"
-    priority: int = 0  # of the service, the larger the sooner
+    priority: int = 0  # of the service: higher ones are placed first
 
     def __post_init__(self) -> None:
         if self.affinity not in AFFINITIES:
@@ -73,12 +80,12 @@ class Service:
 
     @cached_property
     def shapes(self) -> tuple[tuple[tuple[int, ...], int], ...]:
-        """Units to place: replicas by role, and how many such units."""
+        """Return the units to place: replicas by role, and the number of such units."""
         return units(self.wanted, self.ratio)
 
     @cached_property
     def alternatives(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """GPU types by role and part, the preferred first: fewest steps down the lists."""
+        """Return GPU types by role and part, the preferred first: fewest steps down the lists."""
         flat = [part.types for role in self.roles for part in role.parts]
         ranked = sorted(product(*(range(len(types)) for types in flat)), key=lambda r: (sum(r), r))
         alternatives = []
@@ -90,13 +97,13 @@ class Service:
         return tuple(alternatives)
 
     def gpus(self, shape: tuple[int, ...]) -> int:
-        """GPUs of one unit."""
+        """Return the GPUs of one unit."""
         return sum(n * role.gpus for n, role in zip(shape, self.roles, strict=True))
 
     def fallback_gpus(
         self, shape: tuple[int, ...], alternative: tuple[tuple[int, ...], ...]
     ) -> int:
-        """GPUs of one unit that are not of the preferred type."""
+        """Return the GPUs of one unit that are not of the preferred type."""
         return sum(
             n * part.gpus * part.count
             for n, role, types in zip(shape, self.roles, alternative, strict=True)
@@ -106,8 +113,11 @@ class Service:
 
     @property
     def need(self) -> int:
-        """Priority of the subgroups it cannot do without: several preferred GPU types under one S1
-        switch need a high one, under one S2 switch a medium one."""
+        """Return the least subgroup priority that can satisfy the service's affinity.
+
+        With several preferred GPU types, that is high under one S1 switch and medium under one S2
+        switch.
+        """
         if len({part.types[0] for role in self.roles for part in role.parts}) == 1:
             return LOW
         return {"s1": HIGH, "s2": MEDIUM, "none": LOW}[self.affinity]
@@ -116,11 +126,12 @@ class Service:
 def units(
     replicas: tuple[int, ...], ratio: tuple[int, ...] = ()
 ) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """``replicas`` replicas by role as units as equal as can be, none without a role.
+    """Split ``replicas`` by role into units as equal as possible, with all roles in each.
 
-    As many as the ratio allows for the role that there is least of; 31 and 20 at 3:2 are nine
-    units of (3, 2) and one of (4, 2). Without a ratio, as many as the smallest role has replicas.
-    A role that is wanted alone (an existing group is to grow in it) is one unit of its own.
+    The number of units is the most that the ratio allows for the scarcest role: 31 and 20 at 3:2
+    are nine units of (3, 2) and one of (4, 2). Without a ratio, it is the count of the smallest
+    role. If some roles have no replicas (an existing group grows in one role), there is a single
+    unit.
     """
     if not any(replicas):
         return ()
@@ -135,10 +146,10 @@ def units(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placement:
-    """What runs where: one row per instance and node (an instance larger than a node has several).
+    """A table of placements, with one row per instance and node.
 
-    ``unit`` numbers the units of a service, ``replica`` the replicas of a role in a unit and
-    ``instance`` the instances of all. ``unplaced``: service, unit and why it has no place.
+    An instance larger than a node has several rows. ``unit`` numbers the units of a service,
+    ``replica`` the replicas of a role in a unit, ``instance`` all instances.
     """
 
     service: IntArray  # [k]
@@ -148,7 +159,7 @@ class Placement:
     part: IntArray  # [k]
     instance: IntArray  # [k]
     node: IntArray  # [k]
-    gpus: IntArray  # [k] of that node
+    gpus: IntArray  # GPUs used on that node
     unplaced: tuple[Unplaced, ...] = ()
 
     COLUMNS = ("service", "unit", "role", "replica", "part", "instance", "node", "gpus")
@@ -166,7 +177,7 @@ class Placement:
 
     @classmethod
     def of_table(cls, table: list[IntArray], unplaced: tuple[Unplaced, ...] = ()) -> Placement:
-        """From one array per column."""
+        """Return a placement from one array per column."""
         service, unit, role, replica, part, instance, node, gpus = table
         return cls(service, unit, role, replica, part, instance, node, gpus, unplaced)
 
@@ -174,7 +185,7 @@ class Placement:
         return Placement.of_table([getattr(self, name)[which] for name in self.COLUMNS])
 
     def used(self, nodes: int) -> IntArray:
-        """GPUs in use by node, shape ``[n]``."""
+        """Return the GPUs in use by node, shape ``[n]``."""
         gpus = np.zeros(nodes, np.int64)
         np.add.at(gpus, self.node, self.gpus)
         return gpus
@@ -185,7 +196,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """Units of one shape that found no place, and why."""
+    """Units of one shape that found no place, and the reason."""
 
     service: int
     shape: tuple[int, ...]
@@ -194,7 +205,7 @@ class Unplaced:
 
 
 def joined(kept: Placement, new: Placement) -> Placement:
-    """Both as one; the instances of ``new`` are numbered after those of ``kept`` already."""
+    """Join two placements; ``new`` already numbers its instances after those of ``kept``."""
     table = [
         np.concatenate([getattr(placement, name) for placement in (kept, new)])
         for name in kept.COLUMNS
@@ -219,8 +230,11 @@ class PlacementProblem:
 
     @cached_property
     def tiers(self) -> IntArray:
-        """Priority of the subgroup of each S1 switch, shape ``[s1]`` (section 3.3): high where the
-        switch itself has several GPU types under it, medium where its S2 switch has, else low."""
+        """Return the priority of each S1 switch's subgroup, shape ``[s1]`` (section 3.3).
+
+        High: several GPU types under the switch. Medium: several under its S2 switch. Low:
+        otherwise.
+        """
         tree = self.topology
         count = int(tree.s1.max(initial=-1)) + 1
         mixed = {above: _mixed(tree, above) for above in (S1, S2)}
@@ -231,8 +245,10 @@ class PlacementProblem:
 
     @cached_property
     def subgroup(self) -> IntArray:
-        """Number of the RDMA subgroup of each S1 switch, shape ``[s1]``: the S1 switches of one
-        priority under one S2 switch."""
+        """Return the RDMA subgroup number of each S1 switch, shape ``[s1]``.
+
+        A subgroup is the S1 switches of one priority under one S2 switch.
+        """
         return self.s2_of_s1 * len(TIERS) + self.tiers
 
     @cached_property
@@ -251,7 +267,7 @@ class PlacementProblem:
 
 
 def _mixed(tree: Topology, level: int) -> BoolArray:
-    """Whether what there is at ``level`` has several GPU types under it."""
+    """Return True for each item of ``level`` with several GPU types under it."""
     under = tree.above(level)
     pairs = np.unique(np.stack([under, tree.gpu]), axis=1)
     return np.bincount(pairs[0], minlength=int(under.max(initial=-1)) + 1) > 1

@@ -1,14 +1,14 @@
-"""The exact placement as an integer program, on HiGHS.
+"""Formulate exact placement as an integer program on HiGHS.
 
-    minimise   sum over units of what their place costs + unplaced + fragments (Points)
+    minimise   sum over units of the cost of their place + unplaced + fragments (Points)
     demand     units under one S1 switch + across switches of one subgroup + unplaced = wanted
-    slots      of each size under each S1 switch: no more than there are (room)
-    parts      replicas under the switches of a subgroup = those of the units that lie across it
+    slots      used slots of each size under each S1 switch <= available (room)
+    parts      replicas under the switches of a subgroup = those of units that lie across it
     nodes      opened under a switch * their GPUs >= GPUs in use there
 
-A unit has no variable for a place across subgroups: it is never split (methods.md D5). Identical
-subtrees are one class with all their slots together (``classes``); that is a relaxation, so its
-bound holds, and ``realise`` finds switches for the units again.
+There is no variable for a unit across subgroups, because a unit is never split (methods.md D5).
+Identical subtrees form one class with all their slots (``classes``). That is a relaxation, so the
+bound is valid, and ``realise`` assigns switches afterwards.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from simulation.topology import S1, S2
 
 @dataclass(slots=True)
 class Program:
-    """Columns and rows as they are added."""
+    """Columns and rows, in the order in which they are added."""
 
     keys: list[Key] = field(default_factory=list)
     cost: list[float] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Program:
     value: list[float] = field(default_factory=list)
     low: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
-    fixed: float = 0.0  # of the objective
+    fixed: float = 0.0  # constant of the objective
 
     def row(self, low: float, high: float) -> int:
         self.low.append(low)
@@ -75,7 +75,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``counts`` by column that is not 0; None where there is no solution in time."""
+    """The counts of nonzero columns; None if no solution was found within the time."""
 
     counts: dict[Key, int] | None
     bound: float
@@ -88,8 +88,10 @@ def build(
     shares: Sequence[float],
     numbers: Mapping[tuple[int, int], int] | None = None,
 ) -> Program:
-    """The program over the classes of ``kinds``; ``numbers``: of units by service and shape, where
-    not all are to be placed."""
+    """Build the program over the classes of ``kinds``.
+
+    ``numbers`` limits the units by service and shape if not all are to be placed.
+    """
     program = Program()
     slots = np.array([room.slots[list(members)].sum(axis=0) for members in kinds.switches])
     rows = np.array(
@@ -178,7 +180,7 @@ def solve(
     check: Callable[[], None],
     begin: dict[Key, int] | None = None,
 ) -> Answer:
-    """HiGHS to ``gap`` of the objective or until time runs out, from ``begin`` where given."""
+    """Solve to ``gap`` of the objective or until time runs out, from ``begin`` if given."""
     highs = configured(time_limit_s=time_limit_s, gap=gap)
     load(highs, program.lp())
     if begin is not None:
@@ -205,7 +207,7 @@ def solve(
 
 
 def _fit(room: Room, members: tuple[int, ...], need: IntArray) -> int:
-    """How many units of ``need`` fit under the switches if nothing else does."""
+    """Return how many units of ``need`` fit under the switches if these are otherwise empty."""
     used_types = need > 0
     each = room.slots[np.array(members)][:, used_types] // need[used_types]
     return int(each.min(axis=1).sum()) if used_types.any() else 0
@@ -218,8 +220,10 @@ def _uses(rows: IntArray, need: IntArray) -> list[tuple[int, float]]:
 def _node_rows(
     program: Program, problem: PlacementProblem, kinds: Classes
 ) -> dict[tuple[int, int], int]:
-    """Rows that say how many nodes of a type are in use under a class of switches, and their
-    columns: each charges all its GPUs as fragments, what runs there takes them off again."""
+    """Add rows and columns for the number of nodes in use, by GPU type and class of switches.
+
+    A column charges all GPUs of an opened node as fragments. Units that run there deduct theirs.
+    """
     tree = problem.topology
     rows = {}
     for c, members in enumerate(kinds.switches):
@@ -228,7 +232,8 @@ def _node_rows(
             nodes = under & (tree.gpu == gpu)
             size = int(tree.gpus[nodes].max())
             if size != tree.gpus[nodes].min():
-                continue  # nodes of several sizes: fragments are not charged, the bound still holds
+                # Nodes of several sizes: fragments are not charged. The bound stays valid.
+                continue
             taken = int(problem.taken[nodes].sum())
             row = rows[c, gpu] = program.row(float(taken), highspy.kHighsInf)
             program.fixed -= POINTS.fragment * taken
@@ -240,7 +245,7 @@ def _node_rows(
 def _opens(
     opened: dict[tuple[int, int], int], c: int, parts: Sequence[Block]
 ) -> tuple[list[tuple[int, float]], float]:
-    """Entries of ``parts`` in the rows of nodes, and the points that using them takes off."""
+    """Return the entries of ``parts`` in the node rows, and the points that they deduct."""
     used: dict[int, int] = {}
     for block in parts:
         for _, gpu, size in block.instances:

@@ -1,4 +1,4 @@
-"""From counts of the program to nodes: a switch for every unit, then nodes, the largest first."""
+"""Turn the program's counts into nodes: a switch for every unit, then nodes, largest first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planner.optimizer.placement.room import Room
 
 
 class Realiser:
-    """Gives units switches, counting slots only."""
+    """Assigns switches to units by counting slots only."""
 
     def __init__(self, problem: PlacementProblem, room: Room) -> None:
         self.problem, self.room = problem, room
@@ -19,7 +19,7 @@ class Realiser:
         self.counts: Where = {}
 
     def near(self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]) -> bool:
-        """Under the fullest switch of ``members`` that has room."""
+        """Place a unit under the fullest switch of ``members`` with room, and return success."""
         need, switches = self.room.of_unit(parts), np.array(members)
         fits = switches[(self.slots[switches] >= need).all(axis=1)]
         if not len(fits):
@@ -30,7 +30,7 @@ class Realiser:
         return True
 
     def across(self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]) -> bool:
-        """Replica by replica under switches of one subgroup."""
+        """Place a unit replica by replica under switches of one subgroup, and return success."""
         before, switches, chosen = self.slots.copy(), np.array(members), []
         for block in parts:
             need = self.room.of_block(block)
@@ -45,7 +45,7 @@ class Realiser:
         return True
 
     def given(self, s: int, k: int, a: int, chosen: list[tuple[Block, int]]) -> None:
-        """On the switches that the program chose."""
+        """Place replicas on the switches that the program chose."""
         for block, s1 in chosen:
             self.slots[s1] -= self.room.of_block(block)
         self._wide(s, k, a, chosen)
@@ -61,10 +61,10 @@ class Realiser:
 
 
 def realise(problem: PlacementProblem, kinds: Classes, room: Room, counts: Where) -> Where:
-    """The program's ``counts`` on switches.
+    """Return the program's ``counts`` by switch.
 
-    Units that find no switch of their class for themselves go anywhere their affinity allows, else
-    anywhere in a subgroup, else they are unplaced.
+    Units that find no switch of their class go wherever their affinity allows. Otherwise they go
+    anywhere in a subgroup, or stay unplaced.
     """
     realiser = Realiser(problem, room)
     pending: list[tuple[int, str, int, int, int, int]] = []
@@ -97,7 +97,7 @@ def realise(problem: PlacementProblem, kinds: Classes, room: Room, counts: Where
 
 
 def _parts(kinds: Classes, counts: dict[Key, int]) -> dict[tuple[int, int, int, int], list[int]]:
-    """Switches of the replicas of wide units, by service, role, alternative and subgroup class."""
+    """Return switches of wide units' replicas, by service, role, alternative and subgroup class."""
     switches_of: dict[tuple[int, int, int, int], list[int]] = {}
     for (what, s, r, a, c, p), n in counts.items():
         if what == "part":
@@ -123,9 +123,11 @@ def _anywhere(realiser: Realiser, s: int, k: int) -> bool:
 
 
 def placement_of(problem: PlacementProblem, counts: Where) -> Placement:
-    """Nodes for all instances: under each switch the largest first, so that what keeps within the
-    slots fits (``room``). A unit of which an instance does not fit (sizes that do not divide one
-    another) is unplaced."""
+    """Choose nodes for all instances, under each switch the largest first.
+
+    In that order, every instance within the slots fits (``room``). If sizes do not divide one
+    another, an instance may not fit; its unit is then unplaced.
+    """
     parts: dict[tuple[int, int, int, int], list[int]] = {}
     for (what, s, r, a, s1, pool), n in sorted(counts.items()):
         if what == "part":

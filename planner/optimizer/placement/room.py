@@ -1,10 +1,11 @@
-"""How many instances still fit under a switch, without packing nodes: one vector per S1 switch.
+"""Count how many instances still fit under a switch, without packing nodes.
 
-An entry (GPU type, size) counts the slots of that size on the nodes under the switch,
+An entry (GPU type, size) counts the slots of that size on the nodes under an S1 switch:
 sum(floor(free / size)). An instance takes floor(its GPUs / size) slots of each size up to its own.
-No packing can take more slots than there are; where sizes divide one another (1, 2, 4, 8, 16) and
-the nodes', instances that keep within every count can always be packed, the largest first: nodes
-then fail a size only where its slots are used up.
+No packing can use more slots than there are.
+
+If sizes divide one another (1, 2, 4, 8, 16) and the nodes' sizes, instances within every count can
+always be packed, the largest first. Nodes then fail a size only when its slots are used up.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from simulation.arrays import IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Room:
-    """Slots by S1 switch and entry, and how instances count against them."""
+    """Slots by S1 switch and entry, and the use of slots by instances."""
 
     entries: tuple[tuple[int, int], ...]  # GPU type, size
     slots: IntArray  # [s1, e]
@@ -60,7 +61,7 @@ class Room:
         return self.taken((gpu, size) for block in parts for _, gpu, size in block.instances)
 
     def taken(self, instances: Iterable[tuple[int, int]]) -> IntArray:
-        """Slots that instances (GPU type, GPUs) take, shape ``[e]``."""
+        """Return the slots that instances (GPU type, GPUs) take, shape ``[e]``."""
         total = np.zeros(len(self.entries), np.int64)
         for gpu, size in instances:
             node = max(1, int(self.node[gpu]))
@@ -76,7 +77,7 @@ class Room:
 
 
 def _with_total(sizes: set[int]) -> set[int]:
-    """1 as well where sizes do not divide one another: then only the total is a bound."""
+    """Add size 1 if sizes do not divide one another: then only the total is a bound."""
     ordered = sorted(sizes)
     chain = all(b % a == 0 for a, b in pairwise(ordered))
     return sizes if chain else sizes | {1}

@@ -1,4 +1,4 @@
-"""Scale-in: which units of a service go, high-priority subgroups first (seed 003, section 3.5)."""
+"""Choose units to remove in scale-in, high-priority subgroups first (seed 003, section 3.5)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from planner.optimizer.placement.problem import Placement, PlacementProblem
 
 
 def have(placed: Placement, s: int, roles: int) -> tuple[int, ...]:
-    """Replicas of each role of a service that are placed."""
+    """Return the placed replicas of each role of a service."""
     of_service = placed.service == s
     keys = np.unique(np.stack([placed.role, placed.unit, placed.replica])[:, of_service], axis=1)
     return tuple(int((keys[0] == r).sum()) for r in range(roles))
@@ -17,11 +17,11 @@ def have(placed: Placement, s: int, roles: int) -> tuple[int, ...]:
 def scaled_in(
     problem: PlacementProblem, placed: Placement, s: int, less: tuple[int, ...]
 ) -> Placement:
-    """``placed`` without ``less`` replicas by role of service ``s``.
+    """Return ``placed`` without ``less`` replicas by role of service ``s``.
 
-    Whole units while they are no more than what is to go: those on the highest priority first, so
-    that it is freed, then the newest. What is left over is taken from single units, in the same
-    order, down to one replica of each role; the last replicas only where the service ends.
+    Whole units go while they are within ``less``: those on the highest priority first, to free it,
+    then the newest. The rest comes from single units in the same order, down to one replica of each
+    role. The last replicas go only if the service ends.
     """
     roles = len(problem.services[s].roles)
     of_service = np.flatnonzero(placed.service == s)
