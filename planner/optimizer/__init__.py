@@ -1,8 +1,10 @@
-"""PlanningProblem in, ScalingPlan out. Pure: arrays and frozen dataclasses, no Django, no files.
+"""The fleet optimizer: ``PlanningProblem`` in, ``ScalingPlan`` out.
 
-Read ``problem`` for what is asked, ``program`` for the integer program and its families, ``window``
-for one period and ``sequence`` for a day of them, ``horizon`` for several at once;
-``decomposition`` for large windows and ``limited`` for scarce capacity.
+It is pure: arrays and frozen dataclasses, no Django, no files.
+
+Reading order: ``problem`` defines the problem, ``program`` the integer program and its families.
+``window`` plans one period, ``sequence`` a day of them and ``horizon`` several at once.
+``decomposition`` is for large windows, ``limited`` for scarce capacity.
 """
 
 from planner.optimizer.greedy import greedy_target

@@ -1,4 +1,4 @@
-"""Which constraints hold a plan back: those with less slack than one instance, in sentences."""
+"""Find the constraints that limit a plan: those with less slack than one instance."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from simulation.arrays import FloatArray, IntArray
 
 
 def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Binding, ...]:
-    """Every constraint that ``target`` meets without an instance to spare, by family."""
+    """Return every constraint that ``target`` meets with less than an instance to spare."""
     return (
         *_capacity(problem, target),
         *_maximum(problem, target),
@@ -35,7 +35,7 @@ def binding_constraints(problem: PlanningProblem, target: IntArray) -> tuple[Bin
 
 
 def _caps(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Less is left than the cheapest instance would take (of churn: than one change)."""
+    """Yield caps with less left than the cheapest instance uses (churn: less than one change)."""
     known = totals(problem, target)
     used = {BUDGET: known.usd, CARBON: known.kg, CHURN: float(known.starts + known.stops)}
     for cap in caps(problem):
@@ -50,7 +50,7 @@ def _caps(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
 
 
 def _capacity(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Fewer GPUs are free than the smallest instance that could use them takes."""
+    """Yield capacities with fewer free GPUs than the smallest instance that could use them."""
     used = gpus_used(problem, target)
     for region, gpu in np.argwhere(used > 0):
         able = (problem.theta_tps > 0) & (problem.rows == gpu)
@@ -83,7 +83,7 @@ def _minimum(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
 
 
 def _local(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Serving less by the smallest instance there would miss the region's own need."""
+    """Yield local needs that the loss of the smallest instance there would miss."""
     need, every = local_need_tps(problem), sides(problem)
     last = [_last(problem, target, side) for side in every]
     for model, region, served, weakest in _weakest(problem, target, every):
@@ -105,8 +105,10 @@ def _local(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
 def _weakest(
     problem: PlanningProblem, target: IntArray, every: Sequence[Side]
 ) -> Iterator[tuple[int, int, float, int]]:
-    """Model, region, what is served there and the side, of ``every``, that allows no more: of sides
-    that differ by what is gone, the weakest."""
+    """Yield model, region, tokens/s served there, and the side of ``every`` that limits it.
+
+    Sides of one name differ only in the instances lost. The weakest of them counts.
+    """
     carried = carried_tps(problem, target)
     for name in dict.fromkeys(side.name for side in every):
         alike = [place for place, side in enumerate(every) if side.name == name]
@@ -117,8 +119,10 @@ def _weakest(
 
 
 def _global(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
-    """Serving less by the smallest instance anywhere would miss the joint peak of all regions, or
-    of those that are left without one."""
+    """Yield joint peaks that the loss of the smallest instance anywhere would miss.
+
+    If a region may be lost, the other regions must serve the peak.
+    """
     need, carried = global_need_tps(problem), carried_tps(problem, target)
     weakest, reported = carried.min(axis=0), set[tuple[int, str]]()
     left = without_a_region(problem, weakest)
@@ -126,7 +130,7 @@ def _global(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
         last = _last(problem, target, side)
         for (model,) in np.argwhere(need > 0):
             held = (target[model] > 0) & side.columns
-            # Where another side is the weakest, an instance less of this one costs nothing.
+            # If another side is weaker, an instance less of this one changes nothing.
             tight = held & (carried[place, model] <= weakest[model] * (1 + TOLERANCE))[:, None]
             if not tight.any() or (model, side.name) in reported:
                 continue
@@ -145,7 +149,7 @@ def _global(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
 
 
 def _last(problem: PlanningProblem, target: IntArray, side: Side) -> FloatArray:
-    """What each pool of a side would carry less without one of its instances, ``[l, r, g]``."""
+    """Return the capacity that each pool of a side loses with one more instance, ``[l, r, g]``."""
     less = carried_by_pools(problem, target, side.lost + 1)
     return carried_by_pools(problem, target, side.lost) - less
 

@@ -1,7 +1,7 @@
-"""Why no plan meets every demand within every limit, in words with figures and a remedy.
+"""Explain why no plan meets every demand within every limit, with figures and a remedy.
 
-The checks run from the plainest cause to the subtlest; each is a proof of infeasibility by itself.
-What none of them sees is left to the minimal conflicting set of ``program.conflict``.
+The checks run from the plainest cause to the subtlest. Each is a separate proof of infeasibility.
+For the rest, ``program.conflict`` finds a minimal conflicting set.
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ from planner.optimizer.words import (
 )
 from simulation.arrays import FloatArray, IntArray
 
-SUBSET_TYPES = 6  # of more GPU types only single ones and all together: subsets double with each
+# With more GPU types, only single types and all together: subsets double with each type.
+SUBSET_TYPES = 6
 
 
 def explain(problem: PlanningProblem) -> str:
-    """The clash of demands and limits in an infeasible ``problem``, as one or more sentences."""
-    # A region that is alone serves all of the joint peaks, and not only its own share of them.
+    """Return the conflict of an infeasible ``problem`` as one or more sentences."""
+    # A single region must serve all of the joint peaks, not only its local share, so test those
+    # first.
     shortages = (_local_shortage, _global_shortage)[:: -1 if len(problem.regions) == 1 else 1]
     for check in (_unservable, _minimums, *shortages, _maximums):
         for sentence in check(problem):
@@ -51,7 +53,7 @@ def explain(problem: PlanningProblem) -> str:
 
 
 def uncovered(problem: PlanningProblem, target: IntArray) -> str:
-    """What a target without a certificate leaves unserved; "" when it covers every demand."""
+    """Return the demand that an unproven target leaves unserved, as a sentence, or "" for none."""
     served = local_served_tps(problem, target)
     local = local_need_tps(problem) * (1 - TOLERANCE) - served
     total = global_need_tps(problem) * (1 - TOLERANCE) - served.sum(axis=1)
@@ -101,7 +103,7 @@ def _minimums(problem: PlanningProblem) -> Iterator[str]:
 
 
 def _local_shortage(problem: PlanningProblem) -> Iterator[str]:
-    """A region's own needs take more GPUs of some types than it has."""
+    """Yield regions that lack GPUs of some types for their local needs."""
     need = local_need_tps(problem)
     for region, name in enumerate(problem.regions):
         capacity = problem.capacity_gpus[region]
@@ -120,7 +122,7 @@ def _local_shortage(problem: PlanningProblem) -> Iterator[str]:
 
 
 def _global_shortage(problem: PlanningProblem) -> Iterator[str]:
-    """The joint peaks take more GPUs of some types than all regions have together."""
+    """Yield a sentence if all regions together lack GPUs of some types for the joint peaks."""
     capacity = problem.capacity_gpus.sum(axis=0)
     minimum = problem.minimum.sum(axis=1) * problem.gpus_per_instance
     shortage = _shortage(problem, global_need_tps(problem), capacity, minimum)
@@ -139,7 +141,7 @@ def _global_shortage(problem: PlanningProblem) -> Iterator[str]:
 
 
 def _maximums(problem: PlanningProblem) -> Iterator[str]:
-    """A model's maximums (and the capacity it may share) serve less than it must."""
+    """Yield models that serve too little at their maximums, within the capacity that they share."""
     size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
     most = np.minimum(problem.maximum, problem.room[None] // size)
     served = local_served_tps(problem, most)
@@ -163,12 +165,14 @@ def _maximums(problem: PlanningProblem) -> Iterator[str]:
 def _shortage(
     problem: PlanningProblem, need: FloatArray, capacity: IntArray, minimum: IntArray
 ) -> tuple[tuple[int, ...], IntArray, int] | None:
-    """The fewest GPU types whose captive models need more GPUs than there are, if any.
+    """Return the smallest set of GPU types for which captive models need more GPUs than there are.
 
-    A model is captive to a set of types when it runs on no other; then it needs, on those types,
-    at least what its tokens take on the type that serves most per GPU, and at least its minimums.
-    Of several sides (prefill and decode) the models' GPUs are those of the side that takes most.
-    Arguments have shapes ``[l]``, ``[t]``, ``[l, g]``; returns types, GPUs by model, GPUs held.
+    A model is captive to a set of types if it runs on no other type. On those types, it needs at
+    least the GPUs for its tokens on the most efficient type, and at least its minimums. With
+    several sides (prefill and decode), the side that needs most GPUs counts.
+
+    Arguments have shapes ``[l]``, ``[t]``, ``[l, g]``. Returns types, GPUs by model and GPUs
+    available, or None if there is no shortage.
     """
     size = np.maximum(1, problem.gpus_per_instance)
     for types in _subsets(len(capacity)):
@@ -190,8 +194,11 @@ def _shortage(
 def _fewest_gpus(
     problem: PlanningProblem, need: float, side: Side, size: IntArray, model: int, able: list[int]
 ) -> int:
-    """A lower bound on the GPUs that ``need`` takes on types ``able``; exact for one type, in one
-    region. Pools apart carry no more than one of all their instances."""
+    """Return a lower bound on the GPUs that ``need`` takes on types ``able``.
+
+    It is exact for one type in one region. Separate pools carry no more than one pool of all their
+    instances.
+    """
     need *= side.share * (1 - TOLERANCE)
     if len(able) == 1:
         return fewest(problem, model, able[0], need, int(side.lost[able[0]])) * int(

@@ -1,4 +1,4 @@
-"""Needs covered by the cheapest instances there is room for, many needs at once."""
+"""Cover many needs at once with the cheapest instances that fit."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ROUNDING = 1e-12  # share of a need
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Needs:
-    """Needs of which no two may be served in one region, so that none takes another's room."""
+    """Needs that share no region, so that none takes another's capacity."""
 
     model: IntArray  # [n]
-    regions: IntArray  # [n, k] where each may be served
+    regions: IntArray  # [n, k] regions that may serve each
     tps: FloatArray  # [n] input tokens/s
 
     @classmethod
@@ -31,8 +31,10 @@ class Needs:
 
 
 class Covering:
-    """Instances held, ``target`` ``[l, r, g]``, from the minimums on, and the GPUs that are left,
-    ``free`` ``[r, rows]``."""
+    """A greedy cover that starts from the minimums.
+
+    ``target`` ``[l, r, g]`` is the instances. ``free`` ``[r, rows]`` is the remaining GPUs.
+    """
 
     def __init__(self, problem: PlanningProblem) -> None:
         self.target: IntArray = problem.minimum.copy()
@@ -40,14 +42,17 @@ class Covering:
         self._problem = problem
         self._hourly, self._start = price(problem), start_price(problem)
         self._curves = Curves.of(problem)
-        # Of several sides (prefill and decode, owned and spot) the narrowest first; an instance
-        # that helps several is charged to each in part.
+        # Of several sides (prefill and decode, owned and spot), the one with fewest columns comes
+        # first. An instance that helps several sides is charged to each in part.
         self._sides = sorted(sides(problem), key=lambda side: int(side.columns.sum()))
         self._shared = np.maximum(1, sum(side.columns.astype(int) for side in self._sides))
 
     def cover(self, needs: Needs, *, single: bool = False) -> FloatArray:
-        """Add instances until every need is served, on every side, by ``single`` at most of each
-        side if so asked; what is left of each, ``[n]``. Never beyond a maximum or what is free."""
+        """Add instances until every need is served on every side, and return the rest, ``[n]``.
+
+        With ``single``, at most one instance per side is added for each need. Maximums and free
+        GPUs are never exceeded.
+        """
         gpus = len(self._problem.gpus)
         region = np.repeat(needs.regions, gpus, axis=1)
         column = np.broadcast_to(np.tile(np.arange(gpus), needs.regions.shape[1]), region.shape)
@@ -62,7 +67,10 @@ class Covering:
         return left
 
     def _add(self, pools: _Pools, need: FloatArray, side: Side, single: bool) -> FloatArray:
-        """Until the pools of each need serve so much more, ``[n]``; what is left of it."""
+        """Add instances until the pools of each need carry ``need`` more, and return the rest.
+
+        Both have shape ``[n]``, tokens/s.
+        """
         left, slack = need.copy(), TOLERANCE * np.maximum(need, 0.0)
         going = np.flatnonzero(left > slack)
         while going.size:
@@ -87,9 +95,12 @@ class Covering:
     def _step(
         self, pools: _Pools, need: FloatArray, side: Side, single: bool
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Per need and pool, ``[n, p]``: as many instances as ``need[n]`` takes whole, one at
-        least; what they add; and their charge per token/s of it, inf without room. One that
-        finishes the job is priced whole, the others by the tokens they serve."""
+        """Return the next step per need and pool, ``[n, p]``: count, added tokens/s and price.
+
+        The count is the number of instances that ``need[n]`` takes whole, at least one. The price
+        is the charge per useful token/s, infinite if nothing fits. A step that completes the need
+        is charged whole, so its unused capacity counts against it.
+        """
         problem, cells, need = self._problem, pools.at, need[:, None]
         model, region, column = cells
         held = self.target[cells]
@@ -117,7 +128,7 @@ class Covering:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pools:
-    """Where needs may be served, each ``[n, p]``."""
+    """Pools that may serve each need, ``[n, p]`` each."""
 
     model: IntArray
     region: IntArray

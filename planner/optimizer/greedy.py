@@ -1,4 +1,4 @@
-"""A quick target without a solver: the cheapest cover per model and region within the limits."""
+"""Find a quick target without a solver: the cheapest cover per model and region."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.sides import Side, carried_tps, sides
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
-LOOSE = 1e-9  # share of what is served that rounding may take
+LOOSE = 1e-9  # share of the served traffic that rounding may take
 
 
 def greedy_target(problem: PlanningProblem) -> IntArray:
-    """Instances to hold, shape ``[l, r, g]``; offered where a solver has no answer.
+    """Return the instances of a greedy plan, ``[l, r, g]``, for use when a solver has no answer.
 
-    Minimums first, then every local need (in each region models with the fewest GPU types to choose
-    from, and then the largest, before the others), then what the global needs ask for beyond that;
-    last, instances that turned out not to be needed go. Never exceeds a maximum, nor a capacity
-    that the minimums leave intact; may leave demand uncovered where capacity is short.
+    Minimums come first. Then every local need: in each region, models with the fewest GPU types
+    first, then the largest. Then the joint needs beyond that. Last, instances that are not needed
+    are removed.
 
-    It has no time limit: regions share no capacity, so that their local needs are covered side by
-    side, and 1,000 models in 200 regions take a few seconds.
+    The target never exceeds a maximum, nor a capacity that the minimums respect. It may leave
+    demand uncovered where capacity is short. There is no time limit. Regions share no capacity, so
+    their local needs are covered in one pass. 1,000 models in 200 regions take a few seconds.
     """
     covering = Covering(problem)
     choices = (problem.theta_tps > 0).sum(axis=1)
@@ -34,7 +34,7 @@ def greedy_target(problem: PlanningProblem) -> IntArray:
     everywhere = list(range(len(problem.regions)))
 
     order = np.lexsort((-local, np.broadcast_to(choices[:, None], local.shape)), axis=0)
-    for models in order:  # each region's next
+    for models in order:  # the next model of each region
         needed = np.flatnonzero(local[models, everywhere] > 0)
         its = models[needed]
         covering.cover(Needs(its, needed[:, None], local[its, needed]))
@@ -56,7 +56,7 @@ def _trim(
     local: FloatArray,
     total: FloatArray,
 ) -> None:
-    """Drop instances that no need rests on, the dearest first."""
+    """Remove instances that no need requires, the dearest first."""
     served_by = carried_tps(problem, target)  # by side
     every = sides(problem)
     droppable = np.argwhere(_loose(problem, every, served_by, target, local, total))
@@ -64,11 +64,11 @@ def _trim(
     for model, region, gpu in droppable[np.argsort(-prices, kind="stable")]:
         served, serves = served_by[:, model, region], served_by[:, model].min(axis=0)
         others = np.delete(serves, region)
-        # What they serve, the best of them lost where one may be.
+        # Capacity of the other regions, without the largest if a region may be lost.
         others = others.sum() - (others.max(initial=0.0) if problem.lose_region else 0.0)
         least = min(float(served.min()), max(local[model, region], total[model] - others))
         held, fewer = int(target[model, region, gpu]), int(problem.minimum[model, region, gpu])
-        drops = {}  # by side: tokens/s, by how many go, from none
+        drops = {}  # by side: tokens/s lost, by number of instances removed
         for place, side in enumerate(every):
             if side.columns[gpu]:
                 pool = curve(problem, model, gpu, held, int(side.lost[gpu])) / side.share
@@ -90,8 +90,10 @@ def _loose(
     local: FloatArray,
     total: FloatArray,
 ) -> BoolArray:
-    """Pools that could drop an instance if they were the first to, ``[l, r, g]``: what others drop
-    leaves nobody more to spare."""
+    """Return True for pools that could drop an instance, ``[l, r, g]``.
+
+    Each is tested as if it were the first. Drops elsewhere never leave a pool more to spare.
+    """
     serves = served_by.min(axis=0)
     others = serves.sum(axis=1, keepdims=True) - serves
     if problem.lose_region:

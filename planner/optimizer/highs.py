@@ -1,4 +1,4 @@
-"""One way to set HiGHS up and to run it so that it can be stopped."""
+"""Configure HiGHS and run it so that it can be cancelled."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import highspy
 
 from planner.errors import SolverFailed
 
-LOOK_EVERY_S = 0.5  # how often a running solver asks whether to go on
+LOOK_EVERY_S = 0.5  # interval between calls of ``check`` while a solver runs
 
 
 def configured(*, time_limit_s: float, gap: float | None = None) -> highspy.Highs:
-    """A silent, single-threaded HiGHS, so that the same problem gives the same answer.
+    """Return a silent, single-threaded HiGHS, so that equal problems give equal answers.
 
     ``gap`` is relative to the objective; None for a linear program.
     """
@@ -29,13 +29,13 @@ def configured(*, time_limit_s: float, gap: float | None = None) -> highspy.High
 
 
 def load(highs: highspy.Highs, lp: highspy.HighsLp) -> None:
-    """Pass the model; HiGHS would run without one that it refuses."""
+    """Load a program and raise ``SolverFailed`` if HiGHS refuses it; HiGHS itself would run on."""
     if highs.passModel(lp) == highspy.HighsStatus.kError:
         raise SolverFailed("HiGHS refused the program: try the solver cbc.")
 
 
 def now_and_then(check: Callable[[], None]) -> Callable[[], None]:
-    """``check``, asked at most every ``LOOK_EVERY_S`` however often it is called."""
+    """Return ``check`` throttled to one call per ``LOOK_EVERY_S``."""
     asked = perf_counter()
 
     def ask() -> None:
@@ -52,9 +52,9 @@ def run(
     check: Callable[[], None],
     enough: Callable[[float, float], bool] | None = None,
 ) -> None:
-    """Run to the end; what ``check`` raises stops the solver and comes out here.
+    """Run to the end. An exception from ``check`` stops the solver and is raised here.
 
-    ``enough``, given the best objective and bound so far, may end branch and bound early.
+    ``enough`` gets the best objective and bound so far, and may end branch and bound early.
     """
     raised: list[BaseException] = []
 

@@ -1,11 +1,12 @@
-"""Limited mode: what to serve where capacity cannot serve everything (methods.md C4).
+"""Choose what to serve when capacity is short: limited mode (methods.md C4).
 
-Four greedy policies, as the Workload Variant Autoscaler names them (seed 002, future work); beside
-them stands ``Exact``, the program of ``solve_horizon`` with a ``priority``. A workload is a model's
-own need in one region, or what its joint peak asks for beyond those; its worth is the model's
-``weight``, and models of equal weight form a priority group. Where tiers are told apart a workload
-is what one criticality of them needs of that, so that a model's worthy tiers go before another's
-and its others after.
+There are four greedy policies, with the names of the Workload Variant Autoscaler (seed 002, future
+work). ``Exact`` is a fifth one: the program of ``solve_horizon`` with a ``priority``.
+
+A workload is a model's local need in one region, or its joint peak beyond the local needs. Its
+worth is the model's ``weight``. Models of equal weight form a priority group. With tiers, a
+workload is the part of such a need that belongs to tiers of equal worth. A model's worthy tiers can
+then come before another model's, and its other tiers after.
 """
 
 from __future__ import annotations
@@ -43,20 +44,20 @@ GREEDY = POLICIES[1:]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LimitedPlan:
-    """What is held and what is left unserved."""
+    """Instances of a plan and the demand that they leave unserved."""
 
     target: IntArray  # [l, r, g]
-    unserved_tps: FloatArray  # [l, r] of each region's own need
-    unserved_joint_tps: FloatArray  # [l] of the joint peak beyond those
+    unserved_tps: FloatArray  # [l, r] of each region's local need
+    unserved_joint_tps: FloatArray  # [l] of the joint peak beyond the local needs
 
 
 @dataclass(frozen=True, slots=True)
 class _Workload:
     weight: float
     model: int
-    region: int  # -1: the joint need, anywhere
-    need: float  # tokens/s, with what its model's worthier tiers need there
-    own: float  # of that, its own tiers'
+    region: int  # -1: the joint need, in any region
+    need: float  # tokens/s, including the model's worthier tiers there
+    own: float  # part of ``need`` for the workload's tiers alone
 
 
 def serve_limited(
@@ -66,14 +67,17 @@ def serve_limited(
     tier_tps: FloatArray | None = None,
     worth: FloatArray | None = None,
 ) -> LimitedPlan:
-    """Serve what capacity allows, by ``weight[l]``: the worth of a token/s of each model, above 0;
-    with ``tier_tps`` ``[k, l, r, w]`` by the ``worth`` ``[k, l]`` of each of its tiers.
+    """Serve as much as capacity allows, by the ``weight[l]`` of a token/s of each model, above 0.
 
-    The policies take workloads by falling weight, then need: ``None`` serves each whole or not at
-    all; ``PriorityExhaustive`` each as far as capacity goes before the next; ``PriorityRoundRobin``
-    one instance each in turn within a priority group before the next group; ``RoundRobin`` one
-    instance each in turn over all. Minimums are held in any case.
-    Raises ``ScenarioError`` for input that makes no sense, minimums that do not fit included.
+    With ``tier_tps`` ``[k, l, r, w]``, the ``worth`` ``[k, l]`` of each tier replaces the weight.
+    Workloads are taken by falling weight, then by need. Minimums are always met.
+
+    - ``None`` serves each workload whole or not at all. - ``PriorityExhaustive`` serves each as far
+    as capacity allows before the next. - ``PriorityRoundRobin`` gives one instance each in turn,
+    within a priority group, then the next. - ``RoundRobin`` gives one instance each in turn over
+    all workloads.
+
+    Raises ``ScenarioError`` for invalid input, including minimums that do not fit.
     """
     validate(problem)
     if policy not in GREEDY:
@@ -94,7 +98,7 @@ def serve_limited(
 
 
 def unserved(problem: PlanningProblem, target: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Tokens/s that ``target`` leaves: of own needs ``[l, r]``, of joint peaks beyond ``[l]``."""
+    """Return the unserved tokens/s: local needs ``[l, r]``, and joint peaks beyond them ``[l]``."""
     served = local_served_tps(problem, target)
     need, peak = local_need_tps(problem), global_need_tps(problem)
     local = np.where(served < need * (1 - TOLERANCE), need - served, 0.0)
@@ -112,14 +116,15 @@ def _greedy(
     target, free = covering.target, covering.free
 
     def serve(work: _Workload, *, single: bool = False) -> float:
-        """Take capacity for ``work``; what of it is left."""
+        """Add instances for ``work`` and return the rest of its need, tokens/s."""
         regions = range(len(problem.regions)) if work.region < 0 else (work.region,)
         need = work.need - passed.get((work.model, work.region), 0.0)
         need = need if work.region >= 0 else _beyond(problem, target, work, need)
         needs = Needs.one(work.model, regions, need)
         if not capped:
             return float(covering.cover(needs, single=single)[0])
-        while True:  # an instance at a time, as far as budget and carbon cap go
+        # Add one instance at a time, so that a step over the budget or carbon cap can be undone.
+        while True:
             before = target.copy(), free.copy()
             left = float(covering.cover(needs, single=True)[0])
             if not _within_caps(problem, target):
@@ -129,7 +134,8 @@ def _greedy(
                 return left
 
     works = _workloads(problem, weight, tiers)
-    passed: dict[tuple[int, int], float] = {}  # tokens/s of a need that none of it is served of
+    # tokens/s of needs that were skipped, and so must not count for later tiers
+    passed: dict[tuple[int, int], float] = {}
     if policy in (NONE, PRIORITY_EXHAUSTIVE):
         for work in works:
             before = target.copy(), free.copy()
@@ -158,10 +164,12 @@ def _within_caps(problem: PlanningProblem, target: IntArray) -> bool:
 def by_tier(
     local: FloatArray, joint: FloatArray, tier_tps: FloatArray, epsilon: float, worth: FloatArray
 ) -> FloatArray:
-    """What is unserved, of own needs ``local[l, r]`` and of joint peaks beyond ``joint[l]``, taken
-    from the least worthy tiers first, ``[k, l]``: in a region no more of a tier than ``epsilon`` of
-    its peak there, of ``tier_tps`` ``[k, l, r, w]``; of all no more than there is of it. ``worth``
-    is by tier and model, ``[k, l]``."""
+    """Return the unserved tokens/s by tier and model, ``[k, l]``, the least worthy tiers first.
+
+    ``local[l, r]`` is unserved local need, and ``joint[l]`` is unserved joint peak beyond. In a
+    region, a tier loses at most ``epsilon`` of its peak there, from ``tier_tps`` ``[k, l, r, w]``.
+    Over all regions, it loses at most its whole demand. ``worth`` is ``[k, l]``.
+    """
     regional = epsilon * tier_tps.max(axis=3)
     most = np.maximum(regional.sum(axis=2), tier_tps.sum(axis=2).max(axis=2))
     out = np.zeros(worth.shape)
@@ -185,7 +193,7 @@ def _workloads(
     weight: FloatArray,
     tiers: tuple[FloatArray, FloatArray] | None,
 ) -> list[_Workload]:
-    """By falling weight; own needs before joint ones, the larger first."""
+    """Return the workloads by falling weight, local needs before joint ones, larger ones first."""
     local, peak = local_need_tps(problem), global_need_tps(problem)
     works = [
         work
@@ -207,8 +215,11 @@ def _by_worth(
     region: int,
     need: float,
 ) -> Iterator[_Workload]:
-    """A need of a model cut by the worth of its tiers, the worthiest first: each as far as the
-    peak of it and of those before is of the peak of all."""
+    """Split a model's need by the worth of its tiers, the worthiest first.
+
+    A level ends at the share of the need that equals the ratio of two peaks: of the tiers down to
+    this level, and of all tiers.
+    """
     if tiers is None:
         yield _Workload(float(weight[model]), model, region, need, need)
         return
@@ -224,8 +235,10 @@ def _by_worth(
 
 
 def _beyond(problem: PlanningProblem, target: IntArray, work: _Workload, need: float) -> float:
-    """Tokens/s to serve for a joint ``need``: less what regions lack of their own, which counts
-    there."""
+    """Return the tokens/s to serve for a joint ``need``, less the unmet local needs.
+
+    The unmet local needs are separate workloads.
+    """
     served = local_served_tps(problem, target)[work.model]
     regional = local_need_tps(problem)[work.model]
     return need - float(np.maximum(0.0, regional - served).sum())

@@ -1,4 +1,4 @@
-"""What a plan is charged for and may spend: dollars, GPU-hours, energy, carbon, changes."""
+"""Compute charges and limits of a plan: dollars, GPU-hours, energy, carbon, changes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from planner.optimizer.problem import MEASURES, PlanningProblem, Totals
 from simulation.arrays import FloatArray, IntArray
 
 BUDGET, CARBON, CHURN = "budget", "carbon", "churn"
-# Start costs are at least this share of the hourly price, so that of two plans that cost the same
-# the one that keeps what is running wins. ``true_bound`` takes the hair back out of the bound.
+# Start costs are at least this share of the hourly price. Of two plans with equal cost, the one
+# that keeps running instances then wins. ``true_bound`` corrects the bound for it.
 STICKINESS = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cap:
-    """sum per_instance x + sum per_start starts  <=  limit, over the whole plan."""
+    """A limit  sum per_instance x + sum per_start starts  <=  limit, over the whole plan."""
 
     family: str
     per_instance: FloatArray  # [l, r, g]
@@ -27,7 +27,7 @@ class Cap:
 
 
 def per_hour(problem: PlanningProblem, measure: str) -> FloatArray:
-    """What an instance takes of ``measure`` (usd, gpu_hours, kwh, kg) in an hour, ``[l, r, g]``."""
+    """Return an instance's hourly use of ``measure`` (usd, gpu_hours, kwh, kg), ``[l, r, g]``."""
     shape = problem.usd_per_hour.shape
     if measure == "usd":
         return problem.usd_per_hour
@@ -41,9 +41,9 @@ def per_hour(problem: PlanningProblem, measure: str) -> FloatArray:
 
 
 def per_start(problem: PlanningProblem, measure: str) -> FloatArray:
-    """What a start takes of ``measure``: that of the hours it burns before it serves.
+    """Return the use of ``measure`` by a start, over the hours before it serves.
 
-    Those hours are what ``start_usd`` pays for: start_usd / usd_per_hour, 0 for a price of 0.
+    These hours are start_usd / usd_per_hour, or 0 for a price of 0.
     """
     if measure == "usd":
         return problem.start_usd
@@ -53,25 +53,29 @@ def per_start(problem: PlanningProblem, measure: str) -> FloatArray:
 
 
 def price(problem: PlanningProblem) -> FloatArray:
-    """What the objective charges for an instance-hour, ``[l, r, g]``: US dollars by default."""
+    """Return the charge for an instance-hour, ``[l, r, g]``, US dollars by default."""
     return _weighted(problem, per_hour)
 
 
 def start_price(problem: PlanningProblem) -> FloatArray:
-    """What the objective charges for a start, ``[l, r, g]``."""
+    """Return the charge for a start, ``[l, r, g]``."""
     return _weighted(problem, per_start)
 
 
 def start_cost(problem: PlanningProblem) -> FloatArray:
-    """What a start adds to the objective: at least the hair of STICKINESS, ``[l, r, g]``."""
+    """Return the cost of a start in the objective, ``[l, r, g]``.
+
+    It is at least the share ``STICKINESS`` of a price.
+    """
     return np.maximum(start_price(problem), STICKINESS * price(problem))
 
 
 def true_bound(windows: Sequence[PlanningProblem], bound: float) -> float:
-    """Lower bound on the true cost from one on the program's objective.
+    """Return a lower bound on the true cost, from a bound on the program's objective.
 
-    The objective adds at most hair * usd * starts <= hair * fleet to the true cost, so true cost
-    >= objective / (1 + hair); hair is 0 where every start costs STICKINESS of a price or more.
+    With h the share that ``STICKINESS`` adds, the objective exceeds the true cost by at most h *
+    usd * starts <= h * fleet. So true cost >= objective / (1 + h). h is 0 if every start costs at
+    least STICKINESS of a price.
     """
     cheapest = STICKINESS
     for window in windows:
@@ -82,7 +86,7 @@ def true_bound(windows: Sequence[PlanningProblem], bound: float) -> float:
 
 
 def caps(problem: PlanningProblem) -> tuple[Cap, ...]:
-    """The limits on the plan as a whole that the problem sets."""
+    """Return the limits that the problem sets on the plan as a whole."""
     limits = []
     for family, limit, measure in (
         (BUDGET, problem.budget_usd, "usd"),
@@ -100,7 +104,7 @@ def caps(problem: PlanningProblem) -> tuple[Cap, ...]:
 
 
 def totals(problem: PlanningProblem, target: IntArray) -> Totals:
-    """What ``target`` takes of every measure, starts included, and how much it changes."""
+    """Return the use of every measure by ``target``, starts included, and its changes."""
     starts = np.maximum(0, target - problem.current)
     stops = np.maximum(0, problem.current - target)
     usd, gpu_hours, kwh, kg = (

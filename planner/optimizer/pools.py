@@ -1,9 +1,9 @@
-"""What instances of a model on a column carry together in one region: C(n), input tokens/s.
+"""Compute the joint capacity C(n) of n instances of a model on a column in one region.
 
-``pool_tps`` has C(1) to C(N); every instance beyond N adds ``theta_tps``. C rises with n, and so
-does C(n) / n, up to ``theta_tps`` at most. Two laws follow that bounds and cuts rest on:
-C(n) <= theta n, and C(a) + C(b) <= C(a + b), since C(a) <= a C(a + b) / (a + b). What is left of a
-pool that loses k instances, C(n - k), keeps both.
+Units are input tokens/s. ``pool_tps`` has C(1) to C(N), and every instance beyond N adds
+``theta_tps``. C(n) rises with n, and so does C(n) / n, up to at most ``theta_tps``. Bounds and cuts
+rely on two consequences: C(n) <= theta n, and C(a) + C(b) <= C(a + b), since C(a) <= a C(a + b) /
+(a + b). The capacity after the loss of k instances, C(n - k), keeps both.
 """
 
 from __future__ import annotations
@@ -15,19 +15,24 @@ import numpy as np
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
-LIKE = 1e-9  # share of theta by which two slopes are one
+LIKE = 1e-9  # share of theta within which two slopes are equal
 
 
 def carried_by_pools(
     problem: PlanningProblem, target: IntArray, lost: IntArray | int = 0
 ) -> FloatArray:
-    """C of each pool of ``target`` ``[..., l, r, g]`` without ``lost`` of it (``[g]``, or of each),
-    of the same shape."""
+    """Return C of each pool of ``target`` ``[..., l, r, g]`` without ``lost`` instances.
+
+    ``lost`` is a number or ``[g]``. The result has the shape of ``target``.
+    """
     return together(problem.theta_tps, problem.pool_tps, np.maximum(0, target - lost))
 
 
 def together(theta_tps: FloatArray, pool_tps: FloatArray | None, target: IntArray) -> FloatArray:
-    """The same by sizes: ``theta_tps`` ``[l, g]``, ``pool_tps`` ``[l, g, n]``."""
+    """Return C of each pool of ``target``.
+
+    Shapes: ``theta_tps`` ``[l, g]``, ``pool_tps`` ``[l, g, n]``.
+    """
     theta = theta_tps[:, None, :]
     if pool_tps is None:
         straight: FloatArray = target * theta
@@ -41,7 +46,7 @@ def together(theta_tps: FloatArray, pool_tps: FloatArray | None, target: IntArra
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curves:
-    """C of every model and column, of many pools at once."""
+    """The capacity curves of every model and column, evaluated for many pools at once."""
 
     theta: FloatArray  # [l, g]
     known: FloatArray  # [l, g, n + 1], C(0) to C(n)
@@ -55,13 +60,13 @@ class Curves:
         )
 
     def carried(self, model: IntArray, column: IntArray, count: IntArray) -> FloatArray:
-        """C(``count``), of the shape of the three."""
+        """Return C(``count``), in the common shape of the arguments."""
         within = np.minimum(count, self.known.shape[2] - 1)
         beyond = self.theta[model, column] * (count - within)
         return np.asarray(self.known[model, column, within] + beyond)
 
     def whole(self, model: IntArray, column: IntArray, tps: FloatArray) -> IntArray:
-        """The most n with C(n) <= ``tps``, of their shape; 0 of a model that does not run there."""
+        """Return the largest n with C(n) <= ``tps``, or 0 for a model that cannot run there."""
         theta, known = self.theta[model, column], self.known[model, column]
         runs, last = theta > 0, known.shape[-1] - 1
         within = (known <= tps[..., None]).sum(axis=-1) - 1
@@ -73,7 +78,7 @@ class Curves:
 def curve(
     problem: PlanningProblem, model: int, column: int, most: int, lost: int = 0
 ) -> FloatArray:
-    """What 0 to ``most`` instances carry when ``lost`` of them are gone."""
+    """Return the capacity of 0 to ``most`` instances when ``lost`` of them are gone."""
     if lost:
         rest = curve(problem, model, column, max(0, most - lost))
         return np.concatenate([np.zeros(min(lost, most)), rest])[: most + 1]
@@ -88,7 +93,7 @@ def curve(
 
 
 def fewest(problem: PlanningProblem, model: int, column: int, need: float, lost: int = 0) -> int:
-    """The least n with C(n - ``lost``) >= ``need``; the model must run on the column."""
+    """Return the least n with C(n - ``lost``) >= ``need``; the model must run on the column."""
     if need <= 0:
         return 0
     if lost:
@@ -103,8 +108,10 @@ def fewest(problem: PlanningProblem, model: int, column: int, need: float, lost:
 
 
 def kept(problem: PlanningProblem) -> FloatArray | None:
-    """What pools carry without what of each may be gone, ``[l, g, n]``; None where every instance
-    carries theta."""
+    """Return the capacity of pools after the loss of spare instances, ``[l, g, n]``.
+
+    Returns None if every instance carries theta.
+    """
     if not problem.spare and not bent(problem).any():
         return None
     known = problem.pool_tps
@@ -114,7 +121,7 @@ def kept(problem: PlanningProblem) -> FloatArray | None:
 
 
 def bent(problem: PlanningProblem) -> BoolArray:
-    """Where C(n) is not theta n, ``[l, g]``."""
+    """Return True for each curve that is not theta n, ``[l, g]``."""
     if problem.pool_tps is None:
         return np.zeros(problem.theta_tps.shape, dtype=bool)
     straight = problem.theta_tps[:, :, None] * np.arange(1, problem.pool_tps.shape[2] + 1)
@@ -124,8 +131,11 @@ def bent(problem: PlanningProblem) -> BoolArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """C(n) in stretches of equal slope. Within a run of them slopes fall, so that what carries most
-    is taken first by itself; a run is open only where all before it is full."""
+    """C(n) in stretches of equal slope.
+
+    Slopes fall within a run of stretches, so a maximisation fills them in order. A run may be used
+    only when all stretches before it are full.
+    """
 
     first: IntArray  # [s] instances before the stretch
     length: IntArray  # [s]
@@ -134,7 +144,7 @@ class Pieces:
 
 
 def pieces(carried: FloatArray, need: float) -> Pieces:
-    """Of C(0) to C(most), as far as ``need`` goes: to carry more is worth nothing."""
+    """Return the pieces of C(0) to C(most), as far as ``need``; capacity beyond it has no value."""
     enough = min(int(np.searchsorted(carried, need)), len(carried) - 1)
     steps = np.diff(np.minimum(carried[: enough + 1], need))
     like = LIKE * float(np.max(steps, initial=0.0))

@@ -1,5 +1,7 @@
-"""Planning problems of one decision window and of several periods together, and their plans
-(methods.md E7, E9)."""
+"""Define planning problems of one window and of several periods, and their plans.
+
+See methods.md E7, E9.
+"""
 
 from __future__ import annotations
 
@@ -10,51 +12,51 @@ import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
-BOTH, PREFILL, DECODE = 0, 1, 2  # what a column does of a request
+BOTH, PREFILL, DECODE = 0, 1, 2  # part of a request that a column serves
 MEASURES = ("usd", "gpu_hours", "kwh", "kg")
 OPTIMAL, FEASIBLE, INFEASIBLE, TIMEOUT = "optimal", "feasible", "infeasible", "timeout"
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What the objective charges per unit: US dollars as they are, unless told otherwise."""
+    """Charges of the objective per unit. By default, it is in US dollars."""
 
     usd: float = 1.0
     gpu_hours: float = 0.0
     kwh: float = 0.0
-    kg: float = 0.0  # of CO2
+    kg: float = 0.0  # CO2
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a plan takes in an hour, with what its starts burn."""
+    """Hourly use of a plan, including its starts."""
 
     usd: float
     gpu_hours: float
     kwh: float
-    kg: float  # of CO2
+    kg: float  # CO2
     starts: int
     stops: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanningProblem:
-    """How many instances of each model, region and column for the coming window.
+    """The choice of instances of each model, region and column for the coming window.
 
     Axes: ``l`` models, ``r`` regions, ``g`` columns, ``w`` forecast windows (bins), ``t`` rows of
-    capacity. A column is a GPU type, or one arrangement of it: of so many GPUs, for prefill or
-    decode or both, owned or spot. Without ``types`` every column has capacity of its own. A model
-    that cannot run on a column has ``theta_tps == 0`` there.
+    capacity. A column is a GPU type or one arrangement of a type: number of GPUs, prefill, decode
+    or both, owned or spot. Without ``types``, every column has a separate capacity. A model that
+    cannot run on a column has ``theta_tps == 0`` there.
     """
 
     models: tuple[str, ...]
     regions: tuple[str, ...]
     gpus: tuple[str, ...]
     current: IntArray  # [l, r, g] instances now
-    # [l, g] input tokens/s an instance serves within the SLO, in a large pool (see pool_tps)
+    # [l, g] input tokens/s that an instance of a large pool serves within the SLO (see pool_tps)
     theta_tps: FloatArray
-    usd_per_hour: FloatArray  # [l, r, g] of one instance
-    start_usd: FloatArray  # [l, r, g] sigma: GPU time burnt while one instance starts
+    usd_per_hour: FloatArray  # [l, r, g] per instance
+    start_usd: FloatArray  # [l, r, g] sigma: cost of the GPU time of one start
     gpus_per_instance: IntArray  # [l, g]
     demand_tps: FloatArray  # [l, r, w] forecast input tokens/s, buffer beta included
     capacity_gpus: IntArray  # [r, t]; [r, g] without ``types``
@@ -62,40 +64,43 @@ class PlanningProblem:
     maximum: IntArray  # [l, r, g]
     epsilon: float  # share of a region's peak that must be served locally, (0, 1]
     weights: Weights = Weights()
-    kw: FloatArray | None = None  # [l, r, g] kilowatts an instance draws, cooling included
-    kg_per_kwh: FloatArray | None = None  # [r] of CO2
-    budget_usd: float = math.inf  # per hour, fleet and starts
-    carbon_kg: float = math.inf  # per hour, fleet and starts
+    kw: FloatArray | None = None  # [l, r, g] power of an instance in kW, cooling included
+    kg_per_kwh: FloatArray | None = None  # [r] CO2
+    budget_usd: float = math.inf  # per hour, for fleet and starts
+    carbon_kg: float = math.inf  # per hour, for fleet and starts
     churn: float = math.inf  # instances started and stopped in the window
-    types: IntArray | None = None  # [g] the row of capacity_gpus that a column draws from
-    type_names: tuple[str, ...] = ()  # [t]; left out: the first column that draws from the row
-    # [g] 0 both, 1 prefill only, 2 decode only: a region serves what both sides there carry.
+    types: IntArray | None = None  # [g] row of capacity_gpus that a column draws from
+    type_names: tuple[str, ...] = ()  # [t]; default: the first column that draws from the row
+    # [g] 0 both, 1 prefill only, 2 decode only: the weaker side limits a region.
     stages: IntArray | None = None
-    spot: BoolArray | None = None  # [g] columns that may be taken away at short notice
-    spot_share: float = 1.0  # of what a region serves, at most this rests on spot columns
-    # [l, g, n] input tokens/s that n + 1 instances carry together in one region, for 1 to N; each
-    # further one adds theta_tps, which pool_tps[..., n] / (n + 1) rises to. None: theta_tps each.
+    spot: BoolArray | None = None  # [g] True for columns that may be reclaimed at short notice
+    spot_share: float = 1.0  # largest share of a region's traffic that may rely on spot columns
+    # [l, g, n] joint input tokens/s of n + 1 instances in one region, for 1 to N. Each further one
+    # adds theta_tps. pool_tps[..., n] / (n + 1) rises to at most theta_tps. None: theta_tps each.
     pool_tps: FloatArray | None = None
-    # What may be gone: demand is carried without any ``spare`` instances of every pool
-    # (``by_pool``), or of all that a model has in a region; with ``lose_region`` the joint demand
-    # also without any one region.
+    # Redundancy: demand must be carried without any ``spare`` instances of every pool
+    # (``by_pool``), or of all instances that a model has in a region. With ``lose_region``, the
+    # joint demand must also be carried without any one region.
     spare: int = 0
     by_pool: bool = True
     lose_region: bool = False
 
     @property
     def rows(self) -> IntArray:
-        """The row of capacity of each column, ``[g]``."""
+        """Return the row of capacity of each column, ``[g]``."""
         return np.arange(len(self.gpus)) if self.types is None else self.types
 
     @property
     def room(self) -> IntArray:
-        """GPUs that each column may draw from, shared with its type's others, ``[r, g]``."""
+        """Return the GPUs that each column may draw from, ``[r, g]``.
+
+        Columns of one type share them.
+        """
         return self.capacity_gpus if self.types is None else self.capacity_gpus[:, self.types]
 
     @property
     def row_names(self) -> tuple[str, ...]:
-        """What each row of capacity is called, ``[t]``."""
+        """Return the name of each row of capacity, ``[t]``."""
         if self.types is None or self.type_names:
             return self.type_names or self.gpus
         names = {int(row): self.gpus[g] for g, row in reversed(list(enumerate(self.types)))}
@@ -105,26 +110,28 @@ class PlanningProblem:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A constraint with no slack: ``family`` is local, global, regions (the joint demand without
-    one of them), capacity, minimum, maximum, budget, carbon or churn."""
+    """A constraint with no slack.
+
+    ``family`` is local, global, regions (the joint demand without one region), capacity, minimum,
+    maximum, budget, carbon or churn.
+    """
 
     family: str
     where: str  # e.g. "llama-3.1-8b in us-east"
-    sentence: str  # in words, with figures and units
+    sentence: str  # with figures and units
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowPlan:
-    """The answer for one window.
+    """The plan of one window.
 
-    ``objective_usd``, ``fleet_usd`` and ``bound_usd`` are in what the problem's weights charge:
-    US dollars by default. ``totals`` says what the plan takes of each measure. Without a plan of
-    the solver's (infeasible, timeout) the figures are those of the greedy target, and ``gap`` says
-    nothing.
+    ``objective_usd``, ``fleet_usd`` and ``bound_usd`` are in the units of the problem's weights: US
+    dollars by default. ``totals`` is the use of each measure. If the solver gave no plan
+    (infeasible, timeout), the figures are those of the greedy target and ``gap`` has no meaning.
     """
 
     status: str
-    target: IntArray  # [l, r, g]; the greedy answer's when the solver gave none
+    target: IntArray  # [l, r, g]; the greedy target if the solver gave none
     objective_usd: float  # per hour: fleet + starts (the fleet form of E7, same optimum)
     fleet_usd: float  # per hour, of the resulting fleet
     bound_usd: float  # proven lower bound on objective_usd
@@ -133,13 +140,13 @@ class WindowPlan:
     build_seconds: float
     solve_seconds: float
     binding: tuple[Binding, ...]
-    conflict: str  # why infeasible, or what a timed-out target leaves unserved; "" otherwise
+    conflict: str  # why it is infeasible, or the unserved demand after a timeout; else ""
     totals: Totals
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScalingPlan:
-    """Window plans one after the other: the replicas to hold over time."""
+    """Consecutive window plans: the replicas over time."""
 
     models: tuple[str, ...]
     regions: tuple[str, ...]
@@ -148,102 +155,105 @@ class ScalingPlan:
     period_start_s: FloatArray  # [p] UTC epoch seconds
     period_s: float
     initial: IntArray  # [l, r, g] before the first period
-    demand_tps: FloatArray  # [p, l, r] planned-for peak, buffer included
+    demand_tps: FloatArray  # [p, l, r] planned peak, buffer included
     windows: tuple[WindowPlan, ...]  # [p]
-    # Planned all at once, each window's bound is its share of the one on all of them together.
+    # If all windows are planned together, each bound is a share of the bound on all of them.
     together: bool = False
     lent: IntArray | None = None  # [p, l, r, g] of the targets
-    rerouted_tps: FloatArray | None = None  # [p, r, r] from home to where served
-    # [p, l, r, r] of each model's tokens of a home region, where they are served; a row of zeros:
-    # none are sent elsewhere
+    rerouted_tps: FloatArray | None = None  # [p, r, r] from home region to serving region
+    # [p, l, r, r] shares of each model's home traffic (row) by serving region. A row of zeros: all
+    # is served at home.
     shares: FloatArray | None = None
-    tiers: tuple[str, ...] = ()  # [k] of the next
-    unserved_tps: FloatArray | None = None  # [p, k, l] where not all can be served
-    policy: str = ""  # of limited mode, where it was needed
+    tiers: tuple[str, ...] = ()  # [k] of ``unserved_tps``
+    unserved_tps: FloatArray | None = None  # [p, k, l] if capacity does not suffice
+    policy: str = ""  # limited-mode policy, if one was needed
 
     @property
     def target(self) -> IntArray:
-        """Instances per period, shape ``[p, l, r, g]``."""
+        """Return the instances per period, shape ``[p, l, r, g]``."""
         return np.stack([window.target for window in self.windows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HorizonProblem:
-    """A window for every period and what joins them.
+    """A window for every period, with the limits and leads that join periods.
 
     Axes: ``p`` periods, ``k`` tiers, ``l`` models, ``r`` regions, ``g`` columns, ``w`` bins.
-    Prices, carbon intensities, limits and demands may differ by period; what instances carry, sizes
-    and columns may not.
-    ``windows[0].current`` is the present fleet, the others' ``current`` is not looked at. Limits in
-    a window (budget, carbon, churn) are of that period, those here of all periods together.
+    Prices, carbon intensities, limits and demands may differ by period. Capacities of instances,
+    sizes and columns may not. ``windows[0].current`` is the present fleet; later ``current`` are
+    ignored. Limits in a window (budget, carbon, churn) apply to that period. Limits here apply to
+    all periods together.
     """
 
     windows: tuple[PlanningProblem, ...]  # [p]
     period_s: float
-    names: tuple[str, ...] = ()  # [p] as in "the period from 14:00"; left out: "period 1"
-    # Whole periods from asking for an instance to its serving: it is paid and takes up its GPUs
-    # while it starts. What remains of a start-up is in start_usd.
+    names: tuple[str, ...] = ()  # [p] as in "the period from 14:00"; default: "period 1"
+    # Whole periods from a start request until the instance serves. It is paid for and occupies its
+    # GPUs meanwhile. The rest of the cold start is in start_usd.
     lead: int = 0
-    lend_usd: FloatArray | None = None  # [l, r, g] what lending an instance earns in an hour
-    # [r, r] share of a region's demand (row) that may be served in another (column) at the moment
-    # of the joint peak; None: any, within epsilon.
+    lend_usd: FloatArray | None = None  # [l, r, g] hourly income from lending an instance
+    # [r, r] share of a region's demand (row) that another region (column) may serve at the moment
+    # of the joint peak. None: any share, within epsilon.
     reroute: FloatArray | None = None
     budget_usd: float = math.inf
     carbon_kg: float = math.inf
     churn: float = math.inf  # instances started and stopped
     tiers: tuple[str, ...] = ()  # [k]
-    tier_tps: FloatArray | None = None  # [k, p, l, r, w], adding up to the windows' demand
-    # [k, l] worth of a token/s of each tier and model: with it some demand may stay unserved where
-    # capacity is short, the least worth possible.
+    tier_tps: FloatArray | None = None  # [k, p, l, r, w], with the windows' demand as sum
+    # [k, l] value of a token/s of each tier and model. With it, the least valuable demand may stay
+    # unserved where capacity is short.
     priority: FloatArray | None = None
 
     @property
     def hours(self) -> float:
-        """Of one period."""
+        """Return the length of a period in hours."""
         return self.period_s / 3600
 
     @property
     def first(self) -> PlanningProblem:
-        """The window with the present fleet, and what does not change."""
+        """Return the window with the present fleet and the data common to all windows."""
         return self.windows[0]
 
     @property
     def demand(self) -> FloatArray:
-        """By tier, ``[k, p, l, r, w]``; one tier where they are not told apart."""
+        """Return the demand by tier, ``[k, p, l, r, w]``; without tiers, as one tier."""
         if self.tier_tps is not None:
             return self.tier_tps
         return np.stack([window.demand_tps for window in self.windows])[None]
 
     @property
     def own_demand(self) -> FloatArray:
-        """What of a tier's own peak a region must serve itself, ``[k, p, l, r]``."""
+        """Return the part of a tier's peak that a region must serve itself, ``[k, p, l, r]``."""
         epsilon = np.array([window.epsilon for window in self.windows])
         regional: FloatArray = self.demand.max(axis=4) * epsilon[None, :, None, None]
         return regional
 
     @property
     def joint_demand(self) -> FloatArray:
-        """The peak of a tier in all regions together, ``[k, p, l]``."""
+        """Return the peak of a tier over all regions together, ``[k, p, l]``."""
         joint: FloatArray = self.demand.sum(axis=3).max(axis=3)
         return joint
 
     def name(self, period: int) -> str:
-        """Of a period, for sentences."""
+        """Return the name of a period for use in sentences."""
         return self.names[period] if self.names else f"period {period + 1}"
 
     def within(self, period: int) -> str:
-        """`` in period 2``; nothing for a single period without a name."""
+        """Return `` in period 2``, or "" for a single period without a name."""
         alone = len(self.windows) == 1 and not self.names
         return "" if alone else f" in {self.name(period)}"
 
     def changes(self, target: IntArray) -> IntArray:
-        """Instances more (above 0) or fewer than the period before, ``[p, l, r, g]``."""
+        """Return the increase (or decrease, below 0) over the period before, ``[p, l, r, g]``."""
         before = np.concatenate([self.first.current[None], target[:-1]])
         more: IntArray = target - before
         return more
 
     def asked_for(self, target: IntArray) -> IntArray:
-        """Instances asked for in each period so that they are up in time, ``[p, l, r, g]``."""
+        """Return the starts to request in each period so that they are up when needed.
+
+        Shape ``[p, l, r, g]``.
+        """
         up = np.maximum(0, self.changes(target))
         begun = np.zeros_like(up)
         begun[: len(up) - self.lead] = up[self.lead :]
@@ -251,30 +261,31 @@ class HorizonProblem:
 
 
 def alone(window: PlanningProblem) -> HorizonProblem:
-    """A window by itself: a horizon of one period, whose figures by the hour are its own."""
+    """Return a window as a horizon of one period of an hour, so that hourly figures are totals."""
     return HorizonProblem((window,), 3600.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HorizonPlan:
-    """The answer. Money is in what the weights charge, of all periods together.
+    """The plan of a horizon. Money is in the units of the weights, over all periods.
 
-    Without an answer of the solver's the targets are those of the greedy plan, period by period.
+    Without a solution of the solver, the targets are those of the greedy plan, period by period.
     """
 
     status: str
-    target: IntArray  # [p, l, r, g] instances up, lent ones included
-    lent: IntArray  # [p, l, r, g] of these
-    asked: IntArray  # [p, l, r, g] asked for in the period; they serve ``lead`` periods later
-    rerouted_tps: FloatArray  # [p, r, r] from home (row) to where served, at the joint peak
+    target: IntArray  # [p, l, r, g] instances up, including lent ones
+    lent: IntArray  # [p, l, r, g] lent instances among these
+    asked: IntArray  # [p, l, r, g] starts requested in the period, serving ``lead`` periods later
+    # [p, r, r] from home region (row) to serving region, at the joint peak
+    rerouted_tps: FloatArray
     unserved_tps: FloatArray  # [p, k, l]
     objective: float
-    fleet: float  # of it, for instances that are up
-    bound: float  # no plan costs less
+    fleet: float  # part of the objective for instances that are up
+    bound: float  # lower bound on the cost of any plan
     gap: float  # (objective - bound) / fleet
     solver: str
     build_seconds: float
     solve_seconds: float
-    totals: tuple[Totals, ...]  # [p] taken in each period
+    totals: tuple[Totals, ...]  # [p] use in each period
     binding: tuple[Binding, ...]
-    conflict: str  # why there is none, or what happened to the solver; "" otherwise
+    conflict: str  # why there is no plan, or how the solver failed; else ""

@@ -1,4 +1,4 @@
-"""Consecutive decision windows, each starting from the fleet that the one before asked for."""
+"""Plan consecutive windows, each from the fleet that the one before requested."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from planner.optimizer.window import solve_window
 from simulation.arrays import FloatArray
 
 Solve = Callable[[PlanningProblem, int, Callable[[], None] | None], WindowPlan]
-Progress = Callable[[int, int], None]  # windows done, windows in all
+Progress = Callable[[int, int], None]  # windows done, all windows
 
 
 def by_itself(
     problem: PlanningProblem, period: int, check: Callable[[], None] | None
 ) -> WindowPlan:
-    """The window as ``solve_window`` plans it."""
+    """Plan the window with ``solve_window``."""
     return solve_window(problem, check=check)
 
 
@@ -32,13 +32,13 @@ def plan_sequence(
     solve: Solve = by_itself,
     progress: Progress | None = None,
 ) -> ScalingPlan:
-    """Solve ``problems`` in order, each by ``solve``: asked by its place, and with a check.
+    """Solve ``problems`` in order with ``solve``, which gets the problem, its index and a check.
 
-    The first one's ``current`` is the fleet now; every later ``current`` is replaced by the target
-    before it. ``period_start_s`` has shape ``[p]``, UTC epoch seconds. ``progress`` is called
-    before the first window, after each and, by the check, now and then within; what it raises ends
-    the sequence (cancel). A window without a feasible plan does not end it: its status says so, and
-    the next window starts from the target that was offered instead.
+    The ``current`` of the first problem is the fleet now. Each later ``current`` is replaced by the
+    target before it. ``period_start_s`` has shape ``[p]``, in UTC epoch seconds. ``progress`` is
+    called before the first window, after each one, and regularly within. An exception from it ends
+    the sequence (cancel). A window without a feasible plan does not end it. The status records
+    that, and the next window starts from the target that was offered instead.
     """
     if not problems:
         raise ScenarioError("There is no window to plan: give a horizon of one period or more.")

@@ -1,9 +1,9 @@
-"""What must carry the demand at once: prefill and decode, and owned instances for their share.
+"""Define the sides that must each carry the demand: prefill and decode, and owned instances.
 
-A region serves what the weakest of its sides carries: prefill columns with those that do both,
-decode columns with those that do both (their KV cache does not cross regions), and, where spot may
-carry only a share, the owned ones by the rest of it. What is kept spare is a side too: the same
-columns with instances gone.
+A region serves as much as its weakest side carries. The prefill side is the prefill columns plus
+the columns for both roles. The decode side is analogous, since KV cache does not cross regions. If
+spot may carry only a share, the owned columns must carry the rest. Spare capacity is a side too:
+the same columns with instances gone.
 """
 
 from __future__ import annotations
@@ -20,17 +20,20 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """Columns that together must carry ``share`` of what a region serves."""
+    """Columns that together must carry ``share`` of a region's traffic."""
 
     columns: BoolArray  # [g]
     share: float  # above 0
-    name: str  # in words: "prefill"; "" where there is only one side
-    lost: IntArray  # [g] instances of each pool that are gone
+    name: str  # for sentences: "prefill"; "" for a single side
+    lost: IntArray  # [g] instances of each pool that are assumed gone
 
 
 def sides(problem: PlanningProblem) -> tuple[Side, ...]:
-    """The sides of ``problem``; a single one without stages, limits on spot and instances of a
-    region that may be gone on one column or another."""
+    """Return the sides of ``problem``.
+
+    There is a single side without separate prefill and decode columns, a limit on spot, or
+    different losses of instances in a region.
+    """
     every, none = np.ones(len(problem.gpus), dtype=bool), np.zeros(len(problem.gpus), np.int64)
     staged = [Side(every, 1.0, "", none)]
     if problem.stages is not None and problem.stages.any():
@@ -49,7 +52,7 @@ def sides(problem: PlanningProblem) -> tuple[Side, ...]:
 
 
 def _with_spare(problem: PlanningProblem, side: Side) -> list[Side]:
-    """``side`` with what of it may be gone, in every way in which that may happen."""
+    """Return ``side`` with its spare instances gone, once for every way to lose them."""
     if not problem.spare:
         return [side]
     if problem.by_pool:
@@ -60,7 +63,7 @@ def _with_spare(problem: PlanningProblem, side: Side) -> list[Side]:
 
 
 def carried_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
-    """What each side of ``target`` lets a region serve, shape ``[s, l, r]``, input tokens/s."""
+    """Return the input tokens/s that each side of ``target`` lets a region serve, ``[s, l, r]``."""
     return np.stack(
         [
             (carried_by_pools(problem, target, side.lost) * side.columns).sum(axis=2) / side.share

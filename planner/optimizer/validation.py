@@ -1,4 +1,4 @@
-"""Refuse a planning problem that makes no sense, in one sentence that names the field."""
+"""Validate planning problems, with a message that names the field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planner.optimizer.problem import DECODE, MEASURES, HorizonProblem, Planning
 from planner.optimizer.sides import sides
 from simulation.arrays import BoolArray, FloatArray
 
-# Field -> its axes: l models, r regions, g columns, w windows, t rows of capacity, n instances.
+# Field and axes: l models, r regions, g columns, w windows, t rows of capacity, n instances.
 AXES = {
     "current": "lrg",
     "theta_tps": "lg",
@@ -23,8 +23,8 @@ AXES = {
     "minimum": "lrg",
     "maximum": "lrg",
 }
-MOST_WAYS = 100  # in which instances of a region may be gone
-SLACK = 1e-9  # share by which a law may be missed
+MOST_WAYS = 100  # limit on the number of ways to lose spare instances of a region
+SLACK = 1e-9  # share by which the rules of ``pool_tps`` may be violated
 OPTIONAL = {
     "kw": "lrg", "kg_per_kwh": "r", "types": "g", "stages": "g", "spot": "g", "pool_tps": "lgn"
 }  # fmt: skip
@@ -35,7 +35,7 @@ WHOLE = (
 
 
 def validate(problem: PlanningProblem) -> None:
-    """Raise ``ScenarioError`` naming the first field, place and value that cannot be planned."""
+    """Raise ``ScenarioError`` naming the first invalid field, place and value."""
     for axis, names in _axes(problem).items():
         if not names or len(set(names)) < len(names):
             raise ScenarioError(f"The planning problem needs {axis} with different names: {names}.")
@@ -59,7 +59,7 @@ def validate(problem: PlanningProblem) -> None:
 
 
 def validate_horizon(problem: HorizonProblem) -> None:
-    """Raise ``ScenarioError`` for what cannot be planned, naming it."""
+    """Raise ``ScenarioError`` naming the first invalid part of a horizon."""
     if not problem.windows:
         raise ScenarioError("There is no period to plan: give a horizon of one period or more.")
     first = problem.first
@@ -153,7 +153,7 @@ def _check_columns(problem: PlanningProblem) -> None:
 
 
 def _check_pools(problem: PlanningProblem) -> None:
-    """What bounds and cuts rest on, see ``pools``; and what is kept spare."""
+    """Check the properties of ``pool_tps`` that bounds and cuts rely on, and spare instances."""
     pool = problem.pool_tps
     if not problem.spare >= 0:
         raise ScenarioError(f"spare is {problem.spare}: give 0 or more instances.")

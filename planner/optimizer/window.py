@@ -33,12 +33,13 @@ from planner.optimizer.validation import validate
 from simulation.arrays import IntArray
 
 AUTO, WHOLE, DECOMPOSED = METHODS = ("auto", "whole", "decomposed")
-# Models x regions x columns. Three seeded windows of a size to 1e-4, as one and decomposed:
-# 2 x 2 x 2 in 0.1 and 0.2 s, 4 x 3 x 3 0.4 and 0.4, 4 x 3 x 5 3.0 and 1.9, 8 x 4 x 4 2.0 and 1.8,
-# 9 x 10 x 5 13 and 6.
+# Cells: models x regions x columns. Seconds to a gap of 1e-4 for seeded windows, as one program and
+# decomposed: 2 x 2 x 2 in 0.1 and 0.2, 4 x 3 x 3 in 0.4 and 0.4, 4 x 3 x 5 in 3.0 and 1.9, 8 x 4 x
+# 4 in 2.0 and 1.8, 9 x 10 x 5 in 13 and 6.
 DECOMPOSE_FROM = 60
-STABLE_BELOW = 100  # pairs of model and region that are also looked through for fewer changes
-LEAST_S = 0.1  # left for the whole program when the decomposition took all the time
+# pairs of model and region: with more, decomposed plans skip the search for fewer changes
+STABLE_BELOW = 100
+LEAST_S = 0.1  # seconds for the whole program if the decomposition used all the time
 
 
 def solve_window(
@@ -51,20 +52,24 @@ def solve_window(
     stable: bool = False,
     check: Callable[[], None] | None = None,
 ) -> WindowPlan:
-    """The cheapest instances that cover the window's demand (seed 004, section 5; methods.md E7).
+    """Return the cheapest instances that cover the window's demand.
 
-    ``gap`` is the share of the fleet's cost within which an answer counts as optimal. Status:
-    ``optimal``, ``feasible`` (the time limit came first; ``gap`` says how far off it can be),
-    ``infeasible`` (``conflict`` says why and what would help) or ``timeout`` (no answer in time).
-    In the last two ``target`` is the greedy one: within every maximum and, where the minimums
-    fit, every capacity, but some demand may be uncovered, which ``conflict`` then names; so too
-    where a solver dies.
-    ``method`` is ``whole`` (one program), ``decomposed`` (prices between models and regions, HiGHS
-    over whole columns: see ``decomposition``) or ``auto``: decomposed on HiGHS from
-    ``DECOMPOSE_FROM`` cells on. ``stable`` takes, of the plans within the gap, one that starts and
-    stops few instances (decomposed, below ``STABLE_BELOW`` pairs). ``check`` is asked about twice a
-    second while it runs; what it raises ends the search and comes out here (cancel).
-    Raises ``ScenarioError`` for input that makes no sense.
+    Source: seed 004, section 5; methods.md E7. ``gap`` is the share of the fleet's cost within
+    which an answer counts as optimal.
+
+    Status: ``optimal``, ``feasible`` (the time limit came first, see the plan's ``gap``),
+    ``infeasible`` (``conflict`` gives cause and remedy) or ``timeout`` (no solution within the
+    limit, or the solver died). In the last two cases ``target`` is the greedy one. It is within
+    every maximum and, if the minimums fit, every capacity. Some demand may be uncovered;
+    ``conflict`` then names it.
+
+    ``method`` is ``whole`` (one program), ``decomposed`` (see ``decomposition``) or ``auto``.
+    ``auto`` decomposes on HiGHS from ``DECOMPOSE_FROM`` cells on. ``stable`` prefers, among plans
+    within the gap, one with few starts and stops (decomposed: below ``STABLE_BELOW`` pairs).
+    ``check`` is called about twice a second; an exception from it ends the search and is raised
+    here (cancel).
+
+    Raises ``ScenarioError`` for invalid input.
     """
     validate(problem)
     ask = now_and_then(check) if check else lambda: None
@@ -120,13 +125,15 @@ def solve_window(
 
 
 def can_decompose(problem: PlanningProblem) -> bool:
-    """Whether a cell covers one demand, not prefill and decode at once, and regions meet in no row
-    but the joint demand."""
+    """Return True if each cell covers one demand and regions share only the joint demand.
+
+    Separate prefill and decode columns, a limit on spot or the loss of a region prevent that.
+    """
     return len(sides(problem)) == 1 and not problem.lose_region
 
 
 def _whole(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
-    """The program as one: outcome, seconds to build, seconds to solve."""
+    """Solve one program and return the outcome, seconds to build and seconds to solve."""
     began = perf_counter()
     search = Search.of(alone(problem), effort)
     built = perf_counter()
@@ -142,7 +149,10 @@ def _outcome(search: Search, solved: Solved) -> Outcome:
 
 
 def _decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
-    """The same by decomposition, or as one in the time left where that cannot decide."""
+    """Solve by decomposition, or as one program in the remaining time if that cannot decide.
+
+    Returns the outcome, seconds to build and seconds to solve.
+    """
     if kept(problem) is not None:
         compiled_pools()
     else:
@@ -171,9 +181,10 @@ def _decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, floa
 
 
 def _objective_gap(problem: PlanningProblem, gap: float) -> float:
-    """The gap to ask of the solver, relative to its objective, so that ``gap`` of fleet cost holds.
+    """Return the gap of the objective that guarantees ``gap`` of the fleet's cost.
 
-    objective <= (1 + worst) * fleet, with ``worst`` the largest start cost over hourly price.
+    objective <= (1 + worst) * fleet, where ``worst`` is the largest ratio of start cost to hourly
+    price.
     """
     hourly, start = price(problem), start_price(problem)
     worst = (start[hourly > 0] / hourly[hourly > 0]).max(initial=0.0)
@@ -183,7 +194,7 @@ def _objective_gap(problem: PlanningProblem, gap: float) -> float:
 def _certificate(
     problem: PlanningProblem, target: IntArray, program_bound: float
 ) -> tuple[float, float, float]:
-    """Objective, bound and gap = (objective - bound) / fleet cost of ``target``."""
+    """Return objective, bound and gap = (objective - bound) / fleet cost of ``target``."""
     fleet = fleet_usd(problem, target)
     objective = fleet + start_usd(problem, target)
     bound = min(objective, true_bound((problem,), program_bound))

@@ -1,4 +1,4 @@
-"""Figures and names as they appear in sentences."""
+"""Format figures and names for sentences."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from planner.optimizer.problem import PlanningProblem
 
 
 def tokens(tps: float) -> str:
-    """A demand in words, rounded up so that it is never understated: "5,401 tokens/s"."""
+    """Return a demand such as "5,401 tokens/s", rounded up so that it is never understated."""
     return f"{math.ceil(tps):,} tokens/s"
 
 
 def share(epsilon: float) -> str:
-    """A share as people read it: "80%"."""
+    """Return a share as a percentage: "80%"."""
     return f"{epsilon * 100:g}%"
 
 
@@ -24,7 +24,7 @@ def instances(count: int) -> str:
 
 
 def amount(family: str, value: float) -> str:
-    """What a cap on the whole plan limits: "$12.50/h", "3.2 kg CO2/h", "4 starts and stops"."""
+    """Return an amount of a cap: "$12.50/h", "3.2 kg CO2/h", "4 starts and stops"."""
     if family == "budget":
         return f"${value:,.2f}/h"
     return f"{value:,.2f} kg CO2/h" if family == "carbon" else f"{value:,.0f} starts and stops"
@@ -36,13 +36,13 @@ def listed(names: Sequence[str]) -> str:
 
 
 def some(items: Sequence[str], most: int = 8) -> str:
-    """The first ``most`` items listed, and how many more there are."""
+    """Return the first ``most`` items as a list, and the number of further ones."""
     more = [f"{len(items) - most} more"] if len(items) > most else []
     return listed([*items[:most], *more])
 
 
 def without(problem: PlanningProblem) -> str:
-    """What may be gone meanwhile: " with any instance of every pool gone"."""
+    """Return the redundancy as words: " with any instance of every pool gone", or ""."""
     if not problem.spare:
         return ""
     gone = "instance" if problem.spare == 1 else f"{problem.spare} instances"

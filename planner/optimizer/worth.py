@@ -1,7 +1,7 @@
-"""What one more of something would be worth: the plan made again with the limit moved.
+"""Value a change of a limit by planning again with the limit moved.
 
-Moving a limit and solving again is exact for whole instances, up to the gaps of both plans; the
-duals of the linear relaxation are the quick figure for small fractions of a move.
+Solving again is exact for whole instances, up to the gaps of both plans. The duals of the linear
+relaxation are a quick figure for small fractions of a move.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from planner.optimizer.window import solve_window
 from simulation.arrays import IntArray
 
 CAPACITY = "capacity"
-RELAX_S = 10.0  # at most, for a linear relaxation
+RELAX_S = 10.0  # limit for one linear relaxation
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """One limit moved by ``step``: what the objective is then, per hour, less what it is now."""
+    """The saving from moving one limit by ``step``, per hour of the objective."""
 
     family: str
-    what: str  # in words: "8 more H100-SXM in us-east"
+    what: str  # for sentences: "8 more H100-SXM in us-east"
     step: float
     unit: str
-    saves: float | None  # per hour, of what the objective charges; None where it did not solve
-    doubt: float  # half the width within which ``saves`` is proven
-    relaxed: float | None  # the same by the linear relaxation: for capacity from its duals
+    saves: float | None  # per hour, in units of the objective; None if it did not solve
+    doubt: float  # half the width of the interval in which ``saves`` is proven
+    relaxed: float | None  # the same from the linear relaxation; for capacity, from its duals
 
 
 def worth_of_capacity(
@@ -47,9 +47,11 @@ def worth_of_capacity(
     most: int = 6,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[Worth, ...]:
-    """Room for one more instance, of each GPU type and region that has less than that left: what
-    the relaxation says is worth most first, ``most`` of them solved again. ``time_limit_s`` is for
-    each."""
+    """Return the value of room for one more instance, by GPU type and region with less left.
+
+    The ``most`` pairs with the highest value in the relaxation are solved again. ``time_limit_s``
+    applies to each.
+    """
     used = by_row(problem, np.einsum("lrg,lg->rg", plan.target, problem.gpus_per_instance))
     optimum, duals = _relaxed(problem, check)
     scarce = []
@@ -58,7 +60,7 @@ def worth_of_capacity(
         if not able.any():
             continue
         if not np.all(price(problem)[:, region][able] > 0):
-            continue  # a type that the region does not have, nor a price for it
+            continue  # The region does not have the type, nor a price for it.
         step = int(problem.gpus_per_instance[able].max())
         if problem.capacity_gpus[region, row] - used[region, row] < step:
             dual = float(duals[region, row]) * step
@@ -84,7 +86,7 @@ def worth_of_capacity(
 
 
 def _wider(problem: PlanningProblem, capacity_gpus: IntArray) -> PlanningProblem:
-    """``problem`` with that capacity; maximums that are no less than what fits grow with it."""
+    """Return ``problem`` with other capacity; maximums that do not limit now grow with it."""
     wider = replace(problem, capacity_gpus=capacity_gpus)
     size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
     fits, more = problem.room[None] // size, wider.room[None] // size
@@ -105,8 +107,11 @@ def again(
     before: PlanningProblem | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Worth:
-    """What ``moved`` saves against ``plan``, by solving it; with ``before``, the problem of
-    ``plan``, also by the linear relaxations of both, which tell where whole instances hide it."""
+    """Return the saving of ``moved`` against ``plan``, by solving it.
+
+    With ``before`` (the problem of ``plan``), the linear relaxations of both are compared too. They
+    show a value that whole instances hide.
+    """
     if before is not None:
         parts = [_relaxed(problem, check)[0] for problem in (before, moved)]
         relaxed = None if None in parts else float(parts[0] or 0.0) - float(parts[1] or 0.0)
@@ -121,8 +126,10 @@ def again(
 def _relaxed(
     problem: PlanningProblem, check: Callable[[], None]
 ) -> tuple[float | None, np.ndarray]:
-    """The linear relaxation's optimum, None without one, and what a GPU more is worth to it,
-    ``[r, t]``."""
+    """Return the optimum of the linear relaxation and the value of one more GPU, ``[r, t]``.
+
+    The optimum is None if the relaxation was not solved.
+    """
     draft, duals = drafted(alone(problem), cuts=False), np.zeros(problem.capacity_gpus.shape)
     if not draft.builder.count:
         return None, duals
