@@ -1,9 +1,8 @@
 """Built-in facts: GPU types, models, measured profiles, cloud regions, prices, carbon.
 
-The facts are the YAML files beside this one; ``profiles.yaml`` is written by
-``tools/catalogue/fit_profiles.py``, ``prices.yaml`` and ``carbon.yaml`` by
-``tools/catalogue/fit_price_carbon.py``.
-Every figure is ``measured``, ``published``, ``modelled`` or ``assumed``.
+The facts are the YAML files of this package. ``tools/catalogue/fit_profiles.py`` writes
+``profiles.yaml``. ``tools/catalogue/fit_price_carbon.py`` writes ``prices.yaml`` and
+``carbon.yaml``. Every figure is ``measured``, ``published``, ``modelled`` or ``assumed``.
 """
 
 from planner.catalogue.carbon import cycles, grid, grids

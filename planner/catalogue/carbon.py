@@ -1,4 +1,4 @@
-"""Carbon of electricity: yearly factors of regions and countries, daily cycles, own series."""
+"""Look up the carbon of electricity: yearly factors, daily cycles and users' series."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from planner.errors import CatalogueError
 from simulation.fleet import HOURS
 from simulation.performance.specs import Provenance
 
-# Cloud regions on a grid whose cycle is known, besides those whose location names the country.
+# Grid of locations that do not match a country of ``cycles`` by name.
 CYCLE_OF = {"Germany": "DE", "England": "GB", "London": "GB", "Cardiff": "GB", "France": "FR",
             "Paris": "FR", "United Kingdom": "GB"}  # fmt: skip
 MOST_G_PER_KWH = 100_000
 
 
 def grids() -> list[Grid]:
-    """Every cloud region and country with a published yearly factor."""
+    """Return every cloud region and country with a published yearly factor."""
     return list(_grids())
 
 
 def grid(name: str, provider: str = "") -> Grid:
-    """A cloud region by its provider's own name, or a country by its code, as ``DE`` or ``US-CA``.
+    """Return a cloud region by its provider's name, or a country by its code (``DE``, ``US-CA``).
 
-    Raises CatalogueError where there is none, or one with several providers and none is said.
+    Raises CatalogueError for an unknown name, or if providers differ and none is given.
     """
     plain = name.lower().replace(" ", "")
     grids = [g for g in _grids() if g.name.lower() == plain and provider in ("", g.provider)]
@@ -49,7 +49,7 @@ def grid(name: str, provider: str = "") -> Grid:
 
 
 def cycles() -> dict[str, Cycle]:
-    """The grids whose cycle was fitted, by country code."""
+    """Return the grids with a fitted cycle, by country code."""
     document = read("carbon")
     provenance = Provenance("modelled", document["sources"]["cycles"])
     return {
@@ -70,9 +70,9 @@ def cycles() -> dict[str, Cycle]:
 def hourly(
     name: str, mean_g_per_kwh: float, day: int | None = None, weekend: bool | None = None
 ) -> tuple[float, ...]:
-    """24 values, g CO2e per kWh by UTC hour, of the grid ``name`` scaled to a yearly mean.
+    """Return 24 values in g CO2e per kWh by UTC hour, of grid ``name`` scaled to a yearly mean.
 
-    ``day`` of the year (1 to 366) and ``weekend`` choose a day; left out, the mean over them.
+    ``day`` of the year (1 to 366) and ``weekend`` choose a day. Default: the mean over both.
     """
     known = cycles()
     if name not in known:
@@ -102,10 +102,10 @@ def _rows(text: str, name: str) -> Iterator[list[str]]:
 
 
 def hourly_of_csv(text: str, name: str = "carbon.csv") -> tuple[float, ...]:
-    """24 means by UTC hour from a user's own series: CSV with a time and a figure in g per kWh.
+    """Return 24 means by UTC hour from a user's CSV with a time and a figure in g per kWh.
 
-    The first column is a time, ISO 8601, UTC where it has no offset; the last the figure. Raises
-    CatalogueError naming the line.
+    The first column is a time in ISO 8601, in UTC if it has no offset. The last column is the
+    figure. Raises CatalogueError naming the line.
     """
     by_hour: dict[int, list[float]] = defaultdict(list)
     for number, row in enumerate(_rows(text, name), 1):
@@ -114,7 +114,7 @@ def hourly_of_csv(text: str, name: str = "carbon.csv") -> tuple[float, ...]:
         try:
             when, grams = datetime.fromisoformat(row[0].strip()), float(row[-1])
             utc = when.astimezone(UTC) if when.tzinfo else when
-        except (ValueError, OverflowError):  # the last: beyond year 1 or 9999 in UTC
+        except (ValueError, OverflowError):  # OverflowError: beyond year 1 or 9999 in UTC
             raise CatalogueError(
                 f"{name}, line {number}: expected a time such as 2024-05-01T13:00:00Z and a number "
                 f"in g CO2e per kWh, not {','.join(row)[:80]!r}."

@@ -1,7 +1,8 @@
-"""Built-in profiles that cannot both be right: more GPUs of one kind that carry less.
+"""Find contradictory built-in profiles: more GPUs of one type with less capacity.
 
-Each is what somebody measured, on an engine and a set-up of their own; a comparison of two such
-profiles compares those, not numbers of GPUs. They stay, with a sentence wherever they are used.
+Each profile was measured by someone on a particular engine and setup. Comparing two such profiles
+compares engines and setups, not numbers of GPUs. They stay in the catalogue, with a warning
+wherever they are used.
 """
 
 from __future__ import annotations
@@ -11,19 +12,21 @@ from collections.abc import Mapping
 from simulation.performance.linear import LinearProfile
 
 CONTRADICTED = "contradicted by a neighbour"
-Key = tuple[str, str, int]  # model, GPU type, GPUs of an instance
-ISL, OSL = 1155.0, 211.0  # tokens; means of Azure's conversations of 2023
+Key = tuple[str, str, int]  # model, GPU type, GPUs per instance
+ISL, OSL = 1155.0, 211.0  # tokens: means of Azure's conversations of 2023
 
 
 def carries(profile: LinearProfile, isl: float = ISL, osl: float = OSL) -> float:
-    """Requests/s of one instance that always decodes ``max_batch`` sequences: each request takes
-    its share of osl iterations and its own prompt."""
+    """Return the requests/s of an instance that always decodes ``max_batch`` sequences.
+
+    Each request takes its share of ``osl`` iterations, and the whole of its prompt.
+    """
     tokens = osl * (profile.alpha_s / profile.max_batch + profile.beta_s)
     return 1.0 / (tokens + isl * profile.delta_s)
 
 
 def contradictions(known: Mapping[Key, LinearProfile]) -> dict[Key, str]:
-    """A sentence for each profile of a pair of which the one on more GPUs carries less."""
+    """Return a warning for both profiles of each pair in which more GPUs carry less."""
     sentences: dict[Key, str] = {}
     for few in sorted(known):
         for many in sorted(known):
@@ -44,7 +47,7 @@ def contradictions(known: Mapping[Key, LinearProfile]) -> dict[Key, str]:
 
 
 def _origin(profile: LinearProfile) -> str:
-    """Who measured it, in a few words."""
+    """Return who measured a profile, in a few words."""
     if profile.provenance.kind != "measured":
         return "what is modelled"
     return profile.provenance.source.removeprefix("ITL: ").split(" ")[0]

@@ -1,4 +1,4 @@
-"""The daily, weekly and yearly cycle of a grid's carbon intensity as a harmonic regression."""
+"""Model the daily, weekly and yearly cycle of a grid's carbon intensity by harmonic regression."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ DAYS = 365.25
 
 
 def design(hour: npt.ArrayLike, weekend: npt.ArrayLike, day: npt.ArrayLike) -> FloatArray:
-    """Regressors, shape ``[n, 26]``: level, weekend, hour of the day (four harmonics), day of the
-    year (two), how the weekend and the season change the day (two harmonics of it each)."""
+    """Return the regressors, shape ``[n, 26]``.
+
+    They are level, weekend, hour of the day (four harmonics) and day of the year (two harmonics).
+    Two harmonics of the day also interact with the weekend and with the season.
+    """
     hours = np.asarray(hour, np.float64)
     weekends = np.asarray(weekend, np.float64)
     daily = _waves(2 * np.pi * hours / 24, DAY_HARMONICS)

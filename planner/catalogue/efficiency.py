@@ -1,4 +1,4 @@
-"""The efficiency factors of the catalogue, fitted to measured kernels."""
+"""Load the efficiency factors of the catalogue, fitted to measured kernels."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from simulation.performance.profile import Check
 
 @cache
 def efficiencies() -> Efficiencies:
-    """Factors by kind of operator, GPU family and precision, with their spread and source, and what
-    profiles made of them were checked against. What unpacking 4-bit integers takes is as in
-    estimates: served deployments say it, kernels do not."""
+    """Return the factors by kind of operator, GPU family and precision.
+
+    They include spread, source and checks of resulting profiles. The cost of unpacking 4-bit
+    integers comes from the fit of estimates, because served deployments show it and kernels do not.
+    """
     content = read("efficiency")
     entries = tuple(Efficiency(**entry) for entry in content["entries"])
     checks = tuple(Check(**check) for check in content["checks"])

@@ -1,4 +1,4 @@
-"""The calibration of estimates, and what it was checked against."""
+"""Load the calibration of estimates and its validation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulation.performance.estimate.own import Likeness, Stated
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """How alike the errors of estimates of one quantity are, and how far rows then lie."""
+    """The correlation of estimation errors of one quantity, and the resulting errors of rows."""
 
     likeness: Likeness
     stated: Stated
@@ -22,28 +22,34 @@ class Alike:
 
 @dataclass(frozen=True, slots=True)
 class EstimateFit:
-    """``estimate.yaml``: errors by what the fit that was scored had seen: "seen" (all of it), or
-    without the engine's "version", the "source" that measured, the "model", the "gpu" or "both" of
-    the last."""
+    """The content of ``estimate.yaml``.
+
+    ``errors`` has a table for each kind of data that a scored fit had not seen. The keys are "seen"
+    (all was seen), "version" (of the engine), "source" (of the measurements), "model", "gpu" and
+    "both" (model and GPU).
+    """
 
     calibration: Calibration
     source: str
-    models: frozenset[str]  # names of the catalogue that were measured
+    models: frozenset[str]  # catalogue names with measurements
     gpus: frozenset[str]
-    versions: frozenset[str]  # of engines, "vllm 0.19.0"
+    versions: frozenset[str]  # engine versions with measurements, such as "vllm 0.19.0"
     errors: Mapping[str, ErrorTable]
-    ranges: Mapping[str, tuple[float, float]]  # of isl, osl and concurrency that were measured
+    ranges: Mapping[str, tuple[float, float]]  # measured ranges of isl, osl and concurrency
     alike: Mapping[str, Alike]  # by "tbt" and "ttft"
 
     def basis(self, model: str, gpu: str, version: str = "") -> str:
-        """Which of the errors holds for a model on a GPU; ``version`` with its engine, as above."""
+        """Return the key of ``errors`` for a model on a GPU.
+
+        ``version`` includes the engine's name, such as "vllm 0.19.0".
+        """
         missing = (model not in self.models, gpu not in self.gpus)
         basis = {(0, 0): "seen", (1, 0): "model", (0, 1): "gpu", (1, 1): "both"}[missing]
         new = version and version not in self.versions
         return "version" if new and basis == "seen" else basis
 
     def outside(self, values: Mapping[str, float]) -> list[str]:
-        """What of ``values`` lies outside the measured ranges, in words."""
+        """Return a sentence for each of ``values`` outside the measured range."""
         faults = []
         for name, (low, high) in self.ranges.items():
             if not low <= values[name] <= high:
@@ -55,7 +61,7 @@ class EstimateFit:
 
 @cache
 def estimate_fit() -> EstimateFit:
-    """The fit that the project ships, parsed once."""
+    """Return the fit that ships with the project, parsed once."""
     document = read("estimate")
     return EstimateFit(
         calibration=Calibration().with_values(document["values"]),

@@ -1,4 +1,4 @@
-"""What the catalogue knows beyond the specifications of ``simulation.performance``."""
+"""Define catalogue facts beyond the specifications of ``simulation.performance``."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from dataclasses import dataclass, field
 
 from simulation.performance.specs import Provenance
 
-KINDS = ("measured", "published", "modelled", "assumed")  # from the surest to the least sure
-ProfileKey = tuple[str, str, int]  # model, GPU type, GPUs of one instance
+KINDS = ("measured", "published", "modelled", "assumed")  # from most to least certain
+ProfileKey = tuple[str, str, int]  # model, GPU type, GPUs per instance
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueRegion:
-    """A region of a cloud provider; only GPU types with a known price are priced.
+    """A region of a cloud provider, with prices where they are known.
 
-    ``sources`` has the keys ``carbon_g_per_kwh``, ``pue``, one per GPU type priced on demand and
-    ``spot GPU`` for those with a spot price. ``carbon_hourly`` has 24 values by UTC hour, yearly
-    means, where the grid's cycle is known.
+    ``sources`` has the keys ``carbon_g_per_kwh``, ``pue``, every GPU type with an on-demand price,
+    and ``spot GPU`` for spot prices. ``carbon_hourly`` has 24 yearly means by UTC hour if the
+    grid's cycle is known.
     """
 
     name: str
     provider: str
     location: str
-    carbon_g_per_kwh: float  # of the grid, yearly mean
+    carbon_g_per_kwh: float  # yearly mean of the grid
     pue: float
     usd_per_gpu_hour: Mapping[str, float]  # on demand, by GPU type
     sources: Mapping[str, Provenance]
     spot_usd_per_gpu_hour: Mapping[str, float] = field(default_factory=dict)
     carbon_hourly: tuple[float, ...] | None = None
-    cycle: str | None = None  # the grid whose daily cycle ``carbon_hourly`` follows
+    cycle: str | None = None  # grid that gives the daily cycle of ``carbon_hourly``
 
     @property
     def provenance(self) -> Provenance:
-        """All figures of the region in one: the least sure kind, and every source once."""
+        """Return the least certain kind and every distinct source of the region's figures."""
         kind = max((source.kind for source in self.sources.values()), key=KINDS.index)
         texts = dict.fromkeys(source.source for source in self.sources.values())
         return Provenance(kind, "; ".join(texts))
@@ -41,7 +41,7 @@ class CatalogueRegion:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What an hour of one GPU costs; None where no such offer is known."""
+    """The hourly price of one GPU. None: no such offer is known."""
 
     provider: str
     region: str
@@ -53,22 +53,23 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Carbon of a cloud region's or a country's electricity, as a yearly mean."""
+    """The yearly mean carbon of a cloud region's or country's electricity."""
 
     name: str
-    provider: str  # of the cloud; empty for a country
+    provider: str  # cloud provider; empty for a country
     location: str
     carbon_g_per_kwh: float
     provenance: Provenance
-    cycle: str | None  # the grid whose daily cycle it follows, where that is known
+    cycle: str | None  # grid that gives the daily cycle, if known
 
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """How a grid's carbon intensity moves with hour, weekday and season, over its yearly mean.
+    """The cycle of a grid's carbon intensity by hour, weekday and season.
 
-    The errors are mean absolute ones over the observed value, as fractions: of the fit, of months
-    left out of it, and of assuming the yearly mean at every hour.
+    It is relative to the yearly mean. Errors are mean absolute errors over the observed value, as
+    fractions. ``mape`` is of the fit, ``mape_unseen`` of months excluded from the fit, and
+    ``mape_constant`` of the yearly mean used for every hour.
     """
 
     name: str
@@ -83,13 +84,13 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class ProfileFit:
-    """Where the numbers of a built-in profile come from; its errors are the profile's own checks.
+    """Sources of a built-in profile's numbers. Its errors are the profile's checks.
 
-    ``intervals``: 95% confidence of alpha, beta, gamma and delta in seconds, by their names; those
-    that were not fitted but carried over are absent.
+    ``intervals`` are the 95% confidence intervals of alpha, beta, gamma and delta by name, in
+    seconds. Parameters carried over without a fit are absent.
     """
 
     decode: Provenance
     prefill: Provenance
-    limits: Provenance  # of max_batch and max_batch_tokens
+    limits: Provenance  # max_batch and max_batch_tokens
     intervals: Mapping[str, tuple[float, float]]

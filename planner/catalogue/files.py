@@ -1,4 +1,4 @@
-"""The catalogue's YAML files."""
+"""Read the catalogue's YAML files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import yaml
 
 FOLDER = Path(__file__).parent
-# libyaml, where PyYAML carries it, is ten times as fast as Python: a page waits for these files.
+# libyaml (if PyYAML has it) is ten times as fast as Python, and pages wait for these files.
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):  # type: ignore[misc]
-    """Words as YAML 1.2 has them, as in scenarios: NO is Norway, 1e-14 a number."""
+    """A loader with the scalars of YAML 1.2, as in scenarios: NO is Norway, 1e-14 a number."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}
 
@@ -33,5 +33,5 @@ for tag, form, first in (
 
 @cache
 def read(name: str) -> Any:
-    """A catalogue file, parsed once; callers only read it."""
+    """Return a catalogue file, parsed once; callers must not change it."""
     return yaml.load((FOLDER / f"{name}.yaml").read_bytes(), Loader=_Loader)  # noqa: S506 - safe

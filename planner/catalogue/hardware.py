@@ -1,4 +1,4 @@
-"""GPU types and models of the catalogue, by any of their names."""
+"""Look up GPU types and models of the catalogue by any of their names."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from simulation.performance.memory import kv_bytes_per_token, weight_bytes
 from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance
 
 GIGA, TERA = 1e9, 1e12
-# Of the TDP, for GPUs without a measurement: between what the authors of splitwise-sim chose for
-# A100 (0.16, 1, 0.63) and for H100 (0.11, 1, 0.54).
+# Shares of the TDP for GPUs without a measurement. They lie between those that the authors of
+# splitwise-sim chose for A100 (0.16, 1, 0.63) and for H100 (0.11, 1, 0.54).
 ASSUMED_WATTS = {"idle": 0.12, "prefill": 1.0, "decode": 0.6}
 GPU_FACTS = (
     "memory_bytes", "bandwidth_bytes_s", "peak_flops", "tdp_w", "link_bytes_s", "network_bytes_s",
     "watts",
 )  # fmt: skip
-# Tokens of a sequence over which its KV cache is averaged, where bytes per token depend on it
-# (sliding windows, fixed states): prompt and output of a chat with some history.
+# Tokens of a sequence over which its KV cache is averaged, if bytes per token depend on it (sliding
+# windows, fixed states): prompt and output of a chat with some history.
 TYPICAL_CONTEXT = 4096
 SHAPE_FIELDS = {field.name for field in fields(ModelShape)} - {"name", "encoder", "adapters"}
 
 
 def gpus() -> dict[str, GpuSpec]:
-    """GPU types by name; built once."""
+    """Return GPU types by name, built once."""
     return dict(_gpus())
 
 
@@ -37,12 +37,12 @@ def _gpus() -> dict[str, GpuSpec]:
 
 
 def gpu(name: str) -> GpuSpec:
-    """A GPU type by any of its names; raises CatalogueError with the nearest ones."""
+    """Return a GPU type by any of its names; raises CatalogueError with the nearest ones."""
     return _gpus()[gpu_name(name)]
 
 
 def gpu_sources(name: str) -> dict[str, Provenance]:
-    """Where each fact of a GPU type comes from, by GPU_FACTS."""
+    """Return the source of each fact of a GPU type, by ``GPU_FACTS``."""
     entry = _gpu_entry(name)
     texts, named = read("gpus")["sources"], entry.get("sources", {})
     keys = {fact: named.get(fact, entry["source"]) for fact in GPU_FACTS}
@@ -57,22 +57,22 @@ def gpu_sources(name: str) -> dict[str, Provenance]:
 
 
 def models(weights: str = "bf16", kv_cache: str = "bf16") -> dict[str, ModelSpec]:
-    """Models by their short names, in one precision; built once."""
+    """Return models by their short names, in one precision, built once."""
     return dict(_models(weights, kv_cache))
 
 
 def model(name: str, weights: str = "bf16", kv_cache: str = "bf16") -> ModelSpec:
-    """A model by any of its names; raises CatalogueError with the nearest ones."""
+    """Return a model by any of its names; raises CatalogueError with the nearest ones."""
     return _models(weights, kv_cache)[model_name(name)]
 
 
 def shape(name: str) -> ModelShape:
-    """What a model computes, by any of its names, its Hugging Face id among them."""
+    """Return the shape of a model by any of its names, including its Hugging Face id."""
     return _shape(model_name(name))
 
 
 def model_name(name: str) -> str:
-    """The short name of a model in the catalogue; raises CatalogueError with the nearest ones."""
+    """Return the short name of a model; raises CatalogueError with the nearest ones."""
     known = _model_names()
     canonical = names.find_model(name, known)
     if canonical is None:
@@ -81,8 +81,10 @@ def model_name(name: str) -> str:
 
 
 def repository(name: str) -> str:
-    """What a built-in model is called on Hugging Face, where engines and benchmarks find its
-    tokenizer; a repository, or a model of one's own, as it is given."""
+    """Return a built-in model's name on Hugging Face, where engines find its tokenizer.
+
+    A repository or a user's model is returned unchanged.
+    """
     known = names.find_model(name, _model_names())
     if "/" in name or known is None:
         return name
@@ -90,7 +92,7 @@ def repository(name: str) -> str:
 
 
 def gpu_name(name: str) -> str:
-    """The catalogue's name of a GPU type; raises CatalogueError with the nearest ones."""
+    """Return the catalogue's name of a GPU type; raises CatalogueError with the nearest ones."""
     known = _gpu_names()
     canonical = known.get(names.plain(name))
     if canonical is None:
@@ -99,18 +101,18 @@ def gpu_name(name: str) -> str:
 
 
 def known_as(name: str) -> str:
-    """The catalogue's name of a GPU type where it has one, else the name itself."""
+    """Return the catalogue's name of a GPU type, or ``name`` if it has none."""
     return _gpu_names().get(names.plain(name), name)
 
 
 def published_precision(name: str) -> str:
-    """The precision of a model's published weights: what the name states, else the release's."""
+    """Return the precision of published weights: from the name, else from the release."""
     entry = _entries()[model_name(name)]
     return names.stated_precision(name) or str(entry.get("precision", "bf16"))
 
 
 def published_parameters(name: str) -> float | None:
-    """Parameters as published with the model; None where we have no figure."""
+    """Return the published number of parameters, or None if unknown."""
     billions = _entries()[model_name(name)].get("params_b")
     return None if billions is None else billions * GIGA
 
@@ -137,7 +139,10 @@ def _gpu(entry: Mapping[str, Any]) -> GpuSpec:
 
 
 def _summary(kind: str, sources: Mapping[str, Provenance]) -> Provenance:
-    """Memory and peaks decide the kind; every source is named once, with what it gave."""
+    """Return a summary provenance in which every source appears once, with its facts.
+
+    ``kind`` is that of memory and peaks.
+    """
     by_text: dict[str, list[str]] = {}
     for fact, source in sources.items():
         by_text.setdefault(source.source, []).append(
@@ -184,7 +189,7 @@ def _shape(name: str) -> ModelShape:
 
 
 def _resolved(name: str) -> dict[str, Any]:
-    """An entry with the architecture of the one it is like."""
+    """Return an entry with the architecture of the entry in its ``like`` field."""
     entry = _entries()[name]
     if "like" not in entry:
         return dict(entry)
@@ -199,7 +204,7 @@ def _encoder(name: str, entry: str | dict[str, Any]) -> ModelShape:
         vocab=1,
         kv_heads=values["heads"],
         head_dim=values["hidden"] // values["heads"],
-        max_context=16_384,  # patches; images are resized below it
+        max_context=16_384,  # patches; larger images are resized
         **values,
     )
 
@@ -224,7 +229,10 @@ def _model(name: str, weights: str, kv_cache: str) -> ModelSpec:
 def model_of_shape(
     shape: ModelShape, provenance: Provenance, weights: str = "bf16", kv_cache: str = "bf16"
 ) -> ModelSpec:
-    """A model's memory from its shape; KV cache as the mean over TYPICAL_CONTEXT tokens."""
+    """Return a model's memory from its shape.
+
+    The KV cache per token is the mean over TYPICAL_CONTEXT tokens.
+    """
     context = min(TYPICAL_CONTEXT, shape.max_context)
     return ModelSpec(
         name=shape.name,

@@ -1,8 +1,8 @@
-"""The shape of a model from its ``config.json`` on Hugging Face, and the precision of its weights.
+"""Read a model's shape and weight precision from its ``config.json`` on Hugging Face.
 
-Reads the fields that transformers' configurations share under several names, and the layouts of
-mixtures of experts, latent attention, sliding windows and hybrid layers that are in use. A field
-that is needed and missing is named; nothing is guessed.
+The fields of transformers' configurations have several names. The layouts in use are covered:
+mixtures of experts, latent attention, sliding windows and hybrid layers. A required field that is
+missing is named in an error. Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts")
 EXPERTS_PER_TOKEN = ("num_experts_per_tok", "top_k_experts", "moe_topk", "moe_top_k")
 DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers", "num_layers")
 TEXT = ("text_config", "llm_config", "language_config")
-# Feed-forward layers of two projections, and embeddings shared with the head where the config does
-# not say: transformers' own defaults of these families.
+# Families with two projections per feed-forward layer, and with embeddings shared with the head, if
+# the config is silent: the defaults of transformers.
 PLAIN = {"gpt2", "gpt_neox", "gptj", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "phi",
          "starcoder2", "nemotron", "nemotron_h"}  # fmt: skip
 TIED = {"gpt2", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "gemma", "gemma2", "gemma3",
         "gemma3_text", "gemma4", "gemma4_text"}  # fmt: skip
-MIXED = {"mixtral", "gpt_oss", "minimax_m2", "phimoe", "dbrx"}  # every layer routes, no other width
+# every layer routes; there is no separate expert width
+MIXED = {"mixtral", "gpt_oss", "minimax_m2", "phimoe", "dbrx"}
 WINDOWS = ("sliding_attention", "chunked_attention")
 
 
 def shape_of(config: Config, name: str = "") -> ModelShape:
-    """The shape that a ``config.json`` describes; raises CatalogueError naming what is missing.
+    """Return the shape in a ``config.json``; raises CatalogueError naming a missing field.
 
-    ``name`` is shown with the model; left out, the config's own ``_name_or_path``.
+    ``name`` is the model's display name. Default: ``_name_or_path`` of the config.
     """
     if not isinstance(config, Mapping):
         raise CatalogueError("config.json: expected one JSON object of named fields.")
@@ -68,7 +69,7 @@ def _shape(reader: _Reader) -> ModelShape:
 
 
 def precision_of(config: Config) -> str:
-    """Precision of the weights: what ``quantization_config`` says, else bf16."""
+    """Return the precision of the weights from ``quantization_config``, else bf16."""
     quantised = config.get("quantization_config") or {}
     if not isinstance(quantised, Mapping):
         return "bf16"
@@ -84,7 +85,7 @@ def precision_of(config: Config) -> str:
 
 
 def _bits(quantised: Mapping[str, Any]) -> Any:
-    """Of the first group of a compressed-tensors config."""
+    """Return the bits of the first group of a compressed-tensors config, or 0."""
     try:
         group = next(iter(quantised["config_groups"].values()))
         return group["weights"]["num_bits"]
@@ -106,7 +107,7 @@ class _Reader:
         return CatalogueError(f"config.json of {self.name}: {what}.")
 
     def number(self, *fields: str, source: Config | None = None) -> int | None:
-        """The first of the fields that is there, a whole number of at least 0."""
+        """Return the first field that is present, a whole number of at least 0."""
         for field in fields:
             value = (self.text if source is None else source).get(field)
             if value is None:
@@ -129,7 +130,7 @@ class _Reader:
             raise self.refuse(f"{layers:,} layers are more than any model has; correct it")
         intermediate = self.number(*INTERMEDIATE)
         if intermediate is None:
-            # GPT-2, Bloom and Falcon leave it at four times the width; MoE configs may leave it out
+            # GPT-2, Bloom and Falcon use four times the width; MoE configs may omit the field
             intermediate = self.number("moe_intermediate_size") or 4 * hidden
         tied = self.text.get("tie_word_embeddings", self.outer.get("tie_word_embeddings"))
         return {
@@ -181,7 +182,10 @@ class _Reader:
         }
 
     def compressed(self, head_dim: int) -> dict[str, Any]:
-        """DeepSeek-V4: one shared vector per entry, of 4 or 128 tokens; 0 is a window layer."""
+        """Return DeepSeek-V4's attention: one shared vector per 4 or 128 tokens.
+
+        A ratio of 0 is a window layer.
+        """
         ratios = self.text["compress_ratios"][: self.needed(*LAYERS)]
         shares = [1 / ratio for ratio in ratios if ratio]
         rope = self.needed("qk_rope_head_dim")
@@ -216,7 +220,7 @@ class _Reader:
         if self.kind.startswith("llama4"):
             shared = self.needed("intermediate_size")
             values["intermediate"] = self.needed("intermediate_size_mlp")
-        if self.kind.startswith("gemma4"):  # its dense part runs beside the experts
+        if self.kind.startswith("gemma4"):  # a dense part runs in parallel to the experts
             shared = self.needed("intermediate_size")
         values["shared_intermediate"] = shared
         if self.number("moe_latent_size"):
@@ -237,7 +241,7 @@ class _Reader:
         return layers - len(routed)
 
     def windows(self, layers: int) -> dict[str, Any]:
-        """Layers that see the last tokens only."""
+        """Return the layers that attend only to the last tokens."""
         window = self.number("sliding_window", "sliding_window_size", "attention_chunk_size")
         if not window or self.text.get("use_sliding_window") is False:
             return {}
@@ -249,7 +253,8 @@ class _Reader:
         elif self.text.get("hybrid_layer_pattern"):  # MiMo-V2: 1 is a window layer
             count = sum(self.text["hybrid_layer_pattern"][:layers])
         elif self.kind.startswith("llama4"):
-            count = layers - layers // 4  # every fourth sees everything (no_rope_layers)
+            # every fourth layer attends to everything (no_rope_layers)
+            count = layers - layers // 4
         elif self.kind == "gemma2":
             count = layers - layers // 2
         elif self.kind.startswith(("gemma", "cohere2")):
@@ -263,7 +268,10 @@ class _Reader:
         return windows
 
     def hybrid(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Layers with a fixed-size state: Mamba-2 in Nemotron-H, DeltaNet in Qwen3-Next."""
+        """Return the layers with a fixed-size state.
+
+        They are Mamba-2 in Nemotron-H and DeltaNet in Qwen3-Next.
+        """
         blocks = self.text.get("hybrid_override_pattern") or self.text.get("layers_block_type")
         if blocks:
             return self.nemotron(blocks)
@@ -283,7 +291,10 @@ class _Reader:
         )
 
     def nemotron(self, blocks: str | Sequence[str]) -> dict[str, Any]:
-        """A layer is a mixer or a feed-forward part: M Mamba, * attention, - dense, E experts."""
+        """Return Nemotron's layers from its pattern of mixers and feed-forward parts.
+
+        Letters: M Mamba, * attention, - dense, E experts.
+        """
         letters = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
         pattern = "".join(letters.get(block, block) for block in blocks)
         mamba, dense, routed = pattern.count("M"), pattern.count("-"), pattern.count("E")
@@ -301,7 +312,7 @@ class _Reader:
         )
 
     def encoder(self) -> ModelShape | None:
-        """Of images, where the config describes one in full."""
+        """Return the image encoder, or None unless the config describes it completely."""
         vision = self.outer.get("vision_config")
         if not isinstance(vision, Mapping):
             return None

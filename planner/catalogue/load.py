@@ -1,4 +1,4 @@
-"""Measured profiles of the catalogue as the types of the core."""
+"""Load measured profiles of the catalogue as types of the core."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from simulation.performance.memory import kv_capacity_tokens
 from simulation.performance.profile import Check
 from simulation.performance.specs import Provenance
 
-ENGINES = (("TensorRT-LLM", "trtllm"), ("vLLM", "vllm"), ("SGLang", "sglang"))  # in sources
+# name in sources, identifier
+ENGINES = (("TensorRT-LLM", "trtllm"), ("vLLM", "vllm"), ("SGLang", "sglang"))
 
 
 def profiles() -> dict[ProfileKey, LinearProfile]:
-    """Linear profiles by model, GPU type and GPUs per instance, with the errors of their fit; built
-    once."""
+    """Return linear profiles by model, GPU type and GPUs per instance, built once.
+
+    Each includes the errors of its fit.
+    """
     return dict(_profiles())
 
 
@@ -53,7 +56,7 @@ def _profiles() -> dict[ProfileKey, LinearProfile]:
 
 
 def fits() -> dict[ProfileKey, ProfileFit]:
-    """Where each number of a built-in profile comes from, by the same keys as ``profiles``."""
+    """Return the source of each number of a built-in profile, by the keys of ``profiles``."""
     document = read("profiles")
     limits = _provenance(document["limits"])
     return {
@@ -71,12 +74,12 @@ def fits() -> dict[ProfileKey, ProfileFit]:
 
 
 def engine_of(source: Provenance) -> str:
-    """The engine that a built-in profile was measured on, as far as its source says."""
+    """Return the engine on which a profile was measured, or "" if its source does not name one."""
     return next((name for words, name in ENGINES if words in source.source), "")
 
 
 def engine_title(engine: str) -> str:
-    """As the engine calls itself."""
+    """Return an engine's proper name."""
     return next(words for words, name in ENGINES if name == engine)
 
 

@@ -1,4 +1,4 @@
-"""Prices of GPUs by provider and region, on demand and spot."""
+"""Look up GPU prices by provider and region, on demand and spot."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from simulation.performance.specs import Provenance
 def prices(
     provider: str | None = None, region: str | None = None, gpu: str | None = None
 ) -> list[Price]:
-    """Offers of a provider, in a region, of a GPU type by any of its names; all without arguments.
+    """Return the offers of a provider, in a region, of a GPU type; all without arguments.
 
-    Raises CatalogueError for a GPU type that is not known.
+    ``gpu`` may be any of the type's names. Raises CatalogueError for an unknown GPU type.
     """
     gpu_type = gpu_name(gpu) if gpu is not None else None
     return [

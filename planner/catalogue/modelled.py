@@ -1,9 +1,8 @@
-"""Profiles of the newest models on the GPU types that people buy, by rule: nothing of them was
-measured, and each says how far off it may be.
+"""Make profiles of recent models on common GPU types by rule, without measurements.
 
-The rule: every model of the families below on every type of GPUS, weights as released, on the
-fewest GPUs of one server (a power of two) that hold them with SEQUENCES of CONTEXT tokens beside.
-What a profile says is computed when it is asked for, and once.
+The rule: every model of ``FAMILIES`` on every type of ``GPUS``, with weights as released. Each uses
+the fewest GPUs of one server (a power of two) that hold the weights and ``SEQUENCES`` sequences of
+``CONTEXT`` tokens. Each states its possible error. A profile is computed once, on first use.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
 
 GPUS = ("H100-SXM", "H200", "B200", "MI300X")
-# The generation of each family that is served now, by how names begin.
+# Prefixes of the model names of each family's current generation.
 FAMILIES = (
     "deepseek-r1", "deepseek-v3", "deepseek-v4", "gemma-3-", "gemma-4", "glm-4.5", "glm-4.6",
     "glm-5", "gpt-oss", "kimi-k", "llama-3.1", "llama-3.3", "llama-4", "minimax-m", "mistral-large",
     "mistral-small", "nemotron-3", "phi-4", "qwen3",
 )  # fmt: skip
-ONE_SERVER = (1, 2, 4, 8)  # GPUs
+ONE_SERVER = (1, 2, 4, 8)  # GPUs per instance
 SEQUENCES, CONTEXT = 16, 8192
 
 
 @dataclass(frozen=True, slots=True)
 class Modelled:
-    """A ``Profile`` whose curve is computed when it is first read."""
+    """A ``Profile`` with a curve that is computed on first use."""
 
     model: str
     gpu: str
     tp: int
-    precision: str  # of the weights, as released
+    precision: str  # precision of the weights, as released
 
     @property
     def kind(self) -> str:
@@ -86,7 +85,7 @@ class Modelled:
 
 @cache
 def modelled() -> tuple[Modelled, ...]:
-    """By model and GPU type; where there is a built-in profile of the same, that is there alone."""
+    """Return the profiles by model and GPU type, except those that the catalogue has measured."""
     known, types = profiles(), gpus()
     deployments = []
     for name in models():
@@ -103,7 +102,7 @@ def modelled() -> tuple[Modelled, ...]:
 
 
 def _fewest(of: ModelShape, gpu: GpuSpec, precision: str) -> int | None:
-    """GPUs of an instance; None where one server does not hold it."""
+    """Return the GPUs of an instance, or None if one server cannot hold it."""
     length = min(CONTEXT, of.max_context)
     for tp in ONE_SERVER:
         if of.heads % tp or tp > gpu.gpus_per_node:

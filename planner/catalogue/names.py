@@ -1,4 +1,4 @@
-"""Names by which a GPU type or a model goes: one entry answers to many."""
+"""Resolve names of GPU types and models: one entry has many names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from planner.errors import CatalogueError
 from simulation.performance.specs import BYTES
 
-# Endings of a repository's name that change neither shape nor context: tuning, date, format.
+# Endings of repository names that change neither shape nor context: tuning, date, format.
 ENDINGS = re.compile(
     r"-(instruct|chat|it|base|hf|thinking|(nv)?fp4-v2|fp8|nvfp4|fp4|mxfp4|awq|gptq|int4|int8|bf16|bfloat16|fp16"
     r"|w8a8|w4a16|kv|bnb|[48]bit|qat|gguf|dynamic|static|pertensor|block|\d{4}|v0\.1|v1(\.\d)?"
@@ -24,15 +24,16 @@ PRECISION = {
 
 
 def plain(name: str) -> str:
-    """A name as it is compared: without organisation, in lower case, with hyphens."""
+    """Return a name in the form for comparison: no organisation, lower case, hyphens."""
     last = name.strip().rsplit("/", 1)[-1].lower()
     return re.sub(r"[\s_]+", "-", last)
 
 
 def aliases(entries: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
-    """From the plain form of every name to the canonical one.
+    """Map the plain form of every name to the canonical one.
 
-    ``entries`` gives canonical names and their others. Raises ValueError for a name that two share.
+    ``entries`` gives canonical names with their other names. Raises ValueError for a name of two
+    entries.
     """
     canonical_of: dict[str, str] = {}
     for canonical, others in entries:
@@ -45,7 +46,7 @@ def aliases(entries: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
 
 
 def find_model(name: str, known: Mapping[str, str]) -> str | None:
-    """The canonical name of a model, also with a vendor's prefix and the usual endings."""
+    """Return the canonical name of a model, ignoring a vendor's prefix and usual endings."""
     short = plain(name)
     while True:
         for form in (short, VENDORS.sub("", short)):
@@ -58,15 +59,14 @@ def find_model(name: str, known: Mapping[str, str]) -> str | None:
 
 
 def stated_precision(name: str) -> str | None:
-    """The precision of the weights that a repository's name states, as ``-FP8``; of two, the
-    lower."""
+    """Return the weight precision in a repository's name, such as ``-FP8``; of two, the lower."""
     parts = re.split(r"[-.]", plain(name))
     precisions = [PRECISION[part] for part in parts if part in PRECISION]
     return min(precisions, key=BYTES.__getitem__) if precisions else None
 
 
 def unknown(what: str, name: str, known: Mapping[str, str]) -> CatalogueError:
-    """What to say of a name that nothing has."""
+    """Return the error for an unknown name, with the nearest known ones."""
     forms = difflib.get_close_matches(plain(name), known, n=8, cutoff=0.4)
     close = list(dict.fromkeys(known[form] for form in forms))
     hint = f"the nearest are {', '.join(close)}" if close else "add your own, or use a built-in one"

@@ -1,7 +1,6 @@
-"""The user's own GPUs and models as people write them: units in the names, in forms, YAML and API.
+"""Convert a user's GPUs and models between their units and the SI units of the core.
 
-One table of quantities says what may be given, in which unit and within which limits; the core's
-types hold SI units.
+Forms, YAML and the API share these units. One table of quantities defines names, units and limits.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from simulation.errors import SimulationError
 from simulation.performance.specs import BYTES, GpuSpec, ModelShape, ModelSpec, Provenance
 
 GIGA, TERA = 1e9, 1e12
-LARGEST = 1_000_000_000  # of any count in a shape
+LARGEST = 1_000_000_000  # limit on any count in a shape
 SWITCHES = ("gated", "tied_embeddings", "attention_gate")
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """One number a person gives: ``attribute`` of the core's type is it times ``per_unit``."""
+    """One number that a user gives. ``per_unit`` times it is ``attribute`` of the core's type."""
 
     name: str
     label: str
@@ -69,7 +68,7 @@ MODEL: tuple[Quantity, ...] = (
 
 
 def gpu_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> GpuSpec:
-    """The GPU type that ``facts`` describes; raises CatalogueError naming the field."""
+    """Return the GPU type that ``facts`` describes; raises CatalogueError naming the field."""
     values = _values(f"GPU {name}", GPU, facts, ("family",))
     peaks = {precision: values.pop(precision) for precision in BYTES if precision in values}
     limit = values.get("tdp_w")
@@ -93,7 +92,7 @@ def gpu_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> Gpu
 
 
 def gpu_given(spec: GpuSpec) -> dict[str, Any]:
-    """The fields that describe ``spec``, those that are not known left out."""
+    """Return the fields that describe ``spec``, without unknown ones."""
     values = {
         q.name: spec.peak_flops.get(q.attribute)
         if q.attribute in BYTES
@@ -104,7 +103,7 @@ def gpu_given(spec: GpuSpec) -> dict[str, Any]:
 
 
 def model_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> ModelSpec:
-    """The model that ``facts`` describes by its memory; raises CatalogueError naming the field."""
+    """Return the model with the memory in ``facts``; raises CatalogueError naming the field."""
     values = _values(f"model {name}", MODEL, facts)
     return ModelSpec(name=name, provenance=provenance, **values)
 
@@ -114,7 +113,7 @@ def model_given(spec: ModelSpec) -> dict[str, Any]:
 
 
 def model_shape(name: str, fields: Mapping[str, Any]) -> ModelShape:
-    """A shape from the fields of ModelShape; raises CatalogueError naming what is wrong."""
+    """Return a shape from fields of ModelShape; raises CatalogueError naming the fault."""
     for key, value in fields.items():
         if key not in SHAPE_FIELDS:
             known = ", ".join(sorted(SHAPE_FIELDS))
@@ -134,7 +133,7 @@ def model_shape(name: str, fields: Mapping[str, Any]) -> ModelShape:
 def _fits(key: str, value: Any) -> bool:
     if key in SWITCHES:
         return isinstance(value, bool)
-    if key == "kv_compression":  # a mean
+    if key == "kv_compression":  # a mean over layers, so not a whole number
         return not isinstance(value, str) and 1 <= (_number(value) or 0) <= LARGEST
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
 

@@ -1,4 +1,4 @@
-"""Power by load of a GPU type, and the watts of the server around it."""
+"""Look up power by load of a GPU type, and the power of the server around it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simulation.performance.power import PowerModel
 from simulation.performance.profile import Check
 from simulation.performance.specs import GpuSpec, Provenance
 
-# Types whose parameters were measured on a sibling: the same chip with another memory or board.
+# Types with parameters measured on a sibling: the same chip with another memory or board.
 SIBLINGS = {
     "H100-SXM": ("H100-PCIe", "H100-NVL", "H200", "H200-NVL", "GH200"),
     "B200": ("GB200", "B300", "GB300"),
@@ -19,7 +19,7 @@ SIBLINGS = {
 
 
 def power_model(gpu: GpuSpec) -> PowerModel:
-    """Parameters fitted on the GPU type, else on its sibling, else the mean of those measured."""
+    """Return parameters fitted on the GPU type, else on its sibling, else the measured mean."""
     document = read("power")
     shared = {k: v for k, v in document["shared"].items() if isinstance(v, float)}
     name = known_as(gpu.name)
@@ -32,7 +32,7 @@ def power_model(gpu: GpuSpec) -> PowerModel:
 
 
 def host_watts(gpu: GpuSpec) -> tuple[float, Provenance]:
-    """Watts of the server beside the GPU boards, per GPU, and where they come from."""
+    """Return the server's watts per GPU, excluding the GPU boards, and their source."""
     hosts = read("power")["hosts"]
     name = known_as(gpu.name)
     if name in hosts["gpus"]:

@@ -1,4 +1,4 @@
-"""Price lists of one's own: what GPUs cost by region, on demand, as spot and committed."""
+"""Read a user's price list: GPU prices by region, on demand, spot and committed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from planner.errors import CatalogueError
 
 MOST_ROWS = 20_000
 MOST_USD = 1_000_000
-# Columns of the file and the fields of a row; USD per GPU and hour.
+# columns of the file and fields of a row, in USD per GPU and hour
 AMOUNTS = {
     "on_demand_usd": "on_demand",
     "spot_usd": "spot",
@@ -30,10 +30,10 @@ COLUMNS = (*NAMES, *AMOUNTS, "provider")
 
 @dataclass(frozen=True, slots=True)
 class OwnPrice:
-    """What an hour of one GPU costs in a region of one's own contract; None: no such offer."""
+    """The hourly price of one GPU in a region of a user's contract. None: no such offer."""
 
     region: str
-    gpu: str  # as the catalogue calls it, where it knows it
+    gpu: str  # the catalogue's name, if it has one
     provider: str = ""
     on_demand: float | None = None
     spot: float | None = None
@@ -42,8 +42,10 @@ class OwnPrice:
 
 
 def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
-    """CSV with COLUMNS, or YAML with a list of such rows under ``prices``; raises CatalogueError
-    naming line and column."""
+    """Read a CSV with ``COLUMNS``, or a YAML list of such rows under ``prices``.
+
+    Raises CatalogueError naming line and column.
+    """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -89,7 +91,7 @@ def _yaml(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     except YAMLError as problem:
         fault = str(problem).splitlines()[0]
         raise CatalogueError(f"{file_name}: not valid YAML: {fault}.") from None
-    except (ValueError, TypeError):  # a date such as 2024-13-01, a key that is a list
+    except (ValueError, TypeError):  # for example the date 2024-13-01, or a list as a key
         raise CatalogueError(
             f"{file_name}: not valid YAML: a date, number or key in it is none."
         ) from None

@@ -1,4 +1,4 @@
-"""Cloud regions: price, carbon and PUE side by side."""
+"""Combine price, carbon and PUE of cloud regions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from simulation.performance.specs import Provenance
 
 
 def regions() -> dict[str, CatalogueRegion]:
-    """Cloud regions by their provider's own name: those of regions.yaml first, then every other
-    that has both a price and a carbon factor."""
+    """Return cloud regions by their provider's name.
+
+    Those of regions.yaml come first, then all others with both a price and a carbon factor.
+    """
     return dict(_regions())
 
 
@@ -83,7 +85,7 @@ def _hourly(grid: Grid, mean: float) -> tuple[float, ...] | None:
 
 
 def _with_offers(region: CatalogueRegion, offers: list[Price]) -> CatalogueRegion:
-    """Prices of further GPU types on demand, and of all on spot."""
+    """Add on-demand prices of further GPU types, and all spot prices."""
     usd, spot, sources = dict(region.usd_per_gpu_hour), {}, dict(region.sources)
     for price in offers:
         if price.usd_per_gpu_hour is not None and price.gpu not in usd:

@@ -1,4 +1,4 @@
-"""What profiles made from a model's shape take for what nobody says: limits, memory, host time."""
+"""Define defaults of profiles made from a model's shape: limits, memory, host time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from simulation.performance.estimate.start import starts_s
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 
-MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048  # vLLM's own defaults
-ENGINE = "vllm"  # where nobody says which; estimates take the same
+MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048  # vLLM's defaults
+ENGINE = "vllm"  # default, the same as in estimates
 
 
 def serving_limits(
@@ -25,11 +25,12 @@ def serving_limits(
     recv_interval: float | None = None,
     **limits: int | None,
 ) -> dict[str, Any]:
-    """Limits (``limits`` of one's own as ``room`` takes them) and the host's seconds as
-    ``roofline_profile`` and ``operator_profile`` take them; the KV cache is what memory leaves, and
-    what an ``engine`` adds is what estimates of it do (``recv_interval`` of SGLang: where it is not
-    1, its default). Raises SimulationError where the model does
-    not fit or what it takes is not known."""
+    """Return limits and host seconds for ``roofline_profile`` and ``operator_profile``.
+
+    ``limits`` are a user's values for ``room``. The KV cache gets the memory that remains. Host
+    times of an ``engine`` are those of its estimates. ``recv_interval`` is SGLang's option, default
+    1. Raises SimulationError if the model does not fit or its memory is not known.
+    """
     return {
         **room(shape, gpu, arrangement, **limits),
         "overhead_s": estimate_fit().calibration.iteration_s,
@@ -46,7 +47,7 @@ def room(
     max_batch_tokens: int | None = None,
     kv_capacity_tokens: int | None = None,
 ) -> dict[str, Any]:
-    """The limits alone, whatever the engine."""
+    """Return the limits alone, which do not depend on the engine."""
     tokens = max_batch_tokens or MAX_BATCH_TOKENS
     return {
         "max_batch": max_batch or MAX_BATCH,
@@ -57,8 +58,10 @@ def room(
 
 
 def sequence_s(engine: str) -> float:
-    """Seconds of the host that an iteration takes longer for each sequence of it: vLLM's, where it
-    was measured; the others' host works while the GPU does."""
+    """Return the host's seconds per sequence that lengthen an iteration.
+
+    They were measured for vLLM. In other engines the host works while the GPU does.
+    """
     return estimate_fit().calibration.sequence_s if engine == "vllm" else 0.0
 
 
@@ -69,12 +72,11 @@ def starts_after(
     engines: Sequence[str],
     recv_interval: float = 1.0,
 ) -> list[float]:
-    """By engine, seconds of a request that estimates add to its prompt where nobody else is
-    served."""
+    """Return by engine the seconds that estimates add to the prompt of a request served alone."""
     calibration = estimate_fit().calibration
     return starts_s(shape, gpu, arrangement, engines, calibration, efficiencies(), recv_interval)
 
 
 def typical_context(max_context: int) -> int:
-    """Tokens of a sequence over which its KV cache is averaged."""
+    """Return the tokens of a sequence over which its KV cache is averaged."""
     return min(TYPICAL_CONTEXT, max_context)

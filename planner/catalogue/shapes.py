@@ -1,4 +1,4 @@
-"""Shapes of a day, of public traces and assumed ones."""
+"""Define daily traffic shapes from public traces and assumptions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from simulation.performance.specs import Provenance
 
 @dataclass(frozen=True, slots=True)
 class DayShape:
-    """Relative rates by hour of a weekday in local time, with mean 1, and what a weekend day has of
-    a weekday's requests."""
+    """Relative rates by local hour of a weekday, with mean 1.
+
+    ``weekend`` is the ratio of a weekend day's requests to a weekday's.
+    """
 
     name: str
     words: str
