@@ -1,1 +1,1 @@
-"""Provisioning below the replica: how many replicas of each operator, in what batch, where."""
+"""Provision below the replica: replicas, batch size and devices of each operator."""

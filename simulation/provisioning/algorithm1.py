@@ -1,9 +1,9 @@
-"""Algorithm 1 of the source in two readings, which our greedy is measured against.
+"""Implement Algorithm 1 of the source in two readings, to compare with our greedy.
 
-``algorithm1`` follows the printed steps: it only ever touches the bottleneck of the critical path.
-With ``printed=True`` it also decides by the printed sojourn (requests at rate, served at b / T, and
-T / b instead of T: line 8), whose latency is not what a request sees; the plan it returns is judged
-by the true one, and may miss the limit.
+``algorithm1`` follows the printed steps: it only changes the bottleneck of the critical path. With
+``printed=True`` it also uses the printed sojourn (line 8): requests arrive at rate, are served at b
+/ T, and take T / b in place of T. That is not the latency of a request. The returned plan is
+evaluated by the true sojourn, and may miss the limit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def algorithm1(
     parallel: int = 0,
     table: FloatArray | None = None,
 ) -> OperatorPlan | None:
-    """Algorithm 1 from parallelism index ``parallel``; None when it finds no stable start."""
+    """Run Algorithm 1 from parallelism index ``parallel``; None if it finds no stable start."""
     table = sojourns(problem) if table is None else table
     believed = printed_sojourns(problem) if printed else table
     choice = _start(problem, believed, parallel)
@@ -53,7 +53,7 @@ def algorithm1(
 
 
 def printed_sojourns(problem: OperatorProblem) -> FloatArray:
-    """Line 8 as printed: W of M/M/R with requests at rate and service b / T, plus T / b."""
+    """Compute line 8 as printed: W of M/M/R with requests at rate and service b / T, plus T / b."""
     sizes = problem.batches.astype(np.float64)[None, :, None]
     per_request = replace(
         problem,
@@ -64,7 +64,7 @@ def printed_sojourns(problem: OperatorProblem) -> FloatArray:
 
 
 def _start(problem: OperatorProblem, table: FloatArray, parallel: int) -> IntArray | None:
-    """Lines 1 to 6: per operator the batch of least sojourn at its smallest stable replicas."""
+    """Run lines 1 to 6: per operator the batch of least sojourn at its smallest stable replicas."""
     choice = np.zeros((len(problem.names), 3), np.int64)
     for v in range(len(problem.names)):
         stable = np.isfinite(table[v, :, parallel, :])
@@ -94,7 +94,7 @@ def _move(
     r = now - 1 if down else now + 1
     if not 1 <= r <= problem.max_replicas:
         return None
-    first = b if down else 0  # scaling down may only batch more
+    first = b if down else 0  # scaling down may only increase the batch
     best: tuple[tuple[float, float], tuple[int, int, int]] | None = None
     for i in range(first, problem.batches.size):
         for k in range(problem.parallel.size):

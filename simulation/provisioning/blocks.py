@@ -1,8 +1,8 @@
-"""The module level of a service: blocks of layers as what is replicated (methods.md B, A8).
+"""Cut a service into runs of layers, the module level (methods.md B, A8).
 
-An instance keeps one batch size and one parallelism for all its modules, as in CoCoServe; what
-differs is how many replicas a run of layers has, so that capacity comes in parts of an instance.
-A batch that goes on from a run of layers to the next crosses the link: one scatter, one gather.
+An instance has one batch size and one parallelism for all modules, as in CoCoServe. Only the number
+of replicas differs between runs of layers, so capacity comes in parts of an instance. A batch
+crosses the link between runs of layers: one scatter, one gather.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from simulation.provisioning.interference import Demand
 from simulation.provisioning.problem import OperatorProblem
 from simulation.provisioning.workload import PhaseProblem, pass_s
 
-BLOCKS = 8  # runs of layers that an instance is cut into
+BLOCKS = 8  # runs of layers per instance
 
 
 def in_blocks(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
-    """``phase`` with runs of consecutive layers in place of operators.
+    """Return ``phase`` with runs of consecutive layers in place of operators.
 
-    The shares of arithmetic and bandwidth of a run are those of its operators, weighted by time;
-    what runs once (embedding, output head) is a module of its own at the end.
+    The shares of arithmetic and bandwidth of a run are means over its operators, weighted by time.
+    Operators that run once (embedding, output head) form a module at the end.
     """
     problem, demand = phase.problem, phase.demand
     repeated = np.flatnonzero(phase.layers > 1)
@@ -41,14 +41,14 @@ def in_blocks(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
     shape = latency.shape
 
     def of_time(values: FloatArray) -> FloatArray:
-        """Sums over time of ``values`` of a group's operators, over its path."""
+        """Return the time-weighted mean of ``values`` per group, over the time of its path."""
         sums = [
             (values[group] * problem.latency_s[group]).sum(axis=0) / total[id(group)]
             for group, _ in parts
         ]
         return np.stack(sums)
 
-    # A run's kinds of operators, by time over all batches and parallelisms alike.
+    # Kinds of operators in a run, weighted by time over all batches and parallelisms.
     kinds = None
     if demand.kinds is not None:
         weight = problem.latency_s / problem.latency_s.sum(axis=0)
@@ -87,7 +87,7 @@ def _named(first: int, end: int) -> str:
 
 
 def _path(problem: OperatorProblem, group: IntArray) -> FloatArray:
-    """Critical path of the operators of ``group``, precedence through the others kept."""
+    """Return the critical path of ``group``; edges skip the other operators."""
     only = np.zeros_like(problem.latency_s)
     only[group] = problem.latency_s[group]
     return pass_s(only, problem.edges)

@@ -1,12 +1,13 @@
-"""How few devices there could be: a proven bound on every plan of operators and its placement.
+"""Compute a lower bound on the devices of any operator plan and its placement.
 
-A device holds no more than its memory, and no more arithmetic and memory traffic than it has. For
-any weights w of the three (adding up to 1) and any price of latency y >= 0, every plan that keeps
-the limit along a path of the graph needs at least
+A device has limited memory, arithmetic and memory traffic. Take any weights w of the three (sum 1),
+and any price of latency y >= 0. Every plan that keeps the limit along a path of the graph needs at
+least this many devices:
+
 
     sum over v of min over choices (w . needs(v, choice) + y sojourn(v, choice) [v on path]) - y SLO
 
-devices: the Lagrangian relaxation of the limit. The best of many w and y is taken.
+This is the Lagrangian relaxation of the limit. The best of many w and y is used.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ WEIGHTS = (
     (0.75, 0.25, 0.0), (0.25, 0.75, 0.0), (0.75, 0.0, 0.25), (0.25, 0.0, 0.75),
 )  # fmt: skip
 """Of memory, arithmetic and traffic."""
-PRICES = (0.0, *np.geomspace(0.01, 100.0, 25))  # of a whole limit of latency, in devices
+PRICES = (0.0, *np.geomspace(0.01, 100.0, 25))  # price of the whole latency limit, in devices
 
 
 def fewest_conceivable(
@@ -33,9 +34,9 @@ def fewest_conceivable(
     *,
     latency: bool = True,
 ) -> int:
-    """Devices that no plan in ``table`` (``sojourns``; inf: not allowed) can go below.
+    """Return a lower bound on the devices of any plan in ``table`` (``sojourns``; inf: excluded).
 
-    ``latency=False`` leaves the limit out: the bound then holds for whole replicas too, which
+    With ``latency=False`` the limit is ignored. The bound then also holds for whole replicas, which
     queue once for all operators.
     """
     path = _longest_path(problem)
@@ -54,8 +55,11 @@ def fewest_conceivable(
 
 
 def filled(problem: OperatorProblem, demand: Demand, device_bytes: float) -> FloatArray:
-    """Devices' worth of memory, arithmetic and traffic (the most of them) of all operators at one
-    batch and parallelism and one replica each, ``[B, P]``: no placement of more needs fewer."""
+    """Return the devices filled by all operators at each batch and parallelism, ``[B, P]``.
+
+    It is the largest of memory, arithmetic and traffic, with one replica per operator. No placement
+    of more replicas needs fewer devices.
+    """
     every = np.ix_(*(np.arange(n) for n in problem.latency_s.shape))
     needs = _devices_worth(problem, demand, device_bytes, every, 1)
     return np.asarray(needs.sum(axis=1).max(axis=0))
@@ -64,7 +68,7 @@ def filled(problem: OperatorProblem, demand: Demand, device_bytes: float) -> Flo
 def plan_fills(
     problem: OperatorProblem, demand: Demand, plan: OperatorPlan, device_bytes: float
 ) -> float:
-    """The same of one plan with its replicas: no placement of it needs fewer devices."""
+    """Return the devices filled by one plan with its replicas; no placement needs fewer."""
     chosen = problem.chosen(plan.batch, plan.parallel)
     needs = _devices_worth(problem, demand, device_bytes, chosen, plan.replicas)
     return float(needs.sum(axis=1).max())
@@ -77,8 +81,10 @@ def _devices_worth(
     chosen: tuple[IntArray, ...],
     replicas: IntArray | int,
 ) -> FloatArray:
-    """Devices' worth of memory, arithmetic and traffic of choices (indices v, b, p of the arrays),
-    ``[3, ...]``."""
+    """Return memory, arithmetic and traffic of choices in units of a device, ``[3, ...]``.
+
+    The choices are indices v, b, p of the arrays.
+    """
     v, b, p = chosen
     parallel = problem.parallel[p]
     busy = problem.rate / problem.batches[b] * problem.latency_s[v, b, p] * parallel
@@ -93,10 +99,10 @@ def _devices_worth(
 
 
 def at_least(fills: float) -> int:
-    """Whole devices."""
+    """Return the number of whole devices."""
     return max(1, int(np.ceil(fills - 1e-6)))
 
 
 def _longest_path(problem: OperatorProblem) -> list[int]:
-    """The path with most time at its fastest: any path gives a bound, this one a good one."""
+    """Return the path with the longest minimum times; any path gives a valid bound."""
     return critical_path(problem, problem.latency_s.min(axis=(1, 2)))[1]

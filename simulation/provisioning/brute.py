@@ -1,4 +1,4 @@
-"""Every choice of every operator: the oracle of section 4.2.3, for small cases only."""
+"""Enumerate every choice of every operator, the reference of section 4.2.3 for small cases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST = 20_000_000
 
 
 def brute(problem: OperatorProblem, table: FloatArray | None = None) -> OperatorPlan | None:
-    """The plan of fewest slots by enumeration; raises where that would be more than ``MOST``."""
+    """Return the plan with the fewest slots; raises SimulationError above ``MOST`` plans."""
     table = sojourns(problem) if table is None else table
     count = len(problem.names)
     options = []

@@ -1,4 +1,4 @@
-"""Power and energy of a provisioning plan (eq. 9, A7)."""
+"""Compute power and energy of a provisioning plan (eq. 9, A7)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from simulation.provisioning.problem import OperatorProblem
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PhasePower:
-    """Watts of one GPU by what runs on it."""
+    """Watts of one GPU, by the operator that it runs."""
 
     idle_w: float
     floor_w: float  # while any kernel runs
-    above_w: FloatArray  # [V, B, P] more while the operator runs
+    above_w: FloatArray  # [V, B, P] additional watts while the operator runs
 
 
 def dynamic_w(gpu: GpuSpec, phase: str) -> float:
-    """Watts beyond idle of a busy GPU (eq. 9), from its measured or published power."""
+    """Return the watts above idle of a busy GPU (eq. 9), from its measured or published power."""
     active = gpu.prefill_w if phase == "prefill" else gpu.decode_w
     return max(active - gpu.idle_w, 0.0)
 
@@ -33,8 +33,11 @@ def dynamic_w(gpu: GpuSpec, phase: str) -> float:
 def operator_watts(
     model: PowerModel, gpu: GpuSpec, operator: Operator, it: Iteration, seconds: FloatArray
 ) -> FloatArray:
-    """Watts of one GPU while it runs ``operator``, ``seconds`` a call, by the bytes and operations
-    of the call. The model was fitted to whole iterations and is applied to their parts here."""
+    """Return the watts of one GPU while it runs ``operator``, ``seconds`` per call.
+
+    They depend on the bytes and operations of the call. The model was fitted to whole iterations;
+    here it is applied to their parts.
+    """
     work = operator.work(it)
     none, full = np.zeros_like(seconds), np.ones_like(seconds)
     routed = isinstance(operator, Experts)
@@ -52,9 +55,10 @@ def operator_watts(
         experts=full * routed,
         block_experts=full * (routed and getattr(operator, "precision", "") == "fp8"),
         attention_dp=none,
-        linked=none,  # of the group, which one operator does not know
+        linked=none,  # unknown for a single operator: it belongs to the group of GPUs
     )
-    return power_by_load(replace(model, gap=0.0), gpu, load)  # a kernel that runs leaves no gap
+    # no gap between kernels while one runs
+    return power_by_load(replace(model, gap=0.0), gpu, load)
 
 
 def fleet_watts(
@@ -64,14 +68,14 @@ def fleet_watts(
     batch: IntArray | int,
     parallel: IntArray | int,
 ) -> float:
-    """Watts of ``devices`` GPUs that run the load of ``problem``, servers not included: what eq. 9
-    comes to when devices, not slots, are paid for.
+    """Return the watts of ``devices`` GPUs under the load of ``problem``, without servers.
 
-    A device draws ``idle_w`` always, ``floor_w`` while anything runs on it, and above that what
-    each operator on it adds; operators that run beside each other share the floor.
+    This is eq. 9 if devices, not slots, are paid for. A device always draws ``idle_w``, and
+    ``floor_w`` while anything runs on it. Each running operator adds its own watts above the floor.
+    Concurrent operators share the floor.
     """
     chosen = problem.chosen(batch, parallel)
-    busy = problem.rate / batch * problem.latency_s[chosen] * parallel  # GPUs' worth of time
+    busy = problem.rate / batch * problem.latency_s[chosen] * parallel  # busy GPUs
     running = min(float(busy.sum()), float(devices))
     return float(
         devices * power.idle_w

@@ -1,12 +1,14 @@
-"""The fewest slots under the limit, with a certificate (methods.md A5).
+"""Find the fewest slots under the limit, with a proof (methods.md A5).
 
-Operators in series add their latencies, branches take the longer one. Where the graph is made of
-these two, a dynamic program over slots is exact: f(K) is the least latency that K slots can buy,
+Latencies of operators in series add up; parallel branches take the longer one. For graphs built
+from these two, a dynamic program over slots is exact. f(K) is the least latency that K slots can
+achieve:
+
 
     series:    f(K) = min over k of f1(k) + f2(K - k)       (multiple-choice knapsack)
     branches:  f(K) = min over k of max(f1(k), f2(K - k))
 
-and the optimum is the first K with f(K) within the limit. Any other graph goes to an integer
+The optimum is the first K with f(K) within the limit. Any other graph is solved by an integer
 program with a start time per operator.
 """
 
@@ -25,7 +27,7 @@ from simulation.provisioning.sojourns import join
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Piece:
-    """A part of the graph between two points: what K slots buy, and how they are split."""
+    """A part of the graph between two points: its latency by slots, and how they are split."""
 
     latency: FloatArray  # [K + 1], non-increasing; inf where K slots are too few
     taken: IntArray  # [K + 1]: slots of ``left`` (of the operator itself in a leaf)
@@ -37,16 +39,17 @@ class _Piece:
 def exact(
     problem: OperatorProblem, options: tuple[Frontier, ...] | None = None
 ) -> OperatorPlan | None:
-    """The plan of fewest slots, or None when no plan meets the limit; ``bound`` = ``slots``.
+    """Return the plan with the fewest slots; None if no plan meets the limit.
 
-    ``options``: the frontiers of ``problem``, where they are there already.
+    ``bound`` of the plan equals ``slots``. ``options`` are the frontiers of ``problem``, if already
+    known.
     """
     options = frontiers(problem) if options is None else options
     if any(not option.slots.size for option in options):
-        return None  # an operator that no number of replicas makes stable
+        return None  # an operator that is stable with no number of replicas
     most = sum(int(option.slots[-1]) for option in options)
     budget = sum(int(option.slots[0]) for option in options)
-    while True:  # few graphs need all slots: look in a doubling range
+    while True:  # few graphs need all slots, so the range is doubled
         budget = min(2 * budget, most)
         piece = _series_parallel(problem, options, budget)
         if piece is None:
@@ -79,10 +82,10 @@ def _joined(left: _Piece, right: _Piece, branches: bool) -> _Piece:
 def _series_parallel(
     problem: OperatorProblem, options: tuple[Frontier, ...], budget: int
 ) -> _Piece | None:
-    """The whole graph as one piece, or None when it is not series-parallel.
+    """Return the whole graph as one piece; None if it is not series-parallel.
 
-    Every operator is an arc from its own entry to its own exit, precedence is an arc that costs
-    nothing (None); arcs in a row and arcs side by side are joined until one is left.
+    Every operator is an arc from its entry to its exit. Precedence is an arc without cost (None).
+    Arcs in series and in parallel are joined until one is left.
     """
     count = len(problem.names)
     source, sink = 2 * count, 2 * count + 1
@@ -118,7 +121,7 @@ def _merge_branches(arcs: list[Arc]) -> list[Arc]:
 
 
 def _merge_row(arcs: list[Arc], ends: set[int]) -> list[Arc]:
-    """Join one pair of arcs around each point that has exactly one arc in and one out."""
+    """Join one pair of arcs around each point with exactly one arc in and one out."""
     into: dict[int, list[int]] = {}
     out_of: dict[int, list[int]] = {}
     for i, (u, v, _) in enumerate(arcs):

@@ -1,4 +1,4 @@
-"""What each operator can buy: the least latency at every price, in slots or in shares of a GPU."""
+"""Compute the least latency of each operator at every price, in slots or GPU shares."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Frontier:
 
 
 def frontiers(problem: OperatorProblem, least: IntArray | None = None) -> tuple[Frontier, ...]:
-    """One frontier per operator; ``least[v, b, p]`` replicas are the fewest that fit in memory.
+    """Return one frontier per operator; ``least[v, b, p]`` replicas are the fewest that fit.
 
-    Of choices with equal slots the one with the least sojourn stands for all; those that cost more
-    without being faster are left out. No plan loses by this: every constraint and the objective
-    see an operator only through its slots and its sojourn.
+    Among choices with equal slots, only the one with the least sojourn remains. Choices that cost
+    more without being faster are dropped. No plan gets worse: constraints and objective depend on
+    an operator only through its slots and its sojourn.
     """
     count, most = len(problem.names), problem.max_replicas
     top = int(problem.parallel.max()) * most
@@ -45,9 +45,9 @@ def frontiers(problem: OperatorProblem, least: IntArray | None = None) -> tuple[
 
 
 def priced(table: FloatArray, price: FloatArray, first: int = 0) -> Frontier:
-    """The frontier of one operator by any price; both ``[B, P, R]``, stable choices only.
+    """Return the frontier of one operator by any price; both ``[B, P, R]``, stable choices only.
 
-    ``first`` is the index of their first parallelism in the problem.
+    ``first`` is the problem index of their first parallelism.
     """
     flat, cost = table.ravel(), price.ravel()
     stable = np.flatnonzero(np.isfinite(flat))
@@ -60,7 +60,7 @@ def priced(table: FloatArray, price: FloatArray, first: int = 0) -> Frontier:
 
 
 def in_a_row(options: Sequence[Frontier]) -> Choices:
-    """The choices of all operators as compiled code reads them."""
+    """Concatenate the choices of all operators for compiled code."""
     return Choices(
         np.r_[0, np.cumsum([option.slots.size for option in options])].astype(np.int64),
         np.concatenate([option.slots for option in options]),

@@ -1,8 +1,8 @@
-"""Greedy operator scaling: Algorithm 1 of the source, made better.
+"""Scale operators greedily: an improved version of the source's Algorithm 1.
 
-The source's only ever touches the bottleneck of the critical path (as printed it is in
-``bench/provision/algorithm1.py``). ``improved`` moves along each operator's frontier, tries
-operators other than the bottleneck when it scales down, and exchanges slots between two.
+The source's algorithm only changes the bottleneck of the critical path (``algorithm1``).
+``improved`` moves along each operator's frontier. When it scales down, it also tries operators that
+are not the bottleneck. It can also exchange slots between two operators.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from simulation.provisioning.sojourns import improve
 def improved(
     problem: OperatorProblem, options: tuple[Frontier, ...] | None = None
 ) -> OperatorPlan | None:
-    """Our greedy; None exactly when no plan meets the limit (chains), or none was found.
+    """Run our greedy; None if it finds no plan that meets the limit.
 
-    ``options``: the frontiers to move along, by slots or any other price.
+    For chains, None proves that no plan exists. ``options`` are the frontiers to move along, by
+    slots or another price.
     """
     options = frontiers(problem) if options is None else options
     if any(not option.slots.size for option in options):

@@ -1,24 +1,27 @@
-"""How operators that share a GPU slow each other down: a stated model, to be replaced by a table.
+"""Model the slowdown of operators that share a GPU, or read it from a measured table.
 
-An operator that runs alone keeps a share ``compute`` of the arithmetic that kernels reach on the
-GPU and a share ``bandwidth`` of the memory bandwidth that they reach busy. Both are one for all on
-a device and are divided among what runs there at an instant (processor sharing). What runs longer
-meets more of the others, so with L the sum of the others' rho * compute (or * bandwidth)
+An operator alone uses a share ``compute`` of the arithmetic that kernels reach on the GPU. It uses
+a share ``bandwidth`` of the reachable memory bandwidth. Both are divided among the operators that
+run at an instant (processor sharing). Operators that run longer meet more of the others. With L the
+sum of the others' rho * compute (or * bandwidth):
+
 
     I = 1 + max over both of own share * L / (1 - L)
 
-which is 1 / (1 - L), the law of processor sharing, for an operator that takes the whole device, and
-an upper estimate for one that leaves a part free ((c + Y - 1)+ <= c Y for Y <= 1); never more than
-with everything on the device running at once. A device keeps up only while the sums of rho *
-compute and of rho * bandwidth are at most 1, and its board's power allows it. Provenance: modelled;
-nothing here was fitted to the source's figures.
+This is 1 / (1 - L), the law of processor sharing, for an operator that takes the whole device. For
+smaller operators it is an upper estimate ((c + Y - 1)+ <= c Y for Y <= 1). It never exceeds the
+slowdown with everything on the device running at once.
 
-Where slowdowns were measured, an ``InterferenceTable`` takes its place: kind by kind how many times
-as long a call takes beside another one,
+A device is stable only while the sums of rho * compute and rho * bandwidth are at most 1, and its
+board's power allows it. Provenance: modelled; nothing was fitted to the source's figures.
+
+If slowdowns were measured, an ``InterferenceTable`` replaces the model. It holds S, the time of a
+kind next to another over its time alone:
+
 
     I = 1 + sum of others' rho * (S(kind, their kind) - 1) / (1 - L)
 
-and pairs that nobody measured add what the physical model says of the two alone.
+Pairs without a measurement add the physical model's value for the two.
 """
 
 from __future__ import annotations
@@ -44,8 +47,9 @@ class InterferenceTable:
 
     gpu: str
     source: str
-    pairs: Mapping[tuple[str, str], float]  # (who, beside whom): seconds over seconds alone
-    # By kind: shares of the SMs, ascending, and seconds with each over seconds with all.
+    # (slowed kind, other kind): seconds together over seconds alone
+    pairs: Mapping[tuple[str, str], float]
+    # By kind: shares of the SMs, ascending, and seconds with each over seconds with all SMs.
     alone: Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,7 +58,7 @@ class InterferenceTable:
 
     @property
     def matrix(self) -> FloatArray:
-        """S of every pair of kinds, ``[K, K]``; NaN where nobody measured, never below 1."""
+        """Return S of every pair of kinds, ``[K, K]``, at least 1; NaN if not measured."""
         slowdowns = np.full((len(KINDS), len(KINDS)), np.nan)
         for (slowed, other), times in self.pairs.items():
             if slowed in KINDS and other in KINDS:
@@ -64,17 +68,17 @@ class InterferenceTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """What one replica of each operator needs of one GPU, each ``[V, B, P]`` unless said."""
+    """Needs of one replica of each operator on one GPU, ``[V, B, P]`` unless stated otherwise."""
 
     memory_bytes: FloatArray  # weights and transient memory
     compute: FloatArray  # share of the GPU's arithmetic while it runs, 0 to 1
     bandwidth: FloatArray  # share of its memory bandwidth while it runs, 0 to 1
     kept_bytes: FloatArray | None = None  # [V, P] KV cache in flight, divided among the replicas
-    kinds: FloatArray | None = None  # [V, K] share of its time by ``KINDS``; needed with a table
+    kinds: FloatArray | None = None  # [V, K] share of its time by ``KINDS``; required with a table
     table: InterferenceTable | None = None
-    board: FloatArray | None = None  # share of what its board may draw above its floor, 0 to 1
-    apart: bool = False  # ``compute`` is what an operator keeps to itself, running or not ...
-    slower: FloatArray | None = None  # ... and how many times as long that makes it
+    board: FloatArray | None = None  # share of the board power above its floor, 0 to 1
+    apart: bool = False  # ``compute`` is reserved for the operator, running or not
+    slower: FloatArray | None = None  # slowdown factor by this reserved share
 
     def __post_init__(self) -> None:
         for name in ("compute", "bandwidth"):
@@ -85,12 +89,12 @@ class Demand:
     def shard_bytes(
         self, v: IntArray, b: IntArray, p: IntArray, replicas: IntArray | int
     ) -> FloatArray:
-        """Memory of one shard of operators ``v`` at batch and parallelism indices ``b``, ``p``."""
+        """Return the bytes of a shard of operators ``v`` at indices ``b`` (batch) and ``p``."""
         weights = self.memory_bytes[v, b, p]
         return weights if self.kept_bytes is None else weights + self.kept_bytes[v, p] / replicas
 
     def beside(self, compute: FloatArray, bandwidth: FloatArray) -> FloatArray:
-        """What all of u's time adds to v's, ``[V, V]``, by the table; empty without one.
+        """Return the extra time of v if u always runs, ``[V, V]``, by the table; empty without one.
 
         ``compute`` and ``bandwidth`` are the shares of the chosen configurations, ``[V]``.
         """
@@ -103,14 +107,14 @@ def beside(
     compute: FloatArray,
     bandwidth: FloatArray,
 ) -> FloatArray:
-    """See ``Demand.beside``; ``kinds`` are of operators of any models."""
+    """Compute ``Demand.beside``; ``kinds`` may be of operators of several models."""
     if table is None or kinds is None:
         return np.empty((0, 0))
     physical = np.maximum(compute[:, None] + compute[None, :] - 1.0, 0.0)
     traffic = np.maximum(bandwidth[:, None] + bandwidth[None, :] - 1.0, 0.0)
     matrix = table.matrix
     known = np.isfinite(matrix)
-    measured = kinds @ known @ kinds.T  # share of the pair's time that was measured
+    measured = kinds @ known @ kinds.T  # share of the pair's time with a measurement
     added = kinds @ np.where(known, matrix - 1.0, 0.0) @ kinds.T
     lacking = np.clip(1.0 - measured, 0.0, 1.0)
     return np.asarray(added + lacking * np.maximum(physical, traffic), np.float64)
@@ -122,8 +126,11 @@ def latency_at_share(
     bandwidth: npt.ArrayLike,
     sm_share: npt.ArrayLike,
 ) -> FloatArray:
-    """Seconds of an operator that may use a share of the SMs (figure 8): what is left of its
-    latency after arithmetic and memory traffic, launches, does not change."""
+    """Return the seconds of an operator limited to a share of the SMs (figure 8).
+
+    Only arithmetic and memory traffic get slower, not launches. Raises SimulationError for shares
+    outside (0, 1].
+    """
     t, share = np.asarray(latency_s, np.float64), np.asarray(sm_share, np.float64)
     if ((share <= 0) | (share > 1)).any():
         raise SimulationError("A share of the SMs must be above 0 and at most 1.")
@@ -133,7 +140,7 @@ def latency_at_share(
 
 
 def measured_at_share(table: InterferenceTable, kind: str, sm_share: npt.ArrayLike) -> FloatArray:
-    """Measured slowdown of ``kind`` with a share of the SMs; NaN where it was not measured."""
+    """Return the measured slowdown of ``kind`` with a share of the SMs; NaN if not measured."""
     share = np.asarray(sm_share, np.float64)
     if kind not in table.alone:
         return np.full(share.shape, np.nan)

@@ -1,10 +1,9 @@
-"""Levels that their replay confirms: what a plan promises on average is not what requests get.
+"""Confirm levels by replay: the planned mean is not what every request gets.
 
-The latencies that plans are made by are means of queues with full batches. Here every plan is
-replayed with the same requests (``replay``), and taken only if as many of them are within the limit
-as are asked for. A plan that misses is made again for a tighter limit, whole replicas also for more
-load, until one keeps it; a finer level that is not confirmed, or whose requests wait longer than
-those of the coarser one, stands as that one does.
+Planning uses mean latencies of queues with full batches. Here every plan is replayed with the same
+requests (``replay``). It is accepted if the target share of them is within the limit. A plan that
+misses is made again for a tighter limit, and whole replicas also for more load. A finer level falls
+back to the coarser one in two cases: it is not confirmed, or its requests wait longer.
 """
 
 from __future__ import annotations
@@ -28,14 +27,17 @@ SAFER = (
     (0.15, 1.0), (0.15, 2.0), (0.08, 1.0), (0.08, 2.0),
 )  # fmt: skip
 """Shares of the limit, and times the load, that whole replicas are planned for."""
-TIGHTER = (1.0, 0.7, 0.5)  # shares of the limit that finer levels are planned for
-SLOWED = (1.0, 1.5)  # times as long that operators may take in shares of the multiprocessors
-AS_LONG = 1.001  # times the requests' latency of a coarser level that a finer one may take
+TIGHTER = (1.0, 0.7, 0.5)  # shares of the limit to plan finer levels for
+SLOWED = (1.0, 1.5)  # allowed slowdowns of operators in shares of the multiprocessors
+AS_LONG = 1.001  # allowed P95 latency of a finer level over that of a coarser one
 
 
 def whole(phase: PhaseProblem, replay: Replay, attainment: float) -> Level | None:
-    """The fewest whole replicas that keep the limit for ``attainment`` of the requests; where none
-    of those planned does, the ones that come nearest. None where a pass alone takes too long."""
+    """Return the fewest whole replicas that keep the limit for ``attainment`` of the requests.
+
+    If no plan does, the one with the highest attainment is returned. The result is None if there is
+    no plan at all.
+    """
     begun, room = time.perf_counter(), replay.device_bytes
     plans: dict[tuple[int, ...], ReplicaPlan] = {}
     for share, times in SAFER:
@@ -67,7 +69,7 @@ def finer(
     coarser: list[Level],
     plan: Callable[[PhaseProblem], Level | None],
 ) -> Level | None:
-    """A level that ``plan`` makes within a limit, if requests confirm it; else the coarser one."""
+    """Plan a finer level with ``plan`` and confirm it by replay; else return the coarser level."""
     standing = min(coarser, key=lambda level: (level.devices, level.power_w), default=None)
     trade: Level | None = None
     for share in TIGHTER:
@@ -100,8 +102,10 @@ def in_shares(
     coarser: list[Level],
     plan: Callable[..., Level | None],
 ) -> Level | None:
-    """Operators in shares of the multiprocessors (equation 6), where requests say that they pay:
-    worse in nothing than ``coarser``, plans without shares among them. None where they do not."""
+    """Plan operators in shares of the multiprocessors (equation 6); None if they do not pay.
+
+    ``coarser`` includes plans without shares. The result is worse than them in no figure.
+    """
 
     def planned(within: PhaseProblem, most: float) -> Level | None:
         level = plan(confined(within, most), coarser=tuple(coarser), proofs=False)

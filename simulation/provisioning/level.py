@@ -1,4 +1,4 @@
-"""What one granularity needs of a phase, and when a finer one is better than a coarser one."""
+"""Describe the result of one granularity, and choose between finer and coarser ones."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came: the limit's latency of requests (TTFT of prompts, mean gap between tokens of
-    sequences), and the share of them within it."""
+    """Latencies of replayed requests, and the share of them within the limit.
+
+    The latency is the one of the limit: TTFT of prompts, mean gap between tokens of sequences.
+    """
 
     attainment: float
     mean_s: float
@@ -41,13 +43,16 @@ class Replayed:
     p95_s: float
     p99_s: float
     requests: int
-    visits: int  # of requests to stations
+    visits: int  # of requests at stations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
-    """What one granularity needs. ``gap_slots`` is the distance of the plan's slots to the proven
-    optimum (eq. 8); ``least_devices`` what no plan of this granularity can go below, proven."""
+    """The result of one granularity for a phase.
+
+    ``gap_slots`` is the distance of the plan's slots to the proven optimum (eq. 8).
+    ``least_devices`` is a proven lower bound for this granularity.
+    """
 
     level: str  # model, module or operator
     method: str
@@ -56,23 +61,26 @@ class Level:
     memory_bytes: float
     latency_s: float
     slo_s: float
-    seconds: float  # that planning took
+    seconds: float  # planning time
     gap_slots: float | None = None
     least_devices: int | None = None
     plan: OperatorPlan | None = None
     placement: Placement | None = None
     replicas: ReplicaPlan | None = None
-    cut: Cut | None = None  # of a level in runs of layers
-    replayed: Replayed | None = None  # what requests got of it
-    # Times as long as alone that operators may take in the shares of the multiprocessors they are
-    # confined to; None: they are not.
+    cut: Cut | None = None  # for runs of layers only
+    replayed: Replayed | None = None  # replay of this level
+    # Largest slowdown of operators by their reserved share of the multiprocessors; None: no such
+    # shares.
     confined: float | None = None
-    trade: Level | None = None  # fewer devices, at more of something else than a coarser level
-    in_turn: int | None = None  # devices if prompts were not taken the shortest first
+    trade: Level | None = None  # fewer devices, but worse than a coarser level in another figure
+    in_turn: int | None = None  # devices without shortest-prompt-first order
 
     def seen(self, phase: PhaseProblem) -> PhaseProblem:
-        """``phase`` as the plan sees it: with the KV cache of what it has in flight, in runs of
-        layers where it is one of those."""
+        """Return ``phase`` in the terms of the plan.
+
+        It has the KV cache of the plan's requests in flight, and runs of layers if the plan uses
+        them.
+        """
         if self.plan is not None:
             phase = reserving(phase, self.latency_s)
         if self.confined is not None:
@@ -89,7 +97,7 @@ def order(level: Level) -> tuple[int, float]:
 
 
 def no_worse(level: Level, other: Level) -> bool:
-    """In none of the figures that levels are judged by."""
+    """Return whether ``level`` is at most as high in every compared figure."""
     return all(
         ours <= theirs * ROUNDING
         for ours, theirs in zip(_figures(level), _figures(other), strict=True)
@@ -101,8 +109,11 @@ def _figures(level: Level) -> tuple[float, ...]:
 
 
 def least(levels: Sequence[Level]) -> Level | None:
-    """The fewest devices; of those the one that holds least memory among the ones within ``EVEN``
-    of the least power."""
+    """Return the level with the fewest devices.
+
+    Among equals, those within ``EVEN`` of the least power count, and the one with the least memory
+    wins.
+    """
     if not levels:
         return None
     fewest = min(level.devices for level in levels)
@@ -115,8 +126,10 @@ def least(levels: Sequence[Level]) -> Level | None:
 
 
 def chosen(name: str, levels: Sequence[Level], coarser: Sequence[Level]) -> Level | None:
-    """The least of ``levels`` that is worse than no coarser level in any figure, else the least of
-    the coarser ones itself, with what fewer devices would cost as its ``trade``."""
+    """Return the best of ``levels`` that no coarser level beats in any figure, else a coarser one.
+
+    ``trade`` of the result is the level with fewer devices, if one exists.
+    """
     standing = min(coarser, key=order, default=None)
     if standing is None:
         return least(levels)

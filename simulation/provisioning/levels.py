@@ -1,11 +1,12 @@
-"""One service provisioned by whole replicas, by runs of layers and by operators, on the same
-devices (A8).
+"""Provision one service by replicas, by runs of layers or by operators (A8).
 
-What is compared is devices after placement. Operators and layers can always stand as whole replicas
-do, and operators as runs of layers, so a finer level is never worse than a coarser one that it is
-given, in devices, power, memory or latency: it takes that one's plan where nothing is better, and
-says so. KV cache is that of what is in flight: plans are made for passes of several lengths up to
-the limit, each with the cache of passes as long as that.
+Levels are compared by devices after placement. Operators and runs of layers can always run as whole
+replicas, and operators as runs of layers. A finer level therefore never uses more devices, power,
+memory or latency than a given coarser one. If nothing is better, it returns the coarser plan and
+states so.
+
+KV cache is that of requests in flight. Plans are made for several pass lengths up to the limit,
+each with the cache of passes of that length.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ Method = Literal["greedy", "exact", "brute", "algorithm1", "algorithm1-printed"]
 PRINTED = "algorithm1-printed"
 MEMORY_PRICES = (0.0, 0.25, 1.0, 4.0)
 """Weights of memory against load in the price of a choice; the best placed plan is kept."""
-SHORTEST_S = 1e-3  # of the lengths of a pass that plans are made for: this times powers of two
-IN_VAIN = 2  # shorter passes that are tried after the last that needed less
-ROOMY = 0.5  # of the devices' memory: a plan that fills less of it does not need room
+SHORTEST_S = 1e-3  # shortest pass length to plan for; others are powers of two of it
+IN_VAIN = 2  # shorter passes to try after the last improvement
+ROOMY = 0.5  # share of the devices' memory; a plan below it is not limited by memory
 
 
 def model_level(phase: PhaseProblem, device_bytes: float) -> Level | None:
-    """Whole replicas, each on devices of its own; None when no number of them meets the limit.
+    """Plan whole replicas on separate devices; None if no number of them meets the limit.
 
-    All batches, parallelisms and counts are looked at, so no other uniform plan needs fewer.
+    All batches, parallelisms and counts are tried, so no other uniform plan needs fewer devices.
     """
     begun = time.perf_counter()
     plan = whole_replicas(phase, device_bytes)
@@ -58,7 +59,7 @@ def model_level(phase: PhaseProblem, device_bytes: float) -> Level | None:
 
 
 def level_of(phase: PhaseProblem, plan: ReplicaPlan) -> Level:
-    """What whole replicas need."""
+    """Return the level of a plan of whole replicas."""
     return Level(
         level="model",
         method="whole replicas",
@@ -85,15 +86,15 @@ def operator_level(
     quick: bool = False,
     epsilon: float = 0.0,
 ) -> Level | None:
-    """Operators scaled one by one and placed by Algorithm 2; None when no plan meets the limit.
+    """Scale operators one by one and place them by Algorithm 2; None if no plan meets the limit.
 
-    ``greedy``: our greedy at several prices of memory, the plan of fewest devices after placement.
-    ``exact``: the fewest slots, proven, then placed. ``brute``: the same by enumeration, for small
-    cases. ``algorithm1``: the source's, as methods.md A4 reads it, or as printed, to within a share
-    ``epsilon`` of the limit.
-    Of ``coarser``, levels of the same phase, one that nothing finer is better than is returned
-    instead. ``proofs`` adds the gap in slots and the bound on devices; ``quick`` tries fewer
-    prices.
+    ``greedy`` is our greedy at several prices of memory; the plan with fewest devices after
+    placement wins. ``exact`` places a plan with the proven fewest slots. ``brute`` enumerates, for
+    small cases. ``algorithm1`` is the source's algorithm as methods.md A4 reads it, or as printed,
+    to within a share ``epsilon`` of the limit.
+
+    ``coarser`` are levels of the same phase. If no finer plan is better, one of them is returned.
+    ``proofs`` adds the gap in slots and the bound on devices; ``quick`` tries fewer prices.
     """
     begun = time.perf_counter()
     levels: list[Level] = []
@@ -139,8 +140,10 @@ def operator_level(
 def by_algorithm1(
     problem: OperatorProblem, method: str, epsilon: float = 0.0, table: FloatArray | None = None
 ) -> Iterator[OperatorPlan]:
-    """Plans of the source's algorithm from every parallelism, since it inherits that of the model's
-    deployment; those that miss the limit are left out."""
+    """Yield the feasible plans of the source's algorithm from every parallelism.
+
+    The algorithm takes the parallelism of the model's deployment, so each one is tried.
+    """
     for j in range(problem.parallel.size):
         plan = algorithm1(
             problem, printed=method == PRINTED, epsilon_s=epsilon * problem.slo_s, parallel=j,
@@ -160,10 +163,10 @@ def module_level(
     proofs: bool = False,
     epsilon: float = 0.0,
 ) -> Level | None:
-    """Runs of layers with replicas of their own, at the best batch and parallelism for all.
+    """Scale runs of layers, at the best batch and parallelism for all of them.
 
-    Every batch and parallelism is tried; per one the replicas by our greedy or by the exact plan
-    (``brute`` enumerates), placed by Algorithm 2.
+    Every batch and parallelism is tried. Replicas come from our greedy, the exact method, Algorithm
+    1 or enumeration (``brute``). Algorithm 2 places them.
     """
     begun = time.perf_counter()
     levels: list[Level] = []
@@ -176,7 +179,7 @@ def module_level(
             if not np.isfinite(cut.problem.latency_s[:, b, p]).all():
                 continue
             if most is not None and at_least(float(fills[b, p])) > most:
-                break  # none that follow needs fewer
+                break  # sorted by ``fills``: all later ones need as many or more
             alike = uniform(cut, b, p)
             options = frontiers(alike.problem, fewest_replicas(alike, device_bytes))
             if any(not option.slots.size for option in options):
@@ -214,9 +217,12 @@ def module_level(
 def _rungs(
     phase: PhaseProblem, device_bytes: float, coarser: Sequence[Level], levels: list[Level]
 ) -> Iterator[PhaseProblem]:
-    """``phase`` for passes within its limit, within powers of two of a millisecond, and within what
-    coarser levels take, each with the KV cache of passes that long. Of ``levels`` so far it depends
-    whether shorter ones can need less: not where memory is what there is enough of."""
+    """Yield ``phase`` for several pass lengths, each with the KV cache of such passes.
+
+    The lengths are the limit, powers of two of a millisecond, and the latencies of coarser levels.
+    Shorter passes only help if memory is scarce. The search therefore stops early, depending on the
+    ``levels`` found so far.
+    """
     limit = phase.problem.slo_s
     fastest = float(phase.problem.latency_s.min(axis=(1, 2)).max())
     powers = SHORTEST_S * 2.0 ** np.arange(-7, 30)
@@ -246,8 +252,10 @@ def _with_gap(level: Level, fewest: OperatorPlan | None) -> Level:
 
 
 def fewest_of_load(phase: PhaseProblem, device_bytes: float) -> int:
-    """Devices that no plan of the phase goes below, whatever its latency: its bytes of KV cache are
-    left out, since how many are in flight is the plan's."""
+    """Return a lower bound on the devices of any plan of the phase, whatever its latency.
+
+    KV cache is not counted, because the amount in flight depends on the plan.
+    """
     empty = replace(phase, demand=replace(phase.demand, kept_bytes=None))
     table = sojourns(empty.problem)
     fitting = fewest_replicas(empty, device_bytes)
@@ -256,9 +264,10 @@ def fewest_of_load(phase: PhaseProblem, device_bytes: float) -> int:
 
 
 def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
-    """Replicas from which on one fits a device, ``[V, B, P]``: the KV cache is divided among them.
+    """Return the fewest replicas with which each replica fits on a device, ``[V, B, P]``.
 
-    More than ``max_replicas`` where its weights alone are too big.
+    The KV cache is divided among replicas. The result exceeds ``max_replicas`` if the weights alone
+    are too large.
     """
     demand, most = phase.demand, phase.problem.max_replicas
     room = device_bytes - demand.memory_bytes
@@ -282,8 +291,10 @@ def _placed(
     shared: bool,
     most: int | None = None,
 ) -> list[Level]:
-    """Plans where they stand, each with the KV cache of what it has in flight. Those that cannot do
-    with ``most``, or with the fewest placed so far, are not placed."""
+    """Place plans, each with the KV cache of its requests in flight.
+
+    Plans that need more than ``most`` devices, or more than the best so far, are skipped.
+    """
     levels: list[Level] = []
     problem = phase.problem
     able: dict[bytes, tuple[int, OperatorPlan]] = {}
@@ -326,7 +337,7 @@ def _placed(
 
 
 def _fits(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -> bool:
-    """Whether every replica fits a device: enumeration does not look."""
+    """Return whether every replica fits on a device; enumeration does not check this."""
     chosen = phase.problem.chosen(plan.batch, plan.parallel)
     return bool((phase.demand.shard_bytes(*chosen, plan.replicas) <= device_bytes).all())
 
@@ -334,8 +345,11 @@ def _fits(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -> bool:
 def _by_price(
     phase: PhaseProblem, table: FloatArray, device_bytes: float, *, quick: bool
 ) -> list[OperatorPlan | None]:
-    """Plans by the share of a GPU that choices keep busy and of its memory, at several weights of
-    the two, with every parallelism and with one for all operators (mixed ones pack badly)."""
+    """Plan by price: busy share of a GPU plus weighted share of its memory.
+
+    Several weights are tried. For each, operators may use mixed parallelisms, or all the same. The
+    latter often packs better.
+    """
     problem = phase.problem
     plans = []
     for weight in MEMORY_PRICES[:: 2 if quick else 1]:
@@ -351,13 +365,13 @@ def _by_price(
 
 
 def _shares(phase: PhaseProblem, device_bytes: float, memory_price: float) -> FloatArray:
-    """GPUs' worth of load, and of memory times its price, of every choice, ``[V, B, P, R]``."""
+    """Return the GPUs' worth of load and priced memory of every choice, ``[V, B, P, R]``."""
     problem, demand = phase.problem, phase.demand
     replicas = np.arange(1, problem.max_replicas + 1)
     busy = np.maximum(demand.compute, demand.bandwidth) * problem.latency_s
     load = busy * problem.rate / problem.batches[:, None] * problem.parallel
     memory = demand.memory_bytes * problem.parallel / device_bytes
-    if demand.apart:  # what is kept costs whether it is used or not
+    if demand.apart:  # reserved arithmetic costs the same if it is not used
         kept = np.maximum(demand.compute * problem.parallel, load / problem.max_replicas)
         return np.asarray((kept + memory_price * memory)[..., None] * replicas)
     return np.asarray(load[..., None] + memory_price * memory[..., None] * replicas)
@@ -374,7 +388,10 @@ def at_level(
     proofs: bool = False,
     epsilon: float = 0.0,
 ) -> Level | None:
-    """``phase`` at one of ``LEVELS``, never worse than those of ``coarser`` (found before)."""
+    """Plan ``phase`` at one of ``LEVELS``, never worse than the ``coarser`` levels.
+
+    Raises SimulationError for an unknown level.
+    """
     if level == "model":
         return model_level(phase, device_bytes)
     if level not in LEVELS:

@@ -1,16 +1,16 @@
-"""Provisioning window by window along a trace, each granularity at its own speed of acting (A8).
+"""Provision a trace window by window; each granularity scales at its own speed (A8).
 
-A plan for a window is made from what is known before it (the window before, or a forecast) and is
-in force once its replicas are up: operators and layers within the window, whole replicas after
-their start-up, burning GPU time meanwhile. Capacity that is no longer wanted goes at once.
+A plan for a window uses data from before it: the previous window, or a forecast. It takes effect
+when its replicas are up. Operators and layers start within the window. Whole replicas take their
+start-up time, which is paid GPU time. Capacity that is no longer needed is removed at once.
 
-A plan at the limit for the window before misses about half of those that follow, whatever its
-granularity, so plans are made for a rate higher by a headroom, and granularities are compared at
-the headroom that each needs for the same share of requests met (methods.md X4): requests of some
-windows replayed through the plans in force (``Sampled``), or where nothing is replayed those that
-came in windows whose plan keeps the limit on average.
-Demand is rounded up to a grid of 5%, so that the windows of a week are some hundred different
-problems.
+A plan sized for the previous window misses the limit in about half of the next windows, at any
+granularity. Plans therefore get headroom: they are made for a higher rate. Granularities are
+compared at the headroom that each needs for the same share of requests (methods.md X4). The share
+is measured by replay of sampled windows (``Sampled``). Without a replay, it is the share of
+requests in windows where the plan keeps the limit on average.
+
+Demand is rounded up to a grid of 5%, so that a week has a few hundred different problems.
 """
 
 from __future__ import annotations
@@ -37,30 +37,32 @@ OPERATOR_ACTS_S = 0.5
 MODULE_ACTS_S = 0.8938
 """Seconds until copies of all 40 layers of a 13B model serve (CoCoServe, section 6.5, table 2)."""
 MOST_HEADROOM = 4.0
-ROUNDS = 12  # of the search for a headroom: to 0.1% of a rate
-REPLAYED_ROUNDS = 4  # by requests: to 2% of one
+ROUNDS = 12  # of the headroom search: to 0.1% of a rate
+REPLAYED_ROUNDS = 4  # of the same search by replay: to 2% of a rate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Course:
-    """What one granularity held, drew and met, by window."""
+    """Devices, power and SLO results of one granularity by window."""
 
     level: str
-    devices: IntArray  # [W] paid for, starting ones included
+    devices: IntArray  # [W] paid for, including starting ones
     power_w: FloatArray  # [W]
     memory_bytes: FloatArray  # [W]
-    met: BoolArray  # [W] the plan in force kept the limit under the real load
-    refused: int  # windows without a plan that could meet the limit; the last one stays
-    requests_s: FloatArray = field(repr=False)  # [W] that came
+    met: BoolArray  # [W] whether the active plan keeps the limit under the actual load
+    refused: int  # windows without a feasible plan; the last plan stays active
+    requests_s: FloatArray = field(repr=False)  # [W] actual rate
     headroom: float = 0.0
-    # [W] the plan in force and the phase it was made for
+    # [W] active plan, and the phase that it was made for
     plans: list[tuple[Level, PhaseProblem] | None] = field(default_factory=list, repr=False)
-    replayed: float | None = None  # share of replayed requests that kept the limit
+    replayed: float | None = None  # share of replayed requests within the limit
 
     @property
     def attainment(self) -> float:
-        """Share of the requests that kept the limit; where none was replayed, that came in windows
-        whose plan kept it on average."""
+        """Return the share of requests within the limit.
+
+        Without a replay, all requests of windows whose plan keeps the limit on average count.
+        """
         return self.by_means if self.replayed is None else self.replayed
 
     @property
@@ -75,11 +77,11 @@ class Course:
 
 
 Key = tuple[int, int]  # rate at the operators and tokens, as powers of STEP
-Known = Windows | Mapping[str, Windows] | None  # what plans are told, of all levels or by level
+Known = Windows | Mapping[str, Windows] | None  # demand known to plans: for all levels, or by level
 
 
 class _Book:
-    """Problems, plans and what plans do under other loads, each made once."""
+    """Cache of problems, plans, and outcomes of plans under other loads."""
 
     def __init__(
         self,
@@ -95,7 +97,11 @@ class _Book:
         self.cuts: dict[tuple[Cut, Key], PhaseProblem] = {}
 
     def problem(self, key: Key) -> PhaseProblem:
-        """The rate scales what is in flight; only the length changes any latency."""
+        """Return the problem of a rounded demand.
+
+        The rate only scales the load and the KV cache. Latencies depend on the length alone, so
+        they are computed once per length.
+        """
         if key not in self.problems:
             rate, tokens = STEP ** key[0], STEP ** key[1]
             osl = (
@@ -125,7 +131,7 @@ class _Book:
         return self.plans[level, key]
 
     def outcome(self, level: str, planned: Key, real: Key) -> tuple[bool, float]:
-        """Whether the plan made for ``planned`` keeps the limit under ``real``, and its watts."""
+        """Return whether the plan for ``planned`` keeps the limit under ``real``, and watts."""
         key = (level, planned, real)
         if key not in self.outcomes:
             plan = self.plan(level, planned)
@@ -134,7 +140,7 @@ class _Book:
         return self.outcomes[key]
 
     def seen(self, plan: Level, real: Key) -> PhaseProblem:
-        """The load of ``real`` as the operators or runs of layers of ``plan`` see it."""
+        """Return the load of ``real`` for the operators or runs of layers of ``plan``."""
         if plan.cut is None:
             return self.problem(real)
         if (plan.cut, real) not in self.cuts:
@@ -156,15 +162,17 @@ def over_time(
     every: Mapping[str, int] | None = None,
     judge: Sampled | None = None,
 ) -> dict[str, Course]:
-    """A course of each of ``levels``, planned for ``1 + headroom`` times the rate that is known, or
-    for the least headroom beyond it that meets ``attainment`` of the requests.
+    """Compute a course of each of ``levels``, planned for ``1 + headroom`` times the known rate.
 
-    ``every``: windows that a plan of a level stands for, 1 where nothing is said. ``known`` is the
-    forecast that plans see, of all levels or by level; by default each plan sees the mean of as
-    many windows before it as it stands for. ``judge``: requests of which the share has to be met. A
-    level that does not reach the attainment at a headroom of 400% comes with what it reaches there.
-    Where requests are judged a finer level is whole replicas at its own speed of acting, unless its
-    own plans meet the attainment with fewer GPUs, or as many at less power.
+    If that misses ``attainment``, the smallest larger headroom that meets it is used. A level that
+    misses it at a headroom of 400% is returned as it is.
+
+    ``every`` is the number of windows per plan of a level (default 1). ``known`` is the forecast
+    that plans use, for all levels or by level. By default a plan uses the mean of the windows of
+    the previous plan. ``judge`` replays requests to measure the share.
+
+    With a ``judge``, a finer level uses plans of whole replicas at its own speed. Its own plans
+    replace them if they meet the attainment with fewer GPUs, or equal GPUs and less power.
     """
     book = _Book(service, problem_of, device_bytes)
     courses = {}
@@ -174,7 +182,7 @@ def over_time(
         if judge is None:
             courses[level] = _least(partial(course, level), headroom, attainment, ROUNDS)
             continue
-        # Whole replicas as soon as the level acts; its own plans where requests bear fewer GPUs.
+        # First try whole-replica plans at this level's speed, then its own plans.
         best = _least(partial(course, "model"), headroom, attainment, REPLAYED_ROUNDS)
         if level != "model":
             most = int(best.devices.sum()) if best.attainment >= attainment else None
@@ -186,7 +194,7 @@ def over_time(
 
 
 def _better(ours: Course, coarse: Course, attainment: float) -> bool:
-    """Whether requests bear the plans of a level itself, and these need less."""
+    """Return whether a level's own plans meet the attainment with fewer GPUs or less power."""
     if ours.attainment < attainment or coarse.attainment < attainment:
         return ours.attainment > coarse.attainment
     drawn = [(int(course.devices.sum()), float(course.power_w.sum())) for course in (ours, coarse)]
@@ -200,8 +208,11 @@ def _least(
     rounds: int,
     most: int | None = None,
 ) -> Course:
-    """The course of the least headroom from ``low`` on that meets ``attainment``, else of the
-    most, or of the first that holds more than ``most`` GPUs over its windows."""
+    """Return the course with the smallest headroom from ``low`` on that meets ``attainment``.
+
+    If none does, the course is that of the largest headroom, or of the first with more than
+    ``most`` GPUs over its windows.
+    """
     best = course(low)
     if best.attainment >= attainment:
         return best
@@ -225,18 +236,18 @@ def _least(
 
 
 def acts_s(level: str, startup_s: float) -> float:
-    """Seconds from asking for capacity of a level until it serves."""
+    """Return the seconds from a request for capacity of a level until it serves."""
     return {"model": startup_s, "module": MODULE_ACTS_S, "operator": OPERATOR_ACTS_S}[level]
 
 
 def windows_to_act(level: str, startup_s: float, window_s: float) -> int:
-    """Windows until what was asked for serves; below one window none."""
+    """Return the windows until requested capacity serves; 0 if it serves within one window."""
     lag = int(np.ceil(acts_s(level, startup_s) / window_s - 1e-9))
     return lag if lag > 1 else 0
 
 
 def _windows_known(windows: Windows, known: Known, level: str, every: Mapping[str, int]) -> Windows:
-    """What the plans of a level are told of each window."""
+    """Return the demand that the plans of a level know for each window."""
     if known is None:
         return seen_before(windows, every.get(level, 1))
     return known if isinstance(known, Windows) else known[level]
@@ -252,8 +263,11 @@ def _course(
     stands: str,
     headroom: float,
 ) -> Course:
-    """What ``level`` holds by window, of plans of the level ``stands``. Capacity that is asked for
-    serves after as many windows as it takes to start; below one window, none."""
+    """Simulate ``level`` by window with plans of the level ``stands``.
+
+    Requested capacity serves after its start-up windows, at once if that is less than one window.
+    It is paid from the request on.
+    """
     phase = book.service.phase
     real = _keys(keys_of(windows, phase))
     seen = _keys(keys_of(known, phase, headroom))
@@ -278,7 +292,7 @@ def _course(
         size[w] = plan.devices
         memory[w] = plan.memory_bytes
         serving = asked
-        if delay:  # the least that was asked for since then
+        if delay:  # until capacity is up, only the least requested in the meantime serves
             ready = [k for k in range(max(0, w - delay), w + 1) if made_for[k] is not None]
             serving = made_for[min(ready, key=lambda k: (size[k], k))] or asked
         met[w], drawn = book.outcome(stands, serving, real[w])
@@ -293,8 +307,11 @@ def _course(
 
 
 def _under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:
-    """Whether a plan keeps the limit under the real load of a window (as it sees it), and the watts
-    of its GPUs; beyond what they can do they draw what they draw when full."""
+    """Return whether a plan keeps the limit under the actual load of a window, and its watts.
+
+    ``phase`` is in the plan's terms (operators or runs of layers). Under overload, GPUs draw at
+    most their full power.
+    """
     most = phase.service.gpu.tdp_w
     plan = level.plan or level.replicas
     assert plan is not None

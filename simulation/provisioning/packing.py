@@ -1,7 +1,7 @@
-"""Shards on devices, compiled: what devices hold and do, how that slows operators, Algorithm 2.
+"""Place shards on devices, compiled: device loads, slowdowns and Algorithm 2.
 
-A shard is one GPU's part of a replica; arrays over shards come replica by replica. ``where`` is the
-device of a shard, -1 while it has none.
+A shard is the part of a replica on one GPU. Arrays over shards are ordered by replica. ``where`` is
+the device of a shard, -1 if it has none.
 """
 
 from __future__ import annotations
@@ -13,53 +13,53 @@ import numpy as np
 from simulation.compiled import cached_kernel, kernel
 from simulation.provisioning.sojourns import Graph, longest_path, sojourn
 
-FULL = 1.0 - 1e-9  # of a device: beyond it nothing gets anywhere
-TRIES = 16  # devices with most slack on which the limit is looked at before a new one is opened
-KEPT = 16  # sojourns of an operator
+FULL = 1.0 - 1e-9  # share of a device; a queue is unstable beyond it
+TRIES = 16  # devices with most slack to try before a new one is opened
+KEPT = 16  # cached sojourns per operator
 
 
 class Plan(NamedTuple):
-    """A plan of operators as compiled code reads it, ``[V]`` unless said."""
+    """Arrays of an operator plan for compiled code, ``[V]`` unless stated otherwise."""
 
-    operator: Any  # [S] of each shard
+    operator: Any  # [S] operator of each shard
     replica: Any  # [S]
     latency_s: Any
     transfer_s: Any
-    compute: Any  # share of a GPU's arithmetic while it runs
-    bandwidth: Any  # share of its memory bandwidth while it runs
-    board: Any  # share of its board's watts above the floor while it runs
+    compute: Any  # share of a GPU's arithmetic while the operator runs
+    bandwidth: Any  # share of its memory bandwidth while the operator runs
+    board: Any  # share of the board power above its floor while the operator runs
     memory: Any  # bytes per shard
     busy: Any  # share of time that a replica works
     rate: Any  # batches/s
     replicas: Any
-    beside: Any  # [V, V] what all of u's time adds to v's; empty: the physical model
+    beside: Any  # [V, V] extra time of v if u always runs; empty: the physical model
     graph: Graph
-    apart: bool  # arithmetic is kept by whoever it is given to, running or not
+    apart: bool  # arithmetic is reserved for each shard, running or not
 
 
 class Devices(NamedTuple):
-    """What stands on devices: memory, expected arithmetic, traffic and watts, ``[D]``."""
+    """Loads of devices: memory, expected arithmetic, traffic and power, ``[D]``."""
 
     memory: Any
     compute: Any
     bandwidth: Any
     board: Any
-    all_compute: Any  # of everything that stands there, if it ran at once
+    all_compute: Any  # sum of all shards on the device, as if all ran at once
     all_bandwidth: Any
-    busy: Any  # [D, V] time that each operator keeps it busy; empty without ``Plan.beside``
+    busy: Any  # [D, V] busy time of each operator; empty without ``Plan.beside``
 
 
 class Replicas(NamedTuple):
-    """Replicas by number ``q``: ``sequence`` is the order in which they are placed."""
+    """Replicas by number ``q``; ``sequence`` is the placement order."""
 
     sequence: Any
-    first: Any  # shard
-    parallel: Any  # shards
-    base: Any  # the whole model instance it belongs to; -1: it is extra
+    first: Any  # first shard
+    parallel: Any  # number of shards
+    base: Any  # the base instance that it belongs to; -1: an extra replica
 
 
 class Scratch(NamedTuple):
-    """Room for numbers of ``[V]`` operators."""
+    """Buffers for ``[V]`` operators."""
 
     slowdown: Any
     sojourn_s: Any
@@ -82,7 +82,7 @@ def scratch(count: int) -> Scratch:
 
 @kernel
 def put(devices: Devices, d: int, v: int, plan: Plan, sign: float) -> None:
-    """A shard of ``v`` joins device ``d``, or leaves it (``sign`` -1)."""
+    """Add a shard of ``v`` to device ``d``, or remove it (``sign`` -1)."""
     devices.memory[d] += sign * plan.memory[v]
     devices.compute[d] += sign * (plan.busy[v] * plan.compute[v])
     devices.bandwidth[d] += sign * (plan.busy[v] * plan.bandwidth[v])
@@ -95,15 +95,20 @@ def put(devices: Devices, d: int, v: int, plan: Plan, sign: float) -> None:
 
 @kernel
 def _slower(share: float, others: float, all_at_once: float) -> float:
-    """How much longer what takes ``share`` of something runs beside others that take ``others`` of
-    it on average, never more than with all of them at once."""
+    """Return the extra time of a shard with share ``share``, relative to its time alone.
+
+    ``others`` is the mean share of the other shards. The result never exceeds that of all shards
+    running at once.
+    """
     return float(max(0.0, min(share * others / (1.0 - others), all_at_once - 1.0)))
 
 
 @kernel
 def slowdown_at(devices: Devices, d: int, v: int, plan: Plan) -> float:
-    """How many times as long a shard of ``v`` takes on ``d``, where it is counted already: by
-    ``plan.beside``, or where that is empty by the physical model."""
+    """Return the slowdown factor of a shard of ``v`` on ``d``; the shard is already counted there.
+
+    It follows ``plan.beside``, or the physical model if that is empty.
+    """
     its_busy = plan.busy[v]
     arithmetic = min(devices.compute[d] - its_busy * plan.compute[v], FULL)
     traffic = min(devices.bandwidth[d] - its_busy * plan.bandwidth[v], FULL)
@@ -120,10 +125,10 @@ def slowdown_at(devices: Devices, d: int, v: int, plan: Plan) -> float:
 
 @kernel
 def placed_latency(plan: Plan, where: Any, devices: Devices, room: Scratch) -> float:
-    """Critical path with every placed replica slowed by what shares its devices; inf: unstable.
+    """Return the critical path with placed replicas slowed by shared devices; inf: unstable.
 
-    A replica is as slow as its slowest shard, an operator as the mean of its replicas, which
-    ``room.slowdown`` becomes.
+    A replica is as slow as its slowest shard. An operator takes the mean over its replicas, which
+    is written to ``room.slowdown``.
     """
     room.slowdown[:] = 0.0
     shards, i = where.size, 0
@@ -147,7 +152,7 @@ def placed_latency(plan: Plan, where: Any, devices: Devices, room: Scratch) -> f
 
 @kernel
 def fits(devices: Devices, d: int, v: int, plan: Plan, capacity: float) -> bool:
-    """Whether a shard of ``v`` can join device ``d``: memory, load it can keep up with, watts."""
+    """Return whether a shard of ``v`` fits on device ``d``: memory, load and power."""
     if plan.apart and devices.all_compute[d] + plan.compute[v] > 1.0 + 1e-9:
         return False
     return bool(
@@ -160,7 +165,7 @@ def fits(devices: Devices, d: int, v: int, plan: Plan, capacity: float) -> bool:
 
 @cached_kernel
 def judge(plan: Plan, where: Any, count: int) -> Any:
-    """What ``count`` devices hold and do, slowdowns ``[V]``, and the latency of the plan."""
+    """Compute device loads, slowdowns ``[V]`` and the latency of a placed plan."""
     devices, room = no_devices(count, plan), scratch(plan.rate.size)
     for i in range(where.size):
         put(devices, where[i], plan.operator[i], plan, 1.0)
@@ -169,24 +174,26 @@ def judge(plan: Plan, where: Any, count: int) -> Any:
 
 
 class Standing(NamedTuple):
-    """Shards where they stand, how slow that makes them, and operators ``[V]`` with them. What the
-    last ``_join`` changed is kept for ``_leave``."""
+    """Placed shards, their slowdowns, and the resulting operator times.
+
+    It also stores the values before the last ``_join``, so that ``_leave`` can undo it.
+    """
 
     where: Any  # [S] device; -1: none yet
-    begins: Any  # [S] first shard of its replica ...
-    ends: Any  # ... and after its last
-    top: Any  # [D] the shard that came last, -1: none ...
-    under: Any  # [S] ... and the one that came before a shard
-    slow: Any  # [S] times as long as alone
-    total: Any  # [V] of the replicas, each as slow as its slowest shard
+    begins: Any  # [S] first shard of the same replica
+    ends: Any  # [S] one past the last shard of the same replica
+    top: Any  # [D] last shard added; -1: none
+    under: Any  # [S] shard added to the same device before this one
+    slow: Any  # [S] slowdown factor
+    total: Any  # [V] sum over replicas of the slowdown of their slowest shard
     sojourn_s: Any  # [V]
     was_slow: Any  # [S]
     was_total: Any
     was_sojourn_s: Any
-    slow_here: Any  # [V]; 0: not looked at
+    slow_here: Any  # [V] slowdown on the device in question; 0: not yet computed
     finish: Any  # [V]
-    known_total: Any  # [V, KEPT] totals whose sojourns are known already, the oldest goes first ...
-    known_s: Any  # [V, KEPT] ... and those sojourns
+    known_total: Any  # [V, KEPT] totals with a cached sojourn; the oldest is overwritten
+    known_s: Any  # [V, KEPT] cached sojourns
     oldest: Any  # [V]
 
 
@@ -212,15 +219,18 @@ def _nowhere(plan: Plan, replicas: Replicas, where: Any) -> Standing:
 
 @kernel
 def _sojourn_of(plan: Plan, v: int, slow: float) -> float:
-    """Of operator ``v``, whose replicas are ``slow`` in all; inf: unstable."""
+    """Return the sojourn of operator ``v`` for the summed slowdown ``slow``; inf: unstable."""
     service = plan.latency_s[v] * (slow / plan.replicas[v])
     return sojourn(plan.rate[v] * service, plan.replicas[v], service, plan.transfer_s[v])  # type: ignore[no-any-return]
 
 
 @kernel
 def _known_sojourn(plan: Plan, on: Standing, v: int) -> float:
-    """``_sojourn_of`` operator ``v`` as slow as it is, which takes its replicas' number of steps:
-    devices that are tried one after the other often hold the same and slow it as much."""
+    """Return ``_sojourn_of`` operator ``v``, from a cache.
+
+    The Erlang recursion takes one step per replica. Devices tried in a row often hold the same
+    shards, so the same slowdown occurs again.
+    """
     total = on.total[v]
     for k in range(KEPT):
         if on.known_total[v, k] == total:
@@ -233,7 +243,7 @@ def _known_sojourn(plan: Plan, on: Standing, v: int) -> float:
 
 @kernel
 def _slowest(on: Standing, i: int) -> float:
-    """Shard of the replica of ``i``."""
+    """Return the slowdown of the slowest shard in the replica of shard ``i``."""
     worst = 1.0
     for j in range(on.begins[i], on.ends[i]):
         worst = max(worst, on.slow[j])
@@ -242,8 +252,10 @@ def _slowest(on: Standing, i: int) -> float:
 
 @kernel
 def _join(plan: Plan, devices: Devices, on: Standing, d: int, i: int, slo: float) -> bool:
-    """Shard ``i`` joins device ``d``; whether the critical path with it keeps the limit. Only what
-    stands there, and the operators of it, are looked at."""
+    """Add shard ``i`` to device ``d``; return whether the critical path still keeps the limit.
+
+    Only the operators on that device are updated.
+    """
     put(devices, d, plan.operator[i], plan, 1.0)
     on.where[i] = d
     on.under[i] = on.top[d]
@@ -260,7 +272,7 @@ def _join(plan: Plan, devices: Devices, on: Standing, d: int, i: int, slo: float
         on.slow[i] = on.slow_here[v]
         on.total[v] += _slowest(on, i) - before
         i = on.under[i]
-    # Without waiting first: where that is too long already, nobody has to know how long they wait.
+    # First without waits, which is cheap: if that misses the limit, waits need no computation.
     changed = False
     for v in range(on.total.size):
         if on.total[v] != on.was_total[v]:
@@ -277,7 +289,7 @@ def _join(plan: Plan, devices: Devices, on: Standing, d: int, i: int, slo: float
 
 @kernel
 def _leave(plan: Plan, devices: Devices, on: Standing, d: int) -> None:
-    """The shard that joined device ``d`` last goes, and all is as before."""
+    """Remove the shard that joined device ``d`` last, and restore the previous state."""
     i = on.top[d]
     put(devices, d, plan.operator[i], plan, -1.0)
     on.where[i] = -1
@@ -294,8 +306,11 @@ def _roomiest(
     plan: Plan, devices: Devices, on: Standing, i: int, owner: Any, instance: int, used: int,
     capacity: float, which: Any, slack: Any,
 ) -> int:  # fmt: skip
-    """How many devices of ``instance`` (-1: of all there are) could take shard ``i``, up to
-    ``TRIES``, and ``which``: that with most ``slack`` left after it first, of equals the older."""
+    """Find up to ``TRIES`` devices that can take shard ``i``; return how many.
+
+    They are written to ``which``, most slack first, older devices first among equals. ``instance``
+    restricts the search to its devices; -1 allows all.
+    """
     v, roomy = plan.operator[i], 0
     for e in range(used):
         if instance >= 0 and owner[e] != instance:
@@ -327,10 +342,10 @@ def _roomiest(
 def place_greedily(
     plan: Plan, replicas: Replicas, capacity: float, slo: float, shared: bool, where: Any
 ) -> int:
-    """Algorithm 2: devices used, or -1 when a replica cannot stand even on devices of its own.
+    """Run Algorithm 2; return the devices used, or -1 if a replica does not fit on empty devices.
 
-    A replica of a whole model instance looks at the devices of its instance, an extra one at all of
-    them.
+    A replica of a base instance is placed on devices of its instance. An extra replica may use all
+    devices.
     """
     shards = where.size
     devices, on = no_devices(shards, plan), _nowhere(plan, replicas, where)

@@ -1,9 +1,9 @@
-"""Operator replicas on devices: Algorithm 2 of the source, and the fewest devices there can be.
+"""Place operator replicas on devices with Algorithm 2 of the source.
 
-What eq. 8 counts are places; what is paid for are devices. Base instances stand first (k_base =
-the least replicas of any operator, each a whole model), extra replicas join the devices there are
-while memory, load and the recomputed latency allow, the one with most slack left first. A GPU that
-cannot run several streams at once (``shared=False``) takes no extra replica beside others.
+Eq. 8 counts places, but devices are paid for. Base instances are placed first. Their number k_base
+is the least replica count of any operator, and each is a whole model. Extra replicas then join
+existing devices, most slack first, while memory, load and the recomputed latency allow it. A GPU
+that cannot run several streams (``shared=False``) takes no extra replica.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from simulation.provisioning.problem import OperatorPlan, OperatorProblem, graph
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placement:
-    """Where every shard stands; shards come operator by operator, replica by replica."""
+    """Device of every shard; shards are ordered by operator, then replica."""
 
     method: str
     devices: int
@@ -34,7 +34,7 @@ class Placement:
     compute: FloatArray  # [D] expected share of the arithmetic in use
     bandwidth: FloatArray  # [D] expected share of the memory bandwidth in use
     slowdown: FloatArray  # [V] mean over the operator's replicas
-    latency_s: float  # of the critical path, with interference
+    latency_s: float  # critical path, with interference
     feasible: bool
 
 
@@ -46,7 +46,10 @@ def algorithm2(
     *,
     shared: bool = True,
 ) -> Placement:
-    """Algorithm 2 for a plan that meets its limit; raises where a replica fits on no device."""
+    """Run Algorithm 2 for a feasible plan.
+
+    Raises SimulationError if the plan misses its limit, or if a replica fits on no device.
+    """
     check_feasible(problem, plan)
     packed = plan_of(problem, demand, plan)
     where, used = _greedily(packed, plan.parallel, device_bytes, problem.slo_s, shared)
@@ -58,9 +61,11 @@ def algorithm2(
 def together(
     parts: Sequence[tuple[OperatorProblem, Demand, OperatorPlan]], device_bytes: float
 ) -> Placement:
-    """Algorithm 2 for several services on the same devices (A9): their operators join one graph in
-    which each service's times are shares of its own limit. ``latency_s`` and the limit are such
-    shares too; operators come service by service."""
+    """Run Algorithm 2 for several services on shared devices (A9).
+
+    Their operators join one graph, service by service. Times are shares of each service's own
+    limit, and so is ``latency_s`` of the result.
+    """
     for problem, _, plan in parts:
         check_feasible(problem, plan)
     packed = [plan_of(*part) for part in parts]
@@ -78,7 +83,7 @@ def together(
 def _merged(
     packed: list[Plan], parts: Sequence[tuple[OperatorProblem, Demand, OperatorPlan]]
 ) -> Plan:
-    """Plans of several services as that of one whose limit is 1."""
+    """Merge the plans of several services into one plan with limit 1."""
     problems = [problem for problem, _, _ in parts]
     demands = [demand for _, demand, _ in parts]
     offsets = np.r_[0, np.cumsum([plan.rate.size for plan in packed])]
@@ -113,13 +118,13 @@ def _merged(
 def _greedily(
     plan: Plan, parallel: IntArray, device_bytes: float, slo_s: float, shared: bool
 ) -> tuple[IntArray, int]:
-    """Algorithm 2: the device of every shard, and how many there are; -1: a replica fits none."""
+    """Run Algorithm 2; return the device of every shard, and the device count (-1: no fit)."""
     sizes = np.repeat(parallel, plan.replicas)
     first = np.r_[0, np.cumsum(sizes)][:-1].astype(np.int64)
     operator, number = plan.operator[first], plan.replica[first]
     base = np.where(number < plan.replicas.min(), number, -1)
     position = np.argsort(plan.graph.topological)
-    # Instance by instance in the order of the graph, then extras by falling latency.
+    # Base instances one by one in graph order, then extra replicas by falling latency.
     sequence = np.lexsort(
         (
             number,
@@ -141,7 +146,7 @@ def check_feasible(problem: OperatorProblem, plan: OperatorPlan) -> None:
 
 
 def too_big(problem: OperatorProblem, plan: Plan, device_bytes: float) -> str:
-    """Why a replica of ``plan`` fits no device."""
+    """Return the message that explains why a replica of ``plan`` fits on no device."""
     v = int(plan.memory.argmax())
     if plan.memory[v] > device_bytes:
         return (
@@ -152,7 +157,7 @@ def too_big(problem: OperatorProblem, plan: Plan, device_bytes: float) -> str:
 
 
 def plan_of(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> Plan:
-    """``plan`` as compiled code reads it."""
+    """Build the arrays of ``plan`` for compiled code."""
     count, chosen = len(problem.names), problem.chosen(plan.batch, plan.parallel)
     rate = problem.rate / plan.batch
     compute, bandwidth = demand.compute[chosen], demand.bandwidth[chosen]
@@ -177,7 +182,7 @@ def plan_of(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> Pla
 
 
 def placement_of(method: str, slo_s: float, plan: Plan, where: IntArray, used: int) -> Placement:
-    """What shards ``where`` they stand come to, on ``used`` devices."""
+    """Evaluate shards placed on devices ``where``, ``used`` of them."""
     devices, slowdown, latency = judge(plan, where, used)
     return Placement(
         method=method,
@@ -197,7 +202,7 @@ def placement_of(method: str, slo_s: float, plan: Plan, where: IntArray, used: i
 def with_memory_of(
     placement: Placement, problem: OperatorProblem, demand: Demand, plan: OperatorPlan
 ) -> Placement:
-    """``placement`` with the memory of ``demand``: nothing else of it changes."""
+    """Return ``placement`` with the memory of ``demand``; nothing else changes."""
     each = plan_of(problem, demand, plan).memory[placement.operator]
     held = np.bincount(placement.device, weights=each, minlength=placement.devices)
     return replace(placement, memory_bytes=held.astype(np.float64))
@@ -206,7 +211,7 @@ def with_memory_of(
 def latency_at(
     problem: OperatorProblem, demand: Demand, plan: OperatorPlan, placement: Placement
 ) -> float:
-    """Critical path of a placed plan under another load or other lengths; inf when unstable."""
+    """Return the critical path of a placed plan under another load or lengths; inf if unstable."""
     devices: Devices
     devices, _, latency = judge(plan_of(problem, demand, plan), placement.device, placement.devices)
     busiest = max(devices.compute.max(), devices.bandwidth.max())

@@ -1,9 +1,9 @@
-"""Operator-level scaling as arrays: the graph, its latencies, the load and the limit.
+"""Define operator-level scaling as arrays: the graph, its latencies, the load and the limit.
 
-Source: operator-level autoscaling, section 4.1 (equations 1 to 8), read as methods.md A4 says:
-``latency_s`` is the kernel latency times the number of layers, batching enters once (batches
-arrive at rate / b and are served at 1 / T), and the sojourn holds the full T, since a request
-waits for its whole batch.
+Source: operator-level autoscaling, section 4.1 (equations 1 to 8), as read in methods.md A4.
+``latency_s`` is the kernel latency times the number of layers. Batching enters once: batches arrive
+at rate / b and are served at 1 / T. The sojourn has the full T, because a request waits for its
+whole batch.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from simulation.provisioning.sojourns import Graph, Operators, chosen_sojourns, 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatorProblem:
-    """One phase (prefill or decode) of one model under a rate and a limit on latency.
+    """One phase (prefill or decode) of one model under a rate and a latency limit.
 
-    ``edges`` are pairs (before, after) of operator indices; an operator without any is a path of
-    its own. ``rate`` counts what the operators see: requests per second for prefill, sequence
+    ``edges`` are pairs (before, after) of operator indices. An operator without edges is a path
+    alone. ``rate`` counts arrivals at operators: requests per second for prefill, sequence
     iterations per second for decode.
     """
 
     names: tuple[str, ...]
     edges: tuple[tuple[int, int], ...]
     batches: IntArray  # [B], ascending
-    parallel: IntArray  # [P], ascending: GPUs that one replica is spread over
-    latency_s: FloatArray  # [V, B, P] of a whole batch; inf where it cannot run
-    transfer_s: FloatArray  # [V, B, P] to the operators after it
+    parallel: IntArray  # [P], ascending: GPUs per replica
+    latency_s: FloatArray  # [V, B, P] of a whole batch; inf if it cannot run
+    transfer_s: FloatArray  # [V, B, P] to the following operators
     rate: float
     slo_s: float
     max_replicas: int = 64
-    graph: Graph = field(init=False, repr=False)  # ``edges`` as compiled code reads them
+    graph: Graph = field(init=False, repr=False)  # ``edges`` for compiled code
 
     def __post_init__(self) -> None:
         shape = (len(self.names), self.batches.size, self.parallel.size)
@@ -51,7 +51,7 @@ class OperatorProblem:
     def chosen(
         self, batch: IntArray | int, parallel: IntArray | int
     ) -> tuple[IntArray, IntArray, IntArray]:
-        """The indices ``[V]`` of these batches and parallelisms in arrays ``[V, B, P]``."""
+        """Return the indices ``[V]`` of these batches and parallelisms in arrays ``[V, B, P]``."""
         every = np.arange(len(self.names))
         b, p = np.searchsorted(self.batches, batch), np.searchsorted(self.parallel, parallel)
         return every, np.broadcast_to(b, every.shape), np.broadcast_to(p, every.shape)
@@ -59,9 +59,9 @@ class OperatorProblem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatorPlan:
-    """Replicas, batch and parallelism of every operator, each of shape ``[V]``.
+    """Replicas, batch and parallelism of every operator, each ``[V]``.
 
-    ``slots`` is eq. 8, the sum of P x R: GPU places asked for, which cannot be set against GPUs of
+    ``slots`` is eq. 8, the sum of P x R: requested GPU places. It is not comparable with GPUs of
     whole models (methods.md A5). ``latency_s`` is eq. 3 along the critical path.
     """
 
@@ -73,16 +73,16 @@ class OperatorPlan:
     latency_s: float
     slots: int
     feasible: bool
-    bound: int | None = None  # slots that no plan can go below; None: the method proves nothing
+    bound: int | None = None  # proven lower bound on slots; None: the method proves nothing
 
     @property
     def slots_of(self) -> IntArray:
-        """P x R of every operator."""
+        """Return P x R of every operator."""
         return self.parallel * self.replicas
 
 
 def order(operators: int, edges: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
-    """Operators in an order in which each comes after those before it."""
+    """Return the operators in topological order; raises SimulationError for a cycle."""
     sorter: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(range(operators), ()))
     for u, v in edges:
         if not (0 <= u < operators and 0 <= v < operators):
@@ -95,7 +95,7 @@ def order(operators: int, edges: tuple[tuple[int, int], ...]) -> tuple[int, ...]
 
 
 def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> tuple[float, list[int]]:
-    """Longest sum of ``sojourn_s`` over a path, and the operators on it in order."""
+    """Return the longest sum of ``sojourn_s`` over a path, and the operators on it in order."""
     topological, offsets, parents = (array.tolist() for array in problem.graph)
     finish = np.zeros(len(topological))
     come_from = [-1] * len(topological)
@@ -112,7 +112,7 @@ def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> tuple[floa
 
 
 def graph_of(count: int, edges: tuple[tuple[int, int], ...]) -> Graph:
-    """Precedence as compiled code reads it."""
+    """Build the precedence arrays for compiled code."""
     before: list[list[int]] = [[] for _ in range(count)]
     for u, v in edges:
         before[v].append(u)
@@ -124,7 +124,7 @@ def graph_of(count: int, edges: tuple[tuple[int, int], ...]) -> Graph:
 
 
 def operators_of(problem: OperatorProblem) -> Operators:
-    """The choices of ``problem`` as compiled code reads them."""
+    """Build the arrays of choices for compiled code."""
     return Operators(
         np.ascontiguousarray(problem.latency_s),
         np.ascontiguousarray(problem.transfer_s),
@@ -135,7 +135,7 @@ def operators_of(problem: OperatorProblem) -> Operators:
 
 
 def sojourns(problem: OperatorProblem) -> FloatArray:
-    """T + W + C of every choice, ``[V, B, P, R]`` with R = 1 to ``max_replicas``; inf: unstable.
+    """Return T + W + C of every choice, ``[V, B, P, R]``, R = 1 to ``max_replicas``; inf: unstable.
 
     W is the mean wait of M/M/R (eqs. 1 and 2, with both terms of Erlang C in the denominator).
     """
@@ -147,7 +147,7 @@ def sojourns(problem: OperatorProblem) -> FloatArray:
 def evaluate(
     problem: OperatorProblem, method: str, choice: IntArray, bound: int | None = None
 ) -> OperatorPlan:
-    """The plan of a choice: ``choice[v]`` = (batch index, parallelism index, replicas)."""
+    """Build the plan of ``choice[v]`` = (batch index, parallelism index, replicas)."""
     b, p, r = choice.T
     chosen = (np.arange(len(problem.names)), b, p)
     service, sojourn = problem.latency_s[chosen], np.empty(len(problem.names))

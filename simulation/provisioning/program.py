@@ -1,4 +1,4 @@
-"""The integer program for graphs that are neither chains nor nested branches."""
+"""Solve the integer program for graphs that are neither chains nor nested branches."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evalu
 
 
 def solve_program(problem: OperatorProblem, options: tuple[Frontier, ...]) -> OperatorPlan | None:
-    """Least slots with one binary per frontier choice and a start time per operator.
+    """Return the plan of least slots, with a binary per frontier choice and a start per operator.
 
-    For an edge (u, v): start_v >= start_u + sojourn_u; every start + sojourn is within the limit.
-    Times are in units of the limit, so that the solver's tolerance means something.
+    For an edge (u, v): start_v >= start_u + sojourn_u. Every start + sojourn is within the limit.
+    Times are in units of the limit, so that the solver's tolerance is meaningful.
     """
     sizes = np.array([option.slots.size for option in options])
     first = np.r_[0, np.cumsum(sizes)]

@@ -1,10 +1,10 @@
-"""Plans of every level replayed with the same requests: what they promise beside what comes.
+"""Replay the same requests through the plans of every level, to compare plan and result.
 
-Requests have lengths of a sample, taken evenly from it, and come like Poisson's at the load's rate.
-``Replay`` sends them through a level as it stands (``stations``): whole replicas are one station
-each (a pipeline one per stage), runs of layers and operators stations with their replicas on the
-devices of their placement. Tensors that go from one device to another cross NVLink within a node
-and the network between nodes, at ``MESSAGE_S`` a hop.
+Request lengths are drawn evenly from a sample, arrivals are Poisson at the load's rate. ``Replay``
+sends them through a level as a graph of ``stations``. Each whole replica is one station, or one per
+stage of a pipeline. Runs of layers and operators are stations with replicas on the devices of their
+placement. Tensors between devices use NVLink within a node and the network between nodes. Each hop
+takes ``MESSAGE_S`` more.
 """
 
 from __future__ import annotations
@@ -33,18 +33,20 @@ from simulation.provisioning.workload import PhaseProblem, owner_of
 MESSAGE_S = 20e-6
 """Seconds of handing a tensor from one GPU to another beside its bytes (assumed: two launches and
 a rendezvous of a point-to-point send)."""
-VISITS = 3_000_000  # of requests to stations that a replay takes at most
+VISITS = 3_000_000  # most station visits by requests per replay
 REQUESTS, FEWEST = 2_000, 400
-LIVES = 4  # times what is in flight at the limit
-WARM_UP = 0.1  # of the requests, which find the plan emptier than it will be
-SPARE = 1.1  # of the mean batch that a stage of a pipeline takes, so that batches stay spread
+LIVES = 4  # run length, as a multiple of the requests in flight at the limit
+WARM_UP = 0.1  # share of requests at the start, not judged because the plan fills up
+SPARE = 1.1  # largest batch of a pipeline stage over the mean batch, so that batches stay spread
 EVERYTHING = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
-    """Requests in the order they come: seconds from the first, tokens in and out. ``counted``:
-    those that are judged; None: all but the first ``WARM_UP`` of them."""
+    """Requests in order of arrival: seconds from the first, input and output tokens.
+
+    ``counted`` are the judged requests; None: all but the first ``WARM_UP`` share.
+    """
 
     arrival_s: FloatArray
     isl: IntArray
@@ -55,8 +57,11 @@ class Requests:
 def requests_of(
     isl: npt.ArrayLike, osl: npt.ArrayLike, phase: PhaseProblem, *, seed: int = 0
 ) -> Requests:
-    """As many requests of the sample as a replay takes, at the phase's rate: several times what is
-    in flight at the limit."""
+    """Draw requests from the sample at the phase's rate, enough for one replay.
+
+    The number is several times the requests in flight at the limit. Raises SimulationError for an
+    empty sample or columns of different length.
+    """
     prompts, answers = (np.asarray(column, np.int64) for column in (isl, osl))
     if not prompts.size or prompts.size != answers.size:
         raise SimulationError("A replay needs a sample of lengths, as many inputs as outputs.")
@@ -73,26 +78,26 @@ def requests_of(
 
 
 def replayable(phase: PhaseProblem) -> bool:
-    """Prompts without images, and sequences that decode; not iterations that do both."""
+    """Return whether a phase can be replayed: no images and no chunked iterations."""
     return phase.service.phase != "chunked" and not phase.service.image_tokens
 
 
 class Replay:
-    """The same requests for every level of a phase."""
+    """Replay of the same requests for every level of a phase."""
 
     def __init__(self, phase: PhaseProblem, draws: Sequence[Requests], device_bytes: float) -> None:
-        """``draws``: several, so that one lucky draw near the limit does not confirm a plan."""
+        """Store several ``draws``: one lucky draw near the limit must not confirm a plan."""
         self.phase, self.draws, self.device_bytes = phase, tuple(draws), device_bytes
         self._curves: dict[tuple[int, tuple[str, ...]], Curve] = {}
 
     def instead(self, phase: PhaseProblem, draws: Sequence[Requests]) -> Replay:
-        """Other requests, of the same model on the same GPUs."""
+        """Return a replay of other requests for the same model and GPUs; curves are shared."""
         other = Replay(phase, draws, self.device_bytes)
         other._curves = self._curves
         return other
 
     def of(self, level: Level) -> Replayed:
-        """What comes of ``level``, in the draw that gets least."""
+        """Replay ``level`` and return the result of the worst draw."""
         if level.replicas is not None:
             graph, devices = self._whole(level.replicas)
         else:
@@ -102,8 +107,10 @@ class Replay:
         return min(came, key=lambda replayed: (replayed.attainment, -replayed.p95_s))
 
     def curve(self, j: int, names: tuple[str, ...] = ()) -> Curve:
-        """Seconds of the operators ``names`` with their collectives (none: of all) for whatever is
-        in a batch, at the parallelism of index ``j``."""
+        """Return the seconds of operators ``names`` and their collectives, as a curve of the batch.
+
+        Without ``names`` all operators count. ``j`` is the index of the parallelism.
+        """
         if (j, names) not in self._curves:
             phase = self.phase
             where = Arrangement(tp=int(phase.problem.parallel[j]), weights=phase.weights)
@@ -126,7 +133,7 @@ class Replay:
             batch = int(problem.batches[-1])
             if stages > 1:
                 batch = int(np.ceil(SPARE * plan.in_flight)) + 1
-            each = float(phase.kept_each[j]) / phase.service.context  # bytes of a token
+            each = float(phase.kept_each[j]) / phase.service.context  # bytes per token
             free = device_bytes * stages - float(phase.replica_bytes[b, j])
             room = free / each if each > 0 else np.inf
         rows = float(problem.batches[b]) * (phase.service.isl if phase.queues else 1.0)
@@ -134,7 +141,7 @@ class Replay:
         row = np.r_[np.full(stages - 1, float(phase.crossing_s[b, j]) / rows), 0.0]
         replicas = plan.replicas * stages
         shards = np.repeat(np.arange(replicas), plan.parallel)
-        # Replicas are numbered stage by stage; each has devices of its own.
+        # Replicas are numbered stage by stage; each has its own devices.
         return graph_of_stations(
             curves=[curve] * stages,
             batch=np.full(stages, batch),
@@ -168,7 +175,7 @@ class Replay:
         sticky = (kept > 0) & (not phase.queues)
         first = np.r_[0, np.cumsum(plan.replicas)]
         of_shard = first[placement.operator] + placement.replica
-        # A sticky replica has the KV cache it was planned with and its part of what devices spare.
+        # A sticky replica has its planned KV cache and a part of the spare memory of its devices.
         spare = device_bytes - placement.memory_bytes
         holds = sticky[placement.operator]
         sharing = np.bincount(placement.device[holds], minlength=placement.devices)
@@ -176,7 +183,7 @@ class Replay:
         with np.errstate(divide="ignore", invalid="ignore"):
             each = (
                 kept / (problem.rate * level.latency_s) / phase.service.context
-            )  # bytes of a token
+            )  # bytes per token
             tokens_room = (kept / plan.replicas)[placement.operator] + (spare / sharing)[
                 placement.device
             ]
@@ -218,7 +225,7 @@ class Replay:
             return [
                 scaled(curve, float(slow)) for curve, slow in zip(alone, slowdowns, strict=True)
             ]
-        # Runs of layers: equal parts of what repeats, and what runs once.
+        # Runs of layers: parts of the repeated operators, and one station for those that run once.
         cut = in_blocks(phase).problem
         repeated = tuple(n for n, count in zip(phase.names, phase.layers, strict=True) if count > 1)
         once = tuple(n for n in phase.names if n not in repeated)
@@ -233,7 +240,7 @@ class Replay:
 def _some(
     graph: OperatorGraph, names: tuple[str, ...], known: tuple[str, ...]
 ) -> tuple[Operator, ...]:
-    """The operators ``names``, and the collectives that move what they put out."""
+    """Return the operators ``names`` and the collectives that move their outputs."""
     return tuple(
         operator
         for operator in graph.operators
@@ -248,8 +255,10 @@ def _moves(operator: Operator) -> bool:
 def run(
     phase: PhaseProblem, graph: Graph, devices: int, requests: Requests, *, aligned: bool
 ) -> Replayed:
-    """What comes of the stations of ``graph``; ``aligned``: a request stays on replicas of one
-    number at all of them."""
+    """Replay requests through the stations of ``graph`` and return their latencies.
+
+    With ``aligned``, a request uses the replica of the same number at every station.
+    """
     decodes = not phase.queues
     passes = np.maximum(requests.osl - 1, 1) if decodes else np.ones_like(requests.osl)
     finish = np.empty(requests.arrival_s.size)
@@ -272,8 +281,10 @@ def run(
 
 
 def _distances(phase: PhaseProblem, level: Level) -> tuple[FloatArray, FloatArray]:
-    """Of each station the share of what it hands on that goes to another device, and to another
-    node, if every replica hands on to every one of the next."""
+    """Return the share of each station's output that goes to another device and to another node.
+
+    Every replica sends equally to every replica of the next stations.
+    """
     placement, problem = level.placement, level.seen(phase).problem
     assert placement is not None
     count, per_node = len(problem.names), phase.service.gpu.gpus_per_node
@@ -310,7 +321,7 @@ def graph_of_stations(
     beside: FloatArray,
     devices: int,
 ) -> Graph:
-    """As compiled code reads it."""
+    """Build the arrays of a station graph for compiled code."""
     count, total = len(curves), int(replicas.sum())
     before = np.bincount([w for _, w in edges], minlength=count)
     pairs = sorted(edges)

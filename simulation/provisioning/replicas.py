@@ -1,11 +1,12 @@
-"""The baseline of section 4.2.3: whole replicas, one arrangement for all of them, any number.
+"""Plan whole replicas with one arrangement for all, the baseline of section 4.2.3.
 
-Prefill: a replica works on one batch of prompts at a time, batches queue for R of them (M/M/R).
-Decode, and iterations that do both: a replica iterates over the sequences it holds, so its batch is
-what is in flight by Little's law, b = (rate / R) x T(b), and a token takes T(b). Cut into pipeline
-stages a replica works on as many batches as it has stages, each for an equal part of the pass, and
-a batch crosses the link between them. Every replica has devices of its own; KV cache is what is in
-flight.
+Prefill: a replica processes one batch of prompts at a time, and batches queue for R replicas
+(M/M/R). Decode and chunked: a replica iterates over its sequences. Its batch is the number in
+flight by Little's law, b = (rate / R) x T(b), and a token takes T(b).
+
+With pipeline stages, a replica processes one batch per stage, each for an equal part of the pass. A
+batch crosses the link between stages. Every replica has its own devices. KV cache is that of
+requests in flight.
 """
 
 from __future__ import annotations
@@ -21,28 +22,28 @@ from simulation.provisioning.sojourns import fewest_servers
 from simulation.provisioning.workload import PhaseProblem
 from simulation.sizing.queueing import mmc_mean_wait
 
-MOST = 100_000  # replicas that are looked at
+MOST = 100_000  # most replicas to try
 STAGES = (1, 2, 4, 8)
-EVEN = 0.02  # of power: plans on as many devices that differ by no more are told apart otherwise
+EVEN = 0.02  # relative power difference below which plans on equal devices count as equal
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlan:
-    """Whole replicas; ``busy`` is the share of time a replica works."""
+    """Whole replicas; ``busy`` is the share of time that a replica works."""
 
     replicas: int
-    batch: int  # most that a replica works on at once
+    batch: int  # largest number of requests in process at once on a replica
     parallel: int
     stages: int
     devices: int
-    memory_bytes: float  # over all devices
+    memory_bytes: float  # all devices
     latency_s: float
     busy: float
-    in_flight: float  # mean batch while it works
+    in_flight: float  # mean batch of a busy replica
 
 
 class _Running(NamedTuple):
-    """One replica at some load: seconds of a pass, what it works on at once, memory per GPU."""
+    """One replica at some load: seconds of a pass, its batch, bytes per GPU, busy share."""
 
     seconds: float
     batch: float
@@ -51,8 +52,11 @@ class _Running(NamedTuple):
 
 
 def whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | None:
-    """The fewest devices over all batches, arrangements and counts, of those within ``EVEN`` of the
-    least power the fastest; None when no choice meets the limit or fits the devices' memory."""
+    """Return the plan with the fewest devices over all batches, arrangements and counts.
+
+    Among equals, those within ``EVEN`` of the least power count, and the fastest wins. The result
+    is None if no choice meets the limit and fits in memory.
+    """
     search = _of_prompts if phase.queues else _of_sequences
     plans = search(phase, device_bytes)
     if not plans:
@@ -66,7 +70,7 @@ def whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | No
 
 
 def _arrangements(phase: PhaseProblem) -> Iterator[tuple[int, int, int]]:
-    """Index of the parallelism, its GPUs, and stages: within a node."""
+    """Yield parallelism index, GPUs and stages of each arrangement within a node."""
     for j, spread in enumerate(phase.problem.parallel):
         for stages in STAGES:
             if stages == 1 or stages * spread <= phase.service.gpu.gpus_per_node:
@@ -74,7 +78,7 @@ def _arrangements(phase: PhaseProblem) -> Iterator[tuple[int, int, int]]:
 
 
 def _of_prompts(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]:
-    """Of each batch and arrangement the fewest replicas."""
+    """Return the plan with the fewest replicas for each batch and arrangement."""
     problem = phase.problem
     plans = []
     for j, spread, stages in _arrangements(phase):
@@ -94,8 +98,10 @@ def _of_prompts(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]:
 
 
 def _of_sequences(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]:
-    """Of each arrangement the fewest replicas: as many sequences on each as limit and memory let
-    it hold."""
+    """Return the plan with the fewest replicas for each arrangement.
+
+    Each replica holds as many sequences as the limit and the memory allow.
+    """
     problem = phase.problem
     plans = []
     for j, spread, stages in _arrangements(phase):
@@ -112,7 +118,7 @@ def _of_sequences(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]
 
 
 def _by_size(phase: PhaseProblem, j: int, stages: int) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Sequences of a batch, seconds of its pass, bytes of weights and of its work on each GPU."""
+    """Return sequences, seconds of a pass, and bytes per GPU without KV cache, by size."""
     batches = phase.problem.batches
     sizes = np.arange(1, int(batches[-1]) + 1)
     takes = phase.replica_s[:, j] + (stages - 1) * phase.crossing_s[:, j]
@@ -140,7 +146,7 @@ def _plan(
 
 
 def _at_least(phase: PhaseProblem, batch: float) -> int:
-    """The smallest batch of the problem that holds so many."""
+    """Return the smallest batch of the problem with at least ``batch`` requests."""
     sizes = phase.problem.batches
     return int(sizes[min(int(np.searchsorted(sizes, batch - 1e-9)), sizes.size - 1)])
 
@@ -148,7 +154,7 @@ def _at_least(phase: PhaseProblem, batch: float) -> int:
 def _running(
     phase: PhaseProblem, replicas: int, batch: int, parallel: int, stages: int
 ) -> _Running | None:
-    """None where so many do not keep up."""
+    """Compute the state of one replica; None if ``replicas`` are unstable at this load."""
     problem = phase.problem
     j = int(np.searchsorted(problem.parallel, parallel))
     rate, each = problem.rate / replicas, float(phase.kept_each[j]) / stages
@@ -160,7 +166,7 @@ def _running(
             return None
         held = float(phase.replica_bytes[b, j]) / stages + each * rate * (wait + takes)
         return _Running(wait + takes, float(batch), held, rate / batch * takes / stages)
-    rate /= stages  # of each batch
+    rate /= stages  # per batch in the pipeline
     sizes, seconds, held_by = _by_size(phase, j, stages)
     keeps_up = np.flatnonzero(sizes / seconds >= rate * (1.0 - 1e-12))
     if not keeps_up.size:
@@ -170,7 +176,7 @@ def _running(
         in_flight, pass_s = 1.0, float(seconds[0])
         busy = min(rate * pass_s, 1.0)
     else:
-        # T is a line between two sizes: b = own x T(b) there.
+        # T is linear between two sizes, so b = rate x T(b) has a closed solution there.
         slope = seconds[first] - seconds[first - 1]
         start = seconds[first] - slope * sizes[first]
         in_flight = float(rate * start / (1.0 - rate * slope))
@@ -180,20 +186,19 @@ def _running(
 
 
 def under(phase: PhaseProblem, plan: ReplicaPlan) -> ReplicaPlan | None:
-    """``plan`` under the load of ``phase``; None where it does not keep up."""
+    """Return ``plan`` under the load of ``phase``; None if it is unstable."""
     batch = plan.batch if phase.queues else int(phase.problem.batches[-1])
     return _plan(phase, plan.replicas, batch, plan.parallel, plan.stages)
 
 
 def latency_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
-    """Sojourn of a pass through ``plan`` under the load of ``phase``; inf when unstable."""
+    """Return the sojourn of a pass under the load of ``phase``; inf if unstable."""
     running = _running(phase, plan.replicas, plan.batch, plan.parallel, plan.stages)
     return float("inf") if running is None else running.seconds
 
 
 def watts_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
-    """Watts of ``plan`` under the load of ``phase``; what it cannot keep up with draws what it
-    draws when full."""
+    """Return the watts of ``plan`` under the load of ``phase``; full power if overloaded."""
     problem, power = phase.problem, phase.power
     running = _running(phase, plan.replicas, plan.batch, plan.parallel, plan.stages)
     j = int(np.searchsorted(problem.parallel, plan.parallel))
@@ -206,6 +211,6 @@ def watts_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
 
 
 def _between(values: FloatArray, phase: PhaseProblem, batch: float) -> FloatArray:
-    """Of each operator at a batch between those of the problem, ``[V, B]`` to ``[V]``."""
+    """Interpolate values of each operator at a batch, ``[V, B]`` to ``[V]``."""
     sizes = phase.problem.batches
     return np.array([np.interp(batch, sizes, row) for row in values])

@@ -1,10 +1,9 @@
-"""Plans of windows judged by the requests that came in them.
+"""Judge the plans of windows by replay of the requests in them.
 
-Windows are picked evenly among requests, as many as there is time for. Each is replayed with the
-plan that was in force: the requests that came in it, after those of some time before, which fill
-the plan, and before those of some time after, so that batches are as large as they were. What is
-left out is the moment at which a plan follows another one: each finds the requests before the
-window served by itself.
+Windows are sampled evenly by requests, as many as time allows. Each is replayed with its active
+plan. Requests of some time before the window fill the plan. Requests after it keep the batch sizes
+realistic. The change from one plan to the next is not modelled: each plan also serves the requests
+before its window.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from simulation.provisioning.replay import Replay, Requests
 from simulation.provisioning.windows import Windows
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem
 
-VISITS = 4_000_000  # of requests to stations that one pass through all windows takes at most
-FEWEST, MOST = 12, 200  # windows
-LIVES = 4.0  # of a prompt at its limit that come before a window and after it
-SEQUENCE_LIVES = 1.0  # of a sequence that decodes at its limit
+VISITS = 4_000_000  # most station visits of one pass through all windows
+FEWEST, MOST = 12, 200  # number of windows
+LIVES = 4.0  # warm-up and tail of a window, as a multiple of the limit for prompts
+SEQUENCE_LIVES = 1.0  # the same for decoding sequences
 
 
 class Sampled:
-    """Some windows of a trace, ``picked`` [K] (more than once where one has very many requests)."""
+    """Sampled windows of a trace, ``picked [K]``; a very busy window can occur more than once."""
 
     def __init__(
         self,
@@ -34,7 +33,10 @@ class Sampled:
         stations: int,
         device_bytes: float,
     ) -> None:
-        """``requests`` come as seconds from the first window; ``stations``: of the finest level."""
+        """Sample windows of ``requests``, with times in seconds from the first window.
+
+        ``stations`` is the number of stations at the finest level.
+        """
         self.seconds, self.requests, self.device_bytes = windows.seconds, requests, device_bytes
         passes, lives = np.ones_like(requests.osl), LIVES
         if service.phase != "prefill":
@@ -44,12 +46,16 @@ class Sampled:
         each *= 1.0 + 2.0 * self.around_s / self.seconds
         self.picked = _even(windows.requests_s, int(np.clip(VISITS / each, FEWEST, MOST)))
         self._shares: dict[tuple[int, int], float] = {}
-        self._kept: list[Level] = []  # so that no other becomes known by the same number
+        # keeps levels alive, because ``id`` of a deleted one may be reused
+        self._kept: list[Level] = []
         self._replay: Replay | None = None
 
     def attainment(self, plans: list[tuple[Level, PhaseProblem] | None]) -> float:
-        """Share of the requests that kept the limit, of plans by window, each with the phase that
-        it was made for; None: nothing was in force."""
+        """Return the share of requests within the limit, for plans by window.
+
+        Each plan comes with the phase that it was made for. None means no active plan: no request
+        is served.
+        """
         return float(np.mean([self._share(int(w), plans[w]) for w in self.picked]))
 
     def _share(self, w: int, plan: tuple[Level, PhaseProblem] | None) -> float:
@@ -79,7 +85,7 @@ class Sampled:
 
 
 def _even(requests_s: FloatArray, count: int) -> IntArray:
-    """Windows of evenly spaced requests."""
+    """Return the windows of ``count`` evenly spaced requests."""
     ends = np.cumsum(requests_s)
     ranks = (np.arange(count) + 0.5) / count * ends[-1]
     last = requests_s.size - 1

@@ -1,4 +1,4 @@
-"""What a finer level saves against whole replicas."""
+"""Compare a finer level with whole replicas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simulation.provisioning.level import Level
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """Shares saved against whole replicas; negative: it costs. None against nothing."""
+    """Shares saved against whole replicas; negative: extra cost, None: nothing to compare with."""
 
     gpus: float | None
     energy: float | None
@@ -18,11 +18,11 @@ class Savings:
 
 
 def saved(coarse: Sequence[float], fine: Sequence[float]) -> Savings:
-    """``fine`` against ``coarse``, each GPUs, energy and memory in whatever unit."""
+    """Compare ``fine`` with ``coarse``, each GPUs, energy and memory in any unit."""
     return Savings(*(1.0 - f / w if w else None for w, f in zip(coarse, fine, strict=True)))
 
 
 def savings(model: Level, fine: Level) -> Savings:
-    """Devices, power and memory of ``fine`` against ``model``."""
+    """Compare devices, power and memory of ``fine`` with those of ``model``."""
     coarse, finer = ((level.devices, level.power_w, level.memory_bytes) for level in (model, fine))
     return saved(coarse, finer)

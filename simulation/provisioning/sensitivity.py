@@ -1,4 +1,4 @@
-"""How operators respond to length, batch, rate and share of a GPU (A2; figures 2 to 8)."""
+"""Compute how operators respond to length, batch, rate and GPU share (A2; figures 2 to 8)."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ SHARES = np.linspace(0.1, 1.0, 10)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sensitivity:
-    """Operators ``[V]`` of one phase on one GPU each, batch 1 where nothing else is said.
+    """Operators ``[V]`` of one phase on one GPU each, at batch 1 unless stated otherwise.
 
-    Latencies are relative to the first length, to batch 1, and to the whole GPU.
+    Latencies are relative to the first length, to batch 1, or to the whole GPU.
     """
 
     names: tuple[str, ...]
-    lengths: FloatArray  # [L] tokens: the prompt (prefill) or the context (decode)
+    lengths: FloatArray  # [L] tokens: prompt (prefill) or context (decode)
     latency_by_length: FloatArray  # [V, L]
-    memory_by_length: FloatArray  # [V, L] transient and KV cache of one request, bytes
-    data_by_length: FloatArray  # [V, L] bytes handed on
-    transfer_by_length: FloatArray  # [V, L] seconds of handing on over seconds of computing
+    memory_by_length: FloatArray  # [V, L] bytes of transient memory and KV cache of one request
+    data_by_length: FloatArray  # [V, L] bytes passed to the next operator
+    transfer_by_length: FloatArray  # [V, L] transfer time over compute time
     batches: IntArray  # [B]
     latency_by_batch: FloatArray  # [V, B]
     rates: FloatArray  # [K] requests/s
-    replicas_by_rate: IntArray  # [V, K] fewest that are stable
-    shares: FloatArray  # [S] of the SMs
+    replicas_by_rate: IntArray  # [V, K] fewest stable replicas
+    shares: FloatArray  # [S] share of the SMs
     latency_by_share: FloatArray  # [V, S]
-    arithmetic_by_length: FloatArray  # [V, L] of the GPU's arithmetic that is in use, 0 to 1 ...
-    bandwidth_by_length: FloatArray  # ... and of its memory bandwidth (figure 5)
-    wait_by_rate: FloatArray  # [V, K] seconds, with the fewest stable replicas (figure 6)
-    wait_by_length: FloatArray  # [V, L] likewise, at the service's own rate
-    sm_use_by_share: FloatArray  # [V, S] of the SMs given, how much is computed with (figure 8b)
+    # [V, L] share of the GPU's arithmetic in use, 0 to 1 (figure 5)
+    arithmetic_by_length: FloatArray
+    bandwidth_by_length: FloatArray  # [V, L] share of its memory bandwidth in use (figure 5)
+    # [V, K] mean wait in seconds with the fewest stable replicas (figure 6)
+    wait_by_rate: FloatArray
+    wait_by_length: FloatArray  # [V, L] the same, at the service's rate
+    sm_use_by_share: FloatArray  # [V, S] share of the given SMs that compute (figure 8b)
 
 
 def sensitivity(
@@ -50,7 +52,11 @@ def sensitivity(
     lengths: npt.ArrayLike,
     rates: npt.ArrayLike,
 ) -> Sensitivity:
-    """Of ``service``; ``problem_of`` gives its arrays, batch 1 and parallelism 1 first."""
+    """Compute the sensitivity of ``service``'s operators.
+
+    ``problem_of`` builds its arrays; batch 1 and parallelism 1 come first. ``lengths [L]`` are in
+    tokens, ``rates [K]`` in requests/s.
+    """
     tokens, per_s = np.asarray(lengths, np.float64), np.asarray(rates, np.float64)
     alone = problem_of(service)
     at_length = [problem_of(replace(service, isl=float(n))) for n in tokens]
@@ -107,7 +113,7 @@ def sensitivity(
 
 
 def _waits(rates: FloatArray, seconds: FloatArray) -> FloatArray:
-    """Mean waits of M/M/R (equations 1 and 2) with the fewest replicas that are stable."""
+    """Return the mean waits of M/M/R (equations 1 and 2) with the fewest stable replicas."""
     both = np.broadcast_arrays(rates, seconds)
     waits = [
         mmc_mean_wait(int(rate * service) + 1, float(rate), float(service))
@@ -117,7 +123,7 @@ def _waits(rates: FloatArray, seconds: FloatArray) -> FloatArray:
 
 
 def _kept_per_request(phase: PhaseProblem, service: PhaseLoad) -> FloatArray:
-    """KV cache of one sequence: what is in flight over how many are."""
+    """Return the KV cache of one sequence: bytes in flight over sequences in flight."""
     if phase.demand.kept_bytes is None:
         return np.zeros(len(phase.problem.names))
     in_flight = phase.service.rate * service.within_s

@@ -1,10 +1,11 @@
-"""Operators that are confined to a share of a GPU's multiprocessors each (equation 6).
+"""Confine operators to shares of a GPU's multiprocessors (equation 6).
 
-A share is arithmetic that an operator keeps to itself: those on a device come to all of it at most,
-whether they run or not, so nothing slows an operator by its arithmetic, and each takes as long as
-its share makes it. Bandwidth is still shared. Of every choice (batch, GPUs) the share is the
-smallest with which it takes at most so many times as long as with all multiprocessors; how many is
-what plans are made for, and requests decide (``judged``).
+A share is arithmetic reserved for one operator. The shares on a device sum to 1 at most, whether
+operators run or not. No operator is slowed by the arithmetic of others; each takes the time of its
+share. Bandwidth is still shared.
+
+For every choice (batch, GPUs), the share is the smallest one within an allowed slowdown. Plans are
+made for several slowdowns, and a replay decides between them (``judged``).
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from simulation.provisioning.interference import (
 )
 from simulation.provisioning.workload import PhaseProblem
 
-SHARES = np.arange(1, 11) / 10.0  # that there are to choose from: MPS takes whole percents
+SHARES = np.arange(1, 11) / 10.0  # available shares; MPS accepts whole percents
 ROUNDING = 1.0 + 1e-9
 
 
 def slower(demand: Demand, share: float) -> FloatArray:
-    """Times as long that operators take with ``share`` of the multiprocessors, ``[V, B, P]``: as a
-    file measured it, else by the model."""
+    """Return the slowdown of operators with ``share`` of the multiprocessors, ``[V, B, P]``.
+
+    It is measured if a file has it, else modelled.
+    """
     times = latency_at_share(1.0, demand.compute, demand.bandwidth, share)
     if demand.table is not None and demand.kinds is not None:
         for v, kinds in enumerate(demand.kinds):
@@ -39,8 +42,7 @@ def slower(demand: Demand, share: float) -> FloatArray:
 
 
 def confined(phase: PhaseProblem, most: float) -> PhaseProblem:
-    """``phase`` with operators in the smallest shares that make them at most ``most`` times as
-    slow."""
+    """Return ``phase`` with each operator in the smallest share with a slowdown up to ``most``."""
     demand, problem = phase.demand, phase.problem
     share, times = np.ones_like(demand.compute), np.ones_like(demand.compute)
     for share_of_sms in SHARES[::-1]:
@@ -55,7 +57,7 @@ def confined(phase: PhaseProblem, most: float) -> PhaseProblem:
             compute=share,
             bandwidth=demand.bandwidth / times,
             board=None if demand.board is None else demand.board / times,
-            table=None,  # of pairs that contend for arithmetic
+            table=None,  # its pairs compete for arithmetic, which is reserved here
             apart=True,
             slower=times,
         ),

@@ -1,14 +1,13 @@
-"""Services on the same devices: several models or both phases (A9), and prefill in chunks among
-decodes (A6), beside devices of their own.
+"""Share devices between services (A9), or run prefill in chunks among decodes (A6).
 
-``placed_together`` puts the operators of services that were planned apart on common devices, each
-service within its own limit. Plans that use up their limit leave nothing for what shares a device,
-so each service is planned at several fractions of it.
+``placed_together`` places the operators of separately planned services on common devices, each
+service within its own limit. A plan that uses up its limit allows no slowdown by other operators.
+Each service is therefore planned at several fractions of its limit.
 
-``chunked`` is one engine for both phases: every iteration decodes a batch and computes as many
-tokens of prompts as sequences end in it, so weights are read once for both. A prompt takes the
-iterations in which its chunks run, osl / batch of them, one prompt at a time; both TBT and TTFT
-bound the iteration then: sojourn <= min(TBT, TTFT x batch / osl).
+``chunked`` is one engine for both phases. Every iteration decodes a batch, and prefills one mean
+prompt for every sequence that ends in it. Weights are read once for both. A prompt takes the osl /
+batch iterations of its chunks, one prompt at a time. Both TBT and TTFT limit the iteration: sojourn
+<= min(TBT, TTFT x batch / osl).
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ from simulation.provisioning.workload import PhaseLoad, PhaseProblem, reserving,
 
 Part = tuple[OperatorProblem, Demand, OperatorPlan]
 
-FRACTIONS = (1.0, 0.8, 0.6)  # of its limit that a service is planned at
+FRACTIONS = (1.0, 0.8, 0.6)  # fractions of its limit that a service is planned at
 LENGTHENED = 1.5
-MOST = 81  # combinations of fractions that are placed
+MOST = 81  # most combinations of fractions to place
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shared:
-    """Services on common devices beside devices of their own."""
+    """Services on common devices, compared with separate devices."""
 
     apart: tuple[Level, ...]
-    placement: Placement | None  # together; None where that needs no fewer
+    placement: Placement | None  # on common devices; None if that saves none
     memory_bytes: float
     power_w: float
 
@@ -54,8 +53,11 @@ class Shared:
 def placed_together(
     phases: Sequence[PhaseProblem], apart: Sequence[Level], device_bytes: float
 ) -> Shared:
-    """The fewest devices that common placements of ``phases`` were found on; ``apart``, the best of
-    each on devices of its own, is kept where that is no more."""
+    """Place ``phases`` on common devices, with the fewest devices found.
+
+    ``apart`` has the best plan of each on separate devices. The result has no placement if common
+    devices save nothing.
+    """
     plans = [_plans(phase, device_bytes) for phase in phases]
     alone = sum(level.devices for level in apart)
     best: tuple[Placement, tuple[Level, ...]] | None = None
@@ -83,8 +85,10 @@ def placed_together(
 
 
 def _within(phase: PhaseProblem, level: Level) -> Part:
-    """A plan with the limit, and the KV cache, of passes that may take ``LENGTHENED`` times as long
-    among others as on devices of their own."""
+    """Return a plan with the limit and the KV cache of slower passes.
+
+    On shared devices, passes may take up to ``LENGTHENED`` times as long as on separate ones.
+    """
     assert level.plan is not None
     limit = min(phase.problem.slo_s, LENGTHENED * level.latency_s)
     return replace(phase.problem, slo_s=limit), reserving(phase, limit).demand, level.plan
@@ -97,7 +101,7 @@ def _fits(part: Part, device_bytes: float) -> bool:
 
 
 def _plans(phase: PhaseProblem, device_bytes: float) -> list[Level]:
-    """Plans by operators at fractions of the limit, without those that are alike."""
+    """Plan by operators at fractions of the limit; equal plans are dropped."""
     levels: list[Level] = []
     for fraction in FRACTIONS:
         tighter = replace(
@@ -118,7 +122,7 @@ def _key(level: Level) -> bytes:
 
 
 def _combinations(plans: list[list[Level]]) -> list[tuple[Level, ...]]:
-    """Every combination, or where they are too many the same fraction for all."""
+    """Return every combination; if there are too many, the same fraction for all services."""
     if np.prod([float(len(levels)) for levels in plans]) <= MOST:
         return list(product(*plans))
     steps = max(len(levels) for levels in plans)
@@ -127,17 +131,20 @@ def _combinations(plans: list[list[Level]]) -> list[tuple[Level, ...]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunked:
-    """Whole replicas and operators that do both phases in one iteration, None where no batch keeps
-    both limits; ``chunk_tokens`` of prompts beside each batch of decodes."""
+    """Whole replicas and operators that do both phases in one iteration.
+
+    A level is None if no batch keeps both limits. ``chunk_tokens`` are the prompt tokens per batch
+    of decodes.
+    """
 
     model: Level | None
     operator: Level | None
-    batch: int | None  # of the whole replicas
+    batch: int | None  # whole replicas only
     chunk_tokens: float | None
 
 
 def chunked_service(prefill: PhaseLoad, decode: PhaseLoad) -> PhaseLoad:
-    """Both phases of a service as one."""
+    """Merge both phases of a service into one."""
     return replace(
         decode,
         phase="chunked",
@@ -148,7 +155,7 @@ def chunked_service(prefill: PhaseLoad, decode: PhaseLoad) -> PhaseLoad:
 
 
 def chunked(phase: PhaseProblem, device_bytes: float) -> Chunked:
-    """The least of all batches; ``phase`` is the problem of a ``chunked_service``."""
+    """Return the best plans over all batches; ``phase`` is the problem of a ``chunked_service``."""
     service = phase.service
     model: Level | None = None
     operator: Level | None = None
@@ -171,11 +178,11 @@ def chunked(phase: PhaseProblem, device_bytes: float) -> Chunked:
 def filled(
     phase: PhaseProblem, plan: Callable[[PhaseProblem], Level | None]
 ) -> tuple[Level, int, float] | None:
-    """The least plan when batches take time to fill, with the largest batch and the wait for it.
+    """Return the best plan if batches take time to fill, its largest batch, and the wait for it.
 
-    The source leaves that wait out. A scheduler that fills batches of b at the entry makes a
-    request wait (b - 1) / (2 x rate) on average, so the largest batch and the plan are chosen
-    together: for every b, batches up to it within what the wait leaves of the limit.
+    The source ignores this wait. A scheduler that fills batches of b at the entry makes a request
+    wait (b - 1) / (2 x rate) on average. For every b, batches up to b are planned within the rest
+    of the limit; the best plan wins.
     """
     best: tuple[Level, int, float] | None = None
     for b, size in enumerate(phase.problem.batches):

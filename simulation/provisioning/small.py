@@ -1,11 +1,12 @@
-"""Single blocks and small graphs of which every plan is looked at (A5), with a share of the SMs as
-one more decision (equation 6).
+"""Enumerate all plans of single blocks and small graphs, with SM shares (A5, equation 6).
 
-Some operators of a phase are a problem of their own: what comes between them goes, the limit is
-their part of a pass, and each may run on a few batches, GPUs per replica and shares of the SMs. A
-place is then GPUs and share in one; its price is what it takes of them, in ``unit`` parts of a GPU,
-so that slots (equation 8) count parts of GPUs and every method plans places without change. How
-long an operator takes with a share is measured where a file has it, else by ``latency_at_share``.
+Some operators of a phase form a separate problem. Operators between them are dropped. The limit
+is the block's share of a pass. Each operator may run at a few batches, GPUs per replica and shares
+of the SMs.
+
+A place combines GPUs and share. Its price is the product, in ``unit`` parts of a GPU. Slots
+(equation 8) then count parts of GPUs, and every method plans places without change. The slowdown by
+a share is measured if a file has it, else it comes from ``latency_at_share``.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from simulation.provisioning.problem import OperatorPlan, OperatorProblem, sojou
 from simulation.provisioning.replay import EVERYTHING, MESSAGE_S, Replay, graph_of_stations, run
 from simulation.provisioning.workload import PhaseProblem, pass_s
 
-PLANS = 2_000_000  # that are looked at
-MOST = 64  # replicas of an operator
+PLANS = 2_000_000  # most plans to enumerate
+MOST = 64  # most replicas of an operator
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What an operator of a block may run at, each ascending; ``shares`` in percent of the SMs."""
+    """Options of each operator of a block, ascending; ``shares`` in percent of the SMs."""
 
     batches: tuple[int, ...] = (1, 8, 64)
     gpus: tuple[int, ...] = (1, 2)
@@ -46,32 +47,38 @@ class Choices:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """``problem`` has places for parallelisms, ``gpus`` and ``share`` of each; one of its slots is
-    ``unit`` of a GPU. ``table``: its sojourns, inf where a replica does not fit in memory."""
+    """A block as a scaling problem.
+
+    ``problem`` has places as its parallelisms; ``gpus`` and ``share`` describe each place. One of
+    its slots is ``unit`` of a GPU. ``table`` has its sojourns, inf where a replica does not fit in
+    memory.
+    """
 
     phase: PhaseProblem
-    operators: IntArray  # [V] of the phase
+    operators: IntArray  # [V] indices in the phase
     problem: OperatorProblem
     gpus: IntArray  # [P]
-    share: FloatArray  # [P] of the SMs
+    share: FloatArray  # [P] share of the SMs
     unit: float
-    slower: FloatArray  # [V, B, P] times that an operator takes of what it takes with all SMs
-    least: IntArray  # [V, B, P] replicas that fit in memory
+    slower: FloatArray  # [V, B, P] slowdown against all SMs
+    least: IntArray  # [V, B, P] fewest replicas that fit in memory
     sojourn_s: FloatArray  # [V, B, P, R]
     table: FloatArray  # [V, B, P, R]
-    plans: float  # that there are
+    plans: float  # number of plans
 
     def chosen(self, plan: OperatorPlan, places: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        """The indices ``[V]`` of a plan's choices in arrays of the phase."""
+        """Return the indices ``[V]`` of a plan's choices in arrays of the phase."""
         full = self.phase.problem
         b = np.searchsorted(full.batches, plan.batch)
         return self.operators, b, np.searchsorted(full.parallel, self.gpus[places])
 
 
 def by_lengths(phase: PhaseProblem, replay: Replay) -> FloatArray:
-    """Times as long that each operator takes of prompts as they come, on average, as of one of mean
-    length: attention of long ones takes more than short ones save. ``[V]``; 1 for decodes, whose
-    batches even lengths out."""
+    """Return the mean time of each operator over its time at the mean prompt length, ``[V]``.
+
+    Attention is convex in length: long prompts cost more than short ones save. The result is 1 for
+    decodes, because batches even out lengths.
+    """
     if not phase.queues:
         return np.ones(len(phase.names))
     isl = np.concatenate([draw.isl for draw in replay.draws]).astype(np.float64)
@@ -90,8 +97,10 @@ def block_of(
     device_bytes: float,
     times: FloatArray | None = None,
 ) -> Block:
-    """The operators ``names`` of ``phase``, each ``times`` as long; raises where even few replicas
-    are too many plans."""
+    """Build the block of operators ``names`` of ``phase``, with latencies scaled by ``times``.
+
+    Raises SimulationError for unknown options, for an infeasible load, and for too many plans.
+    """
     problem = phase.problem
     operators = tuple(v for v, name in enumerate(problem.names) if name in names)
     b = np.flatnonzero(np.isin(problem.batches, choices.batches))
@@ -146,7 +155,7 @@ def block_of(
 def _slower(
     phase: PhaseProblem, operators: tuple[int, ...], chosen: tuple[IntArray, ...], share: FloatArray
 ) -> FloatArray:
-    """Times as long with each share as with all."""
+    """Return the slowdown with each share against all SMs."""
     demand, alone = phase.demand, phase.problem.latency_s[chosen]
     times = latency_at_share(alone, demand.compute[chosen], demand.bandwidth[chosen], share) / alone
     if demand.table is not None and demand.kinds is not None:
@@ -158,7 +167,7 @@ def _slower(
 
 
 def _among(problem: OperatorProblem, operators: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Precedence among ``operators``; those in between pass on what came before them."""
+    """Return the precedence among ``operators``; edges skip the others."""
     edges = set()
     for place, v in enumerate(operators):
         waiting, seen = [v], set()
@@ -174,7 +183,7 @@ def _among(problem: OperatorProblem, operators: tuple[int, ...]) -> tuple[tuple[
 
 
 def _part(problem: OperatorProblem, operators: tuple[int, ...]) -> float:
-    """Of the limit: the block's share of a pass at the smallest batch on the fewest GPUs."""
+    """Return the block's share of a pass at the smallest batch on the fewest GPUs."""
     only = np.zeros_like(problem.latency_s)
     only[list(operators)] = problem.latency_s[list(operators)]
     by_batch = pass_s(problem.latency_s, problem.edges)
@@ -182,7 +191,7 @@ def _part(problem: OperatorProblem, operators: tuple[int, ...]) -> float:
 
 
 def _most(problem: OperatorProblem, table: FloatArray) -> tuple[int, float]:
-    """As many replicas of an operator as there is time to try all plans of, and those plans."""
+    """Return the most replicas per operator that can be enumerated, and the plan count."""
     counts = np.cumsum(np.isfinite(table).sum(axis=(1, 2)), axis=1).astype(np.float64)  # [V, R]
     lacking = [problem.names[v] for v in np.flatnonzero(counts[:, -1] == 0)]
     if lacking:
@@ -202,8 +211,10 @@ def _most(problem: OperatorProblem, table: FloatArray) -> tuple[int, float]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockPlan:
-    """One method's plan of a block that keeps its part of the limit on average, None where it finds
-    none, and the index of each operator's place."""
+    """Plan of a block by one method, and the place index of each operator.
+
+    The plan keeps its part of the limit on average. It is None if the method found none.
+    """
 
     method: str
     plan: OperatorPlan | None
@@ -211,14 +222,14 @@ class BlockPlan:
 
     @property
     def key(self) -> bytes:
-        """The same of plans that are."""
+        """Return a key that is equal for equal plans."""
         if self.plan is None:
             return b""
         return np.stack([self.plan.replicas, self.plan.batch, self.places]).tobytes()
 
 
 def plans_of(block: Block, epsilon: float = 0.0) -> tuple[BlockPlan, ...]:
-    """Algorithm 1 in both readings, our greedy, the exact plan and the best of all plans."""
+    """Plan by Algorithm 1 in both readings, our greedy, the exact method and brute force."""
     problem, table = block.problem, block.table
     options = frontiers(problem, block.least)
     plan_by: dict[str, OperatorPlan | None] = {}
@@ -233,7 +244,7 @@ def plans_of(block: Block, epsilon: float = 0.0) -> tuple[BlockPlan, ...]:
 
 
 def _block_plan(block: Block, method: str, plan: OperatorPlan | None) -> BlockPlan:
-    """Places of the same price (half of two GPUs, all of one) are told apart by their sojourns."""
+    """Convert a plan; sojourns tell apart places of equal price (half of two GPUs, all of one)."""
     problem = block.problem
     if plan is None or not plan.feasible:
         return BlockPlan(method, None, np.zeros(0, np.int64))
@@ -245,13 +256,16 @@ def _block_plan(block: Block, method: str, plan: OperatorPlan | None) -> BlockPl
     if (plan.replicas < block.least[every, b, places]).any():
         return BlockPlan(
             method, None, np.zeros(0, np.int64)
-        )  # does not fit: as printed nobody looks
+        )  # does not fit: Algorithm 1 as printed ignores memory
     return BlockPlan(method, plan, places)
 
 
 def packed(block: Block, choice: BlockPlan, device_bytes: float) -> tuple[IntArray, IntArray, int]:
-    """Replica and device of every shard, and devices: first fit, the largest shares first, so that
-    a device has the shares (equation 7), the memory and, while all of them run, the bandwidth."""
+    """Pack shards first fit, largest first; return replica and device of each, and device count.
+
+    A device must have the SM shares (equation 7), the memory, and the bandwidth while all shards
+    run.
+    """
     plan, phase = choice.plan, block.phase
     assert plan is not None
     chosen = block.chosen(plan, choice.places)
@@ -264,7 +278,7 @@ def packed(block: Block, choice: BlockPlan, device_bytes: float) -> tuple[IntArr
         axis=1,
     )
     first = np.r_[0, np.cumsum(plan.replicas)]
-    left = np.empty((0, takes.shape[1]))  # of each device
+    left = np.empty((0, takes.shape[1]))  # [D, 3] free share of each device
     rows: list[tuple[int, int]] = []
     for v in np.argsort(-takes.max(axis=1), kind="stable"):
         for replica in range(int(plan.replicas[v])):
@@ -280,7 +294,7 @@ def packed(block: Block, choice: BlockPlan, device_bytes: float) -> tuple[IntArr
 
 
 def bandwidth_of(block: Block, choice: BlockPlan) -> FloatArray:
-    """Share of a device's memory bandwidth that each operator takes while it runs, ``[V]``."""
+    """Return the share of a device's memory bandwidth per running operator, ``[V]``."""
     plan = choice.plan
     assert plan is not None
     v, b, j = block.chosen(plan, choice.places)
@@ -292,8 +306,10 @@ def bandwidth_of(block: Block, choice: BlockPlan) -> FloatArray:
 
 
 def replayed(block: Block, choice: BlockPlan, replay: Replay) -> tuple[Replayed, int]:
-    """What requests get of a plan of the block alone, and the devices it stands on. Shares of the
-    SMs are kept apart."""
+    """Replay requests through a plan of the block alone; return results and device count.
+
+    SM shares are reserved, so arithmetic is not shared.
+    """
     plan, phase, problem = choice.plan, block.phase, block.problem
     assert plan is not None
     v, _, j = block.chosen(plan, choice.places)

@@ -1,7 +1,7 @@
-"""How long operators take by what they are given, compiled: queues, and the choices among them.
+"""Compute operator sojourns and search among choices, compiled.
 
-Batches of an operator wait for one of its R replicas as in M/M/R, by Erlang's recursion, which is
-stable for any number of them: sojourn = wait + service + transfer.
+Batches of an operator wait for one of its R replicas as in M/M/R. Erlang's recursion is numerically
+stable for any R. Sojourn = wait + service + transfer.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import numpy as np
 
 from simulation.compiled import cached_kernel, inlined_kernel, kernel
 
-UP_STEPS = 3  # frontier points looked ahead when one operator gives slots to another
+UP_STEPS = 3  # frontier points to look ahead when one operator gives slots to another
 
 
 class Operators(NamedTuple):
-    """What the choices of a problem take, as compiled code reads it."""
+    """Arrays of the choices of a problem for compiled code."""
 
-    latency_s: Any  # [V, B, P] of a batch; inf where it cannot run
+    latency_s: Any  # [V, B, P] of a batch; inf if it cannot run
     transfer_s: Any  # [V, B, P]
     batches: Any  # [B] as floats
     parallel: Any  # [P]
-    rate: float  # that operators see
+    rate: float  # arrivals at the operators per second
 
 
 class Graph(NamedTuple):
-    """Precedence: before ``v`` come ``parents[offsets[v] : offsets[v + 1]]``."""
+    """Precedence: the predecessors of ``v`` are ``parents[offsets[v] : offsets[v + 1]]``."""
 
     topological: Any  # [V]
     offsets: Any  # [V + 1]
@@ -34,16 +34,16 @@ class Graph(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """The choices of all operators in a row, those of ``v`` from ``first[v]`` on."""
+    """The choices of all operators, concatenated; those of ``v`` start at ``first[v]``."""
 
     first: Any  # [V + 1]
-    slots: Any  # [n] what each costs: slots, or shares of a GPU
+    slots: Any  # [n] price of each: slots, or shares of a GPU
     sojourn_s: Any  # [n]
 
 
 @kernel
 def _blocked(before: float, r: int, load: float) -> float:
-    """Erlang B of ``r`` replicas from that of one fewer; 1 of none."""
+    """Return Erlang B of ``r`` replicas from that of ``r - 1``; it is 1 for none."""
     return load * before / (r + load * before)
 
 
@@ -55,7 +55,7 @@ def _sojourn(blocked: float, r: int, load: float, service: float, transfer: floa
 
 @kernel
 def sojourn(load: float, replicas: int, service: float, transfer: float) -> float:
-    """T + W + C of one choice; inf where ``load`` (in replicas' worth of time) is not stable."""
+    """Return T + W + C of one choice; inf if ``load`` (busy replicas) is unstable."""
     if load >= replicas:
         return float(np.inf)
     blocked = 1.0
@@ -68,9 +68,11 @@ def sojourn(load: float, replicas: int, service: float, transfer: float) -> floa
 def fewest_servers(
     load: float, service: float, after: float, limit: float, kept: float, room: float, most: int
 ) -> int:
-    """The fewest replicas that keep ``limit`` with ``after`` seconds more once served, and in which
-    what is in flight finds room: ``kept`` bytes per second of sojourn in all, ``room`` on each; 0:
-    none up to ``most``."""
+    """Return the fewest replicas that keep ``limit`` and hold the requests in flight; 0: none.
+
+    ``after`` seconds follow the service. Memory in flight is ``kept`` bytes per second of sojourn
+    in total. Each replica has ``room`` bytes. Up to ``most`` replicas are tried.
+    """
     blocked = 1.0
     for r in range(1, most + 1):
         blocked = _blocked(blocked, r, load)
@@ -83,14 +85,14 @@ def fewest_servers(
 
 @cached_kernel
 def chosen_sojourns(service: Any, transfer: Any, load: Any, replicas: Any, out: Any) -> None:
-    """T + W + C of one choice per operator, ``[V]``."""
+    """Compute T + W + C of one choice per operator into ``out [V]``."""
     for v in range(out.size):
         out[v] = sojourn(load[v], replicas[v], service[v], transfer[v])
 
 
 @cached_kernel
 def fill_sojourns(problem: Any, out: Any) -> None:
-    """T + W + C of every choice, ``[V, B, P, R]``; inf: unstable."""
+    """Compute T + W + C of every choice into ``out [V, B, P, R]``; inf: unstable."""
     operators, sizes, spreads, replicas = out.shape
     for v in range(operators):
         for i in range(sizes):
@@ -111,10 +113,11 @@ def fill_sojourns(problem: Any, out: Any) -> None:
 
 @cached_kernel
 def fill_frontiers(problem: Any, replicas: int, least: Any, low: Any, which: Any) -> None:
-    """``low[v, s]``: the least sojourn of ``v`` on at most ``s`` slots; ``which`` its choice.
+    """Compute ``low[v, s]``, the least sojourn of ``v`` on at most ``s`` slots.
 
-    A batch and parallelism that even without waiting are no faster than what their slots already
-    buy are passed over, which is most of them. ``least``: the fewest replicas that fit in memory.
+    ``which`` gets the choice. Most batches and parallelisms are skipped: even without a wait they
+    are no faster than the choices found for their slots. ``least`` are the fewest replicas that fit
+    in memory.
     """
     operators, sizes, spreads = problem.latency_s.shape
     top = low.shape[1] - 1
@@ -150,7 +153,7 @@ def fill_frontiers(problem: Any, replicas: int, least: Any, low: Any, which: Any
 
 @inlined_kernel
 def longest_path(s: Any, graph: Graph, ends: Any) -> float:
-    """Critical path of sojourns ``s``; ``ends`` is room for ``[V]`` numbers."""
+    """Return the critical path of sojourns ``s``; ``ends`` is a buffer for ``[V]`` numbers."""
     longest = 0.0
     for v in graph.topological:
         begin = 0.0
@@ -163,7 +166,10 @@ def longest_path(s: Any, graph: Graph, ends: Any) -> float:
 
 @cached_kernel
 def join(left: Any, right: Any, branches: bool, best: Any, taken: Any) -> None:
-    """What ``total`` slots buy of two parts in a row or side by side, and the left one's slots."""
+    """Compute the best split of slots between two parts in series or in parallel branches.
+
+    ``best`` gets the latency for each total, ``taken`` the slots of the left part.
+    """
     for total in range(best.size):
         for k in range(total + 1):
             x, y = left[k], right[total - k]
@@ -177,8 +183,10 @@ def join(left: Any, right: Any, branches: bool, best: Any, taken: Any) -> None:
 def _cheapest(
     u: int, pick: int, choices: Choices, s: Any, slo: float, graph: Graph, ends: Any
 ) -> int:
-    """The cheapest choice of ``u`` up to ``pick`` that keeps the limit with everything else in
-    ``s``; ``pick`` itself is known to."""
+    """Return the cheapest choice of ``u`` up to ``pick`` that keeps the limit.
+
+    Everything else stays as in ``s``. ``pick`` itself is known to keep the limit.
+    """
     before = s[u]
     low, high = 0, pick
     while low < high:
@@ -194,8 +202,10 @@ def _cheapest(
 
 @cached_kernel
 def improve(choices: Choices, graph: Graph, slo: float, picks: Any) -> bool:
-    """Move ``picks`` along the frontiers until the limit holds, then give back what it does not
-    need; False where no choice is left that shortens the path."""
+    """Move ``picks`` along the frontiers until the limit holds, then release unneeded slots.
+
+    Returns False if no remaining choice shortens the path.
+    """
     first, slots, sojourn_s = choices.first, choices.slots, choices.sojourn_s
     count = picks.size
     ends = np.zeros(count)
@@ -204,7 +214,7 @@ def improve(choices: Choices, graph: Graph, slo: float, picks: Any) -> bool:
         s[v] = sojourn_s[first[v] + picks[v]]
     latency = longest_path(s, graph, ends)
 
-    # Buy the most latency per slot until the limit holds; a jump that ends it counts what it needs.
+    # Buy the most latency per slot until the limit holds. Latency below the limit does not count.
     while latency > slo:
         best, best_v, best_i = 0.0, -1, 0
         for v in range(count):
@@ -218,7 +228,7 @@ def improve(choices: Choices, graph: Graph, slo: float, picks: Any) -> bool:
                     best, best_v, best_i = gain, v, i - first[v]
             s[v] = before
         if best_v < 0:
-            # Branches of equal length: no single operator shortens the path. Move them all on.
+            # Branches of equal length: no single operator shortens the path, so move all of them.
             moved = False
             for v in range(count):
                 if first[v] + picks[v] + 1 < first[v + 1]:
@@ -232,8 +242,8 @@ def improve(choices: Choices, graph: Graph, slo: float, picks: Any) -> bool:
             s[best_v] = sojourn_s[first[best_v] + best_i]
         latency = longest_path(s, graph, ends)
 
-    # Give back what the limit does not need; else let one operator grow so that another can shrink
-    # by more.
+    # Release slots that the limit does not need. If none are left, let one operator grow so that
+    # another can shrink by more.
     while True:
         best_saving, best_u, best_i, best_v, best_k = 0, -1, 0, -1, 0
         for u in range(count):
@@ -266,7 +276,7 @@ def improve(choices: Choices, graph: Graph, slo: float, picks: Any) -> bool:
 
 @cached_kernel
 def enumerate_plans(choices: Choices, graph: Graph, slo: float, picks: Any) -> None:
-    """An odometer over all choices; ``picks`` becomes the cheapest that meets the limit."""
+    """Enumerate all choices; ``picks`` becomes the cheapest combination that meets the limit."""
     first, slots, sojourn_s = choices.first, choices.slots, choices.sojourn_s
     count = picks.size
     digits = np.zeros(count, np.int64)

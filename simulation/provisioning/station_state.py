@@ -1,4 +1,4 @@
-"""What stations are made of, and what of them changes while requests pass through."""
+"""Arrays of stations and requests, and the state that changes during a replay."""
 
 from __future__ import annotations
 
@@ -10,78 +10,83 @@ from simulation.arrays import FloatArray
 
 
 class Graph(NamedTuple):
-    """Stations ``[V]`` and what comes after each; replicas ``[Q]`` and shards in their order."""
+    """Stations ``[V]`` and the edges between them; replicas ``[Q]`` and shards in station order.
 
-    curves: Any  # numbers of all curves in a row
-    curve: Any  # [V + 1] where each begins
-    batch: Any  # [V] most requests of a batch
-    sticky: Any  # [V]
-    places: Any  # [V] requests that a sticky replica holds at once
-    room: Any  # [Q] tokens of KV cache that a sticky one holds
-    hop_s: Any  # [V] latency of handing on
-    row_s: Any  # [V] seconds on the sender's link per token of a prompt, or per sequence
-    before: Any  # [V] how many stations come before it
-    child: Any  # [V + 1] and
-    children: Any  # what comes after each
-    first: Any  # [V + 1] its replicas
-    station: Any  # [Q]
-    shard: Any  # [Q + 1] and
-    device: Any  # the devices of a replica
-    home: Any  # [D + 1] and
-    housed: Any  # the replicas of a device
-    compute: Any  # [V] share of a device's arithmetic while it runs
-    bandwidth: Any  # [V]
-    beside: Any  # [V, V] measured: what u's running adds to v's time; empty: by shares
+    Pairs such as ``child`` and ``children`` are offsets and values: the values of item i are
+    ``children[child[i] : child[i + 1]]``.
+    """
+
+    curves: Any  # coefficients of all curves, concatenated
+    curve: Any  # [V + 1] offsets into ``curves``
+    batch: Any  # [V] largest batch, requests
+    sticky: Any  # [V] whether requests stay on one replica of the station
+    places: Any  # [V] most requests on a sticky replica
+    room: Any  # [Q] KV-cache capacity of a sticky replica, tokens
+    hop_s: Any  # [V] latency of a transfer to the next stations, seconds
+    row_s: Any  # [V] link seconds per prompt token (prefill) or per sequence (decode)
+    before: Any  # [V] number of preceding stations
+    child: Any  # [V + 1] offsets into ``children``
+    children: Any  # following stations
+    first: Any  # [V + 1] first replica of each station
+    station: Any  # [Q] station of each replica
+    shard: Any  # [Q + 1] offsets into ``device``
+    device: Any  # devices of each replica, one per shard
+    home: Any  # [D + 1] offsets into ``housed``
+    housed: Any  # replicas on each device
+    compute: Any  # [V] share of a device's arithmetic while the station runs
+    bandwidth: Any  # [V] share of a device's memory bandwidth while it runs
+    beside: Any  # [V, V] measured slowdown of v by a running u; empty: shares are used instead
 
 
 class Passes(NamedTuple):
-    """Requests ``[N]`` in the order they come."""
+    """Requests ``[N]`` in order of arrival."""
 
     arrival_s: Any
     isl: Any
-    passes: Any  # 1, or tokens that are decoded
+    passes: Any  # [N] 1 for a prompt, decoded tokens for a sequence
     decodes: bool
-    aligned: bool  # a request's replica has the same number at every station
-    ordered: bool = False  # else they wait as they come
-    key: Any = np.zeros(1)  # [N] who has less goes first
+    aligned: bool  # whether a request uses the replica of the same number at every station
+    # whether waiting requests are sorted by ``key``; else first come, first served
+    ordered: bool = False
+    key: Any = np.zeros(1)  # [N] smallest first
 
 
 class Run(NamedTuple):
-    """Everything that changes."""
+    """State of a replay."""
 
-    after: Any  # [V, N] who waits behind, or is in the same batch
-    head: Any  # [queues]
+    after: Any  # [V, N] next request in the same queue or batch; -1: last
+    head: Any  # [Q] first waiting request of each queue; ``tail`` is the last one
     tail: Any
     waiting: Any
-    need: Any  # [N, V] stations before that are not done
-    left: Any  # [N] stations of the pass that are not done
-    done: Any  # [N] passes
-    own: Any  # [V, N] replica of a sticky station
-    held: Any  # [Q] requests
-    tokens: Any  # [Q] of KV cache
-    busy: Any  # [Q] first of its batch, -1: idle
-    work: Any  # [Q] seconds alone that are left
-    since: Any  # [Q]
-    slow: Any  # [Q]
-    tree: Any  # [2 W] earliest end of replicas
-    idle: Any  # [Q] of each station a stack
-    idles: Any  # [V]
-    compute: Any  # [D] in use
+    need: Any  # [N, V] preceding stations not yet done
+    left: Any  # [N] stations of the pass not yet done
+    done: Any  # [N] finished passes
+    own: Any  # [V, N] replica of a sticky station, counted within the station
+    held: Any  # [Q] admitted requests
+    tokens: Any  # [Q] reserved KV-cache tokens
+    busy: Any  # [Q] first request of the running batch; -1: idle
+    work: Any  # [Q] remaining seconds without slowdown
+    since: Any  # [Q] time of the last update of ``work``
+    slow: Any  # [Q] current slowdown factor
+    tree: Any  # [2 W] tournament tree of the end times of replicas
+    idle: Any  # [Q] stack of idle replicas of each station
+    idles: Any  # [V] length of each stack
+    compute: Any  # [D] sum of the running shares
     bandwidth: Any
-    active: Any  # [D, V] empty without measured slowdowns
-    link_free: Any  # [D]
-    flights: Any  # [F, 2] heap: when, slot
-    flight: Any  # [F, 2] station, first of the batch
-    free: Any  # slots
-    count: Any  # [4] flights, free slots, visits, passes that begin
-    again: Any  # [N] requests whose next pass begins
-    kicked: Any  # queues to look at
-    kicks: Any  # [1]
-    finish: Any  # [N]
+    active: Any  # [D, V] running shards by station; empty without measured slowdowns
+    link_free: Any  # [D] time at which the device's link is free
+    flights: Any  # [F, 2] heap of transfers: arrival time, slot
+    flight: Any  # [F, 2] by slot: station, first request of the batch
+    free: Any  # stack of free slots
+    count: Any  # [4] transfers, free slots, visits, requests in ``again``
+    again: Any  # [N] requests about to begin their next pass
+    kicked: Any  # queues with waiting requests to check
+    kicks: Any  # [1] length of ``kicked``
+    finish: Any  # [N] completion time; NaN: never
 
 
 def at_rest(g: Graph, p: Passes, devices: int, finish: FloatArray) -> Run:
-    """Nobody has come; when each is done goes into ``finish``."""
+    """Return the state before the first arrival; completion times are written to ``finish``."""
     n, stations, replicas = p.arrival_s.size, g.batch.size, g.station.size
     leaves = 1 << (max(2, replicas) - 1).bit_length()
     flights = 2 * n + 16

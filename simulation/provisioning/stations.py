@@ -1,18 +1,19 @@
-"""Requests through a graph of stations, compiled: what plans of every level are judged by.
+"""Simulate requests through a graph of stations, compiled; it judges plans of every level.
 
 A station is an operator, a run of layers, a pipeline stage or a whole replica, with replicas on
-devices. A request makes one pass (a prompt) or one per token (a sequence that decodes); a pass
-visits every station once, after those before it in the graph, for the work of all layers that the
-station runs. A replica that is free takes what waits for it, first come first served or the
-shortest prompts first, up to its batch; how long that takes is the curve of the station at the
-tokens, pairs and KV cache of just these requests. Stations that keep KV cache are sticky: a request
-stays on the replica it was given when it was admitted, the one with fewest requests. Sequences are
-admitted first come first served while every sticky station has a place and room for the whole of
-their KV cache.
+devices. A request makes one pass (a prompt), or one per token (a decoding sequence). A pass visits
+every station once, after its predecessors in the graph, for the work of all its layers.
 
-What runs on a device at an instant shares it: all of it takes max(1, sum of shares of arithmetic,
-sum of shares of bandwidth) times as long, or by measured slowdowns of pairs. A batch that goes on
-crosses the sender's link after those before it, and arrives after the latency of its hops.
+A free replica takes waiting requests up to its batch: first come, first served, or shortest prompts
+first. The duration is the station's curve at the tokens, pairs and KV cache of these requests.
+
+Stations with KV cache are sticky: a request stays on the replica that it got at admission, the one
+with the fewest requests. Sequences are admitted first come, first served. Every sticky station must
+have a place and memory for their whole KV cache.
+
+Replicas that run on a device at the same time share it. All of them slow down by max(1, sum of
+arithmetic shares, sum of bandwidth shares), or by measured slowdowns of pairs. A finished batch
+crosses the sender's link after earlier ones, and arrives after the latency of its hops.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from simulation.performance.curves import iteration_seconds
 from simulation.provisioning.station_state import Graph, Passes, Run, at_rest
 
 NEVER = np.inf
-FLYING, FREE, VISITS, AGAIN = range(4)  # of Run.count
-LANDS, SLOT = range(2)  # columns of Run.flights, a heap, ...
-STATION, FIRST = range(2)  # ... and of Run.flight
+FLYING, FREE, VISITS, AGAIN = range(4)  # indices of Run.count
+LANDS, SLOT = range(2)  # columns of Run.flights, a heap
+STATION, FIRST = range(2)  # columns of Run.flight
 
 
 @inlined_kernel
@@ -65,7 +66,7 @@ def _slowness(g: Graph, run: Run, k: int) -> float:
 
 @inlined_kernel
 def _share(g: Graph, run: Run, k: int, sign: float, t: float) -> None:
-    """Replica ``k`` begins or ends; what shares its devices goes on at another pace."""
+    """Start or end replica ``k``; replicas on its devices change speed."""
     v = g.station[k]
     for i in range(g.shard[k], g.shard[k + 1]):
         d = g.device[i]
@@ -109,8 +110,11 @@ def _wait(g: Graph, run: Run, v: int, r: int) -> None:
 def _line_up(
     after: IntArray, head: IntArray, tail: IntArray, key: FloatArray, v: int, q: int
 ) -> None:
-    """Sort who waits by ``key``, who has as much in the order they came. When a batch is taken and
-    not when one comes: looked at there, keys make all of the replay three times as slow."""
+    """Sort waiting requests by ``key``, ties in order of arrival.
+
+    Sorting happens when a batch is taken. At each arrival, it would make the whole replay three
+    times as slow.
+    """
     last = head[q]
     while after[v, last] >= 0:
         r = after[v, last]
@@ -131,7 +135,7 @@ def _line_up(
 
 @inlined_kernel
 def _begin(g: Graph, p: Passes, run: Run, q: int, k: int, t: float) -> None:
-    """Replica ``k`` takes a batch from queue ``q``."""
+    """Start a batch from queue ``q`` on replica ``k``."""
     v = g.station[k]
     if p.ordered:
         _line_up(run.after, run.head, run.tail, p.key, v, q)
@@ -169,7 +173,7 @@ def _begin(g: Graph, p: Passes, run: Run, q: int, k: int, t: float) -> None:
 
 @inlined_kernel
 def _look(g: Graph, p: Passes, run: Run, t: float) -> None:
-    """Free replicas take what waits."""
+    """Let free replicas take waiting requests."""
     while run.kicks[0] > 0:
         run.kicks[0] -= 1
         q = run.kicked[run.kicks[0]]
@@ -187,7 +191,7 @@ def _look(g: Graph, p: Passes, run: Run, t: float) -> None:
 
 @inlined_kernel
 def _pass(g: Graph, run: Run, r: int) -> None:
-    """A pass of request ``r`` begins."""
+    """Begin a pass of request ``r``."""
     run.left[r] = g.batch.size
     for v in range(g.batch.size):
         run.need[r, v] = g.before[v]
@@ -197,7 +201,7 @@ def _pass(g: Graph, run: Run, r: int) -> None:
 
 @inlined_kernel
 def _admit(g: Graph, p: Passes, run: Run, r: int) -> bool:
-    """Give request ``r`` a replica of every sticky station; False where one has no room."""
+    """Give request ``r`` a replica of every sticky station; return False if one has no room."""
     size = p.isl[r] + p.passes[r]
     leading = -1
     for v in range(g.batch.size):
@@ -237,7 +241,7 @@ def _leave(g: Graph, p: Passes, run: Run, r: int, t: float) -> None:
 
 @inlined_kernel
 def _deliver(g: Graph, run: Run, v: int, first: int) -> None:
-    """A batch of station ``v`` has come to where it goes on."""
+    """Deliver a batch of station ``v`` to the following stations."""
     r = first
     while r >= 0:
         following = run.after[v, r]
@@ -265,7 +269,7 @@ def _fly(run: Run, v: int, first: int, lands: float) -> None:
 
 @inlined_kernel
 def _land(run: Run) -> int:
-    """The slot of the flight that lands first."""
+    """Remove the first transfer to arrive, and return its slot."""
     heap = run.flights
     slot = int(heap[0, SLOT])
     run.count[FLYING] -= 1
@@ -290,7 +294,7 @@ def _land(run: Run) -> int:
 
 @inlined_kernel
 def _end(g: Graph, p: Passes, run: Run, k: int, t: float) -> int:
-    """Replica ``k`` is done with its batch; the first of it where it goes on at once, else -1."""
+    """End the batch of replica ``k``; return its first request if it needs no transfer, else -1."""
     v, first = g.station[k], run.busy[k]
     run.busy[k] = -1
     _share(g, run, k, -1.0, t)
@@ -334,8 +338,8 @@ def _end(g: Graph, p: Passes, run: Run, k: int, t: float) -> int:
 @cached_kernel
 def _replayed(g: Graph, p: Passes, run: Run) -> None:
     n = p.arrival_s.size
-    coming = 0  # next to come
-    lining = 0  # next to be admitted
+    coming = 0  # next arrival
+    lining = 0  # next request to admit
     while True:
         arrives = p.arrival_s[coming] if coming < n else NEVER
         ends = run.tree[1]
@@ -355,7 +359,7 @@ def _replayed(g: Graph, p: Passes, run: Run) -> None:
             coming += 1
         if first >= 0:
             _deliver(g, run, v, first)
-        # Those that go on with another pass come before those that are let in.
+        # Requests with another pass come before new admissions.
         again = 0
         while True:
             if again < run.count[AGAIN]:
@@ -372,8 +376,10 @@ def _replayed(g: Graph, p: Passes, run: Run) -> None:
 
 
 def replay(g: Graph, p: Passes, devices: int, finish: FloatArray) -> int:
-    """When each request is done with its last pass, into ``finish``; visits of requests to
-    stations. NaN: it never fitted."""
+    """Replay all requests; write completion times to ``finish`` and return the station visits.
+
+    NaN means that the request never fitted.
+    """
     run = at_rest(g, p, devices, finish)
     _replayed(g, p, run)
     return int(run.count[VISITS])

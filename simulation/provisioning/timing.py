@@ -1,4 +1,4 @@
-"""Seconds of operators, and what they rest on: measured kernels, or efficiency factors (A1)."""
+"""Time operators by measured kernels, or by efficiency factors (A1)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from simulation.performance.work import Iteration, Operator
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatorTiming:
-    """The ``timing`` of ``phase_problem``: measured where kernels of the GPU were, else published
-    peaks times the shares of them that measured kernels reach."""
+    """The ``timing`` of ``phase_problem``.
+
+    Operators with measured kernels on the GPU use these. Others use published peaks times the
+    shares of the peaks that measured kernels reach.
+    """
 
     gpu: GpuSpec
     efficiencies: Efficiencies = field(repr=False)
     kernels: Kernels | None = field(default=None, repr=False)
-    times: float = 1.0  # of those seconds: what a whole model was seen to take of their sum
+    # factor on those seconds: a whole model's measured time over the sum of its operators
+    times: float = 1.0
 
     def __call__(self, operator: Operator, it: Iteration) -> FloatArray:
         if self.kernels is None:
@@ -31,14 +35,17 @@ class OperatorTiming:
         return self.times * measured_s(operator, it, self.kernels, self.gpu, self.efficiencies)
 
     def reached(self, operator: Operator) -> tuple[float, float]:
-        """Shares of the GPU's published FLOP/s and bytes/s that kernels of this kind reach: fewer
-        where all is slower, so that the time leaves no room for others."""
+        """Return the shares of published FLOP/s and bytes/s that kernels of this kind reach.
+
+        They are lower if all is slower, so that the longer time leaves no capacity for other
+        operators.
+        """
         entry = self.efficiencies.find(kind_of(operator), self.gpu.family, precision_of(operator))
         times = self.times * self.efficiencies.slower(operator)
         return min(entry.compute / times, 1.0), min(entry.bandwidth / times, 1.0)
 
     def measured(self, operator: Operator, it: Iteration) -> FloatArray:
-        """1 where a call lies among measured ones, 0.5 beyond them, 0 where it is modelled."""
+        """Return 1 for calls in the measured range, 0.5 if extrapolated, 0 if modelled."""
         read = None if self.kernels is None else self.kernels.read(operator, it)
         if read is None:
             return np.zeros(it.decodes.shape)

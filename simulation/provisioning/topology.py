@@ -1,8 +1,8 @@
-"""Which devices stand on one node (A9): what operators hand to each other crosses NVLink within a
-node and the network between nodes, so devices that hand on most to each other stand together.
+"""Number devices so that those with most traffic between them share a node (A9).
 
-Placement counts devices; their numbers say nodes (``number // per_node``), which the replay goes
-by. ``by_affinity`` numbers them anew and moves nothing.
+Operators pass tensors over NVLink within a node, and over the network between nodes. Device numbers
+define nodes (``number // per_node``), which the replay uses. ``by_affinity`` only renumbers
+devices; it moves no shard.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.provisioning.placement import Placement
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem
 
-APART = 1e3  # times all that is handed on: shards of one replica are not parted for it
-MOST = 256  # devices of which pairs are looked at
+APART = 1e3  # extra weight over all traffic, to keep shards of one replica on one node
+MOST = 256  # most devices for which pairs are exchanged
 ROUNDS = 50
 
 
 def handed_on(problem: OperatorProblem, plan: OperatorPlan) -> FloatArray:
-    """Seconds on a link per second of each operator's batches, ``[V]``."""
+    """Return the link seconds per second of each operator's batches, ``[V]``."""
     sent = problem.transfer_s[problem.chosen(plan.batch, plan.parallel)]
     return np.asarray(problem.rate / plan.batch * sent, np.float64)
 
@@ -29,8 +29,10 @@ def handed_on(problem: OperatorProblem, plan: OperatorPlan) -> FloatArray:
 def traffic(
     placement: Placement, handed: FloatArray, edges: tuple[tuple[int, int], ...]
 ) -> FloatArray:
-    """Between devices, ``[D, D]``: what operators hand on (``handed[v]``, seconds on a link per
-    second), every replica to every one of the next, as requests do."""
+    """Return the traffic between devices, ``[D, D]``, in link seconds per second.
+
+    ``handed [V]`` is each operator's traffic. Every replica sends equally to all following ones.
+    """
     where = np.zeros((handed.size, placement.devices))
     np.add.at(where, (placement.operator, placement.device), 1.0)
     where /= where.sum(axis=1, keepdims=True)
@@ -43,7 +45,7 @@ def traffic(
 
 
 def across(flow: FloatArray, node: IntArray) -> float:
-    """Share of the traffic that goes from node to node."""
+    """Return the share of the traffic that goes between nodes."""
     total = float(flow.sum())
     return float(flow[node[:, None] != node].sum()) / total if total > 0 else 0.0
 
@@ -54,8 +56,11 @@ def by_affinity(
     edges: tuple[tuple[int, int], ...],
     per_node: int,
 ) -> Placement:
-    """``placement`` with its devices on the nodes between which least is handed on that filling
-    nodes one by one and exchanging pairs finds; never more than as they stood."""
+    """Renumber the devices of ``placement`` to reduce the traffic between nodes.
+
+    Nodes are filled one by one, then pairs of devices are exchanged. The traffic between nodes
+    never exceeds that of the given order.
+    """
     count = placement.devices
     if not per_node < count <= MOST:
         return placement
@@ -78,7 +83,7 @@ def by_affinity(
 
 
 def _together(placement: Placement) -> FloatArray:
-    """1 between devices that hold shards of one replica."""
+    """Return 1 for pairs of devices that hold shards of one replica, ``[D, D]``."""
     joined = np.zeros((placement.devices, placement.devices))
     replica = placement.operator * (1 + int(placement.replica.max())) + placement.replica
     for instance in np.unique(replica):
@@ -89,7 +94,7 @@ def _together(placement: Placement) -> FloatArray:
 
 
 def _filled(weight: FloatArray, per_node: int) -> IntArray:
-    """Node by node: the device with most traffic left, then those with most to the node."""
+    """Fill nodes one by one: the device with most remaining traffic, then its partners."""
     count = len(weight)
     node = np.full(count, -1)
     for k in range(-(-count // per_node)):
@@ -103,7 +108,7 @@ def _filled(weight: FloatArray, per_node: int) -> IntArray:
 
 
 def _exchanged(weight: FloatArray, node: IntArray) -> IntArray:
-    """Pairs of devices change nodes while that leaves less between nodes, the best pair first."""
+    """Exchange pairs of devices between nodes, the best first, while that reduces the traffic."""
     node = node.copy()
     rows = np.arange(len(node))
     for _ in range(ROUNDS):
@@ -111,7 +116,7 @@ def _exchanged(weight: FloatArray, node: IntArray) -> IntArray:
             [weight[:, node == k].sum(axis=1) for k in range(node.max() + 1)], axis=1
         )
         now = to_node[rows, node]
-        there = to_node[:, node]  # of each device to the node of each other
+        there = to_node[:, node]  # traffic of each device to the node of each other device
         gain = there + there.T - now[:, None] - now[None, :] - 2.0 * weight
         gain[node[:, None] == node] = 0.0
         i, j = np.unravel_index(gain.argmax(), gain.shape)

@@ -1,4 +1,4 @@
-"""Demand of a trace by window, as it came and as it was known when plans were made."""
+"""Aggregate the demand of a trace by window, actual and as known at planning time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEP = 1.05
 class Windows:
     """Demand of a trace by window, arrays of shape ``[W]``."""
 
-    seconds: float  # of a window
+    seconds: float  # window length
     requests_s: FloatArray
     isl: FloatArray  # mean input tokens
     osl: FloatArray  # mean output tokens
@@ -26,7 +26,10 @@ class Windows:
 def windows_of(
     arrival_s: FloatArray, isl: npt.ArrayLike, osl: npt.ArrayLike, seconds: float
 ) -> Windows:
-    """Counts and mean lengths of requests by window; lengths of empty windows are those before."""
+    """Count requests and average lengths by window; empty windows use the lengths before them.
+
+    Raises SimulationError for an empty trace.
+    """
     if arrival_s.size == 0:
         raise SimulationError("The trace has no requests to plan for.")
     window = (arrival_s // seconds).astype(np.int64)
@@ -43,8 +46,10 @@ def windows_of(
 
 
 def held(windows: Windows, every: int) -> Windows:
-    """Means over blocks of ``every`` windows, each window showing its block's: what plans that
-    stand for so long are made for. Lengths are weighted by requests."""
+    """Average over blocks of ``every`` windows; each window gets the mean of its block.
+
+    A plan for that many windows is made for this mean. Lengths are weighted by requests.
+    """
     if every <= 1:
         return windows
     count = windows.requests_s.size
@@ -60,7 +65,7 @@ def held(windows: Windows, every: int) -> Windows:
 
 
 def seen_before(windows: Windows, every: int) -> Windows:
-    """What is observed when the plan of a block is made: the block before; the first: itself."""
+    """Return the demand known when a block is planned: the previous block, for the first itself."""
     blocks = held(windows, every)
     before = np.maximum(np.arange(blocks.requests_s.size) // every - 1, 0) * every
     rate, isl, osl = (values[before] for values in (blocks.requests_s, blocks.isl, blocks.osl))
@@ -68,7 +73,7 @@ def seen_before(windows: Windows, every: int) -> Windows:
 
 
 def keys_of(windows: Windows, phase: str, headroom: float = 0.0) -> IntArray:
-    """Rounded demand of each window, ``[W, 2]``: rate at the operators and tokens of a pass."""
+    """Return the rounded demand of each window, ``[W, 2]``: operator rate and tokens of a pass."""
     if phase == "prefill":
         rate, tokens = windows.requests_s, windows.isl
     else:

@@ -1,8 +1,8 @@
-"""From a model's operator graph to the scaling problem of one phase (A1, A4).
+"""Convert a model's operator graph to the scaling problem of one phase (A1, A4).
 
-Prefill and decode are separate problems: prefill sees requests, decode sees one iteration per
-token. Collectives of tensor parallelism are time of the operator they follow; what an operator
-hands to the next one, which may stand on another GPU, crosses the link once per layer.
+Prefill and decode are separate problems. Prefill sees requests, decode sees one iteration per
+token. Tensor-parallel collectives count to the operator that they follow. Consecutive operators may
+run on different GPUs, so their tensors cross the link once per layer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from simulation.provisioning.timing import OperatorTiming
 Timing = Callable[[Operator, Iteration], FloatArray]
 EVERY = slice(None)
 NEXT_TO_NOTHING_S = 1e-9
-Phase = Literal["prefill", "decode", "chunked"]  # chunked: iterations that do both
+Phase = Literal["prefill", "decode", "chunked"]  # chunked: iterations that prefill and decode
 Order = Literal["fcfs", "shortest"]
 
 
@@ -40,35 +40,36 @@ class PhaseLoad:
     gpu: GpuSpec
     phase: Phase
     requests_s: float
-    isl: float  # input tokens of a request
-    osl: float  # output tokens
-    slo_s: float  # TTFT for prefill, TBT for decode and for iterations that do both
-    image_tokens: float = 0.0  # that the encoder of a vision-language model reads per request
-    images: float = 1.0  # that these come in; patches attend to those of their image
-    ttft_s: float = 0.0  # of iterations that do both: how long prompts are in flight, at most
-    start_s: float = 0.0  # of a prompt's TTFT before its first iteration, which takes up no room
-    order: Order = "fcfs"  # of the prompts that wait for a replica
+    isl: float  # input tokens per request
+    osl: float  # output tokens per request
+    slo_s: float  # TTFT limit for prefill, TBT limit for decode and chunked
+    image_tokens: float = 0.0  # tokens per request for the encoder of a vision-language model
+    images: float = 1.0  # images per request; patches attend to patches of the same image
+    ttft_s: float = 0.0  # chunked only: longest time that a prompt is in flight
+    start_s: float = 0.0  # part of the TTFT before the first iteration, without GPU memory
+    order: Order = "fcfs"  # order in which waiting prompts get a replica
 
     @property
     def within_s(self) -> float:
-        """What of the limit is left for passes and queues; next to nothing where it is none."""
+        """Return the seconds left for passes and queues; nearly 0 if ``start_s`` uses them up."""
         return max(self.slo_s - self.start_s, NEXT_TO_NOTHING_S)
 
     @property
     def rate(self) -> float:
-        """Arrivals at the operators: requests, or iterations of a sequence, per second."""
+        """Return arrivals at the operators per second: requests, or iterations of sequences."""
         return self.requests_s * (1.0 if self.phase == "prefill" else self.osl)
 
     @property
     def context(self) -> float:
-        """Tokens of KV cache of a sequence in this phase, on average."""
+        """Return the mean tokens of KV cache of a sequence in this phase."""
         return self.isl if self.phase == "prefill" else self.isl + self.osl / 2.0
 
     def iteration(self, batch: FloatArray) -> Iteration:
-        """One iteration of ``batch`` requests or sequences."""
+        """Build one iteration of ``batch`` requests or sequences."""
         if self.phase == "decode":
             return iteration(decodes=batch, decode_context=batch * self.context)
-        # Chunked: as many prompts begin as sequences end, so each decoded token brings its part.
+        # Chunked, steady state: one prompt begins per sequence that ends, so 1 / osl of a prompt
+        # per decoded token.
         prompts = batch if self.phase == "prefill" else batch / self.osl
         decodes = np.zeros_like(batch) if self.phase == "prefill" else batch
         images = prompts * self.image_tokens
@@ -82,8 +83,10 @@ class PhaseLoad:
         )
 
     def kept_tokens(self, operator: Attention) -> float:
-        """Tokens of KV cache in flight at the limit that attention reads (Little's law). Where one
-        iteration does both, attention of prompts holds those being computed."""
+        """Return the tokens of KV cache in flight at the limit that attention reads (Little's law).
+
+        In chunked iterations, attention of prompts holds the prompts in computation.
+        """
         window = operator.window or np.inf
         if self.phase == "chunked" and operator.axis != "decodes":
             return self.requests_s * self.ttft_s * min(self.isl, window)
@@ -92,40 +95,42 @@ class PhaseLoad:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PhaseProblem:
-    """A service as arrays: for operators (``problem``, ``demand``) and for whole replicas."""
+    """One service as arrays, for operators (``problem``, ``demand``) and for whole replicas."""
 
     service: PhaseLoad
     problem: OperatorProblem
     demand: Demand
-    replica_s: FloatArray  # [B, P] one pass of a whole replica, operator after operator
-    replica_bytes: FloatArray  # [B, P] its memory on each of its GPUs
-    kept_bytes: FloatArray  # [P] KV cache in flight per GPU of all replicas together
-    reserve_s: float  # for how long a pass that is
+    replica_s: FloatArray  # [B, P] seconds of a pass through a whole replica, without transfers
+    replica_bytes: FloatArray  # [B, P] memory on each GPU of a replica
+    kept_bytes: FloatArray  # [P] KV cache in flight per GPU, all replicas together
+    reserve_s: float  # length of the passes that ``kept_bytes`` assumes, seconds
     power: PhasePower
-    layers: IntArray  # [V] how many of them run the operator
-    # [2, V, B, P] share of its time that rests on measured kernels: among calls that were measured,
-    # and beyond them. The rest is modelled.
+    layers: IntArray  # [V] layers that run the operator
+    # [2, V, B, P] share of the operator's time from measured kernels: within the measured range,
+    # and extrapolated. The rest is modelled.
     measured: FloatArray
-    names: tuple[str, ...]  # of the operators, also where ``problem`` has runs of layers
+    names: tuple[str, ...]  # of the operators, even if ``problem`` has runs of layers
     timing: Timing
     weights: str
 
     @property
     def crossing_s(self) -> FloatArray:
-        """Seconds of handing a batch from one run of layers to the next, ``[B, P]``: one scatter,
-        one gather."""
+        """Return the seconds to pass a batch to the next run of layers, ``[B, P]``.
+
+        This is one scatter and one gather.
+        """
         repeated = np.flatnonzero(self.layers > 1)
         last = int(repeated[-1]) if repeated.size else 0
         return np.asarray(2.0 * self.problem.transfer_s[last] / self.layers[last], np.float64)
 
     @property
     def queues(self) -> bool:
-        """Whether passes queue for whole replicas; sequences that decode stay on theirs."""
+        """Return whether passes queue for whole replicas; decoding sequences stay on theirs."""
         return self.service.phase == "prefill"
 
     @property
     def kept_each(self) -> FloatArray:
-        """KV cache per GPU of one request or sequence in flight, ``[P]``."""
+        """Return the KV cache per GPU of one request or sequence in flight, ``[P]``."""
         return np.asarray(self.kept_bytes / (self.problem.rate * self.reserve_s), np.float64)
 
 
@@ -140,14 +145,17 @@ def phase_problem(
     power: PowerModel | None = None,
     interference: InterferenceTable | None = None,
 ) -> PhaseProblem:
-    """The problem of ``service``, latencies by ``timing`` (seconds of one call of an operator).
+    """Build the problem of ``service``; ``timing`` returns the seconds of an operator call.
 
-    ``power``: watts by load; without it the GPU's watts of the phase, in proportion to its use;
-    never above what its board may draw. KV cache in flight is that of passes as long as the limit
-    (Little's law); ``reserving`` gives that of shorter ones. Shares of arithmetic and of bandwidth
-    are of what kernels reach where ``timing`` knows it, else of what is published. Operators that
-    have nothing to do in this phase are left out; they are kept by no replica. ``interference``:
-    measured slowdowns instead of the physical model.
+    ``power`` gives watts by load. Without it, the GPU's power of the phase is scaled by its use.
+    Neither exceeds the power limit of the board.
+
+    KV cache in flight is that of passes as long as the limit (Little's law). ``reserving`` computes
+    it for shorter passes. Shares of arithmetic and bandwidth are relative to the peak that kernels
+    reach, if ``timing`` knows it, else to the published peak. Operators without work in this phase
+    are omitted. ``interference`` gives measured slowdowns in place of the physical model.
+
+    Raises SimulationError if the GPU has no link speed.
     """
     graphs = [operator_graph(service.shape, Arrangement(tp=p, weights=weights)) for p in parallel]
     it = service.iteration(np.asarray(batches, np.float64))
@@ -195,7 +203,7 @@ def phase_problem(
             if not isinstance(collective, Collective):
                 continue
             seconds = timing(collective, it)
-            if seconds.any():  # not of an encoder without images
+            if seconds.any():  # no time for encoder collectives without images
                 owner = owner_of(graph, collective, names)
                 latency[owner, :, j] += collective.count * seconds
                 _read(measured[:, owner, :, j], collective.count * seconds, timing, collective, it)
@@ -234,7 +242,7 @@ def phase_problem(
 
 
 def _reached(timing: Timing, operator: Operator, gpu: GpuSpec) -> tuple[float, float]:
-    """FLOP/s and bytes/s that kernels of ``operator`` come to on the GPU."""
+    """Return the FLOP/s and bytes/s that kernels of ``operator`` reach on the GPU."""
     shares = timing.reached(operator) if isinstance(timing, OperatorTiming) else (1.0, 1.0)
     return shares[0] * peak_flops(operator, gpu), shares[1] * bandwidth_of(gpu)
 
@@ -242,7 +250,7 @@ def _reached(timing: Timing, operator: Operator, gpu: GpuSpec) -> tuple[float, f
 def _read(
     into: FloatArray, seconds: FloatArray, timing: Timing, operator: Operator, it: Iteration
 ) -> None:
-    """Add seconds to those measured (row 0) or read beyond what was (row 1)."""
+    """Add seconds to those measured (row 0) or extrapolated (row 1)."""
     if isinstance(timing, OperatorTiming):
         how = timing.measured(operator, it)
         into[0] += np.where(how == 1.0, seconds, 0.0)
@@ -250,13 +258,13 @@ def _read(
 
 
 def _interferes_as(operator: Operator) -> str:
-    """Its kind in a table of interference, where latent attention counts as attention."""
+    """Return the operator's kind in an interference table; latent attention counts as attention."""
     kind = kind_of(operator)
     return "attention_decode" if kind == "latent_decode" else kind
 
 
 def at_rate(phase: PhaseProblem, requests_s: float) -> PhaseProblem:
-    """``phase`` at another rate: latencies stay, what is in flight grows with it."""
+    """Return ``phase`` at another rate: latencies stay, KV cache in flight grows with the rate."""
     service = replace(phase.service, requests_s=requests_s)
     grown = service.rate / phase.problem.rate
     kept = None if phase.demand.kept_bytes is None else phase.demand.kept_bytes * grown
@@ -270,7 +278,7 @@ def at_rate(phase: PhaseProblem, requests_s: float) -> PhaseProblem:
 
 
 def reserving(phase: PhaseProblem, seconds: float) -> PhaseProblem:
-    """``phase`` with the KV cache of passes of at most ``seconds`` in flight."""
+    """Return ``phase`` with the KV cache of passes of at most ``seconds``."""
     share = seconds / phase.reserve_s
     kept = None if phase.demand.kept_bytes is None else phase.demand.kept_bytes * share
     return replace(
@@ -288,7 +296,7 @@ def some_choices(
     *,
     slo_s: float | None = None,
 ) -> PhaseProblem:
-    """``phase`` with some of its batches and parallelisms, within another limit where given."""
+    """Return ``phase`` with some of its batches and parallelisms, and another limit if given."""
     problem, demand, some = phase.problem, phase.demand, (slice(None), batches, parallel)
     kept = None if demand.kept_bytes is None else demand.kept_bytes[:, parallel]
     return replace(
@@ -326,7 +334,7 @@ def _names(graph: OperatorGraph, it: Iteration, timing: Timing) -> tuple[str, ..
 
 
 def owner_of(graph: OperatorGraph, collective: Operator, names: tuple[str, ...]) -> int:
-    """The operator of ``names`` whose output ``collective`` moves."""
+    """Return the operator of ``names`` that produces the input of ``collective``."""
     waiting = list(collective.after)
     while waiting:
         name = waiting.pop(0)
@@ -337,7 +345,7 @@ def owner_of(graph: OperatorGraph, collective: Operator, names: tuple[str, ...])
 
 
 def _edges(graph: OperatorGraph, names: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
-    """Precedence among ``names``; one that is left out passes on what came before it."""
+    """Return the precedence among ``names``; edges skip omitted operators."""
     edges: set[tuple[int, int]] = set()
     for v, name in enumerate(names):
         waiting = list(graph[name].after)
@@ -351,9 +359,9 @@ def _edges(graph: OperatorGraph, names: tuple[str, ...]) -> tuple[tuple[int, int
 
 
 def pass_s(latency_s: FloatArray, edges: tuple[tuple[int, int], ...]) -> FloatArray:
-    """Critical path of a pass without queues and transfers, ``[B, P]``."""
+    """Return the critical path of a pass without queues and transfers, ``[B, P]``."""
     ends = np.zeros_like(latency_s)
-    # Operators come in an order in which they can run.
+    # Operators are in topological order.
     for v in range(len(latency_s)):
         before = [ends[u] for u, w in edges if w == v]
         ends[v] = latency_s[v] + (np.max(before, axis=0) if before else 0.0)
