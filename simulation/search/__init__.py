@@ -1,1 +1,1 @@
-"""Which deployment serves a model at least cost: candidates, how fast they are, and who is best."""
+"""Search the cheapest deployment of a model: candidates, their speed, and their ranking."""

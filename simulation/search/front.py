@@ -1,4 +1,4 @@
-"""Pareto fronts of two measures, less being better in both."""
+"""Compute Pareto fronts of two measures, both to be minimised."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from simulation.arrays import FloatArray, IntArray
 
 
 def front(first: FloatArray, second: FloatArray) -> IntArray:
-    """Places of points that no other beats in one measure without being worse in the other, by
-    rising ``first``; of equal points one. Points that are not numbers are on no front."""
+    """Return the indices of undominated points, by rising ``first``; one index for equal points.
+
+    Points with NaN or infinite values are on no front.
+    """
     known = np.flatnonzero(np.isfinite(first) & np.isfinite(second))
     order = known[np.lexsort((second[known], first[known]))]
     lowest = np.minimum.accumulate(second[order])

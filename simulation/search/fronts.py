@@ -1,4 +1,4 @@
-"""What a request costs at which latency, over every load of every candidate."""
+"""Compute the cost of a request by latency, over every load of every candidate."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from simulation.search.screen import Loads
 from simulation.search.table import Table
 from simulation.search.values import Instance, Rated, Requests
 
-ON_FRONT = 24  # points of a front, at most
-COSTLY = 10.0  # times the least cost, beyond which points are on no front
-PAIR_LOADS = 8  # of decode instances beside prefill ones
+ON_FRONT = 24  # most points of a front
+COSTLY = 10.0  # factor on the least cost; more expensive points are on no front
+PAIR_LOADS = 8  # decode loads per prefill-decode pair
 
 Fronts = tuple[tuple[Rated, ...], tuple[Rated, ...]]
 Points = tuple[IntArray, FloatArray, FloatArray, FloatArray]  # row, requests/s, TTFT, TBT
@@ -29,9 +29,11 @@ def fronts(
     requests: Requests,
     known: Sequence[Rated] = (),
 ) -> Fronts:
-    """Cost of a request against TTFT and against TBT within the limits, found by the first look
-    and judged by closed forms, beside what is ``known`` already. Cost is dollars, or GPUs where no
-    candidate has a price."""
+    """Return the fronts of request cost against TTFT and against TBT within the limits.
+
+    Points come from the screen and are judged by closed forms. Points of ``known`` are added. Cost
+    is in dollars, or in GPUs if no candidate has a price.
+    """
     parts = zip(_alone(table, complete, requests), _apart(table, second, requests), strict=True)
     rows, rates, ttft, tbt = (np.concatenate(part) for part in parts)
     priced = bool(np.isfinite(table.usd_per_hour[rows]).any())
@@ -53,7 +55,7 @@ def fronts(
 
 
 def _alone(table: Table, complete: Loads, requests: Requests) -> Points:
-    """Of instances that do all, at every load within the limits."""
+    """Return the points of aggregated instances at every load within the limits."""
     rows = np.flatnonzero(table.prefill < 0)
     k = table.decode[rows]
     row, load = np.nonzero(complete.within(requests)[k])
@@ -62,7 +64,10 @@ def _alone(table: Table, complete: Loads, requests: Requests) -> Points:
 
 
 def _apart(table: Table, second: Loads, requests: Requests) -> Points:
-    """Of pairs at some loads of their decode side, whose TTFT is left to their best rate."""
+    """Return the points of prefill-decode pairs at some loads of their decode side.
+
+    Their TTFT is NaN here, so they are on the TBT front only.
+    """
     rows = np.flatnonzero(table.prefill >= 0)
     k = table.decode[rows]
     loads = np.linspace(0, second.rate.shape[1] - 1, PAIR_LOADS).astype(np.int64)

@@ -1,5 +1,4 @@
-"""The judges of what the screen found: closed forms of queues, then simulation request by request,
-as ``sizing`` has them."""
+"""Judge screened candidates by closed forms of queues, then by simulation (``sizing``)."""
 
 from __future__ import annotations
 
@@ -15,15 +14,15 @@ from simulation.sizing.capacity import capacity, misses
 from simulation.sizing.parts import in_part
 from simulation.sizing.trial import Trial, pool_of
 
-PRECISION = 0.02  # of a rate by closed forms
-REQUESTS = 8_000  # simulated at each rate, and twice as many where these meet the tier
-PD_REQUESTS = 4_000  # likewise, of a deployment apart
-PD_PRECISION = 0.01  # relative, of its rate
-REACH, MOST_TIMES = 1.08, 4.0  # steps from the guess on, and how far
+PRECISION = 0.02  # relative precision of a rate by closed forms
+REQUESTS = 8_000  # per simulated rate; the second draw has twice as many
+PD_REQUESTS = 4_000  # the same for disaggregated deployments
+PD_PRECISION = 0.01  # relative precision of their rate
+REACH, MOST_TIMES = 1.08, 4.0  # factor between search steps; largest factor from the guess
 
 
 def by_closed_forms(candidate: Candidate, requests: Requests) -> Rated | None:
-    """None where it meets the limits at no rate."""
+    """Rate a candidate by closed forms; None if it meets the limits at no rate."""
     if candidate.prefill is not None:
         return _pair_by_closed_forms(candidate, candidate.prefill, requests)
     try:
@@ -38,7 +37,10 @@ def by_closed_forms(candidate: Candidate, requests: Requests) -> Rated | None:
 def by_simulation(
     candidate: Candidate, requests: Requests, guess: float, seed: int
 ) -> Rated | None:
-    """None where it meets the limits at no rate; ``guess`` is one of closed forms."""
+    """Rate a candidate by simulation; None if it meets the limits at no rate.
+
+    ``guess`` is the rate by closed forms.
+    """
     if candidate.prefill is not None:
         return _pair_by_simulation(candidate, candidate.prefill, requests, guess, seed)
     work = requests.workload
@@ -55,7 +57,7 @@ def by_simulation(
 def _pair_by_closed_forms(
     candidate: Candidate, first: Instance, requests: Requests
 ) -> Rated | None:
-    """Each side within its part of the tier, as plans count on it."""
+    """Rate a pair with each side within its part of the tier, as plans do."""
     sides = []
     for role, instance, instances in (
         ("prefill", first, candidate.prefills), ("decode", candidate.decode, candidate.decodes),
@@ -78,7 +80,7 @@ def _pair_by_closed_forms(
 def _pair_by_simulation(
     candidate: Candidate, first: Instance, requests: Requests, guess: float, seed: int
 ) -> Rated | None:
-    """Of both pools together, each within its part of the tier."""
+    """Simulate both pools together, each within its part of the tier."""
     decode, work, tier = candidate.decode, requests.workload, requests.tier
     pools = (
         pool_of(first.profile, candidate.prefills, role="prefill", link=first.link),
@@ -88,7 +90,7 @@ def _pair_by_simulation(
     parts = (in_part(tier, "prefill").attainment, in_part(tier, "decode").attainment)
 
     def shares(run: SimulationResult) -> tuple[float, float]:
-        """Of requests whose TTFT and whose TBT is over the limit, over what each side may miss."""
+        """Return TTFT and TBT misses as shares of what each side may miss."""
         late = misses(run.requests, tier)
         over = [late.get(name, (0.0, 0.0))[0] for name in ("ttft", "tbt")]
         return over[0] / (1.0 - parts[0]), over[1] / (1.0 - parts[1])
@@ -99,7 +101,7 @@ def _pair_by_simulation(
             for run in (trial.at(rate, draw=draw) for draw in (0, 1))
         )
 
-    # Short runs do not see a line that grows without end: no rate is beyond what goes through.
+    # Short runs do not reveal a queue that grows without end, so cap the rate at saturation.
     most = min(trial.saturated_rps(), *_saturated(candidate, first, requests))
     low = high = min(guess, most)
     if holds(low):
@@ -123,7 +125,7 @@ def _pair_by_simulation(
 
 
 def _saturated(candidate: Candidate, first: Instance, requests: Requests) -> tuple[float, float]:
-    """Requests/s that either side lets through with endless queues."""
+    """Return the requests/s of either side with endless queues."""
     work, senders = requests.workload, candidate.prefills
     return (
         saturated(first.profile, work, role="prefill", instances=senders),
@@ -135,7 +137,7 @@ def _saturated(candidate: Candidate, first: Instance, requests: Requests) -> tup
 
 
 def at_rate(candidate: Candidate, rate: float, requests: Requests) -> Rated | None:
-    """By closed forms at a rate; None where that is not within the limits."""
+    """Evaluate a candidate at a rate by closed forms; None if it misses the limits."""
     arriving = requests.workload.at(rate)
     decode, first = candidate.decode, candidate.prefill
     if first is None:

@@ -1,4 +1,4 @@
-"""Prefill beside decode instances of one GPU type: which two, and how many of each."""
+"""Match prefill and decode instances of one GPU type, and choose how many of each."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 
-MOST_EACH = 8  # instances of a side
-MOST_GPUS = 64  # of both sides; one copy of a deployment, of which there may be many
+MOST_EACH = 8  # most instances of a side
+MOST_GPUS = 64  # most GPUs of one copy of a pair; a deployment may have many copies
 
-SMALLER = 1.03  # times as much per GPU has a larger ratio to carry, to be worth its size
+SMALLER = 1.03  # a larger ratio must have this many times the capacity per GPU to be chosen
 RATIOS = sorted(
     ((x, y) for x in range(1, MOST_EACH + 1) for y in range(1, MOST_EACH + 1) if gcd(x, y) == 1),
     key=sum,
@@ -21,9 +21,9 @@ RATIOS = sorted(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """``[p, d]``: the best whole ratio of every prefill with every decode instance."""
+    """The best integer ratio of every prefill with every decode instance, ``[p, d]``."""
 
-    rate: FloatArray  # requests/s of both sides together; 0 where the two do not go together
+    rate: FloatArray  # requests/s of both sides together; 0 if no ratio fits
     prefills: IntArray
     decodes: IntArray
     gpus: IntArray
@@ -36,8 +36,11 @@ class Pairs:
 def matched(
     prefill_rps: FloatArray, prefill_gpus: IntArray, decode_rps: FloatArray, decode_gpus: IntArray
 ) -> Pairs:
-    """By matching rates: x prefill and y decode instances carry min(x rp, y rd), and of all whole
-    x to y the one that carries most per GPU is kept, a larger one only where that is worth it."""
+    """Return the integer ratio with the highest capacity per GPU for each pair.
+
+    x prefill and y decode instances carry min(x rp, y rd). A larger ratio is chosen only if it
+    carries ``SMALLER`` times as much per GPU.
+    """
     shape = (len(prefill_rps), len(decode_rps))
     best, rate = np.zeros(shape), np.zeros(shape)
     prefills, decodes = np.ones(shape, np.int64), np.ones(shape, np.int64)

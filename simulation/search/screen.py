@@ -1,14 +1,14 @@
-"""What many instances carry, all at once: a first look that ranks thousands before queues and
-simulation judge the best.
+"""Screen thousands of instances at once, before queues and simulation judge the best.
 
-In steady state with n sequences on an instance an iteration that only decodes takes T(n), and a
-prompt makes iterations longer by X(n), all together, so that with requests at a rate r
+In steady state with n sequences, a decode-only iteration takes T(n). A prompt makes iterations
+longer by X(n) in total. At r requests/s:
+
 
     gap(n) = T(n) / (1 - r X(n)),    residence(n) = P(n) + (OSL - 1) gap(n),    r = n / residence(n)
 
-(``batch_queue.speeds``, of which this is the mean). Percentiles are those of the numbers that come
-about by chance: sequences as of Poisson arrivals, smoothed over a life (variance times 0.74),
-prompts that fall into a life likewise, prompts in line as in M/D/1 with an exponential tail.
+This is the mean of ``batch_queue.speeds``. Percentiles come from random numbers of sequences and
+prompts. Sequences are taken as Poisson, smoothed over a life (variance times 0.74). The prompts
+during a life are Poisson too. Waiting prompts follow M/D/1 with an exponential tail.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ from simulation.search.values import Instance, Requests
 from simulation.sizing.batch_queue import places
 from simulation.sizing.prompt_queue import prompt_s
 
-KNOTS = 12  # numbers of sequences at which speeds are looked up, as powers of the most
-POINTS = 96  # loads of each instance that are looked at
-STEPS = 10  # towards the rate at which gap and residence agree
-SMOOTHED = 2.0 * np.exp(-1.0)  # of the variance of a number, its mean over one life (batch_queue)
-BUSIEST = 0.97  # of a prompt queue, beyond which it is too long to speak of
+KNOTS = 12  # numbers of sequences with computed speeds, as powers of the largest
+POINTS = 96  # loads per instance
+STEPS = 10  # fixed-point steps for gap and residence
+# factor on the variance of a number, averaged over one life (batch_queue)
+SMOOTHED = 2.0 * np.exp(-1.0)
+BUSIEST = 0.97  # largest utilization of a prompt queue; beyond it, the queue is too long
 NEVER = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loads:
-    """``[k, POINTS]``: instance k at rising loads; seconds, and requests/s of one instance."""
+    """Results of instance k at rising loads, ``[k, POINTS]``; rates are per instance."""
 
     rate: FloatArray
-    ttft_s: FloatArray  # that the tier's share of requests does not exceed
+    ttft_s: FloatArray  # quantile at the tier's attainment
     tbt_s: FloatArray
 
     def within(self, requests: Requests) -> BoolArray:
-        """Where every limit is kept."""
+        """Return where all limits hold, ``[k, POINTS]``."""
         tier = requests.tier
         within = np.isfinite(self.rate) & (self.rate > 0)
         e2e_s = self.ttft_s + (requests.osl - 1) * self.tbt_s
@@ -55,30 +56,30 @@ class Loads:
         return within
 
     def best(self, requests: Requests) -> FloatArray:
-        """``[k]``: the largest rate within the limits; 0 where there is none."""
+        """Return the largest rate within the limits, ``[k]``; 0 if there is none."""
         return np.asarray(np.where(self.within(requests), self.rate, 0.0).max(axis=1, initial=0.0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Speeds:
-    """``[k, POINTS]``; seconds with n sequences on instance k."""
+    """Seconds with n sequences on instance k, ``[k, POINTS]``."""
 
     n: FloatArray
-    limit: FloatArray  # [k] of n
-    decode: FloatArray  # an iteration that only decodes
-    prompt: FloatArray  # those of a prompt beside n - 1 decodes
-    longer: FloatArray  # by which a prompt makes iterations longer
-    start: FloatArray  # [k] of a request before its first iteration
+    limit: FloatArray  # [k] largest n
+    decode: FloatArray  # iteration that only decodes
+    prompt: FloatArray  # all iterations of a prompt with n - 1 decodes
+    longer: FloatArray  # extra iteration time per prompt
+    start: FloatArray  # [k] before the first iteration of a request
 
 
 def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
-    """A profile at a time looks up its speeds at a few numbers; all else is arrays."""
+    """Compute speeds at a few numbers of sequences per profile, and interpolate the rest."""
     share = np.linspace(0.0, 1.0, KNOTS)
     shape = (len(instances), KNOTS)
     decode, prompt, longer, limit = (np.zeros(shape) for _ in range(4))
     context = requests.workload.facts.decode_context
     isl, work = np.array([float(requests.isl)]), requests.workload
-    known: dict[tuple[int, int, int, int], int] = {}  # engines may differ in their start alone
+    known: dict[tuple[int, int, int, int], int] = {}  # engines may differ in their start only
     for k, instance in enumerate(instances):
         p = instance.profile
         same = (id(p.curve), p.max_batch, p.max_batch_tokens, p.kv_capacity_tokens)
@@ -89,7 +90,7 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
             continue
         try:
             sequences, _ = places(instance.profile, work)
-        except SimulationError:  # not even one request fits: no load is within the limits
+        except SimulationError:  # not even one request fits, so no load is within the limits
             sequences = 0
         limit[k] = sequences
         n = max(float(sequences), 1.0) ** share
@@ -106,7 +107,7 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
 
 
 def together(speeds: Speeds, requests: Requests) -> Loads:
-    """Of instances that prefill and decode."""
+    """Compute the loads of aggregated instances."""
     tail = _tail(requests)
     n, chance = speeds.n, tail * np.sqrt(SMOOTHED * speeds.n)
     gaps = requests.osl - 1.0
@@ -117,21 +118,21 @@ def together(speeds: Speeds, requests: Requests) -> Loads:
         gap = speeds.decode / np.maximum(1.0 - rate * speeds.longer, 1.0 - BUSIEST)
     busy = rate * speeds.longer
     full = (n + chance > speeds.limit[:, None]) & (n < speeds.limit[:, None])
-    # By how much a life's own share of prompts is more than the mean, by chance.
+    # Extra prompts that a sequence meets by chance, over the mean.
     prompts = rate * gaps * gap
     noise = tail * np.sqrt(prompts) * speeds.longer / max(gaps, 1.0)
     more = np.minimum(n + chance, speeds.limit[:, None])
     steeper = _by_row(speeds.n, speeds.decode, more) / np.maximum(speeds.decode, NEVER)
     waits = busy / np.maximum(1.0 - busy, 1.0 - BUSIEST) * speeds.longer / 2.0
     ttft = speeds.start[:, None] + speeds.prompt + gap + _line(requests) * waits
-    # Where requests wait for a place the line has no end that a limit would bear.
+    # With requests waiting for a place, the queue is too long for a TTFT or E2E limit.
     limited = requests.tier.ttft_s is not None or requests.tier.e2e_s is not None
     over = (busy >= BUSIEST) | (full | (n >= speeds.limit[:, None]) if limited else False)
     return Loads(np.where(over, 0.0, rate), ttft, gap * steeper + noise)
 
 
 def decoding(speeds: Speeds, instances: Sequence[Instance], requests: Requests) -> Loads:
-    """Of instances whose prompts are prefilled elsewhere."""
+    """Compute the loads of decode instances."""
     n, gaps = speeds.n, max(requests.osl - 1.0, NEVER)
     more = np.minimum(n + _tail(requests) * np.sqrt(SMOOTHED * n), speeds.limit[:, None])
     sent = np.array([[_sending(instance.link, requests)] for instance in instances])
@@ -141,7 +142,7 @@ def decoding(speeds: Speeds, instances: Sequence[Instance], requests: Requests) 
 
 
 def prefilling(instances: Sequence[Instance], requests: Requests) -> Loads:
-    """Of instances that only prefill."""
+    """Compute the loads of prefill instances."""
     isl, share = float(requests.isl), np.linspace(0.01, BUSIEST, POINTS)
     alone, each = np.zeros((len(instances), 1)), np.zeros((len(instances), 1))
     for k, instance in enumerate(instances):
@@ -158,7 +159,7 @@ def prefilling(instances: Sequence[Instance], requests: Requests) -> Loads:
 
 
 def _by_row(n: FloatArray, values: FloatArray, where: FloatArray) -> FloatArray:
-    """Row by row, ``values`` over ``n`` read at ``where``."""
+    """Interpolate each row of ``values`` over ``n`` at ``where``."""
     most = np.log(np.maximum(n[:, -1:], 1.0 + NEVER))
     place = np.log(np.maximum(where, 1.0)) / most * (POINTS - 1)
     place = np.clip(np.nan_to_num(place), 0.0, POINTS - 1.0)
@@ -170,13 +171,13 @@ def _by_row(n: FloatArray, values: FloatArray, where: FloatArray) -> FloatArray:
 
 
 def _tail(requests: Requests) -> float:
-    """Standard deviations above the mean of what the tier's share does not exceed."""
+    """Return the normal quantile of the tier's attainment, in standard deviations."""
     share = min(max(requests.tier.attainment, 0.5), 0.9999)
     return NormalDist().inv_cdf(share)
 
 
 def _line(requests: Requests) -> float:
-    """Means of an exponential wait that the tier's share does not exceed."""
+    """Return the exponential quantile of the tier's attainment, in means."""
     return float(-np.log(max(1.0 - requests.tier.attainment, 1e-4)))
 
 

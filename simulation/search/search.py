@@ -1,5 +1,8 @@
-"""Of all candidates the best: thousands by a first look (``screen``), the best tens of those by
-closed forms of queues, and the best of those by simulation (``judge``)."""
+"""Find the best of thousands of candidates.
+
+A fast screen ranks all of them (``screen``). Closed forms of queues judge some tens of the best.
+Simulation judges the best of those (``judge``).
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,10 @@ from simulation.search.screen import decoding, prefilling, speeds_of, together
 from simulation.search.table import Table, table_of
 from simulation.search.values import Candidate, Instance, Rated, Requests
 
-CLOSED = 24  # of the best by the first look, that closed forms judge
-SPARE = 1.2  # times as many as are asked for go on to be simulated: ranks change a little
-LOOKED_THROUGH = 20_000  # of the best by the first look, for CLOSED that are not alike
+CLOSED = 24  # candidates from the screen that closed forms judge
+# factor on the number of simulated candidates, because simulation changes ranks a little
+SPARE = 1.2
+LOOKED_THROUGH = 20_000  # most screened candidates to search for CLOSED different ones
 
 MISSES_QUEUES = "misses the limits once requests queue"
 
@@ -27,9 +31,12 @@ Kind = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchResult:
-    """``best`` come first; ``by_gpu`` is the best of each GPU type, by closed forms where it is not
-    among ``best``. ``latency`` and ``speed`` are the fronts of cost against TTFT and against TBT,
-    within the limits. ``ruled_out`` counts candidates by reason, of all ``evaluated``."""
+    """Results of a search, ``best`` sorted by cost.
+
+    ``by_gpu`` has the best candidate of each GPU type, by closed forms if it is not in ``best``.
+    ``latency`` and ``speed`` are the fronts of cost against TTFT and against TBT, within the
+    limits. ``ruled_out`` counts excluded candidates by reason, among all ``evaluated``.
+    """
 
     best: tuple[Rated, ...]
     by_gpu: tuple[Rated, ...]
@@ -47,9 +54,11 @@ def search(
     seed: int = 0,
     report: ReportProgress = lambda done, what: None,
 ) -> SearchResult:
-    """The ``top`` deployments by cost for the requests wanted, those without a price after them by
-    requests per GPU, each simulated. Of deployments that are alike (``kind_of``) the best is one of
-    them."""
+    """Return the ``top`` deployments by cost for the requests, each simulated.
+
+    Deployments without a price follow, sorted by requests per GPU. Of similar deployments
+    (``kind_of``) only the best is judged.
+    """
     if not instances:
         return SearchResult((), (), (), (), 0, {})
     report(0.0, "Looking at every deployment")
@@ -84,8 +93,11 @@ def search(
 
 
 def cost(rated: Rated, requests: Requests) -> tuple[float, float]:
-    """What candidates are ranked by, less being better: dollars of a request, or of an hour of as
-    many as carry the rate wanted (infinite without a price), then GPUs per request."""
+    """Return the sort key of candidates: dollars, then GPUs per request; lower is better.
+
+    Dollars are per request, or per hour for the copies that carry the target rate. They are
+    infinite without a price.
+    """
     usd, each = rated.candidate.usd_per_hour, 1.0 / rated.rps_per_gpu
     if not np.isfinite(usd):
         return float("inf"), each
@@ -94,13 +106,15 @@ def cost(rated: Rated, requests: Requests) -> tuple[float, float]:
 
 
 def copies(rate: float, rps: float) -> int:
-    """Of a deployment that carries ``rate``, to carry ``rps``: each by itself."""
+    """Return how many separate copies with capacity ``rate`` carry ``rps``."""
     return max(1, int(np.ceil(rps / rate - 1e-9)))
 
 
 def kind_of(candidate: Candidate) -> Kind:
-    """What a planner takes for one deployment: the GPUs of an instance, but not how a layer is
-    divided among them."""
+    """Return a key that is equal for deployments that a planner treats as one.
+
+    It has the GPUs of an instance, but not how a layer is divided among them.
+    """
     decode, first = candidate.decode, candidate.prefill
     size = (0, 0, 0) if first is None else (first.gpus, candidate.prefills, candidate.decodes)
     return (decode.gpu.name, decode.where.weights, decode.engines, decode.gpus, *size)
@@ -111,7 +125,7 @@ def _rated(judged: Sequence[Rated | None]) -> list[Rated]:
 
 
 def _ranked(table: Table, requests: Requests) -> IntArray:
-    """Rows by ``cost``, the cheapest first."""
+    """Return the rows by ``cost``, cheapest first."""
     many = 1.0 / table.rate
     if requests.rps is not None:
         many = np.maximum(np.ceil(requests.rps / table.rate - 1e-9), 1.0)
@@ -122,7 +136,7 @@ def _ranked(table: Table, requests: Requests) -> IntArray:
 def _chosen(
     table: Table, instances: Sequence[Instance], requests: Requests, most: int
 ) -> list[Candidate]:
-    """For closed forms: the best that are not alike, and the best of every GPU type."""
+    """Choose the best different candidates, and the best of every GPU type."""
     order = _ranked(table, requests)
     by_kind: dict[Kind, Candidate] = {}
     for row in order[:LOOKED_THROUGH].tolist():
@@ -138,7 +152,7 @@ def _chosen(
 
 
 def _by_gpu(rated: Sequence[Rated], requests: Requests) -> tuple[Rated, ...]:
-    """The best of each GPU type, the cheapest type first."""
+    """Return the best of each GPU type, the cheapest type first."""
     by_gpu: dict[str, Rated] = {}
     for cheapest in sorted(rated, key=lambda rated: cost(rated, requests)):
         by_gpu.setdefault(cheapest.candidate.decode.gpu.name, cheapest)

@@ -1,4 +1,4 @@
-"""Every arrangement of GPUs that a model can be served on, and why others cannot be."""
+"""Enumerate the GPU arrangements that can serve a model, and reasons against the others."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from simulation.performance.parameters import feed_forward_layers
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
 
-MOST_GPUS = 16  # of an instance; as many as share a link, where those are more
-WIDEST = 32  # of an instance that one link spans
+MOST_GPUS = 16  # most GPUs of an instance; a larger node raises this
+WIDEST = 32  # most GPUs of an instance on one link
 TENSOR_PARALLEL = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 4)
 POWERS = (1, 2, 4, 8, 16, 32)
@@ -22,11 +22,12 @@ FAR = "tensor parallel over more GPUs than share a link"
 def arrangements(
     shape: ModelShape, gpu: GpuSpec, weights: str, kv_cache: str = "bf16"
 ) -> Iterator[Arrangement | str]:
-    """Arrangements in powers of two; a string is the reason why one cannot be.
+    """Yield arrangements in powers of two; a string is the reason that excludes one.
 
-    Attention data parallelism and expert parallelism are of mixtures of experts: copies of a dense
-    model are instances of their own. Stages are for models that one link does not hold: beside
-    data parallelism, and in more than two of a mixture, nobody serves them.
+    Attention data parallelism and expert parallelism apply to mixtures of experts. Copies of a
+    dense model are separate instances. Pipeline stages serve models too large for one link. In
+    practice they are not combined with data parallelism, nor with more than two stages of a
+    mixture.
     """
     node = max(gpu.gpus_per_node, 1)
     most = min(max(MOST_GPUS, node), WIDEST)

@@ -1,5 +1,4 @@
-"""Every candidate as a row: instances by themselves, and pairs that prefill and decode for each
-other."""
+"""Build one row per candidate: aggregated instances, and prefill-decode pairs."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ TOO_MANY = f"prefill and decode need more than {MOST_GPUS} GPUs"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Every candidate as a row, ``[n]``; ``prefill`` is NONE where one instance does all."""
+    """Every candidate as a row, ``[n]``; ``prefill`` is NONE for aggregated instances."""
 
     prefill: IntArray
     decode: IntArray
@@ -34,7 +33,7 @@ class Table:
     usd_per_hour: FloatArray
 
     def row(self, number: int, instances: Sequence[Instance]) -> Candidate:
-        """One of them with its instances."""
+        """Return one candidate with its instances."""
         first = int(self.prefill[number])
         return Candidate(
             instances[int(self.decode[number])],
@@ -47,8 +46,11 @@ class Table:
 def table_of(
     instances: Sequence[Instance], requests: Requests, complete: Loads, first: Loads, second: Loads
 ) -> tuple[Table, Counter[str], int]:
-    """Those that keep the limits at some rate, why how many others do not, and how many there are
-    of both; engines that are as fast count as one each."""
+    """Build the table of candidates that keep the limits at some rate.
+
+    Returns also the excluded candidates by reason, and the number of all candidates. Engines of
+    equal speed count as one candidate each.
+    """
     ruled_out: Counter[str] = Counter()
     whole_too = np.array([instance.mode != "disagg" for instance in instances])
     rates = np.where(whole_too, complete.best(requests), 0.0)
@@ -89,13 +91,12 @@ def table_of(
 
 
 def counted(instances: Sequence[Instance]) -> int:
-    """Candidates that serve by themselves, one for each engine."""
+    """Return the number of aggregated candidates, one for each engine."""
     return sum(len(instance.engines) for instance in instances if instance.mode != "disagg")
 
 
 def _alike(instances: Sequence[Instance]) -> list[IntArray]:
-    """Places of instances that prefill and decode for each other: one GPU type, precision and
-    engine."""
+    """Return groups of instances that can form pairs: one GPU type, precision and engine."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[int]] = defaultdict(list)
     for k, instance in enumerate(instances):
         if instance.mode == "agg":
@@ -105,7 +106,7 @@ def _alike(instances: Sequence[Instance]) -> list[IntArray]:
 
 
 def _why(loads: Loads, k: int, requests: Requests) -> str:
-    """What stands in the way of instance k even with hardly a request."""
+    """Return the limit that instance ``k`` misses even with almost no load."""
     tier = requests.tier
     if not np.isfinite(loads.rate[k, 0]):
         return NO_ROOM

@@ -1,4 +1,4 @@
-"""What is searched and what is found."""
+"""Define the inputs and results of the search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulation.sizing.parts import in_part
 from simulation.sizing.workload import Workload
 
 Judged = Literal["simulation", "closed forms", "screen"]
-Mode = Literal["any", "agg", "disagg"]  # what an instance is for: alone, beside others, or both
+Mode = Literal["any", "agg", "disagg"]  # use of an instance: aggregated, disaggregated, or both
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class Requests:
     isl: int
     osl: int
     tier: Tier
-    rps: float | None = None  # that all instances together are to carry
+    rps: float | None = None  # rate that all instances together must carry
 
     def part(self, role: str) -> Requests:
-        """What one side has to do where prefill and decode are apart."""
+        """Return the requests with one side's part of the limits, for disaggregated serving."""
         return replace(self, tier=in_part(self.tier, role))
 
     @property
@@ -37,15 +37,15 @@ class Requests:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instance:
-    """One instance on one GPU type. Engines that are equally fast here are one instance."""
+    """One instance on one GPU type; engines of equal speed share one."""
 
     gpu: GpuSpec
     where: Arrangement
     engines: tuple[str, ...]
     profile: Profile
-    usd_per_gpu_hour: float  # nan: no price is known
-    link: KvLink | None  # of KV caches, where it is known
-    mode: Mode = "any"  # else measured in one mode, where it is not as fast in the other
+    usd_per_gpu_hour: float  # nan: no price known
+    link: KvLink | None  # for KV caches, if known
+    mode: Mode = "any"  # measured in one mode only, if its speed differs in the other
 
     @property
     def gpus(self) -> int:
@@ -54,7 +54,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """``decode`` serves by itself, or with ``prefill`` before it: so many instances of each."""
+    """An aggregated ``decode`` instance, or ``prefills`` and ``decodes`` instances of a pair."""
 
     decode: Instance
     prefill: Instance | None = None
@@ -68,7 +68,7 @@ class Candidate:
 
     @property
     def usd_per_hour(self) -> float:
-        """Of all its GPUs; nan where no price is known."""
+        """Return the price of all GPUs per hour; nan if no price is known."""
         before = self.prefill
         first = before.gpus * self.prefills * before.usd_per_gpu_hour if before else 0.0
         return first + self.decode.gpus * self.decodes * self.decode.usd_per_gpu_hour
@@ -76,14 +76,16 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rated:
-    """A candidate at the largest rate within the limits, or below it; latencies are those that the
-    tier's share of requests does not exceed."""
+    """A candidate at the largest rate within the limits, or below it.
+
+    Latencies are quantiles at the tier's attainment.
+    """
 
     candidate: Candidate
     rate: float  # requests/s of all its instances
     ttft_s: float
     tbt_s: float
-    bound_by: str  # ttft, tbt, e2e, memory, link or throughput; "" of a screened one
+    bound_by: str  # ttft, tbt, e2e, memory, link or throughput; "" if only screened
     judged: Judged
 
     @property
@@ -91,5 +93,8 @@ class Rated:
         return self.rate / self.candidate.gpus
 
     def usd_per_mtok(self, tokens: float) -> float:
-        """Per million tokens of requests of so many, input and output; nan without a price."""
+        """Return the dollars per million tokens; nan without a price.
+
+        ``tokens`` is the number of input and output tokens per request.
+        """
         return self.candidate.usd_per_hour / (self.rate * tokens * 3600.0 / 1e6)
