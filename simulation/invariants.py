@@ -1,4 +1,4 @@
-"""Laws that every simulation obeys; breaking one is a bug in the engine."""
+"""Laws that every simulation obeys; a broken law is a bug in the engine."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from simulation.results import (
     SimulationResult,
 )
 
-# Sums of millions of durations, in seconds relative to the whole.
+# Relative tolerance for sums of millions of durations in seconds.
 TOLERANCE = 1e-6
 
 
 def check(result: SimulationResult) -> None:
-    """Raise ``InvariantViolated`` unless ``result`` obeys conservation, causality, hours and the
-    ways between regions that are closed."""
+    """Raise ``InvariantViolated`` unless ``result`` obeys every law.
+
+    The laws cover conservation of requests, causality, hours, and closed paths between regions.
+    """
     log, arrived = result.requests, len(result.trace)
     check_requests(log, arrived, result.duration_s)
     _ways(result)
@@ -51,26 +53,27 @@ def _ways(result: SimulationResult) -> None:
 
 
 def check_requests(log: RequestLog, arrived: int, duration_s: float) -> None:
-    """Conservation and causality, of the ``arrived`` requests of a log."""
+    """Check conservation and causality for the ``arrived`` requests of a log."""
     _conservation(log, arrived)
     _causality(log, duration_s)
 
 
 def check_totals(result: Replay, *, arrived: int, rejected: int, last_s: float) -> None:
-    """Hours, and what its requests came to: the last one ended at ``last_s``."""
+    """Check hours and rejections; ``last_s`` is the time of the last token."""
     refused = sum(result.reject_reasons.values())
     _law(rejected == refused <= arrived, "rejections by reason do not add up")
     _hours(result, last_s)
 
 
 def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open: int) -> None:
-    """Laws seen only inside the engine; its records of pools and instances, and how many requests
-    were neither completed nor rejected at the end.
+    """Check laws on the engine's records of pools and instances at the end.
 
-    No instance ever held more KV tokens than it has, ran before it was ready, or lost count of its
-    life: the five kinds of hours add up to the time from each birth to each death, and the counts
-    of pools by status are those of their instances. When every request is done, no instance holds
-    memory, work or a place in its queue for one.
+    ``still_open`` is the number of requests neither completed nor rejected. The laws are:
+
+    - No instance ever held more KV tokens than its memory, or ran before it was ready.
+    - The five kinds of hours add up to the time from each birth to each death.
+    - The counts of pools by status are those of their instances.
+    - Without open requests no instance holds memory, work or a place in its queue for one.
     """
     _law(pools["kv_peak"] <= pools["kv_capacity"], "an instance held more KV than its memory")
     _law(pools["early"] == 0, "an iteration ran on an instance that was not ready")
@@ -123,7 +126,7 @@ def _conservation(log: RequestLog, arrived: int) -> None:
 
 def _causality(log: RequestLog, duration_s: float) -> None:
     started = np.isfinite(log.first_token_s)
-    # One ulp of slack: iteration boundaries are products, arrivals are given.
+    # One ulp of slack: iteration boundaries are products, while arrivals are given.
     slack = 1e-9 * (1.0 + duration_s)
     _law((log.ttft_s >= -slack) | ~started, "a first token came before its arrival")
     done = log.outcome == COMPLETED

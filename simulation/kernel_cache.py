@@ -1,11 +1,15 @@
-"""Compiled entry points are kept on disk, each under the key of all that its machine code is of.
+"""Cache on disk for compiled entry points, with a key over everything that they contain.
 
-Numba's own cache goes by the time and the size of the one file that a function stands in: it misses
-an edit of what the function calls, and compiles anew where a line moved. Here the key is the
-bytecode of every kernel that is reached, the constants these read, the options they are compiled
-with, the fields of the tuples they are given, and the files that extend numba itself. What is of no
-consequence (comments, docstrings, code that nothing compiled reaches) is not in it, so whatever is
-found under a key is what would be compiled now.
+Numba's own cache uses the time and size of the single file with the function. It misses an edit of
+a called function, and compiles again after a moved line. The key used here consists of:
+
+- the bytecode of every kernel that is reached, and the constants that they read;
+- the options of compilation;
+- the fields of named tuples among the arguments;
+- the files that extend numba itself.
+
+Comments, docstrings and code that is not reached are not part of it. So the machine code found
+under a key is the code that would be compiled now.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from numba.core.extending import _Intrinsic
 from numba.core.sigutils import normalize_signature
 from numba.core.types import BaseNamedTuple, BaseTuple
 
-# numba's own, of which mypy knows too little
+# Parts of numba with incomplete types for mypy.
 IMPLEMENTATION: Any = CompileResultCacheImpl
 FILES: Any = IndexDataCacheFile
 ARGUMENTS: Any = normalize_signature
@@ -38,7 +42,7 @@ LIBRARIES = ("math", "numpy")  # numba knows them, and its version is part of th
 
 
 class KernelCache(FunctionCache):
-    """What numba asks for a compiled function before it compiles it, and hands it to after."""
+    """Numba's interface to a cache: it loads before compilation and saves afterwards."""
 
     def __init__(self, entry: Any) -> None:
         function = entry.py_func
@@ -55,15 +59,17 @@ class KernelCache(FunctionCache):
         return FILES(self._cache_path, f"{name}.{key}", key)
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
-        """Numba compares a named tuple by its class and the types in it, and types by their names:
-        what these are made of is added."""
+        """Return numba's index key plus the contents of types.
+
+        Numba compares a named tuple by its class and types, and types by their names only.
+        """
         arguments, _ = ARGUMENTS(sig)
         kinds = tuple(text for kind in arguments for text in _kind(kind))
         return sig, codegen.magic_tuple(), kinds
 
 
 def made_of(entry: Any) -> str:
-    """A name for all that machine code of ``entry`` is made of, but for its arguments' types."""
+    """Return a key for all that the machine code of ``entry`` contains, except argument types."""
     digest = hashlib.blake2b(digest_size=12)
     for part in (sys.version_info[:3], *_reached(entry, set())):
         digest.update(f"{part!r}\n".encode())
@@ -84,6 +90,7 @@ def _reached(kernel: Any, seen: set[FunctionType]) -> Iterator[object]:
     values = function.__globals__ | dict(zip(function.__code__.co_freevars, cells, strict=True))
     for code in _codes(function.__code__):
         constants = [value for value in code.co_consts if not isinstance(value, CodeType)]
+        # A docstring is the first constant of its function; it must not change the key.
         if code is function.__code__ and function.__doc__ is not None:
             constants[0] = None
         yield code.co_code, code.co_exceptiontable, constants, code.co_flags, code.co_argcount
@@ -95,7 +102,10 @@ def _reached(kernel: Any, seen: set[FunctionType]) -> Iterator[object]:
 
 
 def _value(value: object, where: str, seen: set[FunctionType]) -> Iterator[object]:
-    """What a kernel reads, as it would be built into it."""
+    """Yield the parts of a value that a kernel reads, as they would be compiled in.
+
+    Raises ``TypeError`` for a value of a kind that the key cannot cover.
+    """
     if isinstance(value, Dispatcher):
         yield from _reached(value, seen)
     elif isinstance(value, bool | int | float | str | None):
@@ -105,7 +115,7 @@ def _value(value: object, where: str, seen: set[FunctionType]) -> Iterator[objec
             yield from _value(each, where, seen)
     elif isinstance(value, ModuleType) and value.__name__ in LIBRARIES:
         yield value.__name__
-    elif isinstance(value, INTRINSIC):  # says what its file does not
+    elif isinstance(value, INTRINSIC):  # it names contents that its file does not show
         yield _source(value._defn)
         yield value.made_of
     elif isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
@@ -122,7 +132,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _kind(kind: Any) -> Iterator[str]:
-    """What a type is made of that its name does not say."""
+    """Yield the contents of a type that its name does not show."""
     if isinstance(kind, NAMED):
         yield f"{kind.instance_class.__qualname__}{kind.fields}"
     if isinstance(kind, TUPLE):
@@ -134,6 +144,6 @@ def _kind(kind: Any) -> Iterator[str]:
 
 
 def _source(extension: Any) -> str:
-    """Of a file that tells numba how to compile."""
+    """Return the hash of a file that extends numba."""
     file = Path(inspect.getfile(extension))
     return hashlib.blake2b(file.read_bytes(), digest_size=12).hexdigest()

@@ -1,5 +1,8 @@
-"""The life of an instance: off, starting (burning GPU time), ready, draining, off again; or lent
-out as spot, from where it comes back by starting."""
+"""States of an instance.
+
+An instance is off, starts (using GPU time), is ready, drains, and is off again. Or it is lent out
+as spot, from where it comes back by a start.
+"""
 
 OFF, STARTING, READY, DRAINING, LENT = 0, 1, 2, 3, 4
 STATUSES = 5

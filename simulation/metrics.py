@@ -1,4 +1,4 @@
-"""The figures of one simulation (methods.md X1, X2, X4): what users compare policies by."""
+"""Figures of one simulation (methods.md X1, X2, X4), for comparison of policies."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ from simulation.results import (
 from simulation.trace import Trace
 
 HOUR_S = 3600.0
-COUNTS = (  # what adds up over groups of requests
+COUNTS = (  # fields that add up over groups of requests
     "arrived", "completed", "rejected", "unfinished", "not_due", "input_tokens", "output_tokens",
 )  # fmt: skip
-WHOLE = (*COUNTS, "ttft_ms", "tbt_ms", "e2e_ms")  # of all together, as of each group of them
-SPANS = ("ttft", "tbt", "e2e")  # that a request has, and of them ...
-BRIEF = ("ttft", "e2e")  # ... those that a search goes by
+# fields of all requests together, as in each group
+WHOLE = (*COUNTS, "ttft_ms", "tbt_ms", "e2e_ms")
+SPANS = ("ttft", "tbt", "e2e")  # latencies of a request ...
+BRIEF = ("ttft", "e2e")  # ... and those that a search needs
 NOTHING = np.zeros(0)
-HOUR_REQUESTS = 100  # of a tier, for its attainment in an hour to mean something
+HOUR_REQUESTS = 100  # fewest requests of a tier in an hour for a meaningful attainment
 
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Milliseconds over the requests that have a value; None when none has."""
+    """Mean and percentiles in milliseconds over requests with a value; None if there are none."""
 
     mean: float | None
     p50: float | None
@@ -46,13 +47,14 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """Requests of one tier, or of one model entering in one region."""
+    """Figures of the requests of one tier, or of one model and home region."""
 
     arrived: int
     completed: int
     rejected: int
     unfinished: int
-    attainment: float | None  # X4: of those that arrived and are due; None when none is
+    # share of arrived and due requests within every limit (X4); None if none is due
+    attainment: float | None
     input_tokens: int  # of completed requests
     output_tokens: int
     ttft_ms: Percentiles
@@ -63,51 +65,56 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Hours and what they cost: every instance that is starting, ready or draining in the window,
-    before it the starts of what is ready as it begins and did not run already, and after it
-    those that still have work, each to its last. wasted + idle + busy =
-    ``gpu_hours``. Donated hours are counted beside them; where lending earns a share of the price,
-    ``cost_usd`` has them at that price, less ``lent_usd``, what they earn."""
+    """Hours and their cost.
+
+    The hours cover every starting, ready or draining instance in the window. Before the window they
+    cover the starts of instances that are ready at its beginning and did not run earlier. After it
+    they cover instances with work, each to the end of its last iteration. wasted + idle + busy is
+    ``gpu_hours``.
+
+    Donated hours are counted separately. If lending earns a share of the price, ``cost_usd``
+    includes them at the full price, minus the earnings ``lent_usd``.
+    """
 
     instance_hours: float
     gpu_hours: float
-    wasted_gpu_hours: float  # starting
+    wasted_gpu_hours: float  # starting instances
     idle_gpu_hours: float
     busy_gpu_hours: float
-    donated_gpu_hours: float  # lent out as spot, not among gpu_hours
-    energy_kwh: float  # GPUs and hosts, with PUE
-    host_energy_kwh: float  # of it, the servers around the GPUs
+    donated_gpu_hours: float  # lent out as spot, not part of gpu_hours
+    energy_kwh: float  # GPUs and hosts, including PUE
+    host_energy_kwh: float  # the part of the servers without GPUs
     cost_usd: float
     carbon_kg: float
-    before_gpu_hours: float  # of wasted_gpu_hours, before the window
-    after_gpu_hours: float  # of gpu_hours, after the window ...
-    after_cost_usd: float  # ... and of the others
+    before_gpu_hours: float  # part of wasted_gpu_hours, before the window
+    after_gpu_hours: float  # part of gpu_hours after the window ...
+    after_cost_usd: float  # ... and of cost and energy
     after_energy_kwh: float
     iterations: int
     preemptions: int
-    outside_iterations: int  # outside what the profile was measured on
+    outside_iterations: int  # outside the measured range of the profile
     failures: int  # instances lost to faults
     failed_starts: int
-    reinstated: int  # instances taken out that came back before they were gone
+    reinstated: int  # draining instances that became ready again
     lent_usd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSummary(Usage):
-    """Of one pool."""
+    """Hours, energy, cost and counts of one pool."""
 
     model: str
     region: str
     gpu: str
     gpus_per_instance: int
-    busy_w_per_gpu: float  # while iterations run, at the board
+    busy_w_per_gpu: float  # at the GPU board while iterations run
     peak_instances: float  # largest mean of ready + starting + draining over an interval
-    starts: dict[str, int]  # by where the instance came from (results.SOURCES)
+    starts: dict[str, int]  # by source (results.SOURCES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary(Usage):
-    """One policy on one trace. Shares are fractions."""
+    """Figures of one policy on one trace; shares are fractions."""
 
     policy: str
     seed: int
@@ -124,11 +131,11 @@ class Summary(Usage):
     tbt_ms: Percentiles
     e2e_ms: Percentiles
     slo_attainment: dict[str, float | None]  # by tier
-    worst_hour: dict[str, float | None]  # by tier, attainment in its worst hour
-    slo_met: dict[str, bool]  # by tier; a tier without requests is met
-    starts: dict[str, int]  # by where the instance came from
-    retried: int  # requests that began again as an instance was lost
-    tokens_in_time: int  # prompts and answers of the requests within every limit
+    worst_hour: dict[str, float | None]  # lowest hourly attainment by tier
+    slo_met: dict[str, bool]  # by tier; True for a tier without requests
+    starts: dict[str, int]  # by source (results.SOURCES)
+    retried: int  # requests that restarted after the loss of an instance
+    tokens_in_time: int  # input and output tokens of the requests within every limit
     wall_seconds: float
     tiers: dict[str, GroupSummary]
     models: dict[str, dict[str, GroupSummary]]  # by model, then home region
@@ -136,13 +143,15 @@ class Summary(Usage):
 
 
 def meets_slo(result: SimulationResult) -> BoolArray:
-    """Per request, whether it completed within every limit of its tier (X4). A one-token answer
-    has no gaps and so meets any TBT limit."""
+    """Return per request whether it completed within every limit of its tier (X4).
+
+    A request with a single output token has no gaps and so meets any TBT limit.
+    """
     return in_time(result.requests, result.trace, result.fleet.tiers)
 
 
 def in_time(log: RequestLog, trace: Trace, tiers: Sequence[Tier]) -> BoolArray:
-    """The same of the requests of ``trace`` with what came of them."""
+    """Return per request of ``trace`` whether it completed within every limit of its tier."""
     ok: BoolArray = np.equal(log.outcome, COMPLETED)
     known = {tier.name: tier for tier in tiers}
     for code, name in enumerate(trace.tiers):
@@ -151,8 +160,7 @@ def in_time(log: RequestLog, trace: Trace, tiers: Sequence[Tier]) -> BoolArray:
 
 
 def attainment(result: SimulationResult) -> dict[str, float | None]:
-    """By tier, the share of arrived requests that met every limit (X4), those aside that are not
-    due yet; None where there is none."""
+    """Return by tier the share of due requests that met every limit (X4); None if none is due."""
     ok, due = meets_slo(result), np.not_equal(result.requests.outcome, NOT_DUE)
     return {
         name: float(ok[rows].mean()) if (rows := due & (result.trace.tier == code)).any() else None
@@ -161,10 +169,10 @@ def attainment(result: SimulationResult) -> dict[str, float | None]:
 
 
 def worst_hour(result: SimulationResult) -> dict[str, float | None]:
-    """By tier, the least attainment over the hours of the window, by hour of arrival.
+    """Return by tier the lowest attainment over the hours of arrival in the window.
 
-    An hour counts with at least HOUR_REQUESTS requests of the tier, so that a handful at night does
-    not speak for the day; None where no hour has so many.
+    An hour counts with at least HOUR_REQUESTS requests of the tier. So a few requests at night do
+    not decide for the day. The value is None if no hour counts.
     """
     return _worst_hour(result, meets_slo(result))
 
@@ -183,7 +191,7 @@ def _worst_hour(result: SimulationResult, ok: BoolArray) -> dict[str, float | No
 
 
 def least_hour(arrived: IntArray, met: IntArray, tiers: Sequence[str]) -> dict[str, float | None]:
-    """By tier the least share of ``met`` over hours, of ``[hours, tiers]`` requests due."""
+    """Return by tier the lowest share of ``met`` over hours, both ``[hours, tiers]``."""
     share = np.where(arrived >= HOUR_REQUESTS, met / np.maximum(arrived, 1), np.inf)
     least = share.min(axis=0).tolist()
     return {
@@ -192,13 +200,13 @@ def least_hour(arrived: IntArray, met: IntArray, tiers: Sequence[str]) -> dict[s
 
 
 def reached(tiers: Sequence[Tier], shares: dict[str, float | None]) -> dict[str, bool]:
-    """By tier, whether its share reaches its target."""
+    """Return by tier whether the attainment reaches the target."""
     target = {tier.name: tier.attainment for tier in tiers}
     return {name: share is None or share >= target[name] for name, share in shares.items()}
 
 
 def within_limits(log: RequestLog, tier: Tier) -> BoolArray:
-    """Per request, whether no limit of ``tier`` was exceeded; requests not served exceed none."""
+    """Return per request whether it exceeded no limit of ``tier``; unserved requests pass."""
     ok = np.ones(len(log.outcome), bool)
     limits = ((log.ttft_s, tier.ttft_s), (log.tbt_s, tier.tbt_s), (log.e2e_s, tier.e2e_s))
     for value, limit in limits:
@@ -208,9 +216,12 @@ def within_limits(log: RequestLog, tier: Tier) -> BoolArray:
 
 
 def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
-    """All figures of X1 and X2 for one result; ``brief``, what a search goes by, which is most of
-    its time with so many requests: nothing by model, and no percentiles but TTFT and E2E of tiers
-    that wait for nobody, of all requests where there is none."""
+    """Return all figures of X1 and X2 for one result.
+
+    ``brief`` keeps only what a search needs, since the rest takes most of its time. It drops the
+    figures by model, and all percentiles except TTFT and E2E of tiers that are not deferrable. If
+    every tier is deferrable, it keeps those of all requests.
+    """
     trace = result.trace
     ok = meets_slo(result)
     requests = _Requests.of(result, ok)
@@ -248,7 +259,7 @@ def summary_of(
     worst_hour: dict[str, float | None],
     tokens_in_time: int,
 ) -> Summary:
-    """The figures of a replay, of whose requests those are known that are given."""
+    """Return the figures of a replay from those of its groups of requests."""
     shares = {name: group.attainment for name, group in tiers.items()}
     pools = tuple(pool_summary(result, p) for p in range(len(result.fleet.pools)))
     return Summary(
@@ -273,8 +284,10 @@ def summary_of(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Requests:
-    """Requests with what is told of them, in the order of arrival, of one of ``cells`` that are
-    alike; every array ``[requests]``."""
+    """Columns of requests and their outcomes, ``[requests]`` each, in order of arrival.
+
+    They are the requests of one of ``cells`` equal cells.
+    """
 
     cells: int
     outcome: Array
@@ -294,8 +307,10 @@ class _Requests:
     def by(
         self, group: Array, groups: int, spans: Sequence[Sequence[str]] = ()
     ) -> list[GroupSummary]:
-        """Of each of ``groups``, by the number of the ``group`` ``[requests]`` that it is of, with
-        percentiles of its ``spans``, of all where none are given."""
+        """Return a summary of each of ``groups``; ``group [requests]`` is the number of the group.
+
+        ``spans`` names the latencies with percentiles by group; empty: all of them.
+        """
         spans = spans or [SPANS] * groups
         if groups == 1:
             return [self.summary(spans[0])]
@@ -307,7 +322,8 @@ class _Requests:
         outcome = self.outcome[rows]
         counts = self.cells * np.bincount(outcome, minlength=4)
         done = outcome == COMPLETED
-        due = int(counts.sum() - counts[NOT_DUE])  # and what is not is not in time either
+        # requests not yet due count as neither met nor missed
+        due = int(counts.sum() - counts[NOT_DUE])
         return GroupSummary(
             arrived=int(counts.sum()),
             completed=int(counts[COMPLETED]),
@@ -323,7 +339,7 @@ class _Requests:
         )
 
     def together(self, groups: Sequence[GroupSummary]) -> GroupSummary:
-        """Of all requests, each in one of ``groups``, without percentiles."""
+        """Return the summary of all requests from that of ``groups``, without percentiles."""
         counts = {name: sum(getattr(group, name) for group in groups) for name in COUNTS}
         due = counts["arrived"] - counts["not_due"]
         attained = self.cells * int(self.ok.sum()) / due if due else None
@@ -339,7 +355,7 @@ def _percentiles(seconds: FloatArray) -> Percentiles:
 
 
 def pool_summary(result: Replay, p: int) -> PoolSummary:
-    """Hours, energy and cost of pool ``p``."""
+    """Return hours, energy and cost of pool ``p``."""
     pool, totals, series = result.fleet.pools[p], result.totals, result.series
     after = result.after
     gpus = pool.gpus_per_instance
@@ -387,5 +403,5 @@ def pool_summary(result: Replay, p: int) -> PoolSummary:
 
 
 def starts_by_source(counts: IntArray) -> dict[str, int]:
-    """Of ``counts [sources]``."""
+    """Return ``counts [sources]`` by the name of the source."""
     return {source: int(n) for source, n in zip(SOURCES, counts, strict=True)}

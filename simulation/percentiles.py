@@ -1,7 +1,7 @@
-"""Percentiles of many numbers, at a fifth of the cost of numpy's, to the same bytes.
+"""Percentiles equal to numpy's to the byte, at a fifth of the time.
 
-Numpy places all ranks at once, which its fast selection does not; here each rank is placed by
-itself, above the one before.
+Numpy selects all ranks at once, which is slower. Here each rank is selected separately, among the
+values above the previous one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from simulation.arrays import FloatArray
 
 
 def percentiles(values: FloatArray, shares: Sequence[float]) -> list[float]:
-    """At ``shares`` of 100 in rising order, linear between ranks; ``values`` are one at least, all
-    finite."""
-    values_at, above, below = [], values, 0  # so many are below what is ``above``
+    """Return percentiles at ``shares`` (0 to 100, rising), linear between ranks.
+
+    ``values`` must be finite and not empty.
+    """
+    values_at, above, below = [], values, 0  # ``below`` counts the values below those in ``above``
     for share in shares:
         place = (len(values) - 1) * (share / 100)
         rank = int(place)
@@ -29,6 +31,6 @@ def percentiles(values: FloatArray, shares: Sequence[float]) -> list[float]:
 
 
 def quantile(values: FloatArray, share: float) -> float:
-    """Of those that are finite; NaN where none is."""
+    """Return a quantile of the finite values; NaN if there are none."""
     known = values[np.isfinite(values)]
     return float(np.quantile(known, share)) if len(known) else float("nan")

@@ -1,5 +1,8 @@
-"""A test harness for scaling policies: ``check`` replays small traces and holds a policy to the
-protocol of ``base``. For pytest, or by hand: it raises ``ProtocolBroken`` with what is wrong."""
+"""A test harness for scaling policies, for pytest or direct use.
+
+``check`` replays small traces and verifies that a policy obeys ``simulation.policy``. It raises
+``ProtocolBroken`` with the reason.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +34,20 @@ WINDOW_S = 600.0
 
 
 class ProtocolBroken(AssertionError):
-    """A policy did what no policy may; the message says what, and where."""
+    """A policy broke the protocol; the message tells how and where."""
 
 
 def check(make: Factory, *, fleets: tuple[str, ...] = ("one", "two", "split")) -> None:
-    """Hold the policies that ``make()`` returns to the protocol.
+    """Raise ``ProtocolBroken`` unless the policies that ``make()`` returns obey the protocol.
 
-    Checked on each of ``fleets`` (``one`` pool; ``two`` regions, one empty at first; ``split`` into
-    prefill and decode pools): every answer has one whole, finite count per pool, not negative; the
-    same observations give the same answers, from a fresh policy and after ``reset``; observations
-    are left as they were; empty pools and readings that are NaN are coped with; and a replay of a
-    burst, of silence and of a steady load loses no request. Raises ``ProtocolBroken``.
+    ``fleets`` are ``one`` (pool), ``two`` (regions, one empty at first) and ``split`` (prefill and
+    decode pools). On each of them the following must hold:
+
+    - Every answer has one whole, finite count of at least 0 per pool.
+    - The same observations give the same answers, from a new policy and after ``reset``.
+    - Observations are not changed.
+    - Empty pools and NaN readings raise no error.
+    - A replay of a burst, of silence and of a steady load loses no request.
     """
     for name in fleets:
         fleet = FLEETS[name]()
@@ -51,13 +57,12 @@ def check(make: Factory, *, fleets: tuple[str, ...] = ("one", "two", "split")) -
             _replays(make, fleet, name)
         except ProtocolBroken:
             raise
-        except Exception as problem:  # whatever a policy raises is what its author must see
+        except Exception as problem:  # the author must see any error of the policy
             raise ProtocolBroken(f"On the fleet {name!r} it raised {problem!r}.") from problem
 
 
 def observations(fleet: Fleet) -> Iterator[Observation]:
-    """What a policy may meet: calm and busy instants, pools without instances, no reading at all,
-    signals left out."""
+    """Yield observations: calm and busy, pools without instances, no readings, no signals."""
     pools = len(fleet.pools)
     rng = np.random.default_rng(11)
     for i in range(40):

@@ -1,5 +1,7 @@
-"""Whether a replay can still meet its tiers, told while it runs: one that cannot any more need not
-be played to its end by whoever asks for nothing else."""
+"""Check during a replay whether it can still meet the SLOs of its tiers.
+
+A caller that needs only feasible replays can stop the others early.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,24 @@ import numpy as np
 from simulation.arrays import Array, IntArray
 from simulation.fleet import Tier
 
-LOOKS = 24  # in the window: what a look finds is not looked at again
-SLACK_S = 600.0  # after a request was due, before what came of it is read
-CERTAIN = 1e-9  # of shares of requests: what rounding might still tell otherwise
+LOOKS = 24  # checks per window; each looks only at new requests
+SLACK_S = 600.0  # after the due time of a request, before its outcome is read
+CERTAIN = 1e-9  # margin for rounding in shares of requests
 
 
 class BeyondRecovery(Exception):
-    """More requests of a tier are late than it may miss of all that come."""
+    """More requests of a tier are late than its target allows among all that come."""
 
 
 @dataclass(eq=False)
 class Recovery:
-    """Counts requests without their first or last token when a limit of their ``tiers`` had passed.
-    Whatever still happens they are late, so it raises only where the tier is missed for certain;
-    limits on the gap between tokens, and those that nobody waits out in the window, are left to
-    the end. ``late_beside`` and ``all_beside``, by tier, count what is replayed by itself and
-    judged together with it."""
+    """Counter of requests without their first or last token when a limit of their tier passed.
+
+    They are late whatever happens later. So the call raises ``BeyondRecovery`` only if a tier
+    misses its target for certain. TBT limits, and limits longer than the time between two checks,
+    are left to the end of the replay. ``late_beside`` and ``all_beside`` count, by tier, requests
+    of other replays that are judged together with this one.
+    """
 
     tiers: Sequence[Tier]
     duration_s: float
@@ -45,11 +49,11 @@ class Recovery:
 
     @property
     def late(self) -> IntArray:
-        """By tier, of its own requests, those that are for certain."""
+        """Return by tier the requests of this replay that are late for certain."""
         return self._late
 
     def __call__(self, now: float, requests: Array) -> None:
-        """``requests``: all of the window, as engine records in order of arrival."""
+        """Check at ``now``; ``requests`` are engine records in order of arrival."""
         if not self._looks(now):
             return
         end = self._due(now, requests)
@@ -63,8 +67,11 @@ class Recovery:
             self._judge(self._all)
 
     def of_stream(self, now: float, held: Array, late: IntArray, coming: IntArray) -> None:
-        """The same of a stream: ``held`` are those that are not told of yet, ``late`` by tier those
-        told of that missed a limit, and ``coming`` all of the window."""
+        """Check a stream at ``now``.
+
+        ``held`` are the records that are not in the tally yet. ``late`` counts by tier the others
+        that missed a limit, and ``coming`` all requests of the window.
+        """
         if not self._looks(now):
             return
         self._late = late + self._overdue(held[: self._due(now, held)])
@@ -82,7 +89,7 @@ class Recovery:
 
     @property
     def _limits(self) -> list[dict[str, float]]:
-        """By tier, those that are waited out between two looks."""
+        """Return by tier the limits that pass between two checks."""
         return [
             {
                 token: limit
@@ -93,19 +100,19 @@ class Recovery:
         ]
 
     def _due(self, now: float, requests: Array) -> int:
-        """How many of them came so long ago that what came of them is known."""
+        """Return how many requests arrived so long ago that their outcome is known."""
         most = max((max(its.values(), default=0.0) for its in self._limits), default=0.0)
-        # numpy's would copy the column
+        # numpy's searchsorted would copy the column
         return bisect_left(requests["arrival"], now - (SLACK_S + most))
 
     def _overdue(self, seen: Array) -> IntArray:
-        """By tier, how many of them are late."""
+        """Return by tier how many requests are late."""
         limits = self._limits
         tiers, arrival = seen["tier"].astype(np.int64), seen["arrival"].copy()
         late = np.zeros(len(seen), np.bool_)
         for token in ("first", "last"):
             within = np.array([its.get(token, np.inf) for its in limits])[tiers]
-            if np.isfinite(within).any():  # not there yet: NaN
+            if np.isfinite(within).any():  # a missing token is NaN
                 late |= ~(seen[token] - arrival <= within) & (within < np.inf)
         return np.bincount(tiers, late, len(self.tiers)).astype(np.int64)
 
@@ -116,8 +123,7 @@ class Recovery:
 
 
 def beyond(tiers: Sequence[Tier], late: IntArray, count: IntArray) -> str | None:
-    """The first tier that so many ``late`` ones of ``count`` miss for certain, where there is
-    any."""
+    """Return the first tier that misses its target for certain, with ``late`` of ``count``."""
     for tier, its_late, of in zip(tiers, late, count, strict=True):
         if its_late and (of - its_late) / of < tier.attainment - CERTAIN:
             return tier.name

@@ -1,8 +1,8 @@
-"""A trace replayed whole, or, where it is long, as a stream; its figures, told by either.
+"""Replay of a trace, as a stream if it is long, and figures of both kinds of result.
 
-A request takes some 140 bytes beside the trace while it is replayed, so that a long one would not
-fit in memory. As a stream it takes none, for one loss: percentiles are told within ``ERROR``, and
-no request has a row of its own. Everything else is the same to the bit.
+A request takes about 140 bytes during a replay, in addition to the trace. So a long trace would not
+fit in memory. A stream needs no memory per request. In return percentiles are exact only within
+``ERROR``, and requests have no rows. All other figures are equal to the bit.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ from simulation.stream.tally import ERROR, Tally
 from simulation.trace import Trace
 
 Replayed = SimulationResult | StreamResult
-LONG = 10_000_000  # requests, some 2 GB at once
-AT_ONCE = 2  # parts of a fleet whose models share nothing, a core each ...
-PER_LOOK = 1000  # ... where so many requests come between two looks, else meeting takes too long
+LONG = 10_000_000  # requests; about 2 GB in memory
+AT_ONCE = 2  # parts of a fleet that run in parallel, one core each ...
+# ... if this many requests come per scaling decision; otherwise synchronization takes too long
+PER_LOOK = 1000
 
 
 def is_long(requests: int) -> bool:
-    """Whether a trace of so many is replayed as a stream."""
+    """Return whether a trace of this many requests is replayed as a stream."""
     return requests > LONG
 
 
 def percentiles_within(requests: int) -> float:
-    """How far percentiles of the replay of so many may be off, as a share of them."""
+    """Return the largest relative error of percentiles for this many requests."""
     return ERROR if is_long(requests) else 0.0
 
 
@@ -55,7 +56,7 @@ def simulate_long(
     progress: Callable[[float], None] | None = None,
     watch: Recovery | None = None,
 ) -> StreamResult:
-    """``simulate`` of a trace as a stream, on two cores where its models share nothing."""
+    """Replay a trace as a stream, on two cores if its models share nothing."""
     coming = _by_tier(trace, fleet) if watch is not None else np.zeros(0, np.int64)
     place = _places(trace.tiers, fleet)
 
@@ -89,20 +90,20 @@ def simulate_long(
 
 
 def _places(tiers: tuple[str, ...], fleet: Fleet) -> IntArray:
-    """Of the trace's tiers among the fleet's."""
+    """Return the indices of the trace's tiers among the fleet's."""
     names = [tier.name for tier in fleet.tiers]
     return np.array([names.index(name) for name in tiers], np.int64)
 
 
 def _by_tier(trace: Trace, fleet: Fleet) -> IntArray:
-    """Requests of each tier of the fleet."""
+    """Return the number of requests of each tier of the fleet."""
     out = np.zeros(len(fleet.tiers), np.int64)
     out[_places(trace.tiers, fleet)] = counted(trace.tier, len(trace.tiers))
     return out
 
 
 def _largest_taken(trace: Trace, fleet: Fleet) -> int:
-    """Tokens of the largest request that is not rejected, input and output."""
+    """Return the input and output tokens of the largest request that is not rejected."""
     takers, most = services(fleet), 1
     for rows in pieces(len(trace)):
         piece = replace(trace.rows(rows), blocks=None)
@@ -114,22 +115,24 @@ def _largest_taken(trace: Trace, fleet: Fleet) -> int:
 
 
 def figures(result: Replayed, *, brief: bool = False) -> Summary:
-    """All of X1 and X2; ``brief`` as in ``summarise``, of what is no stream."""
+    """Return all figures of X1 and X2; ``brief`` has no effect on a stream."""
     if isinstance(result, StreamResult):
         return summarise_stream(result)
     return summarise(result, brief=brief)
 
 
 def shares_met(result: Replayed) -> dict[str, float | None]:
-    """By tier, ``metrics.attainment``."""
+    """Return SLO attainment by tier, as ``metrics.attainment``."""
     if isinstance(result, StreamResult):
         return result.attainment
     return attainment(result)
 
 
 def due_and_late(result: Replayed) -> tuple[IntArray, IntArray]:
-    """Requests that are due and those of them that missed a limit or were refused, by tier of the
-    fleet; of one cell."""
+    """Return the due requests, and those that were late or rejected, by tier of the fleet.
+
+    Both count the requests of one cell.
+    """
     due, late = np.zeros((2, len(result.fleet.tiers)), np.int64)
     if isinstance(result, StreamResult):
         place = _places(result.tiers, result.fleet)

@@ -1,4 +1,4 @@
-"""How long an instance takes to serve, by where its weights are, and when started ones register."""
+"""Start times of instances by location of the weights, and registration of started instances."""
 
 from __future__ import annotations
 
@@ -11,41 +11,49 @@ from simulation.errors import SimulationError
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """Seconds from asked for to serving, by where the weights are (methods.md E3; SageServe,
-    arXiv 2502.14617, section 3: spot reclaim a minute, local weights about 10, remote about 2 h).
+    """Seconds from request to ready, by location of the weights (methods.md E3).
 
-    A start takes, in this order: an instance that this pool lent out as spot; one that a pool of
-    another model lent out in the same region on the same GPUs, which leaves that pool and loads
-    other weights, of the same architecture first; a new one with the weights on its host, while
-    there is such a host; a new one that fetches them.
+    Source: SageServe, arXiv 2502.14617, section 3. Spot reclaim takes a minute, local weights about
+    10, remote weights about 2 h.
+
+    A start takes the first of these that exists:
+
+    1. An instance that this pool lent out as spot.
+    2. One that a pool of another model lent out in the same region on the same GPUs. It leaves that
+       pool and loads other weights. The same architecture comes first.
+    3. A new instance on a host with the weights.
+    4. A new instance that fetches them.
     """
 
     reclaim_s: float = 60.0
-    same_architecture_s: float | None = None  # from another model of ``Pool.architecture``
-    other_model_s: float | None = None  # from any other; None: not done
+    same_architecture_s: float | None = None  # from another model of the same ``Pool.architecture``
+    other_model_s: float | None = None  # from any other model; None: not possible
     local_s: float = 600.0
     remote_s: float = 7200.0
-    warm_hosts: int | None = None  # with the weights at the start, the initial instances' among
-    # them; a host that fetched them keeps them. None: every host has them.
+    # Hosts with the weights at the start, including those of the initial instances. A host that
+    # fetched the weights keeps them. None: every host has them.
+    warm_hosts: int | None = None
     lent: int = 0  # instances lent out at the start
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """Ratio-aware registration (methods.md D4; HeteroScale): started instances of prefill and
-    decode pools of one model and region become serving in numbers that keep ready prefill over
-    ready decode within ``tolerance`` of ``ratio``; the others wait, loaded, and count as starting.
+    """Registration by ratio (methods.md D4; HeteroScale).
 
-    A side that is short by the ratio registers as it comes, and when no instance of either side
-    loads any more, all that wait register: there is nothing left to wait for.
+    Started prefill and decode instances of a model and region become ready in numbers that keep
+    ready prefill over ready decode within ``tolerance`` of ``ratio``. The others wait, loaded, and
+    count as starting.
+
+    A side that is short by the ratio registers at once. If no instance of either side loads any
+    more, all that wait register, since there is nothing left to wait for.
     """
 
     ratio: float  # prefill instances per decode instance
-    tolerance: float = 0.25  # fraction of it
+    tolerance: float = 0.25  # as a fraction of ``ratio``
 
 
 def check_start(place: str, start: StartUp | None) -> None:
-    """Raise ``SimulationError`` where a pool's start-up has senseless numbers."""
+    """Raise ``SimulationError`` for an invalid number in a pool's start-up."""
     if start is None:
         return
     for name in ("reclaim_s", "same_architecture_s", "other_model_s", "local_s", "remote_s"):
@@ -57,6 +65,6 @@ def check_start(place: str, start: StartUp | None) -> None:
 
 
 def check_registration(band: Registration | None) -> None:
-    """Raise ``SimulationError`` for a ratio or a tolerance that means nothing."""
+    """Raise ``SimulationError`` for an invalid ratio or tolerance."""
     if band is not None and not (0 < band.ratio < np.inf and band.tolerance >= 0):
         raise SimulationError("Registration needs a ratio above 0 and a tolerance >= 0.")

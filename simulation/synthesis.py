@@ -1,4 +1,4 @@
-"""Requests drawn from binned demand and from distributions of their lengths; always seeded."""
+"""Requests drawn from binned demand and distributions of their lengths, always from a seed."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy.typing as npt
 from simulation.arrays import FloatArray, Int32Array, IntArray
 from simulation.errors import SimulationError
 
-MOST_TOKENS = 1_000_000  # of one request, where the caller names no limit
+MOST_TOKENS = 1_000_000  # of one request, if the caller sets no limit
 
 
 class Lengths(Protocol):
-    """Where input and output lengths come from."""
+    """A source of input and output lengths."""
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Int32Array, Int32Array]:
-        """``n`` pairs of (input tokens, output tokens), each at least 1."""
+        """Return ``n`` pairs of (input tokens, output tokens), each at least 1."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LengthDistribution:
-    """A log-normal number of tokens with this mean and coefficient of variation.
+    """A log-normal number of tokens with a given mean and coefficient of variation.
 
-    Draws are rounded and held within ``[minimum, maximum]``; cutting the upper tail lowers the mean
+    Draws are rounded and clipped to ``[minimum, maximum]``. The clipped upper tail lowers the mean
     a little below ``mean``.
     """
 
@@ -42,7 +42,7 @@ class LengthDistribution:
             raise SimulationError("A length distribution needs 1 <= minimum <= maximum.")
 
     def sample(self, n: int, rng: np.random.Generator) -> Int32Array:
-        """``n`` lengths in tokens."""
+        """Return ``n`` lengths in tokens."""
         variance = np.log1p(self.cv**2)  # of the logarithm
         drawn = rng.lognormal(np.log(self.mean) - variance / 2.0, np.sqrt(variance), n)
         return np.clip(np.rint(drawn), self.minimum, self.maximum).astype(np.int32)
@@ -50,7 +50,7 @@ class LengthDistribution:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledLength:
-    """Tokens as often as in ``values [points]``, stretched so that their mean is ``mean``."""
+    """Lengths drawn from ``values [points]``, scaled so that their mean is ``mean``."""
 
     values: FloatArray
     mean: float
@@ -60,7 +60,7 @@ class SampledLength:
         return float(self.values.std() / self.values.mean())
 
     def sample(self, n: int, rng: np.random.Generator) -> Int32Array:
-        """``n`` lengths in tokens, each at least 1."""
+        """Return ``n`` lengths in tokens, each at least 1."""
         drawn: FloatArray = self.values[rng.integers(len(self.values), size=n)]
         stretched: FloatArray = np.rint(drawn * (self.mean / self.values.mean()))
         return np.clip(stretched, 1, MOST_TOKENS).astype(np.int32)
@@ -68,7 +68,7 @@ class SampledLength:
 
 @dataclass(frozen=True, slots=True)
 class IndependentLengths:
-    """Input and output lengths drawn apart from each other."""
+    """Input and output lengths drawn independently."""
 
     input: LengthDistribution | SampledLength
     output: LengthDistribution | SampledLength
@@ -79,7 +79,7 @@ class IndependentLengths:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EmpiricalLengths:
-    """Pairs of lengths as observed, drawn with replacement: what goes together stays together."""
+    """Observed pairs of lengths, drawn with replacement, so that correlations stay."""
 
     input_tokens: Int32Array
     output_tokens: Int32Array
@@ -105,12 +105,14 @@ def requests_from_bins(
     input_totals: npt.ArrayLike | None = None,
     output_totals: npt.ArrayLike | None = None,
 ) -> tuple[FloatArray, Int32Array, Int32Array]:
-    """``(arrival_s, input_tokens, output_tokens)`` of requests that reproduce ``counts`` exactly.
+    """Return ``(arrival_s, input_tokens, output_tokens)`` that reproduce ``counts`` exactly.
 
-    ``counts`` has shape ``[bins]``, whole numbers; NaN is a gap and gives none. Bin ``i`` covers
-    ``[start_s + i * bin_s, start_s + (i + 1) * bin_s)`` and its arrivals are uniform in it: a
-    Poisson stream given its count. Where token totals are given (NaN: unknown) the lengths drawn
-    are scaled bin by bin so that they sum to the total exactly, each at least 1.
+    ``counts`` has shape ``[bins]`` and whole numbers; NaN is a gap without requests. Bin ``i``
+    covers ``[start_s + i * bin_s, start_s + (i + 1) * bin_s)``. Its arrivals are uniform: a Poisson
+    stream given its count. Token totals per bin are optional; NaN means unknown. Drawn lengths are
+    scaled per bin so that they sum to the total exactly, each at least 1.
+
+    Raises ``SimulationError`` for invalid counts, or totals below one token per request.
     """
     raw = np.asarray(counts, np.float64)
     known = np.where(np.isnan(raw), 0.0, raw)
@@ -124,7 +126,7 @@ def requests_from_bins(
     bins = np.repeat(np.arange(len(per_bin)), per_bin)
     n = len(bins)
     arrival = start_s + (bins + rng.random(n)) * bin_s
-    # Rounding may lift the last instant of a bin onto the next one's edge.
+    # Rounding may move the last arrival of a bin to the start of the next one.
     arrival = np.minimum(arrival, np.nextafter(start_s + (bins + 1) * bin_s, -np.inf))
     arrival.sort()
     isl, osl = lengths.sample(n, rng)
@@ -142,7 +144,7 @@ def _scaled(
     totals: FloatArray,
     what: str,
 ) -> Int32Array:
-    """Lengths of at least 1 whose sum per bin is the total: 1 each, the rest in proportion."""
+    """Return lengths that sum to the total of each bin: 1 each, the rest in proportion."""
     if totals.shape != counts.shape:
         raise SimulationError(f"Give one {what} token total per bin.")
     tokens = np.rint(np.nan_to_num(totals, nan=-1.0)).astype(np.int64)
@@ -160,7 +162,7 @@ def _scaled(
     sums = np.zeros(len(counts))
     sums[used] = np.add.reduceat(share, starts[used]) if used.any() else 0.0
     extra = (tokens - counts)[bins]
-    # Round the running sum, not the parts: then every bin's parts add up to its total.
+    # Round the running sum, not the parts, so that the parts of every bin add up to its total.
     running = np.cumsum(share)
     before = np.concatenate([[0.0], running])[starts[bins]]
     upto = np.clip((running - before) / np.where(sums > 0, sums, 1.0)[bins], 0.0, 1.0)

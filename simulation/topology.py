@@ -1,8 +1,8 @@
-"""Where GPUs are in the network: data centres, S2 and S1 switches, racks (S0) and nodes.
+"""Location of GPUs in the network: data centres, S2 and S1 switches, racks (S0) and nodes.
 
 Seed 003, section 2 ("Hierarchical Network Topology") and figure 3: racks under local switches (S0)
-are aggregated into minipods (S1) and bigpods (S2). The tree is flat arrays over its nodes, so that
-a question about thousands of them is one numpy call.
+are aggregated into minipods (S1) and bigpods (S2). The tree is flat arrays over its nodes. So a
+question about thousands of them is one numpy call.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.performance.specs import Provenance
 
-# The lowest thing that two instances share, nearest first; APART is nothing at all.
+# The lowest level that two instances share, nearest first; APART: none.
 NODE, RACK, S1, S2, CENTRE, APART = range(6)
 MOST_PLACES = 1_000_000  # for nodes, in all data centres
 LEVELS = ("node", "rack", "S1 switch", "S2 switch", "data centre", "nothing")
 
-# Share of an instance's network bandwidth that is left for a KV cache, by what both ends share.
-# The seed (section 1) observes about 20% less across switches; that each further tier of switches
-# costs as much again is our assumption, and so is that racks of one S1 switch lose nothing.
+# Share of an instance's network bandwidth available for a KV cache, by lowest common level. The
+# seed (section 1) observes about 20% less across switches. Two things are our assumptions. A
+# further tier of switches costs the same again, and racks of one S1 switch lose nothing.
 KV_SHARE = (1.0, 1.0, 1.0, 0.8, 0.64, 0.0)
 KV_SHARE_SOURCE = Provenance(
     "assumed",
@@ -34,8 +34,11 @@ KV_SHARE_SOURCE = Provenance(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Topology:
-    """A tree of nodes. ``rack``, ``s1``, ``s2`` and ``centre`` number what a node lies under; the
-    numbers run over the whole tree, not over each parent's children."""
+    """A tree of nodes.
+
+    ``rack``, ``s1``, ``s2`` and ``centre`` number the parents of each node. The numbers run over
+    the whole tree, not over the children of one parent.
+    """
 
     gpu_types: tuple[str, ...]
     centres: tuple[str, ...]  # names of the data centres (regions)
@@ -68,14 +71,14 @@ class Topology:
         return len(self.gpu)
 
     def above(self, level: int) -> IntArray:
-        """What each node lies under at ``level``, shape ``[n]``."""
+        """Return the parent of each node at ``level``, shape ``[n]``."""
         if level == NODE:
             return np.arange(len(self))
         under: IntArray = (self.rack, self.s1, self.s2, self.centre)[level - RACK]
         return under
 
     def common(self, a: IntArray, b: IntArray) -> IntArray:
-        """The lowest level that nodes ``a`` and ``b`` share, elementwise."""
+        """Return the lowest level that nodes ``a`` and ``b`` share, elementwise."""
         level = np.full(np.broadcast(a, b).shape, APART, np.int64)
         for level_tried in (CENTRE, S2, S1, RACK, NODE):
             under = self.above(level_tried)
@@ -83,12 +86,11 @@ class Topology:
         return level
 
     def kv_share(self, a: IntArray, b: IntArray, shares: Sequence[float] = KV_SHARE) -> FloatArray:
-        """Share of the network bandwidth between nodes ``a`` and ``b``, by their lowest common
-        switch."""
+        """Return the share of network bandwidth between nodes ``a`` and ``b``, elementwise."""
         return np.asarray(shares, float)[self.common(a, b)]
 
     def capacity(self) -> IntArray:
-        """GPUs by data centre and type, shape ``[c, t]``."""
+        """Return GPUs by data centre and type, shape ``[c, t]``."""
         gpus = np.zeros((len(self.centres), len(self.gpu_types)), np.int64)
         np.add.at(gpus, (self.centre, self.gpu), self.gpus)
         return gpus
@@ -96,12 +98,13 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a data centre is made of, the same everywhere in it.
+    """The structure of a data centre, equal in all its parts.
 
-    ``mixed_s1`` of its S2 switches have S1 switches with several GPU types in different racks,
-    ``mixed_s2`` have S1 switches of one type each but not all the same, the others one type only:
-    the high, medium and low priority of the seed's RDMA subgroups (section 3.3). ``mixed_s2`` of
-    None: all that are not ``mixed_s1``, which is what filling one S1 after the other gives.
+    S2 switches come in three kinds, the high, medium and low priority of the seed's RDMA subgroups
+    (section 3.3). ``mixed_s1`` of them have S1 switches with several GPU types in different racks.
+    ``mixed_s2`` of them have S1 switches of one type each, but not all the same. The others have a
+    single type. ``mixed_s2`` of None: all that are not ``mixed_s1``, the result of filling one S1
+    after the other.
     """
 
     s2: int
@@ -125,9 +128,9 @@ def build_topology(
     centres: Sequence[tuple[str, Shape, Sequence[int]]],
     gpus_per_node: Sequence[int],
 ) -> Topology:
-    """The tree of ``centres``: name, shape and nodes by GPU type of each.
+    """Return the tree of ``centres``: name, shape and nodes by GPU type of each.
 
-    Raises SimulationError where a shape has not enough places for the nodes, or all of them have
+    Raises ``SimulationError`` if a shape has too few places for its nodes, or if all shapes have
     more than MOST_PLACES.
     """
     places = sum(shape.nodes for _, shape, _ in centres)
@@ -165,10 +168,10 @@ def build_topology(
 
 
 def _filled(shape: Shape, left: IntArray) -> list[tuple[int, int]]:
-    """Places of a data centre (numbered through) and the GPU type each gets.
+    """Return the filled places of a data centre, numbered through, with the GPU type of each.
 
-    A block of places is filled with the type of which most nodes are left, among those its parent
-    has not yet where the parent is to be mixed. What is then left over goes wherever there is room.
+    A block of places is filled with the type that has the most nodes left. If its parent must be
+    mixed, types that the parent already has are skipped. Nodes left over go to any free place.
     """
     taken: list[tuple[int, int]] = []
     mixed_s2 = shape.s2 - shape.mixed_s1 if shape.mixed_s2 is None else shape.mixed_s2

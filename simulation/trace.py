@@ -1,4 +1,4 @@
-"""A request log in columns: the hand-over from ingest or synthesis to the simulator."""
+"""A request log in columns, passed from ingest or synthesis to the simulator."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from simulation.errors import SimulationError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixBlocks:
-    """The blocks of every prompt, by ids that name a block and all before it: prompts share their
-    first blocks as far as their ids agree (``hash_ids`` of Mooncake's traces)."""
+    """The blocks of every prompt, as ids that identify a block and all blocks before it.
 
-    start: IntArray  # [requests + 1]: where each one's ids begin
-    ids: Int32Array  # all of them, one request's after the other's, at least 0
+    Two prompts share their first blocks as far as their ids agree (``hash_ids`` of Mooncake's
+    traces).
+    """
+
+    start: IntArray  # [requests + 1]: start of each request's ids
+    ids: Int32Array  # ids of all requests in order, at least 0
     block_tokens: int = 512
 
     def __post_init__(self) -> None:
@@ -41,7 +44,7 @@ class PrefixBlocks:
         return len(self.start) - 1
 
     def rows(self, keep: slice | npt.NDArray[Any]) -> PrefixBlocks:
-        """The blocks of the requests that ``keep`` (a slice, mask or index) picks."""
+        """Return the blocks of the requests that ``keep`` (a slice, mask or index) selects."""
         chosen = np.arange(len(self))[keep]
         lengths = np.diff(self.start)[chosen]
         start = np.concatenate([[0], np.cumsum(lengths)])
@@ -53,13 +56,13 @@ class PrefixBlocks:
 class Trace:
     """Requests in order of arrival; every column has shape ``[requests]``.
 
-    ``model``, ``region`` (home region, where the request enters) and ``tier`` are codes into the
-    tuples of names beside them.
+    ``model``, ``region`` (home region, in which the request enters) and ``tier`` are codes into
+    ``models``, ``regions`` and ``tiers``.
     """
 
     arrival_s: FloatArray  # seconds after start_s, not decreasing
     input_tokens: Int32Array  # ISL, at least 1
-    output_tokens: Int32Array  # OSL, at least 1: the first comes out of the prefill
+    output_tokens: Int32Array  # OSL, at least 1: the prefill produces the first
     model: CodeArray
     region: CodeArray
     tier: CodeArray
@@ -68,7 +71,7 @@ class Trace:
     tiers: tuple[str, ...]
     start_s: float  # UTC epoch seconds of arrival_s == 0
     provenance: str = "measured"  # or "synthesised from ..."
-    blocks: PrefixBlocks | None = None  # of the prompts; None: unknown, none is shared
+    blocks: PrefixBlocks | None = None  # of the prompts; None: unknown, no prefix is shared
 
     def __post_init__(self) -> None:
         kinds = {
@@ -104,7 +107,7 @@ class Trace:
         return float(self.arrival_s[-1]) if len(self) else 0.0
 
     def rows(self, keep: slice | BoolArray) -> Trace:
-        """The requests that ``keep`` picks, in the same order and on the same clock."""
+        """Return the requests that ``keep`` selects, in the same order and on the same clock."""
         return replace(
             self,
             arrival_s=self.arrival_s[keep],
@@ -117,16 +120,16 @@ class Trace:
         )
 
     def window(self, start_s: float, end_s: float) -> Trace:
-        """Requests arriving in ``[start_s, end_s)`` (epoch seconds), re-based to ``start_s``."""
+        """Return requests in ``[start_s, end_s)`` (epoch seconds), relative to ``start_s``."""
         inside = self.rows(self.between(start_s, end_s))
         shifted = inside.arrival_s - (start_s - self.start_s)
         return replace(inside, arrival_s=shifted, start_s=start_s)
 
     def between(self, start_s: float, end_s: float) -> slice:
-        """Where the requests of that window stand."""
+        """Return the slice of requests arriving in ``[start_s, end_s)`` (epoch seconds)."""
         lo, hi = np.searchsorted(self.arrival_s, [start_s - self.start_s, end_s - self.start_s])
         return slice(int(lo), max(int(lo), int(hi)))
 
     def before(self, end_s: float) -> int:
-        """How many requests arrive before ``end_s`` (epoch seconds)."""
+        """Return how many requests arrive before ``end_s`` (epoch seconds)."""
         return bisect_left(self.arrival_s, end_s, key=lambda arrival: arrival + self.start_s)
