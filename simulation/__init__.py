@@ -1,1 +1,1 @@
-"""Requests and a fleet in, what would have happened out. Pure: no Django, no forecasting."""
+"""Simulation of a fleet that serves requests. Pure: no Django, no forecasting."""

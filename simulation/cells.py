@@ -1,7 +1,7 @@
 """Replay of one of several equal cells of a fleet, for more requests than can be replayed.
 
 The fleet is cut into ``cells`` equal parts. Each gets an equal share of the instances and a random
-share of the requests. One cell is replayed and stands for all. The result is feasible: a fleet that
+share of the requests. One cell is replayed and represents all. The result is feasible: a fleet that
 is operated in such cells serves all requests this well. The error is on the safe side. Small pools
 share less than large ones, and instances come ``cells`` at a time.
 

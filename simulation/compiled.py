@@ -1,8 +1,8 @@
 """Compilation of hot paths, with one set of options for all.
 
-Numba would optimize each function together with everything that it calls. It would do so again for
-every caller. Here a ``kernel`` is only lowered. An entry point links all kernels that it reaches
-into one module, which is optimized and compiled to machine code once.
+Numba would optimize each function together with everything that it calls, once per caller. Here a
+``kernel`` is only lowered. An entry point links all kernels that it reaches into one module, which
+is optimized and compiled to machine code once.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def _kernels(**options: Any) -> Callable[..., Any]:
 kernel = _kernels()
 # A kernel that is inlined into its callers, for short functions to which passing many arrays costs
 # more than their work. LLVM does the inlining: numba would infer the types of all at once, which
-# takes twice as long. Use it rarely: where such kernels call each other in many places, machine
-# code grows so much that the engine takes four times as long to compile.
+# takes twice as long. Use it rarely: if such kernels call each other in many places, machine code
+# grows. The engine then takes four times as long to compile.
 inlined_kernel = _kernels(forceinline=True)
 
 

@@ -213,7 +213,7 @@ class Fleet:
 
     @property
     def islands(self) -> npt.NDArray[np.int64]:
-        """Return a number per pool, ``[pools]``, equal for pools whose regions exchange requests.
+        """Return a number per pool, ``[pools]``, equal if the regions exchange requests.
 
         The path may be open in one direction, or lead over other regions. So one pool may serve
         what another lacks capacity for.

@@ -172,8 +172,8 @@ ANSWER_TOKENS, PROMPT_TOKENS = 1, 3  # rows of ``attention_terms``
 def attention_terms(inputs: Int32Array, outputs: Int32Array) -> FloatArray:
     """Return the terms of attention per request, ``[4, requests]``.
 
-    They are the contexts that its output tokens attend to, the output tokens, the token pairs in
-    the attention of its prompt, and the prompt tokens.
+    The rows are: contexts that its output tokens attend to; output tokens; token pairs in the
+    attention of its prompt; prompt tokens.
     """
     isl, osl = inputs.astype(np.float64), outputs.astype(np.float64)
     return np.stack([osl * (isl + osl / 2), osl, isl**2 / 2, isl])

@@ -156,7 +156,7 @@ def _prefill(s: Any, slot: int, tokens: int) -> float:
 
 @kernel
 def _fill(s: Any, slot: int, preempted: bool, t: float) -> tuple[int, int, float]:
-    """Spend the budget on prompts; return what is left of it, prompt tokens and attention pairs."""
+    """Spend the budget on prompts; return its rest, prompt tokens and attention pairs."""
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     undivided = pool.batching != CHUNKED

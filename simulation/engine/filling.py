@@ -1,6 +1,6 @@
 """Compiled conversion of a trace to request records, and of records to the request log.
 
-Each function makes one pass over all requests. In numpy every field would be a pass of its own over
+Each function makes one pass over all requests. In numpy every field would need another pass over
 whole records.
 """
 

@@ -72,7 +72,7 @@ def clear(s: Any, slot: int) -> None:
 
 @kernel
 def longest(s: Any, slot: int, r: int) -> tuple[int, int]:
-    """Return the number of cached leading blocks of a prompt, and how many are held."""
+    """Return the number of cached leading blocks of a prompt, and how many have holders."""
     request, size = s.requests[r], s.pools[s.instances[slot].pool].block_tokens
     first = s.prefix_start[r]
     most = min(request.isl // size, (request.isl + request.generated - 1) // size)

@@ -1,7 +1,7 @@
 """Routing of requests (methods.md E4): region, then instance, and release of deferred ones.
 
-If the router sees queues (``fleet.SEES``), a request only waits in a region if no region has an
-instance that takes it at its next iteration.
+The router may see queues (``fleet.SEES``). A request then waits only if no region has an instance
+that takes it at its next iteration.
 
 These are compiled helpers of the engine; ``s`` is its ``State`` (``simulation.engine.state``). They
 do not change instances, except for evictions that are already due. Progress inside a run of equal

@@ -15,7 +15,6 @@ from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING
 
 # Source of a start: spot instance of the same model, spot instance of another model, new instance
 # with weights on its host, new instance that fetches them.
-# weights on its host, a new one that fetches them.
 FROM_SPOT, FROM_OTHER, FROM_LOCAL, FROM_REMOTE = range(4)
 
 
@@ -241,8 +240,9 @@ def _numbers(
 ) -> tuple[int, int]:
     """Return how many waiting instances register, prefill and decode.
 
-    As many register as keep the ratio of all ready ones between ``low`` and ``high``. If no number
-    does, the side that is short registers what it lacks. If nothing loads any more, all register.
+    The largest numbers register that keep the ratio of all ready ones between ``low`` and ``high``.
+    If there are none, only the side that is short registers. If nothing loads any more, all
+    register.
     """
     if loading == 0:
         return wait

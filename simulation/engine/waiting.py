@@ -1,7 +1,7 @@
 """Queues of one instance and the choice of the next request (``simulation.engine.scheduling``).
 
 The last queue holds deferrable requests until they age. FCFS has one other queue. The other
-schedulers have two per tier, of which the second takes new requests. Under DPA a request moves to
+schedulers have two per tier, and new requests join the second. Under DPA a request moves to
 the first of the two when it expires. So the heads of all queues suffice for the choice.
 """
 

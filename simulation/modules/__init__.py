@@ -1,2 +1,5 @@
-"""Scaling below the instance as CoCoServe has it (methods.md B): what a layer's parts take, how
-much faster copies make an instance, both algorithms, and what acting costs."""
+"""Scaling below the instance as in CoCoServe (methods.md B).
+
+It covers the size of a layer's parts, the speed-up by copies, both algorithms and the cost of
+acting.
+"""

@@ -1,4 +1,4 @@
-"""What acting costs: seconds and memory to replicate or migrate layers (B4)."""
+"""Cost of an action: seconds and memory to replicate or migrate layers (B4)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MEMORY_MIB = np.array([1107.0, 6579.0, 12659.0, 18739.0, 24819.0])
 LAYER_MIB = 605.0  # of LLaMA-13B, table 1
 
 COORDINATE_S = 0.0391
-"""Copies and originals agree on who computes what once an operation is done (section 6.5)."""
+"""Seconds of coordination between copies and originals after an operation (section 6.5)."""
 THROUGHPUT_DISTURBANCE, LATENCY_DISTURBANCE = 0.03, 0.05
-"""Most that neighbours of an operation lose while it runs (section 8)."""
+"""Largest loss of instances on the same devices during an operation (section 8)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,11 @@ class Cost:
 
 
 def acting_cost(action: str, layers: float, layer_bytes: float) -> Cost:
-    """Cost of replicating (``replicate``) or moving (``migrate``) ``layers`` layers at once.
+    """Return the cost of acting on ``layers`` layers at once; ``replicate`` or ``migrate``.
 
-    Table 2 between its rows and with its last slope beyond them. Layers of another size count as
-    bytes: k layers of twice the size cost what 2 k of the table's do (modelled).
+    Values between the rows of table 2 are interpolated. Beyond them its last slope applies. Layers
+    of another size count by bytes: k layers of twice the size cost as much as 2 k layers of the
+    table (modelled). Raises ``SimulationError`` for sizes of 0 or less, or an unknown action.
     """
     if layers <= 0 or layer_bytes <= 0:
         raise SimulationError("Layers to act on and their size must be positive.")

@@ -1,4 +1,4 @@
-"""One elastic instance: its devices, what fits on them, how fast it runs as its modules stand."""
+"""One elastic instance: its devices, their memory, and its speed by placement of modules."""
 
 from __future__ import annotations
 
@@ -14,35 +14,39 @@ from simulation.modules.speedup import ModuleProblem, runs
 from simulation.performance.profile import Profile, iteration_s
 
 READINGS = ("source", "split")
-HOST_BYTES_S = 25e9  # between a GPU and its host: PCIe 4.0 x16 of 31.5 GB/s as copies reach it
-ATTENTION_SHARE = 200 / 605  # of a layer's weights, of LLaMA-13B (table 1), where nobody says
+# between a GPU and its host: the part of 31.5 GB/s of PCIe 4.0 x16 that copies reach
+HOST_BYTES_S = 25e9
+ATTENTION_SHARE = 200 / 605  # of a layer's weights, from LLaMA-13B (table 1), unless given
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """``D`` devices, each as many GPUs as an instance has: its own first, then what it may borrow.
+    """The ``D`` devices of an instance: its own first, then those that it may borrow.
 
-    ``reading`` says how a layer with p copies runs: ``source``, in 1 / p of its time; ``split``, in
-    the time of 1 / p of the batch, since every copy reads all weights of the layer.
+    Each device has as many GPUs as an instance. ``reading`` sets the time of a layer with p copies.
+    ``source``: 1 / p of the layer's time. ``split``: the time for 1 / p of the batch, since every
+    copy reads all weights of the layer.
     """
 
     home: IntArray  # [n] device of each layer
-    room_bytes: FloatArray  # [D] for layers and KV caches; own devices, then its part of idle ones
+    # [D] for layers and KV caches; own devices, then the usable part of idle ones
+    room_bytes: FloatArray
     layer_bytes: float
     kv_layer_token_bytes: float  # KV cache of one token in one layer
-    hidden_bytes: float  # of one token between layers
+    hidden_bytes: float  # per token, between layers
     link_bytes_s: float
-    link_s: float  # of a message, whatever its size
-    isl: float  # mean tokens of a request, in and out
+    link_s: float  # per message, for any size
+    isl: float  # mean input tokens of a request, and output tokens below
     osl: float
     reading: str = "split"
     copies: bool = True
     moves: bool = True
     attention_share: float = ATTENTION_SHARE  # of a layer's weights
-    speed_of: FloatArray | None = None  # [D] of a device, 1 that of its own; None: all alike
-    sharers: FloatArray | None = None  # [D] instances that compute on a device; None: itself alone
-    hosts: tuple[int, ...] = ()  # [D] the fleet's pool that a device is of, -1 its own; empty: none
-    held: tuple[int, ...] = ()  # [D] instances of that pool which all that are alike take of it
+    speed_of: FloatArray | None = None  # [D] relative to its own device; None: all equal
+    sharers: FloatArray | None = None  # [D] instances that compute on a device; None: only this one
+    hosts: tuple[int, ...] = ()  # [D] pool of the fleet that owns the device; -1: own; empty: none
+    # [D] instances of that pool used by all instances like this one together
+    held: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.reading not in READINGS:
@@ -52,7 +56,7 @@ class Layout:
 
     @property
     def start(self) -> Instance:
-        """Everything at home, no copies."""
+        """Return the placement with everything at home, without copies."""
         return Instance.whole(self.home, self.room_bytes.size)
 
     def sizes(self, cache_bytes: float = 0.0) -> LayerBytes:
@@ -60,21 +64,24 @@ class Layout:
         return LayerBytes(attention, self.layer_bytes - attention, cache_bytes)
 
     def used(self, state: Instance) -> FloatArray:
-        """Bytes of layers and copies on each device; what is offloaded leaves room at home."""
+        """Return the bytes of layers and copies on each device; offloading frees memory at home."""
         bytes_used = weights_held(state, self.sizes())
         bytes_used[self.home[0]] -= min(state.offloaded_bytes, bytes_used[self.home[0]])
         return bytes_used
 
     def tokens(self, state: Instance) -> float:
-        """Tokens of KV cache that fit where the caches are."""
+        """Return the tokens of KV cache that fit on the devices with caches."""
         caches = np.bincount(state.kv_home, minlength=self.room_bytes.size)
         free = np.maximum(self.room_bytes - self.used(state), 0.0)
         holds = caches > 0
         return float((free[holds] / (caches[holds] * self.kv_layer_token_bytes)).min())
 
     def most_tokens(self) -> float:
-        """With the caches of as many layers moved as gives most; one at least of them at home, in
-        turn to each device that is not home."""
+        """Return the most tokens that fit with any number of caches moved.
+
+        The caches of at least one layer stay at home. The others move in turn to the devices that
+        are not home.
+        """
         others = np.setdiff1d(np.arange(self.room_bytes.size), self.home)
         start = self.start
         best = self.tokens(start)
@@ -87,23 +94,27 @@ class Layout:
         return best
 
     def paces(self, busy: float = 0.0) -> FloatArray:
-        """Speed of each device, [D]: where others compute on it too, a ``busy`` share of the time,
-        each of them in its turn."""
+        """Return the speed of each device, [D].
+
+        Each other instance on a device takes a turn for a ``busy`` share of the time.
+        """
         alone = np.ones(self.room_bytes.size) if self.speed_of is None else self.speed_of
         others = 0.0 if self.sharers is None else np.maximum(self.sharers - 1.0, 0.0)
         return np.asarray(alone / (1.0 + others * busy), np.float64)
 
     def gamma(self, profile: Profile, batch: float) -> float:
-        """One scatter and gather of a batch over one layer's time."""
+        """Return the time of one scatter and gather of a batch over the time of one layer."""
         crossing = 2 * (self.link_s + batch * self.hidden_bytes / self.link_bytes_s)
         return crossing / (self.pass_s(profile, batch) / self.home.size)
 
     def speed(self, state: Instance, profile: Profile, batch: float, busy: float = 0.0) -> float:
-        """Times as fast as everything at home on devices of its own. Layers of several copies by
-        the reading, the slowest of them counting; each run of copies, and each layer, feed-forward
-        part or KV cache that is away from what it works with, pays a scatter and a gather; weights
-        on the host cross to the GPU in every pass. Copies need not be used, so they alone never
-        slow."""
+        """Return the speed relative to everything at home on own devices.
+
+        Layers with copies run as in ``reading``, limited by the slowest copy. Each run of copies
+        pays one scatter and gather. So does each layer, feed-forward part or KV cache away from the
+        module that it works with. Weights on the host cross to the GPU in every pass. Copies need
+        not be used, so they alone never slow the instance.
+        """
         n = self.home.size
         pass_time_s = self.pass_s(profile, batch)
         crossing = self.gamma(profile, batch) * pass_time_s / n
@@ -129,8 +140,10 @@ class Layout:
 
     def problem(self, state: Instance, profile: Profile, batch: float, reserve: float = 0.0,
                 busy: float = 0.0) -> ModuleProblem:  # fmt: skip
-        """What may be copied where; ``reserve``: tokens of KV cache that room is kept for where the
-        caches are."""
+        """Return the input of a choice of layers to copy and their devices.
+
+        ``reserve`` is the number of KV-cache tokens that stay free at the caches.
+        """
         caches = np.bincount(state.kv_home, minlength=self.room_bytes.size)
         originals = self.used(replace(state, replicated=np.zeros_like(state.replicated)))
         free = self.room_bytes - originals - caches * self.kv_layer_token_bytes * reserve
@@ -145,21 +158,25 @@ class Layout:
 
     def copied(self, state: Instance, profile: Profile, batch: float, reserve: float,
                vacancy_threshold: float = 0.0, busy: float = 0.0) -> Instance:  # fmt: skip
-        """``state`` with the copies of Algorithm 1 in what memory is left on devices vacant by more
-        than the threshold."""
+        """Return ``state`` with the copies of Algorithm 1 in the free memory.
+
+        Only devices with a vacancy of at least the threshold are used.
+        """
         problem = self.problem(state, profile, batch, reserve, busy)
         replication = algorithm1(problem, vacancy_threshold=vacancy_threshold)
         return replace(state, replicated=replication.replicated)
 
     def plans(self, profile: Profile, batch: float) -> tuple[Replication, Replication | None]:
-        """Algorithm 1 and the exact plan from where it starts, all its room free; no exact one
-        where devices differ."""
+        """Return Algorithm 1 and the exact plan, both from the start with all memory free.
+
+        The exact plan is None if the devices have different speeds.
+        """
         problem = self.problem(self.start, profile, batch)
         exact = None if np.ptp(problem.speed) > 0 else optimum(problem, time_limit_s=2.0)
         return algorithm1(problem), exact
 
     def borrows(self, *states: Instance) -> IntArray:
-        """Devices with anything on them in one of ``states``, ``[D]`` 0 or 1."""
+        """Return 1 for each device used in one of ``states``, otherwise 0, ``[D]``."""
         some = np.zeros(self.room_bytes.size, np.bool_)
         for state in states:
             some |= state.replicated.any(axis=0)
@@ -172,11 +189,11 @@ class Layout:
         return self.isl + self.osl / 2
 
     def _attention_time(self, batch: float) -> float:
-        """Share of a decode's layer that attention takes: by the bytes it reads."""
+        """Return the share of a decode layer's time for attention, from the bytes that it reads."""
         cache = batch * self._context * self.kv_layer_token_bytes
         attention = self.attention_share * self.layer_bytes + cache
         return attention / (self.layer_bytes + cache)
 
     def pass_s(self, profile: Profile, batch: float) -> float:
-        """One decode of the batch at home."""
+        """Return the seconds of one decode of the batch at home."""
         return float(iteration_s(profile, batch, batch * self._context, 0, 0))

@@ -11,18 +11,20 @@ from simulation.performance.specs import BYTES, ModelShape
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One module of a layer, the mean over layers where they differ."""
+    """One module of a layer, as the mean over layers of different sizes."""
 
     name: str
-    memory_bytes: float  # of its weights; of the KV cache for the tokens asked for
-    flops: float  # of one sequence of the tokens asked for
-    each: int = 1  # how many a layer has
+    memory_bytes: float  # of its weights, or of the KV cache for the given tokens
+    flops: float  # for one sequence of the given tokens
+    each: int = 1  # number in a layer
 
 
 def modules_of(shape: ModelShape, precision: str = "bf16", tokens: int = 256) -> tuple[Module, ...]:
-    """What table 1 lists, for a prompt of ``tokens`` (256 there): FLOPs are two per weight that a
-    token meets, and attention's scores two per pair and head dimension, twice, as the source counts
-    them (not halved by the causal mask)."""
+    """Return the modules of table 1 for a prompt of ``tokens`` (256 there).
+
+    FLOPs are two per weight that a token uses. Attention scores add two per token pair and head
+    dimension, twice. They are not halved for the causal mask, as in the source.
+    """
     parts, n = parameters(shape), shape.layers
     attention, feed_forward = parts.attention / n, (parts.feed_forward + parts.experts) / n
     active = parts.feed_forward / n
@@ -46,9 +48,11 @@ def modules_of(shape: ModelShape, precision: str = "bf16", tokens: int = 256) ->
 
 
 def layer_bytes(shape: ModelShape, weight_bytes: float) -> tuple[float, float]:
-    """Weights of one layer's attention and of its feed-forward part (experts too), the mean over
-    layers, of a model whose weights take ``weight_bytes``: embedding, head and encoder do not
-    move."""
+    """Return the weight bytes of one layer's attention and feed-forward part (with experts).
+
+    Both are means over layers of a model with ``weight_bytes`` in total. Embedding, head and
+    encoder do not move.
+    """
     parts = parameters(shape)
     each = weight_bytes / parts.total
     rest = parts.feed_forward + parts.experts + parts.router + parts.norms

@@ -1,11 +1,13 @@
 """Module reduction, Algorithm 2 of CoCoServe: migrate, then evict, then slow down (B3).
 
-Three phases of rising cost, each stopped as soon as the violations are gone. Modules move from a
-device that is short of memory or too slow, what section 3.3 recommends first: whole layers with
-their KV cache; projections (the feed-forward part, then attention's) to a device that computes
-faster; the KV cache alone to one that has memory and no room for the layer; projections to any that
-has room for them alone. Then copies of layers there are given up; then the batch shrinks by steps
-and weights are offloaded to the host.
+Three phases of rising cost run until there is no violation:
+
+1. Modules move from a device that lacks memory or speed, in the order of section 3.3. Whole layers
+   with their KV cache come first. Then projections (the feed-forward part, then that of attention)
+   move to a faster device. Then a KV cache alone moves to a device without memory for the layer.
+   Then projections alone move to any device with memory for them.
+2. Copies of layers on the device are evicted.
+3. The batch shrinks in steps, and weights are offloaded to the host.
 """
 
 from __future__ import annotations
@@ -23,25 +25,25 @@ BATCH_STEP = 5  # section 4.2: "an appropriate step size (e.g., 5)"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instance:
-    """Where the modules of one instance are; ``n`` layers, ``D`` devices."""
+    """The placement of the modules of one instance; ``n`` layers, ``D`` devices."""
 
-    home: IntArray  # [n] device of the layer: of its attention, where the other part is apart
-    ffn_home: IntArray  # [n] of its feed-forward part
-    kv_home: IntArray  # [n] of its KV cache
-    replicated: BoolArray  # [n, D] copies of whole layers beside the original
+    home: IntArray  # [n] device of the layer, or of its attention if the parts are separate
+    ffn_home: IntArray  # [n] device of its feed-forward part
+    kv_home: IntArray  # [n] device of its KV cache
+    replicated: BoolArray  # [n, D] copies of whole layers, without the original
     batch: int
     offloaded_bytes: float = 0.0  # weights on the host
 
     @classmethod
     def whole(cls, home: IntArray, devices: int, batch: int = 1) -> Instance:
-        """Every layer in one piece at ``home``, no copies."""
+        """Return the placement with every layer in one piece at ``home``, without copies."""
         copies = np.zeros((home.size, devices), np.bool_)
         return cls(home, home.copy(), home.copy(), copies, batch)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerBytes:
-    """What one layer takes: weights of its two parts, and its KV cache."""
+    """Bytes of one layer: weights of its two parts, and its KV cache."""
 
     attention: float
     feed_forward: float
@@ -54,10 +56,13 @@ class LayerBytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assessment:
-    """What is wrong with an instance: bytes over capacity by device, and whether the SLO is missed
-    by more than its threshold; ``speed`` tells two that miss it apart."""
+    """Violations of an instance.
 
-    over_bytes: FloatArray  # [D]; negative: room left
+    They are bytes over capacity by device, and whether the SLO is missed by more than its
+    threshold. ``speed`` compares two placements that miss it.
+    """
+
+    over_bytes: FloatArray  # [D]; negative: free memory
     slo_missed: bool
     speed: float = 1.0
 
@@ -68,9 +73,10 @@ class Assessment:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One step; ``layer`` and devices are -1 where they do not apply."""
+    """One step; ``layer`` and devices are -1 if they do not apply."""
 
-    kind: str  # migrate layer, feed-forward, attention, KV cache; evict replica, reduce batch ...
+    # migrate layer, feed-forward, attention or KV cache; evict replica; reduce batch; offload
+    kind: str
     layer: int
     source: int
     target: int
@@ -85,7 +91,7 @@ class Reduction:
 
 
 def weights_held(state: Instance, sizes: LayerBytes) -> FloatArray:
-    """Bytes of originals and copies on each device."""
+    """Return the bytes of originals and copies on each device."""
     devices = state.replicated.shape[1]
     return np.asarray(
         np.bincount(state.home, minlength=devices) * sizes.attention
@@ -101,8 +107,11 @@ def reduce(
     sizes: LayerBytes,
     speed: FloatArray | None = None,
 ) -> Reduction:
-    """Act until ``assess`` finds nothing wrong; ``speed`` ``[D]`` of devices, alike where it is
-    left out. A step is kept only when it does not put another device over its memory."""
+    """Act until ``assess`` finds no violation, or no step helps.
+
+    ``speed [D]`` is that of the devices; None: all equal. A migration or eviction is kept only if
+    it improves the assessment (``_better``).
+    """
     pace = np.ones(state.replicated.shape[1]) if speed is None else speed
     actions: list[Action] = []
     now = assess(state)
@@ -133,8 +142,10 @@ def reduce(
 
 
 def _better(before: Assessment, after: Assessment) -> bool:
-    """Less memory over capacity in sum, or as little and no slower while the SLO is still to be
-    met."""
+    """Return whether a step helps: less memory over capacity in total.
+
+    With an equal shortage, a placement that is no slower also helps while the SLO is missed.
+    """
     short = np.maximum(before.over_bytes, 0).sum(), np.maximum(after.over_bytes, 0).sum()
     no_slower = before.slo_missed and after.speed >= before.speed
     return bool(short[1] < short[0] or (short[1] == short[0] and no_slower))
@@ -143,7 +154,7 @@ def _better(before: Assessment, after: Assessment) -> bool:
 def _migrations(
     state: Instance, now: Assessment, sizes: LayerBytes, speed: FloatArray
 ) -> tuple[Instance, Action] | None:
-    """The last module that helps of the device most in need, by section 3.3."""
+    """Return the move of the last suitable module of the device most in need, by section 3.3."""
     source = _source(state, now)
     room = -now.over_bytes
     room[source] = -np.inf
@@ -166,7 +177,7 @@ def _migrations(
 def _projections(
     state: Instance, source: int, target: int, room: FloatArray, sizes: LayerBytes
 ) -> tuple[Instance, Action] | None:
-    """Weights of a layer's part alone: the feed-forward part is the larger, and needs no cache."""
+    """Move the weights of one part of a layer, the larger feed-forward part first."""
     for part, where, size in (
         ("feed-forward", state.ffn_home, sizes.feed_forward),
         ("attention", state.home, sizes.attention),
@@ -180,8 +191,10 @@ def _projections(
 def _moved(
     state: Instance, i: int, source: int, target: int, part: str, sizes: LayerBytes
 ) -> tuple[Instance, Action]:
-    """Layer ``i``, or a part of it, at ``target``; a copy of a whole layer that stands there
-    becomes the original."""
+    """Move layer ``i``, or a part of it, to ``target``.
+
+    A copy of the whole layer there becomes the original.
+    """
     home, ffn_home, kv_home = state.home.copy(), state.ffn_home.copy(), state.kv_home.copy()
     replicated, size = state.replicated, 0.0
     if part in ("layer", "attention"):
@@ -203,7 +216,7 @@ def _last(there: BoolArray) -> int:
 
 
 def _source(state: Instance, now: Assessment) -> int:
-    """The device furthest over its memory, else the one with most layers to compute."""
+    """Return the device furthest over its memory, or else the one that computes most layers."""
     if (now.over_bytes > 0).any():
         return int(now.over_bytes.argmax())
     return int(np.bincount(state.ffn_home, minlength=now.over_bytes.size).argmax())
@@ -212,8 +225,10 @@ def _source(state: Instance, now: Assessment) -> int:
 def _evictions(
     state: Instance, now: Assessment, sizes: LayerBytes, speed: FloatArray
 ) -> tuple[Instance, Action] | None:
-    """Give up the copy whose loss costs least, where memory is short: of the layer with most
-    copies, at the end of a run. Without a shortage an eviction would only slow the instance."""
+    """Evict the copy that costs least: of the layer with most copies, at the end of a run.
+
+    Nothing is evicted without a memory shortage, since that would only slow the instance.
+    """
     d = int(now.over_bytes.argmax())
     copied = np.flatnonzero(state.replicated[:, d])
     if now.over_bytes[d] <= 0 or not copied.size:

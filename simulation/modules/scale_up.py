@@ -1,4 +1,4 @@
-"""Which layers to replicate where: Algorithm 1 of CoCoServe, and the optimum beside it (B3, B6)."""
+"""Choice of layers to replicate: Algorithm 1 of CoCoServe and the optimum (B3, B6)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from simulation.modules.speedup import ModuleProblem, speedup
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replication:
-    """Copies of layers, ``[n, D]`` beside the originals, and the speed they give."""
+    """Copies of layers, ``[n, D]`` without the originals, and the speed-up that they give."""
 
     method: str
     replicated: BoolArray
     speedup: float
-    bound: float | None = None  # no replication is faster; None: the method proves nothing
+    bound: float | None = None  # no replication is faster than this; None: not proven
 
     @property
     def gap(self) -> float | None:
-        """Distance to the proven bound, relative to it."""
+        """Return the relative distance to the proven bound."""
         return None if self.bound is None else (self.bound - self.speedup) / self.bound
 
 
 def algorithm1(problem: ModuleProblem, *, vacancy_threshold: float = 0.0) -> Replication:
-    """Greedy scale-up: devices by falling vacancy, layers by continuity, only what raises S.
+    """Return the greedy scale-up of Algorithm 1.
 
-    A layer that would begin a run pays gamma by itself, so with a gamma above what one layer saves
-    this takes nothing although a long run would pay; ``optimum`` sees that.
+    Devices come by falling vacancy and layers by continuity. A copy is kept only if it raises S.
+    The first layer of a run pays gamma alone. So with a gamma above the saving of one layer the
+    result is empty, although a long run might pay. ``optimum`` finds such runs.
     """
     n, devices = problem.home.size, problem.free_bytes.size
     replicated = np.zeros((n, devices), np.bool_)
@@ -50,8 +51,10 @@ def algorithm1(problem: ModuleProblem, *, vacancy_threshold: float = 0.0) -> Rep
 
 
 def _by_continuity(problem: ModuleProblem, replicated: BoolArray, d: int) -> list[int]:
-    """Layers that may be copied to ``d``: least copied first, then those of the longest run of
-    such layers, then by index."""
+    """Return the layers that may be copied to ``d``, in order of preference.
+
+    Least copied layers come first, then those in the longest run of such layers, then by index.
+    """
     copies = replicated.sum(axis=1)
     order: list[tuple[int, int, int]] = []
     allowed = (problem.home != d) & ~replicated[:, d]
@@ -66,11 +69,12 @@ def _by_continuity(problem: ModuleProblem, replicated: BoolArray, d: int) -> lis
 
 
 def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replication:
-    """The fastest replication by integer program, with its bound; homogeneous clusters.
+    """Return the fastest replication from an integer program, with its bound.
 
-    Least sum of 1 / p_i + gamma delta. 1 / p_i is convex in p_i, so one variable per further copy
-    of a layer, worth 1 / (k - 1) - 1 / k, is taken in the right order by itself; a run begins where
-    a layer is copied to a device and the one before it is not.
+    It minimizes the sum of 1 / p_i + gamma delta. 1 / p_i is convex in p_i. So with one variable
+    per further copy of a layer, worth 1 / (k - 1) - 1 / k, the solver takes them in the right
+    order. A run begins at a layer that is copied to a device while the layer before it is not.
+    Raises ``SimulationError`` if the devices have different speeds.
     """
     if np.ptp(problem.speed) > 0:
         raise SimulationError("The exact replication plan needs devices of equal speed.")

@@ -1,15 +1,15 @@
-"""How much faster an instance runs when some of its layers have replicas (B2).
+"""Speed-up of an instance with replicas of some of its layers (B2).
 
-The formulas are lost in the source's text; rebuilt from its words (section 4.1, equations 1 to 4).
-With p_i copies of layer i that split the batch evenly, delta the number of maximal runs of
-consecutive layers replicated on a device, summed over devices, and gamma the time of one scatter
-and gather over that of one layer,
+The formulas are missing from the text of the source. They are rebuilt from its description (section
+4.1, equations 1 to 4). p_i is the number of copies of layer i, which split the batch evenly. delta
+is the number of maximal runs of consecutive layers replicated on a device, summed over devices.
+gamma is the time of one scatter and gather over that of one layer.
 
     homogeneous:    S = n / (sum_i 1 / p_i + gamma delta)
     heterogeneous:  S = sum_i 1 / v_home(i) / (sum_i max over copies of 1 / (p_i v_d) + gamma delta)
 
-This is the speed of one pass. Throughput and latency under load come from the simulator: the source
-measured 4.3 times the throughput where S is 1.6, because the unreplicated instance was queueing.
+This is the speed-up of one pass. Throughput and latency under load come from the simulator. The
+source measured 4.3 times the throughput at an S of 1.6, because the unreplicated instance queued.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class ModuleProblem:
 
     home: IntArray  # [n] device of each layer's original
     layer_bytes: float
-    free_bytes: FloatArray  # [D] memory that replicas may take, after a safe margin
-    vacancy: FloatArray  # [D] share of the device that is idle, 0 to 1
+    free_bytes: FloatArray  # [D] memory for replicas, after a safety margin
+    vacancy: FloatArray  # [D] idle share of the device, 0 to 1
     speed: FloatArray  # [D] relative speed; all equal in a homogeneous cluster
     gamma: float  # seconds of one scatter and gather over seconds of one layer at speed 1
 
@@ -44,19 +44,19 @@ class ModuleProblem:
 
     @property
     def room(self) -> IntArray:
-        """Replicas that fit on each device."""
+        """Return the number of replicas that fit on each device."""
         return np.floor(np.maximum(self.free_bytes, 0.0) / self.layer_bytes).astype(np.int64)
 
 
 def runs(replicated: BoolArray) -> int:
-    """delta: maximal runs of consecutive layers on each device, over all; shape ``[n, D]``."""
+    """Return delta: maximal runs of consecutive layers over all devices, for ``[n, D]``."""
     before = np.zeros_like(replicated)
     before[1:] = replicated[:-1]
     return int((replicated & ~before).sum())
 
 
 def speedup(problem: ModuleProblem, replicated: BoolArray) -> float:
-    """S of a replication; ``replicated[i, d]``: device d has a copy of layer i beside its home."""
+    """Return S of a replication; ``replicated[i, d]``: device d has a copy of layer i."""
     n = problem.home.size
     copies = replicated.copy()
     copies[np.arange(n), problem.home] = True

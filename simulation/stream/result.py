@@ -19,7 +19,7 @@ from simulation.stream.tally import Tally
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StreamResult(Replay):
-    """One policy replayed on a stream; ``tally`` holds sums over requests, none is kept."""
+    """One policy replayed on a stream; ``tally`` holds sums instead of requests."""
 
     began_s: float
     models: tuple[str, ...]  # of the trace
