@@ -106,6 +106,7 @@ def _move(
             after, _ = critical_path(problem, trial)
             slots = float(problem.parallel[k] * r)
             if down:
+                # Our reading requires that scaling down saves slots; the printed steps do not.
                 gives = printed or slots < problem.parallel[p] * now
                 if after > problem.slo_s or not gives:
                     continue

@@ -36,6 +36,7 @@ def in_blocks(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
     if once.size:
         parts.append((once, 1.0))
         names.append("embedding and head")
+    # Runs of layers share one array of operators, so compute each path once.
     total = {id(group): _path(problem, group) for group, _ in parts}
     latency = np.stack([share * total[id(group)] for group, share in parts])
     shape = latency.shape

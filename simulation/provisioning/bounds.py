@@ -45,6 +45,7 @@ def fewest_conceivable(
         b, p, r = np.nonzero(np.isfinite(table[v]))
         every = np.full(b.size, v)
         needs = _devices_worth(problem, demand, device_bytes, (every, b, p), r + 1)
+        # Only operators on the path have a latency term.
         waits = table[v, b, p, r] / problem.slo_s if v in path else np.zeros(b.size)
         for i, weight in enumerate(WEIGHTS):
             cost = np.asarray(weight) @ needs

@@ -111,6 +111,7 @@ Arc = tuple[int, int, "_Piece | None"]
 def _merge_branches(arcs: list[Arc]) -> list[Arc]:
     between: dict[tuple[int, int], _Piece | None] = {}
     for u, v, piece in arcs:
+        # A precedence arc (None) costs nothing, so the other arc replaces it.
         if between.get((u, v)) is None:
             between[u, v] = piece
         elif piece is not None:

@@ -48,6 +48,7 @@ def whole(phase: PhaseProblem, replay: Replay, attainment: float) -> Level | Non
         if plan is not None:
             plans[plan.devices, plan.replicas, plan.parallel, plan.batch] = plan
     best: Level | None = None
+    # Fewest devices first, so the first confirmed plan is the best.
     for key in sorted(plans):
         level = level_of(phase, plans[key])
         came = replay.of(level)

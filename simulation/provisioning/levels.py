@@ -302,9 +302,11 @@ def _placed(
         if plan is None or not plan.feasible or not _fits(phase, plan, device_bytes):
             continue
         key = np.stack([plan.replicas, plan.batch, plan.parallel]).tobytes()
+        # Different prices often give the same plan; place it once.
         if key not in able:
             fills = plan_fills(problem, phase.demand, plan, device_bytes)
             able[key] = at_least(fills), plan
+    # Lowest bound first, so that placed plans rule out as many others as possible.
     for fewest, plan in sorted(able.values(), key=lambda pair: pair[0]):
         if most is not None and fewest > most:
             break

@@ -194,7 +194,10 @@ def over_time(
 
 
 def _better(ours: Course, coarse: Course, attainment: float) -> bool:
-    """Return whether a level's own plans meet the attainment with fewer GPUs or less power."""
+    """Return whether a level's own plans meet the attainment with fewer GPUs or less power.
+
+    If either misses it, the higher attainment wins.
+    """
     if ours.attainment < attainment or coarse.attainment < attainment:
         return ours.attainment > coarse.attainment
     drawn = [(int(course.devices.sum()), float(course.power_w.sum())) for course in (ours, coarse)]
@@ -280,6 +283,7 @@ def _course(
     for key in seen:
         able = book.plan(stands, key) is not None
         refused += not able
+        # Without a feasible plan, the last one stays active.
         made_for.append(key if able else made_for[-1] if made_for else None)
     size = np.zeros(count, np.int64)
     power, memory, met = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)

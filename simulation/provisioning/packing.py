@@ -369,6 +369,7 @@ def place_greedily(
                 owner[used] = instance
                 if not fits(devices, used, plan.operator[i], plan, capacity):
                     return -1
+                # A new device is the last resort, so the limit is not checked here.
                 _join(plan, devices, on, used, i, np.inf)
                 used += 1
     return used

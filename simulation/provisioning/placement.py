@@ -122,6 +122,7 @@ def _greedily(
     sizes = np.repeat(parallel, plan.replicas)
     first = np.r_[0, np.cumsum(sizes)][:-1].astype(np.int64)
     operator, number = plan.operator[first], plan.replica[first]
+    # k_base: as many whole models as the operator with the fewest replicas allows.
     base = np.where(number < plan.replicas.min(), number, -1)
     position = np.argsort(plan.graph.topological)
     # Base instances one by one in graph order, then extra replicas by falling latency.

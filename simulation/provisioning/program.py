@@ -53,6 +53,7 @@ def solve_program(problem: OperatorProblem, options: tuple[Frontier, ...]) -> Op
         constraints=scipy.optimize.LinearConstraint(matrix, np.array(low), np.array(high)),
         integrality=np.r_[np.ones(binaries), np.zeros(count)],
         bounds=scipy.optimize.Bounds(0.0, 1.0),
+        # The exact method needs a proof, so no gap is allowed.
         options={"mip_rel_gap": 0.0},
     )
     if result.status == 2:

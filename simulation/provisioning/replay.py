@@ -132,6 +132,7 @@ class Replay:
             most = stages * int(problem.batches[-1])
             batch = int(problem.batches[-1])
             if stages > 1:
+                # A limit near the mean batch keeps sequences spread over the stages.
                 batch = int(np.ceil(SPARE * plan.in_flight)) + 1
             each = float(phase.kept_each[j]) / phase.service.context  # bytes per token
             free = device_bytes * stages - float(phase.replica_bytes[b, j])

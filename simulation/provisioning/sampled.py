@@ -43,6 +43,7 @@ class Sampled:
             passes, lives = np.maximum(requests.osl - 1, 1), SEQUENCE_LIVES
         self.around_s = lives * service.slo_s * float(passes.mean())
         each = float(passes.sum()) * stations / windows.requests_s.size
+        # Each window is replayed with requests before and after it.
         each *= 1.0 + 2.0 * self.around_s / self.seconds
         self.picked = _even(windows.requests_s, int(np.clip(VISITS / each, FEWEST, MOST)))
         self._shares: dict[tuple[int, int], float] = {}

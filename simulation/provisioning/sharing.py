@@ -79,6 +79,7 @@ def placed_together(
         )
     placement, picked = best
     idle = phases[0].power.idle_w
+    # Saved devices no longer draw idle power; the load and its power stay.
     spared = sum(level.devices for level in picked) - placement.devices
     power = sum(level.power_w for level in picked) - idle * spared
     return Shared(tuple(apart), placement, float(placement.memory_bytes.sum()), power)
@@ -188,6 +189,7 @@ def filled(
     for b, size in enumerate(phase.problem.batches):
         wait = (float(size) - 1.0) / (2.0 * phase.problem.rate)
         left = phase.problem.slo_s - wait
+        # Larger batches take even longer to fill.
         if left <= 0:
             break
         level = plan(some_choices(phase, slice(0, b + 1), slo_s=left))

@@ -134,6 +134,7 @@ def block_of(
         slo_s=problem.slo_s * _part(problem, operators),
         max_replicas=MOST,
     )
+    # Enumeration must not consider replicas that exceed the memory, so they get inf below.
     sojourn_s, least = sojourns(smaller), fewest_replicas(phase, device_bytes)[chosen]
     table = np.where(np.arange(1, MOST + 1) >= least[..., None], sojourn_s, np.inf)
     most, plans = _most(smaller, table)

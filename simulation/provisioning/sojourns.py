@@ -142,6 +142,7 @@ def fill_frontiers(problem: Any, replicas: int, least: Any, low: Any, which: Any
                     if r < first:
                         continue
                     s = p * r
+                    # No number of replicas is faster than service and transfer alone.
                     if low[v, s] <= shortest:
                         break
                     takes = _sojourn(blocked, r, load, service, transfer)

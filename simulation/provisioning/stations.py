@@ -82,6 +82,7 @@ def _share(g: Graph, run: Run, k: int, sign: float, t: float) -> None:
                 continue
             slow = _slowness(g, run, q)
             if slow != run.slow[q]:
+                # Account for the work done at the old speed before the speed changes.
                 run.work[q] -= (t - run.since[q]) / run.slow[q]
                 run.since[q], run.slow[q] = t, slow
                 _note(run, q, t + max(run.work[q], 0.0) * slow)
@@ -341,6 +342,7 @@ def _replayed(g: Graph, p: Passes, run: Run) -> None:
     coming = 0  # next arrival
     lining = 0  # next request to admit
     while True:
+        # At equal times, ends of batches come first, then transfers, then arrivals.
         arrives = p.arrival_s[coming] if coming < n else NEVER
         ends = run.tree[1]
         lands = run.flights[0, LANDS] if run.count[FLYING] > 0 else NEVER

@@ -117,6 +117,7 @@ def _exchanged(weight: FloatArray, node: IntArray) -> IntArray:
         )
         now = to_node[rows, node]
         there = to_node[:, node]  # traffic of each device to the node of each other device
+        # The traffic between the two exchanged devices stays, hence ``- 2.0 * weight``.
         gain = there + there.T - now[:, None] - now[None, :] - 2.0 * weight
         gain[node[:, None] == node] = 0.0
         i, j = np.unravel_index(gain.argmax(), gain.shape)

@@ -78,6 +78,7 @@ def keys_of(windows: Windows, phase: str, headroom: float = 0.0) -> IntArray:
         rate, tokens = windows.requests_s, windows.isl
     else:
         rate, tokens = windows.requests_s * windows.osl, windows.isl + windows.osl / 2.0
+    # At least one request per window and one token: the logarithm of 0 does not exist.
     least = [1.0 / windows.seconds, 1.0]
     demand = np.stack([rate, tokens], axis=1)
     steps = np.log(np.maximum(demand, least) * [1.0 + headroom, 1.0]) / np.log(STEP)

@@ -43,6 +43,7 @@ def fronts(
     for seconds, measure in ((ttft, "ttft_s"), (tbt, "tbt_s")):
         places = front(paid, seconds)
         if len(places) > ON_FRONT:
+            # Closed forms judge every point, so thin long fronts evenly.
             places = places[np.linspace(0, len(places) - 1, ON_FRONT).astype(np.int64)]
         judged = [at_rate(table.row(int(rows[p]), instances), float(rates[p]), requests)
                   for p in places]  # fmt: skip

@@ -44,6 +44,7 @@ def matched(
     shape = (len(prefill_rps), len(decode_rps))
     best, rate = np.zeros(shape), np.zeros(shape)
     prefills, decodes = np.ones(shape, np.int64), np.ones(shape, np.int64)
+    # Small ratios first: a larger one must beat them clearly.
     for many, few in RATIOS:
         together = np.minimum.outer(many * prefill_rps, few * decode_rps)
         gpus = np.add.outer(many * prefill_gpus, few * decode_gpus)

@@ -144,6 +144,7 @@ def _chosen(
         by_kind.setdefault(kind_of(candidate), candidate)
         if len(by_kind) >= most:
             break
+    # The comparison of GPU types needs at least one candidate of each.
     types = np.array([instance.gpu.name for instance in instances])[table.decode[order]]
     for row in np.unique(types, return_index=True)[1].tolist():
         candidate = table.row(int(order[row]), instances)

@@ -64,6 +64,7 @@ def table_of(
     parts = [(np.full(len(alone), NONE), alone, ones, ones, rates[alone], gpus[alone])]
     evaluated = counted(instances)
     prompts, answers = first.best(requests), second.best(requests)
+    # One-token answers need no decode instances.
     for rows in _alike(instances) if requests.osl > 1 else []:
         sample = instances[int(rows[0])]
         if sample.link is None:
@@ -85,6 +86,7 @@ def table_of(
         )  # fmt: skip
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     prefill, decode, prefills, decodes, rate, whole_gpus = columns
+    # Both sides of a pair have the same GPU type, so one price applies.
     usd = whole_gpus * price[decode]
     table = Table(prefill, decode, prefills, decodes, rate, whole_gpus, usd)
     return table, +ruled_out, evaluated

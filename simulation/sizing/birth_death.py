@@ -103,6 +103,7 @@ def occupancy(
     if first < 1.0:
         logs[servers - 1] -= np.log(1.0 - first + first * line)
     logs = np.concatenate([[0.0], np.cumsum(logs)])
+    # Relative to the largest term, exp cannot overflow.
     inside = np.exp(np.maximum(logs - logs.max(), -LARGEST))
     tail = float(waiting[-1])
     inside /= inside.sum() + inside[-1] * tail / (1.0 - tail)

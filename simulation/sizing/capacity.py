@@ -103,6 +103,7 @@ def capacity(
         else:
             high, at_high = rate, run
         rate = (low + high) / 2
+    # The first draw meets the limits at this rate, so only the second shows which one is missed.
     if trial.met(at_high):
         at_high = trial.at(high, draw=1)
     if trial.met(trial.at(high, roomy(pools))) and trial.met_again(high, roomy(pools)):

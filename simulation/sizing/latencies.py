@@ -43,6 +43,7 @@ def transfer(link: KvLink | None, workload: Workload, senders: int) -> Spread:
             return Spread(np.array([np.inf]), np.ones(1))
         scv = float(seconds.var()) / mean**2
         x, share = unit_gamma()
+        # M/G/1 wait of those that wait (Pollaczek and Khinchine), taken as exponential.
         late = (1.0 + scv) / 2.0 * mean / (1.0 - load)
         total = added(total, spread(np.append(0.0, late * x), np.append(1.0 - load, load * share)))
     return added(total, spread(size / slower))

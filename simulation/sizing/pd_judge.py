@@ -129,6 +129,7 @@ def _pools(service: PdService, prefill: int, decode: int) -> Pools:
 
 def _bound(trial: Trial, service: PdService, pools: Pools, rate: float) -> tuple[str, str]:
     """Return the binding constraint at a rate that misses, and the pool to enlarge."""
+    # If the first draw meets the limits at this rate, only the second shows which one is missed.
     draw = 1 if trial.met(trial.at(rate)) else 0
     run = trial.at(rate, draw=draw)
     shares = misses(run.requests, service.tier)

@@ -209,6 +209,7 @@ def root(f: Callable[[float], float], guess: float, step: float, precision: floa
 
     Regula falsi with the Illinois rule, from a bracket around ``guess``.
     """
+    # Steps double until the bracket holds the root.
     low = high = min(guess, 1.0)
     above = below = f(low)
     while below >= 0.0:
@@ -223,6 +224,7 @@ def root(f: Callable[[float], float], guess: float, step: float, precision: floa
         if low < precision:
             return low
         above = f(low)
+    # Illinois rule: halve the value at an end that stays twice in a row, else it never moves.
     last = 0
     while True:
         x = low + above / (above - below) * (high - low)

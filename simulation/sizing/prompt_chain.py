@@ -110,6 +110,7 @@ def delays(profile: Profile, workload: Workload, beside: float, running_s: float
         [[running_s], each.seconds(np.arange(1.0, most + 1.0) * cell), each.seconds(begin.values)]
     )
     left = np.array([_moved(size, over / cell) for over in np.maximum(begin.values - room, 0.0)])
+    # Tokens that arrive in T seconds are compound Poisson, with transform exp(rate T (phi - 1)).
     come = np.maximum(np.fft.irfft(np.exp(rate * took[:, None] * lengths), size), 0.0)
     steps = np.zeros((count + 1, count + 1))
     for v in range(count + 1):

@@ -98,6 +98,7 @@ def later(spread: Spread, seconds: float) -> Spread:
 
 def added(first: Spread, second: Spread) -> Spread:
     """Return the spread of the sum of two independent times."""
+    # Adding zero must not thin the other spread.
     if len(first.values) == 1 and not first.values[0]:
         return second
     if len(second.values) == 1 and not second.values[0]:

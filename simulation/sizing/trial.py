@@ -92,6 +92,7 @@ class Trial:
         self._burstiness, self._blocks = burstiness, blocks
         self._draws: dict[int, _Draw] = {}
         self.pools, self.seed, self.routing = pools, seed, routing or Routing()
+        # A deferrable tier is sized as if its requests had been released.
         self.tier = replace(tier, deferrable=False)
 
     def _drawn(self, draw: int) -> _Draw:
