@@ -86,6 +86,7 @@ def hourly(
     values = design(*axes) @ np.array(known[name].coefficients)
     means = values.mean(axis=(1, 2))
     if day is None and weekend is None:
+        # The mean of the 24 values must be the yearly mean.
         means = means / means.mean()
     return tuple(float(v) for v in np.maximum(mean_g_per_kwh * means, 0.0))
 
@@ -142,6 +143,7 @@ def _is_number(text: str) -> bool:
 
 @cache
 def _grids() -> tuple[Grid, ...]:
+    """Build the grids of ``carbon.yaml``: cloud regions, then countries."""
     document = read("carbon")
     sources, cycles_known = document["sources"], document["cycles"]
     grids = [

@@ -118,6 +118,7 @@ def published_parameters(name: str) -> float | None:
 
 
 def _gpu(entry: Mapping[str, Any]) -> GpuSpec:
+    """Build a GPU type from its entry, in SI units."""
     tdp = float(entry["tdp_w"])
     watts = entry.get("watts") or {state: share * tdp for state, share in ASSUMED_WATTS.items()}
     sources = gpu_sources(entry["name"])

@@ -94,6 +94,11 @@ def _bits(quantised: Mapping[str, Any]) -> Any:
 
 
 class _Reader:
+    """A config with the names that different families use for the same field.
+
+    ``outer`` is the whole config. ``text`` adds the fields of the language model.
+    """
+
     def __init__(self, config: Config, name: str) -> None:
         self.name = name
         outer = config.get("thinker_config") or config  # Qwen-Omni
@@ -118,6 +123,7 @@ class _Reader:
         return None
 
     def needed(self, *fields: str) -> int:
+        """Return the first field that is present; raises CatalogueError if all are missing."""
         number = self.number(*fields)
         if number is None:
             others = f" (or {', '.join(fields[1:])})" if fields[1:] else ""
@@ -125,6 +131,7 @@ class _Reader:
         return number
 
     def base(self) -> dict[str, Any]:
+        """Return layers, widths, vocabulary and context."""
         layers, hidden = self.needed(*LAYERS), self.needed(*HIDDEN)
         if layers > MOST_LAYERS:
             raise self.refuse(f"{layers:,} layers are more than any model has; correct it")
@@ -144,6 +151,7 @@ class _Reader:
         }
 
     def attention(self) -> dict[str, Any]:
+        """Return heads and head widths, and the variant of attention."""
         heads = self.needed(*HEADS)
         kv_heads = self.number(*KV_HEADS) or heads
         if self.text.get("multi_query") and not self.text.get("new_decoder_architecture"):
@@ -171,6 +179,7 @@ class _Reader:
         return values
 
     def latent(self) -> dict[str, Any]:
+        """Return the widths of multi-head latent attention (MLA)."""
         nope, rope = self.needed("qk_nope_head_dim"), self.needed("qk_rope_head_dim")
         return {
             "kv_lora_rank": self.needed("kv_lora_rank"),
@@ -199,6 +208,7 @@ class _Reader:
         }
 
     def experts(self) -> dict[str, Any]:
+        """Return the experts of a mixture, or nothing for a dense model."""
         experts = self.number(*EXPERTS) or 0
         if experts < 2:
             return {}
@@ -228,6 +238,7 @@ class _Reader:
         return values
 
     def dense_layers(self) -> int:
+        """Return the number of layers without routed experts."""
         layers = self.needed(*LAYERS)
         if self.number("first_k_dense_replace"):
             return self.needed("first_k_dense_replace")

@@ -28,6 +28,7 @@ def profiles() -> dict[ProfileKey, LinearProfile]:
 
 @cache
 def _profiles() -> dict[ProfileKey, LinearProfile]:
+    """Build the profiles of ``profiles.yaml``, in seconds."""
     document, known_models, known_gpus = read("profiles"), models(), gpus()
     limits = document["limits"]
     return {

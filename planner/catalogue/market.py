@@ -29,6 +29,7 @@ def prices(
 
 @cache
 def _prices() -> tuple[Price, ...]:
+    """Build the offers of ``prices.yaml``."""
     document = read("prices")
     provenance = Provenance("published", document["source"])
     return tuple(

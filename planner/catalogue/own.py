@@ -144,6 +144,10 @@ def _values(
     facts: Mapping[str, Any],
     words: tuple[str, ...] = (),
 ) -> dict[str, Any]:
+    """Convert ``facts`` to SI units by attribute; raises CatalogueError naming the field.
+
+    ``words`` are further names that ``facts`` may contain.
+    """
     names = [*(q.name for q in quantities), *words]
     for key in facts:
         if key not in names:
@@ -181,6 +185,7 @@ def _number(value: Any) -> float | None:
 def _in_units(quantities: tuple[Quantity, ...], values: Mapping[str, Any]) -> dict[str, Any]:
     present = {q.name: (values[q.name], q) for q in quantities if values.get(q.name) is not None}
     return {
+        # Nine digits hide the rounding error of the conversion.
         name: int(value) if q.whole else float(f"{value / q.per_unit:.9g}")
         for name, (value, q) in present.items()
     }

@@ -47,6 +47,7 @@ def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
     Raises CatalogueError naming line and column.
     """
     try:
+        # utf-8-sig also reads files with a byte order mark, as spreadsheets write them.
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise CatalogueError(f"{file_name} is not UTF-8 text; give a CSV or YAML file.") from None
@@ -68,6 +69,7 @@ def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
 
 
 def _csv(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield place and cells of each CSV row."""
     reader = csv.DictReader(io.StringIO(text))
     try:
         heads = [head.strip() for head in reader.fieldnames or ()]
@@ -86,6 +88,7 @@ def _csv(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _yaml(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield place and cells of each row under ``prices``."""
     try:
         document = YAML(typ="safe", pure=True).load(text)
     except YAMLError as problem:
@@ -118,6 +121,7 @@ def _check_keys(keys: list[str], where: str) -> None:
 
 
 def _row(cells: Mapping[str, Any], where: str) -> OwnPrice:
+    """Return the price of a row; raises CatalogueError for a missing name or price."""
     names = {name: str(cells.get(name) or "").strip() for name in (*NAMES, "provider")}
     for name in NAMES:
         if not names[name]:
@@ -131,6 +135,7 @@ def _row(cells: Mapping[str, Any], where: str) -> OwnPrice:
 
 
 def _usd(value: Any, where: str) -> float | None:
+    """Return an amount in USD, or None for an empty cell."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     try:

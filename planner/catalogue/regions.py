@@ -23,6 +23,7 @@ def regions() -> dict[str, CatalogueRegion]:
 
 @cache
 def _regions() -> dict[str, CatalogueRegion]:
+    """Build the regions, curated ones first."""
     document = read("regions")
     offers: dict[tuple[str, str], list[Price]] = {}
     for price in prices():
@@ -39,6 +40,7 @@ def _regions() -> dict[str, CatalogueRegion]:
 
 
 def _curated(entry: dict[str, Any], texts: dict[str, str]) -> CatalogueRegion:
+    """Build a region of regions.yaml, with a source for each figure."""
     figures = {
         "carbon_g_per_kwh": entry["carbon_g_per_kwh"],
         "pue": entry["pue"],
@@ -65,6 +67,7 @@ def _curated(entry: dict[str, Any], texts: dict[str, str]) -> CatalogueRegion:
 
 
 def _bare(grid: Grid, document: dict[str, Any]) -> CatalogueRegion:
+    """Build a region from its carbon factor alone, with the PUE of its provider."""
     pue = document["pue_of"].get(grid.name) or document["pue_of"][grid.provider]
     source = Provenance(pue["kind"], document["sources"][pue["source"]])
     return CatalogueRegion(

@@ -29,6 +29,7 @@ def shapes() -> dict[str, DayShape]:
 
 @cache
 def _shapes() -> dict[str, DayShape]:
+    """Build the shapes of ``shapes.yaml``, with rates scaled to mean 1."""
     shapes = {}
     for entry in read("shapes")["shapes"]:
         mean = sum(entry["by_hour"]) / 24

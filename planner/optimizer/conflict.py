@@ -79,6 +79,7 @@ def uncovered(problem: PlanningProblem, target: IntArray) -> str:
 
 
 def _unservable(problem: PlanningProblem) -> Iterator[str]:
+    """Yield models with demand that no GPU type can run."""
     need, can_run = global_need_tps(problem), (problem.theta_tps > 0).any(axis=1)
     for (model,) in np.argwhere((need > 0) & ~can_run):
         yield (
@@ -89,6 +90,7 @@ def _unservable(problem: PlanningProblem) -> Iterator[str]:
 
 
 def _minimums(problem: PlanningProblem) -> Iterator[str]:
+    """Yield regions with minimums above their capacity."""
     least_gpus = gpus_used(problem, problem.minimum)
     for region, gpu in np.argwhere(least_gpus > problem.capacity_gpus):
         capacity, least = int(problem.capacity_gpus[region, gpu]), int(least_gpus[region, gpu])

@@ -110,6 +110,7 @@ class Covering:
         )
         room = np.where(pools.able, room, 0)
         running = problem.current[cells] - held
+        # Running instances cost no start. Take them first and price new ones in a later step.
         most = np.where(running > 0, np.minimum(room, running), room)
         before = self._carried(pools, held, side)
         needed = self._curves.whole(model, column, before + need * (1 + ROUNDING))

@@ -72,10 +72,10 @@ def serve_limited(
     With ``tier_tps`` ``[k, l, r, w]``, the ``worth`` ``[k, l]`` of each tier replaces the weight.
     Workloads are taken by falling weight, then by need. Minimums are always met.
 
-    - ``None`` serves each workload whole or not at all. - ``PriorityExhaustive`` serves each as far
-    as capacity allows before the next. - ``PriorityRoundRobin`` gives one instance each in turn,
-    within a priority group, then the next. - ``RoundRobin`` gives one instance each in turn over
-    all workloads.
+    - ``None`` serves each workload whole or not at all.
+    - ``PriorityExhaustive`` serves each as far as capacity allows before the next.
+    - ``PriorityRoundRobin`` gives one instance each in turn, one priority group after the other.
+    - ``RoundRobin`` gives one instance each in turn over all workloads.
 
     Raises ``ScenarioError`` for invalid input, including minimums that do not fit.
     """
@@ -112,6 +112,7 @@ def _greedy(
     policy: str,
     tiers: tuple[FloatArray, FloatArray] | None,
 ) -> IntArray:
+    """Return the target ``[l, r, g]`` of a greedy ``policy``, starting from the minimums."""
     covering, capped = Covering(problem), bool(caps(problem))
     target, free = covering.target, covering.free
 

@@ -90,6 +90,7 @@ def validate_horizon(problem: HorizonProblem) -> None:
 
 
 def _check_arrays(problem: HorizonProblem) -> None:
+    """Check shapes and values of the optional arrays of a horizon."""
     first, periods = problem.first, len(problem.windows)
     regions = len(first.regions)
     shapes: dict[str, tuple[int, ...]] = {
@@ -119,6 +120,7 @@ def _check_arrays(problem: HorizonProblem) -> None:
 
 
 def _check_objective(problem: PlanningProblem) -> None:
+    """Check weights and limits, and that energy and carbon have their data."""
     for measure in MEASURES:
         weight = getattr(problem.weights, measure)
         if not (np.isfinite(weight) and weight >= 0):
@@ -139,6 +141,7 @@ def _check_objective(problem: PlanningProblem) -> None:
 
 
 def _check_columns(problem: PlanningProblem) -> None:
+    """Check the arrays that describe columns: types, stages and spot."""
     if problem.types is not None:
         rows = problem.capacity_gpus.shape[1]
         _refuse(problem, "types", problem.types, problem.types >= rows, f"give 0 to {rows - 1}")
@@ -185,6 +188,7 @@ def _check_pools(problem: PlanningProblem) -> None:
 
 
 def _check_sense(problem: PlanningProblem) -> None:
+    """Check that instances have GPUs and a price, and minimums a feasible place."""
     can_run = problem.theta_tps > 0
     in_region = np.broadcast_to(can_run[:, None, :], problem.minimum.shape)
     gpus, usd, charged = problem.gpus_per_instance, problem.usd_per_hour, price(problem)
@@ -215,6 +219,7 @@ def _axes(problem: PlanningProblem) -> dict[str, tuple[str, ...]]:
 def _check_shape(
     problem: PlanningProblem, field: str, axes: str, values: npt.NDArray[np.generic]
 ) -> None:
+    """Raise ``ScenarioError`` unless ``values`` have the shape of ``axes``."""
     windows = problem.demand_tps.shape[-1] if problem.demand_tps.ndim == 3 else 0
     size = {
         "l": len(problem.models),
@@ -241,6 +246,7 @@ def _refuse(
     wrong: BoolArray,
     remedy: str,
 ) -> None:
+    """Raise ``ScenarioError`` for the first ``wrong`` value, with its place and a ``remedy``."""
     if not wrong.any():
         return
     index = tuple(int(i) for i in np.argwhere(wrong)[0])

@@ -97,6 +97,8 @@ def solve_window(
         build_seconds, solve_seconds = 0.0, perf_counter() - began
 
     target = greedy_target(problem) if outcome.target is None else outcome.target
+    # Check the solver's plan against the problem itself, in case the program or the solver is
+    # wrong.
     if outcome.target is not None and not is_feasible(problem, target):
         target = greedy_target(problem)
         outcome = Outcome(TIMEOUT, None, 0.0, "returned a plan that breaks its limits")
@@ -153,6 +155,7 @@ def _decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, floa
 
     Returns the outcome, seconds to build and seconds to solve.
     """
+    # Compile before the clock starts, so that the time limit does not pay for it.
     if kept(problem) is not None:
         compiled_pools()
     else:

@@ -47,10 +47,10 @@ def worth_of_capacity(
     most: int = 6,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[Worth, ...]:
-    """Return the value of room for one more instance, by GPU type and region with less left.
+    """Return the value of GPUs for one more instance, by GPU type and region.
 
-    The ``most`` pairs with the highest value in the relaxation are solved again. ``time_limit_s``
-    applies to each.
+    Types and regions with enough free GPUs for another instance are omitted. The ``most`` pairs
+    with the highest value in the relaxation are solved again. ``time_limit_s`` applies to each.
     """
     used = by_row(problem, np.einsum("lrg,lg->rg", plan.target, problem.gpus_per_instance))
     optimum, duals = _relaxed(problem, check)

@@ -55,6 +55,7 @@ def ascend(
         if now.bound > best.bound:
             best, best_prices = now, prices
         if stalled >= PATIENCE:
+            # Go back to the best prices and aim lower: the level was too far above the optimum.
             prices, now, direction = best_prices, best, cells.free
             leap, stalled = leap * SHRINK, 0
     return best_prices, best

@@ -99,6 +99,7 @@ class Cells:
         if (most < 0).any() or (room < 0).any():
             return None
         if pool is not None:
+            # Pooled cells are solved on tables of most.max() + 1 counts, so keep ``most`` small.
             most = np.minimum(most, _useful(problem, minimum))
         start = np.where(can_run, start_cost(problem), 0.0)
         held = carried_by_pools(problem, minimum, problem.spare).sum(axis=2)
@@ -108,6 +109,8 @@ class Cells:
         cap_x, cap_start = np.zeros((2, len(limits), *minimum.shape))
         cap_room = np.zeros(len(limits))
         for k, cap in enumerate(limits):
+            # Count caps in mean instances, so that their prices are of the size of the other
+            # prices.
             scale = float(np.abs(cap.per_instance).mean()) or 1.0
             cap_x[k], cap_start[k] = cap.per_instance / scale, cap.per_start / scale
             cap_room[k] = (cap.limit - spent(problem, minimum, cap)) / scale

@@ -67,6 +67,7 @@ def relax(
         return None
     solution = highs.getSolution()
     values = np.array(solution.col_value)
+    # Skip the duals of the "cell" rows. Rows of the form <= have duals <= 0, hence the signs below.
     duals = np.array(solution.row_dual)[cells.need.size :]
     room, demand, caps = np.split(duals, [cells.room.size, cells.room.size + len(cells.theta)])
     prices = Prices(
@@ -130,6 +131,7 @@ class _Raw:
 
     @classmethod
     def of(cls, cells: Cells, boxes: Boxes) -> _Raw:
+        """Return the variables of ``boxes``, without those that can only be 0."""
         gpus = cells.theta.shape[1]
         running = cells.running.reshape(-1, gpus)[boxes.cell]
         usd = cells.usd.reshape(-1, gpus)[boxes.cell]

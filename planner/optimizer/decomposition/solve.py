@@ -73,6 +73,7 @@ def decompose(
     """
     until = perf_counter() + time_limit_s
     prices, priced = ascend(cells, until=until - (1 - ASCENT_SHARE) * time_limit_s, check=check)
+    # A bound above the cost of every possible plan proves infeasibility, here and below.
     best = _Dual(prices, priced)
     if best.bound >= cells.ceiling_usd:
         return Outcome(INFEASIBLE, None, 0.0)
@@ -144,6 +145,7 @@ def _price(cells: Cells, best: _Dual, gap: float, until: float, check: Callable[
         if relaxed.usd - best.bound <= max(CLOSE, gap / 100) * abs(relaxed.usd):
             if relaxed.broken <= BROKEN or dearer >= DEAREST or best.bound >= cells.ceiling_usd:
                 break
+            # The prices have converged with rows still broken, so the penalty was too low.
             dearer *= 10
         pool = pool.with_more(columns.only(relaxed.used))
         pool = pool.with_more(cheapest(now)).with_more(cheapest(between))
@@ -187,6 +189,8 @@ def _branch(
             return Outcome(INFEASIBLE, None, 0.0)
         if _proven(cost, bound, gap) or not master.finished:
             break
+        # A column further than the gap from its cell's cheapest is in no plan cheaper than
+        # ``plan``.
         wider = min(cost - best.bound, 4 * max(band.width, NARROW * mean))
         grown = widest(cells, best.prices, best.priced, at_most=wider, most=many)
         if grown.width <= band.width:

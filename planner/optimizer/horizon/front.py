@@ -68,6 +68,7 @@ def horizon_front(
     solved = 0
 
     def least(of: str, tie: str, level: float) -> HorizonPlan | None:
+        """Minimise measure ``of`` with the second at most ``level``; None without a plan."""
         nonlocal solved
         progress(solved, points + 1)
         weights = Weights(**NOTHING | {of: 1.0, tie: TIE * scale[of] / scale[tie]})
@@ -86,6 +87,7 @@ def horizon_front(
         return plan if plan.status in (OPTIMAL, FEASIBLE) else None
 
     def point(plan: HorizonPlan) -> FrontPoint:
+        """Return the plan as a point of the front, with the tie weight taken out of its bound."""
         of_first, of_second = _total(plan, first), _total(plan, second)
         bound = plan.bound - TIE * scale[first] / scale[second] * of_second
         return FrontPoint(of_first, of_second, min(of_first, max(0.0, bound)), plan)

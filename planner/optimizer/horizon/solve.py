@@ -80,6 +80,7 @@ def _begin(search: Search) -> FloatArray | None:
 
 
 def _plan(draft: Draft, solved: Solved, solver: str, seconds: tuple[float, float]) -> HorizonPlan:
+    """Return the plan of a solution, or the greedy plan with an explanation."""
     problem, values = draft.problem, solved.values
     if values is None:
         target = greedy_plan(problem)

@@ -55,12 +55,14 @@ def schedule(problem: PlacementProblem, current: Placement | None = None) -> Pla
 
 
 def by_priority(services: Sequence[Service]) -> list[int]:
+    """Return the indices of services, the highest priority first."""
     return sorted(range(len(services)), key=lambda s: -services[s].priority)
 
 
 def _scaled_out(
     problem: PlacementProblem, ledger: Ledger, placed: Placement, s: int, more: tuple[int, ...]
 ) -> tuple[list[Row], list[Unplaced]]:
+    """Place ``more`` replicas by role of service ``s``; return rows and unplaced units."""
     service = problem.services[s]
     present = placed.rows(placed.service == s)
     if len(service.roles) > 1 and not all(more):

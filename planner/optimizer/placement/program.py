@@ -60,6 +60,7 @@ class Program:
         self.start.append(len(self.index))
 
     def lp(self) -> highspy.HighsLp:
+        """Return the program for HiGHS; all variables are integers."""
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.keys), len(self.low)
         lp.col_cost_ = np.array(self.cost)

@@ -74,6 +74,7 @@ def realise(problem: PlacementProblem, kinds: Classes, room: Room, counts: Where
             pending += [(-size, what, s, k, a, place)] * n
     chosen = _parts(kinds, counts) if kinds.alone else {}
     over: list[tuple[int, int]] = []
+    # The largest units first: they find a switch least easily.
     for _, what, s, k, a, place in sorted(pending):
         service = problem.services[s]
         parts = blocks(service, service.shapes[k][0], service.alternatives[a])
@@ -106,6 +107,7 @@ def _parts(kinds: Classes, counts: dict[Key, int]) -> dict[tuple[int, int, int, 
 
 
 def _anywhere(realiser: Realiser, s: int, k: int) -> bool:
+    """Place a unit in any subgroup of its data centre, low priorities first, and return success."""
     problem = realiser.problem
     service = problem.services[s]
     s1s = np.flatnonzero(problem.centre_of_s1 == service.centre)

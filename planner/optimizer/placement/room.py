@@ -31,6 +31,7 @@ class Room:
 
     @classmethod
     def of(cls, problem: PlacementProblem) -> Room:
+        """Count the slots of every GPU type and size that the services use."""
         tree = problem.topology
         node = np.zeros(len(tree.gpu_types), np.int64)
         np.maximum.at(node, tree.gpu, tree.gpus)

@@ -59,6 +59,7 @@ def _add(
     lost: IntArray,
     need: float,
 ) -> None:
+    """Add the facets of one need; ``region`` None: over the instances of all regions."""
     if need <= 0:
         return
     first, enough = draft.problem.first, float(need * (1 - TOLERANCE))
@@ -88,6 +89,7 @@ def _add(
     draft.builder.add("whole", entries, rows[:, -1] * (1 - LOOSE), INF, len(rows))
 
 
+# Periods and regions can have equal needs, so compute each hull once.
 @lru_cache(maxsize=20_000)
 def facets(
     theta: tuple[float, ...], need: float, bends: tuple[tuple[float, ...], ...] = ()

@@ -94,11 +94,14 @@ class Search:
         changes, present = self._changes()
         if values is None or left <= 0 or not self.effort.gap > 0:
             return solved
+        # No start or stop at all: nothing to improve.
         if float(changes @ values) + present < 0.5:
             return solved
         cost = float(self.program.cost @ values)
         bound = solved.bound if np.isfinite(solved.bound) else cost
         allowed = max(cost, bound + self.effort.gap * abs(bound))
+        # Changes are whole numbers and the scaled cost is at most about 1, so the number of
+        # changes decides before the cost.
         scaled = self.program.cost / max(1e-12, abs(allowed))
         most = allowed / max(1e-12, abs(allowed)) * (1 + 1e-9)
         fewest = scaled + changes
@@ -121,7 +124,9 @@ class Search:
         """
         worth = self._worth()
         most = np.where(np.isfinite(self.program.upper), self.program.upper, 0.0)
+        # Solver tolerances are absolute, so bring the objective to a known size.
         worth = worth / max(1e-12, float(worth @ most) / 1e4)
+        # Half the time: the other half is for the cost.
         first = self._solve(replace(self.program, cost=worth), None, self._left / 2)
         if first.values is None:
             return self, first

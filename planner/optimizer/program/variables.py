@@ -59,7 +59,9 @@ class Draft:
             hourly[period], once[period] = price(window)[cell], start_cost(window)[cell]
             fits[period] = (window.room[None] // size)[cell]
         for period in range(periods):
+            # A starting instance is paid for during its lead.
             once[period] += hourly[period : period + problem.lead].sum(axis=0)
+        # Starts too late to serve within the horizon are fixed at 0.
         in_time = np.arange(periods)[:, None] < periods - problem.lead
         x = builder.grid(shape, cost=hourly * hours, upper=fits, integral=True)
         starts = builder.grid(

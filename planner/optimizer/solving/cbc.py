@@ -48,6 +48,7 @@ def solve_on_cbc(
 
 
 def _read(program: LinearProgram, answer: Path, log: str, died: str) -> Solved:
+    """Read CBC's answer file and the bound in its log."""
     bounds = re.findall(r"^Lower bound:\s+(\S+)", log, flags=re.MULTILINE)
     bound = float(bounds[-1]) - ROUNDING if bounds else -np.inf
     lines = answer.read_text().splitlines() if answer.exists() else []

@@ -61,6 +61,8 @@ def solve(folder: str) -> None:
             reported[:] = now, bound
             _kept(folder, "bound", np.array(bound))
         best = event.data_out.mip_primal_bound
+        # Nothing more can be proven: solutions outside the program may cost as little as
+        # ``outside``.
         if bound >= outside and outside < best * (1 - gap) and best < highspy.kHighsInf:
             event.interrupt()
 

@@ -102,6 +102,8 @@ def watched(
 
 
 def _read(folder: Path, died: str) -> Solved:
+    """Return the result in ``folder``: the answer, or the best found before the process died."""
+
     def kept(name: str) -> FloatArray | None:
         path = folder / f"{name}.npy"
         return np.load(path, allow_pickle=False) if path.exists() else None
@@ -124,7 +126,11 @@ def _here(
     start: FloatArray | None,
     outside: float,
 ) -> Solved:
+    """Solve in this process, which is faster for small programs."""
+
     def enough(best: float, bound: float) -> bool:
+        # Nothing more can be proven: solutions outside the program may cost as little as
+        # ``outside``.
         return bound >= outside and outside < best * (1 - gap) and best < highspy.kHighsInf
 
     highs = configured(time_limit_s=time_limit_s, gap=gap)
@@ -141,6 +147,7 @@ def _here(
 
 
 def _outcome(state: highspy.HighsModelStatus, values: FloatArray | None, bound: float) -> Solved:
+    """Map a HiGHS model status to a result; raises ``SolverFailed`` for an unexpected status."""
     if state in (STATES.kInfeasible, STATES.kUnboundedOrInfeasible):
         return Solved(INFEASIBLE, None, np.inf)
     if state in (STATES.kOptimal, STATES.kModelEmpty):
