@@ -1,9 +1,9 @@
 """Implement Algorithm 1 of the source in two readings, to compare with our greedy.
 
 ``algorithm1`` follows the printed steps: it only changes the bottleneck of the critical path. With
-``printed=True`` it also uses the printed sojourn (line 8): requests arrive at rate, are served at b
-/ T, and take T / b in place of T. That is not the latency of a request. The returned plan is
-evaluated by the true sojourn, and may miss the limit.
+``printed=True`` it also decides by the printed sojourn (line 8). There, requests arrive at rate,
+are served at b / T, and take T / b in place of T. That is not the latency of a request. The
+returned plan is evaluated by the true sojourn, and may miss the limit.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ A device has limited memory, arithmetic and memory traffic. Take any weights w o
 and any price of latency y >= 0. Every plan that keeps the limit along a path of the graph needs at
 least this many devices:
 
-
     sum over v of min over choices (w . needs(v, choice) + y sojourn(v, choice) [v on path]) - y SLO
 
 This is the Lagrangian relaxation of the limit. The best of many w and y is used.

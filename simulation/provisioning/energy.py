@@ -57,7 +57,7 @@ def operator_watts(
         attention_dp=none,
         linked=none,  # unknown for a single operator: it belongs to the group of GPUs
     )
-    # no gap between kernels while one runs
+    # No gap between kernels while one runs.
     return power_by_load(replace(model, gap=0.0), gpu, load)
 
 

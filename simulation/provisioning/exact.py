@@ -4,7 +4,6 @@ Latencies of operators in series add up; parallel branches take the longer one. 
 from these two, a dynamic program over slots is exact. f(K) is the least latency that K slots can
 achieve:
 
-
     series:    f(K) = min over k of f1(k) + f2(K - k)       (multiple-choice knapsack)
     branches:  f(K) = min over k of max(f1(k), f2(K - k))
 

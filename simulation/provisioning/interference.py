@@ -5,7 +5,6 @@ a share ``bandwidth`` of the reachable memory bandwidth. Both are divided among 
 run at an instant (processor sharing). Operators that run longer meet more of the others. With L the
 sum of the others' rho * compute (or * bandwidth):
 
-
     I = 1 + max over both of own share * L / (1 - L)
 
 This is 1 / (1 - L), the law of processor sharing, for an operator that takes the whole device. For
@@ -17,7 +16,6 @@ board's power allows it. Provenance: modelled; nothing was fitted to the source'
 
 If slowdowns were measured, an ``InterferenceTable`` replaces the model. It holds S, the time of a
 kind next to another over its time alone:
-
 
     I = 1 + sum of others' rho * (S(kind, their kind) - 1) / (1 - L)
 

@@ -41,7 +41,7 @@ Method = Literal["greedy", "exact", "brute", "algorithm1", "algorithm1-printed"]
 PRINTED = "algorithm1-printed"
 MEMORY_PRICES = (0.0, 0.25, 1.0, 4.0)
 """Weights of memory against load in the price of a choice; the best placed plan is kept."""
-SHORTEST_S = 1e-3  # shortest pass length to plan for; others are powers of two of it
+SHORTEST_S = 1e-3  # base of the pass lengths to plan for: this times powers of two
 IN_VAIN = 2  # shorter passes to try after the last improvement
 ROOMY = 0.5  # share of the devices' memory; a plan below it is not limited by memory
 

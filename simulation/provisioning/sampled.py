@@ -47,7 +47,7 @@ class Sampled:
         each *= 1.0 + 2.0 * self.around_s / self.seconds
         self.picked = _even(windows.requests_s, int(np.clip(VISITS / each, FEWEST, MOST)))
         self._shares: dict[tuple[int, int], float] = {}
-        # keeps levels alive, because ``id`` of a deleted one may be reused
+        # Keeps levels alive, because ``id`` of a deleted one may be reused.
         self._kept: list[Level] = []
         self._replay: Replay | None = None
 

@@ -46,7 +46,7 @@ class Passes(NamedTuple):
     passes: Any  # [N] 1 for a prompt, decoded tokens for a sequence
     decodes: bool
     aligned: bool  # whether a request uses the replica of the same number at every station
-    # whether waiting requests are sorted by ``key``; else first come, first served
+    # Whether waiting requests are sorted by ``key``; else first come, first served.
     ordered: bool = False
     key: Any = np.zeros(1)  # [N] smallest first
 

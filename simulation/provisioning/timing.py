@@ -26,7 +26,7 @@ class OperatorTiming:
     gpu: GpuSpec
     efficiencies: Efficiencies = field(repr=False)
     kernels: Kernels | None = field(default=None, repr=False)
-    # factor on those seconds: a whole model's measured time over the sum of its operators
+    # Factor on those seconds: a whole model's measured time over the sum of its operators.
     times: float = 1.0
 
     def __call__(self, operator: Operator, it: Iteration) -> FloatArray:

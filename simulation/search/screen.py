@@ -3,7 +3,6 @@
 In steady state with n sequences, a decode-only iteration takes T(n). A prompt makes iterations
 longer by X(n) in total. At r requests/s:
 
-
     gap(n) = T(n) / (1 - r X(n)),    residence(n) = P(n) + (OSL - 1) gap(n),    r = n / residence(n)
 
 This is the mean of ``batch_queue.speeds``. Percentiles come from random numbers of sequences and
@@ -30,7 +29,7 @@ from simulation.sizing.prompt_queue import prompt_s
 KNOTS = 12  # numbers of sequences with computed speeds, as powers of the largest
 POINTS = 96  # loads per instance
 STEPS = 10  # fixed-point steps for gap and residence
-# factor on the variance of a number, averaged over one life (batch_queue)
+# Factor on the variance of a number, averaged over one life (batch_queue).
 SMOOTHED = 2.0 * np.exp(-1.0)
 BUSIEST = 0.97  # largest utilization of a prompt queue; beyond it, the queue is too long
 NEVER = 1e-12

@@ -19,7 +19,7 @@ from simulation.search.table import Table, table_of
 from simulation.search.values import Candidate, Instance, Rated, Requests
 
 CLOSED = 24  # candidates from the screen that closed forms judge
-# factor on the number of simulated candidates, because simulation changes ranks a little
+# Factor on the number of simulated candidates, because simulation changes ranks a little.
 SPARE = 1.2
 LOOKED_THROUGH = 20_000  # most screened candidates to search for CLOSED different ones
 

@@ -7,7 +7,6 @@ three roles (``fleet.ROLES``). Two time scales each have a birth-and-death law (
 that also prefills T'(n). Prompts arrive at ``rate``, so a share q of iterations prefills. A
 sequence needs k prefill iterations and OSL - 1 others:
 
-
     residence(n) = k T'(n) + (OSL - 1) ((1 - q) T(n) + q T'(n)),    q = 1 - exp(-rate k T).
 
 Completions happen at n / residence(n), the death rate of the law of n. The batch, the token budget
@@ -59,7 +58,7 @@ from simulation.sizing.workload import Workload
 
 KNOTS = 20  # numbers of sequences for which speeds are computed; others are interpolated
 NUMBERS = 14  # points each for sequences and for answer lengths in the law of gaps
-# quantile levels of the gamma law
+# Quantile levels of the gamma law.
 SHARES = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 0.92, 0.97, 0.99, 0.997])
 SHARE_WEIGHTS = np.array([0.125, 0.175, 0.2, 0.2, 0.16, 0.085, 0.035, 0.0135, 0.0065])
 STEPS = 12  # fixed-point steps of the residence times
@@ -219,7 +218,7 @@ def evaluate(
         e2e = end_to_end(AT_ONCE, tbt, workload)
         return Evaluation(workload.rate, True, used, batch, law.mean_queue, line, NOTHING, tbt, e2e)
     prompts = _prompts(profile, share_of_load, occupied, speed)
-    # earlier prompts still slow the first decodes of a sequence
+    # Earlier prompts still slow the first decodes of a sequence.
     if np.isfinite(prompts.found.values[-1]):
         full = _longest_s(profile, workload, batch)
         tbt = with_first(tbt, prompts.found, workload)

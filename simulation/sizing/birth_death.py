@@ -67,7 +67,6 @@ def occupancy(
     holds for any service while nobody waits and the speed is constant (insensitivity). Two
     corrections extend it to other variances:
 
-
     - While nobody waits, ratios are raised to the power 1/z, z = 1 + (burstiness - 1) overlap.
       In heavy traffic the number in G/G/infinity is normal with z times the Poisson variance.
       ``overlap`` is the integral of (1 - F)^2 over the mean of the service time (Whitt 1982),
@@ -94,7 +93,7 @@ def occupancy(
     free = max(1.0 + (burstiness - 1.0) * overlap, LEAST)
     line = max((burstiness + service_scv) / 2.0, LEAST)
     logs = np.log(rho)
-    # from index 1: the probability of an empty system depends on the load only
+    # From index 1: the probability of an empty system depends on the load only.
     logs[1:servers] /= free
     below = np.where(rho < 1.0, 1.0 - rho + rho * line, 1.0)
     waiting = np.where(rho < 1.0, rho * line / below, rho ** (1.0 / line))

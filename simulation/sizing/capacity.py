@@ -66,9 +66,9 @@ def capacity(
     variation.
 
     Bisection finds the rate to 1%. Runs share their random numbers: the same requests and unit
-    gaps, stretched to the rate. A second draw of twice as many requests must meet the tier too. It
-    prevents that one lucky draw near saturation sets the size. The result never exceeds the
-    saturated throughput, measured with all requests queued at the start.
+    gaps, stretched to the rate. A second draw of twice as many requests must meet the tier too.
+    One lucky draw near saturation then cannot set the size. The result never exceeds the saturated
+    throughput, measured with all requests queued at the start.
 
     A deferrable tier is sized as if its requests had been released. For a ``prefill`` instance only
     TTFT counts. For a ``decode`` instance only TBT counts, including the KV transfer over ``link``.
@@ -117,7 +117,7 @@ def capacity(
 def routed(role: str, routing: Routing | None) -> Routing:
     """Return the routing; senders before decode instances take turns.
 
-    The senders are always equally idle. Any other rule would send everything from the first one.
+    The senders are always equally idle. By load, the first one would send everything.
     """
     chosen = routing or Routing()
     return replace(chosen, instance="round-robin") if role == "decode" else chosen

@@ -75,7 +75,7 @@ class Best:
     """The ratio with the highest capacity per GPU, and the losses of its neighbours."""
 
     ratio: Ratio
-    # capacity lost with one instance moved to decode; None: no such ratio
+    # Capacity lost with one instance moved to decode; None: no such ratio.
     fewer_prefill: float | None
     more_prefill: float | None
 

@@ -9,9 +9,11 @@ If nothing waits, an instance with decodes runs a decode iteration. An instance 
 waits for a prompt and begins with it alone.
 
 The chain is solved on a grid of tokens. Each prompt length is divided between the two nearest
-cells, which keeps its mean. The delay of a prompt that arrives at any moment has four parts: the
-rest of the running iteration, the tokens before it, its own tokens, and later prompts that share
-its last iteration.
+cells, which keeps its mean.
+
+A prompt may arrive at any moment. First it waits for the rest of the running iteration and for the
+tokens before it. Then its own tokens are computed. Later prompts that fit in its last iteration
+make that one longer.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ from simulation.performance.profile import Profile, iteration_s
 from simulation.sizing.spread import Spread, gathered, spread, thinned
 from simulation.sizing.workload import Workload
 
-# cells per iteration room; most cells per line, where the cells are larger
+# Cells per iteration room; most cells per line, where the cells are larger.
 CELLS, LONGEST = 16, 128
 LEFT_OUT = 1e-5  # probability of longer waiting lines, which are ignored
 MOST_CELLS = 2048  # largest grid
 KNOTS = 128  # token counts for which iteration times are computed
 MOMENTS = (np.arange(4) + 0.5) / 4  # arrival times within an iteration, as shares
 BEGIN, OWN = 12, 4  # points for lengths of a first prompt, and of a prompt behind others
-# fixed-point steps for tokens per iteration; standard deviations above their mean
+# Fixed-point steps for tokens per iteration; standard deviations above their mean.
 STEPS, AWAY = 30, 6.0
 SEEN = 1e-5  # smallest probability that is evaluated
 NOTHING = Spread(np.zeros(1), np.ones(1))

@@ -72,7 +72,7 @@ def thinned(spread: Spread, points: int) -> Spread:
     half = points // 2
     edges = np.append(np.linspace(0.0, 0.9, half, endpoint=False), 1.0 - _tail(points - half))
     middle = np.cumsum(spread.weights) - spread.weights / 2
-    # rounding may put points of almost no weight below the first edge
+    # Rounding may put points of almost no weight below the first edge.
     group = np.maximum(np.searchsorted(edges, middle, "right") - 1, 0)
     weights = np.bincount(group, spread.weights, points).astype(np.float64)
     sums = np.bincount(group, spread.weights * spread.values, points)

@@ -64,8 +64,8 @@ def roomy(pools: Pools) -> Pools:
 class Trial:
     """Pools of one model, a tier, and two independent draws of requests.
 
-    The second draw has twice as many requests. It prevents that one lucky draw near saturation sets
-    the size.
+    The second draw has twice as many requests. One lucky draw near saturation then
+    cannot set the size.
     """
 
     def __init__(
