@@ -214,8 +214,8 @@ def _flows(draft: Draft, ways: FloatArray, lost: int | None = None, words_before
 def caps(draft: Draft) -> None:
     """Add  sum a x[p] + sum b s[p]  <=  limit  for money and carbon;  starts + stops  <=  churn.
 
-    Each limit exists for every period and for all periods together. Within a period, money and carbon
-    are per hour.
+    Each limit exists for every period and for all periods together. Within a period, money and
+    carbon are per hour.
     """
     problem = draft.problem
     for family, field, measure in (
