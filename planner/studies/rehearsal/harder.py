@@ -47,11 +47,12 @@ def lengthened(trace: Trace, from_s: float) -> Trace:
 def outlasting(
     tunings: Sequence[Tuning],
     make_room: Callable[[Tuning], None],
-    play: Callable[[Policy], PolicyRun],
+    play: Callable[[Policy, Progress], PolicyRun],
     times: float = TIMES,
     *,
     days: bool = True,
     parts: Parts = IN_PROCESS,
+    progress: Progress = silent,
 ) -> tuple[Harder, ...]:
     """Of those that did on the days before, with room for growth where any has it, those that the
     one to take is among, the cheapest worth taking and what costs about as much, and then the
@@ -70,7 +71,7 @@ def outlasting(
             Part(f"Stress test: {tuning.policy.title}", partial(_played, tuning, play, times))
             for tuning in settled
         ]
-        harder_days += [harder for harder in parts.map(tests, silent, at_once=1) if harder]
+        harder_days += [harder for harder in parts.map(tests, progress, at_once=1) if harder]
     return tuple(harder_days)
 
 
@@ -92,12 +93,15 @@ def _next(
 
 
 def _played(
-    tuning: Tuning, play: Callable[[Policy], PolicyRun], times: float, _: Progress
+    tuning: Tuning,
+    play: Callable[[Policy, Progress], PolicyRun],
+    times: float,
+    report: Progress,
 ) -> Harder | None:
     """None where it cannot be made there."""
     policy = tuning.turned
     try:
-        run = play(policy)
+        run = play(policy, report)
     except EXPECTED:
         return None
     short = below(run.summary, targets_of(run))

@@ -224,23 +224,25 @@ def rehearse(
             tuning.resume(state)
 
     with_room(tunings, goals.can, leading, make_room)
-    last = _Teller(part(progress, 1.0, 1.0), "harder days")
+    last = part(progress, 1.0, 1.0)
     did = list(tunings.values()) if goals.can else []
     longer = outlasting(
         did,
         lambda tuning: make_room([tuning]),
-        lambda its: stages[0].lengthened(its, last),
+        lambda its, report: stages[0].lengthened(its, _Teller(report, its.title)),
         days=earlier.days,
         parts=parts,
+        progress=last,
     )
     most = STRAYS[-1]
     unforeseen = outlasting(
         did,
         lambda tuning: make_room([tuning]),
-        lambda its: stages[0].stray(its, last, most),
+        lambda its, report: stages[0].stray(its, _Teller(report, its.title), most),
         most,
         days=earlier.days,
         parts=parts,
+        progress=last,
     )
     windows_told = tuple(
         RehearsalWindow(

@@ -101,9 +101,9 @@ def test_whether_the_flat_fleet_lasts_is_tried_where_it_is_taken_for_want_of_evi
     for tuning in did:
         assert tuning.best.instance_usd == pytest.approx(2.0)  # so that a dollar tells ...
     cheap = rehearsed_at("lt-i", 101.3)  # ... and 60 cents do not
-    lasting = outlasting([cheap, *did[2:]], Tuning.make_room, lambda its: figures(
+    lasting = outlasting([cheap, *did[2:]], Tuning.make_room, lambda its, _: figures(
         its.key, 1.0, fast=0.96 if its.key == "reactive" else 0.5
     ))  # fmt: skip
     assert [harder.policy for harder in lasting] == ["lt-i", "flat-before", "reactive"]
-    lasting = outlasting(did, Tuning.make_room, lambda its: figures(its.key, 1.0, fast=0.96))
+    lasting = outlasting(did, Tuning.make_room, lambda its, _: figures(its.key, 1.0, fast=0.96))
     assert [harder.policy for harder in lasting] == ["lt-i", "hpa"]

@@ -12,6 +12,7 @@ import numpy as np
 from planner.errors import Infeasible
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
+from planner.studies.progress import Progress
 from planner.studies.rehearsal.harder import TIMES, Harder, lengthened, outlasting
 from planner.studies.rehearsal.tuning import Tuning
 from planner.studies.results.verdict import compare
@@ -34,7 +35,7 @@ def test_what_arrives_later_is_answered_at_greater_length(tmp_path: Path) -> Non
 def test_the_cheapest_that_does_is_looked_for_from_the_cheapest_on() -> None:
     played: list[str] = []
 
-    def play(policy: Policy) -> PolicyRun:
+    def play(policy: Policy, _: Progress) -> PolicyRun:
         played.append(policy.key)
         if policy.key == "periodic":
             raise Infeasible("too much")
@@ -60,7 +61,7 @@ def test_the_cheapest_that_does_is_looked_for_from_the_cheapest_on() -> None:
 
 
 def test_what_has_no_room_for_growth_is_not_looked_at_unless_none_has() -> None:
-    def play(policy: Policy) -> PolicyRun:
+    def play(policy: Policy, _: Progress) -> PolicyRun:
         return figures(policy.key, 1.0, fast=0.96)
 
     lean, ample = rehearsed_at("lt-i", 100.0, room=False), rehearsed_at("hpa", 130.0, room=True)
