@@ -49,6 +49,7 @@ def simulate_apart(
     meeting = _Meeting(policy, fleet, parts)
 
     def played(i: int, tell: Callable[[float], None] | None) -> StreamResult:
+        """Replay one part; ``tell`` gets its progress."""
         return simulate_stream(
             _requests_of(stream, parts, i),
             parts[i].fleet,
@@ -62,12 +63,15 @@ def simulate_apart(
         )
 
     def beside(i: int) -> StreamResult:
+        """Replay a part in a thread, and report an exception to the first part."""
         try:
             return played(i, meeting.go_on)
         except BaseException as problem:
+            # Wake the first part, which may wait at the desk for this one.
             meeting.desk.put(problem)
             raise
 
+    # The first part runs in the calling thread, so that it can call ``progress``.
     with ThreadPoolExecutor(len(parts) - 1) as threads:
         others = [threads.submit(beside, i) for i in range(1, len(parts))]
         try:
@@ -132,6 +136,7 @@ class _Meeting:
             answers.put(_Over())
 
     def _meet(self, i: int, what: Any, answered: Callable[[list[Any]], list[Any]]) -> Any:
+        """Exchange one message per part; ``answered`` makes the answers in the first part."""
         if i:
             self.desk.put((i, what))
             answer = self._answers[i].get()
@@ -150,15 +155,18 @@ class _Meeting:
         return first
 
     def _decided(self, seen: list[Observation]) -> list[Actions]:
+        """Ask the policy once for all parts and return the actions of each."""
         answer = actions_of(self.policy.decide(self._of_all(seen)))
         return [self._share(answer, i) for i in range(len(self.parts))]
 
     def _of_all(self, seen: list[Observation]) -> Observation:
+        """Return the observation of the whole fleet."""
         of_all = _joined(seen, self._order)
         signals = [observation.signals for observation in seen if observation.signals is not None]
         return replace(of_all, signals=_joined(signals, self._order)) if signals else of_all
 
     def _share(self, answer: Actions, i: int) -> Actions:
+        """Return the part of the actions that concerns the pools and models of a part."""
         whence = list(self.parts[i].whence)
         changed: dict[str, Array | None] = {"targets": np.asarray(answer.targets)[whence]}
         for name in BY_POOL:

@@ -82,6 +82,8 @@ def _each(pools: tuple[Pool, ...], cells: int) -> tuple[Pool, ...]:
 
 
 def _of_pool(pool: Pool, cells: int) -> Pool:
+    """Return a pool with the share of one cell in its instances and its shared link."""
+
     def up(count: int) -> int:
         return -(-count // cells)
 
@@ -95,6 +97,7 @@ def _of_pool(pool: Pool, cells: int) -> Pool:
         pool,
         initial=up(pool.initial),
         minimum=up(pool.minimum),
+        # Rounded down, so that all cells together stay within the pool's maximum.
         maximum=max(up(pool.minimum), pool.maximum // cells),
         today=None if pool.today is None else up(pool.today),
         start_up=start,
@@ -123,6 +126,7 @@ class _OfAll(Wrapper):
 
 
 def _all(of_cell: Replayed, fleet: Fleet, cells: int) -> Replayed:
+    """Scale the result of one cell to the whole fleet."""
     pools = tuple(
         replace(pool, initial=each.initial * cells)
         for pool, each in zip(fleet.pools, of_cell.fleet.pools, strict=True)
@@ -142,6 +146,7 @@ def _all(of_cell: Replayed, fleet: Fleet, cells: int) -> Replayed:
 
 
 def _times(figures: T, cells: int, names: tuple[str, ...]) -> T:
+    """Multiply the named fields by ``cells``."""
     changed = {
         name: value * cells for name in names if (value := getattr(figures, name)) is not None
     }

@@ -32,6 +32,7 @@ class _Lowered(JITCodeLibrary):
 
     codegen = _NoEngine()
 
+    # Skip the optimization and compilation that numba would do here.
     def finalize(self) -> None:
         for library in self._linking_libraries:
             self._reload_init.update(library._reload_init)
@@ -53,6 +54,7 @@ class _Lowered(JITCodeLibrary):
         return self._shared_module
 
     def _reached(self, seen: set[Any]) -> Iterator[Any]:
+        """Yield the modules of all called functions, each once."""
         for library in self._linking_libraries:
             if library in seen:
                 continue
@@ -65,6 +67,8 @@ class _Lowered(JITCodeLibrary):
 
 
 class _Kernels(Compiler):
+    """Compiler that lowers a function without making machine code."""
+
     def define_pipelines(self) -> Any:
         state = self.state
         state.library = _Lowered(state.targetctx.codegen(), state.func_id.func_qualname)

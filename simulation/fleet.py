@@ -220,12 +220,14 @@ class Fleet:
         """
         names = [region.name for region in self.regions]
         linked = np.isfinite(self.latency_s) | np.isfinite(self.latency_s.T)
+        # Repeated squaring gives the transitive closure.
         for _ in names:
             linked = linked @ linked
         first: npt.NDArray[np.int64] = linked.argmax(axis=1)
         return np.array([first[names.index(pool.region)] for pool in self.pools], np.int64)
 
     def _check_roles(self) -> None:
+        """Raise ``SimulationError`` for invalid routing, roles or links."""
         for value, which in ((self.routing.sees, SEES), (self.routing.endpoint, ENDPOINTS)):
             if value not in which:
                 raise SimulationError(f"Routing cannot go by {value!r}; use {' or '.join(which)}.")
@@ -256,6 +258,7 @@ class Fleet:
 
     @staticmethod
     def _check_serving(pool: Pool, place: str) -> None:
+        """Raise ``SimulationError`` for an invalid scheduler, limit or prefix cache of a pool."""
         for value, known in ((pool.scheduler, SCHEDULERS), (pool.when_full, WHEN_FULL)):
             if value not in known:
                 raise SimulationError(f"{place}: there is no {value!r}; use {', '.join(known)}.")
@@ -272,6 +275,7 @@ class Fleet:
             )
 
     def _check_tiers(self) -> None:
+        """Raise ``SimulationError`` for unknown tiers, or without a pool of the other role."""
         known = [tier.name for tier in self.tiers]
         for pool in self.pools:
             place = f"Pool of {pool.model} in {pool.region}"

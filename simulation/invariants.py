@@ -41,6 +41,7 @@ def check(result: SimulationResult) -> None:
 
 
 def _ways(result: SimulationResult) -> None:
+    """Check that no request was served over a closed path."""
     closed = np.isinf(result.fleet.latency_s)
     if not closed.any():
         return
@@ -97,6 +98,7 @@ def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open
 
 
 def _conservation(log: RequestLog, arrived: int) -> None:
+    """Check that every request has exactly one outcome and consistent columns."""
     for name in (
         "outcome",
         "reason",
@@ -125,6 +127,7 @@ def _conservation(log: RequestLog, arrived: int) -> None:
 
 
 def _causality(log: RequestLog, duration_s: float) -> None:
+    """Check the order of arrival, first token and last token."""
     started = np.isfinite(log.first_token_s)
     # One ulp of slack: iteration boundaries are products, while arrivals are given.
     slack = 1e-9 * (1.0 + duration_s)
@@ -135,6 +138,7 @@ def _causality(log: RequestLog, duration_s: float) -> None:
 
 
 def _hours(result: Replay, last_s: float) -> None:
+    """Check that hours by kind agree with the series and with work after the window."""
     series, totals = result.series, result.totals
     intervals = series.ready.shape[1]
     starts = np.arange(intervals) * series.interval_s
@@ -163,5 +167,6 @@ def _close(a: FloatArray, b: FloatArray) -> BoolArray:
 
 
 def _law(holds: Any, broken: str) -> None:
+    """Raise ``InvariantViolated`` unless a law holds."""
     if not np.all(holds):
         raise InvariantViolated(f"Broken law: {broken}.")

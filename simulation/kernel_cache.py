@@ -77,8 +77,10 @@ def made_of(entry: Any) -> str:
 
 
 def _reached(kernel: Any, seen: set[FunctionType]) -> Iterator[object]:
+    """Yield everything that the machine code of a kernel depends on."""
     function = kernel.py_func
     if function in seen:
+        # Its contents are already part of the key.
         yield function.__qualname__
         return
     seen.add(function)
@@ -125,6 +127,7 @@ def _value(value: object, where: str, seen: set[FunctionType]) -> Iterator[objec
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code object and those nested in it."""
     yield code
     for value in code.co_consts:
         if isinstance(value, CodeType):

@@ -178,6 +178,7 @@ def worst_hour(result: SimulationResult) -> dict[str, float | None]:
 
 
 def _worst_hour(result: SimulationResult, ok: BoolArray) -> dict[str, float | None]:
+    """Return the lowest hourly attainment by tier, from ``ok`` per request."""
     trace, tiers = result.trace, len(result.trace.tiers)
     due = np.not_equal(result.requests.outcome, NOT_DUE)
     hours = int(trace.arrival_s[-1] // HOUR_S) + 1 if len(trace) else 1
@@ -241,6 +242,7 @@ def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
 
 
 def _by_model(requests: _Requests, trace: Trace) -> dict[str, dict[str, GroupSummary]]:
+    """Return summaries by model and home region."""
     regions = len(trace.regions)
     places = requests.by(
         trace.model.astype(np.int64) * regions + trace.region, len(trace.models) * regions
@@ -319,6 +321,7 @@ class _Requests:
     def summary(
         self, spans: Sequence[str] = SPANS, rows: IntArray | slice = slice(None)
     ) -> GroupSummary:
+        """Return the summary of ``rows``, with percentiles of ``spans`` only."""
         outcome = self.outcome[rows]
         counts = self.cells * np.bincount(outcome, minlength=4)
         done = outcome == COMPLETED

@@ -26,6 +26,7 @@ def percentiles(values: FloatArray, shares: Sequence[float]) -> list[float]:
         low = float(above[0])
         high = float(above[1:].min()) if len(above) > 1 else low
         part, step = place - rank, high - low
+        # Interpolate as numpy does, from the nearer end, for equal rounding.
         values_at.append(low + step * part if part < 0.5 else high - step * (1 - part))
     return values_at
 

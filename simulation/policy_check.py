@@ -108,6 +108,7 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
 
 
 def _attributes(policy: ScalingPolicy) -> None:
+    """Check the name and the interval of a policy."""
     if not isinstance(policy.name, str) or not policy.name:
         raise ProtocolBroken("name must be a word.")
     if not policy.interval_s > 0:
@@ -115,6 +116,7 @@ def _attributes(policy: ScalingPolicy) -> None:
 
 
 def _answers(make: Factory, fleet: Fleet, name: str) -> None:
+    """Check the form of all answers, and that they can be repeated."""
     policy, twin = make(), make()
     shown = list(observations(fleet))
     first = [_valid(policy.reset(fleet), fleet, name, 0.0)]
@@ -144,6 +146,7 @@ def _answers(make: Factory, fleet: Fleet, name: str) -> None:
 
 
 def _valid(answer: object, fleet: Fleet, name: str, time_s: float) -> Actions:
+    """Return the answer as actions, after a check of shapes and ranges."""
     where = f"On the fleet {name!r} at {time_s:g} s"
     if not isinstance(answer, np.ndarray | Actions):
         raise ProtocolBroken(f"{where} it answered {answer!r}: give an array or Actions.")
@@ -170,6 +173,7 @@ def _valid(answer: object, fleet: Fleet, name: str, time_s: float) -> Actions:
 
 
 def _replays(make: Factory, fleet: Fleet, name: str) -> None:
+    """Check that replays lose no request and give the same result twice."""
     for kind, trace in (
         ("burst", _trace(fleet, np.linspace(0, 20, 300))),
         ("silence", _trace(fleet, np.zeros(0))),
@@ -204,6 +208,7 @@ def _arrays(observation: Observation) -> list[np.ndarray]:
 
 
 def _trace(fleet: Fleet, arrival_s: np.ndarray) -> Trace:
+    """Return a trace for the fleet with requests at ``arrival_s``."""
     n = len(arrival_s)
     place = np.arange(n)
     models, regions = (tuple(dict.fromkeys(names)) for names in (

@@ -108,6 +108,7 @@ def _largest_taken(trace: Trace, fleet: Fleet) -> int:
     for rows in pieces(len(trace)):
         piece = replace(trace.rows(rows), blocks=None)
         needs = piece.input_tokens.astype(np.int64) + piece.output_tokens
+        # Only these can change the result.
         larger = needs > most
         taken = request_records(piece.rows(larger), fleet, takers)["outcome"] != REJECTED
         most = int(needs[larger].max(initial=most, where=taken))

@@ -157,6 +157,7 @@ def count_tokens(s: Any, slot: int, t: float, decoded: int, first_tokens: int) -
     # Fused decode iterations never carry prefills: k > 1 has no first tokens.
     add_tokens(s, S_OUTPUT, instance.pool, t, first_tokens)
     j = 1
+    # Add all iterations that end in the same interval at once.
     while j <= instance.k:
         end = iteration_end(instance, j)
         more = instance.k - j + 1

@@ -101,6 +101,7 @@ def _slow_links(s: State, fleet: Fleet, stated: FloatArray) -> None:
 
 
 def _limit(s: State, fleet: Fleet, actions: Actions, now: float) -> None:
+    """Apply batch limits and shares of KV memory; 0 and -1 leave a limit unchanged."""
     pools = len(fleet.pools)
     batch = np.zeros(pools, np.int64) if actions.max_batch is None else actions.max_batch
     share = np.full(pools, -1.0) if actions.kv_share is None else actions.kv_share

@@ -86,6 +86,7 @@ def allocate(
     clock["groups"], clock["retries"] = pools["group"].max(initial=-1) + 1, fleet.retries
     if fleet.registration is not None:
         ratio, tolerance = fleet.registration.ratio, fleet.registration.tolerance
+        # Keep the bound above 0: registration divides by it.
         clock["ratio_low"] = ratio * max(1.0 - tolerance, 1e-9)
         clock["ratio_high"] = ratio * (1.0 + tolerance)
     for name in ("region_threshold", "release_one_below", "release_two_below"):
@@ -221,6 +222,7 @@ def services(fleet: Fleet) -> dict[Service, tuple[int, ...]]:
 def _endpoints(
     takers: dict[Service, tuple[int, ...]], region: Array, regions: int
 ) -> list[list[int]]:
+    """Return the pools of each service in each region, services first."""
     return [
         [p for p in pools if region[p] == r] for pools in takers.values() for r in range(regions)
     ]
@@ -314,10 +316,12 @@ def _blank() -> Array:
 
 
 def _codes(names: tuple[str, ...], known: Sequence[str | None]) -> npt.NDArray[np.int16]:
+    """Return the index of each name in ``known``; -1: unknown."""
     return np.array([known.index(n) if n in known else -1 for n in names] or [-1], np.int16)
 
 
 def _longest(pool: Pool) -> int:
+    """Return the most tokens of a request that a pool can ever hold."""
     return min(pool.profile.kv_capacity_tokens, pool.max_context or NO_LIMIT)
 
 
@@ -374,6 +378,7 @@ def _pools(fleet: Fleet) -> tuple[Array, Array]:
         ("hardware", [(p.region, p.gpu.name, p.spot, p.gpus_per_instance) for p in fleet.pools]),
     ):
         pools[name] = [list(kind).index(value) for value in kind]
+    # An unnamed architecture must not match another unnamed one.
     pools["architecture"][[not pool.architecture for pool in fleet.pools]] = -1
     _set_groups(pools, fleet)
     pools["width"] = [1 << max(int(maximum) - 1, 0).bit_length() for maximum in pools["maximum"]]
@@ -386,6 +391,7 @@ def _pools(fleet: Fleet) -> tuple[Array, Array]:
 
 
 def _set_starts(row: Any, pool: Pool) -> None:
+    """Fill in start times, lent instances and hosts with the weights."""
     start = pool.start_up or StartUp(local_s=pool.startup_s, remote_s=pool.startup_s)
     row["startup"], row["remote"], row["reclaim"] = start.local_s, start.remote_s, start.reclaim_s
     other = np.inf if start.other_model_s is None else start.other_model_s

@@ -49,6 +49,7 @@ def finish_run(s: Any, slot: int, t: float) -> int:
     if instance.k == 0:
         return 0
     pool = s.pools[instance.pool]
+    # Decodes that paused did not advance.
     steps = 0 if instance.pausing else instance.k
     instance.counter += steps
     pool.iterations += instance.k
@@ -126,6 +127,7 @@ def _joining(s: Any, slot: int, chunk: int, left: int, t: float) -> tuple[int, i
     head = s.requests[r]
     prompt = head.isl + head.generated
     room = pool.usable - instance.kv
+    # An empty instance may use the watermark too, or a very large request would never fit.
     if instance.running > 0:
         room -= pool.watermark
     cached, need = 0, prompt + 1
@@ -217,6 +219,7 @@ def begin_run(s: Any, slot: int, t: float) -> None:
     alone = pool.batching == ALONE or decodes > left
     instance.pausing = pool.batching != CHUNKED and chunk > 0 and decodes > 0 and alone
     if instance.pausing:
+        # Return the tokens that ``_grow`` reserved for the paused decodes.
         instance.kv -= decodes
         decodes = 0
     note_peak(s, slot)

@@ -57,12 +57,14 @@ class Clockwork:
         self._tell(until / self._duration_s)
 
     def _through(self, until: float) -> None:
+        """Process events before ``until`` and load more requests as they come due."""
         while self._feed.next_s < until:
             self._events(self._feed.next_s)
             self._feed.refill(self._s)
         self._events(until)
 
     def _events(self, until: float) -> None:
+        """Process events before ``until`` and report progress in between."""
         while not entry.advance(self._s.handle, until, EVENTS):
             clock, requests = self._s.clock[0], self._s.requests
             coming = int(clock["arrival"])
@@ -70,6 +72,7 @@ class Clockwork:
             self._tell(min(float(reached), until) / self._duration_s)
 
     def _tell(self, fraction: float) -> None:
+        """Report progress if it advanced enough or enough wall time passed; never backwards."""
         if self._progress is None:
             return
         fraction = min(max(fraction, self._reported), 1.0)

@@ -54,7 +54,7 @@ def limit(handle: Any, max_batch: Any, kv_share: Any, t: float) -> None:
 
 @cached_kernel
 def tend(handle: Any, t: float) -> None:
-    """Release aged deferred requests at a scaling decision."""
+    """Route aged deferred requests, and release others to endpoints with room."""
     tend_deferred(opened(handle), t)
 
 

@@ -36,6 +36,7 @@ def _begin_again(s: Any, r: int) -> None:
 
 @kernel
 def _displace(s: Any, r: int, p: int) -> None:
+    """Return a request of a lost instance to the router, or reject it without a retry left."""
     request = s.requests[r]
     request.pool = -1
     request.cached = request.held = request.preempted = 0
@@ -135,6 +136,7 @@ def _chosen(s: Any, p: int, place: int) -> int:
 
 @kernel
 def _set_pace(s: Any, slot: int, factor: float, until: float, t: float) -> None:
+    """Slow an instance down by ``factor`` until a time, from its next iteration on."""
     instance = s.instances[slot]
     instance.slow, instance.slow_until = factor, until
     if instance.k > 1:
@@ -144,6 +146,7 @@ def _set_pace(s: Any, slot: int, factor: float, until: float, t: float) -> None:
 
 @kernel
 def _lose_region(s: Any, region: int, t: float) -> None:
+    """Remove all instances of a region, and restart requests with KV caches sent there."""
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]
         if pool.region != region:

@@ -64,6 +64,7 @@ def batch_remove(s: Any, slot: int, r: int) -> None:
 
 @kernel
 def _batch_up(s: Any, slot: int, i: int, key: int) -> None:
+    """Move ``key`` up from index ``i`` to its position."""
     while i > 0:
         parent = (i - 1) >> 1
         other = s.batch[slot, parent]
@@ -86,6 +87,7 @@ def _batch_place(s: Any, slot: int, r: int) -> int:
 
 @kernel
 def _batch_remove(s: Any, slot: int, i: int) -> None:
+    """Remove index ``i``: the last entry takes its place and moves down, then up."""
     instance = s.instances[slot]
     instance.decodes -= 1
     size = instance.decodes
@@ -110,12 +112,14 @@ def _batch_remove(s: Any, slot: int, i: int) -> None:
 
 @kernel
 def _before(s: Any, time: float, slot: int, i: int) -> bool:
+    """Return whether (time, slot) comes before entry ``i``."""
     other = s.event_time[i]
     return bool(time < other or (time == other and slot < s.event_slot[i]))
 
 
 @kernel
 def _place(s: Any, i: int, time: float, slot: int) -> None:
+    """Store an entry at index ``i`` and its index with the slot."""
     s.event_time[i] = time
     s.event_slot[i] = slot
     s.event_place[slot] = i
@@ -123,6 +127,7 @@ def _place(s: Any, i: int, time: float, slot: int) -> None:
 
 @kernel
 def _event_up(s: Any, i: int, time: float, slot: int) -> None:
+    """Move an entry up from index ``i`` to its position."""
     while i > 0:
         parent = (i - 1) >> 1
         if not _before(s, time, slot, parent):

@@ -39,6 +39,7 @@ def _send(s: Any, r: int, region: int, slot: int, t: float) -> None:
     request = s.requests[r]
     request.serving = region
     latency = s.latency[request.home, region]
+    # A KV cache is already in the region and pays no latency again.
     if latency > 0.0 and not request.carried:
         delivery_push(s, t + latency, r)
     else:
@@ -47,7 +48,9 @@ def _send(s: Any, r: int, region: int, slot: int, t: float) -> None:
 
 @kernel
 def _route(s: Any, r: int, t: float) -> None:
+    """Choose region and instance for a request, or queue it at the router."""
     request = s.requests[r]
+    # Its KV cache is already in the region, so the region is fixed.
     if request.carried:
         region = request.serving
         slot = choose_instance(s, request.model, region, t, r)
@@ -63,6 +66,7 @@ def _route(s: Any, r: int, t: float) -> None:
 
 @kernel
 def _arrive(s: Any, r: int, t: float) -> None:
+    """Route a new request, or put it into its NIW queue."""
     request = s.requests[r]
     if request.outcome == REJECTED:
         return
@@ -78,6 +82,7 @@ def _arrive(s: Any, r: int, t: float) -> None:
 
 @kernel
 def _deliver(s: Any, r: int, t: float) -> None:
+    """Give a request that reached its region to an instance there."""
     request = s.requests[r]
     if request.sender >= 0:
         sent(s, r, t)
@@ -196,6 +201,7 @@ def tend_deferred(s: Any, t: float) -> None:
 
 @kernel
 def _step(s: Any, slot: int, t: float) -> None:
+    """Process the next event of an instance: a start or the end of a run."""
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     if instance.status == STARTING:
@@ -206,6 +212,7 @@ def _step(s: Any, slot: int, t: float) -> None:
     begin_run(s, slot, t)
     if instance.status == DRAINING and instance.running == 0 and instance.sending == 0:
         retire(s, slot, t)
+    # Every completion lets the endpoint signal room for deferred requests (E4).
     for _ in range(completed):
         for i in range(pool.services, pool.services + pool.service_count):
             _release(s, s.pool_services[i], pool.region, t)

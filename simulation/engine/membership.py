@@ -41,6 +41,7 @@ MEMORY = REASONS.index(OUT_OF_MEMORY)
 
 @kernel
 def _leave_batch(s: Any, slot: int, r: int) -> None:
+    """Remove a request from the list of running ones, in order of admission."""
     instance, request = s.instances[slot], s.requests[r]
     if request.newer >= 0:
         s.requests[request.newer].older = request.older
@@ -53,6 +54,7 @@ def _leave_batch(s: Any, slot: int, r: int) -> None:
 
 @kernel
 def complete(s: Any, slot: int, r: int, t: float) -> None:
+    """Complete a request: free its memory and count its latencies."""
     request = s.requests[r]
     _leave_batch(s, slot, r)
     release(s, slot, r, request.isl + request.osl)
@@ -134,11 +136,13 @@ def lose(s: Any, r: int, reason: int) -> None:
 
 @kernel
 def make_room(s: Any, slot: int, t: float) -> None:
+    """Preempt the request admitted last, or reject it if the pool does not preempt."""
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     newest = instance.newest
     _preempt_newest(s, slot, t)
     if pool.when_full == FAIL:
+        # A rejection is not a preemption.
         pool.preemptions -= 1
         for q in range(s.queues.shape[1]):
             if s.queues[slot, q, HEAD] == newest:
@@ -148,6 +152,7 @@ def make_room(s: Any, slot: int, t: float) -> None:
 
 @kernel
 def add_fresh(s: Any, slot: int, r: int) -> None:
+    """Append a request to those with a prefill that ends in this iteration."""
     instance = s.instances[slot]
     s.requests[r].next = -1
     if instance.fresh < 0:
@@ -236,6 +241,7 @@ def admit(s: Any, slot: int, q: int, cached: int, t: float) -> None:
 
 @kernel
 def note_peak(s: Any, slot: int) -> None:
+    """Update the pool's peak of KV tokens of an instance, for the law on memory."""
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     used = instance.kv

@@ -68,6 +68,7 @@ class Observer:
         )
 
     def _signals(self, since_s: float) -> Signals:
+        """Return the signals of the last ``since_s`` seconds and restart their sums."""
         pools = self._s.pools
         served_s = pools["idle_s"] + pools["prefill_s"] + pools["decode_s"]
         there_s, self._served_s = served_s - self._served_s, served_s

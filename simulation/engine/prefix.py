@@ -142,12 +142,14 @@ def trim(s: Any, slot: int, kv: int) -> None:
 @kernel
 def _bucket(s: Any, slot: int, block: int) -> int:
     pool = s.pools[s.instances[slot].pool]
+    # Knuth's multiplicative hash; the number of buckets is a power of two.
     place = ((block * 2_654_435_761) >> 15) & (pool.buckets - 1)
     return int(pool.first_bucket + (slot - pool.first) * pool.buckets + place)
 
 
 @kernel
 def _find(s: Any, slot: int, block: int) -> int:
+    """Return the node of a block in an instance's cache; -1: not cached."""
     node = s.buckets[_bucket(s, slot, block)]
     while node >= 0 and s.nodes[node].id != block:
         node = s.nodes[node].chain
@@ -174,10 +176,12 @@ def _take(s: Any, slot: int, node: int) -> int:
 
 @kernel
 def _release(s: Any, slot: int, r: int, tokens: int) -> None:
+    """Free the tokens of a request and the blocks that nobody else holds."""
     request, instance, cache = s.requests[r], s.instances[slot], s.caches[slot]
     size = s.pools[instance.pool].block_tokens
     first = s.prefix_start[r]
     instance.kv -= tokens - request.held * size
+    # Last block first, so that it is evicted before the blocks ahead of it.
     for i in range(request.held - 1, -1, -1):
         node = _find(s, slot, s.prefix_ids[first + i])
         block = s.nodes[node]
@@ -196,6 +200,7 @@ def _release(s: Any, slot: int, r: int, tokens: int) -> None:
 
 @kernel
 def _trim(s: Any, slot: int, kv: int) -> None:
+    """Evict the least recently held blocks until the rest fits."""
     pool, cache = s.pools[s.instances[slot].pool], s.caches[slot]
     while cache.idle > 0 and cache.idle * pool.block_tokens > pool.usable - kv:
         node = cache.oldest

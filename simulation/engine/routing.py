@@ -45,6 +45,7 @@ def _has_room(s: Any, slot: int, r: int, t: float) -> bool:
 
 @kernel
 def _best(s: Any, endpoint: int, t: float, r: int) -> int:
+    """Return the router's choice of an instance of an endpoint; -1: none."""
     first = s.endpoint_start[endpoint]
     if first == s.endpoint_start[endpoint + 1]:
         return -1
@@ -99,6 +100,7 @@ def _best_by_prefix(s: Any, endpoint: int, t: float, r: int) -> int:
         most = request.isl if pool.blocks > 0 else 0
         node = 1
         while True:
+            # Depth-first search; a subtree is skipped if its bound cannot win.
             bound = s.ranking[pool.tree + node].bound
             if bound != NEVER and (best < 0 or bound - most <= least):
                 if node < pool.width:
@@ -109,6 +111,7 @@ def _best_by_prefix(s: Any, endpoint: int, t: float, r: int) -> int:
                 done = iterations_done(instance, t) * instance.decodes
                 hit = 0
                 if pool.blocks > 0:
+                    # First carry out the evictions due to decodes since the run began.
                     trim(s, slot, instance.kv + done)
                     cached, _ = longest(s, slot, r)
                     hit = cached * pool.block_tokens

@@ -197,6 +197,7 @@ def run_window(
     while now < duration_s:
         next_control = control * float(policy.interval_s)
         interval_end = min((interval + 1) * interval_s, duration_s)
+        # The last interval ends with the window, whatever the rounding.
         if interval == intervals - 1:
             interval_end = duration_s
         now = float(min(next_control, interval_end))

@@ -45,6 +45,7 @@ def _least_work(s: Any, p: int, status: int, t: float) -> int:
 
 @kernel
 def _newest_starting(s: Any, p: int) -> int:
+    """Return the starting instance that was requested last; -1: none."""
     best = -1
     for slot in range(s.pools[p].first, s.pools[p].first + s.pools[p].top):
         instance = s.instances[slot]
@@ -55,6 +56,7 @@ def _newest_starting(s: Any, p: int) -> int:
 
 @kernel
 def _take_back(s: Any, p: int, t: float) -> None:
+    """Make a draining instance ready again."""
     pool = s.pools[p]
     slot = _least_work(s, p, DRAINING, t)
     settle(s, slot, t)
@@ -72,6 +74,7 @@ def _take_back(s: Any, p: int, t: float) -> None:
 
 @kernel
 def _take_out(s: Any, p: int, t: float, soft_s: float, lend: bool) -> None:
+    """Cancel a starting instance, or else drain a ready one."""
     pool = s.pools[p]
     if pool.starting > 0:
         slot = _newest_starting(s, p)
@@ -142,6 +145,7 @@ def place_all(s: Any, targets: Any) -> None:
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]
         target = min(max(targets[p], pool.minimum), pool.maximum)
+        # After all lent instances are placed, since these starts may take them.
         for _ in range(target - pool.ready):
             start_before(s, p, 0.0)
 

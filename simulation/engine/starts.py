@@ -20,6 +20,7 @@ FROM_SPOT, FROM_OTHER, FROM_LOCAL, FROM_REMOTE = range(4)
 
 @kernel
 def _lowest(s: Any, p: int, status: int) -> int:
+    """Return the first slot of a pool in a status, or else the next unused slot."""
     pool = s.pools[p]
     slot = pool.first
     while slot < pool.first + pool.top and s.instances[slot].status != status:
@@ -29,6 +30,7 @@ def _lowest(s: Any, p: int, status: int) -> int:
 
 @kernel
 def _begin_life(s: Any, slot: int, p: int, t: float) -> None:
+    """Reset the record of an instance before its start."""
     instance = s.instances[slot]
     instance.pool = p
     instance.partial = instance.fresh = instance.newest = -1
@@ -180,6 +182,7 @@ def take_off_lent(s: Any, p: int, t: float) -> None:
 
 @kernel
 def _serve(s: Any, slot: int, t: float) -> None:
+    """Make a starting instance ready."""
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     settle(s, slot, t)
@@ -280,6 +283,7 @@ def _standing(s: Any, group: int, side: int) -> tuple[int, int, int]:
 
 @kernel
 def _waits(s: Any, slot: int) -> int:
+    """Return 1 if an instance has loaded and waits for registration, otherwise 0."""
     return 1 if s.instances[slot].status == STARTING and s.instances[slot].loaded else 0
 
 

@@ -70,6 +70,8 @@ class Record(types.Record):
 
 
 class Table(types.Type):
+    """Type of one array, with the type of its elements."""
+
     def __init__(self, item: types.Type, item_bytes: int, ndim: int) -> None:
         super().__init__(f"Table({item}, {ndim})")
         self.item, self.item_bytes, self.ndim = item, item_bytes, ndim
@@ -84,6 +86,8 @@ class Table(types.Type):
 
 
 class Tables(types.Type):
+    """Type of an open handle: all arrays of a layout."""
+
     def __init__(self, name: str, layout: Layout) -> None:
         super().__init__(f"Tables({name})")
         # part of the cache key, since the short name does not contain it

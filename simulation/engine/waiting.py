@@ -36,6 +36,7 @@ def _left(s: Any, r: int, t: float) -> float:
 
 @kernel
 def _queue_of(s: Any, slot: int, r: int, t: float) -> int:
+    """Return the queue of an instance that a request belongs to."""
     scheduler = s.pools[s.instances[slot].pool].scheduler
     if is_low(s, r, t):
         return int(s.queues.shape[1] - 1)
@@ -84,6 +85,7 @@ def next_queue(s: Any, slot: int, t: float) -> int:
 
 @kernel
 def _next_queue(s: Any, slot: int, t: float) -> int:
+    """Return the next queue under EDF, PF or DPA; DPA first moves expired requests."""
     pool = s.pools[s.instances[slot].pool]
     best, best_class, best_value = s.queues.shape[1] - 1, 9, 0.0
     for q in range(s.queues.shape[1] - 1):

@@ -120,6 +120,7 @@ class Layout:
         crossing = self.gamma(profile, batch) * pass_time_s / n
         paces = self.paces(busy)
         away = float((state.kv_home != state.home).sum() + (state.ffn_home != state.home).sum())
+        # Crossings between devices at home are part of ``pass_s``, so only further ones count.
         away += float((np.diff(state.home) != 0).sum() - (np.diff(self.home) != 0).sum())
         share = self._attention_time(batch)
         unit = share / paces[state.home] + (1.0 - share) / paces[state.ffn_home]  # [n] of a layer's

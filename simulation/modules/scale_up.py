@@ -95,12 +95,15 @@ def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replicatio
         high.append(most)
 
     for d in range(devices):
+        # The copies on a device fit into its memory.
         row([(at(copied, i, d), 1.0) for i in range(n)], 0, float(problem.room[d]))
         for i in range(n):
             before = [(at(copied, i - 1, d), 1.0)] if i else []
+            # A run begins if the layer is copied and the one before it is not.
             row([(at(begins, i, d), 1.0), (at(copied, i, d), -1.0), *before], 0, np.inf)
     upper = np.ones(total)
     for i in range(n):
+        # The home of a layer has the original.
         upper[at(copied, i, int(problem.home[i]))] = 0.0
         row(
             [(at(copied, i, d), 1.0) for d in range(devices)]

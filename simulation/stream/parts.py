@@ -51,6 +51,7 @@ def parts_of(fleet: Fleet, most: int) -> list[Part]:
 
 
 def _apart(fleet: Fleet) -> bool:
+    """Return whether models share nothing: no faults, no lending between models."""
     starts = [pool.start_up for pool in fleet.pools if pool.start_up is not None]
     others = any(
         (start.other_model_s, start.same_architecture_s) != (None, None) for start in starts
@@ -59,6 +60,7 @@ def _apart(fleet: Fleet) -> bool:
 
 
 def _part(fleet: Fleet, models: set[str]) -> Part:
+    """Return the part of a fleet with the pools of some models."""
     whence = tuple(p for p, pool in enumerate(fleet.pools) if pool.model in models)
     return Part(replace(fleet, pools=tuple(fleet.pools[p] for p in whence)), whence)
 

@@ -69,6 +69,7 @@ def summarise_stream(result: StreamResult) -> Summary:
 
 
 def _group(result: StreamResult, groups: Array) -> GroupSummary:
+    """Return the summary of some groups of the tally together."""
     tally, rows = result.tally, groups.ravel()
     counts = result.cells * tally.outcomes[rows].sum(axis=0)
     tokens = result.cells * tally.tokens[rows].sum(axis=0)

@@ -88,6 +88,7 @@ class Stream:
                 return
 
     def _check(self, chunk: Trace, last_s: float) -> None:
+        """Raise ``SimulationError`` for a piece that does not fit to the stream."""
         names = (chunk.models, chunk.regions, chunk.tiers, chunk.start_s)
         if names != (self.models, self.regions, self.tiers, self.start_s):
             raise SimulationError("A piece of a stream must have the stream's names and start.")

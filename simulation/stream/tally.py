@@ -29,6 +29,7 @@ _LEAST, _MOST = 2.0**-13, 2.0**24  # seconds: 0.12 ms to half a year
 
 def _bits(seconds: FloatArray | float) -> IntArray:
     """Return bucket numbers of ``seconds`` >= 0 in order of size, ``STEPS`` per doubling."""
+    # Doubles of at least 0 sort like their bits. The shift keeps the exponent and STEP_BITS more.
     return np.asarray(np.asarray(seconds, np.float64).view(np.int64) >> _SHIFT)
 
 
@@ -64,6 +65,7 @@ class Tally:
 
     @classmethod
     def empty(cls, groups: int, tiers: int, hours: int, pools: int) -> Self:
+        """Return an empty tally; raise ``SimulationError`` for more than MOST_GROUPS groups."""
         if groups > MOST_GROUPS:
             raise SimulationError(
                 f"The trace has {groups:,} groups of a model, a home region and a tier, and "
@@ -109,6 +111,7 @@ class Tally:
         self.last_s[0] = np.nanmax(log.last_token_s, initial=self.last_s[0])
 
     def _latency(self, which: int, group: Array, seconds: FloatArray) -> None:
+        """Count latencies of one kind by group."""
         known = np.isfinite(seconds)
         value, its = np.maximum(seconds[known], 0.0), group[known]
         np.add.at(self.known[:, which], its, 1)
@@ -117,6 +120,7 @@ class Tally:
         _count(self.buckets, its * len(LATENCIES) + which, bucket)
 
     def _attention(self, trace: Trace, group: Array, pool: Array) -> None:
+        """Add the terms of attention by group and by pool."""
         terms = attention_terms(trace.input_tokens, trace.output_tokens)
         for sums, places in ((self.asked, group), (self.served, pool)):
             served = places >= 0
