@@ -1,14 +1,19 @@
-"""How much of a GPU's published speed its kernels reach: a few factors per family and operator.
+"""Efficiency factors: the share of a GPU's published speed that kernels reach.
+
+Each kind of operator has a few factors per GPU family and precision:
 
     seconds = floor + per_unit * units + per_element * elements
               + ((flops / (compute * peak))^q + (bytes / (bandwidth * peak bandwidth))^q)^(1/q)
 
-The floor is the shortest call; units are what costs a fixed time each (the depth k of a product, a
-sequence's key-value head in decode, an expert that is read at all); elements what an expert layer
-copies between its steps. A sharpness q above 1 lets computing and reading overlap. Of a collective
-over PCIe, whose GPUs stand in each other's way, the share of the link is ``bandwidth * (2 /
-gpus)^sharing``; behind a switch each has its own, and sharing is 0. The factors were fitted to
-measured kernels (``tools/catalogue/fit_efficiency.py``) and carry their spread.
+- The floor is the time of the shortest call.
+- A unit costs a fixed time: a step of the depth k of a product, a key-value head of a sequence in
+  decode, an expert that is read, or a further GPU of a collective.
+- Elements are those that an expert layer copies between its steps.
+- A sharpness q above 1 lets computing and reading overlap.
+- In a collective over PCIe the GPUs share links. The share of the link is
+  ``bandwidth * (2 / gpus)^sharing``. Behind a switch each GPU has its own link, and sharing is 0.
+
+``tools/catalogue/fit_efficiency.py`` fits the factors to measured kernels, with their spread.
 """
 
 from __future__ import annotations
@@ -46,8 +51,8 @@ KINDS = (
     "reduce_scatter",
     "all_to_all",
 )
-# The family whose factors stand in for one that was never measured: the next generation of the same
-# vendor, or the one that was current when the other vendor's part came out.
+# Families to take factors from, in this order, if a family was not measured: the next generation of
+# the same vendor, or the one that was current when the other vendor's GPU came out.
 NEAREST: Mapping[str, tuple[str, ...]] = {
     "hopper": ("hopper", "blackwell", "ampere", "ada"),
     "blackwell": ("blackwell", "hopper", "ampere", "ada"),
@@ -55,7 +60,7 @@ NEAREST: Mapping[str, tuple[str, ...]] = {
     "ampere": ("ampere", "hopper", "ada", "blackwell"),
     "": ("hopper", "ampere", "blackwell", "ada"),
 }
-# A precision whose kernels were not measured on a family is taken from the next one here.
+# Precisions to take factors from, in this order, if a precision was not measured on a family.
 SIMILAR: Mapping[str, tuple[str, ...]] = {
     "bf16": ("bf16", "fp8", "fp4"),
     "fp8": ("fp8", "bf16", "fp4"),
@@ -63,7 +68,7 @@ SIMILAR: Mapping[str, tuple[str, ...]] = {
     "int4": ("bf16", "fp8", "fp4"),
     "fp4": ("fp4", "fp8", "bf16"),
 }
-# What a GPU without units for a precision computes in, after unpacking the weights.
+# Precisions to compute in, in this order; a GPU takes the first that it has units for.
 COMPUTED_IN: Mapping[str, tuple[str, ...]] = {
     "bf16": ("bf16",),
     "fp8": ("fp8", "bf16"),
@@ -75,7 +80,7 @@ COMPUTED_IN: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """Factors of one kind of operator on one family of GPUs in one precision."""
+    """Factors of one kind of operator on one GPU family in one precision."""
 
     kind: str
     family: str
@@ -86,28 +91,31 @@ class Efficiency:
     compute: float  # share of the peak FLOP/s
     bandwidth: float  # share of the peak bytes/s (of the link, for a collective)
     sharpness: float
-    spread: float  # standard deviation of ln(predicted / measured) over the rows fitted
+    spread: float  # standard deviation of ln(predicted / measured) over the fitted rows
     rows: int
     source: str
-    sharing: float = 0.0  # how fast the share of the link falls with GPUs beyond two
+    sharing: float = 0.0  # exponent by which the share of the link falls beyond two GPUs
 
     def share_of_link(self, gpus: int) -> float:
-        """Of the published link, for a collective of so many GPUs of one server."""
+        """Return the share of the published link for a collective of ``gpus`` in one server."""
         share: float = self.bandwidth * (2.0 / gpus) ** self.sharing
         return share
 
 
 @dataclass(frozen=True, slots=True)
 class Efficiencies:
-    """All factors there are, and how far they are off on a family they were not fitted to."""
+    """All efficiency factors, and their error on GPU families that they were not fitted to."""
 
     entries: tuple[Efficiency, ...]
     across: Mapping[str, float]  # by kind: spread of ln(predicted / measured) on other families
-    checks: tuple[Check, ...] = ()  # of whole iterations by these factors, on served deployments
-    unpacked: float = 1.0  # on kernels of 16 bits, where experts' weights are 4-bit integers
+    checks: tuple[Check, ...] = ()  # of whole iterations with these factors, on served deployments
+    unpacked: float = 1.0  # factor on 16-bit kernels of experts with 4-bit integer weights
 
     def find(self, kind: str, family: str, precision: str) -> Efficiency:
-        """The factors of the nearest family and precision that were measured."""
+        """Return the factors of the nearest measured family and precision.
+
+        Raises SimulationError if the kind has no factors at all.
+        """
         families = NEAREST.get(family, (family, *NEAREST[""]))
         for name in families:
             for similar in SIMILAR[precision]:
@@ -117,18 +125,18 @@ class Efficiencies:
         raise SimulationError(f"No efficiency factors for {kind}; they are part of the catalogue.")
 
     def slower(self, operator: Operator) -> float:
-        """What a kernel that was not measured takes, of the one whose factors stand in for it."""
+        """Return the factor on the time of ``operator`` if its own kernel was not measured."""
         return self.unpacked if unpacks(operator) else 1.0
 
     def spread(self, entry: Efficiency, family: str) -> float:
-        """Its spread on a GPU of ``family``, wider where it was fitted to another one."""
+        """Return the spread of ``entry`` on ``family``, wider if fitted to another family."""
         if entry.family == family:
             return entry.spread
         return max(entry.spread, self.across.get(entry.kind, entry.spread))
 
 
 def kind_of(operator: Operator) -> str:
-    """The kind of factors that ``operator`` needs."""
+    """Return the kind of factors that ``operator`` needs."""
     if isinstance(operator, Collective):
         return "all_to_all" if operator.kind == "send" else operator.kind
     if isinstance(operator, Attention):
@@ -144,19 +152,22 @@ def kind_of(operator: Operator) -> str:
 
 
 def unpacks(operator: Operator) -> bool:
-    """Experts whose 4-bit integers become 16 bits on the way: no such kernel was measured."""
+    """Return whether ``operator`` unpacks 4-bit integers; no such kernel was measured."""
     return isinstance(operator, Experts) and operator.precision == "int4"
 
 
 def precision_of(operator: Operator) -> str:
-    """What its weights or its cache are stored in."""
+    """Return the precision that the weights or the KV cache of ``operator`` are stored in."""
     if isinstance(operator, Gemm | Experts):
         return operator.precision
     return operator.kv_cache if isinstance(operator, Attention) else "bf16"
 
 
 def peak_flops(operator: Operator, gpu: GpuSpec) -> float:
-    """Peak FLOP/s of the units that compute ``operator``; attention always in 16 bits."""
+    """Return the peak FLOP/s of the units that compute ``operator``; attention uses 16 bits.
+
+    Raises SimulationError if the GPU has no peak for any suitable precision.
+    """
     precision = operator.precision if isinstance(operator, Gemm | Experts) else "bf16"
     for name in COMPUTED_IN[precision]:
         if gpu.peak_flops.get(name):
@@ -167,12 +178,12 @@ def peak_flops(operator: Operator, gpu: GpuSpec) -> float:
 
 
 def within_server(operator: Collective, gpu: GpuSpec) -> bool:
-    """Whether it goes over the links between the GPUs of one server."""
+    """Return whether a collective stays on the links between the GPUs of one server."""
     return operator.gpus <= gpu.gpus_per_node and operator.kind != "send"
 
 
 def link_bytes_s(operator: Collective, gpu: GpuSpec) -> float:
-    """Bytes per second each GPU can send to the farthest of a collective."""
+    """Return the bytes per second that each GPU can send to the farthest GPU of a collective."""
     speeds = gpu.link_bytes_s, gpu.network_bytes_s
     return _speed(speeds if within_server(operator, gpu) else speeds[::-1], operator, gpu)
 
@@ -190,8 +201,11 @@ def _speed(speeds: tuple[float | None, ...], operator: Collective, gpu: GpuSpec)
 def sent_s(
     operator: Collective, message: FloatArray, gpu: GpuSpec, near: float = 1.0, far: float = 1.0
 ) -> FloatArray:
-    """Seconds that the links of one GPU are busy, at shares of their peaks: those within its node,
-    and those to other nodes at the same time, whichever takes longer."""
+    """Return the seconds that the links of one GPU are busy.
+
+    ``near`` and ``far`` are the shares that links in the node and to other nodes reach of their
+    peaks. Both kinds of link work at the same time, so the longer time counts.
+    """
     if operator.kind == "send":
         return message / (link_bytes_s(operator, gpu) * far)
     link = _speed((gpu.link_bytes_s, gpu.network_bytes_s), operator, gpu)
@@ -203,6 +217,7 @@ def sent_s(
 
 
 def bandwidth_of(gpu: GpuSpec) -> float:
+    """Return the memory bandwidth in bytes/s; raises SimulationError if it is unknown."""
     if not gpu.bandwidth_bytes_s:
         raise SimulationError(
             f"{gpu.name} has no published memory bandwidth; add bandwidth_bytes_s in its "
@@ -212,7 +227,7 @@ def bandwidth_of(gpu: GpuSpec) -> float:
 
 
 def features(operator: Operator, it: Iteration) -> tuple[FloatArray, FloatArray]:
-    """Units and elements of ``operator``, for the factors that cost a time each."""
+    """Return the units and elements of ``operator`` that the module's formula counts."""
     rows = operator.rows(it)
     none = np.zeros_like(rows)
     if isinstance(operator, Gemm):
@@ -228,10 +243,10 @@ def features(operator: Operator, it: Iteration) -> tuple[FloatArray, FloatArray]
 
 
 def bound_s(operator: Operator, work: Work, gpu: GpuSpec) -> FloatArray:
-    """The roofline: no kernel can be faster than the published peaks allow.
+    """Return the roofline: the least seconds that the published peaks allow.
 
-    Weights and the KV cache come from memory; activations are left out, since what one operator
-    writes the next may still find in the cache of the chip.
+    Weights and the KV cache come from memory. Activations do not count, since an operator may find
+    the output of the previous one in the cache of the chip.
     """
     if isinstance(operator, Collective):
         return sent_s(operator, work.message_bytes, gpu)
@@ -240,7 +255,7 @@ def bound_s(operator: Operator, work: Work, gpu: GpuSpec) -> FloatArray:
 
 
 def modelled_s(operator: Operator, it: Iteration, gpu: GpuSpec, entry: Efficiency) -> FloatArray:
-    """Seconds of one call by the formula at the top; 0 where the operator has nothing to do."""
+    """Return the seconds of one call by the module's formula; 0 for iterations without rows."""
     work = operator.work(it)
     units, elements = features(operator, it)
     if isinstance(operator, Collective):
@@ -256,7 +271,7 @@ def modelled_s(operator: Operator, it: Iteration, gpu: GpuSpec, entry: Efficienc
 
 
 def combine(flops: FloatArray, moved: FloatArray, sharpness: float) -> FloatArray:
-    """(flops^q + moved^q)^(1/q) without overflow."""
+    """Return ``(flops^q + moved^q)^(1/q)`` without overflow."""
     larger = np.maximum(np.maximum(flops, moved), 1e-30)
     smaller = np.minimum(flops, moved) / larger
     total: FloatArray = larger * (1.0 + smaller**sharpness) ** (1.0 / sharpness)

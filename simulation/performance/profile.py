@@ -1,13 +1,13 @@
-"""What every performance profile can do: the one protocol behind which four kinds stand.
+"""The protocol of all performance profiles.
 
 An iteration is described by four numbers, which the engine keeps up to date in O(1):
 
     b  decodes          sequences that each get one token
-    c  decode_context   KV tokens those sequences attend to, summed over them
-    p  prefill_tokens   prompt tokens computed in this iteration, over all its chunks
+    c  decode_context   KV tokens that these sequences attend to, in total
+    p  prefill_tokens   prompt tokens of all chunks
     a  prefill_pairs    query-key pairs: chunk * (tokens before it + chunk / 2), summed over chunks
 
-so c / b is the mean context of a decode, a / p the mean number of keys of a prompt token.
+So c / b is the mean context of a decode, and a / p the mean number of keys of a prompt token.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from simulation.performance.specs import Provenance
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What predictions were compared with, and how they came out; errors are of (predicted -
-    measured) / measured, as fractions."""
+    """Errors of predictions, (predicted - measured) / measured, as fractions."""
 
     quantity: str  # prefill time, TPOT, TTFT, power ...
-    against: str  # the rows: where from, and whether the fit had seen them
+    against: str  # the rows: their origin, and whether the fit had seen them
     rows: int
     mape: float  # mean of the absolute errors
     median: float  # of the absolute errors
@@ -39,7 +38,10 @@ class Check:
 
 
 def check(quantity: str, against: str, measured: FloatArray, predicted: FloatArray) -> Check:
-    """Compare two arrays of the same shape, not empty; ``measured`` must be positive."""
+    """Compare two arrays of one shape; ``measured`` must be positive.
+
+    Raises SimulationError if they are empty.
+    """
     if not np.size(measured):
         raise SimulationError(
             f"There is no measurement of {quantity} to compare with ({against}); leave the check "
@@ -58,15 +60,15 @@ def check(quantity: str, against: str, measured: FloatArray, predicted: FloatArr
     )
 
 
-BEYOND = 0.01  # share of iterations outside of what was measured from which on it is said
+BEYOND = 0.01  # share of iterations outside the measured range from which it is reported
 
 
 @runtime_checkable
 class Profile(Protocol):
     """Iteration latency and limits of one model on one GPU arrangement.
 
-    ``curve`` is all that the compiled engine and the vectorised functions below need to know of
-    the kind; a new kind is a new way to make one.
+    The compiled engine and the vectorised functions below only use ``curve``. A new kind of profile
+    needs only a new way to make a curve.
     """
 
     @property
@@ -75,17 +77,17 @@ class Profile(Protocol):
     def gpu(self) -> str: ...
     @property
     def tp(self) -> int:
-        """GPUs of one instance."""
+        """Return the GPUs of one instance."""
         ...
 
     @property
     def max_batch(self) -> int:
-        """Sequences in a batch."""
+        """Return the largest number of sequences in a batch."""
         ...
 
     @property
     def max_batch_tokens(self) -> int:
-        """Prefill tokens and decodes of one iteration (the chunked prefill budget)."""
+        """Return the largest prefill tokens + decodes of an iteration (chunked prefill budget)."""
         ...
 
     @property
@@ -94,24 +96,28 @@ class Profile(Protocol):
     def provenance(self) -> Provenance: ...
     @property
     def kind(self) -> str:
-        """linear, table, operator or roofline."""
+        """Return the kind: linear, table, operator, roofline or attention-ffn."""
         ...
 
     @property
     def curve(self) -> Curve: ...
     @property
     def start_s(self) -> float:
-        """Seconds of every request between its arrival and its first iteration that are no queue
-        (the server's front end, tokens of the text, launches); they hold nothing back. 0 where
-        prefill times were measured from the arrival on."""
+        """Return the seconds from arrival to the first iteration, without queueing.
+
+        They cover the server's front end, tokenisation and launches. They do not delay other
+        requests. 0 if prefill times were measured from the arrival on.
+        """
         ...
 
     @property
     def checks(self) -> tuple[Check, ...]: ...
     @property
     def spread(self) -> float:
-        """Standard deviation of ln(predicted / measured) that what is modelled in it is expected to
-        have; 0 where nothing is."""
+        """Return the expected standard deviation of ln(predicted / measured) of the modelled part.
+
+        0 if nothing is modelled.
+        """
         ...
 
 
@@ -122,7 +128,7 @@ def iteration_s(
     prefill_tokens: npt.ArrayLike,
     prefill_pairs: npt.ArrayLike,
 ) -> FloatArray:
-    """Seconds of iterations, broadcast over the four arrays; 0 where nothing is computed."""
+    """Return the seconds of iterations, broadcast over the four arrays; 0 for an empty one."""
     return evaluate(profile.curve, decodes, decode_context, prefill_tokens, prefill_pairs)
 
 
@@ -133,13 +139,15 @@ def measured_range(
     prefill_tokens: npt.ArrayLike,
     prefill_pairs: npt.ArrayLike,
 ) -> BoolArray:
-    """Whether each iteration lies inside what the profile was measured or fitted on."""
+    """Return which iterations are inside the range that the profile was measured or fitted on."""
     return inside(profile.curve, decodes, decode_context, prefill_tokens, prefill_pairs)
 
 
 def provenance_at(profile: Profile, outside: float) -> Provenance:
-    """Of what is said of a load, ``outside`` of whose iterations (a share) lie beyond what the
-    profile was measured on: what is extrapolated is modelled, however well the rest was measured.
+    """Return the provenance of a result at a load.
+
+    ``outside`` is the share of iterations beyond the measured range. From ``BEYOND`` on a measured
+    profile counts as modelled, since these iterations are extrapolated.
     """
     of = profile.provenance
     if of.kind != "measured" or outside < BEYOND:

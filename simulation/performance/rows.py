@@ -1,4 +1,4 @@
-"""Benchmark rows: what was measured on one arrangement, as columns of one type and one unit."""
+"""Benchmark rows: measurements as columns of one type and one unit."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy.typing as npt
 from simulation.arrays import BoolArray, FloatArray, TextArray
 from simulation.errors import SimulationError
 
-PARTS = 1.5  # times what one batch takes: above it, the batch cannot have been one batch
+PARTS = 1.5  # times the expected time of a batch; a slower batch did not run as one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BenchmarkRows:
-    """Measurements, one array of shape ``[rows]`` per column; NaN (or "") where not given.
+    """Measurements, one array of shape ``[rows]`` per column; NaN or "" for missing values.
 
-    Two kinds of row: a *batch* was run as one, from prefill to its last token (``batch`` given), or
-    a deployment was *served* with a number of requests in flight (``concurrency`` given), where
-    TTFT holds queueing and TBT holds the prefill of others.
+    There are two kinds of row. A *batch* row has ``batch``: its sequences ran together from prefill
+    to the last token. A *served* row has ``concurrency``: a deployment ran with that number of
+    requests in flight. Its TTFT includes queueing, and its TBT includes prefills of other requests.
     """
 
     model: TextArray
@@ -32,9 +32,9 @@ class BenchmarkRows:
     isl: FloatArray  # input tokens of a request
     osl: FloatArray  # output tokens of a request
     concurrency: FloatArray  # requests in flight
-    prefill_s: FloatArray  # of the whole batch, nothing queued
-    ttft_s: FloatArray  # of a request, queueing included
-    tbt_s: FloatArray  # between tokens of a request, after the first
+    prefill_s: FloatArray  # of the whole batch, without queueing
+    ttft_s: FloatArray  # of a request, with queueing
+    tbt_s: FloatArray  # between the output tokens of a request
     e2e_s: FloatArray  # of the whole batch, or of a request
     throughput: FloatArray  # output tokens per second of the instance
     power_share: FloatArray  # mean power over the GPU's TDP
@@ -49,45 +49,54 @@ class BenchmarkRows:
         return int(self.model.size)
 
     def take(self, which: npt.ArrayLike) -> BenchmarkRows:
-        """The rows of a mask or of indices."""
+        """Return the rows at a mask or at indices."""
         chosen = np.asarray(which)
         return BenchmarkRows(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
 
     @property
     def generated(self) -> FloatArray:
-        """Tokens after the first that each sequence really got, by what the whole batch took.
+        """Return the tokens per sequence after the first, from the time of the whole batch.
 
-        An engine stops at an end-of-text token unless told not to, so that a row which asked for
-        8,192 tokens may have seen 600. NaN where it cannot be told.
+        They may be fewer than ``osl``, since an engine stops at an end-of-text token by default. A
+        row with an ``osl`` of 8,192 may have generated 600. NaN if a time is missing.
         """
         return (self.e2e_s - self.prefill_s) / self.tbt_s
 
     @property
     def whole(self) -> BoolArray:
-        """Rows that are what they say: one batch. Where e2e takes much longer than prefill and
-        decode together, memory did not hold the batch and its parts ran one after the other."""
+        """Return a mask of the rows that ran as one batch; True if a time is missing.
+
+        If e2e is much longer than prefill and decode together, memory did not hold the batch. Its
+        parts then ran one after the other.
+        """
         expected = self.prefill_s + self.osl * self.tbt_s
         return ~(self.e2e_s > PARTS * expected)
 
     @property
     def context(self) -> FloatArray:
-        """Mean KV tokens of a sequence while it decodes: its prompt and half of its output."""
+        """Return the mean KV tokens of a decoding sequence: its prompt and half of its output."""
         generated = np.where(np.isfinite(self.generated), self.generated, self.osl)
         return self.isl + np.clip(generated, 0.0, self.osl) / 2
 
     @property
     def tokens(self) -> FloatArray:
-        """Prompt tokens of the batch."""
+        """Return the prompt tokens of the batch."""
         return self.batch * self.isl
 
     @property
     def decoding(self) -> FloatArray:
-        """Mean sequences in decode of a served row: by Little's law tokens per second times the
-        time between them, where the throughput is known, else all requests in flight."""
+        """Return the mean number of decoding sequences of a served row.
+
+        By Little's law it is throughput times TBT, at most the concurrency. Without a throughput it
+        is the concurrency.
+        """
         return np.fmin(self.throughput * self.tbt_s, self.concurrency)
 
     def arrangements(self) -> Iterator[tuple[tuple[str, str, int], BenchmarkRows]]:
-        """Rows by (model, GPU, TP), in the order of first appearance."""
+        """Yield the rows by (model, GPU, TP), in the order of first appearance.
+
+        Raises SimulationError if a row has no ``tp``.
+        """
         keys = list(zip(self.model.tolist(), self.gpu.tolist(), self.tp.tolist(), strict=True))
         places: dict[tuple[str, str, float], list[int]] = {}
         for i, key in enumerate(keys):
@@ -108,7 +117,10 @@ TEXTS = ("model", "gpu", "precision")
 def benchmark_rows(
     texts: Mapping[str, Sequence[str]], numbers: Mapping[str, npt.ArrayLike]
 ) -> BenchmarkRows:
-    """Rows from the columns that are there; the others are "" or NaN."""
+    """Build rows from the given columns; missing columns become "" or NaN.
+
+    Raises SimulationError if the columns differ in length.
+    """
     arrays = {name: np.asarray(values, np.float64) for name, values in numbers.items()}
     sizes = {len(v) for v in texts.values()} | {v.size for v in arrays.values()}
     if len(sizes) != 1:

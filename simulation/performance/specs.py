@@ -1,4 +1,4 @@
-"""Facts about GPUs and models, each with where it comes from."""
+"""Facts about GPUs and models, with their provenance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BYTES: Mapping[str, float] = {"bf16": 2.0, "fp8": 1.0, "fp4": 0.5, "int8": 1.0, 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a number comes from. ``kind`` is measured, published, modelled or assumed."""
+    """The origin of a number; ``kind`` is measured, published, modelled or assumed."""
 
     kind: str
     source: str
@@ -20,10 +20,10 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class GpuSpec:
-    """One GPU type. Power is per GPU at the board, by what the instance is doing.
+    """One GPU type. Power is board power per GPU in each phase of the instance.
 
-    What follows the provenance describes how fast it is, and is None where it is not known: a GPU
-    that a user describes by memory and power alone serves any profile that was measured on it.
+    The fields after the provenance describe its speed, and are None if unknown. They are not needed
+    for profiles that were measured on the GPU.
     """
 
     name: str
@@ -43,10 +43,10 @@ class GpuSpec:
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """Low-rank adapters (LoRA; Hu et al., arXiv 2106.09685) beside a model's linear layers."""
+    """Low-rank adapters (LoRA; Hu et al., arXiv 2106.09685) of a model's linear layers."""
 
     rank: int
-    active: int  # different ones among the requests under way; all of them in memory
+    active: int  # different adapters among the requests in flight, all in memory
 
     def __post_init__(self) -> None:
         for name, most in (("rank", 1024), ("active", 4096)):
@@ -58,12 +58,12 @@ class Adapters:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What a model computes, from its Hugging Face ``config.json``; counts, no bytes.
+    """The layers and sizes of a model, from its Hugging Face ``config.json``.
 
     ``layers`` = full attention + ``window_layers`` + ``linear_layers``. A feed-forward layer is
-    dense (``intermediate``) in the first ``dense_layers`` and where ``experts`` is 0, else a router
-    over ``experts``. Latent attention (MLA) has ``kv_lora_rank`` > 0 and caches one compressed
-    vector of ``kv_lora_rank + rope_head_dim`` per token and layer, whatever the tensor parallelism.
+    dense (``intermediate``) in the first ``dense_layers`` and if ``experts`` is 0. The others have
+    a router over ``experts``. Latent attention (MLA) has ``kv_lora_rank`` > 0. It caches one
+    compressed vector of ``kv_lora_rank + rope_head_dim`` per token and layer on every GPU.
     """
 
     name: str
@@ -91,17 +91,17 @@ class ModelShape:
     window: int = 0
     linear_layers: int = 0  # layers with a fixed-size state instead of a KV cache
     linear_state_bytes: int = 0  # of that state, per sequence and layer
-    linear_key_width: int = 0  # heads * dimension of a linear layer's keys; 0: as the queries
-    linear_value_width: int = 0  # heads * dimension of its values
+    linear_key_width: int = 0  # heads * dimension of a linear layer's keys; 0: heads * head_dim
+    linear_value_width: int = 0  # heads * dimension of its values; 0: heads * head_dim
     attention_gate: bool = False  # queries come with an output gate of the same size
-    sparse_top_k: int = 0  # tokens a sparse attention layer attends to; 0: all
+    sparse_top_k: int = 0  # tokens that a sparse attention layer attends to; 0: all
     encoder: ModelShape | None = None  # of a vision-language model
     ffn_layers: int | None = None  # layers with a feed-forward part; None: all (Nemotron-H: fewer)
-    expert_hidden: int = 0  # width that experts read and write where it is not ``hidden``
-    window_kv_heads: int = 0  # of window layers; 0: as the others
-    window_head_dim: int = 0
+    expert_hidden: int = 0  # width that experts read and write; 0: ``hidden``
+    window_kv_heads: int = 0  # of window layers; 0: ``kv_heads``
+    window_head_dim: int = 0  # of window layers; 0: ``head_dim``
     kv_compression: float = 1.0  # tokens per cached entry, mean over full attention layers
-    index_head_dim: int = 0  # of the keys a sparse attention layer caches to choose by
+    index_head_dim: int = 0  # of the keys that the indexer of a sparse attention layer caches
     adapters: Adapters | None = None
 
     def __post_init__(self) -> None:
@@ -116,15 +116,16 @@ class ModelShape:
             )
 
 
-WIDTHS = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")  # of an arrangement, its whole numbers
+WIDTHS = ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")  # the whole numbers of an arrangement
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """How one instance is spread over GPUs, and in what precision.
+    """Parallelism and precision of one instance.
 
-    Attention runs on ``tp`` GPUs times ``attention_dp`` copies of it, experts on
-    ``moe_tp * moe_ep`` = ``tp * attention_dp`` of the same GPUs, times ``pp`` stages.
+    A stage has ``tp * attention_dp`` GPUs: ``attention_dp`` copies of attention on ``tp`` GPUs
+    each. Experts use the same GPUs, so ``moe_tp * moe_ep`` must equal that number. If both are 1,
+    ``operator_graph`` uses ``tp`` and ``attention_dp`` for them. There are ``pp`` stages.
     """
 
     tp: int = 1
@@ -142,11 +143,11 @@ class Arrangement:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """One model at one weight precision, as the simulator holds it in memory."""
+    """Memory of one model at one weight precision."""
 
     name: str
     weight_bytes: float
     kv_bytes_per_token: float
     max_context: int  # tokens, input + output
     provenance: Provenance
-    shape: ModelShape | None = None  # None: known by its memory alone
+    shape: ModelShape | None = None  # None: only the memory is known

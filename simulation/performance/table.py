@@ -1,19 +1,23 @@
 """The table profile: interpolation on measured grids of whole iterations.
 
-Rows come as crosses more often than as full grids (splitwise and SageServe vary one size at a time
-around 512 tokens and one sequence), so a table is filled as follows.
+Rows are crosses more often than full grids. Splitwise and SageServe vary one size at a time around
+512 tokens and one sequence. So a table is filled as follows.
 
-- Repeats: the median. Rows that were not one batch (``BenchmarkRows.whole``) are left out.
-- Prefill over (tokens of the iteration, keys per token): rows form families, single prompts and
-  batches of equal prompts; each rises with its tokens (isotonic) and is interpolated by monotone
-  cubics in log-log. A family without a row at some number of tokens takes the other family's there,
-  times the ratio of the two at its neighbours. Between families linear in the keys, beyond them
-  constant: it is not monotone in the keys, as many short prompts take longer than a long one.
-- Decode over (sequences, mean context): rises with both; cells never measured are the sum of a
-  term of the sequences and one of the context, in least squares over those that were.
-- Beyond the last knot the last slope goes on, and never less for more of the other size.
-  ``measured_range`` says what lies outside: beyond the knots, or further than a factor ``NEAR`` in
-  keys or context from any row.
+- Repeats: the median counts. Rows that did not run as one batch (``BenchmarkRows.whole``) are
+  dropped.
+- Prefill over (tokens of the iteration, keys per token): rows form families. A family is the single
+  prompts, or the batches of prompts of one length. Each family is made to rise with its tokens
+  (isotonic) and is interpolated by monotone cubics in log-log. A family without a row at some
+  number of tokens takes the value of another family, scaled by their ratio at the neighbours.
+  Between families the time is linear in the keys, and beyond them constant. It is not monotone in
+  the keys, as many short prompts may take longer than a long one.
+- Decode over (sequences, mean context): time rises with both. Unmeasured cells are a term of the
+  sequences plus a term of the context, fitted to the measured cells by least squares.
+- Beyond the last knot, decode continues with its last slope, made to rise with the other size. A
+  prefill continues with its last slope in the tokens.
+
+``measured_range`` excludes iterations beyond the knots, and those further than a factor ``NEAR`` in
+keys or context from any row.
 """
 
 from __future__ import annotations
@@ -31,8 +35,8 @@ from simulation.performance.profile import Check
 from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Provenance
 
-STEPS = 3  # knots added between two measured ones, for the cubics to show in a bilinear table
-NEAR = 2.0  # ratio of keys per token, or of context, within which a row speaks for its neighbours
+STEPS = 3  # knots added between two measured ones, so that a bilinear table follows the cubics
+NEAR = 2.0  # ratio of keys per token, or of context, up to which a row counts as near
 SAME_CONTEXT = 1.05  # contexts within this ratio are one knot
 MOST = 400  # different configurations in a table
 
@@ -50,7 +54,7 @@ class TableProfile:
     provenance: Provenance
     curve: Curve
     checks: tuple[Check, ...] = ()
-    notes: tuple[str, ...] = ()  # sentences about rows left out
+    notes: tuple[str, ...] = ()  # sentences about dropped rows
     spread: float = 0.0  # nothing in it is modelled
     start_s: float = 0.0  # prefill was measured as a whole
 
@@ -61,7 +65,7 @@ class TableProfile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Family:
-    """Prefills of equal prompts, or of single ones: seconds over the tokens of the batch."""
+    """Prefill seconds over the tokens of the batch, for single prompts or prompts of one length."""
 
     tokens: FloatArray
     keys: FloatArray  # per token
@@ -73,10 +77,11 @@ class Family:
 
 
 def table_curve(rows: BenchmarkRows, *, mixed: float = 0.0) -> Curve:
-    """The compiled table of one arrangement's rows; see the module's docstring.
+    """Compile the rows of one arrangement to a table; see the module's docstring.
 
-    ``mixed`` above 0 replaces the rule that an iteration which does both saves one reading of the
-    weights (the cheaper of its two parts) by splitwise-sim's, for which it is 1.1.
+    By default a mixed iteration saves one reading of the weights. Its time is estimated by the
+    cheapest measured iteration. ``mixed`` above 0 selects the rule of splitwise-sim instead, which
+    uses 1.1.
     """
     rows = rows.take(rows.whole & np.isfinite(rows.batch) & np.isfinite(rows.isl))
     decode = _decode(rows.take(np.isfinite(rows.tbt_s) & np.isfinite(rows.context)))
@@ -95,7 +100,11 @@ def table_profile(
     mixed: float = 0.0,
     checks: tuple[Check, ...] = (),
 ) -> TableProfile:
-    """A table of the rows of one arrangement; limits are those measured where none are given."""
+    """Build a table profile from the rows of one arrangement.
+
+    Default limits are the largest measured batch and the longest single prompt. Raises
+    SimulationError for rows of several arrangements, and if the rows do not make a table.
+    """
     arrangements = list(rows.arrangements())
     if len(arrangements) != 1:
         names = ", ".join(f"{m} on {tp} x {g}" for (m, g, tp), _ in arrangements)
@@ -123,7 +132,7 @@ def table_profile(
 
 
 def _medians(keys: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Distinct rows of ``keys``, and the median of and the number of ``seconds`` for each."""
+    """Return the distinct rows of ``keys``, and the median and count of ``seconds`` for each."""
     distinct, place = np.unique(keys, axis=0, return_inverse=True)
     place = place.ravel()
     order = np.argsort(place, kind="stable")
@@ -148,7 +157,7 @@ def _prefill(rows: BenchmarkRows) -> Part:
     keys = np.unique(np.concatenate([f.keys for f in families]))
     table = np.empty((knots.size, keys.size))
     low, high = np.empty(knots.size), np.empty(knots.size)
-    # what each family says at each knot, and whether it reaches that far; else the nearest does
+    # At each knot use the families that reach it, or else the nearest one.
     keys_at = np.array([np.interp(knots, f.tokens, f.keys) for f in families])
     took = np.array([f.at(np.clip(knots, f.tokens[0], f.tokens[-1])) for f in families])
     far = np.array(
@@ -163,7 +172,7 @@ def _prefill(rows: BenchmarkRows) -> Part:
     ones = np.ones(knots.size)
     for j in range(keys.size):
         table[:, j] = isotonic(table[:, j], ones)
-    # beyond the last knot a part goes on with its last slope: here with none
+    # Repeat the last column: a part extrapolates with its last slope, which must be 0 in the keys.
     keys = np.append(keys, 2 * keys[-1])
     table = np.column_stack([table, table[:, -1]])
     return Part(knots, keys, table, low=low, high=high)
@@ -178,7 +187,11 @@ def _check_size(points: FloatArray) -> None:
 
 
 def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> list[Family]:
-    """``points``: batch and prompt. Single prompts, and each prompt length seen in batches."""
+    """Group ``points [n, 2]`` (batch, prompt tokens) into families.
+
+    A family is the single prompts, or all batches of one prompt length. The other points form
+    families by batch.
+    """
     batch, isl = points.T
     sizes = [s for s in np.unique(isl) if np.unique(batch[isl == s]).size > 1]
     members = [batch == 1, *(isl == s for s in sizes)]
@@ -196,8 +209,11 @@ def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> l
 
 
 def _share(families: list[Family]) -> list[Family]:
-    """Each family with the points that only others have inside its range, brought to its level by
-    the ratio that the two have where both were measured."""
+    """Add to each family the points that only other families have inside its range.
+
+    An added value is scaled by the ratio of the two families, interpolated between the points that
+    both measured.
+    """
     result = []
     for family in families:
         taken: dict[float, list[float]] = {}
@@ -248,7 +264,7 @@ def _decode(rows: BenchmarkRows) -> Part:
     measured[cells] = True
     low = np.where(measured, contexts, np.inf).min(axis=1) / NEAR
     high = np.where(measured, contexts, -np.inf).max(axis=1) * NEAR
-    # twice as far as was measured, for the slopes to go on in a way that keeps time rising
+    # Add knots at twice the measured range with slopes that keep time rising in both sizes.
     table = _further(contexts, _further(knots, table.T).T)
     return Part(
         np.append(knots, 2 * knots[-1]),
@@ -260,8 +276,10 @@ def _decode(rows: BenchmarkRows) -> Part:
 
 
 def _further(y: FloatArray, table: FloatArray) -> FloatArray:
-    """``table`` with a column at twice the last ``y``: each row's last slope goes on, or that of
-    a row before it where that is steeper, so that rows do not cross."""
+    """Add a column at twice the last ``y``, by the steepest last slope of this and earlier rows.
+
+    With the row's own slope, rows could cross beyond the last column.
+    """
     if y.size == 1:
         return np.column_stack([table, table])
     slope = (table[:, -1] - table[:, -2]) / (y[-1] - y[-2])
@@ -269,7 +287,7 @@ def _further(y: FloatArray, table: FloatArray) -> FloatArray:
 
 
 def _knots(values: FloatArray) -> FloatArray:
-    """Distinct values, those within ``SAME_CONTEXT`` of the first of them taken as one."""
+    """Return distinct values, with values within ``SAME_CONTEXT`` of a first one merged."""
     distinct = np.unique(values)
     knots: list[list[float]] = []
     for value in distinct.tolist():
@@ -286,7 +304,7 @@ def _sum_of_two(
     seconds: FloatArray,
     counts: FloatArray,
 ) -> FloatArray:
-    """Every cell as a term of its row plus one of its column, in weighted least squares."""
+    """Return every cell as a row term plus a column term, fitted by weighted least squares."""
     design = np.zeros((seconds.size, sum(shape)))
     each = np.arange(seconds.size)
     design[each, cells[0]] = 1.0

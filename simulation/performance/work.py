@@ -1,10 +1,12 @@
-"""Operators and the work they do: floating point operations, bytes and messages of one iteration.
+"""Operators and their work: floating point operations, bytes and messages of one iteration.
 
-An operator is described per GPU, for one layer; ``count`` says how many layers run it. All amounts
-are arrays over iterations. Which of an iteration's four numbers an operator depends on is its
-``axis``: tokens (b + p), decodes (b and c / b), prefill (p and a / p), logits (sequences that get a
-token) or encoder (image tokens). A GPU sees ``share`` of the instance's sequences: attention data
-parallelism and pipeline stages divide them, but a GPU that works at all has at least one.
+An operator describes one GPU and one layer. ``count`` layers run it. All amounts are arrays over
+iterations. The ``axis`` of an operator names the sizes of an iteration that it depends on: tokens
+(b + p), decodes (b and c / b), prefill (p and a / p), logits (sequences that get a token) or
+encoder (image tokens).
+
+A GPU processes ``share`` of the instance's sequences, since attention data parallelism and pipeline
+stages divide them. A GPU that works has at least one sequence.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class Iteration:
     encoder_pairs: FloatArray
 
     def rows(self, axis: Axis, share: float) -> FloatArray:
-        """Tokens or sequences of ``axis`` on one GPU."""
+        """Return the tokens or sequences of ``axis`` on one GPU."""
         in_all = {
             "tokens": self.decodes + self.prefill_tokens,
             "decodes": self.decodes,
@@ -46,7 +48,7 @@ class Iteration:
         return rows
 
     def keys(self, axis: Axis) -> FloatArray:
-        """Mean number of keys a query of ``axis`` attends to; 0 where there is no query."""
+        """Return the mean number of keys that a query of ``axis`` attends to; 0 without queries."""
         rows, pairs = {
             "decodes": (self.decodes, self.decode_context),
             "prefill": (self.prefill_tokens, self.prefill_pairs),
@@ -64,7 +66,7 @@ def iteration(
     encoder_tokens: npt.ArrayLike = 0.0,
     encoder_pairs: npt.ArrayLike = 0.0,
 ) -> Iteration:
-    """The iterations described by numbers that broadcast against each other."""
+    """Return iterations from numbers or arrays that broadcast against each other."""
     numbers = (
         decodes,
         decode_context,
@@ -78,7 +80,7 @@ def iteration(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """What one GPU does for one layer; bytes are read or written once, at least."""
+    """Work of one GPU for one layer; each byte counts once, which is the minimum."""
 
     flops: FloatArray
     weight_bytes: FloatArray
@@ -88,6 +90,7 @@ class Work:
 
     @property
     def memory_bytes(self) -> FloatArray:
+        """Return the bytes read from and written to memory."""
         return self.weight_bytes + self.activation_bytes + self.kv_bytes
 
 
@@ -98,17 +101,17 @@ def _work(like: FloatArray, **amounts: FloatArray) -> Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """What every operator has: its place in the graph and its share of the instance's work."""
+    """The common part of all operators: place in the graph and share of the instance's work."""
 
     name: str
-    after: tuple[str, ...]
-    count: int
+    after: tuple[str, ...]  # names of the operators that must run before
+    count: int  # layers
     axis: Axis = "tokens"
     share: float = 1.0
 
     @property
     def memory_bytes(self) -> float:
-        """Weights that one layer keeps on one GPU."""
+        """Return the bytes of weights that one layer keeps on one GPU."""
         return 0.0
 
     def rows(self, it: Iteration) -> FloatArray:
@@ -118,17 +121,17 @@ class Operator:
         raise NotImplementedError
 
     def output_bytes(self, it: Iteration) -> FloatArray:
-        """Bytes handed to the operators that follow, from one GPU."""
+        """Return the bytes that one GPU hands to the following operators."""
         raise NotImplementedError
 
     def transient_bytes(self, it: Iteration) -> FloatArray:
-        """Memory held only while one layer runs: inputs and outputs."""
+        """Return the bytes held only while one layer runs: inputs and outputs."""
         return self.work(it).activation_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm(Operator):
-    """rows x k times k x n. ``matrices`` > 1 are multiplied side by side (one per head)."""
+    """A matrix product, rows x k times k x n; ``matrices`` of them at once (one per head)."""
 
     n: int
     k: int
@@ -154,7 +157,7 @@ class Gemm(Operator):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absorbed(Gemm):
-    """Weights that another operator already keeps in memory (MLA's absorbed projections)."""
+    """A product with weights that another operator keeps in memory (MLA's absorbed projections)."""
 
     @property
     def memory_bytes(self) -> float:
@@ -173,10 +176,12 @@ class Absorbed(Gemm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowRank(Gemm):
-    """One side of the adapters beside a linear layer, all of them in one call (Chen et al., Punica,
-    arXiv 2310.18547): every row is multiplied by its own adapter, and those that some row has are
-    read. Rows spread evenly over ``adapters``; tokens of one prompt count as if each could have
-    another, which reads a little more."""
+    """One side (down or up) of all adapters of a linear layer, in one call.
+
+    Every row is multiplied by its own adapter, and each adapter in use is read once (Chen et al.,
+    Punica, arXiv 2310.18547). Rows spread evenly over ``adapters``. Tokens of one prompt count as
+    if their adapters could differ, which slightly overestimates the bytes.
+    """
 
     adapters: int
 
@@ -199,9 +204,9 @@ class LowRank(Gemm):
 class Attention(Operator):
     """Softmax attention of prefill chunks or of decodes over their KV cache.
 
-    ``qk_dim`` and ``v_dim`` are what a head multiplies per key, ``kv_row_bytes`` what a cached
-    token takes in one layer on one GPU. ``window`` > 0 bounds the keys a query sees; applied to
-    the mean number of keys, so mixed lengths around the window are slightly overestimated.
+    ``qk_dim`` and ``v_dim`` are the elements that a head multiplies per key. ``kv_row_bytes`` are
+    the bytes of a cached token in one layer on one GPU. ``window`` > 0 limits the keys of a query.
+    It limits the mean number of keys, which slightly overestimates mixed lengths near the window.
     """
 
     heads: int
@@ -215,14 +220,14 @@ class Attention(Operator):
     latent: bool = False  # many heads over one compressed vector (MLA absorbed, an indexer)
 
     def keys(self, it: Iteration) -> FloatArray:
-        """Keys per query after compression and the window."""
+        """Return the keys per query after compression and the window."""
         keys = it.keys(self.axis) / self.compression
         return np.minimum(keys, self.window) if self.window else keys
 
     def work(self, it: Iteration) -> Work:
         rows, keys = self.rows(it), self.keys(it)
-        # A chunk of ``rows`` after ``past`` tokens has keys = past + rows / 2 per query and reads
-        # past + rows; several chunks read more than this.
+        # A chunk of ``rows`` tokens after ``past`` has keys = past + rows / 2 per query. It reads
+        # past + rows tokens. Several chunks read more, which is not counted.
         chunk = np.where(rows > 0, keys + rows / 2, 0.0)
         read = rows * keys if self.axis == "decodes" else chunk
         return _work(
@@ -240,9 +245,10 @@ class Attention(Operator):
 class Recurrence(Operator):
     """Linear attention with a fixed state per sequence (gated delta rule).
 
-    Per token and state element: decay, the key's and the query's product, and the update, about 8
-    operations. The state is read and written once per sequence and iteration (decode), once per
-    ``CHUNK`` tokens (prefill, chunkwise form: Yang et al., arXiv 2412.06464, section 3.3).
+    A token takes about 8 operations per state element: decay, products with key and query, update.
+    In decode the state is read and written once per sequence and iteration. In prefill it is read
+    and written once per ``CHUNK`` tokens (chunkwise form: Yang et al., arXiv 2412.06464, section
+    3.3).
     """
 
     state_elements: float  # on one GPU
@@ -266,10 +272,10 @@ class Recurrence(Operator):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts(Operator):
-    """Grouped feed-forward of a mixture of experts: gate-up, activation and down in one.
+    """Grouped feed-forward layer of a mixture of experts: gate-up, activation and down in one.
 
-    Tokens are spread evenly: each expert is hit with probability top_k / experts by each token, so
-    1 - (1 - top_k / experts)^tokens of them are read at all.
+    Tokens spread evenly, so a token selects each expert with probability top_k / experts. So a
+    share of 1 - (1 - top_k / experts)^tokens of the experts is read.
     """
 
     hidden: int
@@ -291,7 +297,7 @@ class Experts(Operator):
         return self.experts / self.ep * self.expert_bytes
 
     def distinct(self, it: Iteration) -> FloatArray:
-        """Expected number of this GPU's experts that at least one token reaches."""
+        """Return the expected number of this GPU's experts that at least one token selects."""
         missed = np.power(1.0 - min(self.top_k / self.experts, 1.0), self.rows(it))
         return np.maximum(self.experts / self.ep * (1.0 - missed), 0.0)
 
@@ -316,9 +322,9 @@ class Experts(Operator):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elementwise(Operator):
-    """Norms, activations, rotary embedding, look-ups: bound by the bytes they touch per row.
+    """Norms, activations, rotary embedding and look-ups: bound by the bytes they touch per row.
 
-    Their few operations are not counted: no tensor core does them.
+    Their few operations do not count, since they do not run on tensor cores.
     """
 
     read: int  # elements per row
@@ -344,18 +350,18 @@ class Elementwise(Operator):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective(Operator):
-    """Communication between ``gpus``; ``width`` elements per row in one GPU's buffer.
+    """Communication between ``gpus``, with ``width`` elements per row in one GPU's buffer.
 
-    The buffer is what NCCL calls the message: all_reduce and all_to_all the vector each GPU holds,
-    all_gather and reduce_scatter the whole vector after or before.
+    The buffer is the message in NCCL's terms. For all_reduce and all_to_all it is the vector that
+    each GPU holds. For all_gather and reduce_scatter it is the whole vector after or before.
     """
 
     kind: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
     gpus: int
     width: float
     bytes_each: float = ACTIVATION
-    copy: float = 0.0  # elements of one copy of a row, where it goes to several GPUs
-    chosen: int = 0  # experts of a row, of which those of one node are sent there once
+    copy: float = 0.0  # elements of one copy of a row, if a row goes to several GPUs
+    chosen: int = 0  # experts of a row; a node with several of them gets one copy
 
     def work(self, it: Iteration) -> Work:
         rows = self.rows(it)
@@ -363,16 +369,16 @@ class Collective(Operator):
 
     @property
     def traffic(self) -> float:
-        """Bytes that each GPU must send per byte of message, at least."""
+        """Return the minimum bytes that each GPU must send per byte of message."""
         n = self.gpus
         return {"all_reduce": 2.0 * (n - 1) / n, "send": 1.0}.get(self.kind, (n - 1) / n)
 
     def leaving(self, node: int) -> float:
-        """Bytes per byte of message that each GPU must send to other nodes of ``node`` GPUs.
+        """Return the bytes per byte of message that each GPU must send to other nodes.
 
-        Rings cross a node's boundary over all its GPUs' links at once. Of an all-to-all what goes
-        to other nodes crosses; a row that has several experts on one node crosses once (DeepSeek-AI
-        2024, arXiv 2412.19437, section 3.2.2).
+        A node has ``node`` GPUs. Rings cross the border of a node over the links of all its GPUs at
+        once. In an all-to-all, only the parts for other nodes cross. A row with several experts on
+        one node crosses once (DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.2).
         """
         if self.kind == "send":
             return 1.0
