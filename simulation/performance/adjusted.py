@@ -1,4 +1,4 @@
-"""A profile changed in a few places, whatever its kind."""
+"""Copies of a profile of any kind with a few changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulation.performance.specs import Provenance
 
 @dataclass(frozen=True, slots=True)
 class AdjustedProfile:
-    """A profile as plain numbers: another one with some replaced, or as it was kept."""
+    """A profile as plain numbers: a changed copy of another profile, or a stored one."""
 
     model: str
     gpu: str
@@ -30,12 +30,12 @@ class AdjustedProfile:
 
 
 def adjusted(profile: Profile, **changes: Any) -> AdjustedProfile:
-    """``profile`` with the named fields replaced."""
+    """Return a copy of ``profile`` with the named fields replaced."""
     names = AdjustedProfile.__dataclass_fields__
     return AdjustedProfile(**{name: getattr(profile, name) for name in names} | changes)
 
 
 def scaled(profile: Profile, factor: float) -> AdjustedProfile:
-    """``profile`` with all its seconds times ``factor``: to size at plus and minus its error."""
+    """Multiply all seconds of ``profile`` by ``factor``, to size at plus and minus its error."""
     curve, start_s = curves.scaled(profile.curve, factor), factor * profile.start_s
     return adjusted(profile, curve=curve, start_s=start_s)

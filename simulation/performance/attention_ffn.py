@@ -1,22 +1,24 @@
-"""Instances of a mixture of experts whose attention and feed-forward parts run on GPUs of their own
-(methods.md D6; MegaScale-Infer, arXiv 2504.02263, sections 3 and 4).
+"""Profiles of instances with separate GPUs for attention and for feed-forward layers.
 
-``attention`` GPUs keep the KV cache and run everything but the feed-forward layers, in copies of
-``tp`` GPUs; ``ffn`` GPUs keep the experts, each its part of them, and the dense and shared
-feed-forward layers whole. A batch goes in m micro-batches. Per layer a micro-batch passes four
-stations, of which each serves one at a time: attention (A), the way to the experts (S), the
-feed-forward part (F), the way back (R). While one is at the experts another is at attention
-(ping-pong), so that m of them take per layer
+This is for mixtures of experts (methods.md D6; MegaScale-Infer, arXiv 2504.02263, sections 3 and
+4). ``attention`` GPUs keep the KV cache and run all operators outside the feed-forward layers, in
+copies of ``tp`` GPUs. The experts are divided over the ``ffn`` GPUs. Each of these also keeps the
+dense and shared feed-forward layers whole.
 
-    P(m) = max(m max(A, S, F, R), A + S + F + R),
+A batch is split into m micro-batches. In each layer a micro-batch passes four stations: attention
+(A), transfer to the experts (S), feed-forward (F) and transfer back (R). A station serves one
+micro-batch at a time. While one is at the experts, another is at attention (ping-pong). So m of
+them take per layer
 
-the busiest station without a gap or the way of a lone micro-batch, and an iteration takes the sum
-over layers, beside what is before the first and after the last. As many micro-batches run as are
-quickest, at most ``micro_batches``.
+    P(m) = max(m max(A, S, F, R), A + S + F + R).
 
-Operators are those of the roofline, with its efficiency factors; both ways run at the published
-rate of the GPUs' link or network, at the share of it and with the start-up that measured
-collectives have. Layers are taken as alike: attention of the mean layer.
+The first term is the busiest station without gaps. The second is one micro-batch alone. An
+iteration takes the sum over the layers and the operators before the first and after the last. It
+uses the fastest m up to ``micro_batches``.
+
+Operators and efficiency factors are those of the roofline. Transfers use the published rate of the
+GPUs' link or network, with the share and the start-up time of measured collectives. All layers
+count as alike, with the attention of the mean layer.
 """
 
 from __future__ import annotations
@@ -52,27 +54,28 @@ from simulation.performance.roofline import estimated_s, spread_of
 from simulation.performance.specs import BYTES, Arrangement, GpuSpec, ModelShape, Provenance
 from simulation.performance.work import ACTIVATION, Iteration, Operator, iteration
 
-MICRO_BATCHES = 3  # MegaScale-Infer section 4.1: three hide a way of up to half a station's time
-EXPERTS = ("expert", "shared_")  # how operators of layers with experts begin, and
-DENSE = ("gate_up_projection", "activation", "down_projection")  # of dense ones
-OF_ATTENTION = ("expert_narrowing", "expert_widening")  # next to the router: less is sent
-WITHIN = ("dispatch", "combine", "experts_all_reduce", "feed_forward_all_reduce")  # not between two
+MICRO_BATCHES = 3  # MegaScale-Infer 4.1: three hide transfers of up to half a station's time
+EXPERTS = ("expert", "shared_")  # prefixes of the operators of layers with experts
+DENSE = ("gate_up_projection", "activation", "down_projection")  # operators of dense layers
+OF_ATTENTION = ("expert_narrowing", "expert_widening")  # run before the transfer, which shrinks it
+# Collectives of an ordinary instance, which the transfer between the sides replaces.
+WITHIN = ("dispatch", "combine", "experts_all_reduce", "feed_forward_all_reduce")
 ENDS = ("embedding", "embedding_all_reduce", "final_norm", "output_head", "logits_all_gather")
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionFfn:
-    """How an instance is split: numbers of GPUs, and the way between them.
+    """The split of an instance: numbers of GPUs of each kind, and the transfer between them.
 
-    ``bytes_s`` of one GPU in one direction and ``latency_s`` of a message; None: the published rate
-    of the GPUs' link, or of their network where a server holds fewer, as collectives reach it.
+    The default transfer uses the published rate of the GPUs' link, or of their network if the
+    instance exceeds a server. It has the share and the start-up time of measured collectives.
     """
 
     attention: int
     ffn: int
     micro_batches: int = MICRO_BATCHES
-    bytes_s: float | None = None
-    latency_s: float | None = None
+    bytes_s: float | None = None  # of one GPU in one direction
+    latency_s: float | None = None  # of one message
 
     @property
     def gpus(self) -> int:
@@ -81,7 +84,7 @@ class AttentionFfn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionFfnProfile:
-    """A profile of such an instance; see ``Profile``."""
+    """A profile of an instance with separate attention and feed-forward GPUs; see ``Profile``."""
 
     model: str
     gpu: str
@@ -112,9 +115,12 @@ def attention_ffn_profile(
     max_batch_tokens: int,
     overhead_s: float = 0.0,
 ) -> AttentionFfnProfile:
-    """Of ``shape`` on ``split.gpus`` GPUs, a copy of attention on ``arrangement.tp`` of them, in
-    its precisions; ``context`` is the length over which KV cache is averaged. Raises
-    SimulationError where model, GPUs and split do not go together."""
+    """Build the profile of ``shape`` on ``split.gpus`` GPUs.
+
+    ``arrangement`` gives the GPUs of one copy of attention (``tp``) and the precisions. The KV
+    cache per token is the mean over a sequence of ``context`` tokens. Raises SimulationError if the
+    model, the GPUs and the split do not fit together.
+    """
     _check(shape, arrangement, split)
     attending, experts = _sides(arrangement, split)
     attention, ffn = _attention(shape, attending), _ffn(shape, experts)
@@ -153,8 +159,10 @@ def kv_tokens(
     context: int,
     max_batch_tokens: int,
 ) -> int:
-    """Tokens of KV cache, in sequences of ``context``, that the attention GPUs hold between them;
-    raises where either side's weights do not fit."""
+    """Return the tokens of KV cache that all attention GPUs hold, in sequences of ``context``.
+
+    Raises SimulationError if the weights of either side do not fit.
+    """
     attending, _ = _sides(arrangement, split)
     side_weights = side_bytes(shape, arrangement, split)
     used = OVERHEAD_BYTES + activation_bytes(shape, attending, max_batch_tokens)
@@ -177,19 +185,19 @@ def kv_tokens(
 def side_bytes(
     shape: ModelShape, arrangement: Arrangement, split: AttentionFfn
 ) -> tuple[float, float]:
-    """Weights on each attention GPU and on each feed-forward GPU."""
+    """Return the bytes of weights on each attention GPU and on each feed-forward GPU."""
     attending, experts = _sides(arrangement, split)
     moe, dense = feed_forward_layers(shape)
     factor = 3 if shape.gated else 2
     stored = BYTES[attending.weights] + SCALE_BYTES[attending.weights]
     unquantised = (
         BYTES["bf16"] if BYTES[attending.weights] < 1 else stored
-    )  # 4 bits are those of experts alone
+    )  # only experts have 4-bit weights
     wide = dense * shape.intermediate + moe * shape.shared_intermediate
     head_bytes = factor * shape.hidden * wide * unquantised
     width = shape.expert_hidden or shape.hidden
     experts_bytes = factor * width * shape.expert_intermediate * shape.experts * moe * stored
-    # What an ordinary GPU with these shares keeps, less its feed-forward part.
+    # An ordinary instance with the same shares, minus its feed-forward part.
     all_of_it = gpu_weight_bytes(shape, attending)
     attention_bytes = (
         all_of_it
@@ -225,7 +233,7 @@ def _check(shape: ModelShape, arrangement: Arrangement, split: AttentionFfn) -> 
 
 
 def _sides(arrangement: Arrangement, split: AttentionFfn) -> tuple[Arrangement, Arrangement]:
-    """As ordinary instances of each side's GPUs."""
+    """Return both sides as ordinary arrangements of their GPUs: attention, feed-forward."""
     copies = split.attention // arrangement.tp
     attending = replace(arrangement, attention_dp=copies, moe_tp=1, moe_ep=split.attention)
     return attending, replace(arrangement, tp=1, attention_dp=split.ffn, moe_tp=1, moe_ep=split.ffn)
@@ -252,13 +260,13 @@ def _ffn(shape: ModelShape, experts: Arrangement) -> OperatorGraph:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """Between the two sides: seconds = latency_s + tokens * bytes / bytes_s for each direction."""
+    """Transfer between the sides: latency_s + tokens * bytes / bytes_s in each direction."""
 
     latency_s: float
-    bytes_s: float  # of all GPUs of the side that has fewer
-    out: float  # bytes of a token
-    back: float
-    dense: tuple[float, float]  # the same of a layer without experts
+    bytes_s: float  # of all GPUs of the smaller side
+    out: float  # bytes of a token to the experts
+    back: float  # bytes of a token back
+    dense: tuple[float, float]  # out and back in a layer without experts
 
     def seconds(self, tokens: FloatArray, *, routed: bool) -> tuple[FloatArray, FloatArray]:
         out, back = (self.out, self.back) if routed else self.dense
@@ -270,8 +278,11 @@ class _Way:
 def _way(
     shape: ModelShape, gpu: GpuSpec, where: Arrangement, split: AttentionFfn, known: Efficiencies
 ) -> _Way:
-    """A token goes to the GPUs that hold one of its experts, each once, and comes back in 16 bits
-    from each; what its shared experts need goes with it."""
+    """Return the transfer between the sides.
+
+    A token goes once to each GPU with at least one of its experts, with the input of the shared
+    experts. Each of these GPUs returns 16 bits per element.
+    """
     ranks = split.ffn * (1.0 - (1.0 - 1.0 / split.ffn) ** shape.experts_per_token)
     sent = min(ACTIVATION_OF[where.weights], ACTIVATION)
     width = ranks * (shape.expert_hidden or shape.hidden)
@@ -309,7 +320,10 @@ class _Stations:
     most: int  # micro-batches
 
     def seconds(self, it: Iteration) -> FloatArray:
-        """Of whole iterations; as many micro-batches as are quickest, none without a token."""
+        """Return the seconds of whole iterations, with the fastest number of micro-batches.
+
+        A micro-batch has at least one token.
+        """
         tokens = it.decodes + it.prefill_tokens
         layers = self._layers(it, 1)
         for m in range(2, self.most + 1):
@@ -317,7 +331,7 @@ class _Stations:
         return np.asarray(layers + self._total(self.attention, it, ENDS, within=True), np.float64)
 
     def _layers(self, it: Iteration, m: int) -> FloatArray:
-        """All layers with ``m`` micro-batches."""
+        """Return the seconds of all layers with ``m`` micro-batches."""
         small = Iteration(
             it.decodes / m,
             it.decode_context / m,
@@ -344,7 +358,7 @@ class _Stations:
     def _total(
         self, graph: OperatorGraph, it: Iteration, names: tuple[str, ...], *, within: bool
     ) -> FloatArray:
-        """Of the operators with these names, or of all others."""
+        """Return the seconds of the operators in ``names``, or of all others if not ``within``."""
         total = np.zeros(it.decodes.shape)
         for operator in graph.operators:
             if (operator.name in names) == within:
@@ -353,8 +367,11 @@ class _Stations:
 
 
 def _curve(stations: _Stations, attending: Arrangement, overhead_s: float) -> Curve:
-    """Decodes and prompts each by themselves: an iteration with both takes as long as one after
-    the other, which instances of one role have only where a preempted request is computed again."""
+    """Compile the stations to a curve with separate decode and prefill parts.
+
+    A mixed iteration takes as long as both parts in sequence. On an instance of one role it occurs
+    only if a preempted request is computed again.
+    """
     spread = attending.attention_dp
     keys = keys_knots(stations.shape.max_context)
     b = np.unique(np.concatenate([[1.0], SEQUENCES, SEQUENCES * spread]))

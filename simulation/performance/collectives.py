@@ -1,4 +1,4 @@
-"""Measured collectives: seconds by message size, for each kind and number of GPUs."""
+"""Measured collectives: seconds by message size for each kind and number of GPUs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from simulation.arrays import BoolArray, FloatArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """Seconds at ascending sizes, both shape ``[n]``; read by interpolating their logarithms.
+    """Seconds at ascending sizes, ``[n]`` each, interpolated in logarithms.
 
-    Made monotone: a larger call never takes less time. Below the first size the first value holds,
-    beyond the last one time grows in proportion; ``inside`` says which.
+    A larger call never takes less time. Below the first size the first value holds. Beyond the last
+    size time grows in proportion. ``inside`` returns which sizes need neither.
     """
 
     sizes: FloatArray
     seconds: FloatArray
 
     def at(self, size: FloatArray) -> FloatArray:
+        """Return the seconds at each size."""
         where = np.log(np.maximum(size, 1e-9))
         known: FloatArray = np.exp(np.interp(where, np.log(self.sizes), np.log(self.seconds)))
         beyond = np.maximum(size / self.sizes[-1], 1.0)
@@ -29,11 +30,12 @@ class Line:
         return grown
 
     def inside(self, size: FloatArray) -> BoolArray:
+        """Return whether each size is within the measured sizes."""
         return np.asarray((size >= self.sizes[0]) & (size <= self.sizes[-1]))
 
 
 def line(sizes: FloatArray, seconds: FloatArray) -> Line:
-    """The monotone line through points in any order; of repeated sizes the median counts."""
+    """Return the monotone line through points in any order; repeats count by their median."""
     order = np.argsort(sizes, kind="stable")
     unique, start = np.unique(sizes[order], return_index=True)
     values = seconds[order]
@@ -43,8 +45,11 @@ def line(sizes: FloatArray, seconds: FloatArray) -> Line:
 
 
 def monotone(seconds: FloatArray) -> FloatArray:
-    """``seconds`` made non-decreasing along every axis, noise neither favoured up nor down: the
-    geometric mean of the least monotone values above them and the largest below."""
+    """Make ``seconds`` non-decreasing along every axis.
+
+    The result is the geometric mean of the smallest monotone values above and the largest below, so
+    that noise has no preferred direction.
+    """
     above, below = seconds, seconds
     for axis in range(seconds.ndim):
         above = np.maximum.accumulate(above, axis=axis)
@@ -57,14 +62,14 @@ def monotone(seconds: FloatArray) -> FloatArray:
 class CollectiveTable:
     """Lines over message bytes by kind (all_reduce ...) and number of GPUs.
 
-    Where several implementations were measured (NCCL, a custom all-reduce in a CUDA graph), each
-    size takes the faster one, as the engines choose by size.
+    There may be several implementations, such as NCCL and a custom all-reduce in a CUDA graph. Each
+    size takes the fastest one, since engines choose by size.
     """
 
     lines: Mapping[tuple[str, int], tuple[Line, ...]] = field(default_factory=dict)
 
     def at(self, kind: str, gpus: int, message: FloatArray) -> tuple[FloatArray, BoolArray] | None:
-        """Seconds, and whether the size was measured; None if nothing was for so many GPUs."""
+        """Return seconds and whether each size was measured; None without any measurement."""
         lines = self.lines.get((kind, gpus))
         if not lines:
             return None

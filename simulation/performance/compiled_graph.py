@@ -1,4 +1,4 @@
-"""From seconds per operator to the curve that the engine reads."""
+"""Compile the seconds of operators to the curve that the engine reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulation.performance.work import Iteration, Operator, iteration
 Known = Callable[[Operator, Iteration], BoolArray]  # whether each call was measured
 Timing = Callable[[Operator, Iteration], FloatArray]  # seconds of one call for each iteration
 
-# Knots per GPU. Tokens: every step of a tensor core's tile at first, then a quarter of an octave.
+# Knots per GPU. Tokens: small sizes follow the tiles of tensor cores, then quarters of an octave.
 _OCTAVES = 2.0 ** np.arange(0, 17.0)
 TOKENS = np.unique(
     np.concatenate(
@@ -33,7 +33,7 @@ CHUNKS = np.unique(
 
 
 def keys_knots(longest: int) -> FloatArray:
-    """Mean numbers of keys, from 1 to ``longest``: octaves, with their halves above 512."""
+    """Return knots for the mean number of keys up to ``longest``: octaves, with halves from 512."""
     octaves = 2.0 ** np.arange(0, np.ceil(np.log2(max(longest, 2))) + 1)
     return np.unique(np.concatenate([octaves, 1.5 * octaves[octaves >= 512]]))
 
@@ -66,12 +66,12 @@ def compile_graph(
     known: Known | None = None,
     mixed: Timing | None = None,
 ) -> Curve:
-    """The curve of ``graph``: operators over all tokens, over decodes and over prefill chunks.
+    """Compile ``graph`` to a curve with parts for all tokens, decodes and prefill chunks.
 
-    ``overhead_s`` is what every iteration takes beside its operators. Where an iteration both
-    decodes and prefills, the output head reads its weights once. ``known`` says of an operator's
-    calls whether they were measured; the curve then knows where it goes beyond that. ``mixed``
-    times the operators of decodes in iterations that also prefill, where that is known.
+    ``overhead_s`` is the time of every iteration outside its operators. In a mixed iteration the
+    output head reads its weights once. ``known`` returns whether calls of an operator were
+    measured, and gives the curve its measured range. ``mixed`` times the operators of decodes in
+    mixed iterations.
     """
     spread = graph.arrangement.attention_dp * graph.arrangement.pp
     operators = graph.operators
@@ -110,7 +110,7 @@ def compile_graph(
 def _all(
     operators: Iterable[Operator], axes: tuple[str, ...], it: Iteration, known: Known
 ) -> BoolArray:
-    """Whether every operator of ``axes`` was measured at each iteration."""
+    """Return whether all operators of ``axes`` were measured, for each iteration."""
     inside = np.ones(it.decodes.shape, np.bool_)
     for operator in operators:
         if operator.axis in axes:
@@ -119,8 +119,11 @@ def _all(
 
 
 def _ends(y: FloatArray, inside: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """The first and last y measured at each x, shape ``[n, m]`` to twice ``[n]``; crossed where
-    there is none. Without a dependence on y, all of it or nothing."""
+    """Return the first and the last measured y at each x, ``[n]`` each, from ``inside [n, m]``.
+
+    Without a measurement the limits are crossed, so that no y is inside. A part with a single y has
+    no limits or crossed ones.
+    """
     first, last = (y[0], y[-1]) if y.size > 1 else (-ANY, ANY)
     if y.size == 1:
         return np.where(inside[:, 0], first, ANY), np.where(inside[:, 0], last, -ANY)

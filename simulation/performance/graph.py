@@ -1,13 +1,13 @@
 """The operator graph (methods.md A1) of a model under an arrangement of GPUs.
 
-``operator_graph`` gives operators in an order in which they can run; ``after`` names make it a
-directed graph (the vision encoder is a branch of its own, attention of prefill and of decode are
-branches of one layer). Layers of one kind are one operator with a count.
+``operator_graph`` returns the operators in an order in which they can run. The names in ``after``
+make it a directed graph. The vision encoder is a separate branch. Attention of prefill and of
+decode are branches of one layer. Layers of one kind are one operator with a count.
 
-The sequences and tokens of an iteration are those of the whole instance. They are spread evenly
-over ``attention_dp`` copies of attention and over ``pp`` stages with as many micro-batches in
-flight, so an iteration lasts as long as one micro-batch takes through all stages; a lone prompt,
-which cannot be split that way, takes longer.
+The sequences and tokens of an iteration are those of the whole instance. They spread evenly over
+``attention_dp`` copies of attention, and over ``pp`` stages with ``pp`` micro-batches in flight. So
+an iteration lasts as long as one micro-batch takes through all stages. A lone prompt cannot be
+split in this way and takes longer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OperatorGraph:
         raise SimulationError(f"{self.shape.name} has no operator {name}.")
 
     def total(self, quantity: str, it: Iteration) -> FloatArray:
-        """Sum over operators and layers of an amount of ``Work``, one GPU passing all stages."""
+        """Return the sum of one amount of ``Work`` over operators and layers of all stages."""
         total = np.zeros_like(it.decodes)
         for operator in self.operators:
             total = total + operator.count * getattr(operator.work(it), quantity)
@@ -54,18 +54,20 @@ class OperatorGraph:
 
     @property
     def weight_bytes(self) -> float:
-        """Weights that one GPU keeps, the mean over pipeline stages."""
+        """Return the bytes of weights that one GPU keeps, as the mean over pipeline stages."""
         weights = sum(operator.count * operator.memory_bytes for operator in self.operators)
         return weights / self.arrangement.pp
 
 
 def operator_graph(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph:
-    """The graph of ``shape`` on ``arrangement``; raises where the two do not go together.
+    """Build the graph of ``shape`` on ``arrangement``.
 
-    4-bit weights of a mixture of experts are those of its experts: the published checkpoints leave
+    In a mixture of experts only the experts have 4-bit weights. The published checkpoints leave
     attention in 16 bits (hf_quant_config.json of nvidia/DeepSeek-R1-NVFP4, config.json of
-    moonshotai/Kimi-K2.5: quantisation ignores self_attn). Embedding, router and output head are 16
-    bits in all of them.
+    moonshotai/Kimi-K2.5: quantisation ignores self_attn). Embedding, router and output head always
+    have 16 bits.
+
+    Raises SimulationError if the arrangement is invalid for the model.
     """
     where = _checked(shape, arrangement)
     builder = _Builder(shape, where)
@@ -97,7 +99,7 @@ def _checked(shape: ModelShape, arrangement: Arrangement) -> Arrangement:
     group = arrangement.tp * arrangement.attention_dp
     if arrangement.moe_tp * arrangement.moe_ep == group:
         return arrangement
-    if arrangement.moe_tp == arrangement.moe_ep == 1:  # not said
+    if arrangement.moe_tp == arrangement.moe_ep == 1:  # the defaults mean "not specified"
         return replace(arrangement, moe_tp=arrangement.tp, moe_ep=arrangement.attention_dp)
     raise SimulationError(
         f"Arrangement of {shape.name}: moe_tp * moe_ep is "
@@ -156,9 +158,9 @@ class _Builder(AttentionParts):
             operators += self.dense("shared_", count, shape.shared_intermediate, precision)
         group = where.tp * where.attention_dp
         spread = where.attention_dp > 1
-        # With one copy of attention every GPU has all tokens and partial sums are reduced; with
-        # several, tokens travel to the experts and back: to the ranks that hold one of their
-        # experts (expert parallel), or to all of them (tensor parallel).
+        # With one copy of attention every GPU has all tokens, and partial sums are reduced. With
+        # several copies, tokens are sent to the experts and back. They go to the ranks with one of
+        # their experts (expert parallel), or to all ranks (tensor parallel).
         ep = where.moe_ep
         ranks = ep * (1.0 - (1.0 - 1.0 / ep) ** shape.experts_per_token)
         sparse = spread and ep > 1
@@ -245,13 +247,17 @@ class _Builder(AttentionParts):
         ]
 
 
-# Bytes of an activation on its way to an expert: quantised before it is sent, 4-bit ones in 8.
+# Bytes per element of an activation sent to an expert. It is quantised before it is sent; 4-bit
+# floating point models send 8 bits.
 ACTIVATION_OF = {"bf16": 2.0, "fp8": 1.0, "fp4": 1.0, "int8": 1.0, "int4": 2.0}
 
 
 def _encoder(encoder: ModelShape, hidden: int, where: Arrangement) -> list[Operator]:
-    """The vision encoder: a dense model over image patches, each attending to those of its image,
-    then a projection of merged patches to the language model's width."""
+    """Return the operators of the vision encoder.
+
+    It is a dense model over image patches that attend to the patches of their image. A projection
+    then maps merged patches to the ``hidden`` width of the language model.
+    """
     plain = replace(where, attention_dp=1, pp=1, weights="bf16", kv_cache="bf16")
     tower = _Builder(encoder, plain)
     tower.share = 1.0 / (where.attention_dp * where.pp)

@@ -1,4 +1,4 @@
-"""Low-rank adapters of a model's graph: what they add beside its linear layers."""
+"""The operators that low-rank adapters (LoRA) add to the linear layers of a graph."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from simulation.performance.specs import Adapters, ModelShape
 from simulation.performance.work import Absorbed, Gemm, LowRank, Operator
 
-# Linear layers that engines give no adapter unless told to.
+# Linear layers without an adapter in the default settings of engines.
 WITHOUT = ("router", "output_head", "expert_narrowing", "expert_widening", "indexer_projection")
-# Projections that a linear layer is made of, each with an adapter of its own.
+# Number of projections in a fused linear layer; each has a separate adapter.
 PROJECTIONS = {"qkv_projection": 3, "qkv_down": 2}
 GATED = ("gate_up_projection", "shared_gate_up_projection")
 
 
 def with_adapters(operators: Sequence[Operator], shape: ModelShape) -> list[Operator]:
-    """Two products after each linear layer, of a GPU's part of it: down to the rank, and up from
-    it. Experts, the encoder and what latent attention absorbs have none."""
+    """Insert two products after each linear layer with adapters: down to the rank, and up from it.
+
+    Experts, the encoder and the absorbed projections of latent attention have no adapters.
+    """
     if shape.adapters is None:
         return list(operators)
     with_products: list[Operator] = []

@@ -9,14 +9,15 @@ from simulation.performance.specs import BYTES
 from simulation.performance.work import Absorbed, Attention, Axis, Operator, Recurrence
 
 # The lightning indexer of DeepSeek-V3.2 (arXiv 2512.02556, section 2.1; config.json): heads, their
-# dimension where the model does not say, and bytes of the scale of a cached 8-bit key.
+# default dimension, and bytes of the scale of a cached 8-bit key.
 INDEX_HEADS, INDEX_DIM, INDEX_SCALE_BYTES = 64, 128, 4.0
 
 
 class AttentionParts(Parts):
-    """From the norm before attention to the one after it."""
+    """A builder of the operators between the norm before attention and the norm after it."""
 
     def attention(self) -> list[Operator]:
+        """Return the attention operators of all layers, with the all-reduce and the norm after."""
         shape = self.shape
         operators: list[Operator] = []
         if shape.linear_layers:
@@ -48,7 +49,7 @@ class AttentionParts(Parts):
         row: float,
         latent: bool = False,
     ) -> list[Operator]:
-        """Attention of one axis, apart for layers with all keys and with a window."""
+        """Return the attention of one axis: for layers with full attention, and with a window."""
         shape = self.shape
         name = f"attention_{'decode' if axis == 'decodes' else 'prefill'}"
         full = Attention(
@@ -77,8 +78,10 @@ class AttentionParts(Parts):
         return [full, window]
 
     def grouped(self) -> list[Operator]:
-        """Multi-head, grouped-query or multi-query attention; window layers apart where their heads
-        are others."""
+        """Return multi-head, grouped-query or multi-query attention.
+
+        Window layers get separate projections if their heads differ from those of the other layers.
+        """
         shape = self.shape
         kv_heads = shape.window_kv_heads or shape.kv_heads
         dim = shape.window_head_dim or shape.head_dim
@@ -93,7 +96,7 @@ class AttentionParts(Parts):
     def layer_kind(
         self, prefix: str, count: int, kv_heads: int, dim: int, which: str
     ) -> list[Operator]:
-        """Projections and kernels of ``count`` layers; ``which`` kernels: full, window or both."""
+        """Return projections and kernels of ``count`` layers; ``which`` is full, window or both."""
         shape, kv_heads = self.shape, split(kv_heads, self.where.tp)
         v = shape.v_head_dim or dim
         queries = self.heads * dim * (2 if shape.attention_gate else 1)
@@ -117,9 +120,10 @@ class AttentionParts(Parts):
         return [*operators, *inner, output]
 
     def latent(self) -> list[Operator]:
-        """Multi-head latent attention: projected up in prefill, absorbed in decode.
+        """Return multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1.2).
 
-        DeepSeek-V2, arXiv 2405.04434, section 2.1.2.
+        Prefill projects latent vectors up to keys and values. Decode absorbs the projections into
+        queries and outputs.
         """
         shape, heads, count = self.shape, self.heads, self.softmax_layers
         rope, latent = shape.rope_head_dim, shape.kv_lora_rank
@@ -185,7 +189,7 @@ class AttentionParts(Parts):
         )
 
     def indexer(self, after: str) -> list[Operator]:
-        """What chooses the keys of sparse attention: scores over the whole context."""
+        """Return the indexer of sparse attention, which scores the whole context to select keys."""
         shape = self.shape
         if not shape.sparse_top_k:
             return []
@@ -213,7 +217,10 @@ class AttentionParts(Parts):
         return [projection, score, replace(score, name="indexer_prefill", axis="prefill")]
 
     def linear_attention(self) -> list[Operator]:
-        """Gated delta network (Qwen3-Next, Qwen3.5): state instead of a KV cache."""
+        """Return linear attention with a state instead of a KV cache (gated delta network).
+
+        Models with it are Qwen3-Next and Qwen3.5.
+        """
         shape, tp, count = self.shape, self.where.tp, self.shape.linear_layers
         keys = shape.linear_key_width or shape.heads * shape.head_dim
         values = shape.linear_value_width or shape.heads * shape.head_dim

@@ -1,4 +1,4 @@
-"""What the operators of a graph have in common: precision, share of the work, heads per GPU."""
+"""Common parts of the operators of a graph: precision, share of the work, heads per GPU."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from simulation.performance.work import Axis, Collective, Elementwise, Gemm
 
 
 def split(amount: int, parts: int) -> int:
-    """What the busiest of ``parts`` GPUs holds; at least one (heads are replicated)."""
+    """Return the amount on the busiest of ``parts`` GPUs; at least 1 (heads are replicated)."""
     return max(1, math.ceil(amount / parts))
 
 
 class Parts:
-    """Operators of one model on one arrangement, and what they have in common."""
+    """A builder of operators for one model on one arrangement."""
 
     def __init__(self, shape: ModelShape, where: Arrangement) -> None:
         self.shape, self.where = shape, where

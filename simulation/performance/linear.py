@@ -22,8 +22,9 @@ class LinearProfile:
 
         T(b, p) = max(alpha if b > 0, gamma if p > 0) + beta * b + delta * p      [seconds]
 
-    so a pure decode iteration is ITL = alpha + beta b and a pure prefill gamma + delta tokens, as
-    in C1; a mixed one reads the weights once, hence the larger of the two constants (modelled).
+    As in C1, a pure decode iteration takes ITL = alpha + beta b. A pure prefill takes
+    gamma + delta p. A mixed iteration reads the weights once, so it has the larger of the two
+    constants (modelled).
     """
 
     model: str
@@ -38,12 +39,12 @@ class LinearProfile:
     kv_capacity_tokens: int
     provenance: Provenance
     checks: tuple[Check, ...] = ()
-    # Of the rows that the parameters were fitted to: the largest batch, the most prefill tokens of
-    # an iteration, and the longest context, in tokens of a sequence that decodes.
+    # Largest sizes among the rows of the fit: batch, prefill tokens of an iteration, and context of
+    # a decoding sequence in tokens.
     fitted_decodes: float = np.inf
     fitted_prefill_tokens: float = np.inf
     fitted_context: float = np.inf
-    spread: float = 0.0  # of what was modelled in it, as in a roofline profile; 0 where nothing was
+    spread: float = 0.0  # of the modelled part, see ``Profile``; 0 if nothing is modelled
     start_s: float = 0.0  # see ``Profile``
 
     def __post_init__(self) -> None:
@@ -71,7 +72,7 @@ class LinearProfile:
         )
 
     def iteration_s(self, decodes: int, prefill_tokens: int) -> float:
-        """Seconds of one iteration with ``decodes`` sequences and ``prefill_tokens`` tokens."""
+        """Return the seconds of one iteration with these decodes and prefill tokens."""
         base = max(
             self.alpha_s if decodes > 0 else 0.0, self.gamma_s if prefill_tokens > 0 else 0.0
         )

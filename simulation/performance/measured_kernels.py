@@ -1,8 +1,7 @@
-"""Tables of measured kernels of one GPU type, and how they are read between the measured points.
+"""Tables of measured kernels of one GPU type, and their interpolation.
 
-Everything is interpolated in logarithms (a power law between neighbours), made monotone first, and
-never silently beyond the grid: past the last point time grows in proportion to the size, and
-``inside`` is false there.
+All tables are made monotone and then interpolated in logarithms (a power law between neighbours).
+Beyond the last point time grows in proportion to the size, and ``inside`` is False.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from simulation.performance.work import (
     Operator,
 )
 
-# A product that much wider than any measured (an output head of 128,000 words) still counts as
-# measured: it is as many measured ones side by side.
+# A product up to this many times wider than any measured one still counts as measured, for example
+# an output head of 128,000 words. It equals several measured products in parallel.
 WIDER = 4
 Reading = tuple[FloatArray, BoolArray]  # seconds, and whether inside the measured grid
 
@@ -35,9 +34,8 @@ Reading = tuple[FloatArray, BoolArray]  # seconds, and whether inside the measur
 class KernelRows:
     """Measured calls of one operator on one GPU: columns of shape ``[rows]``.
 
-    ``op`` and the names of ``columns`` are those of ``planner.ingest.kernel_files.own``. Rows of
-    one call by another implementation, between which an engine chooses, are a KernelRows of their
-    own.
+    ``op`` and the names of ``columns`` are those of ``planner.ingest.kernel_files.own``. Each
+    implementation that an engine chooses from has a separate KernelRows.
     """
 
     op: str
@@ -48,18 +46,20 @@ class KernelRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Surface:
-    """Seconds over two ascending sizes, ``seconds[n, m]``; ``measured`` marks what was filled in.
+    """Seconds over two ascending sizes.
 
-    A point missing between two others is read from them. A missing corner (large batch and long
-    context do not fit together) is the next smaller batch's time in proportion to the batch.
+    A missing point between two others is interpolated. A missing corner (a large batch and a long
+    context do not fit into memory together) is the time of the next smaller batch, scaled by the
+    batch.
     """
 
-    x: FloatArray
-    y: FloatArray
-    seconds: FloatArray
-    measured: BoolArray
+    x: FloatArray  # [n]
+    y: FloatArray  # [m]
+    seconds: FloatArray  # [n, m]
+    measured: BoolArray  # [n, m], False for corners that were filled in
 
     def at(self, x: FloatArray, y: FloatArray) -> Reading:
+        """Return the seconds at points, and whether each is within the measured points."""
         i, u = _place(self.x, x)
         j, v = _place(self.y, y)
         logs = np.log(self.seconds)
@@ -69,7 +69,7 @@ class Surface:
         seconds = np.exp(low * (1 - u) + high * u)
         seconds = seconds * np.maximum(x / self.x[-1], 1.0) * np.maximum(y / self.y[-1], 1.0)
         inside = (x >= self.x[0]) & (x <= self.x[-1]) & (y >= self.y[0]) & (y <= self.y[-1])
-        # A corner that takes no part (on a knot) need not have been measured.
+        # A corner of the cell with weight 0 (the point is on a knot) may be unmeasured.
         for a, b, weight in (
             (i, j, (1 - u) * (1 - v)),
             (i, j1, (1 - u) * v),
@@ -81,7 +81,7 @@ class Surface:
 
 
 def _place(knots: FloatArray, values: FloatArray) -> tuple[npt.NDArray[np.intp], FloatArray]:
-    """Segment and position in it, in logarithms, clipped to the knots."""
+    """Return the segment and the position in it, in logarithms, clipped to the knots."""
     if knots.size == 1:
         return np.zeros(values.shape, np.intp), np.zeros(values.shape)
     clipped = np.clip(values, knots[0], knots[-1])
@@ -91,7 +91,7 @@ def _place(knots: FloatArray, values: FloatArray) -> tuple[npt.NDArray[np.intp],
 
 
 def surface(x: FloatArray, y: FloatArray, seconds: FloatArray) -> Surface:
-    """The monotone surface through points in any order; of repeated points the last counts."""
+    """Return the monotone surface through points in any order; the last of repeats counts."""
     xs, i = np.unique(x, return_inverse=True)
     ys, j = np.unique(y, return_inverse=True)
     table = np.full((xs.size, ys.size), np.nan)
@@ -102,7 +102,7 @@ def surface(x: FloatArray, y: FloatArray, seconds: FloatArray) -> Surface:
         missing = ~np.isfinite(table[row])
         if row and missing.any():
             table[row, missing] = table[row - 1, missing] * xs[row] / xs[row - 1]
-    for column in range(table.shape[1]):  # the first rows: in proportion to y
+    for column in range(table.shape[1]):  # the first rows have no smaller batch, so scale by y
         missing = ~np.isfinite(table[:, column])
         if column and missing.any():
             table[missing, column] = table[missing, column - 1] * ys[column] / ys[column - 1]
@@ -111,7 +111,7 @@ def surface(x: FloatArray, y: FloatArray, seconds: FloatArray) -> Surface:
 
 
 def _between(table: FloatArray, knots: FloatArray) -> FloatArray:
-    """Missing values of each row that lie between two measured ones, from these."""
+    """Interpolate the missing values of each row that lie between two measured ones."""
     result = table.copy()
     for row in result:
         known = np.flatnonzero(np.isfinite(row))
@@ -124,14 +124,14 @@ def _between(table: FloatArray, knots: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GemmTable:
-    """Lines over rows m by (n, k). Other n and k are read between four measured neighbours."""
+    """Lines over rows m by (n, k); other n and k are interpolated from four measured neighbours."""
 
     lines: Mapping[tuple[int, int], Line]
     ns: FloatArray
     ks: FloatArray
 
     def at(self, m: FloatArray, n: int, k: int) -> Reading | None:
-        """Seconds of m x k times k x n; None if no neighbours were measured."""
+        """Return the seconds of m x k times k x n; None if a neighbour was not measured."""
         exact = self.lines.get((n, k))
         if exact is not None:
             return exact.at(m), exact.inside(m)
@@ -150,7 +150,11 @@ class GemmTable:
 
 
 def _heads(tables: Mapping[AttentionKey, Surface], operator: Attention) -> list[AttentionKey]:
-    """The measured attention of these dimensions, or the two with fewer and more query heads."""
+    """Return the keys of the measured attention with the nearest fewer and more query heads.
+
+    Both are the same if the heads were measured. Empty if no pair was measured with the operator's
+    other dimensions.
+    """
     fixed = (operator.kv_cache, operator.qk_dim)
     known = sorted(k for k in tables if k[:2] == fixed and k[3] == operator.kv_heads)
     below = [k for k in known if k[2] <= operator.heads]
@@ -188,7 +192,10 @@ class Kernels:
     collectives: CollectiveTable = field(default_factory=CollectiveTable)
 
     def read(self, operator: Operator, it: Iteration) -> Reading | None:
-        """Seconds of one call and whether they were measured there; None: not measured at all."""
+        """Return the seconds of one call and whether it is within measured points.
+
+        None if the operator was not measured at all.
+        """
         reading = self._read(operator, it)
         if reading is None:
             return None
@@ -196,7 +203,7 @@ class Kernels:
         return np.where(busy, reading[0], 0.0), reading[1] | ~busy
 
     def among_prompts(self) -> Kernels | None:
-        """The same where every call of attention also computes prompts; None: not measured."""
+        """Return the kernels for iterations that also compute prompts; None if not measured."""
         return replace(self, decode={**self.decode, **self.beside}) if self.beside else None
 
     def _read(self, operator: Operator, it: Iteration) -> Reading | None:
@@ -232,8 +239,8 @@ class Kernels:
         if operator.axis == "decodes":
             batch, length = rows, np.maximum(keys, 1.0)
         else:
-            # A causal prompt of n tokens has n / 2 keys per token. A chunk that follows others has
-            # more keys than that: it is read as the one whole prompt with as many pairs.
+            # A causal prompt of n tokens has n / 2 keys per token. A chunk after others has more
+            # keys. It takes the time of the whole prompt with the same number of pairs.
             length = np.maximum(2.0 * keys, 1.0)
             complete = rows >= length
             length = np.where(complete, length, np.sqrt(np.maximum(rows * length, 1.0)))
@@ -244,7 +251,7 @@ class Kernels:
         return seconds ** (1.0 - share) * more**share, inside & more_inside
 
     def _experts(self, operator: Experts) -> Line | None:
-        if operator.dispatched:  # measured with all tokens on every GPU
+        if operator.dispatched:  # the measurements have all tokens on every GPU
             return None
         for precision in (operator.precision, f"{operator.precision}_block"):
             key = (
@@ -262,7 +269,7 @@ class Kernels:
 
 
 def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
-    """Tables from measured rows of one GPU type."""
+    """Build tables from the measured rows of one GPU type."""
     everything = list(rows)
     return Kernels(
         gpu=gpu,
@@ -282,7 +289,7 @@ def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
 
 
 def _groups(columns: list[FloatArray]) -> dict[tuple[int, ...], npt.NDArray[np.intp]]:
-    """Row numbers by the whole-number values of ``columns``."""
+    """Return the row numbers of each distinct combination of ``columns``, as whole numbers."""
     if not columns[0].size:
         return {}
     keys, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
@@ -293,7 +300,7 @@ def _groups(columns: list[FloatArray]) -> dict[tuple[int, ...], npt.NDArray[np.i
 
 
 def _merged(measured: list[KernelRows], names: tuple[str, ...]) -> dict[str, KernelRows]:
-    """One KernelRows for each precision, with the columns ``names``."""
+    """Merge rows into one KernelRows for each precision, with the columns ``names``."""
     result = {}
     for precision in sorted({rows.precision for rows in measured}):
         same = [rows for rows in measured if rows.precision == precision]
@@ -316,7 +323,7 @@ def _gemm_tables(measured: list[KernelRows]) -> dict[str, GemmTable]:
 
 
 def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Surface]:
-    """``length`` is isl for prompts (whole ones only) and context for decodes."""
+    """Build surfaces over batch and ``length``: isl for whole prompts, context for decodes."""
     tables = {}
     names = ("head_dim", "heads", "kv_heads", "batch", "context")
     for precision, rows in _merged(measured, (*names, *({length} - set(names)))).items():
@@ -331,7 +338,7 @@ def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Su
 
 
 def _medians(rows: KernelRows) -> KernelRows:
-    """One row for each number of sequences and context: the median over the chunks beside them."""
+    """Return one row per number of sequences and context: the median over the prompt chunks."""
     parts = list(_groups([rows.columns["batch"], rows.columns["context"]]).values())
     first = [part[0] for part in parts]
     seconds = np.array([np.median(rows.seconds[part]) for part in parts])

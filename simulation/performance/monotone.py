@@ -1,4 +1,4 @@
-"""Curves that only rise, through measured points: isotonic values, shape-preserving in between."""
+"""Rising curves through measured points: isotonic values and monotone interpolation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from simulation.arrays import FloatArray
 
 
 def isotonic(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """The non-decreasing sequence nearest to ``values`` in weighted least squares (pool adjacent
-    violators; Ayer et al. 1955)."""
+    """Return the non-decreasing sequence nearest to ``values`` in weighted least squares.
+
+    The algorithm pools adjacent violators (Ayer et al. 1955).
+    """
     levels: list[list[float]] = []  # value, weight, points
     for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
         levels.append([value, weight, 1])
@@ -23,8 +25,11 @@ def isotonic(values: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def rising(grid: FloatArray, weights: FloatArray, passes: int = 20) -> FloatArray:
-    """``grid`` made non-decreasing along both axes: isotonic by turns, then the running maximum
-    over what rounding leaves. ``weights`` is of the same shape."""
+    """Make ``grid [n, m]`` non-decreasing along both axes; ``weights`` has the same shape.
+
+    Isotonic regression alternates between the axes for at most ``passes`` passes. A running maximum
+    then removes decreases that are left.
+    """
     result = grid.copy()
     for _ in range(passes):
         before = result.copy()
@@ -38,9 +43,11 @@ def rising(grid: FloatArray, weights: FloatArray, passes: int = 20) -> FloatArra
 
 
 def between(x: FloatArray, y: FloatArray, where: FloatArray) -> FloatArray:
-    """``y`` at ``where``: monotone cubic (PCHIP) through log y over log x, so that what rises
-    between two knots rises everywhere between them; ``where`` within the knots, all values
-    positive."""
+    """Return ``y`` at ``where`` by monotone cubics (PCHIP) of log y over log x.
+
+    If y rises between two knots, it rises everywhere between them. All values must be positive, and
+    ``where`` must be within the knots.
+    """
     if x.size == 1:
         return np.full(where.shape, y[0])
     curve = scipy.interpolate.PchipInterpolator(np.log(x), np.log(y))
@@ -48,7 +55,7 @@ def between(x: FloatArray, y: FloatArray, where: FloatArray) -> FloatArray:
 
 
 def finer(x: FloatArray, between_knots: int) -> FloatArray:
-    """``x`` with ``between_knots`` geometric steps inside each interval; the knots stay exact."""
+    """Add ``between_knots`` geometric steps inside each interval of ``x``; the knots stay exact."""
     if x.size == 1:
         return x.copy()
     share = np.arange(between_knots + 1) / (between_knots + 1)

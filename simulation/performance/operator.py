@@ -1,9 +1,9 @@
 """Profiles that sum measured kernels over the operator graph of a model.
 
-An operator that was not measured on the GPU (norms between the products, a head dimension without a
-table) is modelled by its efficiency factors; ``measured_share`` says how much of an iteration's
-time rests on measurements. Iterations whose kernels lie beyond the measured points are outside the
-profile's range, see ``measured_range``.
+Operators that were not measured on the GPU are modelled by their efficiency factors. Examples are
+norms between the products, and head dimensions without a table. ``measured_share`` returns the
+measured share of an iteration's time. Iterations with kernels beyond the measured points are
+outside the profile's range, see ``measured_range``.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ def measured_s(
     gpu: GpuSpec,
     efficiencies: Efficiencies,
 ) -> FloatArray:
-    """Seconds of one call: measured where it was, else by the efficiency factors."""
+    """Return the seconds of one call from measurements, or else from the efficiency factors."""
     reading = kernels.read(operator, it)
     return estimated_s(operator, it, gpu, efficiencies) if reading is None else reading[0]
 
 
 def measured_at(operator: Operator, it: Iteration, kernels: Kernels) -> BoolArray:
-    """Whether each call lies within measured points; true where the operator is modelled, of which
-    ``measured_share`` tells."""
+    """Return whether each call is within the measured points.
+
+    True for a modelled operator: ``measured_share`` covers that case.
+    """
     reading = kernels.read(operator, it)
     return np.ones(it.decodes.shape, np.bool_) if reading is None else reading[1]
 
@@ -54,7 +56,7 @@ def measured_share(
     gpu: GpuSpec,
     efficiencies: Efficiencies,
 ) -> float:
-    """Of the time of one iteration, the share of operators that have measured kernels."""
+    """Return the share of one iteration's time that operators with measured kernels take."""
     total, measured = 0.0, 0.0
     for operator in graph.operators:
         seconds = operator.count * float(measured_s(operator, it, kernels, gpu, efficiencies))
@@ -78,8 +80,11 @@ def operator_profile(
     start_s: float = 0.0,
     checks: tuple[Check, ...] = (),
 ) -> GraphProfile:
-    """Iteration latency of ``shape`` on ``arrangement.gpus`` GPUs from measured kernels of their
-    type."""
+    """Build a profile of ``shape`` on ``arrangement.gpus`` GPUs from kernels of their type.
+
+    ``overhead_s``, ``sequence_s`` and ``start_s`` are as in ``roofline_profile``. Raises
+    SimulationError if an unmeasured operator needs a peak that is unknown.
+    """
     graph = operator_graph(shape, arrangement)
     timing = partial(measured_s, kernels=kernels, gpu=gpu, efficiencies=efficiencies)
     among = kernels.among_prompts()

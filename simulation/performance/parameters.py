@@ -1,5 +1,4 @@
-"""How many parameters a model has, by part, from its shape: all of it, or what one GPU of a tensor
-parallel group holds."""
+"""Count the parameters of a model by part, from its shape."""
 
 from __future__ import annotations
 
@@ -11,10 +10,10 @@ from simulation.performance.specs import ModelShape
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Number of parameters by part of a model."""
+    """Numbers of parameters by part of a model."""
 
     embedding: float
-    attention: float  # mixers of linear layers too
+    attention: float  # with the mixers of linear layers
     feed_forward: float  # dense layers and shared experts
     experts: float
     router: float
@@ -31,10 +30,11 @@ class Parameters:
 
 
 def parameters(shape: ModelShape, tp: int = 1) -> Parameters:
-    """Parameters of a model; biases and the layers that predict further tokens are left out.
+    """Return the parameters of a model, without biases and layers that predict further tokens.
 
-    With ``tp``, attention is what one GPU of that many holds: heads are divided, key and value
-    heads kept whole on each GPU where there are fewer of them, latent projections kept whole (MLA).
+    With ``tp``, attention counts the parameters on one of that many GPUs. Heads are divided. With
+    fewer key and value heads than GPUs, each GPU has a whole one. Latent projections (MLA) are
+    whole on each GPU.
     """
     factor = 3 if shape.gated else 2
     moe, dense = feed_forward_layers(shape)
@@ -55,7 +55,7 @@ def parameters(shape: ModelShape, tp: int = 1) -> Parameters:
 
 
 def feed_forward_layers(shape: ModelShape) -> tuple[int, int]:
-    """Layers with a mixture of experts, and with a dense feed-forward part."""
+    """Return the numbers of layers with a mixture of experts and with a dense feed-forward part."""
     layers = shape.layers if shape.ffn_layers is None else shape.ffn_layers
     moe = layers - shape.dense_layers if shape.experts else 0
     return moe, layers - moe
@@ -77,7 +77,7 @@ def _attention_parameters(shape: ModelShape, tp: int) -> float:
 
 
 def _layer(shape: ModelShape, tp: int, kv_heads: int, head_dim: int) -> float:
-    """Query, key, value and output projections of one layer."""
+    """Return the parameters of the query, key, value and output projections of one layer."""
     heads, kv_heads = math.ceil(shape.heads / tp), math.ceil(kv_heads / tp)
     values = shape.v_head_dim or head_dim
     query = heads * head_dim * (2 if shape.attention_gate else 1)
@@ -85,7 +85,10 @@ def _layer(shape: ModelShape, tp: int, kv_heads: int, head_dim: int) -> float:
 
 
 def _latent_layer(shape: ModelShape, tp: int) -> float:
-    """DeepSeek-V2 (arXiv 2405.04434), section 2.1: down-projections whole, heads divided."""
+    """Return the parameters of one latent attention layer on one of ``tp`` GPUs.
+
+    Down-projections are whole and heads are divided (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+    """
     hidden, heads = shape.hidden, math.ceil(shape.heads / tp)
     key = shape.nope_head_dim + shape.rope_head_dim
     rank = shape.q_lora_rank
@@ -96,7 +99,10 @@ def _latent_layer(shape: ModelShape, tp: int) -> float:
 
 
 def _encoder_parameters(shape: ModelShape) -> float:
-    """Its layers and a projector of merged patches (2 x 2) to the width of the text model."""
+    """Return the parameters of the encoder's layers and its projector.
+
+    The projector maps merged patches (2 x 2) to the width of the text model.
+    """
     encoder = shape.encoder
     assert encoder is not None
     merged = 4 * encoder.hidden

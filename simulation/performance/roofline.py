@@ -1,7 +1,6 @@
-"""Profiles of what was never measured: published peaks, and the share of them that kernels reach.
+"""Profiles of unmeasured models and GPUs from published peaks and efficiency factors.
 
-``roofline_profile`` uses efficiency factors calibrated on measured kernels of the same or the
-nearest family.
+The factors are calibrated on measured kernels of the same or the nearest GPU family.
 """
 
 from __future__ import annotations
@@ -35,12 +34,11 @@ def roofline_profile(
     sequence_s: float = 0.0,
     start_s: float = 0.0,
 ) -> GraphProfile:
-    """Iteration latency of ``shape`` on ``arrangement.gpus`` GPUs from published specifications
-    and efficiency factors (modelled); raises where a peak is not known.
+    """Build a modelled profile of ``shape`` on ``arrangement.gpus`` GPUs.
 
-    ``overhead_s``: seconds of every iteration outside the operators (scheduling, sampling);
-    ``sequence_s``: more of them for each sequence that one copy of attention decodes; ``start_s``:
-    of every request before its first iteration.
+    ``overhead_s`` is the time of every iteration outside the operators (scheduling, sampling).
+    ``sequence_s`` is added for each sequence that one copy of attention decodes. ``start_s`` is the
+    time of every request before its first iteration. Raises SimulationError if a peak is unknown.
     """
     graph = operator_graph(shape, arrangement)
     timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
@@ -75,7 +73,7 @@ def roofline_curve(
     overhead_s: float = 0.0,
     sequence_s: float = 0.0,
 ) -> Curve:
-    """The curve of ``roofline_profile`` alone, for those who compare thousands."""
+    """Return only the curve of ``roofline_profile``, to compare thousands of arrangements."""
     timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
     seconds = sequence_s / graph.arrangement.attention_dp
     return slower_by_sequence(compile_graph(graph, timing, overhead_s), seconds)
@@ -84,7 +82,7 @@ def roofline_curve(
 def estimated_s(
     operator: Operator, it: Iteration, gpu: GpuSpec, efficiencies: Efficiencies
 ) -> FloatArray:
-    """Seconds of one call of ``operator`` by the factors of the nearest family."""
+    """Return the seconds of one call of ``operator`` by the factors of the nearest family."""
     entry = efficiencies.find(kind_of(operator), gpu.family, precision_of(operator))
     return efficiencies.slower(operator) * modelled_s(operator, it, gpu, entry)
 
@@ -95,10 +93,10 @@ def spread_of(
     efficiencies: Efficiencies,
     timing: Timing,
 ) -> float:
-    """Expected spread of an iteration's time: that of its operators, weighted by their time.
+    """Return the expected spread of an iteration's time: the mean over its operators by time.
 
-    Taken at 64 decodes over 2,048 tokens each. Errors of one kind of kernel move together, so they
-    are averaged and not treated as independent.
+    The iteration has 64 decodes over 2,048 tokens each. Errors of one kind of kernel are
+    correlated, so spreads are averaged and not combined as independent errors.
     """
     it = iteration(decodes=64.0, decode_context=64.0 * 2048.0)
     total, weighted = 0.0, 0.0
