@@ -95,6 +95,7 @@ def _busy_watts(result: Replay, p: int, busy_s: FloatArray) -> FloatArray:
     prefill_s = np.array([totals.prefill_s[p], after.prefill_s[p]])
     decode_s = np.array([totals.decode_s[p], after.decode_s[p]])
     constant = prefill_s * pool.gpu.prefill_w + decode_s * pool.gpu.decode_w
+    # Weighted by time; an idle pool keeps 0.
     constant /= np.where(prefill_s + decode_s > 0, prefill_s + decode_s, 1.0)
     watts = np.append(np.full(len(busy_s) - 1, constant[0]), constant[1])
     iterations = np.append(series.iterations[p], after.iterations[p])

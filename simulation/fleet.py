@@ -203,6 +203,7 @@ class Fleet:
         if self.latency_s.shape != (len(self.regions), len(self.regions)):
             raise SimulationError("Fleet latency must be a square of regions by regions.")
         latency = np.array(self.latency_s, dtype=np.float64)
+        # A frozen dataclass does not protect its arrays.
         latency.setflags(write=False)
         object.__setattr__(self, "latency_s", latency)
 

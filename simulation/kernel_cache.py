@@ -85,6 +85,7 @@ def _reached(kernel: Any, seen: set[FunctionType]) -> Iterator[object]:
         return
     seen.add(function)
     yield sorted(kernel.targetoptions.items())
+    # Our own compiler changes the machine code, so its source is part of the key.
     if kernel._compiler.pipeline_class is not Compiler:
         yield _source(kernel._compiler.pipeline_class)
     yield function.__defaults__

@@ -59,6 +59,7 @@ class Recovery:
         end = self._due(now, requests)
         seen, self._read = requests[self._read : end], max(end, self._read)
         self._late += self._overdue(seen)
+        # Count all requests only once it matters: it takes a pass over the trace.
         if self._late.any():
             if self._all is None:
                 self._all = np.bincount(requests["tier"], minlength=len(self.tiers))

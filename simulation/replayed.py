@@ -71,6 +71,7 @@ def simulate_long(
         duration_s = whole_intervals(trace, interval_s)
     parts = parts_of(fleet, AT_ONCE)
     enough = len(trace) * policy.interval_s >= PER_LOOK * duration_s
+    # ``simulate_apart`` takes no watch.
     if watch is None and enough and len(parts) > 1:
         return simulate_apart(
             stream, fleet, parts, policy, duration_s=duration_s, seed=seed, interval_s=interval_s,

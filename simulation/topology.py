@@ -58,6 +58,7 @@ class Topology:
             object.__setattr__(self, name, array)
         for below, above in (("rack", "s1"), ("s1", "s2"), ("s2", "centre")):
             pairs = np.unique(np.stack([getattr(self, below), getattr(self, above)]), axis=1)
+            # A repeated first entry means two parents.
             if len(np.unique(pairs[0])) != pairs.shape[1]:
                 raise SimulationError(f"Topology: a {below} lies under two of {above}.")
         if len(self) and (self.gpus.min() < 1 or self.gpu.min() < 0):

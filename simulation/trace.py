@@ -48,6 +48,7 @@ class PrefixBlocks:
         chosen = np.arange(len(self))[keep]
         lengths = np.diff(self.start)[chosen]
         start = np.concatenate([[0], np.cumsum(lengths)])
+        # Index of each kept id: its old start plus its place within the request.
         rows = np.repeat(self.start[chosen] - start[:-1], lengths) + np.arange(start[-1])
         return PrefixBlocks(start, self.ids[rows], self.block_tokens)
 

@@ -113,6 +113,7 @@ def settle(s: Any, slot: int, t: float) -> None:
             if busy:
                 s.series[S_BUSY, instance.pool, i] += stop - start
                 s.series[S_BATCH, instance.pool, i] += (stop - start) * instance.running
+                # Utilization covers ready instances only, in use and in capacity.
                 if instance.status == READY:
                     s.series[S_KV, instance.pool, i] += _held(instance, stop) - _held(
                         instance, start
@@ -149,6 +150,7 @@ def count_tokens(s: Any, slot: int, t: float, decoded: int, first_tokens: int) -
     if instance.chunk > 0:
         add_tokens(s, S_INPUT, instance.pool, t, instance.chunk)
     begin = instance.t0 + instance.dt
+    # Common case: all iterations of the run end in one interval.
     inside = t <= clock.duration and int(begin / clock.interval) == int(t / clock.interval)
     if inside or begin > clock.duration:
         add_tokens(s, S_OUTPUT, instance.pool, t, decoded + first_tokens)

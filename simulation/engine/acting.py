@@ -121,6 +121,7 @@ def _of_pools(
     A single dtype and layout keeps it to one compiled signature.
     """
     out = values
+    # Copy only if needed: this runs for every field at every decision.
     if not isinstance(out, np.ndarray) or out.dtype != kind or not out.flags.carray:
         out = np.array(values, kind, order="C")
     if out.shape != (len(fleet.pools),):

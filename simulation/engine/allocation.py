@@ -60,6 +60,7 @@ def allocate(
     pools, curves = _pools(fleet)
     slots = int(pools["maximum"].sum())
     batch = max(1, min(int(pools["max_batch"].max()), more.requests if more else n))
+    # Fail with a remedy here instead of running out of memory below.
     if slots * batch > MOST_PLACES:
         raise SimulationError(
             f"The pools may grow to {slots:,} instances, with up to {batch:,} requests in a batch; "
@@ -382,6 +383,7 @@ def _pools(fleet: Fleet) -> tuple[Array, Array]:
     pools["architecture"][[not pool.architecture for pool in fleet.pools]] = -1
     _set_groups(pools, fleet)
     pools["width"] = [1 << max(int(maximum) - 1, 0).bit_length() for maximum in pools["maximum"]]
+    # A binary tree over ``width`` leaves takes 2 * width entries.
     pools["tree"] = 2 * (np.cumsum(pools["width"]) - pools["width"])
     pools["first"] = np.cumsum(pools["maximum"]) - pools["maximum"]
     packed = np.zeros((len(curves), max(len(values) for values in curves.values())))

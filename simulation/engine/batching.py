@@ -55,6 +55,7 @@ def finish_run(s: Any, slot: int, t: float) -> int:
     pool.iterations += instance.k
     decoded = instance.decodes * steps
     pool.outside += instance.k * instance.outside
+    # The tokens of the first iteration were reserved by ``_grow``.
     instance.kv += instance.decodes * (instance.k - 1)
     instance.context += decoded
     trim(s, slot, instance.kv)
@@ -81,6 +82,7 @@ def finish_run(s: Any, slot: int, t: float) -> int:
         following = request.next
         generated = request.generated + 1
         instance.pending -= request.isl + request.generated - request.cached
+        # A preempted request may already have returned its first token.
         if np.isnan(request.first):
             request.first = t
             ttft = t + s.latency[request.home, pool.region] + pool.start_s - request.arrival

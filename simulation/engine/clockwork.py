@@ -13,8 +13,8 @@ from simulation.engine.feeding import Feed
 from simulation.engine.state import State
 
 EVENTS = 300_000  # between two checks of the wall clock; less than a second
-TELL_S = 0.5  # longest wall time between two progress reports
-STEP = 0.01  # largest share of the window between two progress reports
+TELL_S = 0.5  # wall time after which progress is reported
+STEP = 0.01  # share of the window after which progress is reported
 
 
 class Clockwork:

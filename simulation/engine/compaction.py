@@ -41,6 +41,7 @@ def replace_requests(
     requests = np.concatenate([s.requests[keep], joining])
     for name in _OF_REQUESTS:
         requests[name][:kept] = place[requests[name][:kept]]
+    # The next arrival moves down by the number of removed requests before it.
     clock["arrival"] = int(keep[: int(clock["arrival"])].sum())
     s.refill(requests, prefix_start, prefix_ids)
 

@@ -64,6 +64,7 @@ def _cut_run(s: Any, slot: int, t: float) -> None:
         count_tokens(s, slot, iteration_end(instance, done), done * instance.decodes, 0)
     for i in range(instance.decodes):
         finish, r = batch_at(s, slot, i)
+        # The heap stores only the finish number; derive the tokens generated so far.
         s.requests[r].generated = s.requests[r].osl - (finish - instance.counter)
     instance.k = instance.chunk = instance.told = 0
 
@@ -86,6 +87,7 @@ def lose_instance(s: Any, slot: int, t: float) -> None:
     pool.failed += 1
     pool.failures += 1
     _cut_run(s, slot, t)
+    # Find the oldest running request, so that requests return in order of admission.
     oldest = instance.newest
     while oldest >= 0 and s.requests[oldest].older >= 0:
         oldest = s.requests[oldest].older
@@ -200,6 +202,7 @@ def strike(
             lose_instance(s, slot, t)
         elif slot >= 0 and kind == SLOW:
             _set_pace(s, slot, factor, until, t)
+    # A loss may change the ratio, so that waiting instances can register now.
     for group in range(s.clock[0].groups):
         register(s, group, t)
     for service in range(s.router_queue.shape[0]):

@@ -59,6 +59,7 @@ class Pieces:
     def refill(self, s: State) -> None:
         """Add finished requests to the tally and load the next piece in their place."""
         assert self._next is not None
+        # Every other request is final, and no part of the engine refers to it.
         keep = s.requests["outcome"] == UNFINISHED
         self._tell(s, ~keep, np.zeros(len(keep), bool))
         self._there = joined(self._there.rows(keep), self._next)

@@ -174,7 +174,7 @@ def schedule(s: Any, slot: int, when: float) -> None:
         _event_move(s, i, when, slot)
 
 
-# --- requests on the wire ------------------------------------------------------------------------
+# --- requests in transit -------------------------------------------------------------------------
 
 
 @kernel

@@ -61,6 +61,7 @@ def complete(s: Any, slot: int, r: int, t: float) -> None:
     s.instances[slot].pending -= 1
     request.last = t
     pool = s.pools[s.instances[slot].pool]
+    # A single output token has no gap and meets any TBT limit.
     gap = 0.0
     if request.osl > 1:
         gap = (t - request.first) / (request.osl - 1)
@@ -92,6 +93,7 @@ def _preempt_newest(s: Any, slot: int, t: float) -> None:
         instance.partial = -1
     else:
         request.generated = request.osl - (batch_finish(s, slot, r) - instance.counter)
+        # The KV cache is lost with the memory, so the prompt is computed again here.
         request.carried = 0
         instance.pending += request.isl + request.generated
         batch_remove(s, slot, r)
@@ -178,6 +180,7 @@ def hand_over(s: Any, slot: int, r: int, t: float) -> None:
     request.cached = 0
     request.model = s.handover[request.model, THEN]
     size = tokens * pool.kv_bytes
+    # Both links send first come first served; the later one decides.
     start = max(t, instance.link_free, pool.shared_free)
     instance.link_free = start + size / pool.link
     pool.shared_free = start + size / pool.shared_link
@@ -194,6 +197,7 @@ def sent(s: Any, r: int, t: float) -> None:
     settle(s, slot, t)
     release(s, slot, r, request.isl + request.generated - 1)
     instance.sending -= 1
+    # The freed memory may let a waiting request start on an idle instance.
     if instance.k == 0 and instance.waiting > 0:
         schedule(s, slot, t)
     elif instance.status == DRAINING and instance.running == 0 and instance.sending == 0:
@@ -219,6 +223,7 @@ def admit(s: Any, slot: int, q: int, cached: int, t: float) -> None:
         s.requests[instance.newest].newer = r
     instance.newest = r
     instance.running += 1
+    # Its prompt was computed on a prefill instance, so it decodes at once.
     if request.carried:
         batch_push(s, slot, instance.counter + request.osl - request.generated, r)
         instance.context += prompt

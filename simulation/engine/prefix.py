@@ -75,6 +75,7 @@ def longest(s: Any, slot: int, r: int) -> tuple[int, int]:
     """Return the number of cached leading blocks of a prompt, and how many have holders."""
     request, size = s.requests[r], s.pools[s.instances[slot].pool].block_tokens
     first = s.prefix_start[r]
+    # At least one token of the prompt must be computed, hence the - 1.
     most = min(request.isl // size, (request.isl + request.generated - 1) // size)
     most = min(most, s.prefix_start[r + 1] - first)
     held = 0

@@ -131,6 +131,7 @@ def best_of_pool(s: Any, p: int, t: float) -> tuple[int, int]:
         instance = s.instances[slot]
         done = iterations_done(instance, t)
         key = _key(pool.router, instance, done * instance.decodes)
+        # All other bounds are at least as high, so no other instance has a lower key.
         if key == bound:
             pool.least = key
             return slot, key
@@ -207,6 +208,7 @@ def least_used(s: Any, order: Any, first: int, t: float, need: int) -> tuple[int
         r = order[i]
         if r < 0:
             break
+        # Any region with a lower limit above the ceiling cannot be the least used.
         if best_of_endpoint(s, first + r, t, need) >= 0:
             ceiling = min(ceiling, _between(s, first + r)[1])
     least = -1.0  # utilization of the region found; -1: not computed yet

@@ -43,6 +43,7 @@ def read(
         model = s.service_model[service]
         for region in range(s.asked_tokens.shape[1]):
             if model >= 0:
+                # Several services of a model add up, one per set of tiers.
                 asked[model, region] += s.asked_tokens[service, region]
             s.asked_tokens[service, region] = 0
     for p in range(s.pools.shape[0]):

@@ -173,6 +173,8 @@ def _planned(s: Any, model: int, home: int, r: int) -> int:
     for region in range(s.latency.shape[0]):
         share = s.shares[model, home, region]
         if share > 0.0:
+            # Every share gains tokens, and the chosen region pays for the request. So over time
+            # the tokens follow the shares.
             s.owed[model, home, region] += share * isl
             if best < 0 or s.owed[model, home, region] > most:
                 best, most = region, s.owed[model, home, region]
@@ -218,6 +220,7 @@ def choose_region(s: Any, model: int, home: int, t: float, r: int) -> tuple[int,
     closed path are neither in the order nor in the shares.
     """
     regions = s.latency.shape[0]
+    # Common case, without the cost of comparing regions.
     if regions == 1:
         slot = _best(s, model, t, r)
         return 0 if slot >= 0 else -1, slot

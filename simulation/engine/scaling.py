@@ -63,6 +63,7 @@ def _take_back(s: Any, p: int, t: float) -> None:
     instance = s.instances[slot]
     instance.status = READY
     instance.soft_until, instance.lending = 0.0, 0
+    # Cancel the event that would end the soft scale-in.
     if instance.k == 0 and instance.waiting == 0:
         schedule(s, slot, np.inf)
     rank(s, slot)
@@ -108,6 +109,7 @@ def apply_targets(s: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: fl
     """
     for p in range(s.pools.shape[0]):
         pool = s.pools[p]
+        # Nothing can start in a region with an outage, and all its instances are lost.
         if pool.down:
             continue
         target = min(max(targets[p], pool.minimum), pool.maximum)

@@ -151,6 +151,7 @@ def retire(s: Any, slot: int, t: float) -> None:
     instance = s.instances[slot]
     pool = s.pools[instance.pool]
     drained = instance.status == DRAINING
+    # Soft scale-in: keep it and look again when the time is over.
     if drained and t < instance.soft_until:
         schedule(s, slot, instance.soft_until)
         return

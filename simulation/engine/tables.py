@@ -222,6 +222,7 @@ def _at(context: Any, builder: Any, sig: Any, args: Any) -> tuple[Any, list[Any]
     offset = _WORD(0)
     for length, integer, value in zip(shape, _indices(index), values, strict=False):
         value = context.cast(builder, value, integer, types.intp)
+        # Row-major index, one dimension at a time.
         offset = builder.add(builder.mul(offset, length), value)
     left = shape[len(values) :]
     for length in [*left, _WORD(kind.item_bytes)]:

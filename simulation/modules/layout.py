@@ -14,7 +14,7 @@ from simulation.modules.speedup import ModuleProblem, runs
 from simulation.performance.profile import Profile, iteration_s
 
 READINGS = ("source", "split")
-# between a GPU and its host: the part of 31.5 GB/s of PCIe 4.0 x16 that copies reach
+# between a GPU and its host: what copies reach of the 31.5 GB/s of PCIe 4.0 x16
 HOST_BYTES_S = 25e9
 ATTENTION_SHARE = 200 / 605  # of a layer's weights, from LLaMA-13B (table 1), unless given
 
@@ -36,8 +36,8 @@ class Layout:
     hidden_bytes: float  # per token, between layers
     link_bytes_s: float
     link_s: float  # per message, for any size
-    isl: float  # mean input tokens of a request, and output tokens below
-    osl: float
+    isl: float  # mean input tokens of a request
+    osl: float  # mean output tokens of a request
     reading: str = "split"
     copies: bool = True
     moves: bool = True
@@ -137,13 +137,14 @@ class Layout:
         slowest = np.where(state.replicated, 1.0 / paces, 0.0).max(axis=1)
         layers = part_s * np.maximum(slowest, unit)
         with_copies = float(layers.sum()) + crossing * (runs(state.replicated) + away) + offloaded
+        # Copies are optional in each pass, so the faster way counts.
         return pass_time_s / min(with_copies, without)
 
     def problem(self, state: Instance, profile: Profile, batch: float, reserve: float = 0.0,
                 busy: float = 0.0) -> ModuleProblem:  # fmt: skip
-        """Return the input of a choice of layers to copy and their devices.
+        """Return the module problem: which layers may be copied to which devices.
 
-        ``reserve`` is the number of KV-cache tokens that stay free at the caches.
+        Memory for ``reserve`` KV-cache tokens stays free on the devices with caches.
         """
         caches = np.bincount(state.kv_home, minlength=self.room_bytes.size)
         originals = self.used(replace(state, replicated=np.zeros_like(state.replicated)))

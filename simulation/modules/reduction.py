@@ -131,6 +131,7 @@ def reduce(
         trial = replace(state, batch=max(1, state.batch - BATCH_STEP))
         state, now = trial, assess(trial)
         actions.append(Action("reduce batch", -1, -1, -1, nothing))
+    # Last resort: offload what still exceeds the memory.
     short = float(np.maximum(now.over_bytes, 0.0).sum())
     if short > 0:
         trial = replace(state, offloaded_bytes=state.offloaded_bytes + short)

@@ -130,6 +130,7 @@ def optimum(problem: ModuleProblem, *, time_limit_s: float = 10.0) -> Replicatio
         return Replication("algorithm 1", greedy.replicated, greedy.speedup, bound)
     replicated = result.x[:begins].reshape(n, devices) > 0.5
     gained = speedup(problem, replicated)
+    # A time limit may leave the solver with a worse plan than the greedy one.
     if greedy.speedup > gained:
         return Replication("algorithm 1", greedy.replicated, greedy.speedup, bound)
     return Replication("exact", replicated, gained, max(gained, bound or gained))

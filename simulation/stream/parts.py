@@ -81,6 +81,7 @@ def together(fleet: Fleet, parts: Sequence[Part], results: Sequence[StreamResult
             "Requests were left after the window that the whole fleet would have had longer for: "
             "simulate it in one part."
         )
+    # Parts list their own pools; restore the order of the whole fleet.
     order = np.argsort(np.concatenate([part.whence for part in parts]))
     first = results[0]
     reasons = [reason for result in results for reason in result.reject_reasons]

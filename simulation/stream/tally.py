@@ -115,6 +115,7 @@ class Tally:
         known = np.isfinite(seconds)
         value, its = np.maximum(seconds[known], 0.0), group[known]
         np.add.at(self.known[:, which], its, 1)
+        # Whole microseconds add up equally in any order, unlike floats.
         np.add.at(self.micros[:, which], its, np.rint(value * 1e6).astype(np.int64))
         bucket = np.clip(_bits(value) - _FIRST, 0, BUCKETS - 1)
         _count(self.buckets, its * len(LATENCIES) + which, bucket)
