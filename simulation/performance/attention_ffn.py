@@ -208,6 +208,7 @@ def side_bytes(
 
 
 def _check(shape: ModelShape, arrangement: Arrangement, split: AttentionFfn) -> None:
+    """Raise SimulationError if the split is invalid for the model or the arrangement."""
     name = shape.name
     if not shape.experts:
         raise SimulationError(
@@ -269,6 +270,7 @@ class _Way:
     dense: tuple[float, float]  # out and back in a layer without experts
 
     def seconds(self, tokens: FloatArray, *, routed: bool) -> tuple[FloatArray, FloatArray]:
+        """Return the seconds out and back of ``tokens`` in a layer with or without experts."""
         out, back = (self.out, self.back) if routed else self.dense
         busy = tokens / self.bytes_s
         runs = np.where(tokens > 0, self.latency_s, 0.0)
@@ -312,6 +314,8 @@ def _way(
 
 @dataclass(frozen=True, slots=True)
 class _Stations:
+    """The four stations of a split instance, with the times of their operators."""
+
     shape: ModelShape
     attention: OperatorGraph
     ffn: OperatorGraph

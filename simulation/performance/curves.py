@@ -39,10 +39,10 @@ FOREVER = 1 << 62  # iterations
 KIND = 0
 # LINEAR: the parameters, then the most decodes, prefill tokens and context of the fitted rows.
 ALPHA, BETA, GAMMA, DELTA, MOST_DECODES, MOST_TOKENS, MOST_CONTEXT = range(1, 8)
-# GRID: for each of the four parts three numbers, namely the offset of its x knots, their number (0:
-# no such part) and the number of its y knots (1: the part does not depend on y). After this header
-# follow, for each part, the x knots, the y knots, the values in row-major order, and the smallest
-# and the largest y measured at each x knot.
+# GRID: three numbers for each of the four parts. They are the offset of its x knots, the number of
+# x knots (0: no such part) and the number of y knots (1: no dependence on y). The parts follow this
+# header. A part has its x knots, y knots and values in row-major order. Then come the smallest and
+# the largest measured y of each x knot.
 OVERLAP, MIXED, DENSE, DECODE, PREFILL, BESIDE = 1, 2, 3, 6, 9, 12
 HEADER = BESIDE + 3
 ANY = 1e300  # as a limit of y: no limit
@@ -158,6 +158,7 @@ def _segment(values: Any, first: int, count: int, value: float) -> int:
 
 @kernel
 def _part(values: Any, place: int, x: float, y: float) -> float:
+    """Return the seconds of one part at (x, y); the last slopes continue beyond the last knots."""
     first, n, m = int(values[place]), int(values[place + 1]), int(values[place + 2])
     table = first + n + m
     if n == 1:
@@ -185,6 +186,7 @@ def _part(values: Any, place: int, x: float, y: float) -> float:
 
 @kernel
 def _grid_seconds(values: Any, b: float, c: float, p: float, a: float) -> float:
+    """Return the seconds of one iteration of a GRID curve, at least 0."""
     total = 0.0
     if b > 0 and p > 0 and values[MIXED] > 0:
         total = values[MIXED] * _part(values, PREFILL, p + b, a / p)
@@ -230,6 +232,7 @@ def _limits(values: Any, place: int, x: float) -> tuple[float, float]:
 
 @kernel
 def _grid_growth(values: Any, b: float, c: float) -> tuple[float, int]:
+    """Return ``decode_growth`` of a GRID curve."""
     first, n, m = int(values[DECODE]), int(values[DECODE + 1]), int(values[DECODE + 2])
     context = c / b
     growth, holds = 0.0, 1e15
@@ -274,6 +277,7 @@ def decode_growth(values: Any, b: float, c: float) -> tuple[float, int]:
 
 @kernel
 def _covered(values: Any, place: int, x: float, y: float) -> bool:
+    """Return whether (x, y) is inside the measured range of a part; a constant has no limits."""
     first, n, m = int(values[place]), int(values[place + 1]), int(values[place + 2])
     if n * m == 1:
         return True

@@ -6,8 +6,8 @@ Each kind of operator has a few factors per GPU family and precision:
               + ((flops / (compute * peak))^q + (bytes / (bandwidth * peak bandwidth))^q)^(1/q)
 
 - The floor is the time of the shortest call.
-- A unit costs a fixed time: a step of the depth k of a product, a key-value head of a sequence in
-  decode, an expert that is read, or a further GPU of a collective.
+- A unit costs a fixed time. Units are the depth k of a product, the key-value heads of sequences in
+  decode, the experts that are read, and the other GPUs of a collective.
 - Elements are those that an expert layer copies between its steps.
 - A sharpness q above 1 lets computing and reading overlap.
 - In a collective over PCIe the GPUs share links. The share of the link is
@@ -51,8 +51,9 @@ KINDS = (
     "reduce_scatter",
     "all_to_all",
 )
-# Families to take factors from, in this order, if a family was not measured: the next generation of
-# the same vendor, or the one that was current when the other vendor's GPU came out.
+# Families to take factors from, in this order. After a family itself comes the nearest generation
+# of the same vendor. "" stands for other vendors, with the family that was current when their GPUs
+# came out.
 NEAREST: Mapping[str, tuple[str, ...]] = {
     "hopper": ("hopper", "blackwell", "ampere", "ada"),
     "blackwell": ("blackwell", "hopper", "ampere", "ada"),

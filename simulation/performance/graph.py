@@ -85,6 +85,10 @@ def operator_graph(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph
 
 
 def _checked(shape: ModelShape, arrangement: Arrangement) -> Arrangement:
+    """Check an arrangement and fill in the default spread of experts.
+
+    Raises SimulationError if the arrangement is invalid for the model.
+    """
     for name in WIDTHS:
         if getattr(arrangement, name) < 1:
             raise SimulationError(f"Arrangement of {shape.name}: {name} must be at least 1.")
@@ -109,7 +113,10 @@ def _checked(shape: ModelShape, arrangement: Arrangement) -> Arrangement:
 
 
 class _Builder(AttentionParts):
+    """A builder of all operators of a model on one arrangement."""
+
     def start(self) -> list[Operator]:
+        """Return the embedding and the norm before attention."""
         shape, tp = self.shape, self.where.tp
         table = split(shape.vocab, tp) * shape.hidden * 2.0
         return [
@@ -128,6 +135,7 @@ class _Builder(AttentionParts):
         ]
 
     def feed_forward(self) -> list[Operator]:
+        """Return the dense feed-forward layers and the mixtures of experts."""
         operators: list[Operator] = []
         dense = self.dense_layers
         if dense:
@@ -138,6 +146,7 @@ class _Builder(AttentionParts):
         return operators
 
     def dense(self, prefix: str, count: int, intermediate: int, precision: str) -> list[Operator]:
+        """Return ``count`` dense feed-forward layers, divided over the tensor parallel GPUs."""
         shape = self.shape
         wide = split(intermediate, self.where.tp)
         up = (2 if shape.gated else 1) * wide
@@ -149,6 +158,7 @@ class _Builder(AttentionParts):
         ]
 
     def mixture(self) -> list[Operator]:
+        """Return the layers with experts: router, shared experts, transfers and experts."""
         shape, where, count = self.shape, self.where, self.moe_layers
         operators: list[Operator] = [
             self.gemm("router", "post_norm", shape.experts, shape.hidden, count, precision="bf16")
@@ -211,6 +221,7 @@ class _Builder(AttentionParts):
         return [*operators, widened, reduce]
 
     def end(self) -> list[Operator]:
+        """Return the last norm, the output head and the transfers between pipeline stages."""
         shape, where = self.shape, self.where
         last = (
             "down_projection feed_forward_all_reduce experts combine experts_all_reduce"
@@ -220,7 +231,7 @@ class _Builder(AttentionParts):
         head = self.gemm(
             "output_head", "final_norm", vocab, shape.hidden, 1, precision="bf16", axis="logits"
         )
-        if shape.tied_embeddings:
+        if shape.tied_embeddings:  # the embedding already counts the memory of these weights
             head = Absorbed(**asdict(head))
         return [
             self.elementwise("final_norm", last, 2 * shape.hidden, shape.hidden, 1),

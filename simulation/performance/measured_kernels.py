@@ -49,8 +49,7 @@ class Surface:
     """Seconds over two ascending sizes.
 
     A missing point between two others is interpolated. A missing corner (a large batch and a long
-    context do not fit into memory together) is the time of the next smaller batch, scaled by the
-    batch.
+    context do not fit together) is the time of the next smaller batch, scaled by the batch.
     """
 
     x: FloatArray  # [n]
@@ -230,6 +229,7 @@ class Kernels:
         return table.at(rows, operator.n, operator.k)
 
     def _attention(self, operator: Attention, rows: FloatArray, keys: FloatArray) -> Reading | None:
+        """Return the reading of attention, interpolated between numbers of query heads."""
         if operator.qk_dim != operator.v_dim:
             return None
         tables = self.decode if operator.axis == "decodes" else self.prefill
@@ -251,6 +251,7 @@ class Kernels:
         return seconds ** (1.0 - share) * more**share, inside & more_inside
 
     def _experts(self, operator: Experts) -> Line | None:
+        """Return the line of these experts, or of the same with block-scaled weights."""
         if operator.dispatched:  # the measurements have all tokens on every GPU
             return None
         for precision in (operator.precision, f"{operator.precision}_block"):

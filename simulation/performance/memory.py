@@ -2,8 +2,8 @@
 
 Only the linear layers have weights in 8 or 4 bits. Embedding, router, norms and output head stay in
 16 bits, as in the published checkpoints. In a mixture of experts only the experts have 4-bit
-weights (hf_quant_config.json of nvidia/DeepSeek-R1-NVFP4, config.json of openai/gpt-oss-120b and
-moonshotai/Kimi-K2.5).
+weights. Sources: hf_quant_config.json of nvidia/DeepSeek-R1-NVFP4, and config.json of
+openai/gpt-oss-120b and moonshotai/Kimi-K2.5.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INDEX_SCALE_BYTES = 4  # per cached key of a sparse attention layer, besides 8 b
 # 0.5 to 1.5 GB besides weights, activations and KV cache.
 OVERHEAD_BYTES = 1e9
 MAX_BATCH_TOKENS = 8192  # of an iteration; vLLM's default on GPUs of 80 GB
-MAX_LOGITS = 256  # sequences whose next token is drawn at once; vLLM's max_num_seqs
+MAX_LOGITS = 256  # sequences that draw a token at once; vLLM's max_num_seqs
 TP_CHOICES = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -232,7 +232,7 @@ def minimum_tp(
     """Return the smallest tensor parallelism, a power of two, that fits one sequence.
 
     The sequence has ``context`` tokens, or the model's limit if that is smaller. Raises
-    SimulationError if the model fits on none of TP_CHOICES.
+    SimulationError if the model fits on none of TP_CHOICES up to its number of heads.
     """
     choices = [tp for tp in TP_CHOICES if tp <= shape.heads]
     for tp in choices:

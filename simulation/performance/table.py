@@ -146,6 +146,7 @@ def _medians(keys: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatAr
 
 
 def _prefill(rows: BenchmarkRows) -> Part:
+    """Build the prefill part from rows with a prefill time; see the module's docstring."""
     if not rows.rows:
         raise SimulationError(
             "A table needs rows with batch, isl and the prefill time of that batch; there are none."
@@ -240,6 +241,7 @@ def _share(families: list[Family]) -> list[Family]:
 
 
 def _decode(rows: BenchmarkRows) -> Part:
+    """Build the decode part from rows with a TBT; see the module's docstring."""
     if not rows.rows:
         raise SimulationError(
             "A table needs rows with batch, isl, osl and the time between tokens; there are none. "
@@ -254,6 +256,7 @@ def _decode(rows: BenchmarkRows) -> Part:
     filled = _sum_of_two((batches.size, contexts.size), cells, seconds, counts)
     table = np.maximum(filled, seconds.min())
     table[cells] = seconds
+    # Unmeasured cells yield to measured ones when the table is made to rise.
     weights = np.full(table.shape, 1e-3)
     weights[cells] = counts
     table = rising(table, weights)

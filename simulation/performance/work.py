@@ -1,8 +1,8 @@
 """Operators and their work: floating point operations, bytes and messages of one iteration.
 
 An operator describes one GPU and one layer. ``count`` layers run it. All amounts are arrays over
-iterations. The ``axis`` of an operator names the sizes of an iteration that it depends on: tokens
-(b + p), decodes (b and c / b), prefill (p and a / p), logits (sequences that get a token) or
+iterations. The ``axis`` of an operator names the sizes of an iteration that it depends on. It is
+tokens (b + p), decodes (b and c / b), prefill (p and a / p), logits (sequences that get a token) or
 encoder (image tokens).
 
 A GPU processes ``share`` of the instance's sequences, since attention data parallelism and pipeline
@@ -115,9 +115,11 @@ class Operator:
         return 0.0
 
     def rows(self, it: Iteration) -> FloatArray:
+        """Return the tokens or sequences that one GPU processes."""
         return it.rows(self.axis, self.share)
 
     def work(self, it: Iteration) -> Work:
+        """Return the work of one GPU for one layer."""
         raise NotImplementedError
 
     def output_bytes(self, it: Iteration) -> FloatArray:

@@ -139,12 +139,14 @@ NOT_EQUAL = "; give equal_lengths no where lengths differ"
 
 
 def _equal(deployment: Deployment) -> bool:
+    """Return whether all requests have the same lengths, by default for engine benchmarks."""
     if deployment.equal is not None:
         return deployment.equal
     return deployment.rounds <= STEADY and (deployment.isl, deployment.osl) not in DRAWN
 
 
 def _recv_interval(deployment: Deployment) -> float:
+    """Return SGLang's decode iterations between polls; 0 for other engines or if disaggregated."""
     if deployment.engine != "sglang" or deployment.prefill is not None:
         return 0.0
     if deployment.recv_interval is not None:
@@ -186,6 +188,7 @@ def _cannot_be_as_said(deployment: Deployment, filled: Arranged) -> tuple[str, .
 
 
 def _filled(deployment: Deployment) -> Arranged:
+    """Fill in workers and parallelism, with one note per default that was used."""
     notes = list(deployment.notes)
     if deployment.prefill is None:
         where, workers = _together(deployment, notes)
@@ -247,6 +250,7 @@ def _counted_in_all(deployment: Deployment, notes: list[str]) -> Arranged:
 
 
 def _whole_experts(where: Arrangement, notes: list[str]) -> Arrangement:
+    """Make experts expert parallel if engines could not split one expert over that many GPUs."""
     if where.moe_tp <= TENSOR_PARALLEL_MOST:
         return where
     notes.append(f"experts on {where.moe_tp} GPUs taken as parallel by expert")
@@ -254,6 +258,11 @@ def _whole_experts(where: Arrangement, notes: list[str]) -> Arrangement:
 
 
 def _together(deployment: Deployment, notes: list[str]) -> tuple[Arrangement, float]:
+    """Return arrangement and workers of an aggregated deployment, with GPUs counted once.
+
+    A square number of GPUs beyond one node, with expert parallelism of its root, often is tensor
+    times expert parallelism on the same GPUs.
+    """
     where, workers = deployment.decode, deployment.decode_workers or 1.0
     group, side = where.tp * where.attention_dp, math.isqrt(where.tp * where.attention_dp)
     twice = side * side == group and (where.moe_ep in (side, group))

@@ -35,8 +35,8 @@ def starts_s(
 ) -> list[float]:
     """Return, per engine, the seconds of a lone request's TTFT outside its prompt.
 
-    The parts are those of ``steady_state``: the start, one decode iteration, the iterations until
-    the engine polls for requests and batches prompts of attention ranks, and kernel launches that
+    The parts are those of ``steady_state``. They are the start, one decode iteration, iterations
+    until the engine polls for requests and batches prompts of attention ranks, and launches that
     the prompt does not hide. Memory is not checked.
     """
     c, graph = calibration, operator_graph(replace(shape, encoder=None), where)

@@ -227,6 +227,7 @@ def _ttft(profile: Profile, rows: BenchmarkRows) -> Residuals:
 
 
 def _served_ttft(profile: Profile, rows: BenchmarkRows, waiting: Waiting) -> Residuals:
+    """Compare TTFT under load; memory and ``max_batch`` limit the requests in service."""
     which = np.isfinite(rows.ttft_s) & (rows.concurrency > 1) & np.isnan(rows.batch)
     which &= np.isfinite(rows.isl) & (rows.osl >= 1)
     part = rows.take(which)

@@ -269,6 +269,7 @@ def _parameters(line: Line, names: tuple[str, str]) -> tuple[Parameter, Paramete
 
 
 def _from_served(rows: BenchmarkRows) -> LinearFit:
+    """Fit alpha, beta and delta to the TBT of served rows, with gamma = alpha."""
     b = rows.decoding
     tokens = b * rows.isl / rows.osl
     design = np.column_stack([np.ones(rows.rows), b, tokens])

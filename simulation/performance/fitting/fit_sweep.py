@@ -86,8 +86,8 @@ def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
 def start_beside(prompt: Prompt | None, waiting: Waiting | None, base: Profile) -> float:
     """Return the start of a request in seconds that its prompt time does not include.
 
-    It is 0 if the prompt time is the TTFT of a lone request, which includes the start. Without a
-    measured TTFT it is the start of ``base``.
+    It is 0 if the prompt time is the TTFT of a lone request, which includes the start. If TTFT was
+    corrected for waiting, it is the start of ``waiting``. Without a TTFT it is that of ``base``.
     """
     if prompt is None:
         return base.start_s
