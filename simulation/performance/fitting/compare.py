@@ -137,8 +137,9 @@ def telling_check(checks: Sequence[Check]) -> Check | None:
     """Return the check that a profile is judged by: that of the quantity it predicts worst.
 
     For each quantity, checks on unseen rows are preferred, and then checks inside the measured
-    range. A preference needs at least ``FEW`` rows. Among the remaining checks the worst counts.
-    TTFT while serving counts only if nothing else was checked, since most of it is waiting.
+    range. A preference needs at least ``FEW`` rows. The worst remaining check of a quantity counts.
+    Of these, checks inside the measured range come first, and then the worst is returned. TTFT
+    while serving counts only if nothing else was checked, since most of it is waiting.
     """
     judged = [candidate for candidate in checks if candidate.quantity != SERVED_TTFT] or list(
         checks

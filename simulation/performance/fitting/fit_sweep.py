@@ -62,7 +62,7 @@ class Prompt:
 
 
 def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
-    """Return the time of a prompt from TTFT at the lowest load, or None above ``LIGHT``.
+    """Return the time of a prompt from TTFT at the lowest load; None if that exceeds ``LIGHT``.
 
     With at most one request in flight nothing waits. Above, at most half of TTFT counts as waiting,
     because the waiting is modelled and not measured.
