@@ -245,8 +245,8 @@ def _numbers(
     """Return how many waiting instances register, prefill and decode.
 
     The largest numbers register that keep the ratio of all ready ones between ``low`` and ``high``.
-    If there are none, only the side that is short registers. If nothing loads any more, all
-    register.
+    If there are none, the side that is short registers enough to reach the ratio, or all it has.
+    If nothing loads any more, all register.
     """
     if loading == 0:
         return wait
