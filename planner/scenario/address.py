@@ -1,5 +1,7 @@
-"""Addresses of a scenario's values, as ``tiers[chat].ttft_ms`` or ``horizon.period_s``: entries of
-a list by their name, or by their place where they have none of their own."""
+"""Read and write values of a scenario by address, for example ``tiers[chat].ttft_ms``.
+
+An entry of a list has its name as address, or its index if it has no unique name.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ from typing import Any
 from planner.errors import ScenarioError
 from planner.scenario.schema import Scenario
 
-TITLES = ("version", "name", "description")  # of a scenario: they say what it is, and set nothing
+TITLES = ("version", "name", "description")  # keys that describe a scenario and change no result
 _WHOLE = re.compile(r"[^.\[\]]+(\.[^.\[\]]+|\[[^\[\]]+\])*")
 _STEP = re.compile(r"([^.\[\]]+)|\[([^\[\]]+)\]")
 
 
 def steps_of(address: str) -> tuple[str, ...]:
-    """The keys on the way to a value; raises ScenarioError where it is no address."""
+    """Return the keys on the way to a value; raise ScenarioError for an invalid address."""
     if not _WHOLE.fullmatch(address):
         raise ScenarioError(
             f"{address!r} is no address of a scenario's value; write one such as "
@@ -27,8 +29,11 @@ def steps_of(address: str) -> tuple[str, ...]:
 
 
 def names_of(entries: Sequence[Any]) -> list[str]:
-    """What each entry of a list is called: by its name, with its label where it has one, else by
-    its place, as is every entry of a list in which names repeat."""
+    """Return the names by which addresses refer to the entries of a list.
+
+    An entry is called by its name, with its label if it has one. If an entry has no name, or names
+    repeat, all entries of the list are called by their index.
+    """
     names = [_own_name(entry) for entry in entries]
     counts = Counter(names)
     if "" in counts or max(counts.values(), default=1) > 1:
@@ -37,7 +42,7 @@ def names_of(entries: Sequence[Any]) -> list[str]:
 
 
 def place_of(entries: Sequence[Any], step: str, address: str) -> int:
-    """Where in a list the entry is that a step of ``address`` names."""
+    """Return the index of the list entry that a step of ``address`` names."""
     names = names_of(entries)
     if step in names:
         return names.index(step)
@@ -49,14 +54,16 @@ def place_of(entries: Sequence[Any], step: str, address: str) -> int:
 
 
 def flat(scenario: Scenario) -> dict[str, Any]:
-    """Every value of a scenario by its address, defaults too; what is left out has none."""
+    """Return every value of a scenario by address, defaults included; empty values are omitted."""
     plain = scenario.model_dump(mode="json", exclude=set(TITLES), by_alias=True)
     return dict(_leaves("", plain))
 
 
 def with_values(scenario: Scenario, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The scenario as plain data with values at addresses changed, to be checked; None leaves one
-    out. For a text with its comments there is ``planner.scenario.document.edit``."""
+    """Return the scenario as unchecked plain data with the values at addresses changed.
+
+    None removes a value. ``planner.scenario.document.edit`` changes a text and keeps its comments.
+    """
     plain: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_unset=True)
     for address, value in changes.items():
         *parents, last = steps_of(address)

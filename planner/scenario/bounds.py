@@ -1,4 +1,4 @@
-"""How many instances each pool has, must have and can have."""
+"""Find the present, minimum and maximum instances of each pool."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ def bounds(
     capacity_gpus: IntArray,
     price: FloatArray,
 ) -> tuple[IntArray, IntArray, IntArray | None, IntArray | None]:
-    """Minimum, maximum, present and lent instances, each ``[l, r, g]``.
+    """Return minimum, maximum, present and lent instances, each ``[l, r, g]``.
 
-    The scenario's minimum per model and region falls to the cheapest arrangement there, of prefill
-    and of decode where the two are apart, and to spot only where there is nothing else. A prefill
-    pool that can have no decode pool beside it has no room, nor the other way round.
+    The scenario's minimum per model and region goes to the cheapest arrangement there. With
+    disaggregated pools it goes to the cheapest prefill and the cheapest decode arrangement. Spot is
+    used only without an alternative. A prefill pool without a possible decode pool has a maximum of
+    0, and the other way round.
     """
     models = [model.name for model in scenario.models]
     regions = [region.name for region in scenario.regions]
@@ -57,7 +58,7 @@ def bounds(
     today, lent = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     for row in scenario.fleet.today:
         if row.spot and not any(column.spot for column in columns):
-            continue  # a fleet without what is rented as spot
+            continue  # this fleet is built without spot GPUs
         m = models.index(row.model)
         place = (m, regions.index(row.region), column_of(row, m, columns, sections, profiles))
         lent[place] = row.lent or 0
@@ -77,7 +78,7 @@ def bounds(
 
 
 def _stages(by_role: Mapping[str, list[int]], maximum: IntArray) -> list[list[int]]:
-    """Columns with room, one list where instances do both, else one of each stage."""
+    """Return the columns with room: one list for aggregated serving, else one per role."""
     able = {role: [g for g in of_role if maximum[g] > 0] for role, of_role in by_role.items()}
     groups = [able["both"]] if able["both"] else [able["prefill"], able["decode"]]
     return [group for group in groups if group]
@@ -90,8 +91,10 @@ def column_of(
     sections: Mapping[At, Profile],
     profiles: Mapping[At, Speed],
 ) -> int:
-    """The column a row of ``fleet.today`` means; raises ScenarioError where it fits none or
-    several."""
+    """Return the column of a row of ``fleet.today``.
+
+    Raises ScenarioError if the row fits no column or several.
+    """
     of_gpu = [
         g
         for (model, g), section in sections.items()

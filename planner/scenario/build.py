@@ -1,4 +1,7 @@
-"""From the scenario to the core: built-in facts looked up, the user's own taken over."""
+"""Build the serving side of a scenario for the simulator and the optimizer.
+
+Built-in facts are looked up. Facts that the scenario states are taken as they are.
+"""
 
 from __future__ import annotations
 
@@ -35,43 +38,47 @@ from simulation.starting import Registration, StartUp
 
 AFTER_PREFILL = {"fcfs": "fcfs", "edf": "fcfs", "pf": "pf", "dpa": "pf"}  # schedulers of decodes
 NO_SPOT = Spot(capacity=0)
-FAR_S = 0.030  # between regions that state no latency: continental, SageServe section 7.1 has < 0.5
+# Latency between regions that state none: continental. SageServe section 7.1 has < 0.5 s.
+FAR_S = 0.030
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hardware:
-    """The serving side of a scenario. Axes ``l`` models, ``r`` regions, ``t`` GPU types, ``g``
-    columns: a GPU type with an arrangement and a role (planner.scenario.columns)."""
+    """The serving side of a scenario.
+
+    Axes: ``l`` models, ``r`` regions, ``t`` GPU types, ``g`` columns. A column is a GPU type with
+    an arrangement and a role (``planner.scenario.columns``).
+    """
 
     models: tuple[ModelSpec, ...]
     gpus: tuple[GpuSpec, ...]  # [g] of each column
     columns: tuple[Column, ...]  # [g]
-    gpu_types: tuple[GpuSpec, ...]  # [t]; those offered as spot again at the end
+    gpu_types: tuple[GpuSpec, ...]  # [t]; types offered as spot come again at the end
     regions: tuple[Region, ...]
     tiers: tuple[Tier, ...]
-    profiles: dict[tuple[int, int], Speed]  # by (l, g); absent: does not run there
-    sections: dict[tuple[int, int], Profile]  # the scenario's words for each
+    profiles: dict[tuple[int, int], Speed]  # by (l, g); absent: the model does not run there
+    sections: dict[tuple[int, int], Profile]  # the section of the scenario for each
     links: dict[tuple[int, int], KvLink]  # of prefill pools, by (l, g)
     capacity_gpus: IntArray  # [r, t]
     usd_per_gpu_hour: FloatArray  # [r, g]
-    latency_s: FloatArray  # [r, r], inf where objective.reroute closes the way
+    latency_s: FloatArray  # [r, r], inf if objective.reroute forbids the route
     minimum: IntArray  # [l, r, g]
     maximum: IntArray  # [l, r, g]
-    today: IntArray | None  # [l, r, g]; None where the scenario does not say
+    today: IntArray | None  # [l, r, g]; None: not stated
     startup_s: float
     starts: Starts | None
-    lent: IntArray | None  # [l, r, g] as spot today; None where the scenario does not say
+    lent: IntArray | None  # [l, r, g] lent as spot today; None: not stated
     architectures: tuple[str, ...]  # [l]
     serving: tuple[Serving, ...]  # [l]
     registration: Registration | None
-    faults: tuple[Fault, ...]  # in the scenario's words
-    retries: int  # of a request whose instance fails
+    faults: tuple[Fault, ...]  # sections of the scenario
+    retries: int  # of a request after its instance fails
     routing: Routing
     reclaims_per_hour: FloatArray  # [r, g] of a spot instance
-    lend_share: float | None  # of its price, what an instance earns that is lent out
-    provenance: tuple[tuple[str, Provenance], ...]  # what, where from
+    lend_share: float | None  # income of a lent instance, as a share of its price
+    provenance: tuple[tuple[str, Provenance], ...]  # fact, source
     committed: tuple[CommittedPrice, ...] = ()
-    # [l, tiers] whether a model has traffic of a tier, as far as is known; None: not known
+    # [l, tiers] whether a model has traffic of a tier; None: not known
     asked: BoolArray | None = None
 
     def _start_up(self, m: int, r: int, g: int) -> StartUp | None:
@@ -81,8 +88,11 @@ class Hardware:
         return StartUp(local_s=self.startup_s, lent=lent, **self.starts.model_dump())
 
     def _serving(self, m: int, g: int) -> dict[str, Any]:
-        """How instances of a pool serve. Where prompts are done elsewhere there is no deadline of
-        theirs to schedule by, and none to cache."""
+        """Return the serving options of a pool of model ``m`` on column ``g``.
+
+        A decode pool receives sequences without prompts. It cannot schedule by the TTFT deadline
+        and cannot cache prefixes.
+        """
         serving, decodes = self.serving[m], self.columns[g].role == "decode"
         taus = {"tau_n_s": serving.tau_n_s, "tau_p_s": serving.tau_p_s}
         return {
@@ -94,8 +104,11 @@ class Hardware:
         }
 
     def limits_of(self, m: int) -> list[Tier]:
-        """The interactive tiers whose limits model ``m`` has to keep: those it has traffic of, all
-        where that is not known or none is interactive."""
+        """Return the interactive tiers whose SLO model ``m`` must meet.
+
+        These are the tiers that the model has traffic of. If that is not known, or none of them is
+        interactive, all interactive tiers count.
+        """
         tiers = [tier for tier in self.tiers if not tier.deferrable]
         if self.asked is None:
             return tiers
@@ -104,57 +117,62 @@ class Hardware:
 
     @property
     def types(self) -> IntArray:
-        """Which GPU type a column draws on, ``[g]``."""
+        """Return the GPU type of each column, ``[g]``."""
         return np.array([column.gpu for column in self.columns], np.int64)
 
     @property
     def stages(self) -> IntArray:
-        """What instances of a column do, ``[g]``: 0 all, 1 prefill only, 2 decode only."""
+        """Return the role code of each column, ``[g]``: 0 both, 1 prefill, 2 decode."""
         return np.array([STAGES[column.role] for column in self.columns], np.int64)
 
     @property
     def one_each(self) -> bool:
-        """Whether every column is its own GPU type, owned, and every instance does all."""
+        """Return whether each column is a GPU type of its own, owned, with aggregated serving."""
         alone = len(self.columns) == len(self.gpu_types)
         return alone and not self.stages.any() and not self.spot.any()
 
     def arrangement(self, m: int, g: int) -> str:
-        """Model ``m`` on column ``g`` for a table: "8 x H100, fp8", with its role where it has
-        one."""
+        """Return model ``m`` on column ``g`` for a table, for example "8 x H100, fp8".
+
+        A role other than "both" is appended, and so is "spot".
+        """
         name = arrangement(self.sections[m, g], self.profiles[m, g])
         name = with_role(name, self.columns[g].role)
         return spot_name(name) if self.columns[g].spot else name
 
     @property
     def spot(self) -> BoolArray:
-        """Columns that may be taken back at short notice, ``[g]``."""
+        """Return which columns are spot GPUs that the provider may reclaim, ``[g]``."""
         return np.array([column.spot for column in self.columns], np.bool_)
 
     @property
     def type_names(self) -> tuple[str, ...]:
-        """Rows of capacity as sentences call them, ``[t]``."""
+        """Return the names of the rows of capacity for sentences, ``[t]``."""
         spot = {column.gpu for column in self.columns if column.spot}
         return tuple(
             spot_name(gpu.name) if t in spot else gpu.name for t, gpu in enumerate(self.gpu_types)
         )
 
     def market(self, g: int) -> str:
-        """As documents name it: owned or spot."""
+        """Return "owned" or "spot", the word of the documents for column ``g``."""
         return "spot" if self.columns[g].spot else "owned"
 
     def lets_through(self, carried_tps: FloatArray) -> float:
-        """Input tokens/s that a model's pools in a region serve, which carry ``carried_tps``
-        ``[g]``: where prefill and decode are apart, what the weaker of the two lets through."""
+        """Return the input tokens/s that a model's pools in one region serve.
+
+        ``carried_tps`` ``[g]`` is the capacity of each column. With disaggregated pools, the weaker
+        of the prefill side and the decode side limits the total.
+        """
         stages = self.stages
         return float(min(carried_tps[stages != 2].sum(), carried_tps[stages != 1].sum()))
 
     def role(self, g: int) -> str:
-        """As documents name it: mixed, prefill or decode."""
+        """Return "mixed", "prefill" or "decode", the word of the documents for column ``g``."""
         return SHOWN[self.columns[g].role]
 
     @property
     def pool_index(self) -> list[tuple[int, int, int]]:
-        """(l, r, g) of each pool of ``fleet``, in its order."""
+        """Return (l, r, g) of each pool of ``fleet``, in the order of its pools."""
         return [
             (m, r, g)
             for m in range(len(self.models))
@@ -164,7 +182,7 @@ class Hardware:
         ]
 
     def fleet(self, initial: IntArray) -> Fleet:
-        """A fleet with ``initial`` instances, shape ``[l, r, g]``."""
+        """Return a fleet with ``initial`` instances, ``[l, r, g]``."""
         pools = tuple(
             Pool(
                 model=self.models[m].name,
@@ -203,10 +221,12 @@ class Hardware:
 
 
 def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = False) -> Hardware:
-    """Everything but the traffic; ``known`` are the user's own facts that the scenario names.
-    With ``spot`` the GPUs that regions offer as spot are there too.
+    """Build everything of ``scenario`` except its traffic.
 
-    Raises ScenarioError naming what is unknown and what is known.
+    ``known`` holds the user's own facts that the scenario names. With ``spot``, the GPUs that
+    regions offer as spot are included.
+
+    Raises ScenarioError that names the unknown entry and the known ones.
     """
     facts: list[tuple[str, Provenance]] = []
     models = tuple(model_of(section, known) for section in scenario.models)
@@ -302,12 +322,12 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = F
 
 
 def _offered(scenario: Scenario, names: Sequence[str]) -> list[str]:
-    """GPU types that some region offers as spot."""
+    """Return the GPU types that at least one region offers as spot."""
     return [name for name in names if any(name in region.spot for region in scenario.regions)]
 
 
 def serving_of(scenario: Scenario) -> tuple[Serving, ...]:
-    """How each model serves: by its own row, else by the row for all, else as usual."""
+    """Return how each model serves: its own row, else the row for all models, else the defaults."""
     rows = {row.model: row for row in scenario.serving}
     usual = rows.get(None, Serving())
     return tuple(rows.get(model.name, usual) for model in scenario.models)
@@ -318,6 +338,10 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 
 def _latency(scenario: Scenario) -> FloatArray:
+    """Return the one-way latencies between regions in seconds, ``[r, r]``.
+
+    A latency stated for one direction applies to both, unless the other region states its own.
+    """
     names = [region.name for region in scenario.regions]
     latency = np.full((len(names), len(names)), FAR_S)
     np.fill_diagonal(latency, 0.0)

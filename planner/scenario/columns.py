@@ -1,9 +1,11 @@
-"""The columns of a fleet: what a model can run on. A GPU type with an arrangement and a role.
+"""Define the columns of a fleet: GPU types with an arrangement and a role.
 
-Where every model has one profile on a GPU type, the type itself is the column. Where a model has
-several (variants by tensor parallelism or precision, C5; a prefill and a decode pool, D1), each is
-a column of its own, and columns of one type draw on the same GPUs. Where a region offers a type as
-spot, its columns are there twice: spot GPUs are a type of their own, after all others.
+If every model has one profile on a GPU type, the type itself is the column. If a model has several
+profiles, each is a column. Examples are variants by tensor parallelism or precision (C5), and a
+prefill and a decode pool (D1). Columns of one type share its GPUs.
+
+If a region offers a type as spot, its columns exist twice. Spot GPUs are types of their own, after
+all others.
 """
 
 from __future__ import annotations
@@ -16,13 +18,16 @@ from planner.sections import ROLES
 from simulation.performance.profile import Profile as Speed
 
 SHOWN = {core: shown for shown, core in ROLES.items()}
-STAGES = {"both": 0, "prefill": 1, "decode": 2}  # of PlanningProblem.stages
+STAGES = {"both": 0, "prefill": 1, "decode": 2}  # codes of PlanningProblem.stages
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``gpu`` is an index of GPU types; ``tp`` the GPUs of an instance, None where models differ;
-    ``role`` one of ``simulation.fleet.ROLES``."""
+    """One column of a fleet.
+
+    ``gpu`` is an index of GPU types. ``tp`` is the GPUs of an instance, or None if models differ.
+    ``role`` is one of ``simulation.fleet.ROLES``.
+    """
 
     gpu: int
     tp: int | None
@@ -34,7 +39,7 @@ class Column:
 def columns_of(
     sections: Sequence[Profile], speeds: Sequence[Speed], gpus: Sequence[str]
 ) -> tuple[tuple[Column, ...], list[int]]:
-    """The columns of profiles, in order of appearance, and the column of each profile."""
+    """Return the columns of profiles in order of appearance, and the column of each profile."""
     groups: dict[tuple[str, str], list[int]] = {}
     for i, section in enumerate(sections):
         groups.setdefault((section.gpu, ROLES[section.role]), []).append(i)
@@ -56,8 +61,10 @@ def columns_of(
 
 
 def with_spot(columns: Sequence[Column], rows: Mapping[int, int]) -> list[tuple[int, Column]]:
-    """Spot columns beside ``columns``, each with the place of the owned one that it is like;
-    ``rows`` says which row of capacity holds the spot GPUs of a type."""
+    """Return the spot columns that go with ``columns``, each with the index of its owned column.
+
+    ``rows`` maps a GPU type to the row of capacity of its spot GPUs.
+    """
     return [
         (g, replace(column, gpu=rows[column.gpu], label=spot_name(column.label), spot=True))
         for g, column in enumerate(columns)
@@ -74,7 +81,7 @@ def with_role(name: str, role: str) -> str:
 
 
 def arrangement(section: Profile, speed: Speed) -> str:
-    """In words, as far as it tells variants apart: "8 x H100", "4 x H100, fp8"."""
+    """Return an arrangement in words that tell variants apart: "8 x H100", "4 x H100, fp8"."""
     parts = [f"{speed.tp} x {section.gpu}"]
     parts += [
         f"{name} {getattr(section, name)}"

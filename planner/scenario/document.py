@@ -1,4 +1,4 @@
-"""Scenario text to types and back: YAML with line numbers in its errors, comments kept on edits."""
+"""Read and write scenario files: YAML with line numbers in errors and comments kept on edits."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from planner.scenario.spelling import remedy
 BRACKETS = re.compile(r"[\[\]{}]")
 MOST_BRACKETS = 200  # open at once
 MAX_CHARACTERS = 250_000  # a few seconds to read
-MAX_FAULTS = 20  # told at once
-# That pydantic adds to a field's path.
-FORM_OF_TIMES = 'give a time of day such as "08:00", in quotes'  # what patterns ask for, in words
+MAX_FAULTS = 20  # reported in one message
+# The remedies for values that do not match a pattern of the schema.
+FORM_OF_TIMES = 'give a time of day such as "08:00", in quotes'
 FORM_OF_MOMENTS = "give a date and time such as 2026-05-15T08:00:00Z"
 FORM_OF_TITLE = "give a name that is no number"
 FORM_OF_NAMES = "give a name of letters, digits, spaces and ._:/+-, a letter or digit first"
+# Steps that pydantic adds to a field's path and that the file does not have.
 PARTS_OF_TYPES = (
     "[key]",
     "datetime",
@@ -54,11 +55,15 @@ def _yaml() -> YAML:
 
 @lru_cache(maxsize=16)
 def _seen(text: str, name: str) -> CommentedMap:
-    """``_load`` for those who only look: a page asks several times what its document says."""
+    """Return the result of ``_load`` from a cache, for callers that do not change it.
+
+    A page reads the same document several times.
+    """
     return _load(text, name)
 
 
 def _load(text: str, name: str) -> CommentedMap:
+    """Parse YAML into ruamel's round-trip types; raise ScenarioError for unsuitable text."""
     if len(text) > MAX_CHARACTERS:
         raise ScenarioError(f"{name}: the scenario is longer than {MAX_CHARACTERS:,} characters.")
     if _open_brackets(text) > MOST_BRACKETS:
@@ -74,13 +79,13 @@ def _load(text: str, name: str) -> CommentedMap:
         raise ScenarioError(
             f"{name}: nested deeper than any scenario; check the brackets."
         ) from None
-    except ValueError as error:  # a date such as 2024-13-01: ruamel does not say where
+    except ValueError as error:  # a date such as 2024-13-01: ruamel gives no line
         if "integer string conversion" in str(error):
             raise ScenarioError(
                 f"{name}: a whole number of thousands of digits in it; no quantity has as many."
             ) from None
         raise ScenarioError(f"{name}: not valid YAML: a date or number in it: {error}.") from None
-    except TypeError:  # "? [{a: 1}]": what has a mapping in it cannot be looked up
+    except TypeError:  # "? [{a: 1}]": such a key is not hashable
         raise ScenarioError(
             f"{name}: not valid YAML: a key in it is a list or a mapping; keys are words."
         ) from None
@@ -95,8 +100,10 @@ def _load(text: str, name: str) -> CommentedMap:
 
 
 def _open_brackets(text: str) -> int:
-    """How many brackets are open at once, quotes and comments not looked at: a reader would take
-    seconds to find that they are too many."""
+    """Return the most brackets that are open at once; quotes and comments are not recognised.
+
+    The YAML parser would take seconds to reject text with too many of them.
+    """
     most = now = 0
     for bracket in BRACKETS.findall(text):
         now = now + 1 if bracket in "[{" else max(0, now - 1)
@@ -105,8 +112,10 @@ def _open_brackets(text: str) -> int:
 
 
 def parse(text: str, name: str = "scenario") -> Scenario:
-    """The scenario in ``text``; raises ScenarioError with a line, a field and a remedy for each
-    fault, all of them in one message."""
+    """Return the scenario in ``text``.
+
+    Raises ScenarioError with one line per fault: the line number, the field and the remedy.
+    """
     data = _seen(text, name)
     try:
         scenario = Scenario.model_validate(_plain(data))
@@ -128,7 +137,10 @@ def parse(text: str, name: str = "scenario") -> Scenario:
 
 
 def unknown_keys(text: str, name: str = "scenario") -> list[str]:
-    """A sentence for each key that no scenario has: a form would drop them without a word."""
+    """Return a sentence for each key that is not part of a scenario.
+
+    A form would drop such keys silently.
+    """
     data = _seen(text, name)
     try:
         Scenario.model_validate(_plain(data))
@@ -142,12 +154,12 @@ def unknown_keys(text: str, name: str = "scenario") -> list[str]:
 
 
 def dump(scenario: Scenario) -> str:
-    """The shortest YAML that parses to ``scenario``."""
+    """Return the shortest YAML that parses to ``scenario``."""
     return dump_mapping(scenario.model_dump(mode="json", exclude_defaults=True) | {"version": 1})
 
 
 def dump_mapping(data: Mapping[str, Any]) -> str:
-    """YAML of a plain mapping, ``version`` and ``name`` first."""
+    """Return YAML of a plain mapping, with ``version`` and ``name`` first."""
     order = ["version", "name", "description", *data]
     ordered = {key: data[key] for key in dict.fromkeys(order) if key in data}
     out = io.StringIO()
@@ -156,7 +168,7 @@ def dump_mapping(data: Mapping[str, Any]) -> str:
 
 
 def edit(text: str, changes: Mapping[str, Any], name: str = "scenario") -> str:
-    """``text`` with the values at dotted paths changed, everything else, comments too, as it was.
+    """Return ``text`` with the values at dotted paths changed; comments and layout stay.
 
     ``changes`` maps an address ("horizon.period_s", "policies", "tiers[chat].ttft_ms") to a new
     value; None removes the key.
@@ -179,8 +191,10 @@ def edit(text: str, changes: Mapping[str, Any], name: str = "scenario") -> str:
 
 
 def _into(node: Any, step: str, address: str) -> Any:
-    """The mapping or list that a step leads to, made where there is none; an entry of a list that
-    is a bare name becomes a mapping with that name."""
+    """Return the mapping or list that ``step`` leads to, and create it if it is missing.
+
+    A list entry that is a bare name becomes a mapping with that name.
+    """
     key: Any = place_of(_plain(node), step, address) if isinstance(node, CommentedSeq) else step
     inside = node[key] if isinstance(key, int) else node.get(key)
     if isinstance(inside, Mapping | CommentedSeq):
@@ -190,7 +204,7 @@ def _into(node: Any, step: str, address: str) -> Any:
 
 
 def values_of(text: str, name: str = "values") -> list[Any]:
-    """Values with commas between them, each as a scenario has it: ``0.5, 1, [a, b], null``."""
+    """Return the comma-separated values of ``text``, for example ``0.5, 1, [a, b], null``."""
     try:
         values = _yaml().load(f"[{text}]")
     except (YAMLError, ValueError, RecursionError):
@@ -201,7 +215,7 @@ def values_of(text: str, name: str = "values") -> list[Any]:
 
 
 def _bare_value(value: Any) -> Any:
-    """As JSON has it: what the loader adds to know how it was written is left behind."""
+    """Return ``value`` as plain JSON data, without the types that ruamel adds."""
     if isinstance(value, Mapping):
         return {str(key): _bare_value(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -214,15 +228,18 @@ def _bare_value(value: Any) -> Any:
 
 
 def _written(data: CommentedMap) -> str:
-    """The document as text, with its comments where that can be trusted."""
+    """Return the document as text, with comments if they survive a round trip."""
     out = io.StringIO()
     _yaml().dump(data, out)
     return out.getvalue() if _says(out.getvalue(), data) else dump_mapping(_plain(data))
 
 
 def _says(text: str, data: CommentedMap) -> bool:
-    """Whether ``text`` reads as ``data``: ruamel.yaml garbles a block mapping that follows a flow
-    mapping with a comment in a list that begins with a comment. Better no comments than that."""
+    """Return whether ``text`` reads back as ``data``.
+
+    ruamel.yaml garbles a block mapping after a flow mapping with a comment, if the list begins with
+    a comment. The caller then drops the comments.
+    """
     try:
         return bool(_plain(_load(text, "scenario")) == _plain(data))
     except ScenarioError:
@@ -230,7 +247,10 @@ def _says(text: str, data: CommentedMap) -> bool:
 
 
 def with_traces(text: str, names: Mapping[int, str]) -> str:
-    """``text`` with the ``file`` of the sources in ``names`` replaced by a stored ``trace``."""
+    """Return ``text`` with a stored ``trace`` in place of the ``file`` of sources.
+
+    ``names`` maps the index of a source to the name of its trace.
+    """
     if not names:
         return text
     data = _load(text, "scenario")
@@ -242,9 +262,9 @@ def with_traces(text: str, names: Mapping[int, str]) -> str:
 
 
 def _put(parent: Any, key: Any, value: Any) -> None:
-    """Make ``parent[key]`` say ``value``; parts that stay the same keep their comments and layout.
+    """Set ``parent[key]`` to ``value``; unchanged parts keep their comments and layout.
 
-    A node with an anchor is replaced as a whole: others may refer to it.
+    A node with an anchor is replaced as a whole, because other nodes may refer to it.
     """
     old = parent[key]
     if _plain(old) == value:
@@ -266,6 +286,7 @@ def _put(parent: Any, key: Any, value: Any) -> None:
 
 
 def _put_items(old: CommentedSeq, value: list[Any]) -> None:
+    """Set the items of a list to ``value``, and keep the entries that are equal."""
     for i, item in enumerate(value):
         same = next((j for j in range(i, len(old)) if _plain(old[j]) == item), None)
         if same is not None:
@@ -280,7 +301,7 @@ def _put_items(old: CommentedSeq, value: list[Any]) -> None:
 
 
 def _in_style(item: Any, siblings: CommentedSeq) -> Any:
-    """A new row on one line where the other rows are."""
+    """Return a new row in flow style if the last row of the list has it."""
     last = siblings[-1] if siblings else None
     if isinstance(item, Mapping) and isinstance(last, CommentedMap) and last.fa.flow_style():
         item = CommentedMap(item)
@@ -289,7 +310,7 @@ def _in_style(item: Any, siblings: CommentedSeq) -> Any:
 
 
 def outline(text: str, name: str = "scenario") -> dict[str, Any]:
-    """The document as plain data, unchecked: for a form that shows what is there."""
+    """Return the document as unchecked plain data, for a form that shows it."""
     plain: dict[str, Any] = _plain(_seen(text, name))
     return plain
 
@@ -303,7 +324,7 @@ def _plain(value: Any) -> Any:
 
 
 def _line(data: Any, where: Sequence[str | int]) -> int:
-    """Line (from 1) of the deepest part of ``where`` that the text has."""
+    """Return the line (from 1) of the deepest part of ``where`` that the text contains."""
     line = 0
     node = data
     for step in where:
@@ -318,11 +339,12 @@ def _line(data: Any, where: Sequence[str | int]) -> int:
                 break
             node = node[step]
         except (KeyError, IndexError, AttributeError, TypeError):
-            break  # made by an edit: it has no line of its own
+            break  # an edit created this node, so it has no line
     return int(line) + 1
 
 
 def _where(where: Sequence[str | int]) -> str:
+    """Return a field's path as users write it, followed by a colon; "" for the whole file."""
     text = ""
     for step in where:
         if step in PARTS_OF_TYPES:
@@ -332,6 +354,7 @@ def _where(where: Sequence[str | int]) -> str:
 
 
 def _words(fault: Any) -> str:
+    """Return the message of one pydantic error: the fault and the remedy."""
     kind, value = fault["type"], fault.get("input")
     if kind == "extra_forbidden":
         return remedy(Scenario, fault["loc"])

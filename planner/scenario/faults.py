@@ -1,4 +1,4 @@
-"""The scenario's faults as those of a fleet, and where they are about nothing."""
+"""Turn the faults of a scenario into those of a fleet, and find faults that match nothing."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ Path = tuple[str | int, ...]
 
 
 def faults_of(declared: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[Fault, ...]:
-    """Faults of a fleet with ``pools``, whatever a policy has made of those of the scenario; spot
-    instances are lost at the rate at which they are taken back."""
+    """Return the faults of a fleet with ``pools``, which a policy may have changed.
+
+    Spot instances are lost at random at the rate at which the provider reclaims them.
+    """
     faults_made: list[Fault] = []
     for fault in declared:
         if isinstance(fault, faults.Outage):
@@ -61,7 +63,7 @@ def _about(
 
 
 def fault_problems(scenario: Scenario) -> list[tuple[Path, str]]:
-    """Names that faults point nowhere with, each with where it stands."""
+    """Return the unknown names and late times of faults, each with its path in the file."""
     have: dict[str, set[str]] = {
         "model": {model.name for model in scenario.models},
         "region": {region.name for region in scenario.regions},

@@ -1,5 +1,7 @@
-"""Holidays as they are named: by country (public holidays, as the library ``holidays`` has them)
-or day by day."""
+"""Resolve holidays that a scenario names by country or by date.
+
+The package ``holidays`` provides the public holidays of a country.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,20 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from forecasting.holidays import DAY_S, Holidays
 
 EPOCH = date(1970, 1, 1)
-AHEAD_DAYS = 2 * 366  # of which holidays are known beside those of the traffic
-SHOWN = 6  # that are named in a sentence
+AHEAD_DAYS = 2 * 366  # after the traffic's end, for which holidays are listed
+SHOWN = 6  # holidays named in a sentence
 GIVE = "a country's code, such as US or DE-BY, or a date, such as 2024-12-24"
 
 
 def _text(value: object) -> object:
-    """YAML reads a date by itself."""
+    """Return a date as text, because YAML parses an unquoted date itself."""
     return (
         value.isoformat() if isinstance(value, date) and not isinstance(value, datetime) else value
     )
 
 
 def _known(value: str) -> str:
+    """Return ``value`` if it is a date or a known country; raise ValueError."""
     if _date(value) is not None:
         return value
     try:
@@ -43,13 +46,15 @@ Holiday = Annotated[
 
 
 def holidays_of(named: Sequence[str], start_s: float, end_s: float) -> Holidays:
-    """Those of ``named`` from the day of ``start_s`` on, up to AHEAD_DAYS after ``end_s``, both
-    epoch seconds."""
+    """Return the days of the holidays in ``named``.
+
+    They reach from ``start_s`` to AHEAD_DAYS after ``end_s``, both epoch seconds.
+    """
     return Holidays(tuple((day - EPOCH).days for day, _ in _days(named, start_s, end_s)))
 
 
 def in_words(named: Sequence[str], start_s: float, end_s: float) -> str:
-    """What is made of them in ``[start_s, end_s)``; "" where none is named."""
+    """Return a sentence on the holidays in ``[start_s, end_s)``; "" if none is named."""
     if not named:
         return ""
     days = [(day, what) for day, what in _days(named, start_s, end_s) if _seconds(day) < end_s]
@@ -66,7 +71,7 @@ def in_words(named: Sequence[str], start_s: float, end_s: float) -> str:
 
 
 def _days(named: Sequence[str], start_s: float, end_s: float) -> list[tuple[date, str]]:
-    """Each with what it is called ("" where it was given as a date), in order."""
+    """Return each day with its name, in order; the name of a day given as a date is ""."""
     first = datetime.fromtimestamp(start_s, UTC).date()
     last = datetime.fromtimestamp(end_s, UTC).date() + timedelta(days=AHEAD_DAYS)
     days: dict[date, str] = {}

@@ -1,5 +1,7 @@
-"""What an installation knows beyond the built-in facts, handed to ``build_hardware`` as plain data:
-the scenario package itself looks nothing up in a database."""
+"""Hold what an installation knows beyond the built-in facts.
+
+``build_hardware`` receives it as plain data, so that this package needs no database.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from simulation.performance.specs import GpuSpec, ModelSpec
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """A file of measured kernels, read only by what goes below the replica."""
+    """A file of measured kernels, read only for operator-level provisioning."""
 
     path: Path
     name: str
@@ -25,14 +27,14 @@ class KernelSource:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The user's own facts by name; ``profiles`` in the version that the scenario means."""
+    """The user's own facts by name; ``profiles`` are in the version that the scenario names."""
 
     gpus: Mapping[str, GpuSpec] = field(default_factory=dict)
     models: Mapping[str, ModelSpec] = field(default_factory=dict)
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     prices: Mapping[tuple[str, str], OwnPrice] = field(default_factory=dict)  # by region and GPU
     kernels: Mapping[str, tuple[KernelSource, ...]] = field(default_factory=dict)  # by GPU type
-    own: Times | None = None  # what measurements kept here say of deployments
+    own: Times | None = None  # estimates from the stored measurements of deployments
 
 
 NOTHING = Known()

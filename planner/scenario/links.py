@@ -1,4 +1,4 @@
-"""The way of a KV cache from prefill to decode pools: the scenario's, or the GPU's own network."""
+"""Find the links for KV caches from prefill to decode pools: stated, or the GPU's network."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def links_of(
     transfers: Sequence[KvTransfer],
     facts: Facts,
 ) -> dict[At, KvLink]:
-    """The link of each prefill column, with what it rests on added to ``facts``; ``transfers`` is
-    what the scenario says, by model.
+    """Return the link of each prefill column, by (model, column).
 
-    Where it says nothing, every GPU of an instance sends its part at the rate published for it.
+    ``transfers`` is the stated transfer of each model. Without one, every GPU of an instance sends
+    its part at its published rate. Adds the source of each link to ``facts``.
     """
     links: dict[At, KvLink] = {}
     for (m, g), section in sections.items():
@@ -48,15 +48,17 @@ def links_of(
 
 
 def senders_of(section: Profile, profile: Speed) -> int:
-    """GPUs of a prefill instance that hold KV caches."""
+    """Return the GPUs of a prefill instance that hold KV caches."""
     return section.attention_ffn.attention if section.attention_ffn else profile.tp
 
 
 def link_of(
     model: ModelSpec, gpu: GpuSpec, tp: int, section: Profile, transfer: KvTransfer
 ) -> tuple[KvLink, str]:
-    """From an instance of ``tp`` GPUs, and whose rate that is; raises ScenarioError where nobody
-    knows it."""
+    """Return the link of an instance of ``tp`` GPUs, and the source of its rate.
+
+    Raises ScenarioError if the rate is neither stated nor published.
+    """
     rate, source = transfer.gb_s, "scenario"
     if rate is None:
         if gpu.network_bytes_s is None:

@@ -1,4 +1,4 @@
-"""Computed profiles moved by measurements of one's own, as estimates are."""
+"""Correct computed profiles by the stored measurements, in the same way as estimates."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from simulation.performance.profile import Check, check
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
 
 LEFT_OUT = "measured rows of this deployment, each left out of the calibration"
-USERS, ISL, OSL = 32.0, 1024.0, 256.0  # of a deployment of which nothing was measured
+USERS, ISL, OSL = 32.0, 1024.0, 256.0  # load of a deployment without measurements
 
 
 def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, known: Known) -> str:
-    """The engine that the section names, else the one that the model was measured with on this GPU
-    type, else the one that estimates take."""
+    """Return the inference engine of a section.
+
+    Without a stated engine it is the one of the first measurement of the model on this GPU type,
+    else the default of estimates.
+    """
     if section.engine or known.own is None:
         return section.engine or ENGINE
     rows = known.own.tbt.rows
@@ -35,15 +38,15 @@ def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, known: Known) -
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Move:
-    """By what measured rows move the speed of one deployment."""
+    """The correction of the speed of one deployment by measured rows."""
 
-    decode: float  # factor on the time of what decodes
-    prefill: float  # and of what prefills
-    users: float  # in flight where it was measured; of its rows, else of all
+    decode: float  # factor on decode time
+    prefill: float  # factor on prefill time
+    users: float  # requests in flight in its rows, else in all rows
     isl: float
-    spread: float  # standard deviation of what is left, a logarithm
-    rows: int  # of the same deployment
-    same: BoolArray  # which of the rows of TBT those are
+    spread: float  # standard deviation of the remaining log error
+    rows: int  # number of rows of the same deployment
+    same: BoolArray  # mask of those rows among the rows of TBT
 
     @property
     def nothing(self) -> bool:
@@ -70,7 +73,10 @@ def deployed(
     apart: bool,
     version: str = "",
 ) -> Deployment:
-    """As rows are compared with it; ``apart``: prefill and decode on instances of their own."""
+    """Return the deployment as measured rows describe it.
+
+    ``apart``: prefill and decode run on separate instances.
+    """
     return Deployment(
         shape, gpu, where, ISL, OSL, USERS, engine, prefill=where if apart else None,
         version=version,
@@ -78,8 +84,11 @@ def deployed(
 
 
 def moves(deployments: Sequence[Deployment], times: Times) -> list[Move]:
-    """What the rows make of each: of its decode by the time between tokens at the load that was
-    measured, of its prefill by TTFT with nobody else in flight."""
+    """Return the correction of each deployment.
+
+    Decode is corrected by TBT at the measured load. Prefill is corrected by TTFT of a single
+    request in flight.
+    """
     names = traits_of(deployments).labels["deployment"]
     loads = {str(name): _measured(times, str(name)) for name in np.unique(names)}
     loads_of = [loads[str(name)] for name in names]
@@ -101,7 +110,7 @@ def moves(deployments: Sequence[Deployment], times: Times) -> list[Move]:
 
 
 def _under(deployment: Deployment, users: float, isl: float, osl: float) -> Deployment:
-    """At another load; requests longer than its model takes are as long as it takes."""
+    """Return the deployment at another load; lengths are cut to the model's context."""
     fit = min(1.0, deployment.shape.max_context / (isl + osl))
     return replace(
         deployment, isl=max(1.0, fit * isl), osl=max(1.0, fit * osl), concurrency=max(users, 1.0)
@@ -109,8 +118,11 @@ def _under(deployment: Deployment, users: float, isl: float, osl: float) -> Depl
 
 
 def _measured(times: Times, name: str) -> tuple[BoolArray, float, float, float]:
-    """Which rows of TBT are of a deployment, and the load that they (or else all) were under:
-    requests in flight, input and output tokens, geometric means."""
+    """Return the rows of TBT of a deployment, and their load.
+
+    The load is requests in flight, input tokens and output tokens, as geometric means. Without rows
+    of the deployment it is the load of all rows.
+    """
     same = np.asarray(times.tbt.rows.labels["deployment"] == name)
     load = times.tbt.rows.load[same] if same.any() else times.tbt.rows.load
     if not load.size:
@@ -128,7 +140,7 @@ def measured_speed(
     where: Arrangement,
     times: Times | None,
 ) -> GraphProfile:
-    """``profile`` with its decode and prefill each times what the rows say."""
+    """Return ``profile`` with decode and prefill times corrected by ``times``."""
     if times is None:
         return profile
     as_deployed = deployed(
@@ -150,7 +162,7 @@ def measured_speed(
 
 
 def _checks(learnt: Learnt, same: BoolArray) -> tuple[Check, ...]:
-    """What its own rows say of each other."""
+    """Return the leave-one-out check of the deployment's own rows; empty for fewer than two."""
     if same.sum() < 2:
         return ()
     measured: FloatArray = np.exp(learnt.off[same])

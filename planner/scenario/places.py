@@ -1,5 +1,4 @@
-"""Regions of a scenario: what they say themselves, and what comes from the built-in one they are
-like."""
+"""Build the regions of a scenario from stated values and from the built-in region in ``like``."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from planner.scenario.schema import Region as RegionSection
 from simulation.fleet import Region
 from simulation.performance.specs import Provenance
 
-DEFAULT_PUE = 1.2  # where neither the scenario nor the catalogue says
+DEFAULT_PUE = 1.2  # if neither the scenario nor the catalogue has one
 GIVEN = Provenance("assumed", "scenario")
 LISTED = Provenance("assumed", "the scenario's price list")
 TERMS = {"one_year": "One-year", "three_years": "Three-year"}
@@ -23,7 +22,10 @@ Facts = list[tuple[str, Provenance]]
 
 
 def region_of(section: RegionSection, facts: Facts) -> Region:
-    """Carbon and PUE; adds where they come from to ``facts``. Raises ScenarioError."""
+    """Return a region with carbon intensity and PUE; add their sources to ``facts``.
+
+    Raises ScenarioError if the carbon intensity is not known.
+    """
     like = _like(section)
     carbon, hourly = _carbon(section, like, facts)
     if section.pue is not None:
@@ -39,7 +41,7 @@ def region_of(section: RegionSection, facts: Facts) -> Region:
 def _carbon(
     section: RegionSection, like: catalogue.CatalogueRegion | None, facts: Facts
 ) -> tuple[float, tuple[float, ...] | None]:
-    """Yearly mean and, where known, 24 values by UTC hour, g CO2e per kWh."""
+    """Return the yearly mean and, if known, 24 values by UTC hour, in g CO2e per kWh."""
     what, grams = f"Carbon intensity in {section.name}", section.carbon_g_per_kwh
     if isinstance(grams, list):
         facts.append((what, GIVEN))
@@ -60,8 +62,10 @@ def _carbon(
 
 
 def listed_price(section: RegionSection, gpu: str, known: Known) -> OwnPrice | None:
-    """What the scenario's price list says of a GPU type in a region, by the region's own name or
-    the built-in one that it is like."""
+    """Return the entry of the scenario's price list for a GPU type in a region.
+
+    The region's own name comes before the name of the built-in region in ``like``.
+    """
     name = gpu_known_as(gpu)
     for region in (section.name, section.like):
         if region and (price := known.prices.get((region, name))):
@@ -70,7 +74,10 @@ def listed_price(section: RegionSection, gpu: str, known: Known) -> OwnPrice | N
 
 
 def price_of(section: RegionSection, gpu: str, facts: Facts, known: Known = NOTHING) -> float:
-    """USD per hour of one GPU, on demand; 0 where there are none. Raises ScenarioError."""
+    """Return USD per hour of one GPU on demand; 0 without capacity. Raise ScenarioError.
+
+    Order: the region's own price, the price list, the built-in region.
+    """
     what = f"Price of {gpu} in {section.name}"
     if gpu in section.usd_per_gpu_hour:
         facts.append((what, GIVEN))
@@ -84,7 +91,7 @@ def price_of(section: RegionSection, gpu: str, facts: Facts, known: Known = NOTH
         facts.append((what, like.sources[known_as]))
         return like.usd_per_gpu_hour[known_as]
     if not section.capacity.get(gpu):
-        return 0.0  # none there to pay for
+        return 0.0  # no GPUs to pay for
     raise ScenarioError(
         f"regions: {section.name} has no price for {gpu}; add usd_per_gpu_hour: {{{gpu}: ...}}, "
         "or 'like' with a built-in region that has one."
@@ -92,7 +99,7 @@ def price_of(section: RegionSection, gpu: str, facts: Facts, known: Known = NOTH
 
 
 def spot_price_of(section: RegionSection, gpu: str, facts: Facts, known: Known = NOTHING) -> float:
-    """USD per hour of one GPU as spot; 0 where none is on offer. Raises ScenarioError."""
+    """Return USD per hour of one spot GPU; 0 without an offer. Raise ScenarioError."""
     offer = section.spot.get(gpu)
     if offer is None:
         return 0.0
@@ -116,7 +123,7 @@ def spot_price_of(section: RegionSection, gpu: str, facts: Facts, known: Known =
 
 @dataclass(frozen=True, slots=True)
 class CommittedPrice:
-    """What an hour of a GPU costs that one commits to for a term, used or not."""
+    """The price of a GPU hour under a commitment, which is paid whether it is used or not."""
 
     region: str
     gpu: str
@@ -127,7 +134,10 @@ class CommittedPrice:
 def committed_of(
     section: RegionSection, gpu: str, facts: Facts, known: Known = NOTHING
 ) -> tuple[CommittedPrice, ...]:
-    """Stated prices of a GPU type in a region by term; adds where they come from to ``facts``."""
+    """Return the stated prices of a GPU type in a region by term.
+
+    Adds their sources to ``facts``.
+    """
     offer, listed = section.committed.get(gpu), listed_price(section, gpu, known)
     prices = []
     for term in TERMS:

@@ -1,4 +1,4 @@
-"""Models and tiers that the forecast's and the objective's sections name."""
+"""Check the names of models, tiers and regions in the sections forecast and objective."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Path = tuple[str | int, ...]
 
 
 def plan_problems(scenario: Scenario) -> Iterator[tuple[Path, str]]:
-    """Names that point nowhere, each with where it stands."""
+    """Yield unknown names and unusable entries, each with its path in the file."""
     models = sorted(model.name for model in scenario.models)
     tiers = sorted(tier.name for tier in scenario.tiers)
     objective, priorities = scenario.objective, scenario.objective.priorities

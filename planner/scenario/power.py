@@ -1,4 +1,4 @@
-"""Power of a scenario's pools: by load where model and GPU are known well enough, hosts beside."""
+"""Find the power of a scenario's pools by load, and of the hosts around the GPUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from simulation.performance.specs import Arrangement, GpuSpec, ModelSpec, Proven
 
 
 def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> Power | None:
-    """None where the model's shape or the GPU's peaks are not known: its constants serve then."""
+    """Return the power by load, or None if the model's shape or the GPU's peaks are not known.
+
+    The caller then uses the constant power of the GPU type.
+    """
     if model.shape is None or not (gpu.tdp_w and gpu.bandwidth_bytes_s and gpu.peak_flops):
         return None
     if isinstance(profile, AttentionFfnProfile):
@@ -21,9 +24,10 @@ def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> Power | N
         shares = (split.attention / split.gpus, split.ffn / split.gpus)
         parts = (PowerAtLoad(power_model(gpu), gpu, graph) for graph in sides)
         return PowerOfSides(tuple(zip(shares, parts, strict=True)))
-    if isinstance(profile, GraphProfile):  # it says itself how it is spread, in what precision
+    if isinstance(profile, GraphProfile):  # its graph has the arrangement and the precision
         return PowerAtLoad(power_model(gpu), gpu, profile.graph)
     try:
+        # A linear profile states no precision. Infer it from the size of the weights.
         sixteen_bits = operator_graph(model.shape, Arrangement(tp=profile.tp))
         weight_bytes = sixteen_bits.weight_bytes * profile.tp
         weights = "bf16" if model.weight_bytes > 0.75 * weight_bytes else "fp8"
@@ -34,12 +38,12 @@ def power_at_load(model: ModelSpec, gpu: GpuSpec, profile: Profile) -> Power | N
 
 
 def host_of(gpu: GpuSpec) -> tuple[float, Provenance | None]:
-    """Watts per GPU of the server around it; 0 of a GPU the scenario describes itself."""
+    """Return the server's watts per GPU; 0 for a GPU that the scenario states without a TDP."""
     return host_watts(gpu) if gpu.tdp_w else (0.0, None)
 
 
 def power_facts(gpu: GpuSpec, load: Power | None) -> list[tuple[str, Provenance]]:
-    """What the watts of a GPU type rest on, for the result's list of sources."""
+    """Return the sources of the watts of a GPU type, for the list of sources in a result."""
     watts, host = host_of(gpu)
     facts = []
     if load is not None:
@@ -51,6 +55,7 @@ def power_facts(gpu: GpuSpec, load: Power | None) -> list[tuple[str, Provenance]
 
 
 def _told(model: PowerModel) -> Provenance:
+    """Return the source of a power model, with its measured errors."""
     errors = "; ".join(
         f"error {check.mape:.0%} on {check.rows} rows ({check.against})" for check in model.checks
     )

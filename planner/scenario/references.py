@@ -1,4 +1,4 @@
-"""Names of a scenario that point nowhere, names given twice, and parts that lack another."""
+"""Find unknown names, duplicate names and missing counterparts in a scenario."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Path = tuple[str | int, ...]
 
 
 def references(scenario: Scenario) -> list[tuple[Path, str]]:
-    """Names that point nowhere and names given twice, each with where it stands."""
+    """Return the problems of a scenario that no single section shows, each with its path."""
     problems: list[tuple[Path, str]] = []
     models = {model.name for model in scenario.models}
     regions = {region.name for region in scenario.regions}
@@ -93,8 +93,7 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
 
 
 def _policy_problems(scenario: Scenario) -> list[tuple[Path, str]]:
-    """Policies that nothing tells apart, timetables of what is not there, and a baseline that is
-    no policy."""
+    """Return duplicate policies, unknown names in timetables and an unknown baseline."""
     problems: list[tuple[Path, str]] = []
     seen: set[str] = set()
     have: dict[str, set[str]] = {
@@ -132,7 +131,7 @@ def _policy_problems(scenario: Scenario) -> list[tuple[Path, str]]:
 
 
 def _profile_problems(scenario: Scenario) -> list[tuple[Path, str]]:
-    """Profiles that nothing tells apart, and prefill pools without decode pools."""
+    """Return profiles that are equal, and prefill or decode profiles without a counterpart."""
     problems: list[tuple[Path, str]] = []
     have: set[tuple[object, ...]] = set()
     for i, profile in enumerate(scenario.profiles):
@@ -152,6 +151,7 @@ def _profile_problems(scenario: Scenario) -> list[tuple[Path, str]]:
 
 
 def _serving_problems(scenario: Scenario, models: set[str]) -> list[tuple[Path, str]]:
+    """Return unknown or duplicate models of serving rows, and a contradiction in the routing."""
     problems: list[tuple[Path, str]] = []
     seen: set[str | None] = set()
     have = ", ".join(sorted(models))

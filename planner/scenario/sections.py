@@ -1,5 +1,7 @@
-"""One section of a scenario as it is written: read out, and put in the place of another's, comments
-and all. What is compared and restored by itself."""
+"""Read one section of a scenario as written, and replace it in another scenario.
+
+Comments stay with their section. The section can so be compared and restored alone.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,16 @@ import re
 from planner.scenario import document as text
 
 POLICIES = "policies"
-PARTS = (POLICIES,)  # that have versions of their own
+PARTS = (POLICIES,)  # sections with a version history of their own
 MARKERS = ("---", "...")
-GOES_ON = (" ", "\t", "-", "]", "}", "#")  # of a line that no new section begins with
+GOES_ON = (" ", "\t", "-", "]", "}", "#")  # first characters of lines that begin no section
 
 
 def section_of(document: str, name: str) -> str:
-    """Its lines; "" where there is none. Of a document that is not written by lines (JSON), its
-    value."""
+    """Return the lines of a section; "" if it is missing.
+
+    If the document is not written by lines (JSON), return the value as JSON.
+    """
     lines = document.splitlines(keepends=True)
     place = _place(lines, name)
     if place is not None:
@@ -28,8 +32,10 @@ def section_of(document: str, name: str) -> str:
 
 
 def with_section(document: str, name: str, other: str) -> str:
-    """``document`` with the section as ``other``, a whole document, has it; without where that has
-    none."""
+    """Return ``document`` with the section of ``other``, a whole document.
+
+    The section is removed if ``other`` has none.
+    """
     lines, theirs = (source.splitlines(keepends=True) for source in (document, other))
     here, there = _place(lines, name), _place(theirs, name)
     if here is None and _place(lines, "version") is not None:
@@ -42,8 +48,10 @@ def with_section(document: str, name: str, other: str) -> str:
 
 
 def _place(lines: list[str], name: str) -> tuple[int, int] | None:
-    """Where the section begins, and the first line after it; comments and blank lines before the
-    next section are that one's."""
+    """Return the first line of a section and the line after its last.
+
+    Comments and blank lines before the next section belong to the next section.
+    """
     head = re.compile(rf"""["']?{re.escape(name)}["']?\s*:(\s|$)""")
     first = next((n for n, line in enumerate(lines) if head.match(line)), None)
     if first is None:

@@ -1,5 +1,7 @@
-"""What a scenario asks of traffic, window and plan, as the steps of a study take it: the file's own
-sections and names end here, as its facts do in ``build_hardware``."""
+"""Turn the sections of a scenario into the settings that the steps of a study read.
+
+Only this module knows the file's sections and names. ``build_hardware`` does the same for facts.
+"""
 
 from __future__ import annotations
 
@@ -25,32 +27,32 @@ MONTH_S = 365.25 / 12 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class TrafficSettings:
-    """Whose requests arrive, and where they come from."""
+    """The names that traffic refers to, and its sources."""
 
     models: tuple[str, ...]
     regions: tuple[str, ...]
     tiers: tuple[str, ...]
     sources: tuple[Source, ...]
     bin_s: float | None  # None: by the length of the traffic
-    until_s: float | None  # epoch seconds: what comes from then on is not known; None: all there is
-    max_replayed: int  # requests of a window; of more, those of a cell
-    prefix_caching: bool  # of any model
+    until_s: float | None  # epoch seconds; later traffic is not used; None: no limit
+    max_replayed: int  # requests of a window; if there are more, only one cell is replayed
+    prefix_caching: bool  # True if any model caches prefixes
     seed: int
     holidays: tuple[str, ...] = ()  # countries and dates
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How many times as much comes after the traffic as a forecast of it says."""
+    """The factor from a forecast of past traffic to the traffic that is planned for."""
 
     factor: float = 1.0
-    per_month: float = 0.0  # more each month, a share, compounded
+    per_month: float = 0.0  # growth per month as a share, compounded
 
     def __bool__(self) -> bool:
         return self.factor != 1.0 or self.per_month != 0.0
 
     def at(self, after_s: float | FloatArray) -> FloatArray:
-        """So many times as much ``after_s`` seconds after the traffic's end."""
+        """Return the growth factor ``after_s`` seconds after the end of the traffic."""
         months = np.asarray(after_s, np.float64) / MONTH_S
         return np.asarray(self.factor * (1.0 + self.per_month) ** months, np.float64)
 
@@ -68,7 +70,7 @@ NO_GROWTH = Growth()
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """Which stretch of the traffic is planned; what is None is left to us."""
+    """The part of the traffic that is planned. None: chosen from the traffic."""
 
     start: datetime | Literal["end"] | None
     duration_s: float | None
@@ -79,7 +81,7 @@ class WindowSettings:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What may be taken of each, infinite where nothing is said."""
+    """The most that a plan may use of each; infinite if no limit is stated."""
 
     usd: float
     carbon_kg: float
@@ -92,11 +94,11 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class SpareSettings:
-    """What may be gone while demand is still carried."""
+    """The loss that the remaining fleet must be able to absorb."""
 
     instances: int = 0
-    by_pool: bool = True  # of every pool, or of all that a model has in a region
-    region: bool = False  # any one of them
+    by_pool: bool = True  # per pool; False: per model and region
+    region: bool = False  # True: also the loss of any one region
 
     def __bool__(self) -> bool:
         return self.instances > 0 or self.region
@@ -104,43 +106,47 @@ class SpareSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanSettings:
-    """What the plan minimises, on what forecast, within what limits, and how hard the solver
-    tries. Axes: ``l`` models, ``r`` regions."""
+    """The objective, forecast and limits of a plan, and the effort of the solver.
+
+    Axes: ``l`` models, ``r`` regions.
+    """
 
     forecast: Forecast
     minimise: str  # cost, gpu-hours, energy, carbon or weighted
     weights: Weights
-    each_hour: Spending  # in every period: dollars and kg CO2 by the hour, changes of the period
-    in_all: Spending  # over all periods, which ``periods: all`` knows
+    each_hour: Spending  # dollars and kg CO2 per hour, changes per period
+    in_all: Spending  # totals over all periods; needs ``periods: all``
     epsilon: float
     spot_share: float
     spare: SpareSettings
-    periods: str  # one: each from the one before; all: at once
-    lend_share: float | None  # of its price, what lending an instance earns
+    periods: str  # one: each period from the one before; all: all at once
+    lend_share: float | None  # income of a lent instance, as a share of its price
     reroute: (
         FloatArray | None
     )  # [r, r] share of a region's demand that another may serve; None: any
-    limited: str | None  # how to choose where not all can be served; None: no plan
-    criticality: str  # of the greedy ones: tier, of each model's tiers apart; model, of the model
-    model_worth: FloatArray  # [l] of a token
-    tier_worth: dict[str, float]  # where it is not 1
+    limited: str | None  # which demand to serve if not all fits; None: no plan
+    criticality: str  # of greedy choices: tier (each tier of a model) or model
+    model_worth: FloatArray  # [l] worth of a token
+    tier_worth: dict[str, float]  # tiers with a worth other than 1
     solver: str
     gap: float
     time_limit_s: float
 
     @property
     def tiers_apart(self) -> bool:
-        """Whether every interactive tier is forecast and planned for by itself."""
+        """Return whether each interactive tier has a forecast and plan of its own."""
         return bool(self.forecast.quantiles or self.tier_worth)
 
     @property
     def unit(self) -> str:
-        """Of the plan's objective; "" of a weighted sum."""
+        """Return the unit of the objective; "" for a weighted sum."""
         return "" if self.minimise == WEIGHTED else UNITS[MEASURE[self.minimise]]
 
     def worth(self, tiers: tuple[str, ...], waiting: frozenset[str]) -> FloatArray:
-        """Worth of a token of each tier and model, ``[k, l]``; one row where tiers are one. A tier
-        that is not the scenario's own is worth as little as any of those that can wait."""
+        """Return the worth of a token by tier and model, ``[k, l]``; one row without tiers.
+
+        A tier that is unknown to the scenario has the least worth of the tiers in ``waiting``.
+        """
         if not tiers:
             return self.model_worth[None]
         least = min((self.tier_worth.get(name, 1.0) for name in waiting), default=1.0)
@@ -149,7 +155,7 @@ class PlanSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settings:
-    """All of them, with what names and seeds a study."""
+    """All settings of a study, with its name and seed."""
 
     name: str
     seed: int
@@ -160,7 +166,7 @@ class Settings:
 
 
 def settings_of(scenario: Scenario) -> Settings:
-    """The settings that a scenario's sections say."""
+    """Return the settings that a scenario states."""
     horizon, startup_s = scenario.horizon, scenario.fleet.startup_s
     return Settings(
         name=scenario.name,
@@ -190,14 +196,17 @@ def settings_of(scenario: Scenario) -> Settings:
 
 
 def _epoch_s(moment: datetime | None) -> float | None:
-    """UTC where it does not say."""
+    """Return epoch seconds; a moment without a time zone is UTC."""
     if moment is None:
         return None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _launched(scenario: Scenario) -> bool:
-    """Whether all traffic is described: what was drawn before it begins is no past to plan."""
+    """Return whether all traffic is described, not measured.
+
+    Generated requests before the launch are not a past from which to plan.
+    """
     return all(source.launch is not None for source in scenario.traffic.sources)
 
 
@@ -229,6 +238,7 @@ def _plan(scenario: Scenario) -> PlanSettings:
 
 
 def _spare(scenario: Scenario) -> SpareSettings:
+    """Return the required spare capacity; raise ScenarioError to spare the only region."""
     spare = scenario.objective.spare
     if spare.regions and len(scenario.regions) < 2:
         raise ScenarioError(
@@ -239,13 +249,14 @@ def _spare(scenario: Scenario) -> SpareSettings:
 
 
 def _weights(objective: Objective) -> Weights:
-    """What the plan charges per unit."""
+    """Return what the plan charges per unit."""
     if objective.weights is not None:
         return Weights(**objective.weights.model_dump())
     return Weights(**NOTHING | {MEASURE[objective.minimise]: 1.0})
 
 
 def _reroute(scenario: Scenario) -> FloatArray | None:
+    """Return the share of a region's demand that another may serve, ``[r, r]``; None: no limit."""
     ways = scenario.objective.reroute
     if ways is None:
         return None

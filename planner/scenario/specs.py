@@ -1,5 +1,4 @@
-"""Models and GPU types of a scenario: built-in ones by any of their names, the user's own, or given
-in full."""
+"""Find models and GPU types: built-in ones by any name, the user's own, or stated in full."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provena
 
 T = TypeVar("T", GpuSpec, ModelSpec)
 GB = 1e9
-LISTED = 12  # names told beside an unknown one
+LISTED = 12  # known names in the error for an unknown one
 
 
 def model_of(section: Model, known: Known) -> ModelSpec:
-    """A model under the scenario's name for it; raises ScenarioError."""
+    """Return a model under the scenario's name for it; raise ScenarioError."""
     provenance = Provenance("assumed", section.source)
     if section.weight_gb and section.kv_bytes_per_token and section.max_context:
         return ModelSpec(
@@ -51,7 +50,7 @@ def _shape(section: Model) -> ModelShape | None:
 
 
 def gpu_of(scenario: Scenario, name: str, known: Known) -> GpuSpec:
-    """A GPU type under the scenario's name for it; raises ScenarioError."""
+    """Return a GPU type under the scenario's name for it; raise ScenarioError."""
     section = next((g for g in scenario.gpus if g.name == name and g.in_full), None)
     if section is not None:
         return _in_full(section)
@@ -75,7 +74,10 @@ def _find(
     kept: Mapping[str, T],
     by_alias: Callable[[str], T],
 ) -> T:
-    """By the catalogue's own name, then the user's facts, then the catalogue's other names."""
+    """Return the facts of ``name``; raise ScenarioError with similar names.
+
+    Order: the catalogue's own name, the user's facts, the catalogue's other names.
+    """
     for facts in (built_in, kept):
         if name in facts:
             return facts[name]

@@ -1,4 +1,4 @@
-"""Profiles of a scenario: built-in, kept in this installation, given in full, or a roofline."""
+"""Find the profiles of a scenario: built-in, stored, stated in full, or estimated by a roofline."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from simulation.performance.specs import (
 
 
 def speed_of(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) -> Speed:
-    """The profile that a section means, under the scenario's names; raises ScenarioError."""
+    """Return the profile of a section, under the scenario's names; raise ScenarioError."""
     if section.kind == "roofline":
         return _roofline(section, model, gpu, known)
     if section.name is not None:
@@ -97,7 +97,10 @@ def _given(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearProfile:
 
 
 def _capacity(section: Profile, model: ModelSpec, gpu: GpuSpec, tokens: int) -> int:
-    """By the arrangement where the model's shape is known, else by its memory as stated."""
+    """Return the KV capacity in tokens.
+
+    It follows from the arrangement if the model's shape is known, else from the stated memory.
+    """
     if model.shape is None or section.precision == section.kv_precision == "bf16":
         return kv_capacity_tokens(model, gpu, section.tp, tokens)
     context = typical_context(model.max_context)
@@ -147,7 +150,7 @@ def _adapters(section: Profile) -> Adapters | None:
 
 
 def _served_by(provenance: Provenance, engine: str, section: Profile) -> Provenance:
-    """With the engine, whether somebody named it, and what was never measured on it."""
+    """Return ``provenance`` with the engine, and with what no measurement covers."""
     why = "" if section.engine else ", as the scenario names no engine"
     source = f"{provenance.source}; served by {catalogue.engine_title(engine)}{why}"
     if section.lora_rank is not None:
@@ -159,7 +162,7 @@ def _served_by(provenance: Provenance, engine: str, section: Profile) -> Provena
 
 
 def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: GpuSpec) -> Speed:
-    """The section's instance with ``apart`` as its split; raises ScenarioError."""
+    """Return the section's instance with ``apart`` as its split; raise ScenarioError."""
     assert model.shape is not None
     shape = replace(model.shape, name=section.model)
     split = Split(

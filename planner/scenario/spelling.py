@@ -1,4 +1,4 @@
-"""Which keys a section of the scenario file has, for whoever wrote one that it has not."""
+"""Suggest the right key for an unknown key of the scenario file."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-LISTED = 30  # keys told where none is near
+LISTED = 30  # keys listed if none is similar
 
 
 def remedy(scenario: type[BaseModel], where: Sequence[str | int]) -> str:
-    """What to do about the unknown key at the end of ``where``: the one that was meant, or those
-    there are."""
+    """Return what to do about the unknown key at the end of ``where``.
+
+    It names the most similar key, or else the known keys of the section.
+    """
     *section, wrong = where
     known = sorted(set(_keys(scenario, section)))
     near = get_close_matches(str(wrong), known, n=1, cutoff=0.7)
@@ -27,7 +29,7 @@ def remedy(scenario: type[BaseModel], where: Sequence[str | int]) -> str:
 
 
 def _keys(root: type[BaseModel], section: Iterable[str | int]) -> Iterator[str]:
-    """Keys of every section that may stand at a place."""
+    """Yield the keys of every section that may occur at a place."""
     here = list(_sections(root))
     for step in section:
         fields = [model.model_fields.get(str(step)) for model in here]
@@ -41,7 +43,7 @@ def _keys(root: type[BaseModel], section: Iterable[str | int]) -> Iterator[str]:
 
 
 def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that a value of this type may be, through lists, mappings and alternatives."""
+    """Yield the models that a value of this type may be, through lists, mappings and unions."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif get_origin(annotation) is Annotated:
@@ -54,13 +56,14 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _kinds(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Yield a model and all its subclasses."""
     yield model
     for kind in model.__subclasses__():
         yield from _kinds(kind)
 
 
 def _tagged(model: type[BaseModel], tag: str | int) -> bool:
-    """Whether ``model`` is of this name, or one of its fields is this word and no other."""
+    """Return whether ``tag`` is the name of ``model`` or the only value of one of its fields."""
     return model.__name__ == tag or any(
         get_origin(field.annotation) is Literal and tag in get_args(field.annotation)
         for field in model.model_fields.values()

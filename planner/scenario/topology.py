@@ -1,4 +1,4 @@
-"""The network of a scenario: its regions' trees as one, with where they come from."""
+"""Build the network of a scenario: one tree of all regions, with its sources."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from simulation.topology import (
     build_topology,
 )
 
-# Where a region says nothing: racks of 4 nodes, 2 racks to an S1 switch, 4 S1 to an S2 (assumed).
+# Default of a region: racks of 4 nodes, 2 racks per S1 switch, 4 S1 per S2 switch (assumed).
 NODES_PER_RACK, RACKS_PER_S1, S1_PER_S2 = 4, 2, 4
 Facts = list[tuple[str, Provenance]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """Where instances of a fleet are placed as it scales: the tree of all regions, the share of the
-    bandwidth that KV caches have by the lowest common level, and what each model's service asks
-    for, ``[l]``."""
+    """The network on which the instances of a scaling fleet are placed.
+
+    ``topology`` is the tree of all regions. ``shares`` is the share of the bandwidth for KV caches,
+    by lowest common level. ``rules`` ``[l]`` is the placement rule of each model's service.
+    """
 
     topology: Topology
     shares: tuple[float, ...]
@@ -38,8 +40,11 @@ class Network:
 
 
 def network_of(scenario: Scenario, hardware: Hardware) -> Network | None:
-    """None where no region states its network, no KV caches travel, or spot GPUs are offered,
-    which lie nobody knows where."""
+    """Return the network, or None if it does not matter or is not known.
+
+    It does not matter if no region states a topology or no KV caches travel. It is not known for
+    spot GPUs, whose place in the tree nobody knows.
+    """
     stated = any(region.topology is not None for region in scenario.regions)
     if not stated or not hardware.links or hardware.spot.any():
         return None
@@ -49,14 +54,17 @@ def network_of(scenario: Scenario, hardware: Hardware) -> Network | None:
 
 
 def rules_of(scenario: Scenario, model: str) -> PlacedService:
-    """What the service of a model asks for: its own row, else that for all."""
+    """Return the placement rule of a model: its own row, else the row for all models."""
     rows = {row.model: row for row in scenario.placement.services}
     return rows.get(model, rows.get(None, PlacedService()))
 
 
 def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topology:
-    """All regions as one tree, region ``r`` being data centre ``r``; adds to ``facts`` where each
-    comes from. Raises ScenarioError where a region's capacity does not fit its topology."""
+    """Return all regions as one tree, in which region ``r`` is data centre ``r``.
+
+    Adds the source of each region's tree to ``facts``. Raises ScenarioError if a region's capacity
+    does not fit its topology.
+    """
     types = [gpu.name for gpu in hardware.gpu_types]
     centres, sizes = [], np.ones((len(scenario.regions), len(types)), np.int64)
     for r, section in enumerate(scenario.regions):
@@ -80,12 +88,16 @@ def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topolog
     gpus = sizes[tree.centre, tree.gpu]
     for r, t in np.argwhere(hardware.capacity_gpus % sizes).tolist():
         last = np.flatnonzero((tree.centre == r) & (tree.gpu == t))[-1]
+        # The last node of a type holds the GPUs that do not fill a whole node.
         gpus[last] = hardware.capacity_gpus[r, t] % sizes[r, t]
     return replace(tree, gpus=gpus)
 
 
 def kv_shares(scenario: Scenario, facts: Facts) -> tuple[float, ...]:
-    """Share of the network bandwidth by the lowest common level (simulation.topology)."""
+    """Return the share of the bandwidth for KV caches by lowest common level.
+
+    Levels are those of ``simulation.topology``. Adds the source to ``facts``.
+    """
     shares = list(KV_SHARE)
     section = scenario.placement
     shares[S2], shares[CENTRE] = section.across_s1, section.across_s2
@@ -96,6 +108,7 @@ def kv_shares(scenario: Scenario, facts: Facts) -> tuple[float, ...]:
 
 
 def describe(shape: Shape) -> str:
+    """Return a shape in words."""
     return (
         f"{shape.s2} S2 x {shape.s1_per_s2} S1 x {shape.racks_per_s1} racks x "
         f"{shape.nodes_per_rack} nodes"
@@ -103,6 +116,7 @@ def describe(shape: Shape) -> str:
 
 
 def _shape(section: Region, nodes: int) -> Shape:
+    """Return the stated shape of a region, or the default with as many S2 switches as needed."""
     stated = section.topology
     if stated is None:
         per_s2 = S1_PER_S2 * RACKS_PER_S1 * NODES_PER_RACK
