@@ -1,4 +1,7 @@
-"""Requests for a window after the trace: drawn from the forecast, since nothing else is known."""
+"""Draw requests for a window after the end of the trace, from the forecast.
+
+No requests are observed there.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,14 @@ DRAWN = (
 def requests_ahead(
     traffic: Traffic, window: Window, method: str, seed: int, *, cells: int = 1
 ) -> tuple[Trace, tuple[str, ...]]:
-    """Poisson arrivals at the forecast mean of every model x region x tier (of traffic that the
-    scenario describes, at what it says), as it is said to grow, lengths drawn from the model's own
-    requests; with a note for every series too short for the method. Of ``cells`` equal parts one.
+    """Return Poisson arrivals at the forecast mean, and notes for the result.
+
+    The mean is forecast for every model x region x tier. For traffic that the scenario describes,
+    the mean is the described rate. It is multiplied by ``Window.grown``. Lengths are drawn from
+    the model's own requests. With ``cells`` above 1, only one of that many equal parts is drawn.
+
+    A series that is too short for ``method`` is drawn at the last-value forecast, with a note.
+    Raise ScenarioError if more than ``MAX_DRAWN`` requests are expected.
     """
     rng = generator(seed, Stream.AHEAD)
     bins = round(window.duration_s / window.bin_s)

@@ -1,4 +1,4 @@
-"""A series of a demand file as a source of traffic: amounts per bin, requests on demand."""
+"""Use a series of a demand file as a source of traffic: amounts per bin, requests when needed."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from simulation.synthesis import (
 )
 from simulation.trace import Trace
 
-FILE_CV = 1.0  # spread of lengths around a file's own tokens per request (assumed)
+# Coefficient of variation of lengths around a file's own tokens per request (assumed).
+FILE_CV = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinnedSource:
-    """One series, the model it is for, and where its requests go.
+    """One series, its model, and the regions and tiers of its requests.
 
-    ``cells`` has shape ``[regions, tiers]``: the share of every bin, scale included. The scenario's
-    lengths stand in for tokens the file does not count; where it does, only their spread is taken.
+    ``cells`` has shape ``[regions, tiers]``: the share of every bin, scale included. If the file
+    does not count tokens, the scenario's lengths replace them. Otherwise only the spread of the
+    scenario's lengths is used.
     """
 
     columns: DemandColumns
@@ -35,14 +37,17 @@ class BinnedSource:
     cells: FloatArray
     input_lengths: Lengths | None
     output_lengths: Lengths | None
-    launch: Launch | None = None  # of which it was drawn, where no file is behind it
+    launch: Launch | None = None  # the description it was drawn from; None: read from a file
 
     @property
     def end_s(self) -> float:
         return self.columns.start_s + len(self.columns.requests) * self.columns.bin_s
 
     def requests(self) -> FloatArray:
-        """Requests per bin; a file of tokens only has as many as the mean lengths say."""
+        """Return the requests per bin, ``[bins]``.
+
+        If the file counts only tokens, divide them by the scenario's mean lengths.
+        """
         columns = self.columns
         if not np.isnan(columns.requests).all():
             return columns.requests
@@ -58,7 +63,7 @@ class BinnedSource:
         return columns.requests
 
     def tokens(self) -> tuple[FloatArray, FloatArray]:
-        """Input and output tokens per bin, from the file or the scenario's mean lengths."""
+        """Return input and output tokens per bin, from the file or the scenario's mean lengths."""
         requests = self.requests()
         counted = (self.columns.input_tokens, self.columns.output_tokens)
         lengths = (self.input_lengths, self.output_lengths)
@@ -69,8 +74,11 @@ class BinnedSource:
         return np.asarray(first), np.asarray(second)
 
     def lengths(self, between: slice = slice(None)) -> IndependentLengths:
-        """Lengths around the mean per request of ``tokens``, of the bins given: spread as the
-        source's own sample, where it has one and the scenario gives none, else log-normal."""
+        """Return length distributions with the mean tokens per request of the given bins.
+
+        The spread is that of the source's own sample, if it has one and the scenario states no
+        lengths. Otherwise the distribution is log-normal.
+        """
         columns = self.columns
         requests, both = self.requests()[between], [part[between] for part in self.tokens()]
 
@@ -90,7 +98,10 @@ class BinnedSource:
         )
 
     def demand(self, shell: Trace, edge_s: float, bin_s: float, bins: int) -> Demand:
-        """The source in bins of ``bin_s`` from ``edge_s`` on; a gap within a bin makes it one."""
+        """Return the source's demand in ``bins`` bins of ``bin_s`` seconds from ``edge_s`` on.
+
+        A bin is a gap (NaN) if any of the source's bins within it is missing.
+        """
         columns = self.columns
         first = (columns.start_s - edge_s) / bin_s
         place = np.floor(first + np.arange(len(columns.requests)) * columns.bin_s / bin_s + 1e-9)
@@ -119,12 +130,12 @@ class BinnedSource:
         )
 
     def expected(self, start_s: float, end_s: float) -> float:
-        """Requests that ``draw`` gives, about."""
+        """Return the expected number of requests that ``draw`` returns."""
         counts = self.requests()[self.between(start_s, end_s)]
         return float(np.nansum(counts) * self.cells.sum())
 
     def between(self, start_s: float, end_s: float) -> slice:
-        """The bins that reach into ``[start_s, end_s)``."""
+        """Return the bins that overlap ``[start_s, end_s)``."""
         columns = self.columns
         first = max(0, int(np.floor((start_s - columns.start_s) / columns.bin_s + 1e-9)))
         return slice(
@@ -132,7 +143,7 @@ class BinnedSource:
         )
 
     def whole(self, start_s: float, end_s: float) -> slice:
-        """The bins that lie in ``[start_s, end_s)`` from end to end."""
+        """Return the bins that lie entirely within ``[start_s, end_s)``."""
         columns = self.columns
         first = max(0, int(np.ceil((start_s - columns.start_s) / columns.bin_s - 1e-9)))
         return slice(
@@ -147,11 +158,11 @@ class BinnedSource:
         rng: np.random.Generator,
         parts: int = 1,
     ) -> list[Trace]:
-        """Requests arriving in ``[start_s, end_s)``, a trace for each region and tier; of ``parts``
-        equal ones one.
+        """Draw the requests that arrive in ``[start_s, end_s)``, one trace per region and tier.
 
-        Each cell's count per bin is its share rounded up or down at random, so that the mean is
-        right and a whole share stays exact; the file's tokens per bin are kept where it has them.
+        Each cell's count per bin is its share, rounded up or down at random. The mean is therefore
+        right, and a whole share stays exact. If the file counts tokens, their totals per bin are
+        kept. With ``parts`` above 1, only one of that many equal parts is drawn.
         """
         columns, between = self.columns, self.between(start_s, end_s)
         counts = self.requests()[between]
@@ -172,6 +183,7 @@ class BinnedSource:
                 input_totals=totals(columns.input_tokens),
                 output_totals=totals(columns.output_tokens),
             )
+            # The outermost bins can overlap the window only in part: drop arrivals outside it.
             order = np.argsort(arrival, kind="stable")
             order = order[(arrival[order] >= 0) & (arrival[order] < end_s - start_s)]
             place = self.model, int(region), int(tier)
@@ -188,16 +200,19 @@ def all_from(
     isl: Int32Array,
     osl: Int32Array,
 ) -> Trace:
-    """Requests of one model, region and tier (``place``), under the names of ``shell``."""
+    """Return requests of one model, region and tier as a trace with the names of ``shell``.
+
+    ``place`` holds the indices of model, region and tier.
+    """
     model, region, tier = (np.full(len(arrival_s), code, np.int16) for code in place)
     names = shell.models, shell.regions, shell.tiers
     return Trace(arrival_s, isl, osl, model, region, tier, *names, start_s)
 
 
 def whole_counts(expected: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Whole counts with the right mean: rounded up with the probability of the fraction.
+    """Round expected counts at random: up with the probability of the fraction, else down.
 
-    Whole expectations stay exactly as they are; gaps (NaN) stay gaps.
+    The mean is therefore right. Whole expectations do not change. Gaps (NaN) stay gaps.
     """
     near = np.round(expected)
     base = np.where(np.abs(expected - near) < 1e-9, near, np.floor(expected))

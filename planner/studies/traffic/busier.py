@@ -1,4 +1,4 @@
-"""A day busier than those before: by how much one may be, and requests and demand that are."""
+"""Estimate by how much a day can be busier than the days before, and scale traffic to it."""
 
 from __future__ import annotations
 
@@ -17,29 +17,35 @@ from planner.studies.traffic.window import DAY_S, HOUR_S, Window
 from simulation.arrays import FloatArray
 from simulation.trace import Trace
 
-ONE_IN = 10  # days has more than there is room for, where so many are known (assumed)
-DAYS = 3  # below which none says how much another may have
-MOST = 1.9  # times the requests: beyond it the days before tell nothing
-NOTICED = 1.01
-UNSEEN = "office"  # the day that is supposed where none was seen (assumed)
-STEPS = 288  # of a day, of 5 minutes
+# One day in ONE_IN has more growth than is planned for, if enough days are known (assumed).
+ONE_IN = 10
+DAYS = 3  # smallest number of days that growth is estimated from
+MOST = 1.9  # largest growth factor: beyond it, the days before tell nothing
+NOTICED = 1.01  # smaller growth counts as none
+UNSEEN = "office"  # shape of the day that is assumed if no whole day was observed
+STEPS = 288  # steps of 5 minutes per day
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """``times`` the requests that a model had on the busiest of the days that a day is rehearsed
-    on, as seen on so many ``days``; 1 where none had more, or too few tell. 0 days: none was seen,
-    and as many as the hours to come may have in the day that is supposed then."""
+    """Growth of one model's requests over the busiest of its backtest days.
+
+    ``times`` is 1 if no day had more, or if too few days are known. With ``days`` 0, no whole day
+    was observed. The growth then comes from the assumed shape of a day (``unseen``).
+    """
 
     model: str
-    times: float
-    days: int
+    times: float  # requests of a day, divided by those of its busiest backtest day
+    days: int  # days that the estimate uses
 
 
 @dataclass(frozen=True, slots=True)
 class Rise:
-    """Of the model that may grow most, by ``times``, as seen on so many ``days``; all of them under
-    ``models``: one that grows while others shrink is not hidden by their sum."""
+    """The growth of every model, and the figures of the model with the largest growth.
+
+    Models are separate, because the sum of all models would hide one that grows while others
+    shrink.
+    """
 
     times: float
     days: int
@@ -49,7 +55,7 @@ class Rise:
 def rises(
     demand: Demand, models: Sequence[str], window: Window, before: Sequence[Window]
 ) -> Rise | None:
-    """Each model by itself; None where none may have more than before."""
+    """Return the possible growth of each model, or None if no model can grow."""
     growths = []
     for model in models:
         series = demand.total(ALL, REQUESTS, partial(_of, model))
@@ -74,11 +80,16 @@ def _of(model: str, key: SeriesKey) -> bool:
 def risen(
     demand: DemandSeries, window: Window, before: Sequence[Window], model: str = ""
 ) -> Growth | None:
-    """What a day may have over the busiest of those that it would have been rehearsed on, which lie
-    as many days back as ``before`` do from ``window``: of the days before its first decision and at
-    its time of day, exceeded by one in ONE_IN were the one to come and they in any order, at least
-    by the most of them. None where too few are known, or none had more. Where no day lies before,
-    what ``unseen`` says."""
+    """Return the growth of a day over the busiest of its backtest days, or None.
+
+    Each known day before the first decision gives one ratio: its requests over those of its busiest
+    backtest day. The backtest days of a day lie as many days back as ``before`` lie from
+    ``window``. The growth is the Weibull quantile of these ratios that a new day exceeds with
+    probability 1 / ``ONE_IN``. The largest ratio is its upper limit.
+
+    None means that fewer than ``DAYS`` ratios are known, or that the growth is below ``NOTICED``.
+    If the only backtest window begins less than a day before, ``unseen`` gives the growth.
+    """
     if len(before) == 1 and window.start_s - before[0].start_s < DAY_S - 1e-6:
         most = unseen(window, before[0])
         return Growth(model, min(most, MOST), 0) if most > NOTICED else None
@@ -88,6 +99,7 @@ def risen(
              zip(before, back, strict=True)]  # fmt: skip
     if not back or min(back) < 1 or max(apart) > 1e-6:
         return None
+    # Only days that are over before the first decision: later ones are not known yet.
     last_s = min(window.start_s - DAY_S, known - window.duration_s)
     amounts = {
         round((stretch.start_s - last_s) / DAY_S): stretch.amount
@@ -106,9 +118,13 @@ def risen(
 
 
 def unseen(window: Window, before: Window) -> float:
-    """Requests/s of ``window`` over those of the stretch before it where no whole day was seen: by
-    the day UNSEEN, of whose times to begin at one in ONE_IN has more. A night says nothing of the
-    noon after it. 1 within an hour, of which shapes by the hour say nothing."""
+    """Return the growth of requests/s in ``window`` over ``before`` if no whole day was observed.
+
+    The rates follow the day shape ``UNSEEN``. The ratio is computed for every time of day at which
+    ``before`` could begin. The result is the quantile that one ratio in ``ONE_IN`` exceeds, because
+    a trace of a night alone does not show the noon after it. Windows of up to an hour return 1,
+    since the shapes are hourly.
+    """
     if window.duration_s <= HOUR_S:
         return 1.0
     clock = np.arange(STEPS) * DAY_S / STEPS
@@ -116,6 +132,7 @@ def unseen(window: Window, before: Window) -> float:
     rate = np.interp(clock, hours, shapes()[UNSEEN].by_hour, period=DAY_S)
     days = 2 + int((window.end_s - before.start_s) // DAY_S)
     step_s = DAY_S / STEPS
+    # Cumulative requests over enough repeated days, so that a mean rate is a difference.
     passed = np.concatenate([[0.0], np.cumsum(np.tile(rate, days))]) * step_s
 
     def mean(begins: float, ends: float) -> FloatArray:
@@ -129,8 +146,11 @@ def unseen(window: Window, before: Window) -> float:
 
 
 def times(trace: Trace, share: float, within_s: float, rng: np.random.Generator) -> Trace:
-    """``share`` times the requests of ``trace``: a random part of them, or all, again as often as
-    it takes, and a part again; each again at most half of ``within_s`` from its time."""
+    """Return ``trace`` with ``share`` times the requests.
+
+    Below 1, a random part is kept. Above 1, requests are repeated, and the rest is a random part.
+    Each repeat arrives at most half of ``within_s`` from the original.
+    """
     drawn = rng.random(len(trace)) < share % 1.0
     if share < 1.0:
         return trace.rows(drawn)
@@ -148,14 +168,20 @@ def times(trace: Trace, share: float, within_s: float, rng: np.random.Generator)
 def times_by_model(
     trace: Trace, shares: FloatArray, within_s: float, rng: np.random.Generator
 ) -> Trace:
-    """``shares`` ``[models]`` times the requests of each model."""
+    """Return ``trace`` with each model's requests multiplied by its entry of ``shares [models]``.
+
+    ``within_s`` limits the time between a request and its repeats, as in ``times``.
+    """
     there = np.unique(trace.model)
     parts = [times(trace.rows(trace.model == m), float(shares[m]), within_s, rng) for m in there]
     return merge(parts, trace.provenance) if parts else trace
 
 
 def grown(demand: Demand, shares: Mapping[str, float], start_s: float, end_s: float) -> Demand:
-    """With ``shares`` times of all that came of each model in ``[start_s, end_s)``."""
+    """Return ``demand`` with each model's amounts in ``[start_s, end_s)`` multiplied.
+
+    ``shares`` holds the factor of each model name. The default factor is 1.
+    """
     inside = demand.inside(start_s, end_s)
     factor = np.ones((len(demand.keys), demand.bins))
     for row, key in enumerate(demand.keys):

@@ -1,4 +1,4 @@
-"""Demand per model x region x tier in bins, and where it comes from: a request trace."""
+"""Hold demand per model x region x tier in bins, and count it from a request trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulation.trace import Trace
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """Amounts per bin, each array of shape ``[keys, bins]``; NaN is a bin not observed."""
+    """Amounts per bin, each array of shape ``[keys, bins]``. NaN marks a bin not observed."""
 
     keys: tuple[SeriesKey, ...]
     start_s: float  # left edge of the first bin, UTC epoch seconds
@@ -41,25 +41,28 @@ class Demand:
 
     @property
     def edges_s(self) -> FloatArray:
-        """Where each bin begins."""
+        """Return the left edge of each bin in epoch seconds, ``[bins]``."""
         return np.asarray(self.start_s + self.bin_s * np.arange(self.bins), np.float64)
 
     def inside(self, start_s: float, end_s: float) -> BoolArray:
-        """Which bins begin within ``[start_s, end_s)``."""
+        """Return a mask of the bins that begin within ``[start_s, end_s)``."""
         return np.asarray((self.edges_s > start_s - 1e-6) & (self.edges_s < end_s - 1e-6))
 
     def gaps(self, start_s: float, end_s: float) -> int:
-        """Bins within ``[start_s, end_s)`` of which something was not observed."""
+        """Count the bins within ``[start_s, end_s)`` in which at least one key is a gap."""
         return int(np.isnan(self.requests[:, self.inside(start_s, end_s)]).any(axis=0).sum())
 
     def series(self, index: int, unit: str = REQUESTS) -> DemandSeries:
-        """One key's demand in ``unit``, gaps before its first observation left out."""
+        """Return one key's demand in ``unit``, without the gaps before its first observation."""
         return _trimmed(self, self.keys[index], getattr(self, unit)[index], unit)
 
     def total(
         self, key: SeriesKey, unit: str, belongs: Callable[[SeriesKey], bool]
     ) -> DemandSeries:
-        """The sum over the keys that belong, under the name ``key``; a gap in one is a gap."""
+        """Return the sum over the keys that belong, named ``key``.
+
+        A gap in one key is a gap in the sum.
+        """
         rows = [i for i, k in enumerate(self.keys) if belongs(k)]
         values = getattr(self, unit)[rows].sum(axis=0) if rows else np.zeros(self.bins)
         return _trimmed(self, key, values, unit)
@@ -83,9 +86,9 @@ def bin_demand(
 ) -> Demand:
     """Count a trace's requests and tokens per bin, for every model x region x tier that occurs.
 
-    Bins start at ``start_s`` (epoch; the trace's start rounded down to a whole bin where it is not
-    given). A request on an edge belongs to the bin that begins there. The first and last bin hold
-    what the trace has of them: whether they are whole is for the caller to say.
+    Bins start at ``start_s`` in epoch seconds. Default: the trace's start, rounded down to a whole
+    bin. A request on an edge belongs to the bin that begins there. The trace may cover the first
+    and last bin only in part. The caller has to handle this.
     """
     if start_s is None:
         start_s = np.floor(trace.start_s / bin_s) * bin_s
@@ -98,6 +101,7 @@ def bin_demand(
         bins = int(place(trace.arrival_s[-1:])[0]) + 1 if len(trace) else 0
     shape = (len(trace.models), len(trace.regions), len(trace.tiers), bins)
     requests, input_tokens, output_tokens = np.zeros((3, int(np.prod(shape))))
+    # In pieces, so that a large trace needs no temporary arrays of its full length.
     for rows in pieces(len(trace)):
         bin_of = place(trace.arrival_s[rows])
         inside = (bin_of >= 0) & (bin_of < bins)

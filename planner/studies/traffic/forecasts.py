@@ -1,4 +1,4 @@
-"""What each decision of the window would be told: demand forecast from what was known then."""
+"""Forecast demand for each scaling decision of a window, from the demand known at that time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from planner.studies.traffic.window import Window
 from simulation.arrays import FloatArray
 
 QUANTILES = (0.1, 0.9)
-DESCRIBED = "described"  # by the scenario, in place of a method
+DESCRIBED = "described"  # method of a series that the scenario describes
 
 
 @dataclass(frozen=True, slots=True)
 class Height:
-    """What of a forecast is planned for: a quantile of it (None: the mean), so many times."""
+    """The forecast level that is planned for: a quantile (None: the mean), multiplied by a factor.
+
+    ``str()`` gives the words for a result.
+    """
 
     level: float | None = None
     times: float = 1.0
@@ -39,10 +42,10 @@ MEAN = Height()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeriesForecast:
-    """One model's and region's interactive input tokens, forecast for every period of the window.
+    """The demand of one model, region and group of tiers, forecast for every period of the window.
 
-    Arrays are amounts per bin, shape ``[bins of the window]``; ``actual`` is NaN ahead of the
-    trace and in gaps.
+    Arrays are amounts per bin, shape ``[bins of the window]``. ``actual`` is NaN after the end of
+    the trace and in gaps.
     """
 
     key: SeriesKey
@@ -56,10 +59,10 @@ class SeriesForecast:
     planned: FloatArray  # at ``height``
     low: FloatArray  # 10%
     high: FloatArray  # 90%
-    height: Height  # that is planned for
+    height: Height  # level that is planned for
     errors: dict[str, float | None]  # wape, peak_wape, mase, coverage80 over the window
     past: PastPeaks | None  # peaks before the last decision; None if unknown
-    levels: tuple[float, ...]  # of the quantiles that the forecast holds
+    levels: tuple[float, ...]  # levels of ``quantiles``
     quantiles: FloatArray  # [levels, bins of the window]
 
 
@@ -72,11 +75,11 @@ def forecast_window(
     progress: Progress,
     at_once: bool = False,
 ) -> tuple[SeriesForecast, ...]:
-    """Forecast what every model x region has of each group of tiers, period by period, each group
-    planned for at its own height.
+    """Forecast every model x region of each group of tiers, period by period.
 
-    Each period uses only bins before its decision (``Window.origins_s``), or ``at_once`` all of
-    them those before the first; "perfect" alone is told the truth.
+    Each group comes with the level that it is planned for. Each period uses only bins before its
+    decision (``Window.origins_s``). With ``at_once``, all periods use the bins before the first
+    decision. Only the method "perfect" gets the actual demand.
     """
     series = [
         (demand, height) for group, height in groups for _, demand in series_of(traffic, group)
@@ -93,19 +96,25 @@ def forecast_window(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rolled:
-    """What each decision of a window is told of a series, whatever of it is planned for; of
-    ``pieces``, one per decision, the bins from ``first`` on are of the periods decided."""
+    """The forecasts of a series, one per decision of a window, before a level is chosen.
+
+    ``pieces`` holds one forecast per decision. The bins from ``first`` on belong to the periods
+    that the decision is for. Those before are its lead time.
+    """
 
     series: DemandSeries
     window: Window
     pieces: tuple[Forecast, ...]
     first: int
     actual: FloatArray  # [bins of the window]
-    described: FloatArray | None = None  # [bins of the window], by the scenario; None: forecast
+    described: FloatArray | None = None  # [bins] mean given by the scenario; None: forecast it
 
     def level(self, level: float | None) -> FloatArray:
-        """A quantile, or the mean, ``[bins of the window]``. Where the scenario describes the
-        traffic that is the mean, and quantiles are as far above and below it as forecasts were."""
+        """Return a quantile, or the mean if ``level`` is None, ``[bins of the window]``.
+
+        If the scenario describes the traffic, the description is the mean. The quantiles then keep
+        their ratio to the mean of the forecast. The result includes the scenario's growth.
+        """
         foreseen = self._pieced(level)
         if self.described is not None:
             mean = self._pieced(None)
@@ -152,7 +161,7 @@ def rolled(
     at_once: bool = False,
     described: FloatArray | None = None,
 ) -> Rolled:
-    """Forecast a series for every period of the window, each from what its decision knows."""
+    """Forecast a series for every period of the window, each from the bins before its decision."""
     bins, bin_s = round(window.duration_s / window.bin_s), window.bin_s
     lead = 0 if window.ahead else round((window.start_s - window.origins_s[0]) / bin_s)
     model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead, truth=series)
@@ -175,7 +184,10 @@ def _errors(
     low: FloatArray,
     high: FloatArray,
 ) -> dict[str, float | None]:
-    """Errors of what was forecast period by period; None where nothing was observed."""
+    """Return the errors of the forecasts over the window; None for those that are not finite.
+
+    Errors are not finite, for example, if no bin of the window was observed.
+    """
     rows = (-1, window.bins_per_period)
     history = series.values[: round((window.start_s - series.start_s) / window.bin_s)]
     a, m = actual.reshape(rows), mean.reshape(rows)

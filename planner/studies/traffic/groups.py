@@ -1,4 +1,4 @@
-"""Which tiers are forecast and planned for together, and what came of them."""
+"""Group the tiers that are forecast and planned together, and sum their demand."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from forecasting.demand import INPUT_TOKENS, DemandSeries, SeriesKey
 from planner.scenario.build import Hardware
 from planner.studies.traffic.traffic import Traffic
 
-INTERACTIVE, DEFERRABLE = "interactive", "deferrable"  # tiers of a model and region, summed
+INTERACTIVE, DEFERRABLE = "interactive", "deferrable"  # names of sums over such tiers
 Placed = tuple[tuple[int, int], DemandSeries]  # a series with its model and region
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Interactive tiers that are planned for as one, and the share of their requests that must be
-    in time: that of the strictest."""
+    """Interactive tiers that are planned together.
+
+    ``wanted`` is the highest SLO attainment target of the tiers.
+    """
 
     name: str
     tiers: frozenset[str]
@@ -30,7 +32,10 @@ def interactive(hardware: Hardware) -> set[str]:
 
 
 def groups_of(hardware: Hardware, *, apart: bool) -> tuple[Group, ...]:
-    """Every interactive tier by itself, or all of them together; none where there is none."""
+    """Return one group per interactive tier if ``apart``, else one group of all of them.
+
+    Without interactive tiers there is no group.
+    """
     tiers = [tier for tier in hardware.tiers if not tier.deferrable]
     if apart:
         return tuple(Group(tier.name, frozenset((tier.name,)), tier.attainment) for tier in tiers)
@@ -41,14 +46,17 @@ def groups_of(hardware: Hardware, *, apart: bool) -> tuple[Group, ...]:
 
 
 def series_of(traffic: Traffic, group: Group, unit: str = INPUT_TOKENS) -> list[Placed]:
-    """What came of a group, where a model and region has any."""
+    """Return the demand of a group for every model and region that has any."""
     return by_model_and_region(traffic, group.tiers, group.name, unit)
 
 
 def by_model_and_region(
     traffic: Traffic, tiers: Set[str], name: str = INTERACTIVE, unit: str = INPUT_TOKENS
 ) -> list[Placed]:
-    """Input tokens of ``tiers`` together, called ``name``, where a model and region has any."""
+    """Return the sum over ``tiers`` in ``unit``, named ``name``, per model and region.
+
+    Pairs of model and region without demand are omitted.
+    """
     placed = []
     for m, model in enumerate(traffic.models):
         for r, region in enumerate(traffic.regions):

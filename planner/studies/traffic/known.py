@@ -1,4 +1,4 @@
-"""How long requests are, as far as a decision can know: by those that came before it."""
+"""Sample the lengths of requests that each scaling decision knows: those that came before it."""
 
 from __future__ import annotations
 
@@ -16,35 +16,40 @@ from planner.studies.traffic.window import DAY_S, Window, resolve_window
 from simulation.arrays import BoolArray, IntArray, pieces
 from simulation.sizing.trial import SharedPrompts
 
-LEAST = 200  # requests that say anything of their lengths
-DRIFT = 0.1  # of a mean length: less is not worth another size (assumed)
-ERRORS = 4.0  # standard errors of a mean: less may be chance
+LEAST = 200  # smallest number of requests in a sample of lengths
+DRIFT = 0.1  # smaller relative changes of a mean length do not justify a new size (assumed)
+ERRORS = 4.0  # smaller changes of a mean, in standard errors, can be chance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownLengths:
-    """What each decision of a window knows: ``samples[at[p]]`` has the lengths of every model at
-    the decision for period ``p``. The first are those of the first decision."""
+    """The lengths that each decision of a window knows.
+
+    ``samples[at[p]]`` holds the lengths of every model at the decision for period ``p``. The
+    first sample belongs to the first decision.
+    """
 
     samples: tuple[tuple[Lengths, ...], ...]
     at: IntArray  # [p]
     notes: tuple[str, ...] = ()
-    shared: tuple[SharedPrompts | None, ...] = ()  # [l] at the first decision
-    asked: BoolArray | None = None  # [l, tiers] whether it knows traffic of a tier
+    shared: tuple[SharedPrompts | None, ...] = ()  # [l] known at the first decision
+    asked: BoolArray | None = None  # [l, tiers] whether the model has traffic of the tier
 
 
 def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
-    """Lengths at each decision of ``window``, from requests that came before it.
+    """Return the lengths known at each decision of ``window``, from requests that came before it.
 
-    At first those of the day before (of all that came, where that has too few). Later decisions
-    look at the period before them: where its mean input or output differs by more than a tenth, and
-    by more than chance, its requests are what counts from then on, or those of an earlier period
-    that were as long. A model of which nothing came before the first decision is sized by the
-    requests of all the traffic, with a note.
+    The first decision uses the day before, or all earlier requests if that day has too few. Later
+    decisions look at the period before them. If its lengths ``differ`` from those in use, they
+    replace them. If an earlier sample has the same mean lengths, that sample is used again.
+
+    A model without requests before the first decision uses the lengths of all the traffic. A
+    note says so.
     """
     rng = generator(seed, Stream.KNOWN)
     by_model = [_of_model(traffic, m, window, rng) for m in range(len(traffic.models))]
     chosen = np.stack([which for _, which in by_model], axis=1)  # [p, l]
+    # np.unique sorts; put the samples back into the order in which decisions first use them.
     rows, first, which = np.unique(chosen, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     samples = tuple(
@@ -63,7 +68,7 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
 
 
 def foreseen(traffic: Traffic, known: KnownLengths) -> Traffic:
-    """The traffic with the lengths that its window's first decision knows."""
+    """Return the traffic with the lengths that the first decision knows."""
     return replace(
         traffic,
         lengths=known.samples[0],
@@ -74,8 +79,11 @@ def foreseen(traffic: Traffic, known: KnownLengths) -> Traffic:
 
 
 def asked_by(traffic: Traffic, before_s: float) -> BoolArray:
-    """Whether a model has traffic of a tier, ``[l, tiers]``: requests that came before a time, or a
-    source of counts that says so."""
+    """Return whether each model has traffic of each tier, ``[l, tiers]``.
+
+    A trace counts if a request came before ``before_s``. A source of counts always counts for the
+    tiers that it has shares of.
+    """
     has_tier = np.zeros((len(traffic.models), len(traffic.tiers)), np.bool_)
     trace = traffic.measured
     tiers = len(traffic.tiers)
@@ -88,8 +96,11 @@ def asked_by(traffic: Traffic, before_s: float) -> BoolArray:
 
 
 def _shared(traffic: Traffic, m: int, window: Window) -> SharedPrompts | None:
-    """A model's last requests before the first decision, with what their prompts share; of all the
-    traffic, as lengths are, where too few came before. None where no trace tells."""
+    """Return the prompt blocks of a model's last requests before the first decision.
+
+    If fewer than ``LEAST`` came before, use the last requests of all the traffic. None means that
+    no trace has blocks, or that the model has no request.
+    """
     trace = traffic.measured
     if trace.blocks is None:
         return None
@@ -103,8 +114,11 @@ def _shared(traffic: Traffic, m: int, window: Window) -> SharedPrompts | None:
 
 
 def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic:
-    """The traffic with the lengths that a plan of the scenario would begin with, so that a size by
-    itself and a plan's are the same; of all the traffic where that is too short for a plan."""
+    """Return the traffic with the lengths that a plan of the scenario would begin with.
+
+    A sizing study therefore gives the same sizes as a plan. If the traffic is too short for a
+    plan, the lengths are those of all the traffic.
+    """
     traffic = build_traffic(settings.traffic, traces)
     try:
         window = resolve_window(settings.window, traffic.demand, traffic.clock)
@@ -116,7 +130,7 @@ def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic
 def _of_model(
     traffic: Traffic, m: int, window: Window, rng: np.random.Generator
 ) -> tuple[list[Lengths], IntArray]:
-    """Samples, and the one of each period ``[p]``."""
+    """Return the samples of one model, and the index of the sample of each period, ``[p]``."""
     origins = window.origins_s
     begin = float(origins[0])
     sample, count = observed(traffic, m, begin - DAY_S, begin, rng)
@@ -142,7 +156,10 @@ def _of_model(
 def observed(
     traffic: Traffic, m: int, start_s: float, end_s: float, rng: np.random.Generator
 ) -> tuple[Lengths, float]:
-    """A sample of the lengths of a model's requests in ``[start_s, end_s)``, and how many came."""
+    """Return a sample of a model's lengths in ``[start_s, end_s)``, and the number of requests.
+
+    Of sources of counts, only bins entirely within that time are used.
+    """
     trace = traffic.measured
     first, last = trace.before(start_s), trace.before(end_s)
     rows = first + np.flatnonzero(trace.model[first:last] == m)
@@ -156,8 +173,10 @@ def observed(
 
 
 def differ(known: Lengths, recent: Lengths, count: float) -> bool:
-    """Whether the mean input or output of ``count`` recent requests is another one: by more than
-    a tenth, and by more than chance."""
+    """Return whether the mean input or output of ``count`` recent requests has changed.
+
+    The change must exceed both ``DRIFT`` of the mean and ``ERRORS`` standard errors.
+    """
     for earlier, later in zip(known, recent, strict=True):
         before, now = float(earlier.mean()), float(later.mean())
         chance = ERRORS * float(later.std()) / min(count, len(later)) ** 0.5

@@ -1,5 +1,7 @@
-"""Traffic that nobody has seen yet: a description drawn as if it had come, so that what follows is
-forecast, planned and replayed as it is after any trace."""
+"""Generate past traffic from the scenario's description of a service that has no trace yet.
+
+What follows it is then forecast, planned and replayed as after any trace.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ from planner.studies.traffic.window import DAY_S, HOUR_S, UTC_CLOCK
 from simulation.arrays import FloatArray
 from simulation.performance.specs import Provenance
 
-WEEKS = 4  # drawn before what is planned, where no trace says how many
+WEEKS = 4  # weeks drawn before the described traffic begins, if there is no trace
 BIN_S = 900.0
 EPOCH_WEEKDAY = 3  # 1 January 1970 was a Thursday, counted from Monday
 
 
 def shape_of(launch: Launch) -> DayShape:
-    """The day that is described: a known one, or one's own 24 numbers."""
+    """Return the described shape of a day: a built-in one, or the scenario's own 24 numbers."""
     if isinstance(launch.day, str):
         return shapes()[launch.day]
     mean = sum(launch.day) / 24
@@ -33,18 +35,21 @@ def shape_of(launch: Launch) -> DayShape:
 
 
 def weekend_of(launch: Launch) -> float:
-    """What a weekend day has of a weekday's requests."""
+    """Return the requests of a weekend day as a share of a weekday's."""
     return shape_of(launch).weekend if launch.weekend is None else launch.weekend
 
 
 def mean_rps(launch: Launch) -> float:
-    """Requests/s, on average over a week."""
+    """Return the mean requests/s over a week."""
     return launch.rps if launch.rps is not None else (launch.requests_per_day or 0.0) / DAY_S
 
 
 def rates(launch: Launch, start_s: float, bin_s: float, bins: int, clock: str) -> FloatArray:
-    """Expected requests of each bin from ``start_s`` on, ``[bins]``: exact integrals of a rate that
-    is constant within an hour of local time. Day 1 of traffic without dates counts as a Monday."""
+    """Return the expected requests of each bin from ``start_s`` on, ``[bins]``.
+
+    They are exact integrals of a rate that is constant within each hour of local time. Day 1 of
+    traffic without dates counts as a Monday.
+    """
     shape, weekend = shape_of(launch), weekend_of(launch)
     weekday = mean_rps(launch) * 7 / (5 + 2 * weekend)  # requests/s of a mean weekday
     local_s = start_s + HOUR_S * launch.utc_offset_h
@@ -61,8 +66,11 @@ def rates(launch: Launch, start_s: float, bin_s: float, bins: int, clock: str) -
 def drawn(
     launch: Launch, expected: FloatArray, bin_s: float, rng: np.random.Generator
 ) -> FloatArray:
-    """Counts around ``expected`` ``[bins]``: every hour differs from its shape by ``variation``
-    (gamma), and requests of a bin come by themselves (Poisson); without variation, as expected."""
+    """Draw counts around ``expected``, ``[bins]``.
+
+    A gamma factor of mean 1 and coefficient of variation ``variation`` scales each hour. The
+    counts of each bin are then Poisson. Without variation, return ``expected`` unchanged.
+    """
     if not launch.variation:
         return expected
     per_hour = max(1, round(HOUR_S / bin_s))
@@ -79,8 +87,12 @@ def described(
     clock: str,
     rng: np.random.Generator,
 ) -> DemandColumns:
-    """A source's launch in bins: over ``span``, epoch seconds of the traces beside it, or over
-    WEEKS weeks before it begins."""
+    """Return a source's described traffic in bins.
+
+    It covers ``span``, the epoch seconds that the other sources share. Without other sources, it
+    covers the ``WEEKS`` weeks before the described traffic begins. Raise ScenarioError if there
+    is neither a span nor a date at which it begins.
+    """
     launch = source.launch
     if launch is None:
         raise ValueError("a launch is needed")
@@ -103,7 +115,7 @@ def described(
 
 
 def words_of(source: Source) -> str:
-    """Describe a launch: "4 requests/s on average (345,600 a day), office: people at work"."""
+    """Describe a launch: "4 requests/s on average (345,600 a day), by day office (...), ..."."""
     launch = source.launch
     if launch is None:
         raise ValueError("a launch is needed")

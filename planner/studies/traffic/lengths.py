@@ -1,4 +1,4 @@
-"""How long a model's requests are: a sample of pairs, and what was known of it at a moment."""
+"""Sample pairs of input and output lengths of a model's requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simulation.trace import Trace
 
 Lengths = tuple[Int32Array, Int32Array]  # ISL and OSL, drawn jointly
 
-SAMPLE = 20_000  # requests kept per model to know its lengths by
+SAMPLE = 20_000  # requests sampled per model
 
 
 def mixed(
@@ -21,9 +21,12 @@ def mixed(
     others: Sequence[tuple[float, Distribution]],
     rng: np.random.Generator,
 ) -> tuple[Lengths, float]:
-    """A sample of the requests ``rows`` of a trace and of other sources, each given as its requests
-    and their lengths, in proportion to how many they are; and how many there are in all. One pair
-    of ones where there are none."""
+    """Return a sample of lengths from a trace and other sources, and the number of requests.
+
+    ``rows`` are the requests of the trace. Each of ``others`` is a number of requests and their
+    length distribution. Sources are sampled in proportion to their number of requests. If there
+    are no requests, the sample is one pair of ones.
+    """
     volumes = np.array([float(len(rows)), *(volume for volume, _ in others)])
     total = float(volumes.sum())
     if not total:

@@ -1,5 +1,4 @@
-"""A forecast looked back on: what it would have been at any past moment, and whether repeating what
-was there would have done as well."""
+"""Forecast from past moments, and compare the forecast with naive methods that repeat demand."""
 
 from __future__ import annotations
 
@@ -27,16 +26,19 @@ NAIVE = {
     "seasonal-naive": "repeating the day before",
     "seasonal-naive-week": "repeating the week before",
 }
-MOST_SERIES = 6  # the largest: to look at, not to count
+MOST_SERIES = 6  # only the largest series: they are for charts, not for figures
 MOST_ORIGINS = 48
 MOST_STEPS = 192
-SEEN_S = 2 * DAY_S  # of history before the first moment
+SEEN_S = 2 * DAY_S  # history shown before the first moment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LookedBack:
-    """A series' forecasts from past moments, ``mean``, ``low`` and ``high`` ``[o, steps]``, amounts
-    per bin; ``history`` ``[bins]`` from ``history_s`` on, NaN where nothing was observed."""
+    """Forecasts of a series from past moments.
+
+    ``mean``, ``low`` and ``high`` are amounts per bin, ``[o, steps]``. ``history`` holds the
+    amounts ``[bins]`` from ``history_s`` on. NaN marks bins not observed.
+    """
 
     key: SeriesKey
     bin_s: float
@@ -52,9 +54,12 @@ class LookedBack:
 def looked_back(
     groups: Sequence[Group], traffic: Traffic, window: Window, method: str, progress: Progress
 ) -> tuple[LookedBack, ...]:
-    """Of the largest series, from at most MOST_ORIGINS of the window's decisions (or, where it is
-    ahead of the traffic, of as many periods before it), a day ahead each. Those too short for the
-    method are left out."""
+    """Return past forecasts of the largest series, each about a day ahead.
+
+    They begin at no more than ``MOST_ORIGINS`` of the window's decisions. If the window is ahead
+    of the traffic, they begin at the periods before it. Series too short for the method are
+    omitted.
+    """
     series = [demand for group in groups for _, demand in series_of(traffic, group)]
     series.sort(key=lambda demand: -float(np.nansum(demand.values)))
     looks = []
@@ -70,8 +75,10 @@ def looked_back(
 def series_looked_back(
     series: Sequence[DemandSeries], method: str, horizon_s: float
 ) -> tuple[LookedBack, ...]:
-    """The same of the first MOST_SERIES series of a trace, from MOST_ORIGINS moments before its
-    end, a horizon apart."""
+    """Return past forecasts of the first ``MOST_SERIES`` series of a trace.
+
+    They begin at up to ``MOST_ORIGINS`` moments before its end, one horizon apart.
+    """
     looks = []
     shown = series[:MOST_SERIES]
     forecasts = past_forecasts_each(shown, method, horizon_s, DAY_S, MOST_ORIGINS)
@@ -97,7 +104,7 @@ def _of_forecasts(series: DemandSeries, forecasts: Sequence[Forecast]) -> Looked
 
 
 def origins(window: Window) -> FloatArray:
-    """Past moments to look back on, thinned."""
+    """Return at most ``MOST_ORIGINS`` past moments to forecast from, in epoch seconds."""
     moments = window.origins_s
     if window.ahead:
         periods = len(window.period_starts_s)
@@ -127,9 +134,12 @@ def against_naive(
     forecasts: Sequence[SeriesForecast],
     method_asked: str,
 ) -> str:
-    """In a sentence how far off the forecast was in the window beside repeating what was there, all
-    series together; the worse one first. ``method_asked`` is the method that the scenario names. ""
-    of a window that is yet to come."""
+    """Return a sentence that compares the forecast's error with those of the naive methods.
+
+    Errors are WAPE over all series. If a naive method is better, the sentence says so first.
+    ``method_asked`` is the method that the scenario names. Return "" if nothing of the window was
+    observed.
+    """
     ours = error([(forecast.actual, forecast.mean) for forecast in forecasts])
     if ours is None:
         return ""
@@ -160,7 +170,7 @@ def against_naive(
 
 
 def error(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float | None:
-    """WAPE over the observed bins of all series; None where there is none."""
+    """Return the WAPE over the observed bins of all series, or None without observed demand."""
     off = came = 0.0
     for actual, mean in pairs:
         seen = ~np.isnan(actual)

@@ -1,4 +1,4 @@
-"""What prompts of a trace share, carried from the column store to the requests of a study."""
+"""Read the blocks that prompts of a trace share, from the column store into a study's requests."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import numpy as np
 from planner.ingest.store import RequestColumns
 from simulation.trace import PrefixBlocks, Trace
 
-USUAL_TOKENS = 512  # of a block in Mooncake's traces, the only published ones with ids
+# Tokens per block in Mooncake's traces, the only published ones with ids.
+USUAL_TOKENS = 512
 
 
 def blocks_of(columns: RequestColumns) -> PrefixBlocks | None:
-    """The blocks that a file's ``hash_ids`` name, or None without ids.
+    """Return the blocks that a file's ``hash_ids`` name, or None without ids.
 
-    Files do not say how many tokens a block has: it is a size for which every prompt has as many
-    ids as blocks, Mooncake's 512 where that is one, else the largest. None where there is none.
+    Files do not state the tokens per block. The size must give every prompt as many blocks as it
+    has ids. If Mooncake's 512 fits, use it, else the largest size that fits. Return None if no
+    size fits.
     """
     ids, start, isl = columns.hash_ids, columns.hash_offsets, columns.input_tokens
     if ids is None or start is None or isl is None or not len(ids):
@@ -24,6 +26,7 @@ def blocks_of(columns: RequestColumns) -> PrefixBlocks | None:
     count = np.diff(start)
     named = count > 0
     several = count > 1
+    # n ids need (n - 1) * size < isl <= n * size, which bounds the size from both sides.
     least = int(np.ceil(isl[named] / count[named]).max())
     most = int(((isl[several] - 1) // (count[several] - 1)).min()) if several.any() else least
     if least > most:
@@ -34,8 +37,11 @@ def blocks_of(columns: RequestColumns) -> PrefixBlocks | None:
 
 
 def joined(parts: Sequence[Trace]) -> PrefixBlocks | None:
-    """The blocks of several traces one after the other: each trace's ids are its own. None where
-    no trace has any, or they are of different sizes."""
+    """Return the blocks of several traces, one after the other.
+
+    Each trace's ids are renumbered, so that no two traces share a block. Return None if no trace
+    has blocks, or if their sizes differ.
+    """
     known = [part.blocks for part in parts if part.blocks is not None]
     if not known or len({blocks.block_tokens for blocks in known}) > 1:
         return None

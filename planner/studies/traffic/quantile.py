@@ -1,9 +1,10 @@
-"""The quantile of the forecast that a plan stands on, chosen on the days before it (methods.md X5,
-F10): from rolling forecasts alone, with nothing simulated and nothing of the window looked at.
+"""Choose the forecast percentile of a plan on the days before it (methods.md X5, F10).
 
-Each earlier period is forecast from what was known at its own decision. A plan at a quantile has
-room for that period's largest bin of it; a bin in which more came was not covered, and all that
-came in it counts as late.
+The choice uses rolling forecasts only. It simulates nothing and uses no data of the window.
+
+Each earlier period is forecast from the data known at its own decision. A plan at a quantile
+provides for the largest bin of that quantile in each period. A bin with more demand is not covered,
+and all its demand counts as late.
 """
 
 from __future__ import annotations
@@ -30,29 +31,34 @@ from planner.studies.traffic.traffic import Traffic
 from planner.studies.traffic.window import DAY_S, Window, words_of
 from simulation.arrays import FloatArray
 
-# From the median up to what forecasts hold: less than what comes every other time is no plan.
+# From the median up to the highest quantile of the forecasts. A plan below the median would be
+# too small in every other period.
 LEVELS = np.round(np.linspace(0.5, 0.95, 10), 2)
-# Beyond what they hold, so many times the highest: a forecast that was too low asks for more room.
+# Factors on the highest quantile, for forecasts that were too low in the past.
 TIMES = 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0
 TOP = float(LEVELS[-1])
 HEIGHTS = (*(Height(float(level)) for level in LEVELS), *(Height(TOP, times) for times in TIMES))
-DAYS = 7  # looked back at most: a week has every weekday once
-# ... or so many decisions, where one is for longer: what one decision forecasts is too high or too
-# low as a whole, so that one week says little of how far off the next one is
+# At most DAYS days or DECISIONS decisions are evaluated, whichever is longer. A week has every
+# weekday once. The errors of one decision are correlated, so a decision for a whole week says
+# little about the next week.
+DAYS = 7
 DECISIONS = 4
-LEAST = 20  # periods: the outermost level needs one in twenty beyond it
-MOST_SERIES = 24  # the largest, by what came: a choice must not take longer than the plan
+LEAST = 20  # smallest number of periods: the highest level needs one in twenty beyond it
+MOST_SERIES = 24  # only the largest series, so that the choice does not take longer than the plan
 STATED, CHOSEN, ASSUMED = "stated", "chosen", "assumed"
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuantile:
-    """What of the forecast is planned for, and why. ``covered`` is the share of what came on the
-    days before, in periods, that a plan at it would have had room for."""
+    """The forecast percentile that is planned for, and why.
 
-    tier: str  # or interactive, for all of these together
+    ``covered`` is the share of past demand, in ``periods`` periods, that a plan at this percentile
+    would have covered.
+    """
+
+    tier: str  # name of the tier; "interactive" for all interactive tiers together
     quantile: float | None  # None: the mean
-    times: float  # that; above 1 only beyond the highest that forecasts hold
+    times: float  # factor on the quantile; above 1 only with the highest quantile
     basis: str  # stated, chosen or assumed
     why: str
     wanted: float | None = None
@@ -61,7 +67,7 @@ class PlannedQuantile:
     start: datetime | None = None
     end: datetime | None = None
     usd_per_late_request: float | None = None
-    load_factor: float = 1.0  # of the policy that is followed, found in rehearsal: times all that
+    load_factor: float = 1.0  # further factor: the tuned value of the recommended policy
 
     @property
     def height(self) -> Height:
@@ -74,31 +80,39 @@ class PlannedQuantile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Past:
-    """A series' periods before the first decision: what a plan at each of HEIGHTS had room for
-    ``[k, p]`` and what came ``[p, w]``, both per bin; NaN was not observed."""
+    """A series' periods before the first decision: planned capacity and actual demand.
 
-    room: FloatArray
-    came: FloatArray
-    usd: float = 0.0  # of room for one amount per bin, through one period
-    requests: float = 1.0  # of one amount
+    Both are amounts per bin. ``k`` counts ``HEIGHTS``, ``p`` periods and ``w`` the bins of a
+    period. NaN marks bins not observed.
+    """
+
+    room: FloatArray  # [k, p] capacity of a plan at each height
+    came: FloatArray  # [p, w] actual demand
+    usd: float = 0.0  # cost of capacity for one amount per bin during one period
+    requests: float = 1.0  # requests per amount
 
     @property
     def late(self) -> FloatArray:
-        """Amount in bins that were not covered, by height ``[k]``."""
+        """Return the demand of bins that were not covered, by height, ``[k]``."""
         over = self.came[None] > self.room[:, :, None] * (1 + 1e-9)
         return np.asarray(np.where(over, self.came, 0.0).sum(axis=(1, 2)), np.float64)
 
 
 def share_covered(pasts: Sequence[Past]) -> FloatArray:
-    """Of all that came, by height ``[k]``; never falls with the height."""
+    """Return the share of all demand that was covered, by height, ``[k]``.
+
+    The share never falls as the height rises.
+    """
     came = sum(float(np.nansum(past.came)) for past in pasts)
     late = np.sum([past.late for past in pasts], axis=0)
     return np.asarray(1.0 - late / came if came > 0 else np.ones_like(late), np.float64)
 
 
 def cost(pasts: Sequence[Past], late_usd: float) -> FloatArray:
-    """Of the room and of late requests at ``late_usd`` each, by height ``[k]``: the newsvendor's,
-    summed over what came."""
+    """Return the cost of capacity and of late requests in dollars, by height, ``[k]``.
+
+    Each late request costs ``late_usd``. This is the newsvendor cost, summed over actual demand.
+    """
     each = [
         past.usd * past.room.sum(axis=1) + late_usd * past.requests * past.late for past in pasts
     ]
@@ -107,20 +121,23 @@ def cost(pasts: Sequence[Past], late_usd: float) -> FloatArray:
 
 @dataclass(eq=False)
 class Quantiles:
-    """Those of a study, chosen when first asked for and kept for all windows that it is rehearsed
-    on: a parameter tuned there means the same in the window."""
+    """The planned percentiles of a study, chosen at first use.
+
+    They are kept for all backtest windows. A parameter tuned on a backtest therefore means the
+    same in the planned window.
+    """
 
     hardware: Hardware
     traffic: Traffic
     window: Window
     forecast: ForecastSection
-    apart: bool  # tiers are planned for each by itself
-    # [l, r] of room for one input token per second, by the hour
+    apart: bool  # each tier is planned separately
+    # [l, r] dollars per hour of capacity for one input token per second
     usd_per_tps: FloatArray | None = None
     _found: dict[bool, tuple[PlannedQuantile, ...]] = field(default_factory=dict, init=False)
 
     def of(self, *, at_once: bool, progress: Progress) -> tuple[PlannedQuantile, ...]:
-        """By group of tiers, in their order."""
+        """Return the percentile of each group of tiers, in the order of the groups."""
         if at_once not in self._found:
             groups = groups_of(self.hardware, apart=self.apart)
             self._found[at_once] = tuple(
@@ -130,8 +147,10 @@ class Quantiles:
 
     @property
     def found(self) -> tuple[tuple[bool, PlannedQuantile], ...]:
-        """Those that were asked for, with whether for all periods at once; before any was, those
-        that the scenario states."""
+        """Return the percentiles chosen so far, each with its ``at_once``.
+
+        If none was chosen yet, return those that the scenario states.
+        """
         if self._found:
             return tuple(
                 (at_once, quantile) for at_once, ones in self._found.items() for quantile in ones
@@ -162,7 +181,7 @@ class Quantiles:
         return chosen.told(self.window, self.traffic, begin, end)
 
     def _pasts(self, group: Group, origins: FloatArray, at_once: bool) -> list[Past]:
-        """Of the largest series that the method can be tried on."""
+        """Return the past of the largest series for which the method has enough history."""
         series = series_of(self.traffic, group)
         series.sort(key=lambda placed: -float(np.nansum(placed[1].values)))
         requests = dict(series_of(self.traffic, group, REQUESTS))
@@ -187,7 +206,7 @@ class Quantiles:
 class _Choice:
     group: Group
     height: Height
-    needed: float  # share covered, of as many decisions
+    needed: float  # share that must be covered, given the number of decisions
     covered: float
     periods: int
     late_usd: float | None
@@ -222,7 +241,7 @@ class _Choice:
         )
 
     def _goal(self) -> str:
-        """What has to be covered, and why it is more than the tier asks for."""
+        """Return the share to cover in words, and why it exceeds the tier's target."""
         goal = f"the {self.group.wanted:.1%} asked for"
         if round(self.needed - self.group.wanted, 3) <= 0:
             return goal
@@ -235,8 +254,11 @@ class _Choice:
 
 
 def needed(share: float, decisions: int) -> float:
-    """Share to cover on so many earlier decisions: of what may be late, the chance that the one to
-    come is harder than all of them, 1 / (n + 1) were they in any order, is left over."""
+    """Return the share to cover on ``decisions`` earlier decisions for a target of ``share``.
+
+    If the order of decisions is random, the next one is harder than all n earlier ones with
+    probability 1 / (n + 1). That part of the permitted late share is kept in reserve.
+    """
     return 1.0 - (1.0 - share) * decisions / (decisions + 1)
 
 
@@ -261,20 +283,23 @@ def _assumed(group: Group, method: str) -> PlannedQuantile:
 
 
 def _lead(window: Window) -> int:
-    """Bins from a decision to what it is for."""
+    """Return the number of bins from a decision to the first period that it is for."""
     return 0 if window.ahead else round((window.start_s - window.origins_s[0]) / window.bin_s)
 
 
 def _steps(window: Window, at_once: bool) -> int:
-    """Bins that one decision is for."""
+    """Return the number of bins that one decision is for."""
     in_one = at_once or window.ahead
     return round(window.duration_s / window.bin_s) if in_one else window.bins_per_period
 
 
 def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArray:
-    """Decisions before the window's first whose periods are over by then, one right after the
-    other: DAYS or DECISIONS back at most, and at most the half of what is known, so that the first
-    of them has as much to go by. None where that leaves fewer than LEAST periods."""
+    """Return past decisions whose periods are over before the window's first decision.
+
+    Their periods follow each other without a gap. They reach at most ``DAYS`` or ``DECISIONS``
+    back. They use at most half of the known data, so that the first of them has as much history.
+    If fewer than ``LEAST`` periods remain, the result is empty.
+    """
     known, bin_s = float(window.origins_s[0]), window.bin_s
     steps, lead = _steps(window, at_once), _lead(window)
     back = max(DAYS * DAY_S, DECISIONS * steps * bin_s)
@@ -289,11 +314,15 @@ def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArra
 def past_of(
     series: DemandSeries, window: Window, method: str, origins: FloatArray, *, at_once: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Room at each of HEIGHTS ``[k, p]`` and what came ``[p, w]``, of the periods that ``origins``
-    decide; raises SeriesTooShort where the method cannot be fitted on what was known then."""
+    """Return the planned capacity ``[k, p]`` and actual demand ``[p, w]`` of past periods.
+
+    The periods are those that the decisions at ``origins`` are for. Raise SeriesTooShort if the
+    method cannot be fitted on the data known then.
+    """
     lead, steps, per_period = _lead(window), _steps(window, at_once), window.bins_per_period
     if series.start_s > origins[0] - 1e-6:
         raise SeriesTooShort(f"{series.key}: nothing came before the first of its past decisions.")
+    # Cut at the first decision of the window: nothing later may influence the choice.
     known = series.window(series.start_s, float(window.origins_s[0]))
     model = forecaster(method, horizon_bins=per_period, lead_bins=lead)
     forecasts = rolling_forecasts(known, model, origins.tolist(), lead + steps)
@@ -306,5 +335,5 @@ def past_of(
 
 
 def at_levels(forecast: Forecast) -> FloatArray:
-    """``Forecast.quantile`` of each of LEVELS, ``[k, steps]``."""
+    """Return ``Forecast.quantile`` at each of ``LEVELS``, ``[k, steps]``."""
     return interpolate_quantiles(np.asarray(forecast.levels), forecast.quantiles, LEVELS)

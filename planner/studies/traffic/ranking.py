@@ -1,4 +1,7 @@
-"""How a stretch of a trace compares with all others as long: its quietest day is no plan's day."""
+"""Rank a window among all windows of the same length in a trace.
+
+A plan for the quietest day would be too small for the others, so results state the rank.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ from planner.studies.traffic.window import DAY_S, UTC_CLOCK
 from simulation.arrays import FloatArray, IntArray
 
 WEEK_S = 7 * DAY_S
-SEEN = 0.8  # of a stretch's bins must be known, or it is not compared
-SLACK = 0.05  # of a stretch may lie outside the trace: a day from 00:10 on is a day
-LEAST_SAID = 0.005  # below it a share rounds to 0%
-SAME = 1e-9  # sums of the same amounts in another order
+SEEN = 0.8  # smallest share of observed bins of a compared stretch
+SLACK = 0.05  # largest share of a stretch outside the trace: a day from 00:10 on counts as a day
+LEAST_SAID = 0.005  # smaller shares would be shown as 0%
+SAME = 1e-9  # relative tolerance: sums in another order differ by rounding
 ALL = SeriesKey("all", "all", "all")
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """``[start_s, end_s)`` and what came in it, gaps taken at the rate of the rest."""
+    """The demand in ``[start_s, end_s)``. Gaps count at the rate of the other bins."""
 
     start_s: float  # epoch seconds
     end_s: float
@@ -31,14 +34,14 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class WindowRank:
-    """A window among all stretches of the trace that are as long, itself counted."""
+    """The rank of a window among all stretches of the same length, the window included."""
 
     start_s: float
     end_s: float
-    amount: float | None  # requests in it; None where too little of it is known
+    amount: float | None  # requests in the window; None if too few bins were observed
     rank: int | None  # 1 is the busiest
-    of: int  # stretches compared
-    busiest_ratio: float | None  # what the busiest has over what this one has
+    of: int  # number of stretches compared
+    busiest_ratio: float | None  # amount of the busiest stretch over that of the window
     busiest: Stretch | None
     sentence: str
 
@@ -46,10 +49,10 @@ class WindowRank:
 def stretches(
     demand: DemandSeries, duration_s: float, phase_s: float = 0.0, step_s: float | None = None
 ) -> list[Stretch]:
-    """Every stretch of ``duration_s`` that begins at ``phase_s`` plus a multiple of ``step_s``
-    (a day, or the duration where that is shorter) and of which enough is known.
+    """Return every stretch of ``duration_s`` of which enough is observed.
 
-    Outages are gaps. What is not known of a stretch is taken to be like the rest of it.
+    Stretches begin at ``phase_s`` plus a multiple of ``step_s``. Default step: a day, or the
+    duration if that is shorter. Outages are gaps. Gaps count at the rate of the other bins.
     """
     step_s = step_s or min(DAY_S, duration_s)
     values = without_outages(demand).values
@@ -75,8 +78,11 @@ def stretches(
 def busiest(
     demand: DemandSeries, duration_s: float = DAY_S, *, not_before_s: float = -np.inf
 ) -> Stretch | None:
-    """The busiest calendar day (UTC, or from the trace's origin), or other whole number of days;
-    ``not_before_s`` leaves room for history. None where there is none."""
+    """Return the busiest stretch that begins at midnight, by default the busiest day, or None.
+
+    Midnight is in UTC, or counted from the start of a trace without dates. Stretches before
+    ``not_before_s`` are skipped, so that a plan has history.
+    """
     stretches_left = [
         stretch for stretch in stretches(demand, duration_s) if stretch.start_s >= not_before_s
     ]
@@ -86,8 +92,10 @@ def busiest(
 def window_rank(
     demand: DemandSeries, start_s: float, end_s: float, clock: str = UTC_CLOCK
 ) -> WindowRank:
-    """Where ``[start_s, end_s)`` stands among all stretches of ``demand`` that are as long: each
-    day at the same time, or each after the other where it is shorter than a day."""
+    """Return the rank of ``[start_s, end_s)`` among all stretches of ``demand`` of that length.
+
+    Stretches begin at the same time of each day. Stretches shorter than a day follow each other.
+    """
     duration_s = end_s - start_s
     compared = stretches(demand, duration_s, phase_s=start_s)
     this = next((stretch for stretch in compared if abs(stretch.start_s - start_s) < 1e-6), None)
@@ -123,7 +131,7 @@ def _sentence(
 
 
 def kind_of(duration_s: float, start_s: float) -> str:
-    """What a stretch is called: "day", "week", "6-hour window"."""
+    """Return the name of a stretch: "day", "week", "6-hour window"."""
     on_edge = abs(start_s / DAY_S - round(start_s / DAY_S)) < 1e-9
     if on_edge and duration_s == DAY_S:
         return "day"
@@ -164,14 +172,17 @@ def moment_words(epoch_s: float, clock: str) -> str:
 
 
 def ordinal(number: int) -> str:
-    """1st, 2nd, 3rd, 4th, 11th ..."""
+    """Return "1st", "2nd", "3rd", "4th", "11th" and so on."""
     if 10 <= number % 100 <= 20:
         return f"{number}th"
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
 
 
 def _between(values: FloatArray, first: IntArray, bins: int) -> FloatArray:
-    """Sums of ``bins`` values from each of ``first`` on, what lies outside being nothing."""
+    """Return the sum of ``bins`` values from each index of ``first`` on.
+
+    Values outside the array count as 0.
+    """
     total = np.concatenate(([0.0], np.cumsum(values)))
     low, high = (np.clip(edge, 0, len(values)) for edge in (first, first + bins))
     return np.asarray(total[high] - total[low])

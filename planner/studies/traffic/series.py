@@ -1,4 +1,4 @@
-"""The demand of a trace as it came, without a scenario."""
+"""Read the demand series of a trace without a scenario."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from planner.ingest.store import DemandColumns, bin_requests, read_demand
 from planner.studies.traffic.sources import StoredTrace
 from simulation.arrays import FloatArray
 
-LABEL_ALL = "all"  # a file that does not say the model, region or tier
-WANTED = (REQUESTS, INPUT_TOKENS, OUTPUT_TOKENS)  # what capacity is needed for
+LABEL_ALL = "all"  # label if the file does not state the model, region or tier
+WANTED = (REQUESTS, INPUT_TOKENS, OUTPUT_TOKENS)  # units that need capacity
 
 
 def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
-    """Requests, input and output tokens per bin of every model, region and tier that the trace's
-    file names, requests of all first; of a file that counts tokens together those, and what a file
-    does not count is left out."""
+    """Return requests, input tokens and output tokens per bin of every model, region and tier.
+
+    All request series come first. If the file counts only total tokens, they replace input and
+    output tokens. Units that the file does not count are omitted. Raise NotReady if none is left.
+    """
     by_request = trace.kind == "requests"
     stored = bin_requests(trace.store, bin_s) if by_request else read_demand(trace.store)
     series = []
@@ -36,7 +38,7 @@ def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
             if counted is None:
                 continue
             measure, values = counted
-            # A request trace seldom begins and ends on an edge: both end bins are not whole.
+            # A request trace rarely begins and ends on a bin edge, so drop the two partial bins.
             edge = 1 if by_request and len(values) > 2 else 0
             binned = DemandSeries(
                 SeriesKey(
@@ -56,18 +58,18 @@ def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
 
 
 def _amounts(columns: DemandColumns, unit: str) -> tuple[str, FloatArray] | None:
-    """What the file counts of ``unit`` and under which name; None where nothing."""
+    """Return the unit that the file counts for ``unit``, and its values; None if it counts none."""
     values = getattr(columns, unit)
     if values is not None and not np.isnan(values).all():
         return unit, values
     first = INPUT_TOKENS if columns.input_tokens is None else OUTPUT_TOKENS
     if unit == first and columns.total_tokens is not None:
-        return TOTAL_TOKENS, columns.total_tokens  # once, in place of what is not told apart
+        return TOTAL_TOKENS, columns.total_tokens  # only once, not for input and output both
     return None
 
 
 def uncounted(series: Sequence[DemandSeries]) -> tuple[str, ...]:
-    """In a sentence what the file does not count, and is not forecast."""
+    """Return a sentence on the units that the file does not count, or nothing."""
     keys = dict.fromkeys(demand.key for demand in series)
     notes = []
     for unit in WANTED:

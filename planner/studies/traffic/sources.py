@@ -1,4 +1,4 @@
-"""The scenario's sources opened: whose requests they are, and how they fit the scenario."""
+"""Read the scenario's sources of traffic, and match their labels with the scenario's names."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from planner.studies.traffic.prefixes import blocks_of
 from simulation.arrays import CodeArray, FloatArray, IntArray, counted, pieces
 from simulation.trace import Trace
 
-MAX_REQUESTS = 200_000_000  # as measured, some 50 bytes each
-MAX_DRAWN = 50_000_000  # drawn, or of a source that is scaled, which takes several times as much
-REPEAT_JITTER_S = 30.0  # scale above 1: a repeated request comes within this of the original
+MAX_REQUESTS = 200_000_000  # measured requests: about 50 bytes each
+MAX_DRAWN = 50_000_000  # drawn or scaled requests: they take several times that memory
+REPEAT_JITTER_S = 30.0  # with a scale above 1, largest distance of a repeat from the original
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTrace:
-    """A trace as the column store has it."""
+    """A trace in the column store."""
 
     name: str
     kind: str  # "requests" or "demand"
@@ -35,11 +35,13 @@ class StoredTrace:
 def measured_source(
     shell: Trace, source: Source, columns: RequestColumns, where: str, rng: np.random.Generator
 ) -> Trace:
-    """A source's requests with model, region and tier settled and its scale applied.
+    """Return a source's requests with their model, region and tier, and with its scale applied.
 
-    ``shell`` has the scenario's names. A scale below 1 keeps a random part; above 1, requests come
-    repeatedly, the repeats within REPEAT_JITTER_S of the original. Unscaled requests keep what is
-    known of the blocks of their prompts.
+    ``shell`` holds the scenario's names. A scale below 1 keeps a random part. Above 1, requests
+    are repeated within ``REPEAT_JITTER_S`` of the original. Only unscaled requests keep their
+    prompt blocks.
+
+    Raise ScenarioError if a label is missing or unknown, or if there are too many requests.
     """
     arrived, isl, osl = columns.arrival_s, columns.input_tokens, columns.output_tokens
     if arrived is None or isl is None or osl is None:
@@ -53,7 +55,8 @@ def measured_source(
     check_requests(count * source.scale, where, "scale", most)
     arrival = arrived if keep is None else arrived[keep]
     if source.scale == 1:
-        for rows in pieces(count):  # so that what is drawn next is the same at any scale
+        # Consume as many random numbers as a scaled source, so that later draws are the same.
+        for rows in pieces(count):
             rng.random(rows.stop - rows.start)
     else:
         keep = np.arange(count) if keep is None else keep
@@ -89,7 +92,7 @@ def measured_source(
             for label, in_use in zip(labels, used, strict=True)
         ]
         if known == list(range(len(known))):
-            return kept  # no copy, where the scenario names them as the file does
+            return kept  # same names in the same order: no copy is needed
         for rows in pieces(len(settled)):
             settled[rows] = np.array(known, np.int16)[kept[rows]]
         return settled
@@ -112,7 +115,7 @@ def measured_source(
 def _scaled(
     arrived: FloatArray, scale: float, last_s: float, rng: np.random.Generator
 ) -> tuple[FloatArray, IntArray]:
-    """When they come, in order, and which of ``arrived`` each one is."""
+    """Return the scaled arrivals in order, and the index of each one's original in ``arrived``."""
     times = int(scale) + (rng.random(len(arrived)) < scale % 1.0)
     original = np.repeat(np.arange(len(arrived)), times)
     repeats = np.concatenate([[False], np.diff(original) == 0]) if len(original) else original > 0
@@ -124,8 +127,10 @@ def _scaled(
 
 
 def check_requests(count: float, where: str, field: str, most: int) -> None:
-    """Raise ScenarioError where ``count`` requests are more than ``most``; ``field`` can make them
-    fewer."""
+    """Raise ScenarioError if ``count`` exceeds ``most``.
+
+    ``field`` names the scenario's field that reduces the number of requests.
+    """
     if count > most:
         raise ScenarioError(
             f"{where}: this is {count:,.0f} requests and {most:,} can be replayed; choose a "
@@ -134,7 +139,7 @@ def check_requests(count: float, where: str, field: str, most: int) -> None:
 
 
 def span(columns: RequestColumns) -> tuple[float, float]:
-    """First and last arrival of a file of requests, epoch seconds."""
+    """Return the first and last arrival of a file of requests in epoch seconds."""
     if columns.arrival_s is None:
         raise ValueError("arrivals must have been read")
     first, last = columns.arrival_s[[0, -1]].tolist()
@@ -144,7 +149,11 @@ def span(columns: RequestColumns) -> tuple[float, float]:
 def binned_sources(
     shell: Trace, source: Source, columns: list[DemandColumns], where: str
 ) -> list[BinnedSource]:
-    """A demand file's series (or the one named), each with its model and its shares."""
+    """Return the series of a demand file, each with its model and shares.
+
+    If the source names a series, return only that one. Raise ScenarioError if a label is missing or
+    unknown, or if requests cannot be drawn.
+    """
     if source.series is not None:
         names = tuple(series.name for series in columns)
         columns = [columns[code_of(names, source.series, f"{where}.series", "series")]]
@@ -201,7 +210,7 @@ def _only(label: str | None, names: tuple[str, ...], where: str, what: str) -> d
 
 
 def code_of(names: tuple[str, ...], name: str, where: str, what: str) -> int:
-    """Where ``name`` stands in ``names``; raises ScenarioError listing them."""
+    """Return the index of ``name`` in ``names``; raise ScenarioError if it is not there."""
     if name in names:
         return names.index(name)
     have = ", ".join(name for name in names[:12] if name) or "none"

@@ -1,4 +1,4 @@
-"""Traffic: the scenario's sources put on one time line, as demand per bin and as requests."""
+"""Combine the scenario's sources on one time line, as demand per bin and as requests."""
 
 from __future__ import annotations
 
@@ -50,13 +50,16 @@ LAUNCHED = (
 )
 
 DAY_S = 86_400.0
-MAX_CELLS = 20_000_000  # bins of all models x regions x tiers: half a GB of demand
+MAX_CELLS = 20_000_000  # bins over all models x regions x tiers: half a GB of demand
 AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
-    """Everything that arrives, from the first source's start to the first source's end."""
+    """All arrivals, from the start of the earliest source to the first end of a source.
+
+    ``traffic.until`` of a scenario sets another end.
+    """
 
     models: tuple[str, ...]
     regions: tuple[str, ...]
@@ -65,32 +68,36 @@ class Traffic:
     clock: str
     replay: str  # where requests of a window inside the span come from
     notes: tuple[str, ...]
-    measured: Trace  # sources that hold requests; empty where all are demand files
+    measured: Trace  # requests of all request files; empty if all sources are demand files
     binned: tuple[BinnedSource, ...]
-    lengths: tuple[Lengths, ...]  # per model; ``known.foreseen`` leaves what a decision knows
-    shared: tuple[SharedPrompts | None, ...] = ()  # likewise, per model, where a trace tells
-    asked: BoolArray | None = None  # likewise, [l, tiers] whether a model has traffic of a tier
+    # ``known.foreseen`` replaces the next three by what the first decision knows.
+    lengths: tuple[Lengths, ...]  # [l]
+    shared: tuple[SharedPrompts | None, ...] = ()  # [l] prompt blocks, if a trace has them
+    asked: BoolArray | None = None  # [l, tiers] whether a model has traffic of a tier
 
     def expected(self, start_s: float, end_s: float) -> float:
-        """Requests arriving in ``[start_s, end_s)``, about."""
+        """Return the expected number of requests that arrive in ``[start_s, end_s)``."""
         binned = sum(source.expected(start_s, end_s) for source in self.binned)
         return self.came(start_s, end_s) + binned
 
     def came(self, start_s: float, end_s: float) -> int:
-        """Measured requests of a window."""
+        """Return the number of measured requests in ``[start_s, end_s)``."""
         there = self.measured.between(start_s, end_s)
         return int(there.stop - there.start)
 
     @property
     def all_launched(self) -> bool:
-        """Whether nothing of it was ever observed."""
+        """Return whether all traffic is described by the scenario, and none was observed."""
         return not len(self.measured) and all(source.launch is not None for source in self.binned)
 
     def described(
         self, model: str, region: str, tiers: Set[str], unit: str, window: Window
     ) -> FloatArray | None:
-        """What the scenario itself says of a series ahead of it, per bin of ``window`` before any
-        growth; None where any of it comes from a trace, or ``window`` lies in the past."""
+        """Return the described demand of a series per bin of ``window``, before growth, or None.
+
+        None means that a part of the series comes from a trace, or that ``window`` is not ahead of
+        the traffic.
+        """
         if not window.ahead:
             return None
         m, r = self.models.index(model), self.regions.index(region)
@@ -114,8 +121,11 @@ class Traffic:
         return total if parts else None
 
     def requests(self, start_s: float, end_s: float, seed: int, *, cells: int = 1) -> Trace:
-        """The requests arriving in ``[start_s, end_s)``, epoch seconds; those of one of ``cells``
-        equal cells, each drawn with a chance of 1 in ``cells``."""
+        """Return the requests that arrive in ``[start_s, end_s)``, in epoch seconds.
+
+        With ``cells`` above 1, return those of one of that many equal cells. Each measured request
+        is kept with probability 1 / ``cells``. Raise ScenarioError if there are too many requests.
+        """
         rng = generator(seed, Stream.REQUESTS)
         measured = self.measured.window(start_s, end_s)
         if cells > 1:
@@ -132,17 +142,17 @@ class Traffic:
 
 
 def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> Traffic:
-    """Read the sources; raises ScenarioError when they do not fit the scenario or each other."""
+    """Read the sources; raise ScenarioError if they do not fit the scenario or each other."""
     shell = _nothing(settings.models, settings.regions, settings.tiers)
     rng = generator(settings.seed, Stream.SOURCES)
     measured: list[Measured] = []
     binned: list[BinnedSource] = []
     notes: list[str] = []
-    shared = False  # whether a trace tells what its prompts share
+    shared = False  # whether a trace has hash_ids
     for index, source in enumerate(settings.sources):
         where = f"traffic.sources[{index}]"
         if source.launch is not None:
-            continue  # over the time of the others
+            continue  # drawn below, over the time of the other sources
         stored = traces[source.trace or ""]
         if stored.kind == "requests":
             columns = read_requests(stored.store, (*COLUMNS, "hash_ids"))
@@ -220,7 +230,10 @@ def _launched(
     clock: str,
     rng: np.random.Generator,
 ) -> list[BinnedSource]:
-    """The sources that are described, over the time that all others have in common."""
+    """Return the described sources, drawn over the time of the other sources.
+
+    That time lasts from the earliest start to the earliest end.
+    """
     to_come = [
         (i, measured_source)
         for i, measured_source in enumerate(settings.sources)
@@ -251,15 +264,18 @@ def _launched(
 
 
 def _nothing(models: tuple[str, ...], regions: tuple[str, ...], tiers: tuple[str, ...]) -> Trace:
-    """No requests, under these names."""
+    """Return an empty trace with these names."""
     codes = np.zeros(0, np.int16)
     lengths = np.zeros(0, np.int32)
     return Trace(np.zeros(0), lengths, lengths, codes, codes, codes, models, regions, tiers, 0.0)
 
 
 def merge(parts: Sequence[Trace], replay: str) -> Trace:
-    """Several traces of the same names on one time line, in order of arrival (stable)."""
-    if len(parts) == 1:  # in order as it is
+    """Merge traces with the same names into one, in order of arrival (stable).
+
+    ``replay`` is the provenance of the result.
+    """
+    if len(parts) == 1:  # already in order
         return replace(parts[0], provenance=replay)
     base = min(part.start_s for part in parts)
     arrival = np.concatenate([part.arrival_s + (part.start_s - base) for part in parts])
@@ -282,8 +298,11 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
 def _demand(
     settings: TrafficSettings, measured: list[Measured], binned: list[BinnedSource], shell: Trace
 ) -> tuple[Demand, list[str]]:
-    """All sources in bins of one width, from the first that begins to the first that ends, or to
-    where the scenario says that knowledge ends."""
+    """Return the demand of all sources in bins of one width, and notes.
+
+    It lasts from the earliest start to the earliest end, or to ``traffic.until``. Raise
+    ScenarioError if the sources have no time in common, or if the bins are too few or too many.
+    """
     if not binned and not any(len(source_measured.trace) for source_measured in measured):
         raise ScenarioError("traffic.sources: no request is left; check series and scale.")
     starts = [source.columns.start_s for source in binned] + [
@@ -332,8 +351,12 @@ def _demand(
 
 
 def _bin_width(width_s: float | None, span_s: float, widths: list[float]) -> float:
-    """The scenario's, else 15 minutes for days, 5 for half a day, 1 below; whole bins of every
-    file."""
+    """Return the scenario's bin width, or a default by the length of the traffic, in seconds.
+
+    Default: 15 minutes from two days on, 5 minutes from half a day on, else 1 minute. It is
+    rounded up to whole bins of every file. Raise ScenarioError if the scenario's width is not a
+    multiple of every file's.
+    """
     coarsest = (
         float(np.lcm.reduce([max(1, round(width * 1000)) for width in widths] or [1000])) / 1000
     )
@@ -350,7 +373,7 @@ def _bin_width(width_s: float | None, span_s: float, widths: list[float]) -> flo
 
 
 def _blind_before(demand: Demand, start_s: float) -> Demand:
-    """A first bin of which the trace saw only a part (more than a twentieth missing) is a gap."""
+    """Mark bins before ``start_s`` as gaps, and a bin of which more than a twentieth is missing."""
     blind = int(np.ceil((start_s - demand.start_s) / demand.bin_s - 0.05))
     if blind <= 0:
         return demand
@@ -374,7 +397,7 @@ def _sum(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
 def _lengths(
     model: int, trace: Trace, binned: list[BinnedSource], rng: np.random.Generator
 ) -> Lengths:
-    """A sample of one model's requests, sources in proportion to their volume."""
+    """Return a sample of one model's lengths, with sources in proportion to their requests."""
     rows = np.flatnonzero(trace.model == model)
     others = [
         (float(np.nansum(source.requests()) * source.cells.sum()), source.lengths())

@@ -1,5 +1,7 @@
-"""Traffic as it was known at a moment (``traffic.until``): what came later is not looked at, and
-what was not yet told is a gap."""
+"""Restrict traffic to the data known at a moment (``traffic.until``).
+
+Later data is ignored. Data that a source had not delivered by then is a gap.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ from planner.studies.traffic.window import DAY_S, UTC_CLOCK, words_of
 from simulation.arrays import FloatArray
 from simulation.trace import Trace
 
-LATE_S = DAY_S  # that a source may lag: further on a forecast would stand on nothing (assumed)
-PART = 0.05  # of a bin that may be missing
+LATE_S = DAY_S  # largest lag of a source: with more, a forecast has too little data (assumed)
+PART = 0.05  # largest share of a bin that can be missing without making it a gap
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """A source that holds requests, and when its file begins and ends, epoch seconds."""
+    """A source that holds requests. Its file begins and ends at these epoch seconds."""
 
     trace: Trace
     start_s: float
@@ -28,7 +30,7 @@ class Measured:
 
 
 def known_by(source: Measured, until_s: float | None) -> Measured:
-    """The requests that came before ``until_s``; of all where that is None."""
+    """Return the requests that came before ``until_s``, or all requests if that is None."""
     if until_s is None or until_s > source.end_s:
         return source
     _check_begun(until_s, source.start_s)
@@ -37,7 +39,7 @@ def known_by(source: Measured, until_s: float | None) -> Measured:
 
 
 def bins_by(series: DemandColumns, until_s: float | None) -> DemandColumns:
-    """The bins that were over at ``until_s``."""
+    """Return the bins that were over at ``until_s``, or all bins if that is None."""
     if until_s is None:
         return series
     _check_begun(until_s, series.start_s)
@@ -64,7 +66,7 @@ def _check_begun(until_s: float, start_s: float) -> None:
 
 
 def check_until(until_s: float, end_s: float) -> None:
-    """Raise ScenarioError where what was known then is too old."""
+    """Raise ScenarioError if the newest data at ``until_s`` is more than ``LATE_S`` old."""
     if until_s > end_s + LATE_S:
         raise ScenarioError(
             f"traffic.until: the traffic ends {words_of(end_s, UTC_CLOCK)}, "
@@ -75,7 +77,7 @@ def check_until(until_s: float, end_s: float) -> None:
 
 
 def blind_after(demand: Demand, end_s: float) -> Demand:
-    """Bins of which a trace that ends at ``end_s`` saw only a part, or nothing, are gaps."""
+    """Mark bins as gaps that a trace ending at ``end_s`` covers only in part or not at all."""
     known_bins = int(np.floor((end_s - demand.start_s) / demand.bin_s + PART))
     if known_bins >= demand.bins:
         return demand
@@ -88,7 +90,7 @@ def blind_after(demand: Demand, end_s: float) -> Demand:
 
 
 def until_words(until_s: float, end_s: float, bin_s: float) -> str:
-    """What a result says of it."""
+    """Return the note of a result about ``traffic.until``."""
     words = f"Traffic counts as it was known at {words_of(until_s, UTC_CLOCK)} (traffic.until)."
     if end_s < until_s - bin_s:
         words += f" The {(until_s - end_s) / 3600:,.1f} h before that were not yet told: a gap."

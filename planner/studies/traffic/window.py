@@ -1,4 +1,4 @@
-"""Which stretch of time is planned, how often decisions fall, and what is known at each."""
+"""Resolve the planned window: its periods, its scaling decisions and the data known at each."""
 
 from __future__ import annotations
 
@@ -14,27 +14,30 @@ from simulation.arrays import FloatArray
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
-HISTORY_BINS = 27  # a window left to us leaves so many before its first decision: ARIMA needs 24
+HISTORY_BINS = 27  # bins kept before the first decision of a default window: ARIMA needs 24
 UTC_CLOCK = "utc"
-MAX_PERIODS = 2_000  # each is an integer program of its own: twelve weeks of hours
-UNGROWN = (  # of what is replayed from the time before a window ahead
+MAX_PERIODS = 2_000  # each needs its own integer program; 2,000 hours are twelve weeks
+UNGROWN = (  # note for a window ahead of the traffic that is replayed on earlier requests
     "traffic.growth is in what is planned for, and not in the requests that are replayed: those "
     "are of the time before the window, as they came."
 )
-MAX_BINS = 100_000  # of one window, forecast step by step
+MAX_BINS = 100_000  # bins of one window: each is forecast
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """``[start_s, end_s)`` in epoch seconds, cut into periods of ``period_s``, on bin edges."""
+    """The window ``[start_s, end_s)`` in epoch seconds, cut into periods of ``period_s``.
+
+    All edges are bin edges.
+    """
 
     start_s: float
     end_s: float
     period_s: float
     lead_s: float
     bin_s: float
-    ahead: bool  # after the trace: replayed on the forecast, since nothing is known there
-    growth: Growth = NO_GROWTH  # of what comes ahead
+    ahead: bool  # after the end of the trace: requests are drawn from the forecast
+    growth: Growth = NO_GROWTH  # growth of the demand ahead of the trace
 
     @property
     def duration_s(self) -> float:
@@ -42,7 +45,7 @@ class Window:
 
     @property
     def observed_s(self) -> tuple[float, float]:
-        """The window, or where it is ahead of the trace the stretch as long before it."""
+        """Return the window; if it is ahead of the trace, the time of equal length before it."""
         end_s = self.start_s if self.ahead else self.end_s
         return end_s - self.duration_s, end_s
 
@@ -53,10 +56,10 @@ class Window:
 
     @property
     def origins_s(self) -> FloatArray:
-        """When each period's decision is taken: its start less the lead, down to a bin edge.
+        """Return the time of each period's decision: its start less the lead, on a bin edge.
 
-        What came before that moment is known; nothing else is. Ahead of the trace it is the
-        trace's end for every period.
+        A decision knows only the bins before this time. If the window is ahead of the trace, all
+        decisions are at the end of the trace.
         """
         if self.ahead:
             return np.full(len(self.period_starts_s), self.start_s)
@@ -65,8 +68,10 @@ class Window:
 
     @property
     def grown(self) -> FloatArray:
-        """How many times what a forecast says is planned for and drawn, ``[bins]``: ahead of the
-        trace as the scenario's growth says, inside it 1."""
+        """Return the factor on the forecast in each bin, ``[bins]``.
+
+        Ahead of the trace, it is the scenario's growth at the middle of the bin. Otherwise it is 1.
+        """
         bins = round(self.duration_s / self.bin_s)
         if not self.ahead:
             return np.ones(bins)
@@ -78,10 +83,10 @@ class Window:
 
 
 def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLOCK) -> Window:
-    """The scenario's horizon on the demand's bins; raises ScenarioError naming field and remedy.
+    """Return the window of the scenario's horizon, aligned with the demand's bins.
 
-    ``clock`` says whether the demand's times are on the calendar ("utc") or count from the start of
-    its trace ("relative").
+    ``clock`` is "utc" if the demand has calendar times, and "relative" if they count from the start
+    of its trace. Raise ScenarioError, with the field and a remedy, if the window does not fit.
     """
     bin_s, lead = demand.bin_s, horizon.lead_s
     span = demand.end_s - demand.start_s
@@ -116,8 +121,11 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
 
 
 def _given_start(stated: datetime, duration_s: float, demand: Demand, clock: str) -> float:
-    """The bin edge nearest to the scenario's date, or to its seconds from the start of a trace
-    without dates, where the window fits into the traffic."""
+    """Return the bin edge nearest to the scenario's start.
+
+    The start is a date, or seconds from the start of a trace without dates. Raise ScenarioError
+    if the window does not fit into the traffic.
+    """
     moment = stated if stated.tzinfo else stated.replace(tzinfo=UTC)
     if clock != UTC_CLOCK and moment.timestamp() >= demand.end_s - 1e-6:
         raise ScenarioError(
@@ -169,7 +177,7 @@ def _period(stated: float | None, duration_s: float, bin_s: float) -> float:
 
 
 def words_of(epoch_s: float, clock: str) -> str:
-    """A moment for a sentence; a relative one in seconds from the start of the trace."""
+    """Return a moment in words; with a relative clock, in seconds from the start of the trace."""
     if clock != UTC_CLOCK:
         return f"{epoch_s:,.0f} s"
     when = datetime.fromtimestamp(epoch_s, UTC)
