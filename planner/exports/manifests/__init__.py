@@ -1,1 +1,1 @@
-"""A plan as the objects that carry it out: one file per format, each checked before it leaves."""
+"""Write a plan as Kubernetes objects: one module per format, each object validated."""

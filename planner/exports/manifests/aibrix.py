@@ -1,7 +1,7 @@
-"""AIBrix: a PodAutoscaler whose schedules give the limits of each stretch.
+"""Write a plan for AIBrix: a PodAutoscaler with one schedule per stretch of equal replicas.
 
-Of its schedules the one that is active sets the limits; they may not overlap, nor cross midnight,
-nor end at it: the last minute of a day has the limits of the object itself
+The active schedule sets the limits. Schedules may not overlap, cross midnight or end at midnight.
+The limits of the object itself therefore apply in the last minute of a day
 (pkg/utils/paschedules/schedules.go @ 044ac33).
 """
 
@@ -27,12 +27,16 @@ from simulation.arrays import IntArray
 
 API, KIND = "autoscaling.aibrix.ai/v1alpha1", "PodAutoscaler"
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-LAST = DAY - 1  # minute of a day that no schedule reaches
-# AIBrix refuses an object without one; it decides only between limits that differ.
+LAST = DAY - 1  # last minute of a day, which no schedule covers
+# AIBrix refuses an object without a metric, but uses it only if the limits differ.
 METRIC, TARGET, PORT = "kv_cache_usage_perc", "0.7", "8000"
 
 
 def documents(export: Export) -> list[Document]:
+    """Return one PodAutoscaler per pool.
+
+    Raises NotReady if the policy is a rule, which has no schedule.
+    """
     plan = export.plan
     if plan.rule:
         raise NotReady(
@@ -51,6 +55,7 @@ def documents(export: Export) -> list[Document]:
 
 
 def _scaled(export: Export, pool: Pool) -> Document:
+    """Return the PodAutoscaler of a pool."""
     counts = export.plan.counts(pool)
     base = floor_of(counts, export.plan.floor(pool))
     scheduled = schedules(export.plan, counts, base)
@@ -80,12 +85,15 @@ def _scaled(export: Export, pool: Pool) -> Document:
 
 
 def floor_of(counts: IntArray, floor: int) -> int:
-    """The most that is wanted in any day's last minute, which only the object itself covers."""
+    """Return the limit of the object itself, in replicas.
+
+    It is the largest number in the last minute of any day, because no schedule covers that minute.
+    """
     return int(max(counts[LAST::DAY].max(), floor))
 
 
 def schedules(plan: Plan, counts: IntArray, base: int) -> list[dict[str, Any]]:
-    """Every stretch whose number is not ``base``, cut at midnight."""
+    """Return a schedule for every stretch with other replicas than ``base``, cut at midnight."""
     cut = counts.copy()
     cut[LAST::DAY] = UNKNOWN
     return [
@@ -95,6 +103,7 @@ def schedules(plan: Plan, counts: IntArray, base: int) -> list[dict[str, Any]]:
 
 
 def _schedule(plan: Plan, slot: Slot, name: str) -> dict[str, Any]:
+    """Return a stretch as a schedule with equal limits."""
     return {
         "name": name,
         "timezone": plan.zone,
@@ -102,9 +111,10 @@ def _schedule(plan: Plan, slot: Slot, name: str) -> dict[str, Any]:
         "startTime": _clock(slot.start),
         "endTime": _clock(slot.start + slot.minutes),
         "minReplicas": slot.replicas,
-        "maxReplicas": max(slot.replicas, 1),  # it takes none below one
+        "maxReplicas": max(slot.replicas, 1),  # AIBrix refuses 0
     }
 
 
 def _clock(minute: int) -> str:
+    """Return a minute of the day as HH:MM."""
     return f"{minute // 60:02d}:{minute % 60:02d}"

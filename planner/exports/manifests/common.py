@@ -1,4 +1,4 @@
-"""What every manifest shares: documents, what they are called, and the words above them."""
+"""Share the parts of all manifests: documents, metadata and head comments."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from planner.exports.plans import Plan, Pool
 from planner.templatetags.headroom import duration
 
 OURS = "headroom"
-METRIC = "headroom_desired_replicas"  # of our own /metrics, by label ``pool``
+METRIC = "headroom_desired_replicas"  # metric of Headroom's /metrics, by label ``pool``
 APPS = "apps/v1"
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A plan on its way out."""
+    """A plan with the options and the time of its export."""
 
     plan: Plan
     options: ExportOptions
@@ -28,13 +28,13 @@ class Export:
 
     @property
     def moment(self) -> datetime:
-        """Of files that hold one number, on the clock of the plan."""
+        """Return the moment of files with a single replica number, in the plan's time zone."""
         return self.plan.local(self.options.at or self.plan.begins)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object, and what its file says above it; ``schema`` is what it is checked against."""
+    """One object and the comment lines above it; ``schema`` names the schema that validates it."""
 
     body: Mapping[str, Any]
     schema: str
@@ -43,7 +43,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an autoscaler scales."""
+    """The object that an autoscaler scales."""
 
     kind: str
     name: str
@@ -51,13 +51,18 @@ class Target:
 
 
 def deployment(pool: Pool) -> Target:
+    """Return the Deployment of a pool as a scale target."""
     return Target("Deployment", pool.name)
 
 
 def metadata(
     export: Export, pool: Pool, name: str = "", annotations: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """By its label ``headroom/region`` kubectl applies one region, one cluster, of a file."""
+    """Return the metadata of an object of a pool.
+
+    Each region is its own cluster. ``kubectl apply -l headroom/region=NAME`` selects the objects of
+    one region.
+    """
     plan = export.plan
     return {
         "name": name or pool.name,
@@ -81,15 +86,17 @@ def metadata(
 
 
 def covers(plan: Plan) -> str:
+    """Return the period that a plan covers, for an annotation."""
     return f"{plan.begins:%Y-%m-%dT%H:%MZ} to {plan.ends:%Y-%m-%dT%H:%MZ}, {plan.repeat}"
 
 
 def scale_target(target: Target) -> dict[str, str]:
+    """Return the reference to a scale target."""
     return {"apiVersion": target.api, "kind": target.kind, "name": target.name}
 
 
 def heading(export: Export, *more: str) -> tuple[str, ...]:
-    """Above the first object: which plan, when, what it covers and what it does not."""
+    """Return the comment above the first object: the plan, its dates and its limits."""
     plan = export.plan
     computed = f", computed {_utc(plan.computed)}" if plan.computed else ""
     clock = " (the trace has no dates: its first day is 1 Jan 1970)" * (plan.clock != "utc")
@@ -112,7 +119,7 @@ def heading(export: Export, *more: str) -> tuple[str, ...]:
 
 
 def unguarded(plan: Plan) -> tuple[str, ...]:
-    """Of files that hold a timetable and nothing by load."""
+    """Return the note for files that hold a schedule but no scaling by load."""
     if not plan.guarded:
         return ()
     return (
@@ -122,27 +129,30 @@ def unguarded(plan: Plan) -> tuple[str, ...]:
 
 
 def place_words(pool: Pool) -> str:
+    """Return the model, region and hardware of a pool as text."""
     return f"{pool.model} in {pool.region}: {pool.arrangement}"
 
 
 def _startup(plan: Plan) -> str:
+    """Return the longest known start time of the pools as text."""
     seconds = {pool.facts.startup_s for pool in plan.pools} - {None}
     return f" ({max(s for s in seconds if s is not None):g} s here)" if seconds else ""
 
 
 def _utc(moment: datetime) -> str:
+    """Return a moment as text."""
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def with_head(documents: Sequence[Document], head: Sequence[str]) -> list[Document]:
-    """``head`` above the first."""
+    """Return ``documents`` with ``head`` above the first one."""
     first, *rest = documents
     lines = tuple(line for line in head if line)
     return [Document(first.body, first.schema, (*lines, "", *first.head)), *rest]
 
 
 def _cycle(plan: Plan) -> str:
-    """How it repeats, and what that takes for granted."""
+    """Return how the plan repeats, and what this assumes."""
     if plan.repeat == "once":
         return "Its dates, once."
     every = "day" if plan.repeat == "daily" else "week"

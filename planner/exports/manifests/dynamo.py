@@ -1,5 +1,7 @@
-"""NVIDIA Dynamo: a graph with each component's replicas and adapter, and the timetable as a
-ScaledObject of each adapter."""
+"""Write a plan for NVIDIA Dynamo: a graph and a KEDA ScaledObject for each scaling adapter.
+
+The graph holds the replicas and the adapter of each component.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,11 @@ from planner.exports.plans import Pool
 
 API, KIND = "nvidia.com/v1beta1", "DynamoGraphDeployment"
 ADAPTER = "DynamoGraphDeploymentScalingAdapter"
-ROLES = {"mixed": "worker", "both": "worker"}  # else prefill, decode
+ROLES = {"mixed": "worker", "both": "worker"}  # other roles keep their name: prefill, decode
 
 
 def documents(export: Export) -> list[Document]:
+    """Return the graph of each service and the ScaledObjects of its pools."""
     plan = export.plan
     documents: list[Document] = []
     for service in services(plan.pools, "dynamo"):
@@ -43,10 +46,12 @@ def documents(export: Export) -> list[Document]:
 
 
 def component_of(pool: Pool) -> str:
+    """Return the name of a pool's component in the graph."""
     return ROLES.get(pool.role, pool.role)
 
 
 def _graph(export: Export, service: Service) -> Document:
+    """Return the graph of a service."""
     body = {
         "apiVersion": API,
         "kind": KIND,
@@ -57,12 +62,13 @@ def _graph(export: Export, service: Service) -> Document:
 
 
 def _component(export: Export, pool: Pool) -> dict[str, Any]:
+    """Return the component of a pool, with its initial replicas."""
     role = component_of(pool)
     replicas = pool.least if export.plan.rule else pool.at(export.moment)
     return {"name": role, "type": role, "replicas": replicas, "scalingAdapter": {}}
 
 
 def _scaled(export: Export, service: Service, pool: Pool) -> Document:
-    """Of the adapter that Dynamo makes of graph and component."""
+    """Return the ScaledObject of a pool's adapter, which Dynamo names after graph and component."""
     adapter = f"{service.name}-{component_of(pool)}"
     return keda.scaled(export, pool, Target(ADAPTER, adapter, API), name=name_of([adapter]))

@@ -1,5 +1,4 @@
-"""Pools that make one service: a model in a region on one kind of GPU, with or without prefill and
-decode apart."""
+"""Group pools into services: a model in a region, aggregated or with prefill and decode pools."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ MIXED = ("mixed", "both")
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """``prefill`` is None where instances of ``decode`` do all."""
+    """A service; ``prefill`` is None if the replicas of ``decode`` also do prefill."""
 
     name: str
     decode: Pool
@@ -23,12 +22,16 @@ class Service:
 
     @property
     def pools(self) -> tuple[Pool, ...]:
+        """Return the pools of the service, prefill first."""
         return (self.decode,) if self.prefill is None else (self.prefill, self.decode)
 
 
 def services(pools: Iterable[Pool], kind: str) -> list[Service]:
-    """Raises PlannerError where a service has several pools of one role, which ``kind`` has no
-    place for."""
+    """Return the services that ``pools`` make.
+
+    Raises PlannerError if a disaggregated service does not have exactly one pool of each role,
+    because ``kind`` has no place for more.
+    """
     services: list[Service] = []
     apart: dict[tuple[str, str, str], dict[str, list[Pool]]] = {}
     for pool in pools:

@@ -1,4 +1,4 @@
-"""Kubernetes' autoscaler: it follows our gauge of desired replicas, or a rule's metric of pods."""
+"""Write a plan for the Kubernetes HPA, which follows Headroom's metric or a metric of pods."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ API, KIND = "autoscaling/v2", "HorizontalPodAutoscaler"
 
 
 def documents(export: Export) -> list[Document]:
+    """Return one HorizontalPodAutoscaler per pool."""
     plan = export.plan
     if plan.rule:
         name, series = pod_metric(plan.rule)
@@ -56,6 +57,7 @@ def documents(export: Export) -> list[Document]:
 
 
 def least_words(plan: Plan) -> tuple[str, ...]:
+    """Return the note for plans that scale a pool to zero, which an HPA does not do by default."""
     if all(pool.least for pool in plan.pools):
         return ()
     return (
@@ -72,7 +74,11 @@ def autoscaler(
     annotations: dict[str, str] | None = None,
     behaviour: dict[str, Any] | None = None,
 ) -> Document:
-    """Left out, ``behaviour`` is Kubernetes' own: up at once, down after five minutes."""
+    """Return the HorizontalPodAutoscaler of a pool.
+
+    If ``behaviour`` is None, the defaults of Kubernetes apply: scale up at once, scale down after
+    five minutes.
+    """
     least = max(export.plan.floor(pool), 1)
     body = {
         "apiVersion": API,
@@ -90,13 +96,17 @@ def autoscaler(
 
 
 def _metric(plan: Plan, pool: Pool) -> dict[str, Any]:
+    """Return the metric that the HPA of a pool follows."""
     if plan.rule:
         return _of_pods(plan.rule)
     return external(METRIC, {"pool": pool.name, "region": label_of(pool.region)})
 
 
 def external(name: str, labels: dict[str, str]) -> dict[str, Any]:
-    """A metric that is the number of replicas itself: one of it by replica."""
+    """Return an external metric that is the number of replicas itself.
+
+    Its target is 1 per replica, so the HPA requests as many replicas as the metric says.
+    """
     return {
         "type": "External",
         "external": {
@@ -107,7 +117,7 @@ def external(name: str, labels: dict[str, str]) -> dict[str, Any]:
 
 
 def _by_load(pool: Pool) -> list[dict[str, Any]]:
-    """Of a guarded plan: the largest wish of an HPA's metrics wins."""
+    """Return the load metrics of a guarded pool; an HPA uses the largest result of its metrics."""
     return [
         {
             "type": "External",
@@ -124,7 +134,7 @@ def _by_load(pool: Pool) -> list[dict[str, Any]]:
 
 
 def _guard_words(plan: Plan) -> Iterator[str]:
-    """What the adapter has to offer beside our gauge."""
+    """Yield the external metrics that a Prometheus adapter must offer for the guard."""
     if not plan.guarded:
         return
     yield (
@@ -138,6 +148,7 @@ def _guard_words(plan: Plan) -> Iterator[str]:
 
 
 def _of_pods(rule: Rule) -> dict[str, Any]:
+    """Return the pod metric of a rule and its target."""
     return {
         "type": "Pods",
         "pods": {
@@ -148,5 +159,5 @@ def _of_pods(rule: Rule) -> dict[str, Any]:
 
 
 def quantity(value: float) -> str:
-    """Kubernetes' own, in thousandths."""
+    """Return a number as a Kubernetes quantity in thousandths."""
     return f"{round(value * 1000)}m"

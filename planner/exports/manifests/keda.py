@@ -1,4 +1,7 @@
-"""KEDA: the timetable as cron triggers, of which the largest wins, or a rule as its query."""
+"""Write a plan for KEDA: a schedule as cron triggers, or a rule as a Prometheus query.
+
+KEDA uses the largest result of all triggers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from planner.exports.patterns import DAY, DAYS, Slot, dated, slots
 from planner.exports.plans import Plan, Pool
 
 API, KIND = "keda.sh/v1alpha1", "ScaledObject"
-POLL_S, ROUND_S = 30, 15  # its default; of the controller of autoscalers
+POLL_S, ROUND_S = 30, 15  # KEDA's default; interval of the HPA controller
 
 
 GUARDED = (
@@ -38,11 +41,13 @@ GUARDED = (
 
 
 def documents(export: Export) -> list[Document]:
+    """Return one ScaledObject per pool."""
     documents = [scaled(export, pool, deployment(pool)) for pool in export.plan.pools]
     return with_head(documents, heading(export, *words(export.plan)))
 
 
 def words(plan: Plan) -> tuple[str, ...]:
+    """Return the notes on what the triggers do and assume."""
     if plan.rule:
         return (
             "Queries take it that Prometheus labels what it scrapes with pod, and that pods begin "
@@ -72,8 +77,11 @@ def scaled(
     export: Export, pool: Pool, target: Target, *, extra: tuple[dict[str, Any], ...] = (),
     annotations: dict[str, str] | None = None, name: str = "",
 ) -> Document:  # fmt: skip
-    """A ScaledObject of ``target``; ``extra`` are triggers besides, by load, so that steps down
-    wait as Kubernetes has it."""
+    """Return a ScaledObject that scales ``target``.
+
+    ``extra`` are additional triggers by load. With them, the default behaviour of Kubernetes
+    applies to steps down.
+    """
     config = _own_name(name or pool.name)
     if not extra:
         config["behavior"] = behaviour(export.plan, pool)
@@ -94,12 +102,16 @@ def scaled(
 
 
 def _own_name(name: str) -> dict[str, Any]:
-    """Its autoscaler's, where the one that KEDA makes of ``name`` would be too long."""
+    """Return a shorter name for the HPA if the one that KEDA derives from ``name`` is too long."""
     return {} if len(name) <= LONGEST else {"name": name_of([name])}
 
 
 def behaviour(plan: Plan, pool: Pool) -> dict[str, Any]:
-    """Of a timetable: every step at once and to the number. Of a rule: as it was simulated."""
+    """Return the scaling behaviour of a pool.
+
+    A schedule takes every step at once and in full. A rule scales with the tolerance and the
+    stabilization window of its simulation.
+    """
     if plan.rule:
         tolerance = f"{plan.rule.tolerance:.6g}"
         wait = round(min(plan.rule.stabilisation_s, 3600))
@@ -113,6 +125,7 @@ def behaviour(plan: Plan, pool: Pool) -> dict[str, Any]:
 
 
 def triggers(export: Export, pool: Pool) -> list[dict[str, Any]]:
+    """Return the triggers of a pool: the query of its rule, or its schedule and its guard."""
     plan = export.plan
     if plan.rule:
         return [
@@ -138,7 +151,10 @@ def triggers(export: Export, pool: Pool) -> list[dict[str, Any]]:
 
 
 def _by_load(export: Export, pool: Pool) -> list[dict[str, Any]]:
-    """Of a guarded plan. Nothing to report is none: no pod, or nothing that piles up."""
+    """Return the triggers of a guarded pool.
+
+    A query without a result means no load: no pod runs, or no requests pile up.
+    """
     loads = loads_of(pool, f'pod=~"{pool.name}-.*"')
     return [
         {
@@ -157,11 +173,15 @@ def _by_load(export: Export, pool: Pool) -> list[dict[str, Any]]:
 
 
 def _all_day(zone: str, floor: int) -> dict[str, Any]:
-    """KEDA asks for a trigger even where minReplicaCount says all."""
+    """Return a trigger for the whole day, because KEDA requires one even if the floor is enough."""
     return _cron(zone, Slot((), 0, DAY - 1, max(floor, 1)), "always")
 
 
 def _cron(zone: str, slot: Slot, name: str) -> dict[str, Any]:
+    """Return a cron trigger for a stretch.
+
+    Raises PlannerError if start and end are equal, which KEDA treats as an empty window.
+    """
     start, end = cron_fields(slot)
     if start == end:
         raise PlannerError(f"A window from {start} to the same is none to KEDA; choose weekly.")
@@ -178,12 +198,13 @@ def _cron(zone: str, slot: Slot, name: str) -> dict[str, Any]:
 
 
 def cron_fields(slot: Slot) -> tuple[str, str]:
-    """Minute, hour, day of the month, month and day of the week of both ends."""
+    """Return the cron fields of the start and of the end of a stretch."""
     ends = slot.start + slot.minutes
     return _field(slot.start, slot, 0), _field(ends % DAY, slot, ends // DAY)
 
 
 def _field(minute: int, slot: Slot, later: int) -> str:
+    """Return the cron fields of a minute; ``later`` is the number of days after the slot's day."""
     clock = f"{minute % 60} {minute // 60}"
     if slot.date is not None:
         on = slot.date + timedelta(days=later)
@@ -192,7 +213,10 @@ def _field(minute: int, slot: Slot, later: int) -> str:
 
 
 def _days(days: tuple[int, ...], later: int) -> str:
-    """Monday is 0 here and 1 of cron, whose 0 is Sunday."""
+    """Return days of the week as a cron field.
+
+    Monday is 0 in ``days`` and 1 in cron, in which Sunday is 0.
+    """
     runs: list[list[int]] = []
     for day in sorted((day + later + 1) % DAYS for day in days):
         if runs and runs[-1][-1] == day - 1:

@@ -1,4 +1,4 @@
-"""The formats that a plan is carried out by, and a plan as the text of one."""
+"""List the formats that carry out a plan, and write a plan in one of them."""
 
 from __future__ import annotations
 
@@ -36,8 +36,11 @@ MANIFESTS: dict[str, Manifest] = {
 
 
 def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) -> str:
-    """Checked, object by object, before any of it leaves."""
-    from planner.exports.validation import check  # slow to import, and no page needs it
+    """Return the plan of a run as YAML of the format ``kind``.
+
+    Every object is validated before any text is returned.
+    """
+    from planner.exports.validation import check  # slow to import; no page needs it
 
     documents = MANIFESTS[kind].documents(Export(plan_of(run, options, now), options, now))
     for document in documents:

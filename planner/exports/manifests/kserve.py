@@ -1,4 +1,4 @@
-"""KServe: LLMInferenceService with KEDA's triggers in place of a number."""
+"""Write a plan for KServe: an LLMInferenceService whose replicas KEDA's triggers set."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ API, KIND = "serving.kserve.io/v1alpha2", "LLMInferenceService"
 
 
 def documents(export: Export) -> list[Document]:
+    """Return one LLMInferenceService per service."""
     plan = export.plan
     notes = [
         "Merge into your service: where the model lies, and its template, are not in here.",
@@ -33,6 +34,7 @@ def documents(export: Export) -> list[Document]:
 
 
 def _service(export: Export, service: Service) -> Document:
+    """Return the object of a service."""
     prefill = service.prefill
     body = {
         "apiVersion": API,
@@ -47,6 +49,7 @@ def _service(export: Export, service: Service) -> Document:
 
 
 def _role(export: Export, pool: Pool) -> dict[str, Any]:
+    """Return the parallelism and the scaling of a pool."""
     scaled = {
         "pollingInterval": keda.POLL_S,
         "advanced": {

@@ -1,4 +1,4 @@
-"""llm-d: values of the Helm chart llm-d-modelservice, a release each."""
+"""Write a plan for llm-d: values of the Helm chart llm-d-modelservice, one release per service."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from planner.exports.plans import Pool
 
 
 def documents(export: Export) -> list[Document]:
+    """Return the values of each service."""
     plan = export.plan
     notes = [
         f"Replicas as of {export.moment:%Y-%m-%d %H:%M} ({plan.zone}): values have no timetable. "
@@ -35,6 +36,7 @@ def documents(export: Export) -> list[Document]:
 
 
 def _values(export: Export, service: Service) -> Document:
+    """Return the Helm values of a service."""
     nodes = {pool.gpus > (pool.facts.gpus_per_node or pool.gpus) for pool in service.pools}
     body = {
         "fullnameOverride": service.name,
@@ -49,6 +51,7 @@ def _values(export: Export, service: Service) -> Document:
 
 
 def _role(export: Export, pool: Pool) -> dict[str, Any]:
+    """Return the values of a pool."""
     return {
         "create": True,
         "replicas": replicas_at(export, pool),
@@ -57,5 +60,5 @@ def _role(export: Export, pool: Pool) -> dict[str, Any]:
 
 
 def replicas_at(export: Export, pool: Pool) -> int:
-    """The one number that a file without a timetable holds."""
+    """Return the single replica number of a file that has no schedule."""
     return pool.least if export.plan.rule else pool.at(export.moment)

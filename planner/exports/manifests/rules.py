@@ -1,6 +1,6 @@
-"""Metrics of a serving engine that stand for what a simulated autoscaler saw.
+"""Map the metrics of simulated autoscalers to metrics of a serving engine.
 
-vLLM's names since 0.9.2, and NVIDIA's exporter of GPUs; both as Prometheus has them.
+Names are those of vLLM since 0.9.2 and of NVIDIA's DCGM exporter, as in Prometheus.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from simulation.policies.proportional import PILED_UP
 
 WAITING, RUNNING = "vllm:num_requests_waiting", "vllm:num_requests_running"
 PROMPTS, OUTPUTS = "vllm:prompt_tokens_total", "vllm:generation_tokens_total"
-MEMORY, GPU = "vllm:kv_cache_usage_perc", "DCGM_FI_DEV_GPU_UTIL"  # a share; per cent
-# Of one pod, as an adapter of Prometheus has to offer it: its name there, and what it is.
+MEMORY, GPU = "vllm:kv_cache_usage_perc", "DCGM_FI_DEV_GPU_UTIL"  # a share; a percentage
+# Metrics of one pod that a Prometheus adapter must offer: name and expression.
 POD_METRICS = {
     "memory": ("vllm_kv_cache_usage_perc", MEMORY),
     "gpu": ("gpu_utilization_share", f"{GPU} / 100"),
     "queue": ("vllm_num_requests_waiting", WAITING),
     "concurrency": ("vllm_num_requests_in_flight", f"{WAITING} + {RUNNING}"),
 }
-LOOK_S = 15  # from one look at load to the next, as it was simulated
-RATE_S = 60  # of a counter: four scrapes of 15 s
+LOOK_S = 15  # interval of load checks in the simulation
+RATE_S = 60  # window of rates: four scrapes of 15 s
 
 TOKENS = (
     "goes by KV tokens in flight, which no serving engine shows as a metric; export a policy on "
@@ -36,7 +36,10 @@ TOKENS = (
 
 
 def query_of(rule: Rule, name: str) -> str:
-    """What Prometheus is asked for the pods of a deployment, in total."""
+    """Return the PromQL query of a rule's metric, summed over the pods of deployment ``name``.
+
+    Raises PlannerError if no serving engine offers the metric.
+    """
     pods = f'{{pod=~"{name}-.*"}}'
     if rule.metric == "concurrency":
         return f"sum({WAITING}{pods}) + sum({RUNNING}{pods})"
@@ -48,7 +51,10 @@ def query_of(rule: Rule, name: str) -> str:
 
 
 def pod_metric(rule: Rule) -> tuple[str, str]:
-    """The name an HPA asks for, and the series behind it."""
+    """Return the name of the pod metric of a rule, and the PromQL expression behind it.
+
+    Raises PlannerError if no serving engine offers the metric.
+    """
     if rule.metric not in POD_METRICS:
         raise PlannerError(f"The policy {TOKENS}.")
     return POD_METRICS[rule.metric]
@@ -56,18 +62,24 @@ def pod_metric(rule: Rule) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One measure of load above a timetable: over ``threshold`` it is the replicas that there have
-    to be; nothing where the timetable is enough."""
+    """A measure of load above a schedule.
+
+    ``query`` divided by ``threshold`` is the number of replicas needed. The query has no result if
+    the schedule is enough.
+    """
 
     name: str
-    metric: str  # as an adapter of Prometheus offers the query
+    metric: str  # name under which a Prometheus adapter offers the query
     query: str
-    threshold: float  # of one instance; 1 where the query has the instances themselves
+    threshold: float  # per replica; 1 if the query counts replicas
 
 
 def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
-    """What a pool's guard goes by; ``pods`` chooses series in Prometheus. What has to show at every
-    look of a while is the least of it, and what stays is the most of those."""
+    """Yield the load measures of a pool's guard; ``pods`` is a PromQL label matcher.
+
+    Load must exceed the target at every check for ``rise_s``: the minimum over that time. Added
+    replicas stay for ``fall_s``: the maximum over that time.
+    """
     guard = pool.guard
     if guard is None:
         return
@@ -91,8 +103,11 @@ def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
 
 
 def _staffed(load: Load, root: float, pool: Pool) -> Load:
-    """As replicas themselves where among few each does less: n - root sqrt(n) of them do what
-    ``load`` is of its threshold, solved for n. A query of this pool alone, as ``root`` is."""
+    """Convert a load to replicas if small pools have less capacity per replica.
+
+    It solves n - root sqrt(n) = load / threshold for n. The query is specific to this pool because
+    ``root`` is.
+    """
     if not root:
         return load
     half = root / 2
@@ -102,8 +117,10 @@ def _staffed(load: Load, root: float, pool: Pool) -> Load:
 
 
 def _lasts(what: str, guard: Guard) -> str:
+    """Return the minimum of a query over the time that load must last."""
     return f"min_over_time({what}[{max(guard.rise_s, LOOK_S):.0f}s:{LOOK_S}s])"
 
 
 def _stays(what: str, guard: Guard) -> str:
+    """Return the maximum of a query over the time that added replicas stay."""
     return f"max_over_time({what}[{max(guard.fall_s, LOOK_S):.0f}s:{LOOK_S}s])"

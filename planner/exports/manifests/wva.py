@@ -1,7 +1,7 @@
-"""llm-d's Workload Variant Autoscaler: it decides by itself, between the plan's limits.
+"""Write a plan for llm-d's Workload Variant Autoscaler (WVA), which scales within its limits.
 
-Since July 2026 it reads annotations of an HPA or ScaledObject; releases up to v0.8.0 read an object
-of their own, VariantAutoscaling.
+Since July 2026 WVA reads annotations of an HPA or ScaledObject. Releases up to v0.8.0 read a
+separate object, VariantAutoscaling.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ WISH = "wva_desired_replicas"
 
 
 def documents(export: Export) -> list[Document]:
+    """Return one object per pool, in the form that the options choose."""
     plan, form = export.plan, export.options.form
     notes = [
         "WVA decides replicas by load; the plan gives it limits: minReplicas and maxReplicas are "
@@ -44,7 +45,7 @@ def documents(export: Export) -> list[Document]:
 
 
 def marks(pool: Pool) -> dict[str, str]:
-    """Annotations by which WVA knows what is its to scale."""
+    """Return the annotations by which WVA recognizes the objects that it scales."""
     return {
         "llm-d.ai/managed": "true",
         "llm-d.ai/model-id": pool.model,
@@ -53,18 +54,20 @@ def marks(pool: Pool) -> dict[str, str]:
 
 
 def cost_of(pool: Pool) -> str:
-    """Dollars an hour of one instance, "" where nobody said."""
+    """Return the dollars per hour of one replica, or "" if the scenario has no price."""
     usd = pool.facts.usd_per_hour
     return "" if usd is None else f"{usd:.2f}"
 
 
 def _hpa(export: Export, pool: Pool) -> Document:
+    """Return an HPA that follows WVA's metric."""
     space = export.options.namespace
     labels = {"variant_name": pool.name, **({"exported_namespace": space} if space else {})}
     return hpa.autoscaler(export, pool, [hpa.external(WISH, labels)], annotations=marks(pool))
 
 
 def _scaled(export: Export, pool: Pool) -> Document:
+    """Return a ScaledObject that follows WVA's metric, with the schedule as a floor."""
     space = export.options.namespace
     where = f',exported_namespace="{space}"' if space else ""
     trigger = {
@@ -82,6 +85,7 @@ def _scaled(export: Export, pool: Pool) -> Document:
 
 
 def _legacy(export: Export, pool: Pool) -> Document:
+    """Return the VariantAutoscaling of a pool, for releases up to v0.8.0."""
     cost = cost_of(pool)
     body = {
         "apiVersion": API,
