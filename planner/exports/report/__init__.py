@@ -1,1 +1,1 @@
-"""A run as a document for those who decide: HTML, PDF and a workbook of one content."""
+"""Write a run as a report for decision makers: HTML, PDF and XLSX with the same content."""

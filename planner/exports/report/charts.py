@@ -1,4 +1,4 @@
-"""Charts of a report: what is drawn, and where on a page, for SVG and PDF alike."""
+"""Draw the charts of a report as shapes at positions, for SVG and PDF alike."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from planner.templatetags.headroom import digits, duration
 
 WIDTH, HEIGHT = 700.0, 220.0  # points
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 22.0, 24.0, 30.0
-BAR, BESIDE = 19.0, 250.0  # height of a bar's row; room of its label
-SIZE = 9.0  # of text
+BAR, BESIDE = 19.0, 250.0  # height of a bar's row; width of its label
+SIZE = 9.0  # font size
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#8A8F98"
 INK, GRID = "#333b46", "#d7dbe0"
-MOST = 600  # steps of a line: more than a page shows
+MOST = 600  # most steps of a line; more would not be visible
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
+    """A line through points."""
+
     points: tuple[tuple[float, float], ...]
     colour: str
     width: float = 1.0
@@ -34,6 +36,8 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Box:
+    """A filled rectangle."""
+
     x: float
     y: float
     width: float
@@ -43,7 +47,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """``anchor`` is start, middle or end."""
+    """A line of text; ``anchor`` is start, middle or end."""
 
     x: float
     y: float
@@ -54,7 +58,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Of ``width`` and ``height`` points, y downwards."""
+    """Shapes on an area of ``width`` by ``height`` points; y points downwards."""
 
     width: float
     height: float
@@ -62,7 +66,7 @@ class Drawing:
 
 
 def charts_of(run: Run, result: dict[str, Any]) -> tuple[Chart, ...]:
-    """Over time: what serves, and what it serves."""
+    """Return the charts over time: replicas and demand."""
     names = run_tables(run)
     drawn = (
         _replicas(run, result) if "replicas" in names else None,
@@ -72,7 +76,7 @@ def charts_of(run: Run, result: dict[str, Any]) -> tuple[Chart, ...]:
 
 
 def _replicas(run: Run, result: dict[str, Any]) -> Chart | None:
-    """Ready over all pools, of what is recommended and of what savings count against."""
+    """Return the ready replicas of all pools for the recommended policy and the baseline."""
     policies = result.get("policies") or {}
     take = (result.get("recommended") or {}).get("policy")
     shown = [name for name in dict.fromkeys((take, result.get("baseline"))) if name in policies]
@@ -92,6 +96,7 @@ def _replicas(run: Run, result: dict[str, Any]) -> Chart | None:
 
 
 def _demand(run: Run) -> Chart | None:
+    """Return the actual, forecast and planned demand."""
     table = run_table(run, "forecast")
     columns = [column for column in ("actual", "mean", "planned") if column in table.columns]
     table = table.group_by("time").agg(pl.col(columns).sum()).sort("time")
@@ -111,7 +116,10 @@ def _demand(run: Run) -> Chart | None:
 def _line(
     label: str, times: list[datetime], values: list[float], colour: str, dashed: bool
 ) -> Line:
-    """Where something changes only, and the end; thinned by the most of each stretch."""
+    """Return a line with the points at which its value changes, and its end.
+
+    Long lines are thinned: each stretch keeps its largest value, so that peaks stay visible.
+    """
     drawn = [i for i, value in enumerate(values) if i == 0 or value != values[i - 1]]
     if len(drawn) > MOST:
         size = ceil(len(drawn) / MOST)
@@ -126,6 +134,7 @@ def _line(
 
 
 def costs_of(result: dict[str, Any]) -> tuple[Chart, ...]:
+    """Return the chart of costs by policy, cheapest first; empty for a single policy."""
     policies = result.get("policies") or {}
     if len(policies) < 2:
         return ()
@@ -142,10 +151,12 @@ def costs_of(result: dict[str, Any]) -> tuple[Chart, ...]:
 
 
 def drawn(chart: Chart, clock: str = "utc") -> Drawing:
+    """Draw a chart."""
     return _bars(chart) if chart.bars else _lines(chart, clock)
 
 
 def _bars(chart: Chart) -> Drawing:
+    """Draw a chart of bars."""
     most = max((bar.value for bar in chart.bars), default=0.0) or 1.0
     room = WIDTH - BESIDE - 130.0
     parts: list[Path | Box | Text] = []
@@ -161,6 +172,7 @@ def _bars(chart: Chart) -> Drawing:
 
 
 def _lines(chart: Chart, clock: str) -> Drawing:
+    """Draw a chart of lines over time."""
     begins = min(line.times[0] for line in chart.lines)
     ends = max(line.times[-1] for line in chart.lines)
     most = max(max(line.values) for line in chart.lines) or 1.0
@@ -202,7 +214,7 @@ def _lines(chart: Chart, clock: str) -> Drawing:
 
 
 def _ticks(most: float) -> list[float]:
-    """Four to six round steps from zero to above ``most``."""
+    """Return four to six round steps from zero to above ``most``."""
     raw = most / 4
     size = 10 ** floor(log10(raw))
     step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= raw)
@@ -212,7 +224,7 @@ def _ticks(most: float) -> list[float]:
 
 
 def _moments(begins: datetime, ends: datetime, clock: str) -> list[tuple[datetime, str]]:
-    """At most nine, on whole hours or days."""
+    """Return at most nine labelled moments on whole hours or days."""
     hours = (ends - begins).total_seconds() / 3600
     step = next((h for h in (1, 2, 3, 6, 12, 24, 48, 168) if hours / h <= 8), ceil(hours / 8))
     first = begins.replace(minute=0, second=0, microsecond=0)
@@ -227,6 +239,7 @@ def _moments(begins: datetime, ends: datetime, clock: str) -> list[tuple[datetim
 
 
 def _label(moment: datetime, step: int, clock: str) -> str:
+    """Return a moment as text: a time of day or a date, or the time since the trace began."""
     if clock != "utc":
         return duration(moment.timestamp()) if moment.timestamp() else "0"
     return f"{moment.day} {moment:%b}" if step >= 24 else f"{moment:%H:%M}"

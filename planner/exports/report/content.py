@@ -1,4 +1,4 @@
-"""The content of a report, worked out from a run's result and tables."""
+"""Build the content of a report from the result and the tables of a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ GROUNDS = {
 
 
 def report_of(run: Run, now: datetime) -> Report:
-    """Raises NotReady where the run is not one that is reported on."""
+    """Return the report of a run.
+
+    Raises NotReady if the kind of the run has no report.
+    """
     result = run_result(run)
     if run.kind not in KINDS:
         raise NotReady(
@@ -57,7 +60,10 @@ def report_of(run: Run, now: datetime) -> Report:
 
 
 def _why(result: dict[str, Any], take: dict[str, Any], answer: str) -> str:
-    """What it was chosen by, what it does, and what day it is for, each once."""
+    """Return the reason for the recommendation, its headline and the rank of its day.
+
+    A part that another part repeats is dropped.
+    """
     headline, why = result.get("headline") or "", take.get("why") or ""
     rank = (result["window"].get("rank") or {}).get("sentence")
     parts = ("" if why in headline else why, headline, rank)
@@ -65,18 +71,19 @@ def _why(result: dict[str, Any], take: dict[str, Any], answer: str) -> str:
 
 
 def _alone(result: dict[str, Any]) -> str:
-    """Of a simulation by itself, which answers no question but its own."""
+    """Return the answer of a simulation of a single policy."""
     figures = _only_policy(result)
     return f"{figures.get('label', 'The policy')}, replayed by itself."
 
 
 def _only_policy(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of the first policy, or the result itself if it has none."""
     policies = result.get("policies") or {}
     return dict(next(iter(policies.values()), result))
 
 
 def _sign_offs(run: Run, policy: str) -> Iterator[SignOff]:
-    """Who proposed and who approved it, or room for whoever does."""
+    """Yield who proposed and who approved the plan, or empty lines to sign."""
     decided = proposal_approved(run.pk, policy)
     if decided is None:
         yield from (SignOff(role) for role in (PREPARED, REVIEWED, APPROVED))
@@ -91,7 +98,7 @@ def _sign_offs(run: Run, policy: str) -> Iterator[SignOff]:
 def _facts(
     run: Run, result: dict[str, Any], take: dict[str, Any]
 ) -> Iterator[tuple[str, str, str]]:
-    """Label, figure and note."""
+    """Yield (label, figure, note) of the facts at the top."""
     policies = result.get("policies") or {}
     figures = policies.get(take.get("policy")) or take or _only_policy(result)
     if (decided := proposal_approved(run.pk, str(take.get("policy")))) is not None:
@@ -130,7 +137,7 @@ def _facts(
 
 
 def _approval(proposal: Proposal) -> str:
-    """By whom, or by which rule, and when."""
+    """Return who approved a proposal, or which rule, and when."""
     by = [
         approval.by.username if approval.by else approval.rule
         for approval in approvals_of(proposal)
@@ -139,7 +146,7 @@ def _approval(proposal: Proposal) -> str:
 
 
 def _missed(result: dict[str, Any], take: dict[str, Any]) -> Iterator[str]:
-    """That what is recommended does not do what it is for, before anything else."""
+    """Yield a warning if the recommended policy misses an SLO target in this window."""
     figures = (result.get("policies") or {}).get(take.get("policy")) or {}
     if missed := [tier for tier, met in (figures.get("slo_met") or {}).items() if not met]:
         yield (
@@ -149,6 +156,7 @@ def _missed(result: dict[str, Any], take: dict[str, Any]) -> Iterator[str]:
 
 
 def _saved(share: float) -> str:
+    """Return a saving as text."""
     if abs(share) < 0.005:
         return "as much"
     return f"{abs(share):.0%} {'less' if share > 0 else 'more'}"
@@ -157,6 +165,7 @@ def _saved(share: float) -> str:
 def _sections(
     run: Run, result: dict[str, Any], take: dict[str, Any], clock: str
 ) -> Iterator[Section]:
+    """Yield the sections of the report in their order."""
     charts = charts_of(run, result)
     yield from _timetable(take, clock, charts)
     yield from _alternatives(result, take)
@@ -176,6 +185,7 @@ def _sections(
 
 
 def _timetable(take: dict[str, Any], clock: str, charts: Any) -> Iterator[Section]:
+    """Yield the schedule of the recommended policy and the charts over time."""
     timetable = take.get("timetable")
     if not timetable or not timetable["pools"]:
         if charts:
@@ -201,6 +211,7 @@ def _timetable(take: dict[str, Any], clock: str, charts: Any) -> Iterator[Sectio
 
 
 def _alternatives(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Section]:
+    """Yield the comparison of policies, and the recommendation by objective."""
     policies = result.get("policies") or {}
     if not policies:
         return
@@ -258,6 +269,7 @@ def _alternatives(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Sect
 
 
 def _sure(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Section]:
+    """Yield the sensitivity of the recommendation."""
     if not (rows := take.get("sure")):
         return
     tiers = list(dict.fromkeys(tier for row in rows for tier in row["attainment"]))
@@ -283,6 +295,7 @@ def _sure(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Section]:
 
 
 def _forecasts(result: dict[str, Any]) -> Iterator[Section]:
+    """Yield the errors of the forecasts."""
     rows = (result.get("forecast") or {}).get("series") or ()
     if not rows:
         return
@@ -302,6 +315,7 @@ def _forecasts(result: dict[str, Any]) -> Iterator[Section]:
 
 
 def _profiles(result: dict[str, Any]) -> Iterator[Section]:
+    """Yield the errors of the profiles."""
     rows = result.get("profile_error") or ()
     if not rows:
         return
@@ -322,6 +336,7 @@ def _profiles(result: dict[str, Any]) -> Iterator[Section]:
 
 
 def _limits(result: dict[str, Any]) -> Iterator[Section]:
+    """Yield the binding constraints of the plan."""
     rows = (result.get("plan") or {}).get("binding") or ()
     if rows:
         heads = (Head("What binds", wide=5), Head("Periods", Form.COUNT))
@@ -330,6 +345,7 @@ def _limits(result: dict[str, Any]) -> Iterator[Section]:
 
 
 def _assumptions(result: dict[str, Any]) -> Iterator[Section]:
+    """Yield the inputs with their sources."""
     rows = result.get("assumptions") or ()
     if not rows:
         return

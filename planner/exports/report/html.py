@@ -1,4 +1,4 @@
-"""A report as one HTML file that asks nobody for anything: style and charts are in it."""
+"""Write a report as one HTML file with its style and charts inside, so that it loads nothing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from planner.exports.report.values import Chart, Head, Report, Section, Table
 
 @dataclass(frozen=True, slots=True)
 class ShownTable:
+    """A table with its values as text."""
+
     heads: tuple[Head, ...]
     rows: tuple[tuple[bool, tuple[tuple[str, bool], ...]], ...]  # marked; text and numeric by cell
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A section with its charts drawn and its values written."""
+    """A section with its charts as SVG and its values as text."""
 
     section: Section
     charts: tuple[tuple[Chart, SafeString], ...]
@@ -28,6 +30,7 @@ class Shown:
 
 
 def html_of(report: Report) -> str:
+    """Return a report as HTML."""
     shown = [
         Shown(
             section,
@@ -40,6 +43,7 @@ def html_of(report: Report) -> str:
 
 
 def _written(table: Table, clock: str) -> ShownTable:
+    """Return a table with its values as text."""
     rows = tuple(
         (
             i in table.marked,
@@ -54,6 +58,7 @@ def _written(table: Table, clock: str) -> ShownTable:
 
 
 def svg_of(drawing: Drawing, chart: Chart) -> SafeString:
+    """Return a drawing as SVG."""
     parts = format_html_join("", "{}", ((_part(part),) for part in drawing.parts))
     return format_html(
         '<svg viewBox="0 0 {} {}" role="img" aria-label="{}" font-size="{}">{}</svg>',
@@ -63,6 +68,7 @@ def svg_of(drawing: Drawing, chart: Chart) -> SafeString:
 
 
 def _part(part: Path | Box | Text) -> SafeString:
+    """Return a shape as SVG."""
     match part:
         case Path():
             points = " ".join(f"{x:.1f},{y:.1f}" for x, y in part.points)

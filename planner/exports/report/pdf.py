@@ -1,7 +1,7 @@
-"""A report as PDF: A4, charts as vectors, heads of tables on every page.
+"""Write a report as PDF: A4, charts as vectors, table heads repeated on every page.
 
-The fonts are those that every reader of PDF has, which know the letters of western Europe; a letter
-beyond them stands as a question mark, and the last page says so.
+It uses the standard PDF fonts, which need no embedding and cover western European letters. Other
+letters become question marks, and a note on the last page says so.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from planner.exports.report.values import Chart, Head, Report, Section, Table
 FONT, BOLD, CODE = "Helvetica", "Helvetica-Bold", "cp1252"
 MARGIN, FOOT = 16 * mm, 10 * mm
 ROOM = A4[0] - 2 * MARGIN
-MOST = 16  # columns of a table
+MOST = 16  # most columns of a table
 INSTEAD = {"\u2082": "2", "\u2212": "-", "\u2265": ">=", "\u2264": "<=", "\u2192": "->"}
 LOST = "?"
-FACTS = 4  # in a row
+FACTS = 4  # facts per row
 _INK, _PALE = colors.HexColor(INK), colors.HexColor("#4b5666")
 BODY = ParagraphStyle("body", fontName=FONT, fontSize=9.5, leading=13, textColor=_INK)
 SMALL = ParagraphStyle("small", BODY, fontSize=8, leading=10.5, textColor=_PALE)
@@ -65,6 +65,7 @@ class Vector(Flowable):  # type: ignore[misc]  # the library has no types
         self.width, self.height = width, drawing.height * self.scale
 
     def draw(self) -> None:
+        """Draw the shapes; the PDF library calls this."""
         canvas = self.canv
         canvas.saveState()
         canvas.scale(self.scale, self.scale)
@@ -74,7 +75,7 @@ class Vector(Flowable):  # type: ignore[misc]  # the library has no types
 
 
 def _draw(canvas: Any, part: Path | Box | Text, height: float) -> None:
-    """PDF counts from the bottom."""
+    """Draw a shape; y is flipped because PDF counts from the bottom."""
     match part:
         case Path():
             canvas.setStrokeColor(colors.HexColor(part.colour))
@@ -97,13 +98,14 @@ def _draw(canvas: Any, part: Path | Box | Text, height: float) -> None:
 
 
 def known(text: str) -> str:
-    """With what the fonts have."""
+    """Replace letters that the fonts do not have."""
     for letter, other in INSTEAD.items():
         text = text.replace(letter, other)
     return text.encode(CODE, "replace").decode(CODE)
 
 
 def pdf_of(report: Report) -> bytes:
+    """Return a report as PDF."""
     out = BytesIO()
     document = BaseDocTemplate(
         out, pagesize=A4, leftMargin=MARGIN, rightMargin=MARGIN, topMargin=MARGIN,
@@ -124,10 +126,12 @@ def pdf_of(report: Report) -> bytes:
 
 
 def _text(text: str, style: ParagraphStyle = BODY, **more: Any) -> Paragraph:
+    """Return text as a paragraph."""
     return Paragraph(escape(known(text), quote=False), style, **more)
 
 
 def _story(report: Report) -> list[Flowable]:
+    """Return the parts of the document in their order."""
     computed = f"Computed {report.computed} by version {report.version}; written {report.written}."
     story: list[Flowable] = [
         _text(f"Headroom · {report.kind} · run {report.run}", SMALL),
@@ -150,10 +154,12 @@ def _story(report: Report) -> list[Flowable]:
 
 
 def _lost(text: str) -> bool:
+    """Return whether the fonts lack a letter of the text."""
     return known(text).count(LOST) > text.count(LOST)
 
 
 def _texts(report: Report) -> list[str]:
+    """Return the title, the answer and all table cells."""
     cells = [
         str(value)
         for section in report.sections
@@ -165,6 +171,7 @@ def _texts(report: Report) -> list[str]:
 
 
 def _answer(text: str) -> Flowable:
+    """Return the answer in its box."""
     return Grid(
         [[_text(text, ANSWER)]], colWidths=[ROOM], spaceBefore=8, spaceAfter=6,
         style=[("LINEBEFORE", (0, 0), (0, -1), 3, colors.HexColor(BLUE)),
@@ -173,6 +180,7 @@ def _answer(text: str) -> Flowable:
 
 
 def _facts(report: Report) -> Flowable:
+    """Return the facts as a grid."""
     cells = [
         [_text(label, SMALL), _text(value, BIG), _text(note, SMALL)]
         for label, value, note in report.facts
@@ -185,6 +193,7 @@ def _facts(report: Report) -> Flowable:
 
 
 def _section(section: Section, clock: str) -> list[Flowable]:
+    """Return the parts of a section."""
     top: list[Flowable] = [
         _text(section.title, H2),
         *(_text(word, SMALL) for word in section.words),
@@ -199,6 +208,7 @@ def _section(section: Section, clock: str) -> list[Flowable]:
 
 
 def _chart(chart: Chart, clock: str) -> list[Flowable]:
+    """Return a chart with its title and description."""
     return [
         _text(f"{chart.title} ({chart.unit})", H3),
         _text(chart.words, SMALL),
@@ -207,7 +217,10 @@ def _chart(chart: Chart, clock: str) -> list[Flowable]:
 
 
 def _parts(table: Table) -> list[Table]:
-    """A table of more columns than a page takes as several, each with the first column."""
+    """Split a table that has more columns than fit on a page.
+
+    Each part repeats the first column, which names the rows.
+    """
     first, rest = 0, [*range(1, len(table.heads))]
     if len(rest) < MOST:
         return [table]
@@ -225,6 +238,7 @@ def _parts(table: Table) -> list[Table]:
 
 
 def _table(table: Table, clock: str) -> Flowable:
+    """Return a table for the page."""
     heads = [_text(head.full, HEAD_RIGHT if head.numeric else HEAD) for head in table.heads]
     rows = [
         [
@@ -248,11 +262,13 @@ def _table(table: Table, clock: str) -> Flowable:
 
 
 def _widths(heads: tuple[Head, ...]) -> list[float]:
+    """Return the widths of columns in points."""
     shares = [head.wide if not head.numeric else 0.9 for head in heads]
     return [ROOM * share / sum(shares) for share in shares]
 
 
 def _signs(report: Report) -> Flowable:
+    """Return the sign-off lines."""
     heads = ["", *(_text(word, HEAD) for word in ("Name", "Decision", "Date"))]
     rows: list[list[Any]] = [
         heads,

@@ -1,4 +1,4 @@
-"""What a report is made of, before anything is drawn or laid out."""
+"""Hold the content of a report, independent of its layout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Value = str | int | float | datetime | None
 
 
 class Form(Enum):
-    """How a column's values are written, and what a workbook formats them as."""
+    """The format of a column's values; the value is the number format of a workbook."""
 
     TEXT = "@"
     COUNT = "#,##0"
@@ -24,7 +24,7 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """``unit`` stands with the head; ``wide`` of a column whose text needs room."""
+    """The head of a column; ``wide`` is its relative width."""
 
     text: str
     form: Form = Form.TEXT
@@ -33,13 +33,16 @@ class Head:
 
     @property
     def full(self) -> str:
+        """Return the text with its unit."""
         return f"{self.text} ({self.unit})" if self.unit else self.text
 
     @property
     def numeric(self) -> bool:
+        """Return whether the values are numbers, which are aligned to the right."""
         return self.form in (Form.COUNT, Form.NUMBER, Form.SHARE)
 
     def written(self, value: Value, clock: str = "utc") -> str:
+        """Return a value as text."""
         if value is None or value == "":
             return NOTHING
         if isinstance(value, datetime):
@@ -53,7 +56,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """``marked`` rows are what the section is about."""
+    """A table; ``marked`` are the indices of highlighted rows."""
 
     heads: tuple[Head, ...]
     rows: tuple[tuple[Value, ...], ...]
@@ -62,7 +65,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Steps of a figure over time: each value holds until the next."""
+    """A step function over time: each value holds until the next."""
 
     label: str
     times: tuple[datetime, ...]
@@ -73,6 +76,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
+    """A bar of a chart."""
+
     label: str
     value: float
     note: str
@@ -81,7 +86,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines over time, or bars; ``unit`` of its values, ``words`` what it shows."""
+    """Lines over time, or bars; ``unit`` is that of the values, ``words`` describes the chart."""
 
     title: str
     unit: str
@@ -92,7 +97,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """``name`` is that of its sheet in a workbook."""
+    """A section; ``name`` is the name of its sheet in a workbook."""
 
     title: str
     name: str
@@ -104,7 +109,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class SignOff:
-    """A line to sign on; filled in where a proposal says who did."""
+    """A line to sign; filled in if a proposal was approved."""
 
     role: str
     name: str = ""
@@ -114,7 +119,7 @@ class SignOff:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``facts`` are the few figures at the top, each with what it is and a note."""
+    """A report; ``facts`` are (label, figure, note) at the top."""
 
     run: int
     title: str
@@ -132,8 +137,10 @@ class Report:
 
     @property
     def heading(self) -> str:
+        """Return the title with the run number."""
         return f"{self.title} · run {self.run}"
 
 
 def rows_of(items: Sequence[Sequence[Value]]) -> tuple[tuple[Value, ...], ...]:
+    """Return nested sequences as tuples."""
     return tuple(tuple(item) for item in items)

@@ -1,6 +1,6 @@
-"""A report as a workbook: a sheet per section, units in the heads, heads frozen.
+"""Write a report as a workbook: one sheet per section, units in the heads, heads frozen.
 
-Text is written as text, never as a formula: names come from files that anyone may have written.
+Text is never written as a formula, because names come from uploaded files.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import xlsxwriter
 
 from planner.exports.report.values import Form, Report, Section, Table, Value
 
-WIDTH, WIDE, MOST = 13, 16, 60  # characters of a column
-SHEET = 31  # characters of a sheet's name
-SIGNED = "name, decision, date"  # room for them
+WIDTH, WIDE, MOST = 13, 16, 60  # column widths, characters
+SHEET = 31  # Excel's limit for sheet names, characters
+SIGNED = "name, decision, date"  # placeholder of an empty sign-off
 
 
 def xlsx_of(report: Report) -> bytes:
+    """Return a report as a workbook."""
     out = BytesIO()
     book = xlsxwriter.Workbook(
         out,
@@ -40,11 +41,13 @@ def xlsx_of(report: Report) -> bytes:
 
 
 def _format(book: Any, form: Form) -> Any:
+    """Return the cell format of a form."""
     text = form is Form.TEXT
     return book.add_format({"num_format": form.value, "text_wrap": text, "valign": "top"})
 
 
 def _answer(book: Any, report: Report, bold: Any, text: Any) -> None:
+    """Write the first sheet: the answer, the run and the facts."""
     sheet = book.add_worksheet("Answer")
     sheet.set_column(0, 0, 28)
     sheet.set_column(1, 1, 24)
@@ -79,8 +82,9 @@ def _answer(book: Any, report: Report, bold: Any, text: Any) -> None:
 
 
 def _sheet(book: Any, section: Section, bold: Any, forms: dict[Form, Any]) -> None:
+    """Write the sheets of a section: its notes, then its table."""
     table = section.table or Table((), ())
-    if section.items:  # sentences, or notes beside a table
+    if section.items:  # sentences, or notes on a table
         named = section.name if section.table is None else f"{section.name} notes"
         notes = book.add_worksheet(named[:SHEET])
         notes.set_column(0, 0, 120)
@@ -101,6 +105,7 @@ def _sheet(book: Any, section: Section, bold: Any, forms: dict[Form, Any]) -> No
 
 
 def _cell(sheet: Any, row: int, column: int, value: Value, form: Any) -> None:
+    """Write a value with the type that it has."""
     match value:
         case None | "":
             sheet.write_blank(row, column, None, form)
