@@ -1,4 +1,4 @@
-"""Results as text: CSV of a table, JSON of the whole."""
+"""Write results of runs as text: CSV of one table, JSON of the whole result."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from planner.selectors.runs import run_result, run_table, run_table_rows, run_ta
 from planner.spreadsheets import FORMULA, safe_cell
 
 PARQUET = "application/vnd.apache.parquet"
-CSV_ROWS = 1_000_000  # more are for Parquet: a text of them takes gigabytes
-MAIN_TABLES = ("plan", "policies", "forecast", "series")  # what a CSV of a run is, first found
-DIGITS = 9  # more than any figure here is known to
+CSV_ROWS = 1_000_000  # larger tables need Parquet: as text they take gigabytes
+MAIN_TABLES = ("plan", "policies", "forecast", "series")  # a CSV holds the first of these
+DIGITS = 9  # more than the precision of any figure here
 
 
 def run_csv(run: Run, name: str) -> str:
-    """A table of a run as CSV; raises NotReady where it is too long for that."""
+    """Return a table of a run as CSV.
+
+    Raises NotReady if the table has more than ``CSV_ROWS`` rows.
+    """
     rows = run_table_rows(run, name)
     if rows > CSV_ROWS:
         raise NotReady(
@@ -30,15 +33,21 @@ def run_csv(run: Run, name: str) -> str:
 
 
 def csv_text(table: pl.DataFrame) -> str:
-    """A table as CSV: times in ISO 8601 UTC, text as ``without_formulas``, and figures without the
-    dust of sums in binary: DIGITS significant ones, where Parquet and JSON have them all."""
+    """Return a table as CSV.
+
+    Times are in ISO 8601 UTC. Text is made safe by ``without_formulas``. Figures have ``DIGITS``
+    significant digits, which removes binary rounding errors of sums. Parquet and JSON keep every
+    digit.
+    """
     rounded = table.with_columns(pl.col(pl.Float64).round_sig_figs(DIGITS))
     return without_formulas(rounded).write_csv(datetime_format="%Y-%m-%dT%H:%M:%SZ")
 
 
 def without_formulas(table: pl.DataFrame) -> pl.DataFrame:
-    """Text that a spreadsheet would run as a formula prefixed with an apostrophe, heads of columns
-    too: labels come from files that anyone may have written."""
+    """Prefix text that a spreadsheet would run as a formula with an apostrophe.
+
+    This includes column names. Labels come from uploaded files, so their text is not trusted.
+    """
     text = pl.col(pl.String)
     risky = text.str.slice(0, 1).is_in(list(FORMULA))
     safe = table.with_columns(pl.when(risky).then("'" + text).otherwise(text).name.keep())
@@ -46,11 +55,15 @@ def without_formulas(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def json_text(run: Run) -> str:
+    """Return the result document of a run as JSON."""
     return json.dumps(run_result(run), indent=2) + "\n"
 
 
 def main_table(run: Run) -> str:
-    """The table that a CSV of this run holds unless another is named."""
+    """Return the name of the table that a CSV of this run holds by default.
+
+    Raises NotReady if the run has no table to export.
+    """
     have = run_tables(run)
     run_result(run)
     for name in MAIN_TABLES:
@@ -60,9 +73,13 @@ def main_table(run: Run) -> str:
 
 
 def load_result(text: str | bytes, name: str) -> dict[str, Any]:
-    """A result document from a file that a command printed with --json."""
+    """Return a result document from a file that a command printed with --json.
+
+    Raises PlannerError if the file holds no such document. ``name`` is used in the message.
+    """
     try:
         result = json.loads(text)
+    # The JSON parser recurses once per bracket, so a hostile file can exhaust the stack.
     except RecursionError:
         raise PlannerError(
             f"{name} is nested deeper than any result; check its brackets."

@@ -1,4 +1,4 @@
-"""The audit log as a file, the oldest record first: of a workspace, or all of it."""
+"""Write the audit log of a workspace, or the whole log, as a file, oldest record first."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from planner.spreadsheets import csv_of
 
 
 def audit_csv(everything: bool) -> str:
+    """Return the audit log as CSV, of the current workspace or of ``everything``."""
     rows = audit_rows(audit_list(everything=everything).order_by("number"))
     return csv_of([list(FIELDS), *([row[name] for name in FIELDS] for row in rows)])
 
 
 def audit_json(everything: bool) -> str:
+    """Return the audit log as JSON, of the current workspace or of ``everything``."""
     rows = audit_rows(audit_list(everything=everything).order_by("number"))
     return json.dumps({"records": list(rows)}, indent=1)

@@ -1,4 +1,4 @@
-"""Names of deployments, kept once for every export."""
+"""Read the stored names of deployments, which every export uses."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from planner.models import DeploymentName
 
 
 def names_kept() -> dict[str, str]:
-    """By the name of the rule."""
+    """Return the stored name of each deployment by its default name."""
     return dict(DeploymentName.objects.values_list("rule", "name"))

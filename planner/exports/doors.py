@@ -1,4 +1,4 @@
-"""How the doors are tried, as /metrics says it."""
+"""Write the counts of sign-ins and refused requests for /metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from planner.exports.exposition import family, labels
 
 
 def exposition(events: Mapping[str, int], refusals: Mapping[tuple[int, str], int]) -> str:
-    """``refusals`` by status and by who was refused."""
+    """Return both counters in the Prometheus text format.
+
+    ``events`` are counts by event of the audit log. ``refusals`` are counts by HTTP status and by
+    caller.
+    """
     return "".join(f"{line}\n" for line in _lines(events, refusals))
 
 

@@ -1,4 +1,4 @@
-"""Answers of many estimates as one table."""
+"""Put the answers of many estimates into one table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ MORE: dict[str, Any] = {
 
 
 def answer_table(answers: Sequence[dict[str, Any]]) -> pl.DataFrame:
-    """One row per answer, in their order; ``refused`` says why there is none."""
+    """Return one row per answer, in the order of ``answers``.
+
+    Column ``refused`` holds the reason if an estimate was not possible.
+    """
     rows = [
         {name: answer.get(name) for name in FLAT}
         | {
@@ -43,7 +46,7 @@ def answer_table(answers: Sequence[dict[str, Any]]) -> pl.DataFrame:
 
 
 def _notes(answer: dict[str, Any]) -> list[str]:
-    """What was taken for what was not said, and what lies outside the measured ranges."""
+    """Return the assumed defaults and the inputs outside the measured ranges."""
     return [
         *answer.get("assumptions", ()),
         *(answer.get("expected_error") or {}).get("outside", ()),

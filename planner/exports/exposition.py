@@ -1,4 +1,4 @@
-"""The text that Prometheus scrapes (exposition format 0.0.4), line by line."""
+"""Write the text that Prometheus scrapes (exposition format 0.0.4), line by line."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping
 
 
 def family(name: str, help_text: str, kind: str = "gauge") -> Iterator[str]:
-    """What stands above the lines of one name; ``kind`` summary: of quantiles."""
+    """Yield the HELP and TYPE lines of a metric; ``kind`` summary has quantiles."""
     yield f"# HELP {name} {help_text}"
     yield f"# TYPE {name} {kind}"
 
 
 def labels(of: Mapping[str, str]) -> str:
+    """Return the labels of a sample in braces."""
     return "{" + ",".join(f'{name}="{_escaped(text)}"' for name, text in of.items()) + "}"
 
 
 def _escaped(text: str) -> str:
+    """Escape a label value as the exposition format requires."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

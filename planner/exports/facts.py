@@ -1,4 +1,4 @@
-"""What a run's scenario knows of a pool beyond its results: node size, price, how it is served."""
+"""Read facts of a pool from the scenario of its run: node size, price and start time."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ Key = tuple[str, str, str, int, str, str, str]  # model, region, gpu, tp, role, 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """None where the scenario does not say."""
+    """Facts of a pool that its results do not hold; None if the scenario does not give them."""
 
     gpus_per_node: int | None = None
-    usd_per_hour: float | None = None  # of one instance
+    usd_per_hour: float | None = None  # of one replica
     startup_s: float | None = None
 
 
 def facts_of(run: Run) -> dict[Key, Facts]:
-    """By pool; none where the scenario is of another release and is not understood any more."""
+    """Return the facts of each pool of a run.
+
+    The result is empty if this release cannot read the scenario of the run.
+    """
     try:
         scenario = parse(run.document, run.name or "scenario")
         hardware = build_hardware(scenario, known_of(run.resolved), spot=True)

@@ -1,4 +1,4 @@
-"""Rows of results as a table of a page or a terminal: heads and cells of the columns it shows."""
+"""Arrange rows of results as a table of a page or a terminal."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from planner.studies.columns import REASONS, SHARE, TEXT, Column, Columns
 from planner.templatetags.headroom import figure, milliseconds, percent
 
 Row = Mapping[str, Any]
-WRITTEN = {"h": "h", "kWh": "kWh", "kg CO2e": "kg", "$": "$"}  # behind or before a figure
+WRITTEN = {"h": "h", "kWh": "kWh", "kg CO2e": "kg", "$": "$"}  # the unit as written with a figure
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
+    """The head of a column."""
+
     text: str
     small: tuple[str, ...] = ()  # lines below it
     numeric: bool = True
@@ -22,24 +24,28 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
+    """The text of one cell."""
+
     text: str
-    small: str = ""  # below it
-    met: bool | None = None  # with a sign for whether a target is met
+    small: str = ""  # shown below the text
+    met: bool | None = None  # shows a sign; None: no target
     numeric: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row of the table: what it is about, and its cells."""
+    """A row of the table: its name, its label and its cells."""
 
     name: str
     label: str
     cells: tuple[Cell, ...]
-    note: str = ""  # below the label
+    note: str = ""  # shown below the label
 
 
 @dataclass(frozen=True, slots=True)
 class FigureTable:
+    """A table of text that a page or a terminal shows."""
+
     heads: tuple[Head, ...]
     lines: tuple[Line, ...]
 
@@ -53,17 +59,18 @@ def figure_table(
     notes: Mapping[str, str] | None = None,
     note: str = "",
 ) -> FigureTable:
-    """``table`` of the page: a line per row, which comes with its name and its label.
+    """Return a table with one line for each of ``rows``, which are (name, label, figures).
 
-    A column that ``spread`` names has a value by key and is shown once per key, with the key in its
-    head, and where it has a sign the key's note below. ``note`` is the key of a row's own words,
-    below its label.
+    ``table`` chooses the columns. ``spread`` maps a column to its keys. Such a column has one value
+    per key, and is shown once per key with the key in its head. ``notes`` are texts by key, shown
+    in the head of spread columns that have a sign. ``note`` is the key of the figures that holds a
+    note for the row.
     """
     groups: list[tuple[list[Column], str]] = []
     shared: list[Column] = []
     for column in columns.on(table):
         if column.below:
-            shared.append(column)  # a key has its list of columns in common with the others
+            shared.append(column)  # every key's group shares this list
         else:
             shared = [column]
             groups += [(shared, key) for key in (spread or {}).get(column.name, ("",))]
@@ -96,6 +103,7 @@ def figure_table(
 
 
 def _cell(group: Sequence[Column], key: str, row: Row) -> Cell:
+    """Return the cell of a group of columns: the first as text, the others small below it."""
     first, *below = group
     value = _value(first, key, row)
     flags = row.get(first.sign) if first.sign and value is not None else None
@@ -109,17 +117,19 @@ def _cell(group: Sequence[Column], key: str, row: Row) -> Cell:
 
 
 def _value(column: Column, key: str, row: Row) -> Any:
+    """Return a figure, or its part ``key`` if the column is spread."""
     value = row.get(column.name)
     part = key or (column.parts[0] if column.parts else "")
     return (value or {}).get(part) if part else value
 
 
 def _is_words(column: Column) -> bool:
+    """Return whether a column holds text, which is aligned to the left."""
     return column.unit in (TEXT, REASONS)
 
 
 def shown(value: Any, unit: str, places: int = 1) -> str:
-    """A value of a column as people read it."""
+    """Return a figure as text in its unit."""
     if unit == REASONS:
         return (
             "; ".join(f"{key}: {figure(count)}" for key, count in (value or {}).items()) or "none"
@@ -132,7 +142,7 @@ def shown(value: Any, unit: str, places: int = 1) -> str:
 
 
 def text_table(table: FigureTable, first: str) -> list[str]:
-    """The lines of a table on a terminal; what is missed says so."""
+    """Return the lines of a table on a terminal; cells that miss a target are marked."""
     rows = [[first, *(_joined(head.text, ", ".join(head.small)) for head in table.heads)]]
     for line in table.lines:
         missed = (" MISSED" if cell.met is False else "" for cell in line.cells)
@@ -143,7 +153,10 @@ def text_table(table: FigureTable, first: str) -> list[str]:
 
 
 def listed(rows: Sequence[Row], columns: Mapping[str, str]) -> list[str]:
-    """Rows as JSON on a terminal: by head the key and how it is written, ``key:format``."""
+    """Return rows as aligned lines of a terminal.
+
+    ``columns`` maps each head to ``key`` or ``key:format``.
+    """
     written = [spec.partition(":")[::2] for spec in columns.values()]
     cells = [
         ["-" if row[key] is None else format(row[key], form) for key, form in written]
@@ -153,6 +166,7 @@ def listed(rows: Sequence[Row], columns: Mapping[str, str]) -> list[str]:
 
 
 def _aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Pad cells to columns of equal width; ``right`` columns are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = "<>"
     layout = "  ".join(f"{{:{sides[r]}{w}}}" for r, w in zip(right, widths, strict=True))
@@ -160,4 +174,5 @@ def _aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
 
 
 def _joined(text: str, small: str) -> str:
+    """Return ``text`` with ``small`` in parentheses."""
     return f"{text} ({small})" if small else text

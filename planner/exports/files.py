@@ -1,5 +1,7 @@
-"""Every format that a run leaves the house in: one list and one function, which command line, API
-and page call."""
+"""List every export format of a run, and write a run in one of them.
+
+The command line, the API and the pages all use this list.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ Write = Callable[[Run, ExportOptions, datetime], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """``label`` is its entry in menus; ``group`` what of a plan it is."""
+    """An export format; ``label`` is its menu entry, ``group`` the heading of its menu."""
 
     label: str
     group: str
@@ -34,35 +36,43 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class File:
+    """A file to download."""
+
     name: str
     media: str
     content: bytes
 
 
 def _csv(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Write one table as CSV."""
     return run_csv(run, options.table or main_table(run)).encode()
 
 
 def _json(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Write the whole result as JSON."""
     return json_text(run).encode()
 
 
 def _manifest(kind: str, run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Write the plan as objects of the format ``kind``."""
     return manifest_text(run, kind, options, now).encode()
 
 
 def _html(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Write the report as HTML."""
     return html_of(report_of(run, now)).encode()
 
 
 def _pdf(run: Run, options: ExportOptions, now: datetime) -> bytes:
-    from planner.exports.report.pdf import pdf_of  # slow to import, and few ask for one
+    """Write the report as PDF."""
+    from planner.exports.report.pdf import pdf_of  # slow to import and rarely used
 
     return pdf_of(report_of(run, now))
 
 
 def _xlsx(run: Run, options: ExportOptions, now: datetime) -> bytes:
-    from planner.exports.report.xlsx import xlsx_of  # as above
+    """Write the report as a workbook."""
+    from planner.exports.report.xlsx import xlsx_of  # slow to import and rarely used
 
     return xlsx_of(report_of(run, now))
 
@@ -89,7 +99,10 @@ FORMATS: dict[str, Format] = {
 
 
 def formats_of(run: Run) -> dict[str, list[tuple[str, str]]]:
-    """Name and label by group, of what this run can be besides its tables and figures."""
+    """Return (name, label) of the report and plan formats of a run, by group.
+
+    Formats of figures are not included, because every run has them.
+    """
     groups: dict[str, list[tuple[str, str]]] = {}
     for name, form in FORMATS.items():
         if run.kind in {REPORT: REPORTED, TAKES_EFFECT: PLANS}.get(form.group, ()):
@@ -98,7 +111,10 @@ def formats_of(run: Run) -> dict[str, list[tuple[str, str]]]:
 
 
 def export_file(*, run: Run, to: str, options: ExportOptions, now: datetime) -> File:
-    """Raises PlannerError in a sentence where ``to`` is no format, or not one of this run."""
+    """Return a run as a file in the format ``to``.
+
+    Raises PlannerError if the format is unknown, or if this run cannot be written in it.
+    """
     if to not in FORMATS:
         raise PlannerError(f"There is no export to {to!r}; choose from {', '.join(FORMATS)}.")
     form = FORMATS[to]

@@ -1,4 +1,4 @@
-"""What a guarded policy adds above its timetable, as exports need it."""
+"""Read the guard of a policy: the replicas that it adds above its schedule when load is high."""
 
 from __future__ import annotations
 
@@ -13,35 +13,44 @@ from simulation.policies.guarded import AMONG, IN_FLIGHT, OUTPUT, PROMPT, Guarde
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a policy adds above its timetable where load asks for it (LT-G), by what one instance
-    of a large pool serves and holds; NaN where a pool does not do it. ``shares``: of that, what
-    each of so many does, by rising number; none where each does the same (an earlier release)."""
+    """The guard of a pool (LT-G): what one replica of a large pool serves and holds.
+
+    ``prompt_tps`` and ``output_tps`` are tokens/s, NaN if the pool does not do that work.
+    ``shares`` are (pool size, share of that capacity per replica), by rising size. They are empty
+    if every pool size has the same capacity per replica, as in results of earlier releases.
+    """
 
     prompt_tps: float
     output_tps: float
     in_flight: float  # requests that run or wait
-    rise_s: float  # that it has to show at every look
-    fall_s: float  # that what was added stays
-    most: int  # replicas that there may be
+    rise_s: float  # load must exceed the target for this long before a step up
+    fall_s: float  # added replicas stay for at least this long
+    most: int  # upper limit of replicas
     shares: tuple[tuple[int, float], ...] = ()
 
     def staffing(self, least: int, most: int) -> tuple[float, float]:
-        """(a, k): n replicas do what a * (n - k sqrt(n)) of a large pool do, the law that sizes
-        follow (``simulation.sizing.pool``) through what ``least`` and ``most`` do."""
+        """Return (a, k): n replicas do as much as a * (n - k sqrt(n)) replicas of a large pool.
+
+        This is the law of ``simulation.sizing.pool``, fitted through the pool sizes ``least`` and
+        ``most``.
+        """
         if not self.shares:
             return 1.0, 0.0
         sizes, shares = np.array(self.shares).T
         least = max(least, 1)
         ends = np.array([least, most if most > least else 2 * least]) ** -0.5
         low, high = np.interp(-ends, -(sizes**-0.5), shares)
+        # The law is linear in 1/sqrt(n), so fit the line through both ends.
         slope = max(high - low, 0.0) / (ends[0] - ends[1])
         a = low + slope * ends[0]
         return float(a), float(slope / a)
 
 
 def guards_of(settings: Sequence[dict[str, Any]]) -> dict[str, Guard]:
-    """By place, from what a result says a policy goes by; none of a policy that its timetable says
-    all of, nor of an earlier release's."""
+    """Return the guards by pool, from the settings of a policy in a result.
+
+    The result is empty if the policy has no guard, or if an earlier release wrote the result.
+    """
     settings_of_place: dict[str, dict[str, Any]] = {}
     for setting in settings:
         settings_of_place.setdefault(setting["where"], {})[setting["what"]] = setting["value"]

@@ -1,5 +1,7 @@
-"""What plans in force ask for at a moment: what /metrics says, so that a cluster's autoscaler
-follows them by itself."""
+"""Compute the replicas that active plans request now, for /metrics.
+
+The autoscaler of a cluster follows these figures.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ IN_FORCE, COVERED = "headroom_plan_in_force", "headroom_plan_covers_now"
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """Replicas of a pool now; None where the plan says nothing of this moment."""
+    """Replicas of a pool now; None if the plan does not cover this moment."""
 
     pool: str
     region: str
@@ -31,8 +33,11 @@ class Desired:
 
 
 def desired(plan: PlanInForce, now: datetime) -> list[Desired]:
-    """What each pool is to have. Of a pattern the least it has holds where it says nothing; of
-    dates nothing is said outside them, and whoever follows stays as they are."""
+    """Return the replicas that a plan requests of each pool at ``now``.
+
+    A repeating plan uses its smallest number in minutes that it does not cover. A dated plan
+    requests nothing outside its dates, so that an autoscaler keeps its current replicas.
+    """
     local = now.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
     return [
         Desired(
@@ -48,11 +53,12 @@ def desired(plan: PlanInForce, now: datetime) -> list[Desired]:
 
 
 def steps_of(pool: Mapping[str, Any]) -> list[Step]:
-    """Of a pool of a plan as it was frozen."""
+    """Return the steps of a pool from a plan as it was stored."""
     return [_step(step) for step in pool["steps"]]
 
 
 def _step(row: Sequence[str | int]) -> Step:
+    """Return a step from its stored row [begins, ends, replicas]."""
     begins, ends, replicas = row
     return Step(
         datetime.fromisoformat(str(begins)), datetime.fromisoformat(str(ends)), int(replicas)
@@ -60,6 +66,7 @@ def _step(row: Sequence[str | int]) -> Step:
 
 
 def _at(steps: Sequence[Step], repeat: Repeat, local: datetime) -> int | None:
+    """Return the replicas at a local time, or None outside the dates of a dated plan."""
     if repeat == "once":
         return next((s.replicas for s in steps if s.begins <= local < s.ends), None)
     counts = folded(steps, repeat)
@@ -68,12 +75,12 @@ def _at(steps: Sequence[Step], repeat: Repeat, local: datetime) -> int | None:
 
 
 def exposition(plans: Iterable[PlanInForce], now: datetime) -> str:
-    """The text that Prometheus scrapes (exposition format 0.0.4)."""
+    """Return the active plans in the Prometheus text format (0.0.4)."""
     return "".join(f"{line}\n" for line in _lines(list(plans), now))
 
 
 def _lines(plans: Sequence[PlanInForce], now: datetime) -> Iterator[str]:
-    """A family's lines stand together, whichever plan they are of."""
+    """Yield the lines by metric, because the format requires all lines of a metric together."""
     yield from family(IN_FORCE, "1 with each plan in force; 0 where there is none.")
     if not plans:
         yield f"{IN_FORCE} 0"
@@ -100,4 +107,5 @@ def _lines(plans: Sequence[PlanInForce], now: datetime) -> Iterator[str]:
 
 
 def _of(plan: PlanInForce) -> dict[str, str]:
+    """Return the labels that identify a plan."""
     return {"run": str(plan.number), "policy": plan.policy, "scenario": plan.scenario}

@@ -1,4 +1,4 @@
-"""Names of Kubernetes objects: by rule from what a pool is, or as somebody maps them."""
+"""Make names of Kubernetes objects, by default from the attributes of a pool."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import re
 from collections.abc import Iterable, Sequence
 
 LABEL = 63  # characters of a DNS-1123 label, and of the value of a label
-LONGEST = 54  # KEDA calls its autoscaler keda-hpa-NAME, a label too
+LONGEST = 54  # KEDA names its HPA keda-hpa-NAME, also limited to 63
 HASH = 6
 _DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 def checked_name(name: str) -> str:
-    """Raises ValueError where Kubernetes would refuse it."""
+    """Return ``name``.
+
+    Raises ValueError if Kubernetes would refuse it.
+    """
     if len(name) > LABEL or not _DNS.fullmatch(name):
         raise ValueError(
             f"{name[:80]!r} is no name for Kubernetes: give small letters, digits and hyphens, at "
@@ -23,7 +26,7 @@ def checked_name(name: str) -> str:
 
 
 def name_of(parts: Iterable[str], longest: int = LONGEST) -> str:
-    """``parts`` as one DNS-1123 label; what is too long ends with a hash of the whole."""
+    """Return ``parts`` as one DNS-1123 label; a name that is too long ends with a hash."""
     text = "-".join(part for part in parts if part)
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     if name and len(name) <= longest:
@@ -32,12 +35,16 @@ def name_of(parts: Iterable[str], longest: int = LONGEST) -> str:
 
 
 def _hash(text: str) -> str:
+    """Return the first characters of a SHA-256 digest."""
     return hashlib.sha256(text.encode()).hexdigest()[:HASH]
 
 
 def told_apart(parts: Sequence[Sequence[str]], more: Sequence[Sequence[str]]) -> list[str]:
-    """A name of each, with what ``more`` says of it where its ``parts`` alone are another's too,
-    and with a hash of its place where even those are."""
+    """Return a unique name for each of ``parts``.
+
+    Where the parts alone are not unique, ``more`` is added. Where even those are not unique, a hash
+    of the position is added.
+    """
     short = [name_of(part) for part in parts]
     names = [
         name if short.count(name) == 1 else name_of([*parts_of_name, *other])
@@ -50,5 +57,5 @@ def told_apart(parts: Sequence[Sequence[str]], more: Sequence[Sequence[str]]) ->
 
 
 def label_of(text: str) -> str:
-    """``text`` as the value of a label; the annotation beside it has it in full."""
+    """Return ``text`` as the value of a label; the annotation holds the full text."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:LABEL].strip("-_.")

@@ -1,4 +1,4 @@
-"""How a run is to leave the house: one declaration for command line, API and page."""
+"""Declare the options of an export once for the command line, the API and the pages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pydantic import AfterValidator, AwareDatetime, Field
 from planner.exports.names import checked_name
 from planner.studies.options import RunOptions
 
-PROMETHEUS = "http://prometheus.monitoring.svc:9090"  # of the usual operator's name and namespace
+PROMETHEUS = "http://prometheus.monitoring.svc:9090"  # default name and namespace of the operator
 
 
 def _zone(name: str) -> str:
+    """Return ``name`` if it is an IANA time zone, else raise ValueError."""
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -22,6 +23,7 @@ def _zone(name: str) -> str:
 
 
 def _pair(text: str) -> str:
+    """Return ``text`` if it has the form DEFAULT=NAME, else raise ValueError."""
     old, equals, new = text.partition("=")
     if not equals or not old:
         raise ValueError("give DEFAULT=NAME, the names that the file has and that you have")
@@ -30,13 +32,14 @@ def _pair(text: str) -> str:
 
 
 def _address(text: str) -> str:
+    """Return ``text`` if it is an HTTP address, else raise ValueError."""
     if not text.startswith(("http://", "https://")) or any(c.isspace() for c in text):
         raise ValueError("give an address that begins with http:// or https://")
     return text
 
 
 class ExportOptions(RunOptions):
-    """What a file of a run takes besides its format."""
+    """Options of an exported file, apart from its format."""
 
     table: str | None = Field(
         None,

@@ -1,5 +1,4 @@
-"""When to have how many replicas, as schedules have it: a plan's steps on the clock of a place, a
-day or a week of minutes that they repeat as, and the stretches of one number in these."""
+"""Fold a plan's steps into a day or week of minutes, and group equal minutes into schedules."""
 
 from __future__ import annotations
 
@@ -16,14 +15,14 @@ from simulation.arrays import IntArray
 
 DAY, DAYS = 24 * 60, 7  # minutes, days of a week
 WEEK = DAYS * DAY
-UNKNOWN = -1  # replicas in a minute that a plan says nothing of
+UNKNOWN = -1  # replicas in a minute that the plan does not cover
 Repeat = Literal["once", "daily", "weekly"]
 CYCLES: dict[Repeat, int] = {"daily": DAY, "weekly": WEEK}  # minutes
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """So many replicas from ``begins`` until before ``ends``, of the clock on a wall."""
+    """``replicas`` from ``begins`` until before ``ends``, in local time."""
 
     begins: datetime
     ends: datetime
@@ -32,8 +31,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """``replicas`` from ``start`` minutes after midnight on, for ``minutes``; on ``days`` of the
-    week (0 is Monday; none: every day), or only on ``date``."""
+    """``replicas`` for ``minutes`` from ``start`` on, in minutes after midnight.
+
+    ``days`` are days of the week (0 is Monday; empty: every day). A slot with a ``date`` applies on
+    that date only.
+    """
 
     days: tuple[int, ...]
     start: int
@@ -43,8 +45,11 @@ class Slot:
 
 
 def folded(steps: Sequence[Step], repeat: Repeat) -> IntArray:
-    """Replicas by minute of the day or week (from Monday on) that ``steps`` repeat as,
-    ``[minute]``: the most where they come by several times, UNKNOWN where they never do."""
+    """Return replicas by minute of the day, or of the week from Monday on, ``[minute]``.
+
+    If several steps fall on the same minute, the largest number applies. Minutes without a step are
+    UNKNOWN.
+    """
     cycle = CYCLES[repeat]
     counts = np.full(cycle, UNKNOWN, np.int64)
     for step in steps:
@@ -58,7 +63,7 @@ def folded(steps: Sequence[Step], repeat: Repeat) -> IntArray:
 
 
 def in_utc(steps: Sequence[Step], zone: str) -> tuple[Step, ...]:
-    """Steps on the clock of ``zone`` on that of UTC."""
+    """Convert steps in local time of ``zone`` to UTC."""
     here = ZoneInfo(zone)
 
     def utc(wall: datetime) -> datetime:
@@ -68,17 +73,21 @@ def in_utc(steps: Sequence[Step], zone: str) -> tuple[Step, ...]:
 
 
 def minute_of(moment: datetime) -> int:
-    """Minutes since some Monday's midnight; a part of one is left out."""
+    """Return whole minutes since midnight of a Monday, 5 January 1970."""
     return (moment - datetime(1970, 1, 5)) // timedelta(minutes=1)
 
 
 def slots(counts: IntArray, floor: int) -> list[Slot]:
-    """The stretches of ``counts`` above ``floor``, those of equal times and number together."""
+    """Return the stretches of ``counts`` above ``floor``.
+
+    Stretches with the same time of day, length and number become one slot with several days.
+    """
     cycle, above = len(counts), counts > floor
     if not above.any():
         return []
+    # The cycle is a ring: a stretch may cross midnight, or the end of Sunday.
     changes = np.flatnonzero(counts != np.roll(counts, 1))
-    if not changes.size:  # one number all the time
+    if not changes.size:  # the same number at all times
         return [Slot((), 0, cycle, int(counts[0]))]
     lengths = np.diff(np.r_[changes, changes[0] + cycle])
     days: dict[tuple[int, int, int], list[int]] = defaultdict(list)
@@ -93,7 +102,7 @@ def slots(counts: IntArray, floor: int) -> list[Slot]:
 
 
 def dated(steps: Sequence[Step], floor: int) -> list[Slot]:
-    """The steps above ``floor`` on their dates, those that follow at the same number together."""
+    """Return the steps above ``floor`` with their dates; adjacent equal steps are joined."""
     joined: list[Step] = []
     for step in steps:
         if joined and joined[-1].ends == step.begins and joined[-1].replicas == step.replicas:

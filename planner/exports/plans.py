@@ -1,5 +1,7 @@
-"""The plan of a run as files need it: how many replicas of which deployment when, what a policy
-scales by instead, and what it covers."""
+"""Read the plan of a run in the form that files need.
+
+A plan holds the replicas of each deployment over time, or the rule of a reactive policy.
+"""
 
 from __future__ import annotations
 
@@ -30,31 +32,33 @@ ROLES = {"mixed": "", "both": ""}
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Replicas of one kind in one place, as one deployment. ``steps`` are empty where a rule
-    decides; ``least`` and ``most`` are its limits then."""
+    """Replicas of one kind in one region, which are one deployment.
+
+    A pool of a reactive policy has no ``steps``; ``least`` and ``most`` are then its limits.
+    """
 
     name: str
-    rule: str  # its name by rule
+    rule: str  # its default name
     model: str
     region: str
     gpu: str
-    gpus: int  # an instance
+    gpus: int  # GPUs per replica
     role: str  # mixed, prefill or decode
     market: str
     arrangement: str
-    steps: tuple[Step, ...]  # on the clock of the plan's zone
+    steps: tuple[Step, ...]  # in local time of the plan
     least: int
     most: int
     facts: Facts
-    guard: Guard | None = None  # above the steps; None: they are all there is
+    guard: Guard | None = None  # None: the steps alone decide
 
     @property
     def ceiling(self) -> int:
-        """The most there may be, what is added by load included."""
+        """Return the upper limit of replicas, including those that the guard adds."""
         return max(self.most, self.guard.most if self.guard else 0, 1)
 
     def at(self, moment: datetime) -> int:
-        """Replicas at a moment of the plan's clock; those at the nearer end outside its window."""
+        """Return the replicas at a local time; outside the window, those of the nearer end."""
         for step in self.steps:
             if moment < step.ends:
                 return step.replicas
@@ -63,7 +67,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a reactive policy scales by, as it was tuned: ``target`` of one instance."""
+    """The tuned rule of a reactive policy; ``target`` is per replica."""
 
     kind: str  # hpa or keda
     metric: str  # memory, gpu, queue, concurrency or tokens
@@ -74,7 +78,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan that leaves the house; moments in UTC."""
+    """A plan to export; moments are in UTC."""
 
     run: int
     scenario: str
@@ -89,29 +93,30 @@ class Plan:
     pools: tuple[Pool, ...]
     rule: Rule | None
     notes: tuple[str, ...]
-    proposal: int | None = None  # by which it was approved
+    proposal: int | None = None  # the proposal that approved it
 
     def local(self, moment: datetime) -> datetime:
-        """On the clock of its zone, which steps are on."""
+        """Convert a moment to local time in the plan's zone, as steps use it."""
         return moment.astimezone(ZoneInfo(self.zone)).replace(tzinfo=None)
 
     def counts(self, pool: Pool) -> IntArray:
-        """Replicas by minute of the week or day that it repeats as."""
+        """Return replicas by minute of the day or week; plans that run once use a week."""
         return folded(pool.steps, "weekly" if self.repeat == "once" else self.repeat)
 
     @property
     def guarded(self) -> bool:
+        """Return whether a guard adds replicas to any pool."""
         return any(pool.guard for pool in self.pools)
 
     def floor(self, pool: Pool) -> int:
-        """What holds where nothing else is said: the least there is in what repeats."""
+        """Return the replicas outside every schedule: the smallest number in the repeated cycle."""
         if self.rule or self.repeat == "once":
             return pool.least
         counts = self.counts(pool)
         return int(counts[counts != UNKNOWN].min(initial=pool.most))
 
     def by_region(self) -> list[tuple[str, list[Pool]]]:
-        """Each region is a cluster of its own."""
+        """Return the pools by region, because each region is its own cluster."""
         regions = dict.fromkeys(pool.region for pool in self.pools)
         return [
             (region, [pool for pool in self.pools if pool.region == region]) for region in regions
@@ -119,7 +124,11 @@ class Plan:
 
 
 def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
-    """Raises NotReady where the run has no plan, NotFound where a choice is not in it."""
+    """Return the plan of a run.
+
+    Raises NotReady if the run has no plan. Raises NotFound if an option names something that the
+    plan does not have.
+    """
     result = run_result(run)
     if run.kind not in KINDS:
         raise NotReady(
@@ -159,13 +168,16 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     )
 
 
-Row = tuple[Key, datetime, int]  # of a pool: from when on how many
+Row = tuple[Key, datetime, int]  # pool, start, replicas
 
 
 def _policy_of(
     run: Run, result: dict[str, Any], policy_asked: str | None
 ) -> tuple[str, str, list[Row], Rule | None]:
-    """The policy, its label, and its timetable or rule."""
+    """Return the policy, its label, its schedule as rows, and its rule.
+
+    Policies with a schedule have no rule. The rows of a rule are its limits.
+    """
     take = result.get("recommended") or {}
     policies = result.get("policies") or {}
     policy = policy_asked or take.get("policy")
@@ -200,6 +212,7 @@ def _policy_of(
 
 
 def _of_timetable(timetable: dict[str, Any]) -> list[Row]:
+    """Return the rows of the recommended policy's schedule."""
     return [
         _row({**pool["replica"], "region": pool["region"]}, row["begins"], row["replicas"][i])
         for row in timetable["rows"]
@@ -208,19 +221,21 @@ def _of_timetable(timetable: dict[str, Any]) -> list[Row]:
 
 
 def _of_decisions(decisions: Sequence[dict[str, Any]]) -> list[Row]:
-    """Without pools that are never used."""
+    """Return the rows of the optimizer's plan, without pools that are never used."""
     rows = [_row(decision, decision["period"], decision["target"]) for decision in decisions]
     used = {key for key, _, count in rows if count}
     return [row for row in rows if row[0] in used]
 
 
 def _row(pool: dict[str, Any], begins: str | datetime, replicas: int) -> Row:
+    """Return (pool, start in UTC, replicas)."""
     moment = datetime.fromisoformat(begins) if isinstance(begins, str) else begins
     key: Key = tuple(pool.get(name, "") for name in REPLICA)
     return key, moment.astimezone(UTC), replicas
 
 
 def _rule(settings: Sequence[dict[str, Any]]) -> Rule | None:
+    """Return the rule that the settings of a policy describe, or None."""
     of = {setting["what"]: setting["value"] for setting in settings if not setting["where"]}
     if not {"metric", "target", "tolerance"} <= of.keys() or isinstance(of["target"], str):
         return None
@@ -234,7 +249,7 @@ def _rule(settings: Sequence[dict[str, Any]]) -> Rule | None:
 
 
 def _limits(settings: Sequence[dict[str, Any]], result: dict[str, Any]) -> Iterable[Row]:
-    """Of a policy with a rule what it may have least and most of each pool, as two rows."""
+    """Yield the limits of each pool of a policy with a rule, as two rows: least, then most."""
     start = datetime.fromisoformat(result["window"]["start"])
     decisions = {_place(decision): decision for decision in result["plan"]["decisions"]}
     for place, decision in decisions.items():
@@ -245,6 +260,7 @@ def _limits(settings: Sequence[dict[str, Any]], result: dict[str, Any]) -> Itera
 
 
 def _place(decision: dict[str, Any]) -> str:
+    """Return the name of a pool in the settings of a result."""
     return f"{decision['model']} in {decision['region']}, {decision.get('arrangement', '')}"
 
 
@@ -256,6 +272,7 @@ def _pools(
     rule: Rule | None,
     guards: dict[str, Guard],
 ) -> Iterable[Pool]:
+    """Yield the pools of the rows, each with its steps in local time."""
     for key in dict.fromkeys(key for key, _, _ in rows):
         course = [(begins, count) for other, begins, count in rows if other == key]
         edges = [*(begins for begins, _ in course), ends]
@@ -284,11 +301,16 @@ def _pools(
 
 
 def _wall(moment: datetime, zone: ZoneInfo) -> datetime:
+    """Convert a moment to local time."""
     return moment.astimezone(zone).replace(tzinfo=None)
 
 
 def _named(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
-    """As given with this file, else as kept, else by rule."""
+    """Name the pools: by the options of this export, else by stored names, else by default.
+
+    Raises NotFound if the options name an unknown deployment. Raises PlannerError if two
+    deployments of a region would share a name.
+    """
     short = [
         (pool.model, pool.gpu, ROLES.get(pool.role, pool.role), MARKETS.get(pool.market, ""),
          pool.region)
@@ -306,7 +328,7 @@ def _named(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
         for pool, rule in zip(pools, by_rule, strict=True)
     ]
     seen: set[tuple[str, str]] = set()
-    for pool in named:  # a region is a cluster of its own
+    for pool in named:  # each region is its own cluster
         if (pool.region, pool.name) in seen:
             raise PlannerError(
                 f"names: {pool.name} would be two deployments of {pool.region}; give each its own."
@@ -316,6 +338,7 @@ def _named(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
 
 
 def _chosen(pools: Sequence[Pool], options: ExportOptions, run: Run) -> list[Pool]:
+    """Return the pools in the chosen region and of the chosen model."""
     left = list(pools)
     for what, chosen in (("region", options.region), ("model", options.model)):
         there_are = dict.fromkeys(getattr(pool, what) for pool in left)
@@ -331,6 +354,11 @@ def _chosen(pools: Sequence[Pool], options: ExportOptions, run: Run) -> list[Poo
 def _repeat(
     repeat: Repeat | Literal["auto"], begins: datetime, ends: datetime, now: datetime, clock: str
 ) -> Repeat:
+    """Return how the plan repeats; auto chooses by the window.
+
+    A window that is not over runs once. A past window is a pattern: daily if it has one day or
+    less, else weekly.
+    """
     if repeat != "auto":
         return repeat
     if clock == "utc" and ends > now:
@@ -339,7 +367,10 @@ def _repeat(
 
 
 def _check_zone(zone: ZoneInfo, begins: datetime, ends: datetime, name: str) -> None:
-    """On the day that clocks change a schedule of the wall is not the plan."""
+    """Raise PlannerError if clocks change within the window.
+
+    On that day a schedule in local time would differ from the plan.
+    """
     hours = int((ends - begins) / timedelta(hours=1)) + 1
     moments = [begins + timedelta(hours=hour) for hour in range(hours)] + [ends]
     if len({moment.astimezone(zone).utcoffset() for moment in moments}) > 1:
@@ -355,6 +386,7 @@ def _notes(
     guards: dict[str, Guard],
     part: bool,
 ) -> Iterable[str]:
+    """Yield what the reader of a file must know about the policy."""
     if rule is None and not guards and traits_of(policy).beyond:
         yield (
             "Its timetable alone is here, as what there is at the least: what the policy adds "
@@ -371,12 +403,13 @@ def _notes(
 
 
 def tiers_missed(result: dict[str, Any], policy: str) -> list[str]:
-    """Whose target a policy missed in its replay; none where it was not replayed."""
+    """Return the tiers below their SLO target in the replay; empty if there was no replay."""
     met = _figures(result, policy).get("slo_met") or {}
     return [tier for tier, is_met in met.items() if not is_met]
 
 
 def _figures(result: dict[str, Any], policy: str) -> dict[str, Any]:
+    """Return the figures of a policy; without a replay, only whether it meets its SLO."""
     figures = (result.get("policies") or {}).get(policy)
     if figures is None:
         take = result.get("recommended") or {}

@@ -1,5 +1,7 @@
-"""Two plans that are or were in force, held against each other on one week's clock: what was frozen
-of them, so that it can be said also once their runs are gone."""
+"""Compare two active or past plans, minute by minute of a week.
+
+It uses the data stored with the plans, so it also works after their runs were removed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ PoolKey = tuple[str, str]  # the deployment's name and region
 
 @dataclass(frozen=True, slots=True)
 class PoolBetween:
-    """Replicas of a deployment, before and after, in the hours compared."""
+    """Mean and largest number of replicas of a deployment, (before, after).
+
+    Both cover the compared hours.
+    """
 
     pool: str
     region: str
@@ -35,20 +40,23 @@ class PoolBetween:
 
 @dataclass(frozen=True, slots=True)
 class PlansBetween:
-    """From one plan to another. ``hours`` of a week of which both say something; ``replica_hours``
-    in them, before and after; ``changed``: the sum of changes over the sum of what was, a share."""
+    """The difference between two plans.
+
+    ``hours`` of a week are covered by both. ``replica_hours`` in them are (before, after).
+    ``changed`` is the sum of absolute changes over the sum before, a share.
+    """
 
     hours: float
     replica_hours: tuple[float, float]
     changed: float | None
     pools: tuple[PoolBetween, ...]
     settings: tuple[Setting, ...]
-    same: int  # settings that are alike
+    same: int  # number of equal settings
     notes: tuple[str, ...]
 
 
 def plans_between(old: PlanInForce, new: PlanInForce) -> PlansBetween:
-    """By the minute of the week in UTC, and by the settings of their runs."""
+    """Compare the replicas by minute of the week in UTC, and the settings of both runs."""
     before, after = pools_by_minute(old), pools_by_minute(new)
     both = _known_minutes(before) & _known_minutes(after)
     keys = sorted({*before, *after})
@@ -87,8 +95,10 @@ def plans_between(old: PlanInForce, new: PlanInForce) -> PlansBetween:
 
 
 def pools_by_minute(plan: PlanInForce) -> dict[PoolKey, IntArray]:
-    """Replicas by minute of the week from Monday on, in UTC; UNKNOWN where the plan says
-    nothing."""
+    """Return replicas by pool and minute of the week, from Monday on, in UTC.
+
+    Minutes that the plan does not cover are UNKNOWN.
+    """
     by_pool = {}
     for pool in plan.pools:
         steps = in_utc(steps_of(pool), plan.zone)
@@ -99,19 +109,22 @@ def pools_by_minute(plan: PlanInForce) -> dict[PoolKey, IntArray]:
 
 
 def _known_minutes(pools: dict[PoolKey, IntArray]) -> Any:
-    """Minutes of which a plan says something of every pool it has."""
+    """Return which minutes a plan covers for all of its pools, ``[minute]``."""
     return np.all([counts != UNKNOWN for counts in pools.values()] or [np.zeros(WEEK, bool)], 0)
 
 
 def _counts(pools: dict[PoolKey, IntArray], key: PoolKey) -> IntArray:
-    """None at any time of a pool that the plan does not have."""
+    """Return the replicas of a pool by minute; zero if the plan does not have the pool."""
     return pools[key] if key in pools else np.zeros(WEEK, np.int64)
 
 
 def _settings(
     old: PlanInForce, new: PlanInForce, notes: list[str]
 ) -> tuple[tuple[Setting, ...], int]:
-    """Of their runs' scenarios as they were then."""
+    """Return the settings that differ between both scenarios, and the number of equal ones.
+
+    Runs keep their scenario as it was. Settings that cannot be read are reported in ``notes``.
+    """
     by_run = []
     for plan in (old, new):
         if plan.run is None:

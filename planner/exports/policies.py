@@ -1,4 +1,4 @@
-"""The tables of policies that page and command line show."""
+"""Build the tables of policies that pages and the command line show."""
 
 from __future__ import annotations
 
@@ -29,24 +29,25 @@ Policies = Sequence[tuple[str, str, Mapping[str, Any]]]  # name, label, figures 
 
 
 def labelled(row: Mapping[str, Any]) -> str:
-    """A policy's label wherever figures of it stand: what looked ahead carries the word."""
+    """Return the label of a policy, marked if the policy uses future data."""
     return f"{row['label']}, in hindsight" if row.get("hindsight") else str(row["label"])
 
 
 def policy_table(
     policies: Policies, tiers: Sequence[str], targets: Mapping[str, str] | None = None
 ) -> FigureTable:
-    """What policies are compared by; ``targets`` are words of each tier's."""
+    """Return the table that compares policies; ``targets`` are texts by tier."""
     spread = {"slo_attainment": tiers, "ttft_p95_ms": tiers}
     return figure_table(POLICIES, POLICY_TABLE, policies, spread=spread, notes=targets, note="note")
 
 
 def request_table(policies: Policies) -> FigureTable:
+    """Return the request totals of policies."""
     return figure_table(POLICIES, REQUEST_TABLE, policies)
 
 
 def start_table(policies: Policies) -> FigureTable:
-    """Of the policies that started or lost anything, or were refused a start."""
+    """Return the starts and failures of the policies that have any."""
     began = [
         (name, label, row)
         for name, label, row in policies
@@ -58,8 +59,11 @@ def start_table(policies: Policies) -> FigureTable:
 
 
 def hour_table(policies: Policies) -> FigureTable:
-    """The GPU-hours of each policy by kind, each with its share of all; kinds that none has are
-    left out, as are runs of before these were kept."""
+    """Return the GPU-hours of each policy by kind, each with its share of the total.
+
+    The table omits kinds that no policy uses, and policies of earlier releases without these
+    figures.
+    """
     policies = [policy for policy in policies if "idle_gpu_hours" in policy[2]]
     kinds = [
         column
@@ -79,7 +83,7 @@ def hour_table(policies: Policies) -> FigureTable:
 
 
 def settings_words(result: Mapping[str, Any], name: str) -> list[str]:
-    """What to copy of a policy, as lines of a terminal."""
+    """Return the parameters of a policy as lines of a terminal."""
     row = result["policies"][name]
     if not row.get("settings"):
         return []
@@ -92,7 +96,7 @@ def settings_words(result: Mapping[str, Any], name: str) -> list[str]:
 
 
 def policy_words(result: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """The figures of these policies of a result, as lines of a terminal."""
+    """Return the figures of policies as lines of a terminal."""
     policies = [
         (name, labelled(result["policies"][name]), result["policies"][name]) for name in names
     ]

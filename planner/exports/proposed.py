@@ -1,5 +1,7 @@
-"""What a proposal changes: settings, replicas, and what came of each on the same traffic. Page, API
-and reports say it from here."""
+"""Work out what a proposal changes: settings, replicas and outcomes on the same traffic.
+
+Pages, the API and reports use it.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,16 @@ from planner.studies.options import options_of
 from planner.studies.plain import shares_in_time
 from planner.studies.replay.equal import EQUAL_SLO
 
-REPLAYS = "As replayed"  # the group of figures that proposals are judged by
-REPLAYED = "periodic"  # the policy by which what is in force is replayed: counts by the time of day
+REPLAYS = "As replayed"  # title of the figures that judge a proposal
+REPLAYED = "periodic"  # policy that replays the active plan: replicas by time of day
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Replicas of a pool over the window, on average and at most: before, None where there was no
-    such pool, and as proposed."""
+    """Mean and largest number of replicas of a pool over the window, (before, proposed).
+
+    Values before are None if there was no such pool.
+    """
 
     pool: str
     mean: tuple[float | None, float | None]
@@ -48,14 +52,17 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """``against`` says what it is held against and how; figures of ``groups`` are a pair each, what
-    is there and what is proposed. ``saving``: of the cost, at the attainment of what is there, a
-    fraction; None where that is not known. ``worse``: what gets worse, the most first."""
+    """The comparison of a proposal with the active plan or a baseline.
+
+    ``against`` names the base of the comparison. Figures of ``groups`` are pairs (base, proposed).
+    ``saving`` is a share of the cost at equal SLO attainment, or None if unknown. ``worse`` lists
+    what gets worse, the largest change first.
+    """
 
     against: str
     base_run: int | None
     settings: tuple[Setting, ...]
-    same: int  # settings that are alike
+    same: int  # number of equal settings
     groups: tuple[Group, ...]
     worse: tuple[Compared, ...]
     better: tuple[Compared, ...]
@@ -65,7 +72,11 @@ class Proposed:
 
 
 def proposed_of(proposal: Proposal) -> Proposed | None:
-    """None where the run was removed."""
+    """Return what a proposal changes, or None if its run was removed.
+
+    The base is the first that exists of: a replay of the active plan on the same traffic, the base
+    run, the baseline of the proposed run.
+    """
     run, base = proposal.run, proposal.base_run
     if run is None:
         return None
@@ -101,6 +112,7 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
     elif policy not in (result.get("policies") or {}):
         notes.append(_not_replayed(run, proposal.outcome))
     rows = [row for group in groups if group.title == REPLAYS for row in group.rows]
+    # A note on the replayed figures says that they do not compare like with like.
     fair = not any(group.note for group in groups if group.title == REPLAYS)
     return Proposed(
         against=against,
@@ -117,14 +129,16 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
 
 
 def replay_of(proposal: Proposal) -> Run | None:
-    """The replay of what is in force on the traffic of what is proposed, once it is done."""
+    """Return the completed replay of the active plan on the traffic of the proposal, or None."""
     replay = proposal.replay
     return replay if replay is not None and replay.state == Run.State.COMPLETED else None
 
 
 def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
-    """The run that replayed what is proposed, and the policy by which it did: its own, or one that
-    followed its timetable, once that is done."""
+    """Return the run that replayed the proposal, and the name of the policy in that run.
+
+    This is the proposed run, or a completed replay of its schedule.
+    """
     outcome = proposal.outcome
     if outcome is not None and outcome.state == Run.State.COMPLETED:
         return outcome, REPLAYED
@@ -132,6 +146,7 @@ def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
 
 
 def _by_itself(its: Run, figures: dict[str, Any]) -> str:
+    """Return the note on a schedule that was replayed in a separate run."""
     return (
         f"What is proposed was planned without a replay; its timetable was replayed as run {its.pk}"
         f": {shares_in_time(figures['slo_attainment'])} for ${figures['cost_usd']:,.2f}."
@@ -139,6 +154,7 @@ def _by_itself(its: Run, figures: dict[str, Any]) -> str:
 
 
 def _not_replayed(run: Run, its: Run | None) -> str:
+    """Return the note on a proposal without a replay."""
     known = f"Run {run.pk} planned and replayed nothing"
     if its is None:
         return (
@@ -153,6 +169,7 @@ def _not_replayed(run: Run, its: Run | None) -> str:
 
 
 def _waiting(proposal: Proposal) -> Iterator[str]:
+    """Yield the note on a replay of the active plan that failed or is not complete."""
     if (replay := proposal.replay) is None:
         return
     if replay.finished:
@@ -168,7 +185,11 @@ def _waiting(proposal: Proposal) -> Iterator[str]:
 
 
 def _base_policy(proposal: Proposal) -> str:
-    """Of the plan in force in its own run; of another run the one that it recommends."""
+    """Return the policy to compare with in the base run.
+
+    It is the policy of the active plan in that plan's own run. In another run it is the recommended
+    policy.
+    """
     base, run = proposal.base, proposal.base_run
     if base is not None and run is not None and base.run_id == run.pk:
         return base.policy
@@ -176,7 +197,7 @@ def _base_policy(proposal: Proposal) -> str:
 
 
 def _baseline(result: dict[str, Any], policy: str) -> str:
-    """What a result is held against by itself: its baseline, where that is another."""
+    """Return a baseline of the result that does not use future data, or ""."""
     policies = result.get("policies") or {}
     names = [result.get("baseline"), *(result.get("baselines") or [])]
     able = [n for n in names if n in policies and n != policy and not traits_of(n).hindsight]
@@ -184,12 +205,17 @@ def _baseline(result: dict[str, Any], policy: str) -> str:
 
 
 def _label(result: dict[str, Any], name: str) -> str:
+    """Return the label of a policy in a result."""
     return str(
         ((result.get("policies") or {}).get(name) or {}).get("label") or name or "as planned"
     )
 
 
 def _saving(pair: Sequence[dict[str, Any]], names: Sequence[str]) -> float | None:
+    """Return the saving of the proposal as a share of the base cost.
+
+    None if the windows differ, a cost is missing, or the SLO attainment differs.
+    """
     if len(windows(pair)) > 1:
         return None
     base, its = (
@@ -206,7 +232,7 @@ def _saving(pair: Sequence[dict[str, Any]], names: Sequence[str]) -> float | Non
 
 
 def unequal(its: dict[str, float | None], others: dict[str, float | None] | None) -> bool:
-    """Whether some tier is not served equally well (methods.md X4)."""
+    """Return whether the SLO attainment of some tier differs (methods.md X4)."""
     return not others or any(
         share is None or others.get(tier) is None or abs(share - (others[tier] or 0.0)) > EQUAL_SLO
         for tier, share in its.items()
@@ -214,12 +240,13 @@ def unequal(its: dict[str, float | None], others: dict[str, float | None] | None
 
 
 def _marked(rows: Iterable[Compared], mark: str) -> list[Compared]:
-    """Service before effort, and in each what changes most first."""
+    """Return the rows with a mark: attainment first, then the largest change first."""
     marked = [row for row in rows if row.marks[-1] == mark]
     return sorted(marked, key=lambda row: (row.unit != SHARE, -abs(row.changes[-1] or 0.0)))
 
 
 def _moved(proposal: Proposal, run: Run) -> Iterator[Moved]:
+    """Yield the replicas of each pool before and after."""
     plan = plan_of(run, options_of(ExportOptions, dict(proposal.options)), timezone.now())
     after = {pool.name: pool.steps for pool in plan.pools}
     base = proposal.base
@@ -230,7 +257,7 @@ def _moved(proposal: Proposal, run: Run) -> Iterator[Moved]:
 
 
 def _levels(steps: Sequence[Step]) -> tuple[float | None, int | None]:
-    """On average over the time that they cover, and at most."""
+    """Return the time-weighted mean and the largest number of replicas of steps."""
     seconds = [(step.ends - step.begins).total_seconds() for step in steps]
     if not steps or not sum(seconds):
         return None, None

@@ -1,5 +1,8 @@
-"""Is what leaves what its reader takes? The published schema, and the rules that stand beside it:
-CEL of the CRDs, webhooks, and what controllers refuse."""
+"""Check that exported objects are valid for their reader.
+
+It applies the published schema. It adds rules that schemas do not hold: CEL of the CRDs, webhooks
+and checks of controllers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ _CRON = re.compile(r"\d+ \d+ (\*|\d+) (\*|\d+) (\*|[\d,-]+)")
 
 
 def check(schema: str, body: Mapping[str, Any], called: str) -> None:
-    """Raises PlannerError with the first fault, its place and the object that has it."""
+    """Raise PlannerError with the first fault of an object and its location.
+
+    ``called`` names the export in the message.
+    """
     fault = next(faults(schema, body), None)
     if fault is not None:
         raise PlannerError(
@@ -33,7 +39,7 @@ def check(schema: str, body: Mapping[str, Any], called: str) -> None:
 
 
 def faults(schema: str, body: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with an object, each in words."""
+    """Yield every fault of an object as text."""
     if schema in NAMES:
         for error in _validator(schema).iter_errors(dict(body)):
             yield f"{error.json_path}: {error.message}"
@@ -43,11 +49,12 @@ def faults(schema: str, body: Mapping[str, Any]) -> Iterator[str]:
 
 @cache
 def _validator(name: str) -> Draft202012Validator:
+    """Return the validator of a schema."""
     return Draft202012Validator(json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8")))
 
 
 def _numbers(value: Any, path: str) -> Iterator[tuple[str, int]]:
-    """Whole numbers that no reader holds."""
+    """Yield whole numbers beyond int32, with their paths."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _numbers(item, f"{path}.{key}")
@@ -59,15 +66,18 @@ def _numbers(value: Any, path: str) -> Iterator[tuple[str, int]]:
 
 
 def _none(_: Mapping[str, Any]) -> Iterator[str]:
+    """Yield no fault, for schemas without additional rules."""
     yield from ()
 
 
 def _ordered(least: int, most: int) -> Iterator[str]:
+    """Yield a fault if the lower limit is above the upper one."""
     if least > most:
         yield f"at least {least} and at most {most} replicas"
 
 
 def _hpa(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the faults of a HorizontalPodAutoscaler."""
     spec = body["spec"]
     yield from _ordered(spec.get("minReplicas", 1), spec["maxReplicas"])
     if spec.get("minReplicas") == 0:
@@ -78,10 +88,12 @@ def _hpa(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _annotation(body: Mapping[str, Any], name: str) -> str:
+    """Return an annotation, or ""."""
     return str(body["metadata"].get("annotations", {}).get(name, ""))
 
 
 def _behaviour(behaviour: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the faults of a scaling behaviour."""
     for way, rules in behaviour.items():
         if not 0 <= rules.get("stabilizationWindowSeconds", 0) <= 3600:
             yield f"behavior.{way}.stabilizationWindowSeconds is 0 to 3600"
@@ -91,6 +103,7 @@ def _behaviour(behaviour: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _keda(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the faults of a ScaledObject."""
     spec = body["spec"]
     yield from _ordered(spec.get("minReplicaCount", 0), spec.get("maxReplicaCount", 100))
     config = spec.get("advanced", {}).get("horizontalPodAutoscalerConfig", {})
@@ -102,6 +115,7 @@ def _keda(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _triggers(triggers: Any) -> Iterator[str]:
+    """Yield the faults of triggers."""
     names = [trigger.get("name") for trigger in triggers]
     if len(set(names)) < len(names):
         yield f"triggers of one name in {names}"
@@ -116,6 +130,7 @@ def _triggers(triggers: Any) -> Iterator[str]:
 
 
 def _cron(metadata: Mapping[str, str]) -> Iterator[str]:
+    """Yield the faults of a cron trigger."""
     if missing := {"timezone", "start", "end", "desiredReplicas"} - metadata.keys():
         yield f"metadata: {sorted(missing)} are missing"
         return
@@ -131,10 +146,12 @@ def _cron(metadata: Mapping[str, str]) -> Iterator[str]:
 
 
 def _wva(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the faults of a VariantAutoscaling."""
     yield from _ordered(body["spec"].get("minReplicas", 1), body["spec"]["maxReplicas"])
 
 
 def _dynamo(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the faults of a Dynamo graph."""
     components = body["spec"]["components"]
     names = [component["name"].lower() for component in components]
     if len(set(names)) < len(names):
@@ -144,6 +161,7 @@ def _dynamo(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _aibrix(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the faults of an AIBrix PodAutoscaler."""
     spec = body["spec"]
     yield from _ordered(spec.get("minReplicas", 1), spec["maxReplicas"])
     if not spec.get("metricsSources"):
@@ -168,6 +186,7 @@ def _aibrix(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _kserve(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the faults of an LLMInferenceService."""
     spec = body["spec"]
     for role in (spec, spec.get("prefill", {})):
         scaling = role.get("scaling")

@@ -1,4 +1,4 @@
-"""How work goes, as /metrics says it."""
+"""Write the queue and the durations of runs for /metrics."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from planner.exports.exposition import family, labels
 from planner.models import Run
 from planner.selectors.work import Going, Work
 
-WAITING = "waiting"  # as people read it; the row says pending
+WAITING = "waiting"  # label of the state that the database calls pending
 
 
 def exposition(work: Work) -> str:
+    """Return the figures in the Prometheus text format."""
     return "".join(f"{line}\n" for line in _lines(work))
 
 
 def _lines(work: Work) -> Iterator[str]:
+    """Yield the lines, metric by metric."""
     yield from family("headroom_runs_going", "Runs that wait for a worker, or run.")
     for going in work.going:
         yield f"headroom_runs_going{labels(_of(going))} {going.runs}"
@@ -47,5 +49,6 @@ def _lines(work: Work) -> Iterator[str]:
 
 
 def _of(going: Going) -> dict[str, str]:
+    """Return the labels of runs that wait or run."""
     state = WAITING if going.state == Run.State.PENDING else going.state
     return {"workspace": going.workspace, "kind": going.kind, "state": state}

@@ -1,5 +1,7 @@
-"""Plain values as YAML that every reader takes for the same: text that is more than a word is
-quoted, as YAML 1.1 reads 07:30, no and 1e3 as other things."""
+"""Write plain values as YAML that every reader reads alike.
+
+Text that is more than a word is quoted, because YAML 1.1 reads 07:30, no and 1e3 as other types.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ _OTHER = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "i
 
 
 def yaml_text(documents: Sequence[Any], heads: Sequence[Sequence[str]]) -> str:
-    """``documents`` one after the other, each below its comment."""
+    """Return ``documents`` as a YAML stream, each with its lines of ``heads`` as a comment."""
     return "---\n".join(
         "".join(f"# {line}".rstrip() + "\n" for line in _lines_of(head))
         + "".join(f"{line}\n" for line in _block(document, 0))
@@ -22,12 +24,13 @@ def yaml_text(documents: Sequence[Any], heads: Sequence[Sequence[str]]) -> str:
 
 
 def _lines_of(head: Sequence[str]) -> Iterator[str]:
-    """No word of a scenario ends a comment before its time."""
+    """Split lines at every line break, so that text of a scenario cannot end a comment."""
     for line in head:
         yield from (part for part in re.split(r"[\r\n\x85\u2028\u2029]", line))
 
 
 def _block(value: Any, depth: int) -> Iterator[str]:
+    """Yield the lines of a mapping or list in block style."""
     pad = "  " * depth
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -47,10 +50,12 @@ def _block(value: Any, depth: int) -> Iterator[str]:
 
 
 def _nested(value: Any) -> bool:
+    """Return whether a value needs separate lines below its key."""
     return isinstance(value, Mapping | list | tuple) and bool(value)
 
 
 def _scalar(value: Any) -> str:
+    """Return a scalar, quoted if it could be read as another type."""
     if isinstance(value, str) and _WORD.fullmatch(value) and value.lower() not in _OTHER:
         return value
-    return json.dumps(value)  # as flow style has it, of every version
+    return json.dumps(value)  # JSON is valid flow style in every YAML version
