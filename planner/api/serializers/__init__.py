@@ -1,1 +1,1 @@
-"""What goes in and out: shapes only, no rules of the business."""
+"""Define the shapes of requests and answers, without business rules."""

@@ -33,7 +33,7 @@ class Login(StrictSerializer):
 
 
 class TokenGiven(StrictSerializer):
-    """Send it as ``Authorization: Token TOKEN``."""
+    """A new token. Send it as ``Authorization: Token TOKEN``."""
 
     token = serializers.CharField(help_text="Shown once; only its hash is kept.")
     expires_at = serializers.DateTimeField()
@@ -79,7 +79,7 @@ class TokenItem(serializers.ModelSerializer[ApiToken]):
 
 
 class MyLimits(serializers.Serializer[Any]):
-    """What you use of what one person may, in all workspaces."""
+    """Your usage and your limits, over all workspaces."""
 
     kept_bytes = serializers.IntegerField(help_text="Your traces, uploads and runs on the disk.")
     most_kept_bytes = serializers.IntegerField(help_text="An upload beyond it is refused.")

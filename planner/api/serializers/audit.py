@@ -9,7 +9,7 @@ from planner.selectors.audit import FIELDS
 
 
 class AuditAsked(serializers.Serializer[Any]):
-    """Which records; left out: all."""
+    """Filters of audit records; default: all records."""
 
     actor = serializers.CharField(required=False, default="", allow_blank=True, max_length=200)
     action = serializers.CharField(
@@ -26,7 +26,7 @@ class AuditAsked(serializers.Serializer[Any]):
 
 
 class AuditItem(serializers.ModelSerializer[AuditRecord]):
-    """A record; `details` is JSON as text."""
+    """An audit record; `details` is JSON as text."""
 
     class Meta:
         model = AuditRecord

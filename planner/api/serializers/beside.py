@@ -8,7 +8,7 @@ from planner.selectors.beside import FEWEST, MOST
 
 
 class BesideAsked(serializers.Serializer[Any]):
-    """Which runs, the first being what the others are held against."""
+    """The runs to compare; the first is the base of the comparison."""
 
     run = serializers.ListField(
         child=serializers.IntegerField(min_value=1, max_value=2**31 - 1),

@@ -1,4 +1,4 @@
-"""The characterisation of a trace, as its dataclasses declare it."""
+"""Describe the characterization of a trace, from the dataclasses that declare it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAIN: dict[Any, type[serializers.Field[Any, Any, Any, Any]]] = {
 
 @cache
 def serializer_of(shape: type) -> type[serializers.Serializer[Any]]:
-    """A serializer with a field for each of a dataclass, of its type and under its docstring."""
+    """Return a serializer with the fields and the docstring of a dataclass."""
     hints = typing.get_type_hints(shape)
     declared = {field.name: _field(hints[field.name]) for field in fields(shape)}
     return type(
@@ -31,6 +31,7 @@ def serializer_of(shape: type) -> type[serializers.Serializer[Any]]:
 
 
 def _field(hint: Any, **how: Any) -> serializers.Field[Any, Any, Any, Any]:
+    """Return the serializer field of a type."""
     if typing.get_origin(hint) is types.UnionType:
         (inner,) = (part for part in typing.get_args(hint) if part is not type(None))
         return _field(inner, allow_null=True)
@@ -44,7 +45,7 @@ Window = serializer_of(WindowRank)
 
 
 class CharacterAnswer(Character):  # type: ignore[misc, valid-type]
-    """What a trace is like, and how the window that was asked for ranks among all of it."""
+    """The characterization of a trace, and the rank of the requested window."""
 
     window = Window(allow_null=True)
 

@@ -11,7 +11,7 @@ from simulation.performance.estimate.calibration import ENGINES
 
 
 class ConfigureRequest(StrictSerializer):
-    """What to search deployments for, as `bin/manage configure` takes it."""
+    """The search for a deployment, as in `bin/manage configure`."""
 
     model = serializers.CharField(max_length=200, help_text="In the catalogue, or your own.")
     isl = serializers.IntegerField(min_value=1, max_value=MOST_TOKENS, help_text="Input tokens.")
@@ -48,7 +48,7 @@ class ConfigureRequest(StrictSerializer):
 
 
 class ConfigureAnswer(serializers.Serializer[Any]):
-    """Deployments by what they cost; see docs/configure.md."""
+    """Deployments ranked by cost; see docs/configure.md."""
 
     model = serializers.CharField()
     candidates = serializers.ListField(
@@ -71,7 +71,7 @@ class ConfigureAnswer(serializers.Serializer[Any]):
 
 
 class IntoScenario(StrictSerializer):
-    """Chosen deployments, and what to put them into: a kept scenario, or a draft of a trace."""
+    """Chosen deployments and their destination: a stored scenario, or a draft from a trace."""
 
     model = serializers.CharField(max_length=200)
     profiles = serializers.ListField(

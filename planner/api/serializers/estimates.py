@@ -15,7 +15,7 @@ MAX_ROWS = 20_000
 
 
 class EstimateRequest(StrictSerializer):
-    """One deployment with requests in flight, as `bin/manage estimate` takes it."""
+    """One deployment with its requests in flight, as in `bin/manage estimate`."""
 
     model = serializers.CharField(max_length=200, help_text="In the catalogue or on Hugging Face.")
     gpu = serializers.CharField(max_length=80)
@@ -92,7 +92,7 @@ class EstimateRequest(StrictSerializer):
 
 
 class RowsRequest(StrictSerializer):
-    """Many deployments; one that cannot be estimated does not stop the others."""
+    """Many deployments; a row that cannot be estimated does not stop the others."""
 
     rows = serializers.ListField(
         child=serializers.DictField(), min_length=1, max_length=MAX_ROWS,
@@ -101,7 +101,7 @@ class RowsRequest(StrictSerializer):
 
 
 class OwnRows(serializers.Serializer[Any]):
-    """What your own measurements changed."""
+    """The effect of your own measurements on the estimate."""
 
     rows = serializers.IntegerField(help_text="Of this deployment.")
     alike = serializers.IntegerField(help_text="Of others, which share an engine, GPU or model.")
@@ -117,7 +117,7 @@ class OwnRows(serializers.Serializer[Any]):
 
 
 class NextMeasurement(serializers.Serializer[Any]):
-    """The measurement that would narrow the estimates of this deployment most."""
+    """The measurement that would reduce the error of this deployment's estimates most."""
 
     concurrency = serializers.IntegerField()
     isl = serializers.IntegerField()
@@ -134,8 +134,10 @@ class NextMeasurement(serializers.Serializer[Any]):
 
 
 class Errors(serializers.Serializer[Any]):
-    """Absolute relative errors, fractions: half of all measurements lie within the first two, nine
-    of ten within the others."""
+    """Absolute relative errors, as fractions.
+
+    Half of all measurements lie within `ttft` and `tbt`, nine of ten within `ttft_90` and `tbt_90`.
+    """
 
     ttft = serializers.FloatField()
     tbt = serializers.FloatField()
@@ -144,14 +146,14 @@ class Errors(serializers.Serializer[Any]):
 
 
 class LeftOut(Errors):
-    """What measured deployments as this one were off by, where the fit had not seen something."""
+    """Errors for similar measured deployments, if the fit had not seen a part of them."""
 
     what = serializers.CharField(help_text="That the fit had not seen.")
     rows = serializers.IntegerField()
 
 
 class ExpectedError(Errors):
-    """What this estimate may be off by."""
+    """The expected error of this estimate."""
 
     basis = serializers.CharField(help_text="What they were measured on.")
     model_checked = serializers.BooleanField()
@@ -167,7 +169,7 @@ class EstimateProvenance(ProvenanceField):
 
 
 class RateAnswer(serializers.Serializer[Any]):
-    """What comes of a rate; the answer's own times are means of the same replay."""
+    """Results at a request rate; the times of the answer itself are means of the same replay."""
 
     rate_rps = serializers.FloatField()
     most_rps = serializers.FloatField(help_text="That go through with an endless queue.")

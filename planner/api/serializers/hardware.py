@@ -25,7 +25,7 @@ class ProvenanceField(serializers.Serializer[Any]):
 def _quantities(
     quantities: tuple[own.Quantity, ...],
 ) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-    """Fields of what may be given, each with its unit."""
+    """Return a field with its unit for each quantity."""
     sources: dict[str, serializers.Field[Any, Any, Any, Any]] = {}
     for q in quantities:
         limits: Any = {"min_value": q.low, "max_value": q.high}
@@ -41,7 +41,7 @@ def _quantities(
 
 
 class _Request(StrictSerializer):
-    """A name, its quantities, and where they come from."""
+    """A name, its quantities and their source."""
 
     quantities: tuple[own.Quantity, ...] = ()
 
@@ -60,14 +60,14 @@ class _Request(StrictSerializer):
 
 
 class GpuRequest(_Request):
-    """A GPU type of your own, as the form takes it."""
+    """A GPU type of your own."""
 
     quantities = own.GPU
     family = serializers.CharField(max_length=40, required=False, help_text="hopper, ada ...")
 
 
 class ModelRequest(_Request):
-    """A model of your own: by its memory, or by its `config.json`."""
+    """A model of your own: its memory figures, or its `config.json`."""
 
     quantities = own.MODEL
     config = serializers.DictField(
@@ -82,7 +82,7 @@ class ModelRequest(_Request):
 
 
 class FileRequest(StrictSerializer):
-    """GPUs and models in YAML, or a model's config.json with its name."""
+    """A YAML file of GPUs and models, or a model's config.json with its name."""
 
     file = BytesField(max_length=255, help_text=".yaml or .json, at most 1 MB.")
     name = serializers.CharField(max_length=80, required=False, help_text="For a config.json.")
@@ -104,7 +104,7 @@ class _Item(serializers.Serializer[Any]):
 
 
 class GpuItem(_Item):
-    """A GPU type; figures that are not known are null."""
+    """A GPU type; unknown figures are null."""
 
     facts = serializers.SerializerMethodField()
     sources = serializers.SerializerMethodField()
@@ -135,7 +135,7 @@ class FitField(serializers.Serializer[Any]):
 
 
 class ModelItem(_Item):
-    """A model and its memory; what fits on the GPU type that the list was asked for."""
+    """A model and its memory; `fit` is for the GPU type of the request."""
 
     weight_gb = serializers.SerializerMethodField()
     kv_bytes_per_token = serializers.FloatField(source="spec.kv_bytes_per_token")
@@ -156,7 +156,7 @@ class ModelItem(_Item):
 
 
 class ModelDetail(ModelItem):
-    """A model with its shape and every GPU type that it may run on."""
+    """A model with its shape and its fit on every GPU type."""
 
     shape = serializers.SerializerMethodField()
     fits = serializers.SerializerMethodField()

@@ -15,7 +15,7 @@ from planner.services.in_force import MESSAGE
 from planner.studies.options import options_in
 
 MOST_NUMBER = 2**31 - 1
-TAKEN = ("policy", "region", "model", "repeat", "timezone", "names")  # of what an export takes
+TAKEN = ("policy", "region", "model", "repeat", "timezone", "names")  # export options to accept
 
 
 class WhySaid(StrictSerializer):
@@ -25,7 +25,7 @@ class WhySaid(StrictSerializer):
 
 
 class InForceRequest(WhySaid):
-    """Which run's plan, how, and why."""
+    """The run with the plan to activate, how to apply it, and why."""
 
     run = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
 
@@ -64,7 +64,7 @@ class DesiredPool(serializers.Serializer[Any]):
 
 
 class KeptPlan(serializers.ModelSerializer[PlanInForce]):
-    """A plan that is or was in force, as lists show it."""
+    """An active or past plan, as lists show it."""
 
     run = serializers.IntegerField(source="number")
     proposal = serializers.IntegerField(
@@ -108,7 +108,7 @@ class KeptPlanDetail(KeptPlan):
 
 
 class PlansBetweenAsked(serializers.Serializer[Any]):
-    """Which two plans."""
+    """The two plans to compare."""
 
     old = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
     new = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)

@@ -1,5 +1,8 @@
-"""What may be chosen when work is started, by kind of run: the declarations of planner.studies as
-bodies, so that the published schema and what is refused are theirs."""
+"""Describe the options of runs as request bodies, by kind of run.
+
+The options are declared in planner.studies, so that the API accepts and refuses the same values as
+the command line.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +37,14 @@ OF_JSON: dict[str, Any] = {
 
 @extend_schema_field(OpenApiTypes.BINARY)
 class BytesField(serializers.FileField):
-    """A file that goes in; the library takes it for the address of one that comes out."""
+    """An uploaded file.
+
+    The schema library would describe a FileField as an address; this declares binary content.
+    """
 
 
 class ReadingRequest(StrictSerializer):
-    """How to read a file; everything is detected unless it is said here."""
+    """How to read a file; everything that is not given is detected."""
 
     map = serializers.ListField(
         child=serializers.CharField(max_length=200),
@@ -50,19 +56,20 @@ class ReadingRequest(StrictSerializer):
         return super().get_fields() | {name: _offered(option) for name, option in OFFERED.items()}
 
     def validate_map(self, value: list[str]) -> dict[str, str]:
+        """Return the columns by field."""
         try:
             return column_mapping(value)
         except IngestError as problem:
             raise serializers.ValidationError(str(problem)) from None
 
     def options(self, file_name: str) -> IngestOptions:
-        """Raises IngestError where the parts contradict one another."""
+        """Return the options of reading; raises IngestError if they contradict each other."""
         chosen: dict[str, Any] = self.validated_data
         return IngestOptions.of(file_name, chosen, chosen.get("map"))
 
 
 class UploadRequest(ReadingRequest):
-    """A file and how to read it; everything is detected unless it is said here."""
+    """A file and how to read it; everything that is not given is detected."""
 
     file = BytesField(
         max_length=255,
@@ -72,6 +79,7 @@ class UploadRequest(ReadingRequest):
 
 
 def _offered(option: Offered) -> serializers.Field[Any, Any, Any, Any]:
+    """Return the field of an option of reading."""
     if option.switch:
         return serializers.BooleanField(default=False, help_text=option.help)
     if option.choices:
@@ -81,7 +89,7 @@ def _offered(option: Offered) -> serializers.Field[Any, Any, Any, Any]:
 
 
 def field_of(option: Option) -> Any:
-    """The field of a body that an option is, with its limits and help."""
+    """Return the request field of an option, with its limits and its help."""
     words: dict[str, Any] = {"required": option.required, "help_text": option.help or None}
     limits = {
         "min_value": option.above if option.least is None else option.least,
@@ -98,7 +106,7 @@ def field_of(option: Option) -> Any:
 
 
 def chosen(declared: type[RunOptions], values: dict[str, Any]) -> dict[str, Any]:
-    """``values`` as a run keeps them; a fault is one of its field."""
+    """Return ``values`` as stored with a run; raises ValidationError by field."""
     try:
         return options_of(declared, values).given()
     except OptionsRefused as refused:
@@ -111,9 +119,9 @@ def chosen(declared: type[RunOptions], values: dict[str, Any]) -> dict[str, Any]
 
 
 class ScenarioGiven(StrictSerializer):
-    """A kept scenario, or one that is only for this run."""
+    """A stored scenario, or a document that is used for this run only."""
 
-    kind = ""  # of the run
+    kind = ""  # kind of the run
 
     scenario = serializers.CharField(
         max_length=120, required=False, help_text="Name or id of a kept scenario."
@@ -133,13 +141,13 @@ class ScenarioGiven(StrictSerializer):
 
 
 class TraceOrScenario(ScenarioGiven):
-    """A scenario's demand, or that of one trace as it came."""
+    """The demand of a scenario, or that of one trace."""
 
     trace = serializers.CharField(max_length=120, required=False, help_text="Name or id.")
 
 
 def request_of(kind: str) -> type[ScenarioGiven]:
-    """The body of the verb of a kind, which names what to work on and its options."""
+    """Return the request body of a kind of run: its source and its options."""
     base: type[ScenarioGiven] = ScenarioGiven
     declared = KINDS[kind].options
     if kind == Run.Kind.FORECAST:
@@ -153,7 +161,7 @@ REQUESTS = {kind: request_of(kind) for kind in KINDS}
 
 
 class RunRequest(StrictSerializer):
-    """Which run of a kept scenario."""
+    """The kind and the options of a run of a stored scenario."""
 
     kind = serializers.ChoiceField(WORK)
     options = serializers.DictField(

@@ -22,7 +22,7 @@ PRECISIONS = tuple(BYTES)
 
 
 class CheckField(serializers.Serializer[Any]):
-    """Errors of (predicted - measured) / measured, fractions."""
+    """Errors (predicted - measured) / measured, as fractions."""
 
     quantity = serializers.CharField()
     against = serializers.CharField(help_text="Which rows, and whether the fit had seen them.")
@@ -48,7 +48,7 @@ class ProfileLinks(serializers.Serializer[Any]):
 
 
 class ProfileItem(serializers.Serializer[Any]):
-    """A profile as lists show it; ``version`` is null of a built-in one."""
+    """A profile as lists show it; ``version`` is null for a built-in profile."""
 
     name = serializers.CharField()
     version = serializers.IntegerField(allow_null=True)
@@ -211,7 +211,7 @@ class CalibrationDetail(CalibrationItem):
 
 
 class MeasurementsRequest(StrictSerializer):
-    """A file of measurements; what it does not say itself may be given."""
+    """A file of measurements, and the attributes that the file does not state."""
 
     file = BytesField(
         max_length=255,
@@ -236,7 +236,7 @@ class MeasurementsRequest(StrictSerializer):
 
 
 class ComputeRequest(StrictSerializer):
-    """A profile that needs no benchmark rows; limits left out follow from defaults and memory."""
+    """A profile without benchmark rows; other limits follow from defaults and memory."""
 
     name = serializers.CharField(max_length=80, help_text="A name that is there gets a version.")
     kind = serializers.ChoiceField(COMPUTED)
@@ -265,8 +265,11 @@ class ComputeRequest(StrictSerializer):
 
 
 class FitRequest(ComputeRequest):
-    """Which rows to fit, as what; limits left out follow from rows, defaults and memory. Operator
-    and roofline profiles are scaled to the rows, prefill and decode apart."""
+    """The rows to fit and the kind of profile.
+
+    Limits that are not given follow from the rows, defaults and memory. Operator and roofline
+    profiles are scaled to the rows, with separate factors for prefill and decode.
+    """
 
     kind = serializers.ChoiceField(KINDS)
     rows_model = serializers.CharField(
@@ -289,7 +292,7 @@ class Compared(serializers.Serializer[Any]):
 
 
 class Observation(StrictSerializer):
-    """The mean time of iterations that did the same."""
+    """The mean time of equal iterations."""
 
     at_s = FiniteField(min_value=0, help_text="When, in seconds.")
     decodes = FiniteField(min_value=0, max_value=1e6, help_text="Sequences that decoded.")
@@ -298,7 +301,7 @@ class Observation(StrictSerializer):
 
 
 class ObservationsRequest(StrictSerializer):
-    """Observations of a running service; they tune a linear profile into its next version."""
+    """Observations of a running service, which tune a linear profile into its next version."""
 
     profile = serializers.CharField(max_length=200)
     keep_as = serializers.CharField(
@@ -311,4 +314,5 @@ class ObservationsRequest(StrictSerializer):
 
 
 def check_documents(checks: Any) -> list[dict[str, Any]]:
+    """Return checks as documents."""
     return [asdict(check) for check in checks]

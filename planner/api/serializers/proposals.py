@@ -50,7 +50,7 @@ class ProposalItem(serializers.ModelSerializer[Proposal]):
 
 
 class ProposalDetail(ProposalItem):
-    """A proposal with all that was said and done about it."""
+    """A proposal with its activity."""
 
     base_run = serializers.IntegerField(
         source="base_run_id", allow_null=True, help_text="What it is held against."
@@ -87,7 +87,7 @@ class ProposalDetail(ProposalItem):
 
 
 class ProposeRequest(StrictSerializer):
-    """Which run's plan, how it is put in force, and why."""
+    """The run with the proposed plan, how to apply it, and why."""
 
     run = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
     title = serializers.CharField(max_length=160)

@@ -87,7 +87,7 @@ class RunDetail(RunItem):
 
     @extend_schema_field(RunWait(allow_null=True))
     def get_waits(self, run: Run) -> dict[str, Any] | None:
-        """What comes before it; null once it has begun."""
+        """Return the queue ahead of the run; None once it has started."""
         return wait_of(run)._asdict() if run.state == Run.State.PENDING else None
 
 
@@ -106,7 +106,7 @@ class TableRows(serializers.Serializer[Any]):
 
 
 class RowsAsked(serializers.Serializer[Any]):
-    """Which rows of a table."""
+    """The rows of a table."""
 
     offset = serializers.IntegerField(min_value=0, max_value=10**12, default=0)
     limit = serializers.IntegerField(
@@ -118,7 +118,7 @@ class RowsAsked(serializers.Serializer[Any]):
 
 
 class PoolAsked(serializers.Serializer[Any]):
-    """Which part of a provisioning run; left out: the first."""
+    """The part of a provisioning run; default: the first."""
 
     pool = serializers.CharField(
         max_length=300, required=False, help_text="`model / region / gpu`, as the result has them."
@@ -127,7 +127,7 @@ class PoolAsked(serializers.Serializer[Any]):
 
 
 class ExportAsked(StrictSerializer):
-    """A format, and what it takes."""
+    """A format and its options."""
 
     to = serializers.ChoiceField(
         [*FORMATS], help_text="; ".join(f"{name}: {form.label}" for name, form in FORMATS.items())
@@ -149,7 +149,7 @@ class SavingsAsked(serializers.Serializer[Any]):
 
 
 class Problem(serializers.Serializer[Any]):
-    """RFC 9457."""
+    """A problem document (RFC 9457)."""
 
     type = serializers.CharField()
     title = serializers.CharField()

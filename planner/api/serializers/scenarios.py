@@ -51,7 +51,7 @@ class ScenarioDetail(ScenarioItem):
 
 
 class _Read:
-    """A scenario with what its document says, parsed once."""
+    """A scenario and its document, which is parsed once for both fields that need it."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -79,7 +79,7 @@ class DocumentRequest(StrictSerializer):
 
 
 class ChangeRequest(StrictSerializer):
-    """A whole new document, or new values at some places of it."""
+    """A new document, or new values at some paths of the current one."""
 
     document = serializers.CharField(required=False, trim_whitespace=False)
     changes = serializers.DictField(

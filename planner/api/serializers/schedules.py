@@ -1,4 +1,4 @@
-"""Schedules, their firings, and what came of plans."""
+"""Describe schedules, their runs and plan-versus-actual reports."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from planner.api.serializers.strict import FiniteField, StrictSerializer
 from planner.models import Firing, Outcome, Schedule
 from planner.selectors.scenarios import scenario_get
 
-TAKEN = {"timezone": "zone"}  # other names than the row's
+TAKEN = {"timezone": "zone"}  # request fields that differ from the model's
 
 
 class ScheduleChange(StrictSerializer):
-    """What a schedule is; what is left out stays as it is."""
+    """The settings of a schedule; those that are not given stay."""
 
     name = serializers.CharField(max_length=120, required=False)
     scenario = serializers.CharField(max_length=120, required=False, help_text="Name or id.")

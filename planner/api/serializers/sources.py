@@ -30,7 +30,7 @@ class SourceLinks(serializers.Serializer[Any]):
 
 
 class SourceItem(serializers.ModelSerializer[Source]):
-    """A live source; scenarios name it as they name a trace."""
+    """A live source; a scenario uses it like a trace."""
 
     owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
     settings = serializers.DictField()
@@ -73,7 +73,7 @@ class SourceItem(serializers.ModelSerializer[Source]):
 
 
 class SourceAsked(StrictSerializer):
-    """What is to be read; ``preview`` takes the same."""
+    """The source to read; ``preview`` takes the same."""
 
     kind = serializers.ChoiceField(choices=Source.Kind.choices)
     settings = serializers.DictField(required=False, default=dict, help_text=SETTINGS)
@@ -104,7 +104,7 @@ class Histogram(serializers.DictField):
 
 
 class SampleRow(StrictSerializer):
-    """Sums over one bin; what is left out is not known, and changes nothing."""
+    """Sums over one bin; a value that is not given is unknown and changes nothing."""
 
     time = serializers.DateTimeField(help_text="When the bin begins.")
     model = serializers.CharField(max_length=80, required=False)
@@ -162,7 +162,7 @@ class PreviewSeries(serializers.Serializer[Any]):
 
 
 class SourcePreview(serializers.Serializer[Any]):
-    """Queries and what they gave of the last hour, or files; nothing is kept."""
+    """The queries and their results for the last hour, or the files; nothing is stored."""
 
     queries = PreviewQuery(many=True)
     files = serializers.ListField(child=serializers.CharField())

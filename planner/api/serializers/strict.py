@@ -1,4 +1,4 @@
-"""Bodies whose unknown fields are refused, and numbers that are numbers."""
+"""Refuse unknown fields in bodies, and numbers that are not finite."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rest_framework import serializers
 
 
 class StrictSerializer(serializers.Serializer[Any]):
-    """Refuses a field it does not know by a fault of that field."""
+    """A serializer that refuses unknown fields, with an error at each of them."""
 
     def to_internal_value(self, data: Any) -> Any:
-        if isinstance(data, dict):  # a form too
+        if isinstance(data, dict):  # JSON objects and forms
             known = [name for name, field in self.fields.items() if not field.read_only]
             unknown = [str(n) for n in data if n not in known and n != "csrfmiddlewaretoken"]
             if unknown:
@@ -24,7 +24,7 @@ class StrictSerializer(serializers.Serializer[Any]):
 
 
 class FiniteField(serializers.FloatField):
-    """A float, neither NaN nor infinite."""
+    """A float that is neither NaN nor infinite."""
 
     def to_internal_value(self, data: Any) -> float:
         value = super().to_internal_value(data)

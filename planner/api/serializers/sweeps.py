@@ -23,7 +23,7 @@ class AxisGiven(StrictSerializer):
 
 
 class SweepRequest(StrictSerializer):
-    """A kept scenario or a document, and one or two settings with their values."""
+    """A stored scenario or a document, and one or two settings with their values."""
 
     scenario = serializers.CharField(max_length=120, required=False, help_text="Name or id.")
     document = serializers.CharField(required=False, trim_whitespace=False, help_text="YAML.")

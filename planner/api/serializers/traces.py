@@ -20,7 +20,7 @@ class TraceLinks(serializers.Serializer[Any]):
 
 
 class TraceItem(serializers.ModelSerializer[Trace]):
-    """A trace as lists show it; times are null where the file's times are relative."""
+    """A trace as lists show it; times are null if the file has relative times."""
 
     owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
     links = serializers.SerializerMethodField()
@@ -45,7 +45,7 @@ class TraceItem(serializers.ModelSerializer[Trace]):
 
 
 class TraceDetail(TraceItem):
-    """A trace with the whole report of its reading."""
+    """A trace with its full import report."""
 
     options = serializers.DictField(help_text="How the file was read.")
     report = serializers.DictField(help_text="Counts, refused rows, times, series; as `ingest`.")
@@ -71,14 +71,14 @@ class DemandAsked(serializers.Serializer[Any]):
 
 @extend_schema_field({"type": "array", "items": {"type": ["number", "null"]}})
 class AmountsField(serializers.Field[Any, Any, Any, Any]):
-    """An array of amounts, NaN as null."""
+    """An array of amounts; NaN becomes null."""
 
     def to_representation(self, value: Any) -> list[float | None]:
         return [None if math.isnan(amount) else amount for amount in value.tolist()]
 
 
 class SeriesDemand(serializers.Serializer[Any]):
-    """Sums per bin; null is a gap. Amounts that a file does not count are null as a whole."""
+    """Sums per bin; null is a gap. Amounts that the file does not hold are null as a whole."""
 
     name = serializers.CharField()
     model = serializers.CharField(allow_null=True)
@@ -99,7 +99,7 @@ class Demand(serializers.Serializer[Any]):
 
 
 class TracePreview(serializers.Serializer[Any]):
-    """The first rows of a refused file as they stand."""
+    """The first rows of a refused file, unchanged."""
 
     columns = serializers.ListField(child=serializers.CharField())
     rows = serializers.ListField(child=serializers.ListField(child=serializers.CharField()))

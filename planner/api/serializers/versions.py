@@ -40,7 +40,7 @@ class PartAsked(serializers.Serializer[Any]):
 
 
 class BetweenAsked(PartAsked):
-    """Which two versions."""
+    """The two versions to compare."""
 
     old = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
     new = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)

@@ -9,7 +9,7 @@ from planner.services.whatif import LIMITS, Changes
 
 
 class WhatIfRequest(StrictSerializer):
-    """What to change of a kept plan; left out: as it was."""
+    """The changes to a stored plan; values that are not given stay."""
 
     growth = FiniteField(default=1.0, help_text="Times the demand.")
     quantile = FiniteField(required=False, help_text="Of the forecast, planned for.")
