@@ -1,1 +1,1 @@
-"""Thin views: parse, call a service or selector, render."""
+"""Define thin views: parse the request, call a service or selector, render the answer."""

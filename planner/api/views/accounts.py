@@ -38,7 +38,7 @@ class LoginView(ApiView):
     throttle_classes = []  # see services.signing_in
 
     def get_authenticate_header(self, request: Request) -> str:
-        return "Token"  # makes a wrong password 401, as no authentication class is asked
+        return "Token"  # a wrong password is 401 even without authentication classes
 
     @operation(
         {200: TokenGiven}, 400, 401, 403, 404, 429,
@@ -46,7 +46,7 @@ class LoginView(ApiView):
         examples={"Log in": {"username": "demo", "password": "your password"}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
-        """Log in: a token for your name and password."""
+        """Log in: exchange your name and password for a token."""
         sent = valid(Login(data=request.data))
         who = {key: sent.pop(key) for key in ("username", "password")}
         with login_attempt(request._request, who["username"]):
@@ -67,23 +67,23 @@ class LoginView(ApiView):
 class MeView(ApiView):
     @operation({200: Me})
     def get(self, request: Request) -> Response:
-        """Who you are and what you may do."""
+        """Get your account and your permissions."""
         return Response(Me(self.user).data)
 
 
 class MyDataView(ApiView):
     @operation({200: OpenApiTypes.OBJECT})
     def get(self, request: Request) -> Response:
-        """All that is kept about you: your account, what you made, your lines of the audit log."""
+        """Get all data about you: your account, what you created, your lines of the audit log."""
         return Response(account_data(self.user, by=self.user))
 
 
 class MyFactorView(ApiView):
-    needs_factor = False  # here one is set up
+    needs_factor = False  # this view sets it up
 
     @operation({200: FactorState})
     def get(self, request: Request) -> Response:
-        """Your second factor."""
+        """Get the state of your second factor."""
         factor = second_factor.factor_of(self.user)
         state = {
             "on": factor is not None,
@@ -94,9 +94,9 @@ class MyFactorView(ApiView):
 
     @operation({201: FactorBegun}, 400, 403, 409, 413, 415, request=AgainGiven)
     def post(self, request: Request) -> Response:
-        """Begin a second factor; it counts once a code of it was PUT.
+        """Begin a second factor; it is active after you PUT a first code.
 
-        With a token, or a session that is older, the password is asked for again.
+        With a token, or with an older session, the password is required again.
         """
         sent = valid(AgainGiven(data=request.data))
         check_again(request._request, self.user, sent["password"])
@@ -106,9 +106,9 @@ class MyFactorView(ApiView):
 
     @operation({200: Recovery}, 400, 403, 409, 413, 415, request=CodeGiven)
     def put(self, request: Request) -> Response:
-        """Confirm it with a first code, or end it with another.
+        """Confirm the second factor with a first code, or end it with another.
 
-        Answers with the recovery codes, once; with none where it is ended.
+        The answer to a confirmation holds the recovery codes, which are shown once.
         """
         sent = valid(CodeGiven(data=request.data))
         codes: list[str] = []
@@ -122,7 +122,7 @@ class MyFactorView(ApiView):
 class MyTokenView(ApiView):
     @operation({204: OpenApiResponse(description="It no longer works.")})
     def delete(self, request: Request) -> Response:
-        """Take back all your tokens."""
+        """Revoke all your tokens."""
         tokens.tokens_end(user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -130,13 +130,13 @@ class MyTokenView(ApiView):
 class MyTokensView(ApiView):
     @operation({200: TokenItem(many=True)})
     def get(self, request: Request) -> Response:
-        """Your tokens; what they are is kept as hashes alone."""
+        """List your tokens; only hashes of the keys are stored."""
         return Response(TokenItem(tokens.tokens_of(self.user), many=True).data)
 
 
 class MyTokenNumberView(ApiView):
     @operation({204: OpenApiResponse(description="It no longer works.")}, 404)
     def delete(self, request: Request, number: int) -> Response:
-        """Take back one of your tokens."""
+        """Revoke one of your tokens."""
         tokens.token_end(user=self.user, number=number)
         return Response(status=status.HTTP_204_NO_CONTENT)

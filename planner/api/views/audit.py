@@ -1,4 +1,4 @@
-"""The audit log."""
+"""Serve the audit log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from planner.services.access import check_may_administer
 
 class AuditListView(ApiView, generics.ListAPIView[AuditRecord]):
     serializer_class = AuditItem
-    queryset = AuditRecord.objects.none()  # for the document of the API
+    queryset = AuditRecord.objects.none()  # for the OpenAPI document
     pagination_class = Pages
 
     def get_queryset(self) -> QuerySet[AuditRecord]:
@@ -30,6 +30,6 @@ class AuditListView(ApiView, generics.ListAPIView[AuditRecord]):
 
     @operation({200: AuditItem(many=True)}, 400, 403, 404, parameters=[AuditAsked])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Who did what, the newest first; for admins."""
+        """List who did what, newest first; for admins."""
         check_may_administer(self.user)
         return self.list(request, *args, **kwargs)

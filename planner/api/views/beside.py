@@ -1,4 +1,4 @@
-"""Runs beside each other."""
+"""Compare runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from planner.studies.plain import as_json
 class RunsBesideView(ApiView):
     @operation({200: schema_of(Beside)}, 400, 404, 409, parameters=[BesideAsked])
     def get(self, request: Request) -> Response:
-        """Two to eight completed runs beside each other.
+        """Compare two to eight completed runs.
 
-        `differences`: settings that the runs do not share, by their address in the scenario.
-        `groups`: figures that they have in common, each with its `values`, its `changes` from the
-        first run's (a fraction of it; of shares the difference) and its `marks`: better, worse, or
-        empty, which it is of all where traffic, window or limits differ, with why in `note`.
+        `differences`: settings that differ, by their address in the scenario. `groups`: figures
+        that the runs have in common. Each figure has `values`, `changes` from the first run and
+        `marks`. A change is a fraction of the first run's value; for shares it is the difference. A
+        mark is better, worse or empty. All marks are empty if traffic, window or limits differ;
+        `note` gives the reason.
         """
         query = valid(BesideAsked(data=request.query_params))
         beside = runs_beside(runs_chosen(query["run"]), query["policy"])

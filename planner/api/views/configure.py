@@ -1,4 +1,4 @@
-"""Which deployment serves a model at least cost."""
+"""Search the cheapest deployments of a model."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class ConfigureView(ApiView):
     def post(self, request: Request) -> Response:
         """Search the deployments of a model.
 
-        GPU types, arrangements, precisions and engines, together and as prefill and decode apart,
-        ranked by what they cost within the limits; the best are simulated. Takes seconds.
+        The search covers GPU types, arrangements, precisions and engines, aggregated and
+        disaggregated. It ranks by cost within the limits, and simulates the best. It takes seconds.
         """
         sent = valid(ConfigureRequest(data=request.data))
         for name in ("gpus", "engines"):
@@ -47,7 +47,8 @@ class ConfigureScenarioView(ApiView):
     def post(self, request: Request) -> Response:
         """Put chosen deployments into a scenario.
 
-        The document of a kept scenario, or of a draft of a trace, with them in it; nothing is kept.
+        The answer is the document of a stored scenario, or of a draft from a trace, with the
+        deployments. Nothing is stored.
         """
         sent = valid(IntoScenario(data=request.data))
         limits = {name: sent.get(name) for name in ("ttft_ms", "tbt_ms")}

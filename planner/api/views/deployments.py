@@ -13,7 +13,7 @@ from planner.services.deployments import names_keep
 class DeploymentNamesView(ApiView):
     @operation({200: DeploymentNames})
     def get(self, request: Request) -> Response:
-        """What deployments are called in exports, by the name that they would have by rule."""
+        """Get the names of deployments in exports, by their default name."""
         return Response({"names": names_kept()})
 
     @operation(
@@ -21,9 +21,9 @@ class DeploymentNamesView(ApiView):
         request=DeploymentNames, examples={"One": {"names": {"llama-h100-us-east": "chat"}}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
-        """Name deployments; an empty name gives one that of the rule back.
+        """Name deployments; an empty name restores the default name.
 
-        Those that are not named stay as they are.
+        Names of other deployments stay.
         """
         sent = valid(DeploymentNames(data=request.data))
         names_keep(names=sent["names"], user=self.user)

@@ -1,4 +1,4 @@
-"""The OpenAPI document, the page that shows it, and the answer where there is no view."""
+"""Serve the OpenAPI document, the page that shows it, and 404 for unknown addresses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from planner.api.openapi import document
 
 @method_decorator(conditional_page, name="dispatch")  # an ETag, and 304 where it matches
 class SchemaView(SpectacularAPIView):
-    """Serve the kept document in the format that the request accepts: YAML or JSON."""
+    """The stored OpenAPI document, in the format that the request accepts: YAML or JSON."""
 
     @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -33,13 +33,13 @@ class SchemaView(SpectacularAPIView):
 @require_safe
 @login_required
 def docs(request: HttpRequest) -> HttpResponse:
-    """The schema to read and to try, by Swagger UI from local files."""
+    """Show the OpenAPI document in Swagger UI, from local files."""
     return render(request, "api/docs.html")
 
 
-@csrf_exempt  # it changes nothing, and 404 is the truth for a POST too
+@csrf_exempt  # it changes nothing; a POST also gets 404
 def nothing_here(request: HttpRequest) -> HttpResponse:
-    """404 as a problem, with the address meant if only the final slash is missing."""
+    """Return 404 as a problem; if only the final slash is missing, name the right address."""
     detail = "There is nothing at this address; /api/v1/docs/ lists what there is."
     if not request.path.endswith("/") and _is_view(f"{request.path_info}/"):
         detail = f"There is nothing at this address; it ends with a slash: {request.path}/"
@@ -47,6 +47,7 @@ def nothing_here(request: HttpRequest) -> HttpResponse:
 
 
 def _is_view(path: str) -> bool:
+    """Return whether a view serves ``path``."""
     try:
         return resolve(path).func is not nothing_here
     except Resolver404:

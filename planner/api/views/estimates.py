@@ -1,4 +1,4 @@
-"""Estimates of one deployment or of many."""
+"""Estimate one deployment or many."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from planner.services import estimates
 
 
 class CsvRows(BaseParser):
-    """A CSV with the fields of an estimate as columns; gives what ``{"rows": [...]}`` would."""
+    """A parser of CSV with one estimate per row; its result equals ``{"rows": [...]}``."""
 
     media_type = "text/csv"
 
@@ -58,8 +58,9 @@ class EstimateView(ApiView):
     def post(self, request: Request) -> Response:
         """Estimate one deployment.
 
-        TTFT, TBT, throughput, power, memory in steady state, and the error to expect; moved by your
-        own measured rows, those sent along and those kept here, with what they were before.
+        The answer holds TTFT, TBT, throughput, power, memory in steady state and the expected
+        error. Your own measured rows adjust it, both those in the body and those stored. `own`
+        holds the values before the adjustment.
         """
         query = dict(valid(EstimateRequest(data=request.data)))
         rows, kept = query.pop("measured", []), query.pop("kept")
@@ -80,7 +81,8 @@ class EstimateRowsView(ApiView):
     def post(self, request: Request) -> Response:
         """Estimate many deployments.
 
-        JSON or CSV in, JSON or (`Accept: text/csv`) CSV out, in the same order.
+        The body is JSON or CSV. The answer is JSON or, with `Accept: text/csv`, CSV, in the same
+        order.
         """
         rows = valid(RowsRequest(data=request.data))["rows"]
         answers = estimates.estimate_many(rows)

@@ -1,4 +1,4 @@
-"""GPU types, models, prices and carbon."""
+"""Serve GPU types, models, prices and carbon."""
 
 from __future__ import annotations
 
@@ -37,22 +37,26 @@ from planner.services import hardware, imports, price_lists
 
 USUAL_GPU = "H100-SXM"
 MODELS = {"By its memory": MODEL, "By its config.json": CONFIG}
-REFUSALS = (400, 403, 404, 409, 412, 413, 415, 422)  # of what is kept
+REFUSALS = (400, 403, 404, 409, 412, 413, 415, 422)  # statuses of refused changes
 
 
 def listing(item: Any, search: Any = Search, **more: Any) -> Callable[[F], F]:
+    """Describe an operation that lists items."""
     return operation({200: item(many=True)}, 400, 404, parameters=[search], **more)
 
 
 class EntryView(ApiView):
-    """A GPU type or model, built in or one's own."""
+    """A GPU type or model, built in or your own."""
 
-    request_class: ClassVar[Any]  # serializer of what is sent
+    request_class: ClassVar[Any]  # serializer of the request
     item_class: ClassVar[Any]  # serializer of the entry
 
     def answer(self, name: str, code: int = status.HTTP_200_OK) -> Response:
-        """The entry; one's own with the ETag that If-Match takes, built-in ones with one of their
-        bytes."""
+        """Return the entry.
+
+        Your own entries have the ETag that If-Match accepts. Built-in entries have an ETag of their
+        bytes.
+        """
         entry = self.entry(name)
         body = self.item_class(entry, context={"request": self.request, **self.context()}).data
         headers = {"ETag": state_tag(entry.row, self.request)} if entry.row else {}
@@ -61,7 +65,7 @@ class EntryView(ApiView):
         return Response(body, code, headers=headers)
 
     def keep(self, row: Any = None) -> Response:
-        """What was sent, as a new entry or in the place of ``row``."""
+        """Save the request as a new entry, or in place of ``row``."""
         sent = checked(self.request_class(data=self.request.data))
         values = sent.validated_data
         saved = self.save(
@@ -76,12 +80,15 @@ class EntryView(ApiView):
         return self.answer(saved.name, status.HTTP_200_OK if row else status.HTTP_201_CREATED)
 
     def context(self) -> dict[str, Any]:
+        """Return what the serializer of the entry needs."""
         return {}
 
     def entry(self, name: str) -> Any:
+        """Return the entry of this name."""
         raise NotImplementedError
 
     def save(self, row: Any, name: str, facts: dict[str, Any], **more: Any) -> Any:
+        """Save an entry and return its row."""
         raise NotImplementedError
 
 
@@ -120,7 +127,7 @@ class GpuListView(GpuEntry):
 
     @listing(GpuItem, operation_id="hardware_gpus:_list")
     def get(self, request: Request) -> Response:
-        """GPUs: built-in types and your own."""
+        """List GPU types: built-in ones and your own."""
         search = valid(Search(data=request.query_params)).get("search", "")
         return paged(self, known.gpus_list(search), GpuItem, {"request": request})
 
@@ -129,26 +136,26 @@ class GpuListView(GpuEntry):
         request=GpuRequest, parameters=[LOCATION], examples={"A GPU": GPU},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
-        """Describe a GPU of your own."""
+        """Add your own GPU type."""
         return self.keep()
 
 
 class GpuView(GpuEntry):
     @operation({200: GpuItem}, 400, 404)
     def get(self, request: Request, name: str) -> Response:
-        """One GPU type with the source of each figure."""
+        """Get a GPU type with the source of each figure."""
         return self.answer(name)
 
     @operation({200: GpuItem}, *REFUSALS, request=GpuRequest, examples={"A GPU": GPU})
     def put(self, request: Request, name: str) -> Response:
-        """Replace a GPU of your own."""
+        """Replace your own GPU type."""
         return self.keep(known.own_gpu_get(name))
 
     @removal
     def delete(self, request: Request, name: str) -> Response:
-        """Remove a GPU of your own.
+        """Remove your own GPU type.
 
-        Refused while something names it.
+        It is refused while something uses the type.
         """
         hardware.gpu_delete(gpu=known.own_gpu_get(name), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
@@ -159,7 +166,7 @@ class ModelListView(ModelEntry):
 
     @listing(ModelItem, ModelSearch, operation_id="hardware_models_list")
     def get(self, request: Request) -> Response:
-        """Models and what they take of a GPU's memory."""
+        """List models and the memory that they need."""
         query = valid(ModelSearch(data=request.query_params))
         gpu = known.gpu_get(query.get("gpu") or USUAL_GPU).spec
         entries = known.models_list(query.get("search", ""))
@@ -170,26 +177,26 @@ class ModelListView(ModelEntry):
         request=ModelRequest, parameters=[LOCATION], examples=MODELS,
     )  # fmt: skip
     def post(self, request: Request) -> Response:
-        """Describe a model of your own."""
+        """Add your own model."""
         return self.keep()
 
 
 class ModelView(ModelEntry):
     @operation({200: ModelDetail}, 400, 404)
     def get(self, request: Request, name: str) -> Response:
-        """One model, its shape and where it fits."""
+        """Get a model, its shape and the GPUs that it fits."""
         return self.answer(name)
 
     @operation({200: ModelDetail}, *REFUSALS, request=ModelRequest, examples=MODELS)
     def put(self, request: Request, name: str) -> Response:
-        """Replace a model of your own."""
+        """Replace your own model."""
         return self.keep(known.own_model_get(name))
 
     @removal
     def delete(self, request: Request, name: str) -> Response:
-        """Remove a model of your own.
+        """Remove your own model.
 
-        Refused while something names it.
+        It is refused while something uses the model.
         """
         hardware.model_delete(model=known.own_model_get(name), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
@@ -203,9 +210,10 @@ class HardwareFileView(ApiView):
         request={"multipart/form-data": FileRequest},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
-        """GPUs and models from a file.
+        """Import GPU types and models from a file.
 
-        YAML with `gpus` and `models`, or one `config.json`; all is kept or nothing.
+        The file is YAML with `gpus` and `models`, or one `config.json`. Either all entries are
+        stored or none.
         """
         sent = valid(FileRequest(data=request.data))
         file = sent["file"]
@@ -227,7 +235,7 @@ class PriceListView(ApiView):
 
     @listing(PriceItem, PriceSearch, operation_id="hardware_prices_list")
     def get(self, request: Request) -> Response:
-        """Prices by provider, region and GPU, those of own lists first."""
+        """List prices by provider, region and GPU; your own price lists come first."""
         query = valid(PriceSearch(data=request.query_params))
         filters = {name: value for name, value in query.items() if not name.startswith("page")}
         return paged(self, known.prices_list(**filters), PriceItem, {})
@@ -241,9 +249,9 @@ class PriceListsView(ApiView):
         request={"multipart/form-data": PriceListRequest},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
-        """Keep a price list of your own.
+        """Store your own price list.
 
-        A scenario names it under `price_list`; a file of the same name replaces it.
+        A scenario names it under `price_list`. A file of the same name replaces it.
         """
         sent = valid(PriceListRequest(data=request.data))
         file = sent["file"]
@@ -265,9 +273,9 @@ class PriceListsView(ApiView):
 class PriceListDetailView(ApiView):
     @removal
     def delete(self, request: Request, name: str) -> Response:
-        """Remove a price list of your own.
+        """Remove your own price list.
 
-        Refused while a scenario names it.
+        It is refused while a scenario names the list.
         """
         price_lists.price_list_delete(row=known.price_list_get(name), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
@@ -278,6 +286,6 @@ class CarbonListView(ApiView):
 
     @listing(CarbonItem, operation_id="hardware_carbon_list")
     def get(self, request: Request) -> Response:
-        """Carbon of the grid and PUE by region."""
+        """List carbon of the grid and PUE by region."""
         search = valid(Search(data=request.query_params)).get("search", "")
         return paged(self, known.carbon_list(search), CarbonItem, {})

@@ -40,9 +40,10 @@ NONE = "No plan is in force; put one there with POST and the number of its run."
 class InForceView(ApiView):
     @operation({200: InForce}, 400, 404, parameters=[InForceAsked])
     def get(self, request: Request) -> Response:
-        """The plan in force of a scenario, and what it asks for now: what /metrics says.
+        """Get the active plan of a scenario and the replicas that it requests now, as in /metrics.
 
-        Without a scenario the one that was put there last; `others` names those beside it.
+        Without a scenario, it is the plan that was activated last; `others` lists the other active
+        plans.
         """
         scenario = valid(InForceAsked(data=request.query_params))["scenario"]
         plan = plan_in_force(scenario) if scenario else plans_in_force().first()
@@ -55,10 +56,10 @@ class InForceView(ApiView):
         request=InForceRequest, examples={"Every day like it": {"run": 7, "repeat": "daily"}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
-        """Put a plan in force; for approvers and admins.
+        """Activate a plan; for approvers and admins.
 
-        It is frozen as it is, and ends what was in force of its scenario. 409 where the plan of
-        another scenario asks for some of its deployments.
+        The plan is stored as it is now. It replaces the active plan of its scenario. 409 if the
+        active plan of another scenario scales some of the same deployments.
         """
         sent = valid(InForceRequest(data=request.data))
         plan = put_in_force(
@@ -72,7 +73,10 @@ class InForceView(ApiView):
 
     @operation({204: None}, 400, 403, 404, 409, parameters=[InForceAsked])
     def delete(self, request: Request) -> Response:
-        """Have no plan in force, of a scenario where several are; for approvers and admins."""
+        """Deactivate the active plan; for approvers and admins.
+
+        Name the scenario if several have an active plan.
+        """
         scenario = valid(InForceAsked(data=request.query_params))["scenario"]
         plan = plan_in_force(scenario) if scenario else None
         if (scenario and plan is None) or not withdraw(
@@ -93,23 +97,23 @@ class KeptPlanListView(ApiView, generics.ListAPIView[PlanInForce]):
 
     @operation({200: KeptPlan(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Plans that are or were in force, of all scenarios or of one, the newest first."""
+        """List active and past plans of all scenarios or of one, newest first."""
         return self.list(request, *args, **kwargs)
 
 
 class KeptPlanView(ApiView):
     @operation({200: KeptPlanDetail}, 404)
     def get(self, request: Request, number: int) -> Response:
-        """One plan as it was frozen when it took effect."""
+        """Get a plan as it was when it became active."""
         return Response(KeptPlanDetail(plan_kept_get(number)).data)
 
 
 class PlansBetweenView(ApiView):
     @operation({200: schema_of(PlansBetween)}, 400, 404, parameters=[PlansBetweenAsked])
     def get(self, request: Request) -> Response:
-        """What differs from one plan to another: replicas over a week in UTC, and settings.
+        """Compare two plans: replicas over a week in UTC, and settings.
 
-        Pairs are before and after; `changed` is a share of the replica-hours before.
+        Pairs are (before, after). `changed` is a share of the replica-hours before.
         """
         query = valid(PlansBetweenAsked(data=request.query_params))
         old, new = (plan_kept_get(query[name]) for name in ("old", "new"))
@@ -119,9 +123,9 @@ class PlansBetweenView(ApiView):
 class PlanRestoreView(ApiView):
     @operation({201: InForce}, 400, 403, 404, 409, 413, 415, request=WhySaid)
     def post(self, request: Request, number: int) -> Response:
-        """Put an earlier plan in force again, as it was frozen; for approvers and admins.
+        """Activate an earlier plan again, unchanged; for approvers and admins.
 
-        409 where it is in force, or went once and its dates are over.
+        409 if it is active, or if it runs once and its dates are over.
         """
         again = plan_restore(
             plan=plan_kept_get(number),
@@ -135,7 +139,7 @@ class PlanRestoreView(ApiView):
 class PlanBranchView(ApiView):
     @operation({201: ScenarioDetail}, 400, 403, 404, 413, 415, 422, request=BranchRequest)
     def post(self, request: Request, number: int) -> Response:
-        """Begin a scenario of its own from what a plan was computed from."""
+        """Create a scenario from the one that a plan was computed from."""
         sent = valid(BranchRequest(data=request.data))
         scenario = plan_branch(plan=plan_kept_get(number), user=self.user, **sent)
         body = ScenarioDetail(scenario, context={"request": request}).data

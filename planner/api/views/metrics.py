@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: the plans in force, how work goes and how sign-ins are refused."""
+"""Serve the metrics for Prometheus: active plans, runs and refused sign-ins."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ REFUSAL = (
 @never_cache
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Return the metrics of the token's workspace; with a token of an installation admin, also the
-    work of all workspaces and the refused sign-ins.
+    """Return the metrics of the token's workspace.
 
-    With HEADROOM_METRICS_OPEN no token is needed: then everybody gets what such an admin gets, and
+    A token of an installation admin also gets the runs of all workspaces and the refused sign-ins.
+    With HEADROOM_METRICS_OPEN no token is needed. Everybody then gets what such an admin gets, and
     the plans of ?workspace=SLUG.
     """
     token = _token(request)
@@ -55,5 +55,6 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def _token(request: HttpRequest) -> ApiToken | None:
+    """Return the token of the request, or None."""
     kind, _, key = request.headers.get("Authorization", "").partition(" ")
     return token_of(key) if kind in ("Bearer", "Token") else None

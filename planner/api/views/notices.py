@@ -24,7 +24,7 @@ from planner.services.access import may_administer
 class ChannelsView(ApiView):
     @operation({200: ChannelItem(many=True)}, 403)
     def get(self, request: Request) -> Response:
-        """Where you are told of events; for admins also where the workspace is."""
+        """List your notification channels; for admins also those of the workspace."""
         rows = channels_of(self.user, shared=may_administer(self.user))
         return Response(ChannelItem(rows, many=True).data)
 
@@ -34,7 +34,10 @@ class ChannelsView(ApiView):
         examples={"Slack": {"kind": "webhook", "address": "https://hooks.slack.com/services/T/B/X"}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
-        """Have an address told; webhooks are signed and go to hosts that the operator lists."""
+        """Add a notification channel.
+
+        Webhooks are signed, and go only to hosts that the operator lists.
+        """
         channel = notices.channel_add(user=self.user, **valid(ChannelRequest(data=request.data)))
         channel.signing_key = notices.signing_key(channel)  # type: ignore[attr-defined]
         return Response(ChannelMade(channel).data, status.HTTP_201_CREATED)
@@ -43,7 +46,7 @@ class ChannelsView(ApiView):
 class ChannelView(ApiView):
     @operation({204: OpenApiResponse(description="It is no longer told.")}, 403, 404)
     def delete(self, request: Request, number: int) -> Response:
-        """Have an address told no longer."""
+        """Remove a notification channel."""
         notices.channel_remove(user=self.user, channel=notices.channel_get(self.user, number))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -51,7 +54,7 @@ class ChannelView(ApiView):
 class ChannelTestView(ApiView):
     @operation({202: DeliveryItem}, 403, 404, request=None)
     def post(self, request: Request, number: int) -> Response:
-        """Tell an address that it works."""
+        """Send a test notification."""
         delivery = notices.channel_test(channel=notices.channel_get(self.user, number))
         return Response(DeliveryItem(delivery).data, status.HTTP_202_ACCEPTED)
 
@@ -61,11 +64,11 @@ class DeliveriesView(ApiView, generics.ListAPIView[Delivery]):
     pagination_class = Pages
 
     def get_queryset(self) -> QuerySet[Delivery]:
-        if getattr(self, "swagger_fake_view", False):  # asked for the document, by nobody
+        if getattr(self, "swagger_fake_view", False):  # no user: OpenAPI document
             return Delivery.objects.none()
         return deliveries_of(self.user, shared=may_administer(self.user))
 
     @operation({200: DeliveryItem(many=True)}, 400, 403)
     def get(self, request: Request, *args: object, **kwargs: object) -> Response:
-        """What those addresses were told, the newest first, with why where they were not."""
+        """List notifications, newest first, with the reason if one was not delivered."""
         return self.list(request, *args, **kwargs)

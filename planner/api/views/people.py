@@ -34,7 +34,7 @@ class PersonListView(ApiView, generics.ListAPIView[User]):
 
     @operation({200: Person(many=True)}, 400, 403)
     def get(self, request: Request, *args: object, **kwargs: object) -> Response:
-        """The people of the team; for admins."""
+        """List the people of the workspace; for admins."""
         check_may_administer(self.user)
         return self.list(request, *args, **kwargs)
 
@@ -65,9 +65,9 @@ class PersonView(ApiView):
         examples={"End access": {"active": False}},
     )
     def patch(self, request: Request, name: str) -> Response:
-        """Give another role, end access or give it back, end a second factor; for admins.
+        """Change a role, disable or enable access, or end a second factor; for admins.
 
-        Who is disabled loses their token; what they made stays.
+        A disabled person loses their tokens. Their work stays.
         """
         sent = valid(PersonChange(data=request.data))
         check_may_administer(self.user)
@@ -80,7 +80,7 @@ class PersonView(ApiView):
 
     @operation({204: OpenApiResponse(description="They no longer belong here.")}, 403, 404)
     def delete(self, request: Request, name: str) -> Response:
-        """Let somebody go from this workspace; for admins. The account and its work stay."""
+        """Remove somebody from this workspace; for admins. The account and its work stay."""
         check_may_administer(self.user)
         workspaces.person_leave(by=self.user, person=person_get(name))
         return Response(status=status.HTTP_204_NO_CONTENT)
@@ -91,8 +91,8 @@ class AccountView(ApiView):
     def delete(self, request: Request, name: str) -> Response:
         """Remove an account for good; for admins.
 
-        What it owns passes to `to`; `confirm` is the user name once more. What its person decided
-        stays, without a name; the audit log keeps it.
+        Its objects pass to `to`; `confirm` repeats the user name. Decisions of the person stay,
+        without a name; the audit log keeps the name.
         """
         check_may_administer(self.user)
         person = person_get(name)
@@ -105,7 +105,7 @@ class AccountView(ApiView):
 class InvitationView(ApiView):
     @operation({201: Invitation}, 400, 403, 404, request=None)
     def post(self, request: Request, name: str) -> Response:
-        """A new address at which somebody may choose a password; for admins."""
+        """Create a new address at which somebody can choose a password; for admins."""
         check_may_administer(self.user)
         person = person_get(name)
         path = people.invitation(by=self.user, person=person)
@@ -113,6 +113,7 @@ class InvitationView(ApiView):
 
 
 def _invitation(request: Request, person: User, path: str, code: int) -> Response:
+    """Return the invitation with its full address."""
     address = request.build_absolute_uri(path) if path else ""
     answer = {"user": person.username, "role": person.role}
     return Response(Invitation(answer | {"invitation": address}).data, code)

@@ -1,4 +1,4 @@
-"""Profiles, the measurements they come from, and observations that tune them."""
+"""Serve profiles, the measurements behind them, and observations that tune them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ JSON_ROWS = 1000
 
 
 def new_version(request: Any, example: dict[str, Any]) -> Callable[[F], F]:
-    """What makes a version of a profile at once; safe to repeat with a key."""
+    """Describe an operation that creates a version of a profile.
+
+    The operation is safe to repeat with a key.
+    """
     return operation(
         {201: ProfileDetail}, 400, 403, 404, 409, 413, 415, 422,
         request=request, parameters=[KEY, LOCATION], examples={"For instance": example},
@@ -66,14 +69,14 @@ class ProfileListView(ApiView):
         operation_id="profiles_profiles:_list", parameters=[Search],
     )  # fmt: skip
     def get(self, request: Request) -> Response:
-        """Profiles: built-in ones and those fitted here."""
+        """List profiles: built-in ones and your own."""
         query = valid(Search(data=request.query_params))
         rows = known.profiles_list(query.get("search", ""))
         return paged(self, rows, ProfileItem, {"request": request})
 
     @new_version(ComputeRequest, COMPUTED)
     def post(self, request: Request) -> Response:
-        """Make an operator or roofline profile."""
+        """Create an operator or roofline profile."""
         sent = checked(ComputeRequest(data=request.data))
         key = idempotency_key(request)
         version = profile_compute(user=self.user, spec=sent.spec(), idempotency_key=key)
@@ -83,7 +86,7 @@ class ProfileListView(ApiView):
 class ProfileView(ApiView):
     @operation({200: ProfileDetail}, 400, 404, parameters=[VersionAsked])
     def get(self, request: Request, name: str) -> Response:
-        """One profile, the newest version or the one asked for."""
+        """Get a profile in its newest version, or in the version of the request."""
         query = valid(VersionAsked(data=request.query_params))
         profile = known.profile_get(name, query.get("version"))
         return Response(ProfileDetail(profile, context={"request": request}).data)
@@ -92,7 +95,7 @@ class ProfileView(ApiView):
     def delete(self, request: Request, name: str) -> Response:
         """Remove a profile with all its versions.
 
-        Refused while a scenario or a going run rests on it.
+        It is refused while a scenario or an unfinished run uses it.
         """
         profile = known.profile_get(name)
         if profile.row is None:
@@ -106,7 +109,7 @@ class ProfileVersionsView(ApiView):
 
     @operation({200: VersionItem(many=True)}, 400, 404, operation_id="profiles_versions_list")
     def get(self, request: Request, name: str) -> Response:
-        """Versions of a profile, newest first."""
+        """List the versions of a profile, newest first."""
         known.profile_get(name)
         return paged(self, known.profile_versions(name), VersionItem, {"request": request})
 
@@ -114,7 +117,7 @@ class ProfileVersionsView(ApiView):
 class ProfileChecksView(ApiView):
     @operation({200: Checks}, 400, 404, parameters=[VersionAsked])
     def get(self, request: Request, name: str) -> Response:
-        """What a profile was checked against, and its errors."""
+        """Get the checks of a profile and its errors."""
         query = valid(VersionAsked(data=request.query_params))
         profile = known.profile_get(name, query.get("version"))
         checks = check_documents(profile.checks)
@@ -126,9 +129,9 @@ class ProfileResidualsView(ApiView):
 
     @operation({(200, JSON): Residuals, (200, CSV): str}, 400, 404, parameters=[ResidualsAsked])
     def get(self, request: Request, name: str) -> Response:
-        """Measured beside predicted, row by row.
+        """List measured and predicted values, row by row.
 
-        `Accept: text/csv` or `?format=csv` gives CSV. Empty for built-in profiles.
+        `Accept: text/csv` or `?format=csv` gives CSV. The list is empty for built-in profiles.
         """
         query = valid(ResidualsAsked(data=request.query_params))
         profile = known.profile_get(name, query.get("version"))
@@ -154,7 +157,7 @@ class CalibrationListView(ApiView, generics.ListAPIView[Calibration]):
 
     @operation({200: CalibrationItem(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Uploaded measurements."""
+        """List uploaded measurements."""
         return self.list(request, *args, **kwargs)
 
     @operation(
@@ -164,9 +167,9 @@ class CalibrationListView(ApiView, generics.ListAPIView[Calibration]):
     def post(self, request: Request) -> Response:
         """Upload measurements.
 
-        JSON of vLLM's benchmark or of GuideLLM, a CSV of rows, or measured kernels.
+        The file is JSON of vLLM's benchmark or of GuideLLM, a CSV of rows, or measured kernels.
         """
-        check_may_plan(self.user, "not upload")  # before the body is read, which may be large
+        check_may_plan(self.user, "not upload")  # check before reading the body, which may be large
         sent = checked(MeasurementsRequest(data=request.data))
         file = sent.validated_data["file"]
         calibration = calibrations.calibration_upload(
@@ -185,7 +188,7 @@ class CalibrationListView(ApiView, generics.ListAPIView[Calibration]):
 class CalibrationView(ApiView):
     @operation({200: CalibrationDetail}, 400, 404)
     def get(self, request: Request, number: int) -> Response:
-        """Uploaded measurements with their first rows."""
+        """Get uploaded measurements with their first rows."""
         return Response(_calibration(calibration_get(number), request))
 
     @removal
@@ -220,7 +223,7 @@ class CalibrationComparisonsView(ApiView):
     def post(self, request: Request, number: int) -> Response:
         """Compare a profile with uploaded measurements.
 
-        Nothing is changed.
+        It changes nothing.
         """
         query = valid(CompareAsked(data=request.data))
         compared, table = profile_compare(
@@ -238,9 +241,9 @@ class CalibrationComparisonsView(ApiView):
 class ObservationsView(ApiView):
     @new_version(ObservationsRequest, OBSERVED)
     def post(self, request: Request) -> Response:
-        """Tune a profile by observations of a running service.
+        """Tune a profile with observations of a running service.
 
-        An extended Kalman filter moves the parameters of a linear profile; the outcome is its next
+        An extended Kalman filter adjusts the parameters of a linear profile. The result is its next
         version.
         """
         query = valid(ObservationsRequest(data=request.data))
@@ -256,6 +259,7 @@ class ObservationsView(ApiView):
 
 
 def _created(version: ProfileVersion, request: Request) -> Response:
+    """Return 201 with the new version of a profile."""
     name = version.profile.name
     profile = known.profile_get(name, version.version)
     body = ProfileDetail(profile, context={"request": request}).data
@@ -265,6 +269,7 @@ def _created(version: ProfileVersion, request: Request) -> Response:
 
 
 def _calibration(row: Calibration, request: Request) -> dict[str, Any]:
+    """Return uploaded measurements with their first rows as JSON."""
     preview = table_rows(calibration_table(row).head(PREVIEW_ROWS))
     body = CalibrationDetail(row, context={"request": request, "preview": preview}).data
     return dict(body)

@@ -1,4 +1,4 @@
-"""Proposals."""
+"""Serve proposals and their review."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ProposalListView(ApiView, generics.ListAPIView[Proposal]):
 
     @operation({200: ProposalItem(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Proposals, the newest first."""
+        """List proposals, newest first."""
         return self.list(request, *args, **kwargs)
 
     @operation(
@@ -61,8 +61,8 @@ class ProposalListView(ApiView, generics.ListAPIView[Proposal]):
     def post(self, request: Request) -> Response:
         """Propose a finished plan or comparison.
 
-        It is held against the plan in force; where that was not replayed on the same traffic a run
-        that does so is started (`replay`).
+        It is compared with the active plan. If the active plan was not replayed on the same
+        traffic, a run that replays it is started (`replay`).
         """
         sent = valid(ProposeRequest(data=request.data))
         base = sent.pop("base_run", None)
@@ -81,18 +81,17 @@ class ProposalListView(ApiView, generics.ListAPIView[Proposal]):
 class ProposalView(ApiView):
     @operation({200: ProposalDetail}, 404)
     def get(self, request: Request, number: int) -> Response:
-        """One proposal, with what was said and done."""
+        """Get a proposal with its activity."""
         return Response(ProposalDetail(proposal_get(number)).data)
 
 
 class ProposalDifferenceView(ApiView):
     @operation({200: schema_of(Proposed)}, 404, 409)
     def get(self, request: Request, number: int) -> Response:
-        """What it changes: settings, replicas, and outcome on the same traffic.
+        """Get the changes of a proposal: settings, replicas and outcomes on the same traffic.
 
-        Of each pair the first is what is there, the second what is proposed. `worse`: what gets
-        worse, the most first. `saving`: of the cost at equal attainment, a fraction; null where it
-        is not known.
+        Pairs are (active, proposed). `worse` lists what gets worse, the largest change first.
+        `saving` is a fraction of the cost at equal attainment; null if unknown.
         """
         difference = proposed_of(proposal_get(number))
         if difference is None:
@@ -116,9 +115,9 @@ class ProposalCommentsView(ApiView):
 class ProposalApproveView(ApiView):
     @operation(DECIDED, *REFUSALS, request=SayRequest, examples={"Yes": {"text": "Good."}})
     def post(self, request: Request, number: int) -> Response:
-        """Approve a proposal; with as many as the rules ask for it is in force.
+        """Approve a proposal; with enough approvals its plan becomes active.
 
-        For approvers and admins, not for who proposed or amended it.
+        For approvers and admins, but not for the people who proposed or amended it.
         """
         sent = valid(SayRequest(data=request.data))
         return _now(proposals.approve(proposal=proposal_get(number), by=self.user, **sent))
@@ -127,7 +126,7 @@ class ProposalApproveView(ApiView):
 class ProposalChangesView(ApiView):
     @operation(DECIDED, *REFUSALS, request=SayRequest, examples={"Say what": {"text": "Take 3."}})
     def post(self, request: Request, number: int) -> Response:
-        """Ask for changes; for approvers and admins."""
+        """Request changes; for approvers and admins."""
         sent = valid(SayRequest(data=request.data))
         return _now(proposals.ask_for_changes(proposal=proposal_get(number), by=self.user, **sent))
 
@@ -143,7 +142,7 @@ class ProposalRejectView(ApiView):
 class ProposalWithdrawView(ApiView):
     @operation(DECIDED, *REFUSALS, request=SayRequest)
     def post(self, request: Request, number: int) -> Response:
-        """Withdraw a proposal; for who made it, and admins."""
+        """Withdraw a proposal; for its author and admins."""
         sent = valid(SayRequest(data=request.data))
         return _now(proposals.withdraw(proposal=proposal_get(number), by=self.user, **sent))
 
@@ -151,17 +150,17 @@ class ProposalWithdrawView(ApiView):
 class ProposalReadyView(ApiView):
     @operation(DECIDED, *REFUSALS, request=None)
     def post(self, request: Request, number: int) -> Response:
-        """Say that a draft is ready for review."""
+        """Mark a draft as ready for review."""
         return _now(proposals.ready(proposal=proposal_get(number), by=self.user))
 
 
 class ProposalAmendView(ApiView):
     @operation(DECIDED, *REFUSALS, request=AmendRequest, examples={"Another run": {"run": 8}})
     def post(self, request: Request, number: int) -> Response:
-        """Put another run in place of the one that was proposed.
+        """Replace the run of a proposal.
 
-        Approvals of the one before count no longer. The same run once more is held against what is
-        in force now.
+        Earlier approvals no longer count. Submit the same run again to compare it with the current
+        active plan.
         """
         sent = valid(AmendRequest(data=request.data))
         run = run_get(sent.pop("run"))
@@ -173,7 +172,7 @@ class ProposalReviewersView(ApiView):
         DECIDED, *REFUSALS, request=ReviewersRequest, examples={"Anna": {"reviewers": ["anna"]}}
     )
     def post(self, request: Request, number: int) -> Response:
-        """Ask approvers for review."""
+        """Request a review from approvers."""
         sent = valid(ReviewersRequest(data=request.data))
         people = _people(sent["reviewers"])
         return _now(
@@ -184,7 +183,7 @@ class ProposalReviewersView(ApiView):
 class ReviewRulesView(ApiView):
     @operation({200: ReviewRulesDetail})
     def get(self, request: Request) -> Response:
-        """What it takes for a plan to take effect."""
+        """Get the rules of review."""
         return Response(ReviewRulesDetail.now())
 
     @operation(
@@ -200,8 +199,10 @@ class ReviewRulesView(ApiView):
 
 
 def _people(names: list[str]) -> list[User]:
+    """Return the people with these names."""
     return [person_get(name) for name in names]
 
 
 def _now(proposal: Proposal) -> Response:
+    """Return the current state of a proposal."""
     return Response(ProposalDetail(proposal_get(proposal.pk)).data)

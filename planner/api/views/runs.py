@@ -49,7 +49,7 @@ from planner.services.runs import run_cancel, run_delete
 from planner.studies.options import options_of
 
 MEDIA = dict.fromkeys(form.media.partition(";")[0] for form in FORMATS.values())
-JSON_ROWS = 1000  # of a table in one answer, unless asked for otherwise
+JSON_ROWS = 1000  # default number of rows in one answer
 
 
 class RunListView(ApiView, generics.ListAPIView[Run]):
@@ -64,19 +64,19 @@ class RunListView(ApiView, generics.ListAPIView[Run]):
 
     @operation({200: RunItem(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Runs."""
+        """List runs."""
         return self.list(request, *args, **kwargs)
 
 
 class RunView(ApiView):
     @operation({200: RunDetail}, 404)
     def get(self, request: Request, run_id: int) -> Response:
-        """One run: poll it until its state is completed, failed, errored or cancelled."""
+        """Get a run; poll it until its state is completed, failed, errored or cancelled."""
         return _answer(run_get(run_id), request)
 
     @removal
     def delete(self, request: Request, run_id: int) -> Response:
-        """Remove a run that is over, and its results."""
+        """Remove a finished run and its results."""
         run_delete(run=run_get(run_id), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -84,9 +84,9 @@ class RunView(ApiView):
 class RunCancelView(ApiView):
     @operation({200: RunDetail}, 403, 404, 409, request=None)
     def post(self, request: Request, run_id: int) -> Response:
-        """Stop a run.
+        """Cancel a run.
 
-        At once if it waits, else at its next report of progress.
+        A waiting run stops at once, a started one at its next report of progress.
         """
         return _answer(run_cancel(run=run_get(run_id), user=self.user), request)
 
@@ -94,9 +94,9 @@ class RunCancelView(ApiView):
 class RunResultsView(ApiView):
     @operation({200: results_schema()}, 404, 409)
     def get(self, request: Request, run_id: int) -> Response:
-        """Figures of a completed run.
+        """Get the figures of a completed run.
 
-        The same keys as the command of the run's kind prints with `--json`.
+        The keys are those that the command of the run's kind prints with `--json`.
         """
         return Response(run_result(run_get(run_id)))
 
@@ -109,10 +109,10 @@ class RunExportView(ApiView):
         parameters=[ExportAsked],
     )  # fmt: skip
     def get(self, request: Request, run_id: int) -> HttpResponseBase:
-        """A run as a file: figures, a report, or the objects that carry out its plan.
+        """Export a run as a file: figures, a report, or the objects that carry out its plan.
 
-        The same as `bin/manage export` writes. What is for a cluster has been checked against its
-        published schema.
+        The file equals that of `bin/manage export`. Objects for a cluster are validated against
+        their published schema.
         """
         query = valid(ExportAsked(data=request.query_params))
         file = run_export(
@@ -129,10 +129,10 @@ class RunExportView(ApiView):
 class RunSavingsView(ApiView):
     @operation({200: OpenApiTypes.OBJECT}, 400, 404, 409, parameters=[SavingsAsked])
     def get(self, request: Request, run_id: int) -> Response:
-        """Savings of each policy against a baseline.
+        """Get the savings of each policy against a baseline.
 
         By policy and measure (gpu_hours, cost_usd, energy_kwh, carbon_kg): `value`, `baseline`,
-        `saved` and `fraction` of the baseline; a negative saving is a loss.
+        `saved` and `fraction` of the baseline. A negative saving is a loss.
         """
         query = valid(SavingsAsked(data=request.query_params))
         result = run_result(run_get(run_id))
@@ -151,10 +151,10 @@ class RunSavingsView(ApiView):
 class RunSensitivityView(ApiView):
     @operation({200: OpenApiTypes.OBJECT}, 400, 404, 409, parameters=[PoolAsked])
     def get(self, request: Request, run_id: int) -> Response:
-        """How the operators of a provisioning run respond to length, batch, rate and GPU share.
+        """Get the response of operators to length, batch, rate and GPU share in a provisioning run.
 
-        Of one pool and phase, batch 1 and one GPU where nothing else is said; arrays by operator.
-        Worked out on the first request (seconds) and kept.
+        It covers one pool and phase, by default with batch 1 and one GPU, as arrays by operator. It
+        is computed on the first request (seconds) and then stored.
         """
         run, pool = _pool(request, run_id)
         return Response(operator_sensitivity(run, pool))
@@ -163,16 +163,17 @@ class RunSensitivityView(ApiView):
 class RunSweepView(ApiView):
     @operation({200: OpenApiTypes.OBJECT}, 400, 404, 409, parameters=[PoolAsked])
     def get(self, request: Request, run_id: int, by: str) -> Response:
-        """Savings of operators against whole replicas by length, rate or size of the model.
+        """Get the savings of operators against whole replicas by length, rate or model size.
 
-        `by` is length, rate or size. Rows with `model_gpus`, `operator_gpus` and the shares saved,
-        `gpus`, `energy` and `memory`; without them where no plan keeps the limit.
+        `by` is length, rate or size. Rows hold `model_gpus`, `operator_gpus` and the shares saved:
+        `gpus`, `energy` and `memory`. These are missing if no plan meets the limit.
         """
         run, pool = _pool(request, run_id)
         return Response(savings_sweep(run, pool, by))
 
 
 def _pool(request: Request, run_id: int) -> tuple[Run, dict[str, Any]]:
+    """Return the run and the chosen part of its provisioning result."""
     query = valid(PoolAsked(data=request.query_params))
     run = run_get(run_id)
     return run, results_pool(run, query.get("pool", ""), query.get("phase", ""))
@@ -181,9 +182,9 @@ def _pool(request: Request, run_id: int) -> tuple[Run, dict[str, Any]]:
 class RunTablesView(ApiView):
     @operation({200: TableNames}, 404, 409)
     def get(self, request: Request, run_id: int) -> Response:
-        """Names of the tables of a completed run."""
+        """List the tables of a completed run."""
         run = run_get(run_id)
-        run_result(run)  # says why there are none
+        run_result(run)  # raises NotReady with the reason if there are none
         names = run_tables(run)
         links = {
             name: reverse(
@@ -203,10 +204,10 @@ class RunTableView(ApiView):
         operation_id="runs_table_retrieve", parameters=[RowsAsked],
     )  # fmt: skip
     def get(self, request: Request, run_id: int, table: str) -> HttpResponseBase:
-        """Rows of a table, as JSON, CSV or Parquet.
+        """Get rows of a table as JSON, CSV or Parquet.
 
-        `Accept: text/csv` or `?format=csv` gives CSV, `?format=parquet` the whole table as a
-        Parquet file: the way for `requests`, which has a row per request of the replay.
+        `Accept: text/csv` or `?format=csv` gives CSV. `?format=parquet` gives the whole table as a
+        Parquet file. Use it for `requests`, which has a row per request of the replay.
         """
         query = valid(RowsAsked(data=request.query_params))
         run, form = run_get(run_id), request.accepted_renderer.format
@@ -232,5 +233,6 @@ class RunTableView(ApiView):
 
 
 def _answer(run: Run, request: Request) -> Response:
+    """Return a run; an unfinished one asks the client to poll again."""
     headers = {} if run.finished else {"Retry-After": "1"}
     return Response(RunDetail(run, context={"request": request}).data, headers=headers)

@@ -50,7 +50,7 @@ class ScenarioListView(ApiView, generics.ListAPIView[Scenario]):
 
     @operation({200: ScenarioItem(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Scenarios."""
+        """List scenarios."""
         return self.list(request, *args, **kwargs)
 
     @operation(
@@ -58,7 +58,7 @@ class ScenarioListView(ApiView, generics.ListAPIView[Scenario]):
         request=FILE, parameters=[LOCATION], examples=EXAMPLE, example_type=YAML,
     )  # fmt: skip
     def post(self, request: Request) -> Response:
-        """Keep a new scenario."""
+        """Store a new scenario."""
         sent = valid(DocumentRequest(data=request.data))
         scenario = scenario_create(owner=self.user, **sent)
         response = _answer(scenario, request, status.HTTP_201_CREATED)
@@ -72,9 +72,9 @@ class ScenarioView(ApiView):
 
     @operation(AS_FILE, 404)
     def get(self, request: Request, scenario: str) -> Response:
-        """One scenario, or its file.
+        """Get a scenario, or its file.
 
-        By id or name. `Accept: application/yaml` gives the file as it was written.
+        `scenario` is an id or a name. `Accept: application/yaml` gives the file as it was written.
         """
         return _answer(scenario_get(scenario), request)
 
@@ -92,7 +92,7 @@ class ScenarioView(ApiView):
         examples={"Plan every quarter of an hour": {"changes": {"horizon.period_s": 900}}},
     )  # fmt: skip
     def patch(self, request: Request, scenario: str) -> Response:
-        """Change values of a scenario, its comments kept."""
+        """Change values of a scenario and keep its comments."""
         sent = valid(ChangeRequest(data=request.data))
         return self._save(request, scenario, sent)
 
@@ -100,12 +100,13 @@ class ScenarioView(ApiView):
     def delete(self, request: Request, scenario: str) -> Response:
         """Remove a scenario.
 
-        Its runs keep the scenario as they were given it.
+        Its runs keep their copy of it.
         """
         scenario_delete(scenario=scenario_get(scenario), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def _save(self, request: Request, name: str, sent: dict[str, Any]) -> Response:
+        """Save the document or the changes; the service checks If-Match."""
         scenario = scenario_get(name)
         save = scenario_update if "document" in sent else scenario_edit
         version = version_held(request, scenario)
@@ -134,5 +135,6 @@ class ScenarioRunsView(ApiView):
 
 
 def _answer(scenario: Scenario, request: Request, code: int = status.HTTP_200_OK) -> Response:
+    """Return a scenario with its ETag."""
     body = ScenarioDetail(scenario, context={"request": request}).data
     return Response(body, code, headers={"ETag": state_tag(scenario, request)})

@@ -1,4 +1,4 @@
-"""Plans by the clock, and whether they came true."""
+"""Serve schedules of plans, and reports of plan versus actual."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ScheduleListView(ApiView, generics.ListAPIView[Schedule]):
 
     @operation({200: ScheduleItem(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Schedules."""
+        """List schedules."""
         return self.list(request, *args, **kwargs)
 
     @operation(
@@ -70,10 +70,10 @@ class ScheduleListView(ApiView, generics.ListAPIView[Schedule]):
         request=ScheduleRequest, parameters=[LOCATION], examples=EXAMPLES,
     )  # fmt: skip
     def post(self, request: Request) -> Response:
-        """Plan a scenario again by the clock.
+        """Create a schedule that plans a scenario again at given times.
 
-        Limits within which a plan takes effect unasked are for approvers and admins to set; without
-        them every plan is reviewed.
+        Approvers and admins may set limits within which a plan becomes active without a review.
+        Without limits every plan is reviewed.
         """
         sent = valid(ScheduleRequest(data=request.data))
         body = _shown(schedule_create(owner=self.user, now=timezone.now(), **sent), request)
@@ -83,7 +83,7 @@ class ScheduleListView(ApiView, generics.ListAPIView[Schedule]):
 class ScheduleView(ApiView):
     @operation({200: ScheduleItem}, 404)
     def get(self, request: Request, number: int) -> Response:
-        """One schedule."""
+        """Get a schedule."""
         return Response(_shown(schedule_get(str(number)), request))
 
     @operation({200: ScheduleItem}, 400, 403, 404, request=ScheduleChange)
@@ -104,7 +104,7 @@ class ScheduleView(ApiView):
 class SchedulePauseView(ApiView):
     @operation({200: ScheduleItem}, 403, 404, request=None)
     def post(self, request: Request, number: int) -> Response:
-        """Let nothing come due until it goes on."""
+        """Pause a schedule until it is resumed."""
         schedule = schedule_pause(schedule=schedule_get(str(number)), user=self.user)
         return Response(_shown(schedule, request))
 
@@ -112,7 +112,7 @@ class SchedulePauseView(ApiView):
 class ScheduleResumeView(ApiView):
     @operation({200: ScheduleItem}, 403, 404, request=None)
     def post(self, request: Request, number: int) -> Response:
-        """Go on with the next moment."""
+        """Resume a schedule at its next time."""
         now = timezone.now()
         schedule = schedule_resume(schedule=schedule_get(str(number)), user=self.user, now=now)
         return Response(_shown(schedule, request))
@@ -121,7 +121,7 @@ class ScheduleResumeView(ApiView):
 class ScheduleFireView(ApiView):
     @operation({201: FiringItem}, 400, 403, 404, 409, request=FireRequest, parameters=[LOCATION])
     def post(self, request: Request, number: int) -> Response:
-        """Fire now, whatever the clock says; poll the firing until it is settled."""
+        """Fire a schedule now; poll the firing until it is settled."""
         sent = valid(FireRequest(data=request.data))
         firing = schedule_fire(
             schedule=schedule_get(str(number)), user=self.user, now=timezone.now(), **sent
@@ -141,14 +141,14 @@ class FiringListView(ApiView, generics.ListAPIView[Firing]):
 
     @operation({200: FiringItem(many=True)}, 400, 404)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The history of a schedule, missed and failed moments too, the newest first."""
+        """List the firings of a schedule, newest first, including missed and failed ones."""
         return self.list(request, *args, **kwargs)
 
 
 class FiringView(ApiView):
     @operation({200: FiringItem}, 404)
     def get(self, request: Request, number: int) -> Response:
-        """One moment of a schedule and what came of it."""
+        """Get a firing and its result."""
         return Response(FiringItem(firing_get(number), context={"request": request}).data)
 
 
@@ -162,23 +162,24 @@ class OutcomeListView(ApiView, generics.ListAPIView[Outcome]):
 
     @operation({200: OutcomeItem(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Plans that were in force against what came, the newest first."""
+        """List reports of plan versus actual, newest first."""
         return self.list(request, *args, **kwargs)
 
 
 class OutcomeView(ApiView):
     @operation({200: OutcomeDetail}, 404)
     def get(self, request: Request, number: int) -> Response:
-        """One plan against what came, hour by hour."""
+        """Get the report of plan versus actual, hour by hour."""
         return Response(OutcomeDetail(outcome_get(number), context={"request": request}).data)
 
 
 class DigestView(ApiView):
     @operation({200: Digest})
     def get(self, request: Request) -> Response:
-        """What the last seven days brought, in a few lines."""
+        """Get a short summary of the last seven days."""
         return Response({"text": digest_text(now=timezone.now())})
 
 
 def _shown(schedule: Schedule, request: Request) -> dict[str, Any]:
+    """Return a schedule as JSON."""
     return dict(ScheduleItem(schedule, context={"request": request}).data)

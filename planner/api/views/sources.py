@@ -32,7 +32,7 @@ from planner.selectors.sources import readings_list, source_get, source_series, 
 from planner.services.source_reading import source_ask, source_preview
 from planner.services.sources import samples_take, source_change, source_create, source_delete
 
-MOST_BINS = 50_000  # in one answer
+MOST_BINS = 50_000  # most bins in one answer
 
 
 class SourceListView(ApiView, generics.ListAPIView[Source]):
@@ -44,7 +44,7 @@ class SourceListView(ApiView, generics.ListAPIView[Source]):
 
     @operation({200: SourceItem(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Live sources."""
+        """List live sources."""
         return self.list(request, *args, **kwargs)
 
     @operation(
@@ -56,10 +56,10 @@ class SourceListView(ApiView, generics.ListAPIView[Source]):
         },
     )  # fmt: skip
     def post(self, request: Request) -> Response:
-        """Make a live source.
+        """Create a live source.
 
-        Its address must be on the list in HEADROOM_SOURCES, its folder in HEADROOM_SOURCE_FOLDERS;
-        secrets are named by environment variables that begin with HEADROOM_SOURCE_.
+        HEADROOM_SOURCES must list its address, or HEADROOM_SOURCE_FOLDERS its folder. Secrets are
+        named by environment variables that begin with HEADROOM_SOURCE_.
         """
         sent = valid(SourceRequest(data=request.data))
         source = source_create(owner=self.user, **sent)
@@ -73,7 +73,7 @@ class SourcePreviewView(ApiView):
         examples={"A Prometheus": {"kind": "prometheus", "settings": PROMETHEUS}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
-        """What a source would read; nothing is kept."""
+        """Preview what a source would read; nothing is stored."""
         sent = valid(SourceAsked(data=request.data))
         preview = source_preview(user=self.user, kind=sent["kind"], fields=sent["settings"])
         return Response(SourcePreview(preview).data)
@@ -82,7 +82,7 @@ class SourcePreviewView(ApiView):
 class SourceView(ApiView):
     @operation({200: SourceItem}, 404)
     def get(self, request: Request, name: str) -> Response:
-        """One live source."""
+        """Get a live source."""
         return Response(_shown(source_get(name), request))
 
     @operation(
@@ -90,9 +90,9 @@ class SourceView(ApiView):
         request=SourceChange, examples={"A pause": {"paused": True}},
     )  # fmt: skip
     def patch(self, request: Request, name: str) -> Response:
-        """Change a source's settings, how often it is read, or pause it.
+        """Change a source's settings or its interval, or pause it.
 
-        What was read stays. `settings` are given as a whole.
+        Data read so far stays. `settings` replace all current settings.
         """
         sent = valid(SourceChange(data=request.data))
         source = source_change(source=source_get(name), user=self.user, changes=sent)
@@ -100,9 +100,9 @@ class SourceView(ApiView):
 
     @removal
     def delete(self, request: Request, name: str) -> Response:
-        """Remove a source with all that it has read.
+        """Remove a source with all its data.
 
-        Refused while a scenario names it.
+        It is refused while a scenario names it.
         """
         source_delete(source=source_get(name), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
@@ -115,7 +115,7 @@ class SourceReadView(ApiView):
         request=None,
     )  # fmt: skip
     def post(self, request: Request, name: str) -> Response:
-        """Have a source read now, whenever it is due."""
+        """Read a source now, even if it is not due."""
         source = source_ask(source=source_get(name), user=self.user)
         return Response(_shown(source, request))
 
@@ -137,8 +137,8 @@ class SourceSamplesView(ApiView):
     def post(self, request: Request, name: str) -> Response:
         """Send samples of whole bins to a source of kind samples.
 
-        Safe to repeat: a bin that is sent again is replaced, not counted twice. Late bins find
-        their place.
+        It is safe to repeat: a bin that is sent again is replaced, not counted twice. Late bins are
+        accepted.
         """
         source = source_get(name)
         sent = valid(SamplesRequest(data=request.data))
@@ -159,14 +159,14 @@ class SourceReadingsView(ApiView, generics.ListAPIView[SourceReading]):
 
     @operation({200: Reading(many=True)}, 400, 404)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Readings of a source, the last first: spans, files, and what went wrong."""
+        """List readings of a source, newest first: periods, files and errors."""
         return self.list(request, *args, **kwargs)
 
 
 class SourceSeriesView(ApiView):
     @operation({200: SourceSeries}, 400, 404, parameters=[SeriesAsked])
     def get(self, request: Request, name: str) -> Response:
-        """What a source has said per bin: amounts, gauges and histograms; null is a gap."""
+        """Get the data of a source per bin: amounts, gauges and histograms; null is a gap."""
         query = valid(SeriesAsked(data=request.query_params))
         source = source_get(name)
         end = query.get("end") or timezone.now()
@@ -186,4 +186,5 @@ class SourceSeriesView(ApiView):
 
 
 def _shown(source: Source, request: Request) -> dict[str, Any]:
+    """Return a source as JSON."""
     return dict(SourceItem(source, context={"request": request}).data)

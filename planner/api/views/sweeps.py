@@ -1,4 +1,4 @@
-"""Sweeps over one or two settings of a scenario."""
+"""Serve sweeps over one or two settings of a scenario."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXAMPLES = {
 
 
 class GridShown(serializers.Serializer[Any]):
-    """A figure of every cell: ``rows`` by value of the first setting, cells by the second's."""
+    """A figure of every cell; rows follow the first setting, cells the second."""
 
     figure = serializers.CharField()
     unit = serializers.CharField()
@@ -59,7 +59,7 @@ class SweepListView(ApiView, generics.ListAPIView[Sweep]):
 
     @operation({200: SweepItem(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Sweeps."""
+        """List sweeps."""
         return self.list(request, *args, **kwargs)
 
     @operation(
@@ -69,7 +69,7 @@ class SweepListView(ApiView, generics.ListAPIView[Sweep]):
     def post(self, request: Request) -> Response:
         """Run a scenario for every pair of values of two settings.
 
-        At most 256 runs, side by side on all workers; all are checked before any is started. Poll
+        At most 256 runs start, in parallel on all workers. All are checked before any starts. Poll
         the sweep until `grid.going` is 0.
         """
         sent = valid(SweepRequest(data=request.data))
@@ -91,13 +91,13 @@ class SweepListView(ApiView, generics.ListAPIView[Sweep]):
 class SweepView(ApiView):
     @operation({200: SweepShown}, 400, 404, parameters=[GridAsked])
     def get(self, request: Request, number: int) -> Response:
-        """One sweep, with a figure of every cell."""
+        """Get a sweep with a figure of every cell."""
         query = valid(GridAsked(data=request.query_params))
         return Response(_shown(sweep_get(number), request, query["figure"]))
 
     @removal
     def delete(self, request: Request, number: int) -> Response:
-        """Remove a sweep that is over, with its runs."""
+        """Remove a finished sweep with its runs."""
         sweep_delete(sweep=sweep_get(number), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -105,12 +105,13 @@ class SweepView(ApiView):
 class SweepCancelView(ApiView):
     @operation({200: SweepShown}, 403, 404, request=None)
     def post(self, request: Request, number: int) -> Response:
-        """Stop the runs of a sweep that are not over."""
+        """Cancel the unfinished runs of a sweep."""
         sweep = sweep_get(number)
         sweep_cancel(sweep=sweep, user=self.user)
         return Response(_shown(sweep, request))
 
 
 def _shown(sweep: Sweep, request: Request, figure: str = "cost_usd") -> dict[str, Any]:
+    """Return a sweep with its grid as JSON."""
     item = SweepItem(sweep, context={"request": request}).data
     return {**item, "grid": as_json(sweep_grid(sweep, figure_named(figure)))}

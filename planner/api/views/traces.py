@@ -39,12 +39,12 @@ from planner.services.trace_removal import trace_delete
 from planner.services.traces import trace_preview, trace_reread, trace_upload
 from planner.studies.plain import as_json
 
-BIN_S = 900.0  # where no other width is asked for
-MAX_BINS = 50_000  # of one series in one answer
+BIN_S = 900.0  # default bin width, seconds
+MAX_BINS = 50_000  # most bins of a series in one answer
 
 
 class Upload(ApiView):
-    """POST of a file; under /ingest/ for scripts and /traces/ for those who think in things."""
+    """The upload of a file, under /ingest/ like the command and under /traces/."""
 
     parser_classes = [MultiPartParser]
 
@@ -59,10 +59,10 @@ class Upload(ApiView):
     def post(self, request: Request) -> Response:
         """Upload a trace or demand file.
 
-        The file is read in the background: poll the run in Location. A file that is there already,
-        read in the same way, is recognised and answered with 200.
+        The file is read in the background: poll the run in Location. If the same file was already
+        read in the same way, the answer is 200 with the existing trace.
         """
-        check_may_plan(self.user, "not upload")  # before the body is read, which may be large
+        check_may_plan(self.user, "not upload")  # check before reading the body, which may be large
         sent = checked(UploadRequest(data=request.data))
         file = sent.validated_data["file"]
         trace, run, new = trace_upload(
@@ -80,7 +80,7 @@ class Upload(ApiView):
 
 
 class IngestView(Upload):
-    """What the command of this name does."""
+    """The upload as the command ``ingest``."""
 
 
 class TraceListView(Upload, generics.ListAPIView[Trace]):
@@ -96,16 +96,16 @@ class TraceListView(Upload, generics.ListAPIView[Trace]):
 
     @operation({200: TraceItem(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Traces."""
+        """List traces."""
         return self.list(request, *args, **kwargs)
 
 
 class TraceView(ApiView):
     @operation({200: TraceDetail}, 404)
     def get(self, request: Request, name: str) -> Response:
-        """One trace with the report of its reading.
+        """Get a trace with its import report.
 
-        By name or id.
+        `name` is a name or an id.
         """
         return Response(TraceDetail(trace_get(name), context={"request": request}).data)
 
@@ -113,7 +113,7 @@ class TraceView(ApiView):
     def delete(self, request: Request, name: str) -> Response:
         """Remove a trace.
 
-        Refused while a scenario draws on it or it is being read.
+        It is refused while a scenario uses the trace, or while the trace is being read.
         """
         trace_delete(trace=trace_get(name), user=self.user)
         return Response(status=status.HTTP_204_NO_CONTENT)
@@ -122,7 +122,7 @@ class TraceView(ApiView):
 class TraceReadingView(ApiView):
     @operation({200: TracePreview}, 404, 409)
     def get(self, request: Request, name: str) -> Response:
-        """The first rows of a refused file, to say what its columns are."""
+        """Get the first rows of a refused file, to choose its columns."""
         trace = trace_get(name)
         preview = trace_preview(trace)
         if preview is None:
@@ -135,9 +135,9 @@ class TraceReadingView(ApiView):
         request=ReadingRequest, parameters=[KEY, LOCATION],
     )  # fmt: skip
     def post(self, request: Request, name: str) -> Response:
-        """Read a refused file again, in another way.
+        """Read a refused file again with other options.
 
-        It was kept, so that it need not be sent again: say what its columns are.
+        The file was stored, so that only its columns need to be sent.
         """
         trace = trace_get(name)
         sent = checked(ReadingRequest(data=request.data))
@@ -153,7 +153,7 @@ class TraceReadingView(ApiView):
 class TraceDemandView(ApiView):
     @operation({200: Demand}, 400, 404, 409, parameters=[DemandAsked])
     def get(self, request: Request, name: str) -> Response:
-        """Demand of a trace per bin, by model, region and tier."""
+        """Get the demand of a trace per bin, by model, region and tier."""
         sent = valid(DemandAsked(data=request.query_params))
         trace = trace_ready(name)
         bin_s = sent.get("bin_s")
@@ -178,10 +178,10 @@ class TraceDemandView(ApiView):
 class TraceCharacterView(ApiView):
     @operation({200: CharacterAnswer}, 400, 404, 409, parameters=[CharacterAsked])
     def get(self, request: Request, name: str) -> Response:
-        """What a trace is like.
+        """Characterize a trace.
 
-        Amounts and lengths by model, region and tier, rhythm, burstiness by time scale, imbalance,
-        outages, and every day ranked; with `start` and `end` the rank of that window.
+        The answer holds amounts and lengths by model, region and tier, rhythm, burstiness by time
+        scale, imbalance and outages. It ranks every day, and with `start` and `end` that window.
         """
         query = valid(CharacterAsked(data=request.query_params))
         trace = trace_ready(name)

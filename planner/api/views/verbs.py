@@ -1,4 +1,4 @@
-"""Work on a scenario given in the body: what the commands of these names do."""
+"""Start runs of a scenario given in the body, as the commands of the same names do."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ class VerbView(ApiView):
 
 
 def _view(kind: str) -> type[VerbView]:
+    """Return the view of a kind of run."""
     name = f"{kind.title().replace('-', '')}View"
     view: type[VerbView] = schema.verb(kind)(type(name, (VerbView,), {"kind": kind}))
     return view

@@ -1,4 +1,4 @@
-"""Versions of scenarios."""
+"""Serve versions of scenarios."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from planner.studies.plain import as_json
 
 class VersionListView(ApiView, generics.ListAPIView[ScenarioVersion]):
     serializer_class = ScenarioVersionItem
-    queryset = ScenarioVersion.objects.none()  # for the document of the API
+    queryset = ScenarioVersion.objects.none()  # for the OpenAPI document
     pagination_class = Pages
 
     def get_queryset(self) -> QuerySet[ScenarioVersion]:
@@ -40,17 +40,17 @@ class VersionListView(ApiView, generics.ListAPIView[ScenarioVersion]):
 
     @operation({200: ScenarioVersionItem(many=True)}, 400, 404, parameters=[PartAsked])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Versions of a scenario, the newest first; with `part` those that changed it."""
+        """List versions of a scenario, newest first; with `part` only those that changed it."""
         return self.list(request, *args, **kwargs)
 
 
 class VersionsBetweenView(ApiView):
     @operation({200: schema_of(Between)}, 400, 404, parameters=[BetweenAsked])
     def get(self, request: Request, scenario: str) -> Response:
-        """What differs from one version to another.
+        """Compare two versions.
 
-        `settings` by their address, a pair of values each; `lines` of the files as a unified
-        difference.
+        `settings` holds the settings that differ, by address, each with both values. `lines` is a
+        unified diff of the files.
         """
         query = valid(BetweenAsked(data=request.query_params))
         row = scenario_get(scenario)
@@ -61,17 +61,16 @@ class VersionsBetweenView(ApiView):
 class VersionView(ApiView):
     @operation({200: ScenarioVersionDetail}, 404)
     def get(self, request: Request, scenario: str, number: int) -> Response:
-        """One version of a scenario, with its document."""
+        """Get a version of a scenario with its document."""
         return Response(ScenarioVersionDetail(version_get(scenario_get(scenario), number)).data)
 
 
 class VersionRestoreView(ApiView):
     @operation({200: ScenarioDetail}, 400, 403, 404, 413, 415, 422, request=RestorePartRequest)
     def post(self, request: Request, scenario: str, number: int) -> Response:
-        """Make an earlier version the newest one; those in between stay.
+        """Restore an earlier version as the newest one; later versions stay.
 
-        With `part` that section alone, the rest as it is now; `into` takes it into another
-        scenario.
+        With `part` only that section is restored. `into` restores it into another scenario.
         """
         sent = valid(RestorePartRequest(data=request.data))
         version = version_get(scenario_get(scenario), number)
@@ -84,7 +83,7 @@ class VersionRestoreView(ApiView):
 class VersionBranchView(ApiView):
     @operation({201: ScenarioDetail}, 400, 403, 404, 413, 415, 422, request=BranchRequest)
     def post(self, request: Request, scenario: str, number: int) -> Response:
-        """Begin a scenario of its own from a version of another."""
+        """Create a scenario from a version of another."""
         sent = valid(BranchRequest(data=request.data))
         version = version_get(scenario_get(scenario), number)
         branch = scenario_branch(version=version, user=self.user, **sent)

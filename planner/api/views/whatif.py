@@ -1,4 +1,4 @@
-"""A kept plan with something changed."""
+"""Answer what-if questions about a stored plan."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from planner.studies.whatif.answer import WhatIf
 class RunWhatIfView(ApiView):
     @operation({200: schema_of(WhatIf)}, 400, 404, 409, 422, request=WhatIfRequest)
     def post(self, request: Request, run_id: int) -> Response:
-        """The plan of a run with something changed, nothing simulated.
+        """Change the plan of a run without a simulation.
 
-        Answered at once, of a plan or a comparison: demand, quantile, spare, prices, limits, GPU
-        types. `notes` say what is less sure or needs a replay; nothing is kept. Where there is no
-        plan `totals` is null, with why in `conflict`.
+        For plans and comparisons, answered at once: demand, forecast percentile, spare replicas,
+        prices, limits and GPU types. `notes` lists what is less certain or needs a replay. Nothing
+        is stored. If there is no plan, `totals` is null and `conflict` gives the reason.
         """
         changes = checked(WhatIfRequest(data=request.data)).changes()
         return Response(as_json(run_what_if(run_get(run_id), changes)))
@@ -33,7 +33,7 @@ class RunWhatIfView(ApiView):
 class RunReplayView(ApiView):
     @run_started(request=WhatIfRequest)
     def post(self, request: Request, run_id: int) -> Response:
-        """Run a plan with something changed, on a scenario of its own."""
+        """Run a changed plan as a new scenario."""
         changes = checked(WhatIfRequest(data=request.data)).changes()
         run = what_if_replay(
             run=run_get(run_id), user=self.user, changes=changes,
@@ -45,7 +45,7 @@ class RunReplayView(ApiView):
 class MonthReplayView(ApiView):
     @run_started(request=None)
     def post(self, request: Request, run_id: int) -> Response:
-        """Replay a week of an outlook's last month, on a scenario of its own."""
+        """Replay a week of an outlook's last month as a new scenario."""
         run = outlook_replay(
             run=run_get(run_id), user=self.user, idempotency_key=idempotency_key(request)
         )

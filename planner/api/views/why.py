@@ -1,4 +1,4 @@
-"""Why a recommended number is what it is."""
+"""Explain the recommended numbers of replicas."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from planner.studies.plain import as_json
 class RunWhyView(ApiView):
     @operation({200: {"type": "array", "items": schema_of(Chain)}}, 404, 409)
     def get(self, request: Request, run_id: int) -> Response:
-        """Why the recommended replicas of a run are as many.
+        """Explain the recommended numbers of replicas of a run.
 
-        Of every pool a chain of sentences: demand, forecast, size, plan, where from, how sure.
+        For every pool a list of sentences: demand, forecast, size, plan, sources, uncertainty.
         """
         return Response(as_json(chains_of(run_get(run_id))))

@@ -23,7 +23,7 @@ from planner.services.workspace_removal import workspace_remove
 class WorkspacesView(ApiView):
     @operation({200: WorkspaceItem(many=True)}, 403)
     def get(self, request: Request) -> Response:
-        """The workspaces you may enter; send one's slug as Headroom-Workspace, or log in to it."""
+        """List your workspaces; send one's slug as Headroom-Workspace, or log in to it."""
         return Response(WorkspaceItem(self.user.workspaces, many=True).data)
 
     @operation(
@@ -31,7 +31,7 @@ class WorkspacesView(ApiView):
         request=WorkspaceRequest, examples={"A team's": {"name": "Search"}},
     )  # fmt: skip
     def post(self, request: Request) -> Response:
-        """Make a workspace; for admins of the installation."""
+        """Create a workspace; for admins of the installation."""
         workspaces.check_looks_after(self.user)
         sent = valid(WorkspaceRequest(data=request.data))
         workspace = workspaces.workspace_add(by=self.user, **sent)
@@ -44,7 +44,7 @@ class WorkspaceView(ApiView):
         request=WorkspaceChange, examples={"Another name": {"name": "Search and chat"}},
     )  # fmt: skip
     def patch(self, request: Request, slug: str) -> Response:
-        """Rename one, for admins of the installation; ask for second factors, for its admins."""
+        """Rename a workspace (installation admins), or require second factors (its admins)."""
         workspace = workspace_for(self.user, slug)
         sent = valid(WorkspaceChange(data=request.data))
         if "name" in sent:
@@ -59,10 +59,10 @@ class WorkspaceView(ApiView):
 
     @operation({200: WorkspaceRemoved}, 400, 403, 404, 409, parameters=[RemovalAsked])
     def delete(self, request: Request, slug: str) -> Response:
-        """Remove one with all that is in it; for admins of the installation.
+        """Remove a workspace with everything in it; for admins of the installation.
 
-        Its rows and arrays are written to a file of the installation first. Accounts and the audit
-        log stay; `main` does too.
+        Its rows and arrays are first written to a file of the installation. Accounts and the audit
+        log stay. The workspace `main` cannot be removed.
         """
         workspace = workspace_for(self.user, slug)
         workspaces.check_looks_after(self.user)
