@@ -1,1 +1,1 @@
-"""The REST API: parses a request, calls the service that browser and command line call, renders."""
+"""Serve the REST API: parse a request, call the same services as the pages, render the answer."""

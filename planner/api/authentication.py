@@ -1,4 +1,4 @@
-"""Who a request is from, by a token that is kept as a hash."""
+"""Authenticate requests by a token; the database holds only a hash of it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,16 @@ from planner.services.tokens import token_of
 
 
 class TokenAuthentication(OfDrf):
-    """``Authorization: Token KEY``: its person, in its workspace. One for reading alone changes
-    nothing."""
+    """Authentication by ``Authorization: Token KEY``, as the token's user in its workspace.
+
+    A read-only token is refused for methods that change something.
+    """
 
     def authenticate(self, request: Request) -> tuple[Any, Any] | None:
+        """Return (user, token), or None without a token header.
+
+        Raises PermissionDenied if a read-only token would change something.
+        """
         user_and_token = super().authenticate(request)
         if (
             user_and_token
@@ -29,6 +35,10 @@ class TokenAuthentication(OfDrf):
         return user_and_token
 
     def authenticate_credentials(self, key: str) -> tuple[Any, Any]:
+        """Return (user, token) and enter the token's workspace.
+
+        Raises AuthenticationFailed if the token is unknown, revoked or expired.
+        """
         if (token := token_of(key)) is None:
             raise AuthenticationFailed(
                 "This token is unknown, was taken back or has expired; make another under Account, "

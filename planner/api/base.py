@@ -1,4 +1,4 @@
-"""What every view shares: who may call, how large a body may be, how started work is answered."""
+"""Share the parts of every view: access, size of bodies, ETags and answers to started runs."""
 
 from __future__ import annotations
 
@@ -34,33 +34,36 @@ Versioned = Scenario | OwnGpu | OwnModel
 
 
 class TooLarge(exceptions.APIException):
+    """The body exceeds the size limit."""
+
     status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
 
 
-# Tokens for scripts, sessions with CSRF tokens for browsers; roles are the services' matter. An
-# answer to GET carries an ETag of its bytes unless its view sets another, and is 304 on a match.
-# No docstring: the schema would give it to every operation.
+# Scripts use tokens, browsers use sessions with CSRF tokens. Services check roles. The answer to
+# GET has an ETag of its bytes unless its view sets another, and is 304 on a match.
+# No docstring: the schema would repeat it for every operation.
 @method_decorator(conditional_page, name="dispatch")
 class ApiView(APIView):
     authentication_classes = [TokenAuthentication, SessionAuthentication]
     permission_classes = [IsAuthenticated]
     parser_classes = [BoundedJsonParser]
     throttle_classes: list[type[BaseThrottle]] = [PersonThrottle]
-    needs_factor = True  # where a second factor is asked of everybody
+    needs_factor = True  # applies if the workspace requires a second factor
 
     @property
     def user(self) -> User:
-        """Who asks; only where one must have logged in."""
+        """Return the user of the request; for views that require a login."""
         assert isinstance(self.request.user, User)
         return self.request.user
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Enter the workspace, and check the second factor and the size of the body."""
         super().initial(request, *args, **kwargs)
         if isinstance(request.user, User):
             _enter(request, request.user)
             if self.needs_factor:
                 check_enrolled(request.user)
-        # Uploads are streamed to a file and have a limit of their own; all else lies in memory.
+        # Uploads stream to a file and have a separate limit; other bodies are held in memory.
         length = int(request.META.get("CONTENT_LENGTH") or 0)
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         multipart = (request.content_type or "").startswith("multipart/")
@@ -69,8 +72,12 @@ class ApiView(APIView):
 
 
 def _enter(request: Request, user: User) -> None:
-    """The workspace of the header, which is the token's where there is one; without a header the
-    session's. Who belongs to none gets no further."""
+    """Enter the workspace of the request.
+
+    A token determines the workspace; the header may only repeat it. A session uses the workspace of
+    the header, or else its current one. Raises NotFound if the user does not belong to the
+    workspace.
+    """
     slug = request.headers.get(WORKSPACE_HEADER, "").strip()
     if not isinstance(request.auth, ApiToken) and slug:
         enter(workspace_for(user, slug))
@@ -81,19 +88,19 @@ def _enter(request: Request, user: User) -> None:
 
 
 def checked(body: Checked) -> Checked:
-    """A serializer of what was sent, found valid."""
+    """Return the serializer after validation; raises ValidationError."""
     body.is_valid(raise_exception=True)
     return body
 
 
 def valid(body: BaseSerializer[Any]) -> dict[str, Any]:
-    """The values of a serializer of what was sent."""
+    """Return the validated values of a serializer; raises ValidationError."""
     values: dict[str, Any] = checked(body).validated_data
     return values
 
 
 def idempotency_key(request: Request) -> str:
-    """The client's name for this request; "" without one."""
+    """Return the idempotency key of the request, or ""."""
     key = request.headers.get(KEY_HEADER, "").strip()
     if len(key) > KEY_CHARACTERS:
         raise exceptions.ValidationError(
@@ -103,14 +110,17 @@ def idempotency_key(request: Request) -> str:
 
 
 def state_tag(row: Versioned, request: Request) -> str:
-    """ETag of one saved state in one form: ids are never used again, versions only grow."""
+    """Return the ETag of one saved state in one format.
+
+    Database ids are never reused and versions only grow, so that an ETag never names two states.
+    """
     return f'"{row.pk}-{row.version}-{request.accepted_renderer.format}"'
 
 
 def version_held(request: Request, row: Versioned) -> int | None:
-    """Version of the state that the client has before it, by If-Match; None: it does not say.
+    """Return the version that the client has, from If-Match; None if the header gives none.
 
-    Either form's ETag will do. Whether it still is the state is for the service to see.
+    The ETags of both formats are accepted. The service checks whether the version is still current.
     """
     header = request.headers.get("If-Match", "").strip()
     if header in ("", "*"):
@@ -127,12 +137,13 @@ def version_held(request: Request, row: Versioned) -> int | None:
 
 
 def run_url(run: Run, request: Request) -> str:
+    """Return the address of a run."""
     url: str = reverse("api:run", kwargs={"run_id": run.pk}, request=request)
     return url
 
 
 def started(run: Run, body: Any, request: Request) -> Response:
-    """202 with the run to poll in Location, or 200 when it is over already."""
+    """Return 202 with the run to poll in Location, or 200 if the run is finished."""
     headers = {"Location": run_url(run, request)}
     if run.finished:
         return Response(body, headers=headers)

@@ -1,4 +1,4 @@
-"""Every error of the API as problem+json (RFC 9457), mapped in this one place."""
+"""Convert every error of the API to problem+json (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from simulation.errors import SimulationError
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
-LONGEST = 2000  # characters of one fault
+LONGEST = 2000  # most characters of one fault
 
-# The first that fits counts, so a special case stands before its base.
+# The first match counts, so a subclass comes before its base class.
 STATUS: tuple[tuple[type[Exception], int], ...] = (
     (TooManyAttempts, 429),
     (NotAllowed, 403),
@@ -75,7 +75,10 @@ TITLES = {
 
 
 def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
-    """The response to ``error``; DRF's EXCEPTION_HANDLER. A bug's details go to the log alone."""
+    """Return the response to ``error``; set as EXCEPTION_HANDLER of DRF.
+
+    Details of an unexpected error go to the log only.
+    """
     set_rollback()
     request = context.get("request")
     path = request.path if request is not None else ""
@@ -136,7 +139,7 @@ def problem(
     title: str = "",
     errors: list[dict[str, str]] | None = None,
 ) -> JsonResponse:
-    """One problem document; ``errors`` has a ``field`` and a ``message`` each."""
+    """Return a problem document; each of ``errors`` has a ``field`` and a ``message``."""
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": title or TITLES.get(status, "The request could not be carried out"),
@@ -150,7 +153,7 @@ def problem(
 
 
 def _faults(detail: Any, field: str = "") -> Iterator[dict[str, str]]:
-    """Flat list of the faults in DRF's nested details, fields as dotted paths."""
+    """Yield the faults in the nested details of DRF as a flat list, fields as dotted paths."""
     if isinstance(detail, dict):
         for name, inner in detail.items():
             inner_field = "" if name == "non_field_errors" else str(name)
@@ -163,5 +166,5 @@ def _faults(detail: Any, field: str = "") -> Iterator[dict[str, str]]:
 
 
 def _readable(message: str) -> str:
-    """Without the middle of what was sent, where a message repeats thousands of characters."""
+    """Shorten a message that repeats thousands of characters of the input."""
     return message if len(message) <= LONGEST else f"{message[:200]} ... {message[-200:]}"

@@ -1,4 +1,4 @@
-"""Bodies that the OpenAPI document shows as examples; a test sends each."""
+"""Hold the example bodies of the OpenAPI document; a test sends each of them."""
 
 GPU = {
     "name": "X100", "memory_gb": 96, "idle_w": 70, "prefill_w": 700, "decode_w": 450,

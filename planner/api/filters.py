@@ -1,4 +1,4 @@
-"""What lists can be narrowed by."""
+"""Define the pagination, the filters and the ordering of lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from planner.selectors.lookup import id_of
 
 
 class Numbered(PageNumberPagination):
-    """By ``page``, of lists that are in memory."""
+    """Pagination by ``page``, for lists in memory."""
 
     page_size = 50
     page_size_query_param = "page_size"
@@ -32,8 +32,10 @@ class Numbered(PageNumberPagination):
 
 
 class _Cursor(CursorPagination):
-    """By when rows were made, the newest first: a key is never used again, so that no row is
-    skipped or told twice whatever is made or removed meanwhile."""
+    """Pagination by creation order, newest first.
+
+    Keys are never reused. No row is skipped or repeated if others are added or removed meanwhile.
+    """
 
     page_size = Numbered.page_size
     page_size_query_param = Numbered.page_size_query_param
@@ -45,14 +47,20 @@ class _Cursor(CursorPagination):
 
 
 class Pages(Numbered):
-    """By ``page`` in the order asked for; or, where ``cursor`` is given, from there on: empty for
-    the start, then by the links of ``next`` and ``previous``."""
+    """Pagination by ``page`` in the requested order, or by ``cursor`` in creation order.
+
+    An empty cursor starts the list. The links ``next`` and ``previous`` continue it.
+    """
 
     _cursor: _Cursor | None = None
 
     def paginate_queryset(
         self, queryset: Any, request: Request, view: APIView | None = None
     ) -> list[Any] | None:
+        """Return the rows of the requested page.
+
+        Raises ValidationError if a cursor is combined with ``page`` or ``ordering``.
+        """
         if "cursor" not in request.query_params:
             return super().paginate_queryset(queryset, request, view)
         for name in ("page", "ordering"):
@@ -64,12 +72,14 @@ class Pages(Numbered):
         return self._cursor.paginate_queryset(queryset, request, view)
 
     def get_paginated_response(self, data: Any) -> Response:
+        """Return the page with the total count and the links to its neighbours."""
         if self._cursor is None:
             return super().get_paginated_response(data)
         response = self._cursor.get_paginated_response(data)
         return Response({"count": self._count, **response.data})
 
     def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+        """Return the parameters for the OpenAPI document, including ``cursor``."""
         cursor = {
             "name": "cursor",
             "in": "query",
@@ -82,14 +92,14 @@ class Pages(Numbered):
 
 
 def paged(view: APIView, rows: list[Any], item: Any, context: dict[str, Any]) -> Response:
-    """A page of a list that is in memory."""
+    """Return a page of a list in memory."""
     pages = Numbered()
     page = pages.paginate_queryset(rows, view.request, view=view)
     return pages.get_paginated_response(item(page, many=True, context=context).data)
 
 
 class StrictFilter(DjangoFilterBackend):  # type: ignore[misc]  # it has no types
-    """Refuses a parameter it does not know, so that a slip of the pen does not list everything."""
+    """Filters that refuse unknown parameters, so that a typo does not return the whole list."""
 
     def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
         known = {"page", "page_size", "cursor", "ordering", *view.filterset_class.base_filters}
@@ -102,7 +112,7 @@ class StrictFilter(DjangoFilterBackend):  # type: ignore[misc]  # it has no type
 
 
 class StrictOrdering(OrderingFilter):
-    """Refuses a field it does not know."""
+    """Ordering that refuses unknown fields."""
 
     def get_ordering(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
         orders = [p for p in request.query_params.get(self.ordering_param, "").split(",") if p]
@@ -116,7 +126,7 @@ class StrictOrdering(OrderingFilter):
 
 
 def _named(queryset: QuerySet[Run], relation: str, value: str) -> QuerySet[Run]:
-    """By the other thing's name or id."""
+    """Return the rows whose relation has the name or the id ``value``."""
     match = Q(**{f"{relation}__name": value})
     if (pk := id_of(value)) is not None:
         match |= Q(**{f"{relation}_id": pk})

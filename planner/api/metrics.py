@@ -1,4 +1,4 @@
-"""The address that Prometheus scrapes."""
+"""Route the address that Prometheus scrapes."""
 
 from django.urls import path
 

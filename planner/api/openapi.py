@@ -1,4 +1,4 @@
-"""The OpenAPI document: made once per version of the code, then served from its file."""
+"""Create the OpenAPI document once per version of the code, then serve it from a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from planner.whole import whole_folder
 
 FOLDER = "openapi"
 FORMATS = {"yaml": OpenApiYamlRenderer, "json": OpenApiJsonRenderer}
-SOURCES = ("forecasting", "simulation", "planner")  # packages whose code the document describes
+SOURCES = ("forecasting", "simulation", "planner")  # the document depends on these packages
 LIBRARIES = ("django", "djangorestframework", "drf-spectacular")
 
 
@@ -26,18 +26,19 @@ LIBRARIES = ("django", "djangorestframework", "drf-spectacular")
 def document(format: str) -> bytes:
     """Return the document as "yaml" or "json", the same bytes for every caller.
 
-    drf-spectacular is not safe for threads while it makes its first document, and takes seconds on
-    a busy machine. So one thread of one process makes it, and all others wait and read its file.
+    drf-spectacular is not thread-safe while it creates its first document, which takes seconds on a
+    busy machine. Therefore one thread of one process creates it. All others wait and read its file.
     """
     kept = storage.data_dir() / FOLDER / code_digest()
     with storage.alone(FOLDER, lambda: None):
         if not kept.exists():
-            shutil.rmtree(kept.parent, ignore_errors=True)  # of earlier versions
+            shutil.rmtree(kept.parent, ignore_errors=True)  # documents of earlier versions
             _write(kept)
         return (kept / f"openapi.{format}").read_bytes()
 
 
 def _write(folder: Path) -> None:
+    """Write the document in both formats; readers see the folder only when it is complete."""
     schema = spectacular_settings.DEFAULT_GENERATOR_CLASS().get_schema(request=None, public=True)
     with whole_folder(folder) as draft:
         for format, renderer in FORMATS.items():
@@ -47,7 +48,7 @@ def _write(folder: Path) -> None:
 
 @cache
 def code_digest() -> str:
-    """Return the version and a digest of all that the document is made from."""
+    """Return the version and a digest of all that the document depends on."""
     digest = hashlib.sha256()
     for library in LIBRARIES:
         digest.update(importlib.metadata.version(library).encode())

@@ -1,4 +1,4 @@
-"""Bodies: JSON within bounds, and scenarios as they lie in their files."""
+"""Parse request bodies: JSON within limits, and scenario files in YAML."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from rest_framework.parsers import BaseParser, JSONParser
 
 from planner.extent import fault_of_extent
 
-MAX_VALUES = 1_000_000  # rows to estimate are many
+MAX_VALUES = 1_000_000  # high, because bodies with many rows to estimate are valid
 
 
 class BoundedJsonParser(JSONParser):
-    """Refuses what would make Python recurse, or write numbers of thousands of digits."""
+    """A JSON parser with limits on nesting, on the number of values and on digits.
+
+    Without them, a body could exhaust the stack or take very long to print.
+    """
 
     def parse(
         self, stream: IO[bytes], media_type: str | None = None, parser_context: Any = None
@@ -28,7 +31,7 @@ class BoundedJsonParser(JSONParser):
 
 
 class YamlParser(BaseParser):
-    """A scenario as it lies in its file; gives what ``{"document": text}`` would."""
+    """A parser of scenario files; its result equals ``{"document": text}``."""
 
     media_type = "application/yaml"
 

@@ -1,4 +1,4 @@
-"""Bodies other than JSON: the scenario file and tables."""
+"""Render bodies other than JSON: scenario files and tables."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rest_framework.renderers import BaseRenderer
 
 from planner.exports import PARQUET, without_formulas
 
-ISO = "%Y-%m-%dT%H:%M:%S%.fZ"  # UTC, a fraction of a second only where there is one
+ISO = "%Y-%m-%dT%H:%M:%S%.fZ"  # UTC; fractions of a second only if not zero
 
 
 class YamlRenderer(BaseRenderer):
-    """The scenario as its author wrote it."""
+    """A renderer of the scenario file as its author wrote it."""
 
     media_type = "application/yaml"
     format = "yaml"
     charset = "utf-8"
 
     def render(self, data: Any, *_: Any) -> bytes:
-        if data is None:  # it was removed
+        if data is None:  # the scenario was removed
             return b""
         document: str = data["document"]
         return document.encode()
@@ -32,8 +32,11 @@ class TextYamlRenderer(YamlRenderer):
 
 
 class CsvRenderer(BaseRenderer):
-    """A table; times as ISO 8601 in UTC, an empty cell where there is no finite number, and text
-    that a spreadsheet would run prefixed with an apostrophe."""
+    """A renderer of tables as CSV.
+
+    Times are in ISO 8601 UTC. Numbers that are not finite become empty cells. Text that a
+    spreadsheet would run as a formula is prefixed with an apostrophe.
+    """
 
     media_type = "text/csv"
     format = "csv"
@@ -44,7 +47,10 @@ class CsvRenderer(BaseRenderer):
 
 
 class ParquetRenderer(BaseRenderer):
-    """For the choice alone: the view sends the file as it lies, and refusals are JSON."""
+    """A renderer for content negotiation only.
+
+    The view sends the stored file itself, and errors are JSON.
+    """
 
     media_type = PARQUET
     format = "parquet"
@@ -56,24 +62,28 @@ class ParquetRenderer(BaseRenderer):
 
 
 def table_rows(table: pl.DataFrame) -> list[dict[str, Any]]:
-    """Rows for JSON: times as ISO 8601 in UTC, null where there is no finite number."""
+    """Return rows for JSON: times in ISO 8601 UTC, null for numbers that are not finite."""
     return _finite(table).with_columns(pl.col(pl.Datetime).dt.strftime(ISO)).to_dicts()
 
 
 def _finite(table: pl.DataFrame) -> pl.DataFrame:
+    """Replace numbers that are not finite by null."""
     numbers = pl.col(pl.Float32, pl.Float64)
     return table.with_columns(pl.when(numbers.is_finite()).then(numbers).name.keep())
 
 
 class AcceptOnly(DefaultContentNegotiation):
-    """For lists that filter by ``format``: only the Accept header says the form of the answer."""
+    """Content negotiation by the Accept header only, for lists with a filter named ``format``."""
 
     def filter_renderers(self, renderers: Any, format: str) -> Any:
         return renderers
 
 
 class AnyAccept(DefaultContentNegotiation):
-    """For a file whose form a parameter says: whatever the Accept header, and a refusal is JSON."""
+    """Content negotiation that ignores Accept, because a parameter chooses the format.
+
+    Errors are JSON.
+    """
 
     def select_renderer(self, request: Any, renderers: Any, format_suffix: Any = None) -> Any:
         return renderers[0], renderers[0].media_type

@@ -1,5 +1,4 @@
-"""What the OpenAPI document says of results: an object per kind of run, from the result's types and
-the columns of its rows."""
+"""Describe results in the OpenAPI document, from the types of results and their columns."""
 
 from __future__ import annotations
 
@@ -33,16 +32,17 @@ Schema = dict[str, Any]
 
 
 def results_schema() -> Schema:
-    """Of any result; ``run``, the run's number, is added to each."""
+    """Return the schema of any result; the run's number ``run`` is added to each result."""
     return {"anyOf": [_object(kind) | {"title": kind.__name__} for kind in RESULTS]}
 
 
 def schema_of(kind: type) -> Schema:
-    """Of a frozen result that ``as_json`` writes."""
+    """Return the schema of a frozen result that ``as_json`` writes."""
     return _object(kind)
 
 
 def _object(kind: type) -> Schema:
+    """Return the schema of a dataclass."""
     properties: Schema = {}
     required = []
     hints = get_type_hints(kind)
@@ -59,7 +59,7 @@ def _object(kind: type) -> Schema:
 
 
 def _of(hint: Any) -> Schema:
-    """Of a field's type; what could not be computed is null."""
+    """Return the schema of a field's type; figures that could not be computed are null."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         known = [_of(part) for part in arguments if part is not NoneType]
@@ -76,6 +76,7 @@ def _of(hint: Any) -> Schema:
 
 
 def _rows(columns: Columns, hint: Any) -> Schema:
+    """Return the schema of rows with declared columns: a mapping by key, a list or one row."""
     row = {
         "type": "object",
         "properties": {column.name: _column(column) for column in columns.columns},
@@ -88,7 +89,10 @@ def _rows(columns: Columns, hint: Any) -> Schema:
 
 
 def _column(column: Column) -> Schema:
-    """Of a value by key (``flat`` says that tables lack it) only what it says."""
+    """Return the schema of a column.
+
+    A column with one value per key has only a description, because its type depends on the key.
+    """
     units = {TEXT: "string", FLAG: "boolean", COUNT: "integer", REASONS: "object"}
     words = {"description": f"{column.help} [{column.unit}]"}
     if column.parts or not column.flat:

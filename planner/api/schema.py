@@ -1,7 +1,7 @@
-"""How a view says what the OpenAPI document tells of it.
+"""Describe the views for the OpenAPI document.
 
-The first line of a method's docstring is the operation's summary, the rest its description, and its
-module the tag; ``operation`` adds what is asked and answered.
+The first line of a method's docstring is the summary of the operation, the rest its description.
+The module of the view is the tag. ``operation`` adds parameters and responses.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from planner.models.workspace import within
 F = TypeVar("F", bound=Callable[..., Any])
 
 JSON, YAML, CSV = "application/json", "application/yaml", "text/csv"
-# Of modules of views that are named otherwise.
+# Tags of modules that are not named like their tag.
 TAGS = {"accounts": "account", "beside": "runs", "whatif": "runs", "why": "runs", "verbs": "work"}
 REASONS = TITLES | {
     409: "Not possible at this stage, or no plan is feasible",
@@ -95,9 +95,11 @@ traffic:
 
 
 def answers(success: dict[Any, Any], *problems: int) -> dict[Any, Any]:
-    """Responses of an operation: its own, then the problems it may answer with. Every one refuses
-    who is not let in (401, 403) or asks too often (429), does not find a workspace or a thing in
-    it (404), and does not speak every language (406)."""
+    """Return the responses of an operation: its success and its problems.
+
+    Every operation may refuse access (401, 403) or too many requests (429). It may also find no
+    such object or workspace (404), or not support the requested format (406).
+    """
     known = {
         (code, MEDIA_TYPE): OpenApiResponse(runs.Problem, REASONS[code])
         for code in sorted({401, 403, 404, 406, 429, 500, *problems})
@@ -106,7 +108,7 @@ def answers(success: dict[Any, Any], *problems: int) -> dict[Any, Any]:
 
 
 class Generator(SchemaGenerator):
-    """Describe the views for no workspace: asked for its rows, a view would need one."""
+    """Describe the views inside an empty workspace, because views need one to list their rows."""
 
     def get_schema(self, *args: Any, **kwargs: Any) -> Any:
         with within(Workspace(pk=0)):
@@ -114,9 +116,10 @@ class Generator(SchemaGenerator):
 
 
 class ViewSchema(AutoSchema):
-    """Summary, description and tag from the view itself."""
+    """The summary, the description and the tag of an operation, taken from its view."""
 
     def _words(self) -> tuple[str, str]:
+        """Return the summary and the description from the method's docstring."""
         summary, _, description = (inspect.getdoc(self._method()) or "").partition("\n\n")
         return summary.rstrip("."), " ".join(description.split())
 
@@ -142,9 +145,10 @@ def operation(
     example_type: str = JSON,
     **more: Any,
 ) -> Callable[[F], F]:
-    """What a method of a view takes and answers; whether something changed is asked of each alike.
+    """Describe what a method of a view takes and returns.
 
-    ``examples`` are bodies by name, of media type ``example_type``.
+    ``examples`` are bodies by name, of media type ``example_type``. Every GET accepts
+    If-None-Match; every PUT and PATCH accepts If-Match.
     """
 
     def describe(method: F) -> F:
@@ -174,7 +178,7 @@ removal = operation({204: None}, 403, 404, 409)
 
 
 def run_started(**more: Any) -> Callable[[F], F]:
-    """An operation that starts a run; safe to repeat with a key."""
+    """Describe an operation that starts a run; it is safe to repeat with a key."""
     return operation(
         {
             202: OpenApiResponse(runs.RunDetail, "Asked for; poll the run in Location."),
@@ -185,7 +189,7 @@ def run_started(**more: Any) -> Callable[[F], F]:
     )  # fmt: skip
 
 
-# By kind of run: what its verb does, and options of an example.
+# By kind of run: summary of its operation, and options of an example.
 VERBS: dict[str, tuple[str, dict[str, Any]]] = {
     "forecast": ("Forecast demand", {"method": "arima"}),
     "plan": ("Plan replicas", {"solver": "highs", "gap": 0.001}),
@@ -208,7 +212,7 @@ VERBS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def verb(kind: str) -> Any:
-    """A class decorator for the view of a kind of run: /forecast/ to /compare/."""
+    """Return the class decorator for the view of a kind of run, such as /forecast/ or /compare/."""
     summary, values = VERBS[kind]
     examples = {
         "A kept scenario": {"scenario": "Chat in one region", **values},

@@ -1,4 +1,4 @@
-"""How much one person may ask of the API; limits on log-ins are in ``services.signing_in``."""
+"""Limit the requests of each person to the API; ``services.signing_in`` limits sign-ins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from planner.services.refusals import limit_reached
 
 
 class PersonThrottle(UserRateThrottle):
-    """A limit on the requests of a person, over all their tokens and sessions."""
+    """A limit on the requests of a person over all tokens and sessions."""
 
     scope = "person"
 
@@ -23,6 +23,7 @@ class PersonThrottle(UserRateThrottle):
         return client_network(request._request)
 
     def allow_request(self, request: Request, view: APIView) -> bool:
+        """Return whether the request is within the limit; a refusal is recorded."""
         allowed = super().allow_request(request, view)
         if not allowed:
             who = str(request.user)

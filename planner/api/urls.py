@@ -1,4 +1,4 @@
-"""Addresses under /api/v1/."""
+"""Route the addresses under /api/v1/."""
 
 from django.urls import URLPattern, path, re_path
 from django.views import View
@@ -34,6 +34,7 @@ app_name = "api"
 
 
 def at(route: str, view: type[View], name: str) -> URLPattern:
+    """Return the route of a view."""
     return path(route, view.as_view(), name=name)
 
 
