@@ -1,4 +1,4 @@
-"""What all commands share: --json, exit codes, progress on stderr, no traceback for a user."""
+"""Share the parts of all commands: --json, exit codes, progress and errors without traceback."""
 
 from __future__ import annotations
 
@@ -32,16 +32,18 @@ from planner.version import VERSION
 
 
 class HeadroomCommand(BaseCommand):
-    """Subclasses write ``answer``: options in, one JSON-ready dict out, and ``words`` for people.
+    """The base of commands.
 
-    stdout holds the answer and nothing else; everything on the way goes to stderr.
+    Subclasses write ``answer``, which takes options and returns a JSON-ready dict. They also write
+    ``words``, which returns the answer as text. stdout holds only the answer; progress and errors
+    go to stderr.
     """
 
-    # The checks import every page and view, which takes longer than many a command.
+    # System checks import every page and view, which takes longer than many commands.
     requires_system_checks = ()
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """One whose refusals are one sentence: usage is for those who ask with --help."""
+        """Return a parser that reports an error in one sentence; only --help prints the usage."""
         parser = super().create_parser(prog_name, subcommand, **kwargs)
         parser.print_usage = lambda file=None: None  # type: ignore[method-assign]
         parser.add_argument(
@@ -52,23 +54,31 @@ class HeadroomCommand(BaseCommand):
         return parser
 
     def get_version(self) -> str:
-        """Of the product, not of Django."""
+        """Return the version of the product, not that of Django."""
         return f"Headroom {VERSION}"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add the options that every command has."""
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Carry out the command and return its JSON-ready answer."""
         raise CommandError(f"{type(self).__module__} does not answer")
 
     def words(self, answer: dict[str, Any]) -> str:
+        """Return the answer as text for people."""
         return json.dumps(answer, indent=2)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        """Run the command in its workspace."""
         with within(options["workspace"]):
             self._handle(options)
 
     def _handle(self, options: dict[str, Any]) -> None:
+        """Print the answer, or print an expected error to stderr and exit.
+
+        The exit code is that of the error, by default 2. Bugs keep their traceback.
+        """
         try:
             answer = self.answer(options)
         except EXPECTED as problem:
@@ -88,7 +98,7 @@ class HeadroomCommand(BaseCommand):
         self.stdout.write(json.dumps(answer) if options["json"] else self.words(answer))
 
     def progress(self, fraction: float, stage: str) -> None:
-        """A bar on a terminal; silence elsewhere, so that logs stay short."""
+        """Show a progress bar on a terminal; print nothing elsewhere, so that logs stay short."""
         if not sys.stderr.isatty():
             return
         filled = round(30 * fraction)
@@ -97,12 +107,13 @@ class HeadroomCommand(BaseCommand):
         sys.stderr.flush()
 
     def _clear_line(self) -> None:
+        """Erase the progress bar."""
         if sys.stderr.isatty():
             sys.stderr.write("\r\033[K")
 
 
 def _of_input(error: BaseException) -> PlannerError | None:
-    """The sentence for an error that what was given has caused; None for a bug."""
+    """Return the message of an error that the input caused, or None for a bug."""
     if isinstance(error, OSError) and isinstance(error.filename, str) and error.strerror:
         return of_input(error) or PlannerError(
             f"{error.filename} cannot be used: {error.strerror.lower()}; check it and its rights."
@@ -111,7 +122,7 @@ def _of_input(error: BaseException) -> PlannerError | None:
 
 
 def _of_database(error: BaseException) -> PlannerError | None:
-    """A sentence where tables or columns are missing because nobody has made them yet."""
+    """Return a message if the error comes from missing migrations, or None."""
     if not isinstance(error, OperationalError | ProgrammingError):
         return None
     executor = MigrationExecutor(connection)
@@ -124,11 +135,11 @@ def _of_database(error: BaseException) -> PlannerError | None:
 
 
 class RunCommand(HeadroomCommand):
-    """A command that is a run: the same row, life cycle and results as in browser and API."""
+    """A command that is a run, with the same row, life cycle and results as in pages and API."""
 
     kind: ClassVar[str]
-    leave_out: ClassVar[tuple[str, ...]] = ()  # options that have no flag of their own
-    alone: ClassVar[dict[str, str]] = {}  # what an option's flag stands for without a value
+    leave_out: ClassVar[tuple[str, ...]] = ()  # options without a flag
+    alone: ClassVar[dict[str, str]] = {}  # value of an option if its flag has none
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -137,6 +148,7 @@ class RunCommand(HeadroomCommand):
         add_options(parser, declared, leave_out=self.leave_out, alone=self.alone)
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Run the scenario in this process and return the result."""
         chosen = options_said(KINDS[self.kind].options, options)
         document, name = load_scenario(options["scenario"], self.progress)
         run = run_create(
@@ -151,14 +163,14 @@ class RunCommand(HeadroomCommand):
 
 
 def execute(run: Run, progress: Progress) -> dict[str, Any]:
-    """Carry out a run here and now; its expected problem is raised again."""
+    """Execute a run in this process and return its result; raises its expected error."""
     run = run_execute(run_id=run.pk, observer=progress, surface=True)
     result: dict[str, Any] = run.result
     return result
 
 
 def infeasible_document(problem: Infeasible) -> dict[str, Any]:
-    """The answer of ``plan`` where there is no plan: its keys, with nothing to fill them."""
+    """Return the answer of ``plan`` without a plan: the same keys with empty values."""
     nothing = ("objective", "fleet_cost", "bound", "gap", "solver", "build_seconds")
     return {
         "status": INFEASIBLE,
@@ -171,10 +183,10 @@ def infeasible_document(problem: Infeasible) -> dict[str, Any]:
 
 
 def load_scenario(source: str, progress: Progress) -> tuple[str, str]:
-    """The document of a scenario file or stored scenario, and its name.
+    """Return the document and the name of a scenario file or stored scenario.
 
-    Files that a scenario file names are taken in (once: they are known by their hash) and the
-    document returned names the stored traces instead.
+    Traffic files that a scenario file names are imported. A file that was imported before is
+    recognized by its hash. The returned document names the stored traces instead.
     """
     path = Path(source)
     if not path.exists():
@@ -199,6 +211,7 @@ def load_scenario(source: str, progress: Progress) -> tuple[str, str]:
 
 
 def _take_in(path: Path, progress: Progress) -> Trace:
+    """Import a file of traffic and return its trace."""
     return trace_ingest_path(
         path=path,
         options=IngestOptions(name=path.name),
@@ -207,7 +220,7 @@ def _take_in(path: Path, progress: Progress) -> Trace:
 
 
 def load_trace(source: str, progress: Progress) -> Trace:
-    """A trace from a file, or a stored one by name or id."""
+    """Return a trace from a file, or a stored one by name or id."""
     path = Path(source)
     if path.exists():
         return _take_in(path, progress)

@@ -1,4 +1,4 @@
-"""Options of a kind of run as arguments of its command."""
+"""Offer the options of a kind of run as arguments of its command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from planner.studies.options import RunOptions, options_in, options_of
 
 
 def flag_of(name: str) -> str:
-    """``--time-limit`` of ``time_limit_s``: seconds are said in the help."""
+    """Return the flag of an option, such as ``--time-limit`` for ``time_limit_s``.
+
+    The help states the unit.
+    """
     return "--" + name.removesuffix("_s").replace("_", "-")
 
 
@@ -22,8 +25,10 @@ def add_options(
     leave_out: tuple[str, ...] = (),
     alone: Mapping[str, str] | None = None,
 ) -> None:
-    """An argument per option, but for those of ``leave_out``; ``alone``: what an option's flag
-    stands for without a value."""
+    """Add an argument per option, except those of ``leave_out``.
+
+    ``alone`` maps an option to its value for a flag without one.
+    """
     for name, option in options_in(declared).items():
         if name in leave_out:
             continue
@@ -40,8 +45,11 @@ def add_options(
 
 
 def options_said(declared: type[RunOptions], words: Mapping[str, Any]) -> dict[str, Any]:
-    """What was said on the command line, checked; a refusal speaks of flags. A list is written
-    with commas, so many numbers with colons."""
+    """Return the checked options of the command line.
+
+    Lists are separated by commas. Lists of a fixed length are separated by colons. Raises
+    OptionsRefused, which names the flags.
+    """
     values = {}
     for name, option in options_in(declared).items():
         if (value := words.get(name)) is None:
@@ -49,6 +57,7 @@ def options_said(declared: type[RunOptions], words: Mapping[str, Any]) -> dict[s
         if option.many:
             mark = ":" if option.fewest == option.largest else ","
             value = [part.strip() for part in value.split(mark) if part.strip()]
+        # An empty list counts as an option that was not given.
         if value != []:
             values[name] = value
     try:

@@ -1,4 +1,4 @@
-"""bin/manage aggregate: demand and lengths of a trace that stays where it lies."""
+"""``bin/manage aggregate``: compute the demand and the lengths of a trace without a copy of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Command(HeadroomCommand):
             counts = warehouse.aggregate(table, columns, options["bin"])
         except IngestError:
             raise
-        except Exception as problem:  # each engine has exceptions of its own
+        except Exception as problem:  # each engine raises different exceptions
             first = str(problem).strip().split("\n", 1)[0][:300]
             raise IngestError(
                 f"{options['source']}: {options['engine']} could not read it ({first})."

@@ -1,4 +1,4 @@
-"""bin/manage arrays: have the bucket of HEADROOM_ARRAYS hold all arrays, and say what it lacks."""
+"""``bin/manage arrays``: copy all arrays to the bucket of HEADROOM_ARRAYS, and list lost ones."""
 
 from __future__ import annotations
 

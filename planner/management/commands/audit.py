@@ -1,4 +1,4 @@
-"""The audit log on the command line: written to a file."""
+"""``bin/manage audit``: write the audit log to a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bin/manage backtest: forecasters judged by what they lead to on past traffic."""
+"""``bin/manage backtest``: compare forecasters by the plans that they lead to on past traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bin/manage backup FILE: everything in one checked file, while the product is in use."""
+"""``bin/manage backup FILE``: write everything to one verified file while the product runs."""
 
 from __future__ import annotations
 

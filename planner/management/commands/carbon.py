@@ -1,4 +1,4 @@
-"""bin/manage carbon: carbon by hour of the day, from one's own series or a grid's known cycle."""
+"""``bin/manage carbon``: print carbon by hour of the day, from a CSV or a grid's known cycle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from planner.catalogue.carbon import MOST_G_PER_KWH, hourly, hourly_of_csv
 from planner.errors import CatalogueError
 from planner.management.base import HeadroomCommand
 
-LARGEST_BYTES = 20_000_000  # years of five-minute values
+LARGEST_BYTES = 20_000_000  # room for years of five-minute values
 
 
 class Command(HeadroomCommand):

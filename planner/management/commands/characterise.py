@@ -1,4 +1,4 @@
-"""bin/manage characterise: what a trace is like, and how a window ranks among all of it."""
+"""``bin/manage characterise``: describe a trace, and rank a window among all of its windows."""
 
 from __future__ import annotations
 
@@ -73,7 +73,10 @@ class Command(HeadroomCommand):
 
 
 def moment(flag: str, text: str) -> datetime:
-    """A time of the command line; UTC where it has no offset."""
+    """Return a time of the command line, in UTC if it has no offset.
+
+    Raises PlannerError, which names ``flag``, if the text is no time.
+    """
     try:
         when = datetime.fromisoformat(text)
     except ValueError:

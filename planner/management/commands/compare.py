@@ -1,4 +1,4 @@
-"""bin/manage compare: every policy on the same requests, side by side."""
+"""``bin/manage compare``: replay every policy on the same requests."""
 
 from __future__ import annotations
 

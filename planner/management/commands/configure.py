@@ -1,4 +1,4 @@
-"""bin/manage configure: the deployments that serve a model at least cost."""
+"""``bin/manage configure``: search the cheapest deployments that serve a model."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ MOVED = {"your rows": "moved"}
 
 
 def _price(text: str) -> tuple[str, float]:
+    """Return (GPU type, dollars per hour) of GPU=DOLLARS."""
     name, equals, value = text.partition("=")
     try:
         return name.strip(), float(value if equals else "")
@@ -31,6 +32,7 @@ def _price(text: str) -> tuple[str, float]:
 
 
 def _names(text: str | None) -> tuple[str, ...]:
+    """Return the names of a list separated by commas."""
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
@@ -97,20 +99,21 @@ class Command(HeadroomCommand):
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a candidate with the texts of its columns."""
     return row | {
         "deployment": deployment(row), "kw": row["power_w"] / 1000, "moved": _moved(row["own"]),
     }  # fmt: skip
 
 
 def _moved(own_rows: dict[str, Any] | None) -> str:
-    """What measured rows of one's own changed."""
+    """Return how your own measured rows changed the speeds."""
     if own_rows is None:
         return ""
     return f"decode x {own_rows['decode_factor']:.2f}, prefill x {own_rows['prefill_factor']:.2f}"
 
 
 def deployment(row: dict[str, Any]) -> str:
-    """In words: "2P+3D of 4 x H200, fp8, vllm"."""
+    """Return a deployment as text: "2P+3D of 4 x H200, fp8, vllm"."""
     sides = [(row, "")]
     if row["mode"] == "disagg":
         sides = [(row["prefill"], " prefill"), (row["decode"], " decode")]

@@ -1,4 +1,4 @@
-"""bin/manage diff: runs beside each other, where their settings and their figures differ."""
+"""``bin/manage diff``: compare the settings and the figures of runs."""
 
 from __future__ import annotations
 
@@ -42,11 +42,13 @@ class Command(HeadroomCommand):
 
 
 def _row(label: str, values: list[Any]) -> Line:
+    """Return a line with the values of a setting."""
     texts = (NOTHING if value is None else setting(value) for value in values)
     return Line(label, label, tuple(Cell(text) for text in texts))
 
 
 def _figures(row: dict[str, Any]) -> Line:
+    """Return a line with a figure of each run, its change and its mark."""
     share = row["unit"] == SHARE
     cells = []
     for value, change, mark in zip(row["values"], row["changes"], row["marks"], strict=True):

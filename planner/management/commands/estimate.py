@@ -1,4 +1,4 @@
-"""bin/manage estimate: TTFT, TBT, throughput, power and memory of a deployment at a concurrency."""
+"""``bin/manage estimate``: estimate latency, throughput, power and memory of a deployment."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Command(HeadroomCommand):
 
 
 def rate_lines(answer: dict[str, Any]) -> list[str]:
-    """What a rate makes of it; none where it was asked for at requests in flight."""
+    """Return the lines on a request rate; empty if the estimate is for a concurrency."""
     at_rate = answer.get("at_rate")
     if at_rate is None:
         return []
@@ -121,7 +121,7 @@ def rate_lines(answer: dict[str, Any]) -> list[str]:
 
 
 def own_lines(answer: dict[str, Any]) -> list[str]:
-    """What one's own measurements changed, and which one more would help most."""
+    """Return the effect of your own measurements, and the most useful next one."""
     own_rows, further, lines = answer["own"], answer["next_measurement"], list(answer["notes"])
     if own_rows:
         lines.append(
@@ -139,6 +139,7 @@ def own_lines(answer: dict[str, Any]) -> list[str]:
 
 
 def _line(row: dict[str, Any]) -> str:
+    """Return an estimate as one line."""
     if "refused" in row:
         return f"refused: {row['refused']}"
     error = row["expected_error"]
@@ -151,7 +152,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def within(error: dict[str, Any], name: str) -> str:
-    """What the stated error says."""
+    """Return the expected error as text."""
     return f"half within {error[name]:.0%}, nine of ten within {error[name + '_90']:.0%}"
 
 

@@ -1,4 +1,4 @@
-"""bin/manage export: a run as a file."""
+"""``bin/manage export``: write a run to a file."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ class Command(HeadroomCommand):
 
 
 def _run(text: str) -> Run:
+    """Return a run by number, by name, or from the --json output of a command."""
     if text.isdigit():
         return run_get(int(text))
     if Path(text).is_file():

@@ -1,4 +1,4 @@
-"""bin/manage forecast: what comes after a trace, or what a scenario's plan would stand on."""
+"""``bin/manage forecast``: forecast the demand after a trace, or in the window of a scenario."""
 
 from __future__ import annotations
 
@@ -89,12 +89,13 @@ class Command(HeadroomCommand):
 
 
 def _named(row: dict[str, Any], units: set[str]) -> str:
-    """A series, and its unit where there are several."""
+    """Return the name of a series, with its unit if there are several units."""
     name = f"{row['model']} / {row['region']} / {row['tier']}"
     return f"{name}, {row['unit'].replace('_', ' ')}" if len(units) > 1 else name
 
 
 def _height(row: dict[str, Any]) -> str:
+    """Return the level of the forecast that the plan uses, as text."""
     level = row["quantile"]
     what = "the mean" if level is None else f"the quantile {level:g}"
     return what if row["times"] == 1 else f"{row['times']:g} times {what}"

@@ -1,4 +1,4 @@
-"""bin/manage in-force: which plans clusters follow by /metrics, one of each scenario."""
+"""``bin/manage in-force``: list, set or withdraw the active plans, one per scenario."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from planner.selectors.runs import run_get
 from planner.services.in_force import plan_restore, put_in_force, withdraw
 from planner.studies.options import options_of
 
-LEFT_OUT = ("table", "namespace", "prometheus", "at", "form")  # of what an export takes
+LEFT_OUT = ("table", "namespace", "prometheus", "at", "form")  # export options that do not apply
 COLUMNS = {"pool": "pool", "region": "region", "replicas now": "replicas"}
 KEPT = {"plan": "plan", "run": "run", "scenario": "scenario", "since": "since", "until": "until",
         "by": "by", "why": "why"}  # fmt: skip
@@ -83,6 +83,7 @@ class Command(HeadroomCommand):
 
 
 def _plan_line(plan: PlanInForce) -> dict[str, Any]:
+    """Return a plan as a row of the history."""
     return {
         "plan": plan.pk,
         "run": plan.number,
@@ -98,6 +99,7 @@ def _plan_line(plan: PlanInForce) -> dict[str, Any]:
 
 
 def _pools_now(plan: PlanInForce | None) -> dict[str, Any]:
+    """Return the replicas that a plan requests now."""
     if plan is None:
         return {"run": None, "desired": []}
     pools = [

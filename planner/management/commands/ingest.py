@@ -1,4 +1,4 @@
-"""bin/manage ingest: read a trace or demand file into the column store."""
+"""``bin/manage ingest``: import a trace or demand file into the column store."""
 
 from __future__ import annotations
 
@@ -66,4 +66,5 @@ class Command(HeadroomCommand):
 
 
 def _tokens(number: float | None) -> str:
+    """Return a number of tokens as text."""
     return "not known" if number is None else f"{number:,.0f}"

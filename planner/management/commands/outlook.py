@@ -1,4 +1,4 @@
-"""bin/manage outlook: cost by month to a year ahead, and how many GPUs to commit to."""
+"""``bin/manage outlook``: plan cost by month up to a year ahead, and GPU commitments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bin/manage pareto: the plans between two objectives over a scenario's window."""
+"""``bin/manage pareto``: compute plans between two objectives over a scenario's window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bin/manage pd-ratio: prefill to decode instances of a service, all ratios and the best."""
+"""``bin/manage pd-ratio``: rate all ratios of prefill to decode replicas and find the best."""
 
 from __future__ import annotations
 

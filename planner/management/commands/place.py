@@ -1,4 +1,4 @@
-"""bin/manage place: where instances go in the network, and what that does to requests."""
+"""``bin/manage place``: place replicas in the network, and show the effect on requests."""
 
 from __future__ import annotations
 

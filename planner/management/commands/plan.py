@@ -1,4 +1,4 @@
-"""bin/manage plan: replicas over time, by forecast and integer program."""
+"""``bin/manage plan``: plan replicas over time by forecast and integer program."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RESTS_ON = {"rests on": "what", "value": "value", "": "provenance"}
 
 
 def gap_words(gap: float | None) -> str:
-    """A plan that leaves demand by a greedy policy is proven nothing."""
+    """Return the gap as text; a greedy plan that leaves demand unserved has no proven gap."""
     return "no proof of a gap" if gap is None else f"gap {gap:.2%}"
 
 

@@ -1,4 +1,4 @@
-"""bin/manage prices: keep a price list of one's own, or list those kept."""
+"""``bin/manage prices``: store your own price list, or list those stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bin/manage profiles: list them, show one, fit one to a file of measurements, keep such a file."""
+"""``bin/manage profiles``: list, show and fit profiles, and store measurements."""
 
 from __future__ import annotations
 
@@ -93,6 +93,7 @@ class Command(HeadroomCommand):
         return "\n".join(lines + [f"  {note}" for note in answer["notes"]])
 
     def _import(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Fit or compute a profile from files and return it."""
         reading = Reading(format=options["format"])
         files = [
             calibration_path(user=None, path=path, reading=reading, source=options["source"])
@@ -120,6 +121,7 @@ class Command(HeadroomCommand):
 
 
 def _keep(options: dict[str, Any]) -> dict[str, Any]:
+    """Store a file of measurements and return a summary."""
     names = ("format", "model", "gpu", "tp", "precision", "engine", "engine_version")
     reading = Reading(**{name: options[name] for name in names})
     calibration = calibration_path(
@@ -137,7 +139,7 @@ def _keep(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def profile_document(known: KnownProfile) -> dict[str, Any]:
-    """A profile in one line, as lists print it; ``error`` is of the check it is judged by."""
+    """Return a profile as a row of a list; ``error`` is that of its main check."""
     stated = known.telling
     return {
         "name": known.name,
@@ -156,8 +158,10 @@ def profile_document(known: KnownProfile) -> dict[str, Any]:
 def _spec(
     options: dict[str, Any], rows: Calibration | None, kernels: tuple[int, ...]
 ) -> ProfileSpec:
-    """What to make, from the options and, where they are silent, the only arrangement in the
-    file."""
+    """Return the profile to create, from the options and from the arrangement in the file.
+
+    Raises PlannerError unless exactly one arrangement in the file fits the options.
+    """
     named = {key: options[key] for key in ("model", "gpu", "tp") if options[key]}
     only: dict[str, Any] = {}
     if rows is not None:
@@ -199,7 +203,7 @@ def _spec(
 
 
 def _agrees(arrangement: dict[str, Any], named: dict[str, Any]) -> bool:
-    """Whether an arrangement of a file may be the one that was asked for."""
+    """Return whether an arrangement of a file fits the options."""
     same_model = "model" not in named or named["model"] in (
         arrangement["model"], _called(catalogue.model_name, arrangement["model"]),
     )  # fmt: skip
@@ -215,7 +219,7 @@ def _agrees(arrangement: dict[str, Any], named: dict[str, Any]) -> bool:
 
 
 def _called(find: Any, name: str) -> str:
-    """The catalogue's name for what a file calls so, else the file's own."""
+    """Return the catalogue's name for a name in a file, or else the name itself."""
     try:
         return str(find(name)) if name else ""
     except CatalogueError:
@@ -223,6 +227,7 @@ def _called(find: Any, name: str) -> str:
 
 
 def _line(row: dict[str, Any]) -> str:
+    """Return a profile as one line."""
     version = f" version {row['version']}" if row["version"] else ""
     error = "not checked" if row["error"] is None else f"error {row['error']:.1%} ({row['basis']})"
     return (
@@ -232,6 +237,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _action(actions: _SubParsersAction[Any], name: str, help: str) -> ArgumentParser:
+    """Add a subcommand."""
     parser: ArgumentParser = actions.add_parser(name, help=help)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -1,4 +1,4 @@
-"""bin/manage provision: a model by operators, by layers and by whole replicas, side by side."""
+"""``bin/manage provision``: compare provisioning by operators, by layers and by whole replicas."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Command(RunCommand):
 
 
 def replays(answer: dict[str, Any], pool: dict[str, Any]) -> list[str]:
-    """What each level promised on average, and what requests got in its replay."""
+    """Return the planned latency of each level and the latency in its replay."""
     came = [
         f"{level} {row['latency_ms']:,.0f} ms promised, {row['replayed']['mean_ms']:,.0f} came "
         f"(p95 {row['replayed']['p95_ms']:,.0f}, p99 {row['replayed']['p99_ms']:,.0f}, "
@@ -75,7 +75,7 @@ def replays(answer: dict[str, Any], pool: dict[str, Any]) -> list[str]:
 
 
 def block(pool: dict[str, Any]) -> list[str]:
-    """The block of which every plan was tried, a line per method."""
+    """Return the results of each method on the block that was enumerated exhaustively."""
     tried = pool["block"]
     if not tried:
         return []
@@ -107,7 +107,7 @@ def block(pool: dict[str, Any]) -> list[str]:
 
 
 def over_time(course: dict[str, Any]) -> list[str]:
-    """The courses as lines."""
+    """Return the results over time as lines."""
     line = "{:<18} {:<9} {:>10} {:>9} {:>10} {:>9} {:>9} {:>16}".format
     windows = course["replayed_windows"]
     rows = [

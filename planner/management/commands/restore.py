@@ -1,4 +1,4 @@
-"""bin/manage restore FILE: what bin/manage backup wrote, into an installation that is stopped."""
+"""``bin/manage restore FILE``: restore a backup into a stopped installation."""
 
 from __future__ import annotations
 

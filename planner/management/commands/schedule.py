@@ -1,4 +1,4 @@
-"""bin/manage schedule: plans computed again by the clock."""
+"""``bin/manage schedule``: manage schedules, which plan again at given times."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from planner.services.schedules import (
 from planner.services.worker import run_execute
 from planner.studies.plain import as_json
 
-MOST = 20  # firings that are listed
+MOST = 20  # most firings listed
 SCHEDULES = {"schedule": "name", "scenario": "scenario", "cron": "cron", "next": "next_due",
              "paused": "paused"}  # fmt: skip
 FIRINGS = {"due": "due_at", "state": "state", "run": "run", "said": "words"}
@@ -89,11 +89,11 @@ class Command(HeadroomCommand):
         return "\n".join(lines)
 
     def _carried_out(self, fired: list[Firing], now: datetime) -> list[Firing]:
-        """Their runs here and now, one after the other, each with what comes of it."""
+        """Execute the runs of firings one after the other in this process, and settle each."""
         for firing in fired:
             if firing.run_id is None or firing.state != Firing.State.RUNNING:
                 continue
-            with suppress(*EXPECTED):  # its row says so, and the firing after it
+            with suppress(*EXPECTED):  # the run and its firing record the error
                 run_execute(run_id=firing.run_id, observer=self.progress, surface=True)
             firing.refresh_from_db()
             firing_settle(firing=firing, now=now)
@@ -101,15 +101,18 @@ class Command(HeadroomCommand):
 
 
 def _moment(text: str) -> datetime:
+    """Return a time of the command line, in UTC if it has no offset."""
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _list(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    """List all schedules."""
     return {"schedules": [_row(schedule) for schedule in schedules_list()]}
 
 
 def _fields(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a schedule that the options give."""
     named = ("cron", "zone", "kind", "policy", "most_replicas", "most_cost")
     fields = {name: options[name] for name in named if options[name] is not None}
     if options["options"] is not None:
@@ -120,6 +123,7 @@ def _fields(command: Command, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _option(text: str) -> tuple[str, Any]:
+    """Return (name, value) of an option of the run."""
     name, sign, value = text.partition("=")
     values = values_of(value, f"--set {name}")
     if not sign or len(values) != 1:
@@ -130,7 +134,10 @@ def _option(text: str) -> tuple[str, Any]:
 
 
 def _scenario(command: Command, source: str) -> Scenario:
-    """A stored one; that of a file is kept under its name if there is none yet."""
+    """Return a stored scenario; the scenario of a file is stored first if its name is new.
+
+    Raises PlannerError if another scenario of that name is stored.
+    """
     document, name = load_scenario(source, command.progress)
     scenario = Scenario.objects.filter(name=name).first()
     if scenario is not None and Path(source).exists() and scenario.document != document:
@@ -142,6 +149,7 @@ def _scenario(command: Command, source: str) -> Scenario:
 
 
 def _add(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    """Create a schedule."""
     fields = _fields(command, options)
     missing = [name for name in ("scenario", "cron") if name not in fields]
     if missing:
@@ -151,6 +159,7 @@ def _add(command: Command, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _change(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    """Change a schedule."""
     schedule = schedule_get(options["name"])
     fields = _fields(command, options)
     schedule_change(schedule=schedule, user=None, now=options["now"], **fields)
@@ -158,15 +167,18 @@ def _change(command: Command, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pause(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    """Pause a schedule."""
     return {"schedules": [_row(schedule_pause(schedule=schedule_get(options["name"]), user=None))]}
 
 
 def _resume(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    """Resume a schedule."""
     schedule = schedule_get(options["name"])
     return {"schedules": [_row(schedule_resume(schedule=schedule, user=None, now=options["now"]))]}
 
 
 def _fire(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    """Fire a schedule now and execute its run."""
     firing = schedule_fire(
         schedule=schedule_get(options["name"]), user=None, now=options["now"],
         as_of=options["as_of"], enqueue=False,
@@ -179,12 +191,14 @@ def _fire(command: Command, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tick(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    """Fire all schedules that are due, and execute their runs."""
     done = schedules_tick(now=options["now"], enqueue=False)
     fired = command._carried_out(list(done.fired), options["now"])
     return {"firings": [_fired(carried_out) for carried_out in (*done.settled, *fired)]}
 
 
 def _history(command: Command, options: dict[str, Any]) -> dict[str, Any]:
+    """Return a schedule with its newest firings."""
     schedule = schedule_get(options["name"])
     return {
         "schedules": [_row(schedule)],
@@ -193,13 +207,14 @@ def _history(command: Command, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _outcomes(command: Command, options: dict[str, Any]) -> dict[str, Any]:
-    """Those due are judged here and now; of one schedule, or of all plans that were in force."""
+    """Compute due reports of plan versus actual; return those of a schedule, or all."""
     schedule = schedule_get(options["name"]) if options["name"] else None
     outcomes_tick(now=options["now"], most=MOST, progress=command.progress)
     return {"outcomes": [_outcome(outcome) for outcome in outcomes_list(schedule)[:MOST]]}
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:
+    """Return a report of plan versus actual as JSON."""
     row: dict[str, Any] = as_json(
         {
             "begins": outcome.begins,
@@ -214,6 +229,7 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
 
 
 def _row(schedule: Schedule) -> dict[str, Any]:
+    """Return a schedule as JSON."""
     row: dict[str, Any] = as_json(
         {
             "name": schedule.name,
@@ -233,6 +249,7 @@ def _row(schedule: Schedule) -> dict[str, Any]:
 
 
 def _fired(firing: Firing) -> dict[str, Any]:
+    """Return a firing as JSON."""
     row: dict[str, Any] = as_json(
         {
             "schedule": firing.schedule.name,

@@ -1,4 +1,4 @@
-"""`bin/run`: web, API, worker and scheduler as one thing to start and stop."""
+"""``bin/run``: start and stop the web server, the API, the workers and the scheduler together."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Command(BaseCommand):
         stop_on_signals(children)
         try:
             with lock, children:
-                start_compiler(children)  # before the worker, whose runs wait for it
+                start_compiler(children)  # before the workers, because runs wait for it
                 start_web(children, listener)
                 password = self._demo() if demo else ""
                 host, port = listener.getsockname()[:2]
@@ -85,7 +85,7 @@ class Command(BaseCommand):
                 wait_until_up(children, address)
                 lock.write(f"process {os.getpid()}, {address}")
                 lock.flush()
-                # Not needed for a page, so they do not slow the start; runs wait for them.
+                # Pages do not need them, so they start last and do not delay the site.
                 start_workers(children)
                 start_scheduler(children)
                 self.stdout.write(f"Headroom is running at http://{options['host']}:{port}")
@@ -114,38 +114,40 @@ class Command(BaseCommand):
             sys.exit(1)
 
     def _demo(self) -> str:
-        """The demo's user, trace, scenario and first run; returns the login's password."""
+        """Create the demo's user, trace, scenario and first run; return the password."""
         password = kept_secret(settings.HEADROOM_DATA_DIR / "demo-login.txt", random_bytes=12)
         user = User.objects.filter(username=DEMO_USER).first()
         if user is None:
-            from planner.services.demo import demo_ensure  # slow to import: the first time only
+            from planner.services.demo import demo_ensure  # slow to import, needed once
 
             with within(MAIN):
                 demo_ensure(password=password)
-        elif not user.check_password(password):  # the file was lost, or made in another folder
+        elif not user.check_password(password):  # the file was lost, or is from another folder
             user.set_password(password)
             user.save(update_fields=["password"])
-        connection.close()  # this process will only wait from here on
+        connection.close()  # this process only waits from here on
         return password
 
     def _nobody(self) -> bool:
+        """Return whether nobody has an account."""
         anybody = User.objects.exists()
-        connection.close()  # as above
+        connection.close()  # this process only waits from here on
         return not anybody
 
     def _refuse(self, sentence: str) -> NoReturn:
+        """Print a message and exit with 2."""
         self.stderr.write(sentence)
         sys.exit(2)
 
 
 def stop_on_signals(children: Children) -> None:
-    """Ctrl-C, `kill` and a closed terminal all end in the KeyboardInterrupt that stops the rest."""
+    """Stop all children on Ctrl-C, on ``kill`` and when the terminal closes."""
 
     def asked(*_: Any) -> None:
         children.stop()
 
-    # SIGINT too: a shell starts its background jobs with it ignored.
+    # Set SIGINT too, because shells start background jobs with SIGINT ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, asked)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means to be spared it
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it on purpose
         signal.signal(signal.SIGHUP, asked)

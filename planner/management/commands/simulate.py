@@ -1,4 +1,4 @@
-"""bin/manage simulate: one policy replayed request by request."""
+"""``bin/manage simulate``: replay one policy request by request."""
 
 from __future__ import annotations
 

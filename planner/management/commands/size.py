@@ -1,5 +1,4 @@
-"""bin/manage size: the largest request rate of one replica within the SLOs, what bounds it, and
-what pools of them carry."""
+"""``bin/manage size``: find the largest request rate of a replica and of pools within the SLOs."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ COLUMNS = {
     "if faster": "max_rps_if_faster:.3g", "found on": "error_basis",
 }  # fmt: skip
 
-POOLS = (2, 8, 32, 64)  # whose rate per replica is shown
+POOLS = (2, 8, 32, 64)  # pool sizes that are shown
 TOGETHER = {
     "model": "model", "replica": "arrangement", "requests/s alone": "max_rps:.3g",
     **{f"each of {n}": f"each_{n}:.3g" for n in POOLS},
@@ -52,12 +51,13 @@ class Command(RunCommand):
 
 
 def _split(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a division of GPUs between attention and FFN with its remarks."""
     remarks = [word for word in ("best", "stated") if row[word]] + [row["note"]] * bool(row["note"])
     replica = f"{row['gpus']} x {row['gpu']}, {row['role']}"
     return row | {"replica": replica, "said": ", ".join(remarks)}
 
 
 def _pool(pool: dict[str, Any]) -> dict[str, Any]:
-    """Requests/s of each replica in pools, beside how many carry the demand."""
+    """Return a pool with the requests/s per replica in pools of several sizes."""
     isl = pool["input_tps"] / pool["max_rps"]
     return pool | {f"each_{n}": pool["pool_tps"][n - 1] / n / isl for n in POOLS}

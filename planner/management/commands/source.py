@@ -1,4 +1,4 @@
-"""bin/manage source: live sources of demand: made, looked at, read, listed."""
+"""``bin/manage source``: create, preview, read and list live sources of demand."""
 
 from __future__ import annotations
 
@@ -89,6 +89,7 @@ class Command(HeadroomCommand):
 
 
 def _asked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the kind and the settings of a source from the options."""
     settings: dict[str, Any] = {}
     for pair in options["set"]:
         key, equals, value = pair.partition("=")
@@ -115,6 +116,7 @@ def _asked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _moment(text: str | None) -> datetime | None:
+    """Return a time with its zone, or None; raises SourceError."""
     if text is None:
         return None
     moment = parse_datetime(text)
@@ -124,6 +126,7 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _source_line(source: Source) -> dict[str, Any]:
+    """Return a source as a row."""
     gaps = source_gaps(source)
     return {
         "name": source.name,

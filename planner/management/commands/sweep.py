@@ -1,4 +1,4 @@
-"""bin/manage sweep: a scenario for every pair of values of two of its settings."""
+"""``bin/manage sweep``: run a scenario for every pair of values of two settings."""
 
 from __future__ import annotations
 
@@ -44,14 +44,17 @@ class Command(HeadroomCommand):
         return {"sweep": sweep.pk, "kind": sweep.kind, "axes": sweep.axes, **grid}
 
     def _execute(self, sweep: Sweep) -> None:
-        """One after the other, in this process, which sizes only what no run before it did."""
+        """Execute the runs one after the other in this process.
+
+        Each run reuses the sizes that earlier runs found.
+        """
         runs = list(sweep.runs.order_by("cell"))
         for done, run in enumerate(runs):
             observer = part(self.progress, done / len(runs), (done + 1) / len(runs))
             try:
                 run_execute(run_id=run.pk, observer=observer, surface=True)
             except EXPECTED:
-                continue  # it says so in its cell
+                continue  # its cell shows the error
 
     def words(self, answer: dict[str, Any]) -> str:
         first, *more = answer["axes"]
@@ -73,6 +76,7 @@ class Command(HeadroomCommand):
 
 
 def _axis(text: str) -> Axis:
+    """Return a setting and its values from KEY=A,B."""
     key, sign, values = text.partition("=")
     if not sign:
         raise PlannerError(f"--vary {text}: write the setting and its values as KEY=A,B.")
@@ -80,10 +84,12 @@ def _axis(text: str) -> Axis:
 
 
 def _words(value: Any) -> str:
+    """Return a value as text."""
     return "left out" if value is None else setting(value)
 
 
 def _cell(cell: dict[str, Any], unit: str) -> Cell:
+    """Return a cell of the grid."""
     if cell["value"] is None:
         return Cell("-" if cell["state"] == Run.State.COMPLETED else cell["state"])
     return Cell(shown(cell["value"], unit, 2), "best" if cell["best"] else "")

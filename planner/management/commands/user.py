@@ -1,4 +1,4 @@
-"""bin/manage user: who belongs to the team, and what each may do."""
+"""``bin/manage user``: manage the people of a workspace and their roles."""
 
 from __future__ import annotations
 
@@ -113,6 +113,7 @@ class Command(HeadroomCommand):
 
 
 def _person_line(person: User) -> dict[str, Any]:
+    """Return a person as a row."""
     last = person.last_login
     return {
         "user": person.username,

@@ -1,4 +1,4 @@
-"""Compiles the simulator into numba's cache, so that no first run waits for it."""
+"""Compile the simulator into numba's cache, so that the first run does not wait for it."""
 
 from typing import Any
 
@@ -16,4 +16,4 @@ class Command(BaseCommand):
     def handle(self, *_: Any, **__: Any) -> None:
         die_with_parent()
         compile_ahead()
-        closed_forms()  # of a what-if's moved limits
+        closed_forms()  # what-if uses them for changed limits

@@ -1,4 +1,4 @@
-"""bin/manage whatif: a run's plan with something changed, nothing simulated."""
+"""``bin/manage whatif``: change the plan of a run without a simulation."""
 
 from __future__ import annotations
 
@@ -74,11 +74,13 @@ class Command(HeadroomCommand):
 
 
 def _range(least: int, most: int) -> str:
+    """Return a range of replicas as text."""
     count = f"{most:,}" if least == most else f"{least:,} to {most:,}"
     return f"{count} replica{'s' * (most != 1)}"
 
 
 def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, float]]:
+    """Return (name, number) of each NAME=NUMBER; raises PlannerError."""
     pairs = []
     for text in texts:
         name, _, value = text.rpartition("=")

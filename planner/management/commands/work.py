@@ -1,4 +1,4 @@
-"""`bin/manage work`: the workers of a team deployment, started again when they end."""
+"""``bin/manage work``: run the workers of a team deployment, and restart those that end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from planner.management.commands.serve import stop_on_signals
 
 
 def runs_exceed_container() -> str:
-    """Return why the workers' runs do not fit the memory limit of this container, or ""."""
+    """Return a message if the runs of all workers exceed the container's memory limit, or ""."""
     limit, run_mb = container_mb(), settings.HEADROOM_MAX_RUN_MB
     workers = worker_count(settings.HEADROOM_WORKER_CONCURRENCY)
     if limit is None or run_mb * workers <= limit:

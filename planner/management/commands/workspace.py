@@ -1,4 +1,4 @@
-"""bin/manage workspace: the teams of this installation."""
+"""``bin/manage workspace``: manage the workspaces of this installation."""
 
 from __future__ import annotations
 
@@ -75,6 +75,7 @@ class Command(HeadroomCommand):
 
 
 def _workspace_line(workspace: Workspace) -> dict[str, Any]:
+    """Return a workspace as a row."""
     return {
         "workspace": workspace.slug,
         "name": workspace.name,
