@@ -1,2 +1,4 @@
-"""Scaling policies as a scenario names them: one file each in ``builtin``, with its words and their
-defaults, its traits, and how it is made on a study. No Django."""
+"""Scaling policies that a scenario can name. No Django.
+
+Each file in ``builtin`` declares policies: parameters with defaults, traits, and how to build them.
+"""

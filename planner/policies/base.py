@@ -1,4 +1,4 @@
-"""What every policy says of itself: its words in a scenario, its traits, and how it is made."""
+"""Define the base class of all policies: parameters, traits, and how to build the policy."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from planner.sections import Name, Section
 
 Factor = Annotated[float, Field(ge=0, le=1000)]
 Above = Annotated[float, Field(gt=0, le=1000)]
-Interval = Annotated[float, Field(ge=1, le=86_400)]  # s between looks
-LoadFactor = Annotated[float, Field(gt=0, le=100)]  # times the forecast that is planned for
-Step = Annotated[float, Field(ge=1, le=10)]  # times as many instances
+Interval = Annotated[float, Field(ge=1, le=86_400)]  # s between scaling decisions
+LoadFactor = Annotated[float, Field(gt=0, le=100)]  # the plan is for this factor times the forecast
+Step = Annotated[float, Field(ge=1, le=10)]  # factor on the number of instances
 SEPARATOR = ":"  # between a policy's name and its label
 
 
 class Group(StrEnum):
-    """Under which title lists show it, in their order."""
+    """Headings of policy lists, in their order."""
 
     FIXED = "Fixed"
     REACTIVE = "Reactive"
@@ -33,7 +33,7 @@ class Group(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Its line in charts: a colour of their palette, a dash of Plotly's, a width."""
+    """Line of a policy in charts: a colour of the palette, a Plotly dash and a width."""
 
     colour: str
     dash: str = "solid"
@@ -42,46 +42,49 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """The one parameter of a policy that is chosen on the days before (methods.md X5):
-    ``values`` from the cheapest to the safest, so that what meets the SLO at one of them is taken
-    to meet it at those after it."""
+    """The parameter of a policy that backtests tune (methods.md X5).
+
+    ``values`` go from the cheapest to the safest. A policy that meets the SLO at one value is
+    assumed to meet it at all later values.
+    """
 
     field: str
     values: tuple[float, ...]
 
 
 def factors(least: float, most: float, count: int = 15) -> tuple[float, ...]:
-    """``count`` values in equal ratios, both ends among them, to three digits."""
+    """Return ``count`` values from ``least`` to ``most`` in equal ratios, to three digits."""
     steps = np.geomspace(least, most, count)
     return tuple(float(f"{value:.3g}") for value in steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What pages, comparisons and recommendations need to know of a policy."""
+    """Properties of a policy that pages, comparisons and recommendations use."""
 
-    label: str  # what tables show
-    line: str  # on it, in lists
+    label: str  # in tables
+    line: str  # description in lists
     group: Group
-    # Moving parts: fixed fleets first, then clocks, one threshold, more readings, a forecast and a
-    # solver, and several controllers at once. Of equals the simplest is recommended.
+    # Rank by moving parts: static fleets, clocks, one threshold, several readings, a forecast with
+    # a solver, several controllers. Of equally good policies the simplest is recommended.
     complexity: int
-    plan: Plan | None = None  # that it follows
-    beyond: bool = False  # has more than its plan where a rule of its own says so
-    flat: bool = False  # the same fleet all the time
-    hindsight: bool = False  # sized knowing what came
-    clairvoyant: bool = False  # told what came, so that nobody can run it
-    needs_today: bool = False  # a scenario that says what runs now
-    always: bool = False  # stands in every comparison, whatever its list says (methods.md X1)
+    plan: Plan | None = None  # the plan that it follows
+    beyond: bool = False  # may run more instances than its plan
+    flat: bool = False  # a static fleet
+    hindsight: bool = False  # sized on the demand of the window (oracle)
+    clairvoyant: bool = False  # reads the future demand, so it cannot be deployed
+    needs_today: bool = False  # needs the fleet that runs now
+    always: bool = False  # in every comparison, even if the scenario does not list it (X1)
     style: Style | None = None
 
     @property
     def knows_what_came(self) -> bool:
+        """Return whether the policy uses future data (oracle baseline)."""
         return self.hindsight or self.clairvoyant
 
     @property
     def place(self) -> tuple[int, bool, int]:
-        """By group; in it those on the scenario's own forecast first, and the simple ones."""
+        """Return the sort key for lists: group, own forecast method, complexity."""
         other = self.plan is not None and self.plan.method is not None
         return list(Group).index(self.group), other, self.complexity
 
@@ -92,47 +95,50 @@ class Policy(Section):
 
     kinds: ClassVar[dict[str, Traits]] = {}
 
-    label: Name | None = None  # tells several of one name apart, and is what tables show
+    label: Name | None = None  # distinguishes policies of one name, and is shown in tables
     name: str
-    _shares_label: bool = PrivateAttr(default=False)  # with one of another name
+    _shares_label: bool = PrivateAttr(default=False)  # a policy of another name has the same label
 
     @property
     def key(self) -> str:
-        """What tells it apart in a comparison."""
+        """Return the identifier in a comparison: the name, with the label if there is one."""
         return self.name if self.label is None else f"{self.name}{SEPARATOR}{self.label}"
 
     @property
     def traits(self) -> Traits:
+        """Return the traits of this policy's name."""
         return self.kinds[self.name]
 
     @property
     def title(self) -> str:
-        """What tables show."""
+        """Return the title for tables."""
         if self.label and self._shares_label:
             return f"{self.label} ({self.traits.label})"
         return self.label or self.traits.label
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Its parameters: as given, else by default."""
+        """Return the parameters, defaults included, without name and label."""
         return {k: v for k, v in self.model_dump().items() if k not in ("name", "label")}
 
     @property
     def knob(self) -> Knob | None:
-        """What is chosen on the days before where the scenario leaves it as it is; None: nothing
-        is."""
+        """Return the parameter that backtests tune; None: none."""
         return None
 
     @property
     def free(self) -> Knob | None:
-        """Its knob, where the scenario does not say another value than the default."""
+        """Return the parameter to tune, or None if the scenario set it to another value."""
         knob = self.knob
         if knob is None or getattr(self, knob.field) != type(self).model_fields[knob.field].default:
             return None
         return knob
 
     def told_apart(self, others: Iterable[Policy]) -> Self:
-        """The same, its title with the policy's own where one of ``others`` has its label too."""
+        """Return the policy with an unambiguous title.
+
+        The title names the policy too if one of ``others`` has the same label under another name.
+        """
         same = self.label and any(
             other.label == self.label and other.name != self.name for other in others
         )
@@ -143,16 +149,18 @@ class Policy(Section):
         return copy
 
     def turned(self, value: float) -> Self:
-        """The same with its knob at ``value``."""
+        """Return a copy with the tuned parameter at ``value``."""
         assert self.knob is not None
         return self.model_copy(update={self.knob.field: value})
 
     def told(self, rule: Any) -> dict[str, Any]:
-        """Those of its parameters that are fields of the dataclass ``rule``."""
+        """Return the parameters that are fields of the dataclass ``rule``."""
         words = self.arguments
         return {field.name: words[field.name] for field in fields(rule) if field.name in words}
 
     def ready(self, making: Making) -> Ready:
-        """The policy on the fleet it begins with. Raises ScenarioError or SimulationError in one
-        sentence where the study lacks what it needs."""
+        """Return the policy with its initial fleet.
+
+        Raises ScenarioError or SimulationError, each in one sentence, if the study lacks an input.
+        """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The policies that a scenario may name: a type for each, chosen by ``name``."""
+"""Parse the policies of a scenario: ``name`` chooses the class."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from planner.policies.listed import own_policies
 from planner.policies.own import Own, policy_names
 from planner.policies.registry import TRAITS, TYPES, name_of
 
-ALL = "all"  # in place of names: every policy there is
-USUAL = ("flat-peak", "flat-min", "reactive", "lt-i")  # of a scenario that names none
+ALL = "all"  # stands for every known policy
+USUAL = ("flat-peak", "flat-min", "reactive", "lt-i")  # default of a scenario without policies
 _EVERY: list[type[Policy]] = [*dict.fromkeys(TYPES.values()), Own]
-TAGS = frozenset(kind.__name__ for kind in _EVERY)  # in a fault's path
+TAGS = frozenset(kind.__name__ for kind in _EVERY)  # as they appear in error paths
 
 
 def _tag(value: Any) -> str:
-    """Tag of the type that a row is of."""
+    """Return the tag of a row's class: of ``Own`` if no built-in policy has the name."""
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     kind = TYPES.get(name, Own) if isinstance(name, str) else Own
     return kind.__name__
 
 
 class _ByName:
-    """In place of ``Policy`` whichever of its types has the name."""
+    """Schema of ``Policy``: a union of all policy classes, discriminated by name."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -42,12 +42,15 @@ _ADAPTER: TypeAdapter[Policy] = TypeAdapter(AnyPolicy)
 
 
 def policy_of(name: str, **parameters: Any) -> Policy:
-    """A policy by name, with what is given and defaults else; raises pydantic's ValidationError."""
+    """Return the policy ``name`` with ``parameters``, the others at their defaults.
+
+    Raises pydantic's ValidationError if a parameter is invalid.
+    """
     return _ADAPTER.validate_python({"name": name, **parameters})
 
 
 def policy_groups() -> list[tuple[str, list[tuple[str, str, str]]]]:
-    """Groups of (name, label, a line on it) for lists, the operator's own last."""
+    """Return the groups with (name, label, description) rows; the operator's own come last."""
     rows = {group: [
         (name, traits.label, traits.line)
         for name, traits in TRAITS.items() if traits.group == group
@@ -57,6 +60,9 @@ def policy_groups() -> list[tuple[str, list[tuple[str, str, str]]]]:
 
 
 def known_policy(key: str) -> bool:
-    """Whether a name, or one with a label after it, may be a policy; which labels there are only
-    the scenario says."""
+    """Return whether the name in ``key`` is a policy here.
+
+    ``key`` is a name, or a name with a label. The label is not checked, because only a scenario
+    defines labels.
+    """
     return name_of(key) in policy_names()

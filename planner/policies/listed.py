@@ -1,6 +1,6 @@
-"""Policies of the operator's own, as HEADROOM_POLICIES lists them: names and dotted paths.
+"""Read the names and dotted paths of the operator's own policies from HEADROOM_POLICIES.
 
-Apart from ``own``, since settings check the list before anything of a policy is imported.
+This is separate from ``own``, because settings check the list before any policy is imported.
 """
 
 import os
@@ -13,7 +13,7 @@ ENTRY = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=((?:[A-Za-z_]\w*\.)*[A-Za-z_]\
 
 
 def own_policies() -> dict[str, str]:
-    """Dotted path by name; raises ScenarioError where the setting cannot be read."""
+    """Return the dotted path of each name; raise ScenarioError if an entry is malformed."""
     listed = [part.strip() for part in os.environ.get(SETTING, "").split(",") if part.strip()]
     paths: dict[str, str] = {}
     for entry in listed:

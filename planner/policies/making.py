@@ -1,4 +1,4 @@
-"""What a study has at hand for a policy, and what a policy makes of it."""
+"""Define what a study offers to a policy (``Making``), and what a policy returns (``Ready``)."""
 
 from __future__ import annotations
 
@@ -22,43 +22,45 @@ from simulation.policy import ScalingPolicy
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan to follow: on which forecast, and of one period at a time or all together; None: as
-    the scenario says. It is made for ``load_factor`` times what is forecast."""
+    """Which plan a policy follows. None: as in the scenario."""
 
-    method: str | None = None
-    periods: str | None = None
-    load_factor: float = 1.0
+    method: str | None = None  # forecaster
+    periods: str | None = None  # one period at a time, or all in one program
+    load_factor: float = 1.0  # times the forecast
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Followed:
-    """A plan to follow: its ``course``, which begins with ``start`` ``[pools]`` up, and after it
-    was followed the ``plan`` that was carried out. ``expected_tps`` ``[bins, pools]``, bins of
-    ``bin_s``, is the interactive load that was forecast, of the pool's model in its region."""
+    """A plan that a policy follows during a replay."""
 
     course: Course
-    start: IntArray
-    plan: Callable[[], ScalingPlan]
-    expected_tps: FloatArray
+    start: IntArray  # [pools] instances at the start
+    plan: Callable[[], ScalingPlan]  # after the replay: the plan that was carried out
+    expected_tps: FloatArray  # [bins, pools] forecast interactive load of the model in the region
     bin_s: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pressure:
-    """Readings of one instance at its rate, by field of ``Signals`` or gauge, shape ``[pools]``;
-    NaN where a pool does not run or was not reached."""
+    """Result of a pressure test: the readings of one instance at its rated load.
 
-    readings: dict[str, FloatArray]
-    ratio: FloatArray  # [pools] prefill instances to one of decode in the test; NaN: not apart
+    NaN marks a pool that does not run, or that got no requests.
+    """
+
+    readings: dict[str, FloatArray]  # [pools] by field of ``Signals`` or by gauge
+    ratio: FloatArray  # [pools] prefill per decode instance in the test; NaN: aggregated
     rate_tps: FloatArray  # [pools] input tokens/s of one instance in the test
 
     def of(self, signal: SignalName) -> FloatArray:
-        """Targets per pool for one of the proportional signals, with the mean of the others where
-        a pool has none; raises ScenarioError where nothing was read."""
+        """Return the target of each pool for a proportional signal.
+
+        A pool without a reading gets the mean of the other pools. Raises ScenarioError if no pool
+        has a reading.
+        """
         return self._targets(self.readings[SIGNALS[signal].reading], signal)
 
     def shown(self, metric: Metric) -> FloatArray:
-        """The same for a gauge that autoscalers go by."""
+        """Return the target of each pool for an autoscaler's gauge, as ``of`` does for signals."""
         return self._targets(self.readings[metric], metric)
 
     @staticmethod
@@ -73,86 +75,97 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Modules:
-    """What the instances of a pool consist of; ``paces`` ``[pools]`` how fast the model is on the
-    GPUs of each pool, 1 on its own, NaN in another region or where nobody knows."""
+    """The modules of a pool's instances, for scaling by modules."""
 
     layers: int
-    layer_bytes: float  # weights of one
-    attention_share: float  # of them
+    layer_bytes: float  # weights of one layer
+    attention_share: float  # share of these weights
     kv_layer_token_bytes: float  # KV cache of a token in one layer
-    hidden_bytes: float  # of a token between layers
-    link_bytes_s: float  # between two devices
-    paces: FloatArray
+    hidden_bytes: float  # activations of a token between layers
+    link_bytes_s: float  # bandwidth between two devices
+    paces: FloatArray  # [pools] relative speed on each pool's GPUs; NaN: other region or unknown
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ready:
-    """A policy with the fleet it begins with; ``whence`` is the pool of the scenario's fleet that
-    each of ``fleet`` came from, ``plan`` what it has followed once it ran, ``after`` the share of
-    the work that is done. ``modules``: what moves modules, and says afterwards what it did."""
+    """A policy with the fleet at the start of its replay."""
 
     policy: ScalingPolicy
     fleet: Fleet
-    whence: Sequence[int]
-    plan: Callable[[], ScalingPlan] | None = None
-    after: float = 0.0
-    modules: ModuleScaling | None = None
+    whence: Sequence[int]  # for each pool of ``fleet``: its pool in the scenario's fleet
+    plan: Callable[[], ScalingPlan] | None = None  # after the replay: the plan it followed
+    after: float = 0.0  # share of the run's work that is already done, for progress
+    modules: ModuleScaling | None = None  # moves the modules, and reports on it after the replay
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Making:
-    """The study that a policy is made on; what takes long is made when it is asked for."""
+    """The study that a policy is made for.
 
-    today: IntArray  # [pools] what runs now
-    peak: IntArray  # [pools] the flat fleet at peak
-    lengths: tuple[tuple[float, float], ...]  # [pools] mean tokens of the model's requests, in, out
-    gpus: tuple[tuple[tuple[int, ...], int], ...]  # pools that share GPUs, and how many
-    worth: FloatArray  # [pools] of the model, where GPUs are short
-    tier_worth: Mapping[str, float]  # by tier, 1 where it is left out
-    # [pools] interactive tiers whose limits the model has to keep: those that it has traffic of
+    Expensive values are callables, so that a policy pays only for those that it uses.
+    """
+
+    today: IntArray  # [pools] instances that run now
+    peak: IntArray  # [pools] static fleet sized for the peak
+    lengths: tuple[tuple[float, float], ...]  # [pools] mean input and output tokens of the model
+    gpus: tuple[tuple[tuple[int, ...], int], ...]  # pools that share GPUs, and their number
+    worth: FloatArray  # [pools] weight of the model if GPUs are scarce
+    tier_worth: Mapping[str, float]  # weight of each tier; default: 1
+    # [pools] interactive tiers with traffic of the model: it has to meet their limits
     tiers: tuple[tuple[Tier, ...], ...]
     start_s: float  # of the window, epoch seconds
     period_s: float
-    fleet: Callable[[IntArray], Fleet]  # that begins with counts [pools]
-    smallest: Callable[[], IntArray]  # [pools] the smallest flat fleet that meets every tier
-    before: Callable[[], IntArray]  # [pools] the smallest that does on the days before
+    fleet: Callable[[IntArray], Fleet]  # the fleet that starts with the counts [pools]
+    smallest: Callable[[], IntArray]  # [pools] minimum static fleet that meets every tier (oracle)
+    before: Callable[[], IntArray]  # [pools] the minimum static fleet in backtests
     planned: Callable[[Plan], Followed]
-    # Planned for so many times what came at the same times of the last day.
+    # The plan for a factor times the demand at the same times of the last day.
     day_before: Callable[[float], Followed]
-    pressure: Callable[[str | float], Pressure]  # what an instance shows, at a P/D ratio
+    pressure: Callable[[str | float], Pressure]  # pressure test of an instance at a P/D ratio
     pressure_among_many: Callable[[], Pressure]  # the same in a large pool, at the best ratio
-    carries_tps: FloatArray  # [pools, N] input tokens/s that 1 to N instances carry together, C(n)
-    modules: Callable[[], tuple[Modules | None, ...]]  # [pools]; None: known by its memory alone
+    carries_tps: FloatArray  # [pools, N] capacity C(n) of 1 to N instances, input tokens/s
+    modules: Callable[[], tuple[Modules | None, ...]]  # [pools]; None: layers are not known
 
     def tightest_s(self, latency: Latency) -> FloatArray:
-        """``[pools]`` the tightest limit on a latency of the model's tiers; of any interactive tier
-        where its own have none, NaN where no tier has one."""
+        """Return the tightest limit on ``latency`` for each pool, ``[pools]``, seconds.
+
+        Limits are those of the model's tiers. If they have none, the limit is the tightest of any
+        interactive tier. NaN: no tier has a limit.
+        """
         limits = np.array([_tightest(tiers, latency) for tiers in self.tiers], np.float64)
         interactive = (tier for tier in self.fleet(self.today).tiers if not tier.deferrable)
         return np.where(np.isnan(limits), _tightest(interactive, latency), limits)
 
     def from_today(self, policy: ScalingPolicy) -> Ready:
-        """On what runs now."""
+        """Return ``policy`` on the fleet that runs now."""
         return self.on(policy, self.today)
 
     def on(self, policy: ScalingPolicy, counts: IntArray) -> Ready:
+        """Return ``policy`` on a fleet that starts with ``counts [pools]``."""
         return self.cut(policy, self.fleet(counts), range(len(counts)))
 
     def cut(self, policy: ScalingPolicy, fleet: Fleet, whence: Sequence[int]) -> Ready:
-        """On pools cut out of the scenario's; it stays within the GPUs that they share."""
+        """Return ``policy`` on ``fleet``, limited to the GPUs that its pools share.
+
+        Pools of ``fleet`` may be parts of the scenario's pools. ``whence`` has the index of the
+        scenario's pool for each.
+        """
         worth = np.array(
             [self._worth(pool, p, fleet) for p, pool in zip(whence, fleet.pools, strict=True)]
         )
         return Ready(CapacityLimit(policy, self._shared(whence), worth), fleet, whence)
 
     def _worth(self, pool: Pool, p: int, fleet: Fleet) -> float:
-        """Of the most worthy tier that a pool takes, cut out of pool ``p`` of the scenario's."""
+        """Return the weight of a pool that was cut out of the scenario's pool ``p``.
+
+        The weight is that of its model times the largest weight of the tiers that it serves.
+        """
         names = [tier.name for tier in fleet.tiers if pool.takes(tier.name)]
         tiers = (self.tier_worth.get(name, 1.0) for name in names)
         return float(self.worth[p]) * max(tiers, default=1.0)
 
     def fits(self, fleet: Fleet, whence: Sequence[int]) -> bool:
-        """Whether the GPUs that there are hold what the fleet begins with."""
+        """Return whether the initial instances of ``fleet`` fit the available GPUs."""
         each = np.array([pool.initial * pool.gpus_per_instance for pool in fleet.pools])
         return all(int(each[pools].sum()) <= gpus for pools, gpus in self._shared(whence))
 

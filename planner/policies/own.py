@@ -1,7 +1,8 @@
-"""Policies of the operator's own, by name: only classes that the installation lists may be loaded.
+"""Load the operator's own policies by name.
 
-``HEADROOM_POLICIES`` in the environment holds ``name=package.module:Class``, several separated by
-commas. A scenario says the name and parameters; it never says what code to run.
+Only classes that the installation lists can be loaded. ``HEADROOM_POLICIES`` in the environment
+holds ``name=package.module:Class`` entries, separated by commas. A scenario holds a name and
+parameters, never the code to run.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from planner.sections import Name
 
 
 def policy_names() -> list[str]:
-    """Names of every policy there is here, the operator's own last."""
+    """Return the names of all policies of this installation, the operator's own last."""
     return [*POLICIES, *own_policies()]
 
 
@@ -58,7 +59,7 @@ class Own(Policy):
 
 
 def _loaded(name: str) -> Callable[..., Any]:
-    """The class listed under ``name``; raises ScenarioError where it cannot be imported."""
+    """Return the class listed under ``name``; raise ScenarioError if the import fails."""
     path = own_policies()[name]
     module, _, attribute = path.partition(":")
     try:

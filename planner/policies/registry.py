@@ -1,4 +1,4 @@
-"""Every policy there is: those of ``builtin``, found there, and what is asked of them by name."""
+"""Find the policies in ``builtin``, and look up their classes and traits by name."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import get_args
 from planner.policies import builtin
 from planner.policies.base import SEPARATOR, Group, Policy, Traits
 
-MOST_COMPLEX = 1_000  # nobody knows what an operator's own class does
+MOST_COMPLEX = 1_000  # an operator's own class is unknown, so it ranks as the most complex
 
 
 def _declared() -> Iterator[tuple[str, type[Policy]]]:
-    """Names with their types, as the files declare them."""
+    """Yield each policy name with its class, in the order of the files."""
     for file in iter_modules(builtin.__path__):
         for kind in vars(import_module(f"{builtin.__name__}.{file.name}")).values():
+            # A module also holds imported and abstract classes. Only a class with its own
+            # ``kinds`` declares policies.
             if isinstance(kind, type) and issubclass(kind, Policy) and "kinds" in vars(kind):
                 names = get_args(kind.model_fields["name"].annotation)
                 assert names == tuple(kind.kinds), f"{kind.__name__}: traits of each name, in order"
@@ -34,24 +36,31 @@ POLICIES: dict[str, str] = {name: traits.label for name, traits in TRAITS.items(
 
 
 def traits_of(key: str) -> Traits:
-    """By name, with or without a label; of an operator's own class little is known."""
+    """Return the traits of a policy by name, with or without a label.
+
+    An operator's own class gets default traits and the highest complexity.
+    """
     name = name_of(key)
     return TRAITS.get(name, Traits(name, "", Group.OWN, MOST_COMPLEX))
 
 
 def simplicity(key: str) -> tuple[int, int]:
-    """The fewer moving parts the smaller; of equals as lists have them."""
+    """Return a sort key: simpler policies first, equals in the order of lists."""
     name = name_of(key)
     return traits_of(key).complexity, list(TRAITS).index(name) if name in TRAITS else len(TRAITS)
 
 
 def name_of(key: str) -> str:
-    """The policy's name, without a label."""
+    """Return the policy's name without the label."""
     return key.partition(SEPARATOR)[0]
 
 
 def the_plan(keys: Iterable[str]) -> str | None:
-    """Which of ``keys``, best first, is meant where figures and sentences say "the plan"."""
+    """Return the key that figures and sentences call "the plan"; None: no policy has a plan.
+
+    ``keys`` come best first. Of one name the best key counts. Between names the order of lists
+    decides.
+    """
     first = {name_of(key): key for key in reversed(list(keys))}
     plans = (name for name, traits in TRAITS.items() if traits.plan and not traits.clairvoyant)
     return next((first[name] for name in plans if name in first), None)

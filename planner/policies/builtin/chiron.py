@@ -29,10 +29,10 @@ class Chiron(Policy):
 
     name: Literal["chiron"]
     theta: Share = Rule.theta
-    interactive: Count = CHIRON_START[0]  # instances at the start, per model and region
+    interactive: Count = CHIRON_START[0]  # initial instances per model and region
     mixed: Count = CHIRON_START[1]
     batch: Count = CHIRON_START[2]
-    scale: Annotated[float, Field(gt=0, le=100)] = 1.0  # of those three
+    scale: Annotated[float, Field(gt=0, le=100)] = 1.0  # factor on the three counts
     tune_batch: bool = Rule.tune_batch
     grow: Step = Rule.grow
     shrink: Share = Rule.shrink
@@ -49,7 +49,7 @@ class Chiron(Policy):
         return making.cut(policy, fleet, whence)
 
     def _start(self, making: Making) -> tuple[Fleet, list[int]]:
-        """Scaled down, where need be, to the GPUs that there are."""
+        """Return the initial fleet, scaled down if necessary to the available GPUs."""
         today = making.fleet(making.today)
         asked = np.array([self.interactive, self.mixed, self.batch]) * self.scale
         for share in np.linspace(1.0, 0.0, 101):
@@ -58,6 +58,7 @@ class Chiron(Policy):
             placed = sum(pool.initial for pool in fleet.pools)
             kinds = 3 if any(tier.deferrable for tier in fleet.tiers) else 2
             places = len({(pool.model, pool.region) for pool in fleet.pools if pool.maximum})
+            # ``chiron_fleet`` places fewer than asked if a pool reaches its maximum.
             if placed == places * sum(start[:kinds]) and making.fits(fleet, whence):
                 break
         return fleet, whence

@@ -1,4 +1,4 @@
-"""What HeteroScale's controllers share: stability and the P/D ratio (methods.md D3, D4)."""
+"""Share the stability rules and the P/D ratio of HeteroScale's controllers (methods.md D3, D4)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from simulation.policies.proportional import Proportional, SignalName
 Tps = Annotated[float, Field(gt=0, le=1e9)]  # tokens/s of one instance
 RatioGiven = Annotated[float, Field(gt=0, le=100)]
 STEADY = Stability()
-# Of what the pressure test shows, where nothing was chosen on the days before: assumed, since the
-# source says that targets come from the test and not how far below it they are held.
+# Target as a share of the pressure test's reading, if backtests tuned nothing. Assumed: the source
+# takes targets from the test, but does not say how far below the reading they are.
 HEADROOM = 0.9
 
 
@@ -34,12 +34,12 @@ class Steady(Policy):
     cool_in_s: Delay = STEADY.cool_in_s
     damping: Share = STEADY.damping
     soft_s: Delay = STEADY.soft_s
-    # Prefill per decode instance: the best that there is (D2), as today's fleet has them, a number,
-    # or from the best on re-estimated all along.
+    # Prefill per decode instance. best: the best ratio (D2); fixed: that of today's fleet;
+    # observed: starts at the best and is re-estimated during the run; or a number.
     ratio: Literal["best", "fixed", "observed"] | RatioGiven = "best"
     half_life_s: Annotated[float, Field(gt=0, le=31 * 86_400)] = Ratio.half_life_s
     interval_s: Interval = ServiceController.interval_s
-    # Times the target; left out: as it is where it is given, else ``HEADROOM`` of what is found.
+    # Factor on the target. Default: 1 for a given target, ``HEADROOM`` for a measured one.
     target_factor: Above | None = None
 
     @property
@@ -47,7 +47,7 @@ class Steady(Policy):
         return Knob("target_factor", factors(1.6, 0.2))
 
     def steady(self, making: Making) -> dict[str, Any]:
-        """What every class of theirs is told."""
+        """Return the arguments that all HeteroScale controllers share."""
         return {
             "stability": Stability(**self.told(Stability)),
             "ratio": self._ratio(making),
@@ -56,7 +56,7 @@ class Steady(Policy):
         }
 
     def driver(self, making: Making, signal: SignalName, target: float | None) -> Proportional:
-        """Algorithm 2, with what a pressure test shows where no target is given."""
+        """Return Algorithm 2; without ``target`` it uses the readings of a pressure test."""
         if target is not None:
             return Proportional(signal, target * self.times(1.0), **self.steady(making))
         tested, factor = making.pressure(self.ratio), self.times(HEADROOM)
@@ -68,7 +68,7 @@ class Steady(Policy):
         )
 
     def times(self, usual: float) -> float:
-        """The factor of targets, ``usual`` where it is left out."""
+        """Return the factor on targets; default: ``usual``."""
         return usual if self.target_factor is None else self.target_factor
 
     def _ratio(self, making: Making) -> Ratio:
@@ -106,6 +106,9 @@ class Latencies(Steady):
         return self
 
     def layer(self, making: Making, signal: Latency, target_s: FloatArray) -> Feedback:
-        """On limits ``[pools]``; NaN: no tier has one, which the rule refuses."""
+        """Return Algorithm 3 for the latency limits ``target_s [pools]``.
+
+        A NaN means that no tier has a limit. Then the target is None, which the rule rejects.
+        """
         measure = {"signal": signal, "target_s": None if np.isnan(target_s).any() else target_s}
         return Feedback(**self.told(Feedback) | self.steady(making) | measure)

@@ -1,4 +1,4 @@
-"""A plan, reached as utilisation asks for it (methods.md E8: LT-U and LT-UA)."""
+"""Scale toward the plan's count when utilisation requires it (methods.md E8: LT-U, LT-UA)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from simulation.policies.deferred import Reading
 
 
 class _Deferred(Thresholds):
-    cooldown_s: Delay = Rule.cooldown_s  # the plan limits what is asked for meanwhile
+    cooldown_s: Delay = Rule.cooldown_s  # a number, not None: the plan limits requests meanwhile
 
-    compares: ClassVar = False  # what arrives with the forecast that the plan was made for
+    compares: ClassVar = False  # whether it compares arrivals with the plan's forecast
 
     load_factor: LoadFactor = 1.0
 
@@ -77,10 +77,10 @@ class LtUa(_Deferred):
     compares = True
 
     name: Literal["lt-ua"]
-    # In that end of a period: traffic alone, as section 6.4 switches to it, or memory beyond its
-    # threshold too.
+    # Signal in the last part of a period: traffic alone, as in section 6.4 of the source, or also
+    # memory utilisation beyond its threshold.
     reading: Reading = Rule.reading
-    last_share: Share = Rule.last_share  # of a period: 20 minutes of an hour
+    last_share: Share = Rule.last_share  # last part of a period; 20 minutes of an hour
     underestimated: Above = Rule.underestimated
     overestimated: Factor = Rule.overestimated
     observed_s: Annotated[float, Field(gt=0, le=86_400)] = Rule.observed_s

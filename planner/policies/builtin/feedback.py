@@ -1,4 +1,4 @@
-"""Negative feedback on one latency (methods.md D3; HeteroScale, Algorithm 3)."""
+"""Apply negative feedback on one latency (methods.md D3; HeteroScale, Algorithm 3)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Feedback(Latencies):
     }
 
     name: Literal["ttft-feedback", "tbt-feedback"]
-    # Left out: the tightest limit of the interactive tiers that a model has traffic of.
+    # Default: the tightest limit of the interactive tiers with traffic of the model.
     target_ms: Milliseconds | None = None
 
     @property

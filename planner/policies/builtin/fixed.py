@@ -1,5 +1,4 @@
-"""The same fleet all the time: as it is, sized on the days before, or in hindsight (methods.md
-X1)."""
+"""Keep a static fleet: today's, one sized on backtests, or an oracle baseline (methods.md X1)."""
 
 from __future__ import annotations
 
@@ -66,7 +65,7 @@ class FixedFleet(Policy):
             "flat-min": making.smallest,
         }[self.name]()
         fleet = making.fleet(counts)
-        if self.traits.needs_today:  # as it is, also where that is below the scenario's minimum
+        if self.traits.needs_today:  # today's fleet may be below the scenario's minimum
             least = (replace(pool, minimum=min(pool.minimum, pool.initial)) for pool in fleet.pools)
             fleet = replace(fleet, pools=tuple(least))
         policy = Flat(counts, name=self.key)

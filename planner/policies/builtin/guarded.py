@@ -1,4 +1,4 @@
-"""A plan as the least there is, with a guard above it that goes by what is seen (LT-G)."""
+"""Follow a plan as the lower limit, with a reactive guard that can add instances (LT-G)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from simulation.policies.feedback import TTFT
 from simulation.policies.guarded import Guarded as Rule
 from simulation.policies.parts.service_controller import DECODE
 
-# From all that is forecast on: with a plan of less it would live by its guard, which comes a start
-# late and asks for more than was missing.
+# At least the whole forecast. A smaller plan would depend on the guard, which reacts one cold start
+# late and then requests more than was missing.
 GUARDED = Knob("load_factor", factors(1.0, 2.0, 8))
 
 
@@ -49,7 +49,7 @@ class Guarded(Policy):
 
     name: Literal["lt-g"]
     load_factor: LoadFactor = 1.0
-    target_factor: Above = 1.0  # times what an instance shows at the load it is sized for
+    target_factor: Above = 1.0  # factor on the readings of an instance at its rated load
     tolerance: Factor = Rule.tolerance
     rise_s: Delay = Rule.rise_s
     fall_s: Delay = Rule.fall_s
@@ -65,7 +65,7 @@ class Guarded(Policy):
         assert self.traits.plan is not None
         plan = making.planned(replace(self.traits.plan, load_factor=self.load_factor))
         shown = making.pressure_among_many()
-        # What each carries in a large pool, to what it carried in the test.
+        # An instance of a large pool carries more than in the test, so its readings scale up.
         large = making.carries_tps[:, -1] / making.carries_tps.shape[1]
         rated = np.divide(large, shown.rate_tps, out=np.ones_like(large), where=large > 0)
         factor = np.where(np.isfinite(rated), rated, 1.0) * self.target_factor
@@ -82,17 +82,21 @@ class Guarded(Policy):
 
 
 def _shares(carries_tps: FloatArray) -> FloatArray:
-    """C(n)/n over what it comes to in a large pool, ``[pools, N]``; 1 where a pool carries
-    nothing."""
+    """Return C(n)/n as a share of its value in the largest pool, ``[pools, N]``.
+
+    The share is 1 for a pool without capacity.
+    """
     each = carries_tps / np.arange(1, carries_tps.shape[1] + 1)
     large = each[:, -1:]
     return np.divide(each, large, out=np.ones_like(each), where=large > 0)
 
 
 def _may_wait(making: Making, shown: Pressure) -> FloatArray:
-    """Requests that may wait for their first token at an instance and have it in time: what it
-    takes within the model's tightest limit, ``[pools]``; by the mean length. None where it only
-    decodes."""
+    """Return how many requests may queue at an instance and still meet the TTFT limit, ``[pools]``.
+
+    This is the number of requests of mean length that it prefills within the model's tightest
+    limit. It is 0 for decode pools.
+    """
     fleet = making.fleet(making.today)
     within_s = np.nan_to_num(making.tightest_s(TTFT))
     rate = shown.of("prefill-tps") / [isl for isl, _ in making.lengths]

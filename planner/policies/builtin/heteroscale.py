@@ -1,4 +1,4 @@
-"""Proportional control drives, latency is the safety layer (methods.md D3; HeteroScale 3.3.2)."""
+"""Scale proportionally, with latency as the safety layer (methods.md D3; HeteroScale 3.3.2)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HeteroScale(Latencies):
     name: Literal["heteroscale"]
     signal: SignalName = "decode-tps"
     target: Tps | None = None
-    soft_s: Delay = 120.0  # ours; the source keeps what it takes out for a while, and says no time
+    soft_s: Delay = 120.0  # assumed: the source gives no duration for its soft scale-in
 
     @property
     def free(self) -> Knob | None:

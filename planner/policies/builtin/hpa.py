@@ -1,4 +1,4 @@
-"""Kubernetes' autoscalers as operators run them: HPA on a gauge of the pods, and KEDA."""
+"""Model Kubernetes' autoscalers: HPA on a gauge of the pods, and KEDA."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from simulation.policies.hpa import Hpa as Rule
 from simulation.policies.hpa import Keda as KedaRule
 from simulation.policies.parts.gauges import SHARES, Metric
 
-# Published starting points; what has none is read off a pressure test.
+# Published defaults. Metrics without one get their target from a pressure test.
 TARGETS: dict[Metric, float] = {
     "memory": 0.8,  # of a metric in per cent: Kubernetes' default
     "gpu": 0.8,
     "queue": 5.0,  # vLLM's production stack
 }
-# Times the target: a share stays below 1, a queue may be let grow or hardly be let begin.
+# Tuned factors on the target. Targets that are shares must stay below 1. A queue's target spans a
+# wider range.
 TURNS: dict[Metric, tuple[float, ...]] = {
     "memory": factors(1.19, 0.025),
     "gpu": factors(1.19, 0.2),
@@ -28,7 +29,7 @@ TURNS: dict[Metric, tuple[float, ...]] = {
     "concurrency": factors(2.0, 0.1),
     "tokens": factors(2.0, 0.1),
 }
-# Of names that say their metric.
+# Policy names that fix the metric.
 METRICS: dict[str, Metric] = {
     "hpa-queue": "queue",
     "hpa-concurrency": "concurrency",
@@ -42,10 +43,10 @@ class _Autoscaler(Policy):
     """The rules of Kubernetes' autoscaler."""
 
     metric: Metric
-    # Of one instance: a share of its memory or time, requests, or tokens. Left out: a published
-    # value, or what an instance shows under the load that it is sized for.
+    # Per instance: a share of its memory or time, requests, or tokens. Default: a published value,
+    # or else the reading of an instance at its rated load.
     target: Target | None = None
-    target_factor: Above = 1.0  # times the target, given or found
+    target_factor: Above = 1.0  # factor on the target
     tolerance: Factor = Rule.tolerance
     stabilisation_s: Delay = Rule.stabilisation_s
     scale_up_factor: Factor = Rule.scale_up_factor
@@ -78,7 +79,7 @@ class _Autoscaler(Policy):
         return super().free if self.target is None else None
 
     def aimed(self, making: Making) -> float | FloatArray:
-        """Its target, as given or by default."""
+        """Return the target, given or default, times ``target_factor``."""
         if self.target is not None:
             return self.target * self.target_factor
         if self.metric in TARGETS:

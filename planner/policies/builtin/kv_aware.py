@@ -1,4 +1,4 @@
-"""Scaling on what the KV cache says (methods.md D8)."""
+"""Scale on KV-cache memory, preemptions and evictions (methods.md D8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scaling by modules (methods.md B; CoCoServe): today's instances on borrowed idle GPUs."""
+"""Scale by modules: today's instances borrow idle GPUs (methods.md B; CoCoServe)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ from simulation.performance.memory import MEMORY_SHARE, OVERHEAD_BYTES
 from simulation.policies.modules import ModuleScaling as Rule
 from simulation.provisioning.replay import MESSAGE_S
 
-MOST = 3  # devices that an instance may borrow: four copies of a layer, as the source tries
+MOST = 3  # devices that an instance may borrow; with its own: four copies, the source's largest
 
 
 @dataclass(frozen=True, slots=True)
 class _Lender:
-    """Instances' worth of idle GPUs of pool ``source`` that the instances of a pool may borrow:
-    ``count`` of them, ``devices`` for each instance."""
+    """Idle GPUs that the instances of a pool may borrow, in units of one instance's GPUs."""
 
-    source: int
-    count: int
-    devices: int
+    source: int  # pool whose GPU type lends
+    count: int  # units
+    devices: int  # units per borrowing instance
 
 
 class ModuleLevel(Policy):
@@ -46,9 +45,9 @@ class ModuleLevel(Policy):
     }
 
     name: Literal["modules"]
-    instances_factor: Above = 1.0  # times what runs today
-    # How a layer with p copies runs: in 1 / p of its time, as the source's equation has it, or in
-    # the time of 1 / p of the batch, since every copy reads all weights.
+    instances_factor: Above = 1.0  # factor on today's instances
+    # Time of a layer with p copies. source: 1 / p of its time, as in the source's equation. split:
+    # the time of 1 / p of the batch, because every copy reads all weights.
     reading: Literal["source", "split"] = "split"
     copies: bool = True  # Algorithm 1: whether layers are copied
     moves: bool = True  # Algorithm 2: whether modules are moved
@@ -105,7 +104,11 @@ class ModuleLevel(Policy):
         )
 
     def _counts(self, making: Making, today: Fleet) -> IntArray:
-        """Times what runs today, within each pool's limits and the GPUs that there are."""
+        """Return the instances of each pool, within its limits and the available GPUs.
+
+        The start is today's count times ``instances_factor``. The factor is lowered until the fleet
+        fits.
+        """
         least = np.array([pool.minimum for pool in today.pools])
         most = np.array([pool.maximum for pool in today.pools])
         for share in np.linspace(1.0, 0.0, 101):
@@ -118,8 +121,11 @@ class ModuleLevel(Policy):
     def _lent(
         self, making: Making, today: Fleet, counts: IntArray, modules: tuple[Modules | None, ...]
     ) -> list[list[_Lender]]:
-        """Idle GPUs by pool that may borrow them: those of its own type first, shared by how many
-        instances there are, then of the fastest other type with some left."""
+        """Return the idle GPUs that each pool may borrow.
+
+        A pool first borrows GPUs of its own type. Pools of that type share them in proportion to
+        the GPUs of their instances. Then it borrows of other types, the fastest first.
+        """
         each = np.array([pool.gpus_per_instance for pool in today.pools])
         idle = [
             (pools, gpus - int((counts * each)[list(pools)].sum())) for pools, gpus in making.gpus
@@ -148,7 +154,7 @@ class ModuleLevel(Policy):
         self, lenders: list[_Lender], source: int, count: int, instances: int, left: list[int],
         i: int, each: int,
     ) -> None:  # fmt: skip
-        """At most ``count``, and no more devices for an instance than it may borrow."""
+        """Add up to ``count`` units to ``lenders``, within the limit of devices per instance."""
         room = self.devices - sum(lender.devices for lender in lenders)
         count = min(count, room * instances, left[i] // each)
         if count > 0:
@@ -196,9 +202,11 @@ class ModuleLevel(Policy):
 
 
 def _lending(source: Pool, borrower: Pool, count: int) -> Pool:
-    """GPUs of ``source`` in pieces as large as ``borrower``'s instances, that take no requests:
-    there at once, and paid as long as they are held. What they draw is not known by the layer: as
-    if they decoded all that time, which is the most."""
+    """Return a pool of lent GPUs of ``source``, in units as large as ``borrower``'s instances.
+
+    The pool takes no requests. Its GPUs are available at once, and paid while they are held. Their
+    power by layer is not known, so they draw the power of decoding all the time, an upper bound.
+    """
     profile = adjusted(source.profile, tp=borrower.profile.tp)
     gpu = replace(source.gpu, idle_w=source.gpu.decode_w)
     return replace(

@@ -1,4 +1,4 @@
-"""Counts by the time of day (methods.md D3)."""
+"""Set replicas by the time of day or week (methods.md D3)."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ MOST_STEPS = 10_000
 class TimetableStep(Section):
     """From a time of day (UTC) on, so many replicas per pool that the row is about."""
 
-    day: DAYS | None = None  # left out: every day
+    day: DAYS | None = None  # default: every day
     at: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]  # "08:00", in quotes
     replicas: Count
-    model: Name | None = None  # left out: every model, region, GPU type and role
+    model: Name | None = None  # default of this and the next three: all
     region: Name | None = None
     gpu: Name | None = None
     role: Role | None = None
 
     def at_s(self) -> list[float]:
-        """Seconds of the week, from Monday on; one for each day that it is of."""
+        """Return the seconds since Monday 00:00 UTC at which the step applies, one per day."""
         days = range(7) if self.day is None else [WEEKDAYS.index(self.day)]
         of_day = int(self.at[:2]) * 3600.0 + int(self.at[3:]) * 60.0
         return [day * DAY_S + of_day for day in days]
 
     def about(self, pool: Pool) -> bool:
+        """Return whether the step applies to ``pool``."""
         return (
             self.model in (None, pool.model)
             and self.region in (None, pool.region)
@@ -63,7 +64,7 @@ class Periodic(Policy):
 
     name: Literal["periodic"]
     timetable: Annotated[list[TimetableStep], Field(max_length=MOST_STEPS)] = []
-    load_factor: LoadFactor = 1.0  # of the day before
+    load_factor: LoadFactor = 1.0  # factor on the demand of the day before
 
     @property
     def knob(self) -> Knob | None:
@@ -72,14 +73,14 @@ class Periodic(Policy):
     def ready(self, making: Making) -> Ready:
         if not self.timetable:
             return followed(making, making.day_before(self.load_factor), self.key)
-        # Of one moment the row that stands last counts.
+        # The sort is stable: of several rows for one moment, the last in the timetable counts.
         rows = sorted(
             ((at_s, row) for row in self.timetable for at_s in row.at_s()),
             key=lambda moment_and_row: moment_and_row[0],
         )
         now, pools = making.today, making.fleet(making.today).pools
         counts: dict[float, IntArray] = {}
-        for at_s, row in [*rows, *rows]:  # again: what Sunday's evening left holds on Monday
+        for at_s, row in [*rows, *rows]:  # twice: Sunday's last counts still apply on Monday
             about = [row.about(pool) for pool in pools]
             counts[at_s] = now = np.where(about, row.replicas, now)
         policy = Rule(

@@ -1,4 +1,4 @@
-"""A plan, followed at once (methods.md E8, LT-I)."""
+"""Follow a plan immediately (methods.md E8, LT-I)."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ class Planned(Policy):
 
 
 def followed(making: Making, plan: Followed, key: str) -> Ready:
-    """At once, from the plan's own start on."""
+    """Return the policy that runs the plan's counts, from the plan's own initial fleet."""
     policy = Scheduled(course=plan.course, name=key)
     return replace(making.on(policy, plan.start), after=0.5)

@@ -1,4 +1,4 @@
-"""Proportional control on one of six signals (methods.md D3; HeteroScale, Algorithm 2)."""
+"""Scale in proportion to one of six signals (methods.md D3; HeteroScale, Algorithm 2)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Proportional(Steady):
     }
 
     name: SignalName
-    # Of one instance, tokens/s or a share of its time; left out: what a pressure test shows.
+    # Per instance: tokens/s, or a share of its time. Default: the reading of a pressure test.
     target: Tps | None = None
 
     @model_validator(mode="after")

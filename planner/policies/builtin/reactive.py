@@ -1,4 +1,4 @@
-"""Thresholds on memory utilisation (methods.md E8): one pool for all tiers, or silos."""
+"""Scale by memory utilisation (methods.md E8): one pool for all tiers, or silos."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from simulation.policies.parts.endpoints import Sees
 from simulation.policies.parts.silos import BATCH_SHARE, siloed
 from simulation.policies.reactive import UnifiedReactive as Rule
 
-APART = Rule.scale_in_below / Rule.scale_out_above  # of the two thresholds, as one is turned
+APART = Rule.scale_in_below / Rule.scale_out_above  # ratio of the thresholds, kept while tuning
 OUT = Knob("scale_out_above", factors(0.9, 0.01))
 
 
 class Thresholds(Policy):
     """When utilisation asks for more or fewer instances."""
 
-    # queues: utilisation counts requests that wait; memory: only KV memory in use, as the source.
+    # queues: utilisation includes waiting requests; memory: only KV memory in use, as the source.
     sees: Sees = Rule.sees
     scale_out_above: Share = Rule.scale_out_above
     scale_in_below: Share = Rule.scale_in_below
-    # After an event; left out, until what was asked for serves.
+    # Seconds after a scaling event. Default: until the requested instances serve.
     cooldown_s: Delay | None = Rule.cooldown_s
     interval_s: Interval = Rule.interval_s
 
@@ -39,7 +39,7 @@ class Thresholds(Policy):
         return OUT
 
     def turned(self, value: float) -> Self:
-        """Both thresholds, in their proportion."""
+        """Return a copy with both thresholds changed in proportion."""
         return self.model_copy(update={"scale_out_above": value, "scale_in_below": value * APART})
 
 
