@@ -1,1 +1,1 @@
-"""Whether a plan came true: what was held against what came."""
+"""Compare an active plan with the traffic that actually came (plan versus actual)."""

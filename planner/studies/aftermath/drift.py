@@ -1,4 +1,4 @@
-"""Whether requests are as long as a plan took them to be, and replicas as fast."""
+"""Compare request lengths and replica speeds with those that a plan assumed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from simulation.arrays import FloatArray
 from simulation.performance.fitting.kalman import Z95, Observations, expected, tune
 from simulation.performance.linear import LinearProfile
 
-SLOWER = 0.05  # of an iteration's time: less is within what a profile is held to (assumed)
+SLOWER = 0.05  # smallest drift of the iteration time to flag: a profile's own tolerance (assumed)
 
 
 def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDrift, ...]:
-    """Of every model with requests in the window; ``traffic.lengths`` are those known before it."""
+    """Return the change of mean lengths for each model with requests in the window.
+
+    ``traffic.lengths`` are the lengths known before the window. A change is flagged only if the
+    window has at least ``LEAST`` requests of the model.
+    """
     rng = generator(seed, Stream.KNOWN)
     drifts = []
     for m, model in enumerate(traffic.models):
@@ -40,7 +44,11 @@ def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDri
 
 
 def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrift:
-    """``profile`` against what a running service showed, after the filter has taken it in."""
+    """Return the drift of a running service from ``profile``, at the mean observed load.
+
+    A Kalman filter fits the profile's coefficients to the observations. The drift is flagged if it
+    exceeds ``SLOWER`` and its 95% interval excludes 1.
+    """
     tuned = tune(profile, observations)
     load = tuple(
         float(each.mean())
@@ -51,7 +59,7 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
     path = np.array([expected(fitted, *load)[0] for fitted in tuned.history]) / before
     after, slope = expected(tuned.history[-1], *load)
     slope = slope / after
-    spread = float(np.sqrt(slope @ tuned.covariance @ slope))  # of the logarithm
+    spread = float(np.sqrt(slope @ tuned.covariance @ slope))  # standard error of the logarithm
     times = after / before
     low, high = times * np.exp(-Z95 * spread), times * np.exp(Z95 * spread)
     off = abs(times - 1) > SLOWER and not low <= 1 <= high
@@ -69,7 +77,7 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
 
 
 def _since(path: FloatArray) -> int:
-    """From which observation on it was off by as much, and the same way, to the end."""
+    """Return the first observation since which the drift has kept its sign and ``SLOWER``."""
     way = np.sign(path[-1] - 1)
     back = np.flatnonzero((path - 1) * way <= SLOWER)
     return int(back[-1]) + 1 if len(back) else 0

@@ -1,5 +1,7 @@
-"""A plan held against what came of its time: the requests that came, served by the replicas that it
-asked for, beside what would have done."""
+"""Evaluate a past plan: replay the requests that came on the replicas that the plan requested.
+
+The result also has the cheapest plan for the known traffic (oracle), for comparison.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,7 @@ from simulation.policies.scheduled import Scheduled
 
 PERFECT = "perfect"
 NEARLY = 1e-9
-Forecast = Mapping[
-    tuple[SeriesKey, float], ForecastBin
-]  # by series and where its bin begins, epoch s
+Forecast = Mapping[tuple[SeriesKey, float], ForecastBin]  # by series and start of the bin, epoch s
 
 
 def came_true(
@@ -51,9 +51,11 @@ def came_true(
     *,
     served: Sequence[Served] = (),
 ) -> CameTrue:
-    """Over the window of ``scenario``, which lies within its traffic; ``served``: what live sources
-    saw of the replicas' speed. Raises ScenarioError where a
-    pool that was held is none of the scenario's."""
+    """Return the plan versus actual over the window of ``scenario``.
+
+    The window must lie within the scenario's traffic. ``served`` holds live measurements of the
+    replicas' speed. Raises ScenarioError if the scenario lacks a pool of the plan.
+    """
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
     window = study.window
     times_s, counts = held_counts(study.hardware, held, window.start_s, window.end_s)
@@ -88,7 +90,10 @@ def came_true(
 
 
 def _running(study: Study, first: IntArray) -> Study:
-    """As the window begins what is held then runs already: the plan before it saw to that."""
+    """Return ``study`` with the counts ``first [pools]`` already running at the window's start.
+
+    The preceding plan started these replicas, so they need no cold start.
+    """
     today = np.zeros(study.hardware.minimum.shape, np.int64)
     for place, count in zip(study.hardware.pool_index, first, strict=True):
         today[place] = count
@@ -98,7 +103,7 @@ def _running(study: Study, first: IntArray) -> Study:
 def _needed(
     study: Study, load: Load, progress: Progress
 ) -> tuple[ScalingPlan | None, tuple[str, ...]]:
-    """The cheapest plan that knew what came."""
+    """Return the cheapest plan for the known traffic, and notes if there is none."""
     try:
         return plan_load(study.plan_input, load, progress), ()
     except Infeasible as problem:
@@ -115,12 +120,12 @@ def _replayed(study: Study, times_s: FloatArray, counts: IntArray, progress: Pro
 
 
 def _at(times_s: FloatArray, counts: IntArray, starts_s: FloatArray) -> IntArray:
-    """Replicas as each period begins, ``[periods, pools]``."""
+    """Return the replicas at the start of each period, ``[periods, pools]``."""
     return counts[np.searchsorted(times_s, starts_s, side="right") - 1]
 
 
 def _usd(study: Study, counts: IntArray) -> float:
-    """Of one hour of each row of ``counts [periods, pools]``, all together."""
+    """Return the cost in USD of one hour of each row of ``counts [periods, pools]``, summed."""
     hardware = study.hardware
     each = [
         float(hardware.usd_per_gpu_hour[r, g]) * hardware.profiles[m, g].tp
@@ -130,7 +135,10 @@ def _usd(study: Study, counts: IntArray) -> float:
 
 
 def _short(study: Study, counts_held: IntArray, load: Load) -> float:
-    """Periods in which what a model has, in all regions, carries less than its peak that came."""
+    """Return the number of periods in which some model had too little capacity for its peak.
+
+    Capacity and peak are sums over all regions.
+    """
     hardware = study.hardware
     counts = np.zeros((len(counts_held), *hardware.minimum.shape), np.int64)
     for p, (m, r, g) in enumerate(hardware.pool_index):
@@ -161,8 +169,10 @@ def _errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandEr
 def _beside(
     forecasts: Sequence[SeriesForecast], stated: Forecast
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """What came, the mean and what was planned for, tokens/s ``[series, bins]``; NaN where it was
-    not observed or nothing was told."""
+    """Return the actual, mean forecast and planned rates, tokens/s ``[series, bins]``.
+
+    NaN: the bin was not observed, or the plan has no forecast for it.
+    """
     came = np.array([forecast.actual / forecast.bin_s for forecast in forecasts])
     mean, planned = np.full(came.shape, np.nan), np.full(came.shape, np.nan)
     for s, series in enumerate(forecasts):

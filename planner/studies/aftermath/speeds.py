@@ -1,5 +1,7 @@
-"""Whether replicas are as fast as their profiles say: what live sources saw, taken in by the Kalman
-filter (simulation.performance.fitting.kalman)."""
+"""Compare the observed speed of replicas with their profiles.
+
+Live measurements go through the Kalman filter of ``simulation.performance.fitting.kalman``.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,18 @@ from simulation.performance.fitting.kalman import Observations
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Profile, iteration_s
 
-LEAST = 12  # stretches: of fewer nothing is said (assumed)
-TINY_S = 1e-9  # the filter goes by logarithms
+LEAST = 12  # fewest observations for a drift (assumed)
+TINY_S = 1e-9  # smallest coefficient: the filter uses logarithms
 
 
 def speed_drifts(
     hardware: Hardware, held: IntArray, served: Sequence[Served]
 ) -> tuple[tuple[SpeedDrift, ...], tuple[str, ...]]:
-    """Of what was observed where one kind of replica was ``held [steps, pools]``, and a note where
-    its metrics do not tell whose speed it is."""
+    """Return the speed drifts, and a note for each model and region that cannot be judged.
+
+    ``held`` has the replicas of each pool, ``[steps, pools]``. A drift needs a region with
+    exactly one kind of aggregated replica of the model: metrics do not tell kinds apart.
+    """
     drifts, notes = [], []
     for observed in served:
         here = [
@@ -62,8 +67,10 @@ def speeds_now(
     start_s: float,
     end_s: float,
 ) -> tuple[SpeedDrift, ...]:
-    """The same of a plan whose time is not over, from its start (epoch seconds) to what is known
-    by now. Raises ScenarioError where a pool that is held is none of the scenario's."""
+    """Return the speed drifts of a plan that is still active, from its start until now.
+
+    Times are epoch seconds. Raises ScenarioError if the scenario lacks a pool of the plan.
+    """
     hardware = build_hardware(scenario, known, spot=True)
     _, counts = held_counts(hardware, held, start_s, end_s)
     return speed_drifts(hardware, counts, served)[0]
@@ -73,7 +80,8 @@ def _drift(profile: Profile, observed: Served) -> SpeedDrift:
     observations = observations_of(profile, observed)
     if isinstance(profile, LinearProfile) and profile.beta_s > 0 and profile.delta_s > 0:
         return speed_drift(profile, observations)
-    # Of another kind a line stands for it, and observations are what they would be if it were so.
+    # The filter needs a linear profile. Replace another kind by a line, and scale the observations
+    # by line over profile, so that only the drift remains.
     straight = _straight(profile, observed, observations)
     line = straight.alpha_s + straight.beta_s * observations.decodes
     line = line + straight.delta_s * observations.prefill_tokens
@@ -85,10 +93,12 @@ def _drift(profile: Profile, observed: Served) -> SpeedDrift:
 
 
 def observations_of(profile: Profile, observed: Served) -> Observations:
-    """Mean iterations as tokens see them. Under Poisson arrivals a token finds beside its own as
-    many sequences as run on average (they are decoded together, evenly over replicas: assumed);
-    prompts that come in an iteration's time are prefilled by the next, in pieces as the profile
-    has them."""
+    """Return the mean iteration that a token sees, for each observation.
+
+    Under Poisson arrivals a token shares its batch with the mean number of running sequences.
+    Sequences are assumed to be spread evenly over the replicas. Prompts that arrive during an
+    iteration are prefilled by the next one, in chunks of the profile's size.
+    """
     prompts = observed.requests_per_s * observed.tbt_s
     pieces = np.ceil(observed.input_tokens / profile.max_batch_tokens)
     return Observations(
@@ -101,7 +111,7 @@ def observations_of(profile: Profile, observed: Served) -> Observations:
 
 
 def _straight(profile: Profile, observed: Served, observations: Observations) -> LinearProfile:
-    """A line through what the profile says at one sequence and at the mean load."""
+    """Return a linear profile that equals ``profile`` at one sequence and at the mean load."""
     few = np.ones(1)
     b, p, share = (
         each.mean(keepdims=True)
@@ -131,8 +141,11 @@ def _straight(profile: Profile, observed: Served, observations: Observations) ->
 def _seconds(
     profile: Profile, observed: Served, b: FloatArray, p: FloatArray, share: FloatArray
 ) -> FloatArray:
-    """As the profile says, sequences halfway through their answers; the mean of iterations of
-    which ``share`` prefill, ``p`` tokens on average over all of them."""
+    """Return the profile's mean iteration time for ``b`` sequences, seconds.
+
+    Sequences are halfway through their answers. A ``share`` of the iterations prefills. ``p`` is
+    the mean of prefilled tokens over all iterations.
+    """
     context = b * (observed.input_tokens + observed.output_tokens / 2)
     each = p / np.where(share > 0, share, 1.0)
     both = iteration_s(profile, b, context, each, each * observed.input_tokens / 2)

@@ -1,4 +1,4 @@
-"""What was held while a plan was in force, and what it is found to have been worth."""
+"""Results of plan versus actual: the replicas of an active plan, and how well it did."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class HeldPool:
     model: str
     region: str
     gpu: str
-    tp: int | None  # None, as the next two, where the plan is of a release that did not keep it
+    tp: int | None  # None in plans of older releases, like market and arrangement
     role: str
     market: str | None
     arrangement: str | None
@@ -25,7 +25,7 @@ class HeldPool:
 
 @dataclass(frozen=True, slots=True)
 class ForecastBin:
-    """What a bin of a series was told to have, input tokens/s, by a forecast made before."""
+    """Forecast of one bin of a series, made before the bin, input tokens/s."""
 
     mean: float
     planned: float
@@ -33,13 +33,15 @@ class ForecastBin:
 
 @dataclass(frozen=True, slots=True)
 class DemandError:
-    """Of the forecast that the plan was made on, over all series; input tokens. None where the run
-    that told it is gone, or nothing came."""
+    """Error of the plan's forecast over all series, in input tokens.
 
-    wape: float | None  # sum of absolute errors of the mean over the sum of what came
-    bias: float | None  # of what came: what the mean was too high by
-    covered: float | None  # share of what came within what was planned for
-    hours: float  # that were observed
+    None: the run with the forecast was deleted, or no tokens came.
+    """
+
+    wape: float | None  # sum of absolute errors of the mean over the sum of actual tokens
+    bias: float | None  # excess of the mean forecast, as a share of actual tokens
+    covered: float | None  # share of actual tokens within the planned level
+    hours: float  # observed hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +50,19 @@ class Hour:
 
     begins: datetime
     forecast_tps: float | None
-    planned_tps: float | None  # the most of any bin
+    planned_tps: float | None  # largest planned level of a bin
     came_tps: float | None
-    peak_tps: float | None  # of any bin
+    peak_tps: float | None  # largest actual rate of a bin
     held: int
     needed: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class LengthDrift:
-    """Of a model's requests: mean tokens as known before the window, and in it. ``flagged``: one
-    differs by more than a tenth, and by more than chance."""
+    """Mean tokens of a model's requests, before the window and in it.
+
+    ``flagged``: one of the means differs by more than a tenth and by more than chance.
+    """
 
     model: str
     input_known: float
@@ -70,9 +74,11 @@ class LengthDrift:
 
 @dataclass(frozen=True, slots=True)
 class SpeedDrift:
-    """Of a profile, by the Kalman filter on observed iteration times: how many times as long an
-    iteration takes as the profile says, at the mean load, with its 95% interval. ``flagged``: by
-    more than a twentieth, and the interval does not hold 1."""
+    """Observed iteration time over that of the profile, at the mean load (Kalman filter).
+
+    ``low`` and ``high`` are the 95% interval. ``flagged``: the drift exceeds a twentieth, and the
+    interval excludes 1.
+    """
 
     model: str
     gpu: str
@@ -82,8 +88,8 @@ class SpeedDrift:
     low: float
     high: float
     flagged: bool
-    since: datetime | None = None  # where flagged: from when on it was off by as much
-    region: str = ""  # where it was observed
+    since: datetime | None = None  # if flagged: start of the drift
+    region: str = ""  # of the observation
 
     @property
     def sentence(self) -> str:
@@ -98,22 +104,25 @@ class SpeedDrift:
 
 @dataclass(frozen=True, slots=True)
 class CameTrue:
-    """A plan against what came of its time. Costs are of the replay of what came; ``needed`` is the
-    cheapest plan that knew it, period by period, and what that charges."""
+    """Plan versus actual.
+
+    ``cost_usd`` and ``gpu_hours`` come from the replay of the actual traffic. The ``needed`` fields
+    are those of the cheapest plan for the known traffic, period by period (oracle).
+    """
 
     begins: datetime
     ends: datetime
     demand: DemandError
-    attainment: dict[str, float | None]  # by tier, of the requests that came
+    attainment: dict[str, float | None]  # SLO attainment by tier, of the actual requests
     targets: dict[str, float]
     met: dict[str, bool]
     cost_usd: float
     gpu_hours: float
-    replica_hours: float  # that the plan asked for
+    replica_hours: float  # requested by the plan
     needed_replica_hours: float | None
     needed_usd: float | None
-    planned_usd: float  # that the plan charges, without what starts took
-    short_hours: float  # in which what was held carries less than the peak that came
+    planned_usd: float  # cost of the plan's replicas, without cold starts
+    short_hours: float  # hours with less capacity than the actual peak
     lengths: tuple[LengthDrift, ...]
     speed: tuple[SpeedDrift, ...]
     hours: tuple[Hour, ...]

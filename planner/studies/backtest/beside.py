@@ -1,4 +1,4 @@
-"""What stands beside forecasters: fleets that do not move, and a rule that goes by what it sees."""
+"""Run the policies that forecasters are compared with: static fleets and a reactive policy."""
 
 from __future__ import annotations
 
@@ -20,14 +20,21 @@ AS_IT_IS = "not turned"
 
 
 def names_of(reactive: str, *, turn: bool) -> list[str]:
-    """Of what stands beside: the flat fleet that the days before would have bought, the smallest
-    that does, which takes replays to find (``turn``), and a reactive policy."""
+    """Return the names of the policies to compare with.
+
+    These are the static fleet sized on history, the minimum static fleet, and ``reactive``. The
+    minimum static fleet is found by replays, so it is included only with ``turn``.
+    """
     return [*(name for name in FLAT if turn or not FLAT[name]), reactive]
 
 
 def beside_of(study: Study, name: str, seed: int, *, turn: bool, progress: Progress) -> Beside:
-    """One of them; the parameter of a reactive one is turned (``turn``) until it does at least
-    cost, or as the scenario has it. Raises what is expected where it cannot be run."""
+    """Return the row of one policy.
+
+    With ``turn``, the parameter of a reactive policy is tuned on the window itself, to the lowest
+    cost that meets the targets. Otherwise the policy runs with its default parameters. Errors of
+    the replay pass through.
+    """
     goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
     policy, word, value = policy_of(name), FLAT.get(name, AS_IT_IS), None
     replay = partial(_replay, study, seed=seed, progress=progress)

@@ -1,5 +1,9 @@
-"""One forecaster driving the plan over a window: what it foresaw, and what a plan on any height of
-that comes to."""
+"""Plan a window on one forecaster, at any level of its forecast, and replay that plan.
+
+The level is one number from 0 to 1, here called the knob. From ``LEAST`` to ``TOP`` it is the
+quantile itself. Below it is a part of the lowest quantile. Above it is up to ``MOST_TIMES`` the
+highest. All quantiles of a perfect forecast are the truth, so there it is a factor.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +24,7 @@ from planner.studies.values import PolicyRun, Study
 from simulation.metrics import Summary
 
 PERFECT = "perfect"
-LEAST = 0.05  # quantile that forecasts hold
-# The knob: the quantile itself from LEAST to TOP; below it a part of the lowest, above it up to
-# ``MOST_TIMES`` the highest. Of a perfect forecast every quantile is the truth: so many times that.
+LEAST = 0.05  # lowest quantile of a forecast
 MOST_TIMES = 3.0
 LOW, HIGH = 0.0, 1.0
 KNOBS = np.linspace(LOW, HIGH, 81)
@@ -30,7 +32,7 @@ Heights = tuple[Height, ...]  # by group of tiers
 
 
 def height_at(knob: float, *, perfect: bool = False) -> Height:
-    """What of a forecast the knob, from 0 to 1, means to plan for; more with every turn."""
+    """Return the planned level of a forecast for ``knob`` from 0 to 1; it rises with the knob."""
     if perfect:
         return Height(None, 0.4 + 1.2 * knob)
     if knob < LEAST:
@@ -41,7 +43,7 @@ def height_at(knob: float, *, perfect: bool = False) -> Height:
 
 
 def knob_of(height: Height) -> float:
-    """Where the knob stands for a height that was chosen."""
+    """Return the knob for a chosen height; inverse of ``height_at`` from ``LEAST`` up."""
     assert height.level is not None
     if height.times > 1.0:
         return min(HIGH, TOP + (height.times - 1.0) * (HIGH - TOP) / (MOST_TIMES - 1.0))
@@ -50,18 +52,18 @@ def knob_of(height: Height) -> float:
 
 @dataclass(eq=False)
 class Driver:
-    """``method`` on a study. What it foresees is told once; ``at`` and ``replayed`` do the rest."""
+    """A forecast method on a study. Its forecasts are computed once and reused at every level."""
 
     study: Study
     method: str
     seed: int
     groups: tuple[Group, ...]
-    rolled: tuple[tuple[int, Rolled], ...]  # with the group each is of
+    rolled: tuple[tuple[int, Rolled], ...]  # forecasts, each with the index of its group
     _planned: dict[Heights, Planned] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(cls, study: Study, method: str, seed: int, progress: Progress) -> Driver:
-        """Raises SeriesTooShort where the method cannot be fitted on what came before."""
+        """Forecast every series; raise SeriesTooShort if the history is too short for a fit."""
         inputs = study.plan_input
         groups = groups_of(inputs.hardware, apart=inputs.settings.tiers_apart)
         series = [(g, demand) for g, group in enumerate(groups)
@@ -83,14 +85,14 @@ class Driver:
         return self.method == PERFECT
 
     def heights(self, knob: float) -> Heights:
-        """The same for every group of tiers."""
+        """Return the height at ``knob``, the same for every group of tiers."""
         return (height_at(knob, perfect=self.perfect),) * len(self.groups)
 
     def forecasts(self, heights: Heights) -> tuple[SeriesForecast, ...]:
         return tuple(rolling.at(heights[g]) for g, rolling in self.rolled)
 
     def chosen(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
-        """What the days before the window choose for it, by group of tiers."""
+        """Return the quantile that the days before the window choose, for each group of tiers."""
         section = self.given.settings.forecast.model_copy(
             update={"method": self.method, "quantile": None, "quantiles": {}}
         )
@@ -98,7 +100,7 @@ class Driver:
         return quantiles.of(at_once=self.given.at_once_asked, progress=progress)
 
     def planned(self, heights: Heights, progress: Progress) -> Planned:
-        """Raises Infeasible where there is no plan for so much."""
+        """Return the plan at ``heights``; raise Infeasible if the demand is too high."""
         if heights not in self._planned:
             forecasts = self.forecasts(heights)
             load = load_of(self.given, forecasts)
@@ -114,7 +116,7 @@ class Driver:
         )  # fmt: skip
 
     def past(self) -> list[Past]:
-        """Of the window itself: what came, and the room at each of ``KNOBS``."""
+        """Return actual demand and the planned peak of each period, at each of ``KNOBS``."""
         past = []
         for _, rolling in self.rolled:
             per_period = rolling.window.bins_per_period
@@ -124,14 +126,14 @@ class Driver:
         return past
 
     def covering(self, share: float) -> float:
-        """The knob at which ``share`` of the window's own demand finds room: in hindsight."""
+        """Return the knob at which plans cover ``share`` of the window's demand (oracle)."""
         covered = share_covered(self.past())
         knob = int(np.searchsorted(covered, share))
         return float(KNOBS[min(knob, len(KNOBS) - 1)])
 
 
 def figures_of(study: Study, run: PolicyRun) -> Figures:
-    """Of a replay; stops are those of the instances asked for over time."""
+    """Return the figures of a replay."""
     summary = run.summary
     return Figures(
         spare=spare(study, summary),
@@ -144,7 +146,7 @@ def figures_of(study: Study, run: PolicyRun) -> Figures:
 
 
 def spare(study: Study, summary: Summary) -> float:
-    """By how much the interactive tier that has least attains more than it asks for."""
+    """Return attainment minus target of the interactive tier with the smallest difference."""
     return min(
         (
             share - tier.attainment
@@ -156,6 +158,6 @@ def spare(study: Study, summary: Summary) -> float:
 
 
 def _stops(run: PolicyRun) -> float:
-    """Instances that went, counted from interval to interval."""
+    """Return the number of stopped instances: decreases from one interval to the next."""
     up = run.series.ready + run.series.starting
     return float(np.maximum(0, -np.diff(np.rint(up), axis=1)).sum())

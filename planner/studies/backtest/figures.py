@@ -1,4 +1,4 @@
-"""What a backtest of decisions says: a row per forecaster, what stands beside them, the verdict."""
+"""Results of a backtest of decisions: forecasters, policies to compare with, and the verdict."""
 
 from __future__ import annotations
 
@@ -16,31 +16,37 @@ from planner.studies.columns import FLAG, NUMBER, SHARE, TEXT, USD, Column, Colu
 from planner.studies.traffic.forecasts import SeriesForecast
 from planner.studies.traffic.quantile import PlannedQuantile
 
-AS_MUCH = 0.005  # of the cost: as percentages are written
+AS_MUCH = 0.005  # smaller cost differences count as equal: they round to 0%
 SAME_AS_NOW: Literal["last-value"] = "last-value"
 
 
 @dataclass(frozen=True, slots=True)
 class Forecaster:
-    """One forecaster: ``as_run`` at the quantile that the days before chose, ``equal`` turned in
-    hindsight until the window attains what is asked for; None where there was no such plan."""
+    """Row of one forecaster.
+
+    ``as_run`` uses the quantile that the days before chose. ``equal`` uses the level at which the
+    window just attains its target (oracle). None: there was no such plan.
+    """
 
     method: str
     order: str
     wape: float | None
     peak_wape: float | None
-    bias: float | None  # of demand: what the mean was too high by
+    bias: float | None  # excess of the mean forecast, as a share of demand
     coverage80: float | None
     quantile: tuple[PlannedQuantile, ...]
     as_run: Figures | None
     equal: Matched | None
-    confirmed: Figures | None  # by a replay, of the cheapest and of now where matching had none
+    confirmed: Figures | None  # of a replay, if ``equal`` was matched without replays
     hindsight: Hindsight | None
     fit_seconds: float
 
     @property
     def usd(self) -> float | None:
-        """At equal attainment, or the least that attains more; None where nothing attains it."""
+        """Return the cost at equal attainment, or the lowest cost that attains more.
+
+        None: no level attains the target.
+        """
         matched = self.equal
         if matched is None or not (matched.equal or matched.figures.spare >= 0):
             return None
@@ -48,7 +54,7 @@ class Forecaster:
 
     @property
     def at(self) -> str:
-        """What is planned for at equal attainment, in words."""
+        """Return the planned level at equal attainment, in words."""
         if self.equal is None:
             return ""
         perfect = self.method == PERFECT
@@ -57,15 +63,15 @@ class Forecaster:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What needs no forecast. ``word`` says what of it nobody could have known."""
+    """Row of a policy without a forecast. ``word`` names any use of future data."""
 
     name: str
     label: str
     word: str
     figures: Figures
     meets: bool
-    value: float | None = None  # of its parameter, where one was tuned
-    instances: int | None = None  # of a flat fleet
+    value: float | None = None  # of the parameter, if it was tuned
+    instances: int | None = None  # of a static fleet
 
 
 def _equal(name: str) -> Callable[[Any], Any]:
@@ -135,7 +141,7 @@ BESIDE = Columns(
 
 
 def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str, float | None]:
-    """Of all series together; None where nothing was observed."""
+    """Return the forecast errors over all series; None: no bin was observed."""
     actual = np.concatenate([forecast.actual.reshape(-1, per_period) for forecast in forecasts])
     mean = np.concatenate([forecast.mean.reshape(-1, per_period) for forecast in forecasts])
     low = np.concatenate([forecast.low.reshape(-1, per_period) for forecast in forecasts])
@@ -154,8 +160,10 @@ def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str,
 def verdict(
     rows: Sequence[Forecaster], beside: Sequence[Beside], goals: Mapping[str, float]
 ) -> str:
-    """In a sentence or a few: which forecaster pays, against repeating the last value, and what is
-    cheaper than any."""
+    """Return a few sentences: the cheapest forecaster, and any cheaper policy without a forecast.
+
+    The forecaster is compared with repeating the last value, the perfect forecast and the oracle.
+    """
     known = {row.method: row.usd for row in rows}
     costs = {method: usd for method, usd in known.items() if usd is not None and method != PERFECT}
     if not costs:
@@ -188,8 +196,10 @@ def verdict(
 
 
 def _against_perfect(less: float) -> str:
-    """What came, times whatever just attains what is asked for, in place of the forecast: no bound,
-    since what is best to plan for is not the same share more in every period."""
+    """Compare with a plan on the actual demand, scaled to just attain the target.
+
+    This is no lower bound on the cost: the best margin differs from period to period.
+    """
     if less >= AS_MUCH:
         return f"Planned on what then came it would cost {less:.0%} less."
     if less <= -AS_MUCH:
@@ -201,7 +211,7 @@ def _against_perfect(less: float) -> str:
 
 
 def _against_hindsight(row: Forecaster) -> list[str]:
-    """What is left to save by the program itself, proven from both sides where it can be."""
+    """Say what the planning program could save with known demand, from both of its bounds."""
     hindsight = row.hindsight
     if hindsight is None or hindsight.plan_usd <= 0:
         return []

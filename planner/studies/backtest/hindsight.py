@@ -1,4 +1,4 @@
-"""The least that the plan's own program could have served as much for, had it known what came."""
+"""Compute the lowest cost of serving as much as a plan did, with known demand (oracle)."""
 
 from __future__ import annotations
 
@@ -20,22 +20,28 @@ from simulation.arrays import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class Hindsight:
-    """What a plan costs by its program, and the least at which that program serves as much of what
-    came: ``bound_usd`` is proven, ``least_usd`` was found. Money is what the objective charges."""
+    """Cost of a plan, and the lowest cost of serving as much of the actual demand.
+
+    All costs are values of the program's objective.
+    """
 
     plan_usd: float
-    least_usd: float
-    bound_usd: float
-    served: float  # share of what came, in bins that the plan has room for
+    least_usd: float  # best plan found
+    bound_usd: float  # proven lower bound
+    served: float  # share of actual demand that the plan's capacity serves
 
     @property
     def regret(self) -> float | None:
-        """Of the least, what the plan costs more."""
+        """Return the excess cost of the plan as a share of the lowest cost."""
         return self.plan_usd / self.least_usd - 1.0 if self.least_usd > 0 else None
 
 
 def hindsight(driver: Driver, planned: Planned, progress: Progress) -> Hindsight | None:
-    """None where the objective bars a horizon, or no plan was found in its time."""
+    """Solve for the lowest cost with known demand.
+
+    Returns None if the objective does not allow a program over the whole horizon, or if no plan
+    was found within the time limit.
+    """
     inputs, target = driver.given, planned.plan.target
     came, served = _served(driver, planned)
     problems = Periods.of(inputs, planned.load).problems
@@ -72,7 +78,7 @@ def hindsight(driver: Driver, planned: Planned, progress: Progress) -> Hindsight
 
 
 def came_tps(inputs: PlanInput, driver: Driver) -> FloatArray:
-    """Interactive input tokens/s that came, ``[p, l, r, w]``; nothing where nobody looked."""
+    """Return the actual interactive input tokens/s, ``[p, l, r, w]``; 0 if not observed."""
     window, traffic = inputs.window, inputs.traffic
     shape = (len(window.period_starts_s), *inputs.current.shape[:2], window.bins_per_period)
     out = np.zeros(shape)
@@ -88,8 +94,11 @@ def came_tps(inputs: PlanInput, driver: Driver) -> FloatArray:
 def served_tps(
     problem: PlanningProblem, target: IntArray, came: FloatArray, *, elsewhere: bool
 ) -> FloatArray:
-    """Of what ``came`` in a period ``[l, r, w]`` what ``target`` has room for: of each region what
-    fits there, and all of a bin in which other regions (``elsewhere``) have room for the rest."""
+    """Return the part of ``came [l, r, w]`` of a period that the capacity of ``target`` serves.
+
+    Each region serves up to its own capacity. With ``elsewhere`` a bin is served in full if all
+    regions together have the capacity and each serves its local minimum.
+    """
     room = carried_tps(problem, target).min(axis=0)[:, :, None]  # [l, r, 1]
     at_home = np.minimum(came, room)
     if not elsewhere:
@@ -100,14 +109,14 @@ def served_tps(
 
 
 def covered(driver: Driver, planned: Planned) -> float:
-    """Share of what came in bins that the plan has room for."""
+    """Return the share of actual demand in bins that the plan serves in full."""
     came, served = _served(driver, planned)
     total = float(came.sum())
     return float(came[served >= came * (1 - 1e-9)].sum()) / total if total > 0 else 1.0
 
 
 def _served(driver: Driver, planned: Planned) -> tuple[FloatArray, FloatArray]:
-    """What came and what of it the plan has room for, ``[p, l, r, w]``."""
+    """Return the actual demand and the served part of it, ``[p, l, r, w]``."""
     inputs = driver.given
     came, target = came_tps(inputs, driver), planned.plan.target
     problems = Periods.of(inputs, planned.load).problems

@@ -1,5 +1,4 @@
-"""One forecaster judged on a window: as the days before would have it run, and at equal
-attainment."""
+"""Evaluate one forecaster on a window: as it would have run, and at equal attainment."""
 
 from __future__ import annotations
 
@@ -14,11 +13,15 @@ from planner.studies.planning.inputs import Planned
 from planner.studies.progress import Progress, part
 from planner.studies.traffic.quantile import PlannedQuantile
 
-TRIES_BY_COVERAGE = 14  # a plan is cheap where nothing is replayed
+TRIES_BY_COVERAGE = 14  # more than with replays: a plan alone is cheap
 
 
 def judged(driver: Driver, *, by_replay: bool, progress: Progress) -> Forecaster:
-    """Its attainment is that of replays, or what its plans cover."""
+    """Return the row of a forecaster.
+
+    ``by_replay``: attainment is measured by replays. Otherwise it is the demand that plans cover.
+    A perfect forecast has no quantile, so it is not run at the quantile of the days before.
+    """
     quantiles: tuple[PlannedQuantile, ...] = ()
     as_run = None
     if not driver.perfect:
@@ -51,21 +54,21 @@ def _equal(
 
     def run(knob: float) -> Figures | None:
         nonlocal tried
-        begin, tried = 1 - 0.8**tried, tried + 1  # how many there will be is not known
+        begin, tried = 1 - 0.8**tried, tried + 1  # progress: the number of tries is not known
         step = part(progress, begin, 1 - 0.8**tried)
         return _figures(driver, driver.heights(knob), by_replay, step)
 
     target = max(group.wanted for group in driver.groups)
     begin = driver.covering(target)
     if by_replay and as_run is not None and len(quantiles) == 1 and abs(as_run.spare) < 0.01:
-        begin = knob_of(quantiles[0].height)  # near already
+        begin = knob_of(quantiles[0].height)  # already near the target
     if by_replay:
         return matched(run, begin, LOW, HIGH)
     return matched(run, begin, LOW, HIGH, TRIES_BY_COVERAGE)
 
 
 def confirmed(driver: Driver, forecaster: Forecaster, progress: Progress) -> Forecaster:
-    """With the figures of a replay beside what was matched by coverage."""
+    """Return ``forecaster`` with the figures of a replay at the level matched by coverage."""
     if forecaster.equal is None:
         return forecaster
     heights = driver.heights(forecaster.equal.at[-1])
@@ -75,7 +78,7 @@ def confirmed(driver: Driver, forecaster: Forecaster, progress: Progress) -> For
 def _figures(
     driver: Driver, heights: Heights, by_replay: bool, progress: Progress
 ) -> Figures | None:
-    """Of a replay or of the plan; None where there is no plan for so much."""
+    """Return the figures of a replay or of the plan; None: no feasible plan at ``heights``."""
     try:
         if not by_replay:
             return planned_figures(driver, driver.planned(heights, progress))
@@ -85,7 +88,7 @@ def _figures(
 
 
 def planned_figures(driver: Driver, planned: Planned) -> Figures:
-    """As the plan has them; attained is what it covers."""
+    """Return the figures of a plan without a replay; attainment is the demand it covers."""
     plan = planned.plan
     hours = plan.period_s / 3600
     taken = [window.totals for window in plan.windows]

@@ -1,9 +1,9 @@
-"""What serves as well as was asked for, no better: a knob turned until the attainment is that.
+"""Find the parameter value ("knob") at which a replay just attains its target.
 
-Attainment rises with the knob but for chance. Where no setting is near enough, as in fleets of few
-whole instances, the two around it stand in, each for so large a part of the time that together they
-attain what is asked for; unless one of them falls so far short that its cost says nothing: then it
-is the least that attains enough, and that is more.
+Attainment rises with the knob, except for noise. In fleets of few instances no value may be near
+enough. Then two values around the target are mixed by time, so that together they attain it. If
+the lower one is far below the target, its cost is not comparable. Then the result is the smallest
+value that attains enough, which attains more than the target.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from dataclasses import dataclass, field
 
 from planner.studies.replay.equal import HOPELESS
 
-NEAR = 0.001  # of attainment: two that are as near are within 0.2 points of each other (X4)
-TRIES = 8  # replays for one match, at most
-STEP = 0.1  # of the knob's range, doubled until the other side is found
+NEAR = 0.001  # tolerance of attainment: two results differ by at most 0.2 points (methods.md X4)
+TRIES = 8  # most replays for one match
+STEP = 0.1  # first step as a share of the knob's range, doubled until the target is enclosed
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a replay of the window came to. ``spare``: by how much the interactive tier that has
-    least attains more than it asks for; below 0: less."""
+    """Result of a replay of the window."""
 
-    spare: float
+    spare: float  # attainment minus target of the tightest interactive tier
     cost_usd: float
     gpu_hours: float
     starts: float
@@ -31,7 +30,7 @@ class Figures:
     attainment: dict[str, float | None]
 
     def mixed(self, other: Figures, share: float) -> Figures:
-        """``share`` of the time of the other."""
+        """Return the mean of both figures over time, with ``share`` of the time for ``other``."""
 
         def between(ours: float, theirs: float) -> float:
             return (1 - share) * ours + share * theirs
@@ -49,17 +48,16 @@ class Figures:
         )  # fmt: skip
 
 
-Run = Callable[[float], Figures | None]  # None: there is no plan for so much
+Run = Callable[[float], Figures | None]  # None: no feasible plan at this value
 
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """``at`` is the knob, or the two around it; ``equal`` is False where what is asked for was not
-    reached from both sides: then it attains more, or where nothing attains enough less."""
+    """Result of a match."""
 
-    at: tuple[float, ...]
+    at: tuple[float, ...]  # the knob, or the two around the target
     figures: Figures
-    equal: bool
+    equal: bool  # False: the target was not enclosed; attains more, or less if no value attains it
     replays: int
 
 
@@ -68,7 +66,7 @@ class _Tried:
     run: Run
     seen: dict[float, Figures] = field(default_factory=dict)
 
-    barred: int = 0  # tries at which there was no plan
+    barred: int = 0  # tries without a feasible plan
 
     def __call__(self, knob: float) -> Figures | None:
         figures = self.run(knob)
@@ -80,12 +78,12 @@ class _Tried:
 
     @property
     def below(self) -> float | None:
-        """The nearest that attains too little."""
+        """Return the largest knob that attains too little."""
         return max((knob for knob, figures in self.seen.items() if figures.spare < 0), default=None)
 
     @property
     def above(self) -> float | None:
-        """The least that attains enough."""
+        """Return the smallest knob that attains enough."""
         return min(
             (knob for knob, figures in self.seen.items() if figures.spare >= 0), default=None
         )
@@ -96,13 +94,16 @@ class _Tried:
 
 
 def matched(run: Run, begin: float, low: float, high: float, tries: int = TRIES) -> Matched | None:
-    """``run`` at the knob, within ``[low, high]``, where nothing is spared and nothing lacks; None
-    where it has an answer nowhere."""
+    """Return ``run`` at the knob within ``[low, high]`` that just attains the target.
+
+    The search starts at ``begin``. It encloses the target, then interpolates. Returns None if no
+    tried value has a feasible plan.
+    """
     tried = _Tried(run)
     knob, step = min(max(begin, low), high), STEP * (high - low)
     while len(tried.seen) + tried.barred < tries:
         figures = tried(knob)
-        if figures is None:  # so much cannot be had
+        if figures is None:  # no feasible plan: search below this value
             high, step = knob, STEP * (knob - low)
             knob = (max((seen for seen in tried.seen if seen < knob), default=low) + knob) / 2
             continue
@@ -114,7 +115,7 @@ def matched(run: Run, begin: float, low: float, high: float, tries: int = TRIES)
                 min(max(knob + (step if figures.spare < 0 else -step), low), high),
                 2 * step,
             )
-        elif above <= below:  # by chance less attains more: what lies between tells nothing
+        elif above <= below:  # noise: a smaller knob attains more, so interpolation is void
             break
         else:
             knob = _between(below, tried.seen[below].spare, above, tried.seen[above].spare)
@@ -124,7 +125,7 @@ def matched(run: Run, begin: float, low: float, high: float, tries: int = TRIES)
 
 
 def _between(below: float, lacks: float, above: float, spare: float) -> float:
-    """Where a line through both crosses nothing, kept away from either end."""
+    """Return the zero of the line through both points, kept away from either end."""
     share = 0.5 if lacks < -HOPELESS else -lacks / (spare - lacks)
     return below + min(max(share, 0.2), 0.8) * (above - below)
 
@@ -133,7 +134,7 @@ def _best(tried: _Tried) -> Matched:
     seen, nearest, count = tried.seen, tried.nearest, len(tried.seen)
     if abs(seen[nearest].spare) <= NEAR:
         return Matched((nearest,), seen[nearest], True, count)
-    # The two whose attainments lie closest around what is asked for.
+    # Take the two values with the attainments closest to the target on either side.
     short = [knob for knob, figures in seen.items() if figures.spare < 0]
     more = [knob for knob, figures in seen.items() if figures.spare >= 0]
     below = max(short, key=lambda knob: seen[knob].spare, default=None)
