@@ -1,1 +1,1 @@
-"""The demo: a made-up week of a made-up fleet, drawn from published statistics. No Django."""
+"""The demo: a synthetic week of a synthetic fleet, drawn from published statistics. No Django."""

@@ -14,7 +14,7 @@ AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
 
 def hourly(week: pl.DataFrame, *labels: str) -> pl.DataFrame:
-    """Sums per hour and label, in order of time."""
+    """Return the sums per hour and label, in order of time."""
     hour = pl.col("time").str.slice(0, 13) + ":00:00Z"
     return (
         week.group_by(hour.alias("time"), *labels)
@@ -24,7 +24,7 @@ def hourly(week: pl.DataFrame, *labels: str) -> pl.DataFrame:
 
 
 def files() -> dict[str, pl.DataFrame]:
-    """Name to content: one chat service, and two services in two regions."""
+    """Return the content of each file: one chat service, and two services in two regions."""
     week = demand_week(services(CODE_MODEL, CHAT_MODEL))
     return {
         "small-week.csv": hourly(week.filter(pl.col("model") == CHAT_MODEL)),

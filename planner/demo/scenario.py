@@ -1,4 +1,4 @@
-"""The demo's scenario, as its YAML."""
+"""Hold the YAML template of the demo's scenario."""
 
 DEMO_NAME = "Demo: two models, two regions"
 

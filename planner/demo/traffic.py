@@ -1,9 +1,10 @@
-"""One week of demand for two services in two regions and three tiers, drawn with a fixed seed.
+"""Draw one week of demand for two services in two regions and three tiers, with a fixed seed.
 
-Published: the daily and weekly shape of Azure's 2024 code and conversation services, requests by
-UTC hour relative to the weekly mean, and their mean tokens per request (Stojkovic et al.,
-DynamoLLM, HPCA 2025; the Azure LLM inference traces 2024, CC-BY 4.0); 72% of requests interactive,
-most of them fast, and a steady load of non-interactive ones (SageServe, section 3).
+Published (Stojkovic et al., DynamoLLM, HPCA 2025; the Azure LLM inference traces 2024, CC-BY 4.0):
+the daily and weekly shape of Azure's 2024 code and conversation services, as requests by UTC hour
+relative to the weekly mean, and their mean tokens per request.
+Published (SageServe, section 3): 72% of requests are interactive, most of them fast. The load of
+non-interactive requests is steady.
 Assumed: volumes, the split between the regions, noise.
 """
 
@@ -19,18 +20,18 @@ from simulation.arrays import FloatArray, IntArray
 BIN_S = 300
 DAYS = 7
 MONDAY_S = 1_715_558_400  # 2024-05-13 00:00 UTC
-START_S = MONDAY_S + 2 * 86_400  # a Wednesday: the last day, which is planned, is a Tuesday
+START_S = MONDAY_S + 2 * 86_400  # a Wednesday, so that the planned last day is a Tuesday
 SEED = 20_240_513
 REGIONS = {"us-east": 0.6, "us-west": 0.4}
 TIERS = {"interactive": 0.47, "relaxed": 0.25, "batch": 0.28}  # SageServe: IW-F, IW-N, NIW
 STEADY = "batch"
-LENGTH_CV = 1.0  # spread of tokens per request
-NOISE, MEMORY = 0.08, 0.8  # size of the slow random drift of the rate, and how long it lasts
+LENGTH_CV = 1.0  # coefficient of variation of tokens per request
+NOISE, MEMORY = 0.08, 0.8  # deviation and autocorrelation of the rate's random drift
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A service: requests/s on average, tokens per request, and its shape by UTC hour."""
+    """A service: mean requests/s, tokens per request, and the shape of its rate by UTC hour."""
 
     model: str
     mean_rps: float
@@ -51,6 +52,7 @@ CONV_WEEKEND = (0.57, 0.61, 0.60, 0.52, 0.49, 0.51, 0.53, 0.60, 0.61, 0.56, 0.59
 
 
 def services(code_model: str, chat_model: str) -> tuple[Service, Service]:
+    """Return the code and the chat service of the demo, run on the given models."""
     return (
         Service(code_model, 7.0, 2534.0, 22.7, CODE_WEEKDAY, CODE_WEEKEND),
         Service(chat_model, 6.0, 1631.0, 106.6, CONV_WEEKDAY, CONV_WEEKEND),
@@ -58,10 +60,10 @@ def services(code_model: str, chat_model: str) -> tuple[Service, Service]:
 
 
 def demand_week(chosen: tuple[Service, ...], seed: int = SEED) -> pl.DataFrame:
-    """Requests and tokens per bin, one row per bin, model, region and tier, in order of time.
+    """Return requests and tokens, one row per bin, model, region and tier, in order of time.
 
-    Counts are Poisson around the shape times a slowly drifting factor; the tokens of a bin are
-    Gamma with the mean and spread of so many requests.
+    Counts are Poisson around the shape times a slowly drifting factor. The tokens of a bin have the
+    Gamma distribution of the sum over its requests.
     """
     rng = np.random.default_rng(seed)
     bins = DAYS * 86_400 // BIN_S
@@ -98,7 +100,7 @@ def demand_week(chosen: tuple[Service, ...], seed: int = SEED) -> pl.DataFrame:
 
 
 def _shape(service: Service, hour: FloatArray) -> FloatArray:
-    """The hourly shape, straight between the middles of the hours; 1 on the week's average."""
+    """Interpolate the hourly shape between the middles of the hours; its weekly mean is 1."""
     values = np.concatenate([service.weekday * 5, service.weekend * 2])
     middles = np.arange(len(values)) + 0.5
     shape = np.interp(hour, middles, values, period=len(values))
@@ -106,7 +108,7 @@ def _shape(service: Service, hour: FloatArray) -> FloatArray:
 
 
 def _drift(bins: int, rng: np.random.Generator) -> FloatArray:
-    """A mean-one factor that wanders by about NOISE: log-normal, first-order autoregressive."""
+    """Draw a factor of mean 1 per bin: log-normal, first-order autoregressive, deviation NOISE."""
     steps = rng.normal(0.0, NOISE * np.sqrt(1 - MEMORY**2), bins)
     level = np.empty(bins)
     log_level = rng.normal(0.0, NOISE)
@@ -117,6 +119,6 @@ def _drift(bins: int, rng: np.random.Generator) -> FloatArray:
 
 
 def _tokens(requests: IntArray, mean: float, rng: np.random.Generator) -> IntArray:
-    """Tokens of so many requests of this mean and LENGTH_CV, at least one each."""
+    """Draw the tokens of ``requests`` with this mean and LENGTH_CV, at least one per request."""
     drawn = rng.gamma(np.maximum(requests, 1e-9) / LENGTH_CV**2, mean * LENGTH_CV**2)
     return np.maximum(np.round(drawn), requests).astype(np.int64)

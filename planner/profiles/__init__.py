@@ -1,1 +1,1 @@
-"""From measurements to profiles, on plain data: services keep what comes of it as rows."""
+"""Make profiles from measurements, on plain data. The services store the profiles as rows."""

@@ -1,4 +1,4 @@
-"""Profiles that follow from a model's shape: sums of measured kernels, and rooflines."""
+"""Compute profiles from a model's shape: sums of measured kernels, or rooflines."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from simulation.performance.specs import GpuSpec, ModelSpec
 def computed_profile(
     spec: ProfileSpec, model: ModelSpec, gpu: GpuSpec, kernels: Kernels | None
 ) -> core.Profile:
-    """An operator profile from ``kernels``, or a roofline; raises CatalogueError or
-    SimulationError saying what is missing."""
+    """Return an operator profile from ``kernels``, or a roofline profile.
+
+    Raises CatalogueError or SimulationError if an input is missing.
+    """
     if spec.kind not in COMPUTED:
         raise CatalogueError(
             f"A {spec.kind} profile needs benchmark rows; choose {' or '.join(COMPUTED)} without "

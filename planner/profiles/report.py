@@ -1,4 +1,4 @@
-"""What is said of a fitted profile: its parameters, its range, and each measurement beside it."""
+"""Describe a fitted profile: its parameters, its range, and each measurement with its error."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from simulation.performance.fitting.compare import Residuals
 from simulation.performance.fitting.fit_linear import Parameter
 from simulation.performance.rows import BenchmarkRows
 
-MILLI = ("s", "s per sequence", "s per token")  # units that are read better in thousandths
+MILLI = ("s", "s per sequence", "s per token")  # units that are shown in thousandths
 
 
 def residual_table(residuals: Residuals, rows: BenchmarkRows) -> pl.DataFrame:
-    """Of every measurement of the rows."""
+    """Return one row per measurement: measured and predicted value, error and flags."""
     return beside(
         residuals.quantity.tolist(),
         [_label(rows, int(i)) for i in residuals.row],
@@ -37,8 +37,10 @@ def beside(
     inside: BoolArray | bool = True,
     outlier: BoolArray,
 ) -> pl.DataFrame:
-    """What was measured beside what is predicted, in the columns that
-    planner.selectors.profiles.profile_residuals gives."""
+    """Return measured and predicted values as a table, in milliseconds.
+
+    The columns are those of ``planner.selectors.profiles.profile_residuals``.
+    """
     rows = len(labels)
     return pl.DataFrame(
         {
@@ -55,7 +57,7 @@ def beside(
 
 
 def parameter_documents(parameters: Iterable[Parameter]) -> dict[str, dict[str, Any]]:
-    """Value and 95% interval by name, in units that people read."""
+    """Return value and 95% interval of each parameter, in units for people."""
     documents = {}
     for p in parameters:
         scale, unit = (1000, f"m{p.unit}") if p.unit in MILLI else (1, p.unit)
@@ -70,7 +72,7 @@ def parameter_documents(parameters: Iterable[Parameter]) -> dict[str, dict[str, 
 
 
 def range_words(columns: Iterable[tuple[FloatArray, str]]) -> str:
-    """What columns of numbers cover, each with what it counts."""
+    """Return the ranges of columns in words; each column comes with the noun that it counts."""
     parts = []
     for values, what in columns:
         known = values[np.isfinite(values)]
@@ -82,7 +84,7 @@ def range_words(columns: Iterable[tuple[FloatArray, str]]) -> str:
 
 
 def range_of(rows: BenchmarkRows) -> str:
-    """What benchmark rows cover, in words."""
+    """Return the range of benchmark rows in words."""
     return range_words(
         (
             (rows.batch, "sequences in a batch"),
@@ -94,7 +96,7 @@ def range_of(rows: BenchmarkRows) -> str:
 
 
 def _label(rows: BenchmarkRows, i: int) -> str:
-    """What a row is, for people who look for it in their file."""
+    """Return a label by which a user finds the row in the file."""
     parts = [f"row {i + 1}"]
     for values, what in (
         (rows.batch, "batch"),

@@ -1,4 +1,4 @@
-"""What somebody asks for who wants a profile."""
+"""Define the request for a new profile."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from planner import catalogue
 from planner.errors import CatalogueError
 from simulation.performance.specs import WIDTHS, Arrangement
 
-COMPUTED = ("operator", "roofline")  # that follow from a model's shape, without benchmark rows
+COMPUTED = ("operator", "roofline")  # computed from a model's shape, without benchmark rows
 KINDS = ("linear", "table", *COMPUTED)
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileSpec:
-    """What to fit: which rows of a file, as what, and under which name. Without rows an operator
-    profile is the sum of its kernels, a roofline one what published peaks give.
+    """Profile to make: its name, kind, deployment and, for a fit, the rows of a file.
 
-    ``rows_model`` and ``rows_gpu`` choose rows by what the file calls them ("" where it does not
-    say); ``model`` and ``gpu`` are what the profile is of. Limits that are None follow from the
-    rows, vLLM's defaults and the memory that the weights leave.
+    An operator profile is a sum of measured kernels. A roofline profile follows from published
+    peaks. Neither needs rows. ``rows_model`` and ``rows_gpu`` select rows by the names in the file
+    ("": the file has no names). ``model`` and ``gpu`` are those of the profile. Limits of None
+    follow from the rows, vLLM's defaults, and the memory left by the weights.
     """
 
     name: str
@@ -36,13 +36,14 @@ class ProfileSpec:
     attention_dp: int = 1
     moe_tp: int = 1
     moe_ep: int = 1
-    kernels: tuple[int, ...] = ()  # uploaded files of measured kernels, of an operator profile
+    kernels: tuple[int, ...] = ()  # uploaded kernel files, for an operator profile
     max_batch: int | None = None
     max_batch_tokens: int | None = None
     kv_capacity_tokens: int | None = None
 
     @property
     def arrangement(self) -> Arrangement:
+        """Return the parallel layout and precisions as an ``Arrangement``."""
         return Arrangement(
             **{name: getattr(self, name) for name in WIDTHS},
             weights=self.precision,
@@ -50,7 +51,7 @@ class ProfileSpec:
         )
 
     def by_catalogue(self) -> ProfileSpec:
-        """With the catalogue's names for model and GPU where a benchmark's own were given."""
+        """Return a copy with the catalogue's names for model and GPU, if it knows them."""
         return replace(
             self,
             model=_called(catalogue.model_name, self.model),

@@ -1,4 +1,4 @@
-"""What a running service shows: observations, read and checked, and the profile they move."""
+"""Read observations of a running service, and tune a profile with them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from simulation.performance.profile import check
 from simulation.performance.specs import Provenance
 
 FIELDS = ("at_s", "decodes", "prefill_tokens", "seconds")
-MAX_OBSERVATIONS = 10_000  # in one request; the filter takes them one after the other
+MAX_OBSERVATIONS = 10_000  # in one request; the filter processes them one by one
 MAX_FILE_BYTES = 5_000_000
 QUANTITY = "iteration time"
 
@@ -32,7 +32,10 @@ def tuned_profile(
     covariance: FloatArray | None,
     source: str,
 ) -> Tuned:
-    """``profile`` moved by what was observed, with its error on each before it was used."""
+    """Return ``profile`` tuned by the observations, with its prediction errors.
+
+    Each observation is predicted before the filter uses it, so the errors are out of sample.
+    """
     tuned = tune(profile, observations, covariance=covariance)
     ahead = check(
         QUANTITY,
@@ -45,7 +48,7 @@ def tuned_profile(
 
 
 def observations_of(rows: Sequence[Mapping[str, float]]) -> Observations:
-    """In order of time; raises CatalogueError where there are none or too many."""
+    """Return the observations in order of time; raise CatalogueError for none or too many."""
     if not 0 < len(rows) <= MAX_OBSERVATIONS:
         raise CatalogueError(
             f"{len(rows)} observations were given; 1 to {MAX_OBSERVATIONS:,} can be used at once."
@@ -56,7 +59,10 @@ def observations_of(rows: Sequence[Mapping[str, float]]) -> Observations:
 
 
 def observations_of_file(data: bytes, file_name: str) -> list[dict[str, float]]:
-    """Observations from a table with the columns of FIELDS; raises IngestError naming the line."""
+    """Read observations from a table with the columns FIELDS.
+
+    Raises IngestError with the line of the first invalid row.
+    """
     if len(data) > MAX_FILE_BYTES:
         raise IngestError(f"{file_name} is larger than {MAX_FILE_BYTES / 1e6:g} MB; split it.")
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +83,7 @@ def observations_of_file(data: bytes, file_name: str) -> list[dict[str, float]]:
 
 
 def observed_range(observed: Observations) -> str:
-    """What the observations cover, in words."""
+    """Return the range of the observations in words."""
     return range_words(
         (
             (observed.decodes, "sequences decoding"),
@@ -87,7 +93,7 @@ def observed_range(observed: Observations) -> str:
 
 
 def tuning_table(observed: Observations, tuned: Tuned) -> pl.DataFrame:
-    """Each observation beside what was expected before it was used."""
+    """Return each observation with the prediction made before it was used."""
     loads = zip(observed.decodes, observed.prefill_tokens, strict=True)
     return beside(
         QUANTITY,

@@ -1,1 +1,1 @@
-"""When plans are computed again, and how one differs from the one before."""
+"""Times at which plans are computed again, and the difference between two plans."""

@@ -1,9 +1,8 @@
-"""Moments of a cron line: five fields (minute, hour, day of month, month, day of week) on the clock
-of a time zone.
+"""Compute the times of a cron line: minute, hour, day of month, month, day of week.
 
-Where both the day of month and the day of week are said, a day that is either counts, as cron has
-it. What falls into the hour that clocks skip in spring comes as much later; of the hour that they
-repeat in autumn the first is meant.
+Times are on the clock of a time zone. If both the day of month and the day of week are restricted,
+a day that matches either counts, as in cron. A time in the hour that clocks skip in spring comes
+later by the skipped time. A time in the hour that they repeat in autumn means the first one.
 """
 
 from __future__ import annotations
@@ -18,24 +17,29 @@ from celery.schedules import ParseException, crontab_parser
 from planner.errors import PlannerError
 
 FIELDS = ("minute", "hour", "day of month", "month", "day of week")
-BOUNDS = ((60, 0), (24, 0), (31, 1), (12, 1), (8, 0))  # how many values, from which on
-DAYS = 366 * 8 + 1  # no 29 February is further from another than eight years (1896 to 1904)
+BOUNDS = ((60, 0), (24, 0), (31, 1), (12, 1), (8, 0))  # number of values, first value
+DAYS = 366 * 8 + 1  # two 29 Februaries are at most eight years apart (1896 to 1904)
 DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Cron:
+    """A parsed cron line."""
+
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
     days: frozenset[int]
     months: frozenset[int]
     weekdays: frozenset[int]  # 0 is Sunday
-    either: bool  # of day of month and day of week
+    either: bool  # True: day of month or day of week suffices; False: both must match
     zone: ZoneInfo
 
     @classmethod
     def of(cls, line: str, zone: str) -> Cron:
-        """Raises PlannerError in one sentence where it says nothing that a clock can show."""
+        """Parse a cron line for the time zone ``zone``.
+
+        Raises PlannerError in one sentence if the line is malformed or matches no date.
+        """
         fields = line.split()
         if len(fields) != len(FIELDS):
             raise PlannerError(
@@ -53,6 +57,7 @@ class Cron:
             days=frozenset(days),
             months=frozenset(months),
             weekdays=frozenset(day % 7 for day in weekdays),
+            # Cron's rule: with a field that begins with *, even */2, both have to match.
             either=not (fields[2].startswith("*") or fields[4].startswith("*")),
             zone=zone_of(zone),
         )
@@ -61,11 +66,11 @@ class Cron:
         return cron
 
     def after(self, moment: datetime) -> datetime:
-        """The first moment after ``moment``, in UTC."""
+        """Return the first time after ``moment``, in UTC."""
         return next(self.moments(moment))
 
     def between(self, after: datetime, until: datetime, most: int) -> list[datetime]:
-        """Moments in ``(after, until]``, the last ``most`` of them."""
+        """Return the last ``most`` times in ``(after, until]``, in UTC."""
         moments: list[datetime] = []
         for moment in self.moments(after):
             if moment > until:
@@ -74,7 +79,7 @@ class Cron:
         return moments
 
     def moments(self, after: datetime) -> Iterator[datetime]:
-        """Every moment after ``after``, in UTC, for as long as calendars are sure."""
+        """Yield every time after ``after``, in UTC, up to about eight years ahead."""
         last = after.astimezone(UTC)
         begin = after.astimezone(self.zone).date() - DAY
         for ahead in range(DAYS):
@@ -84,6 +89,7 @@ class Cron:
             for hour in self.hours:
                 for minute in self.minutes:
                     wall = datetime(day.year, day.month, day.day, hour, minute, tzinfo=self.zone)
+                    # A time out of the skipped hour may equal a later one, so drop repeats.
                     moment = wall.astimezone(UTC)
                     if moment > last:
                         last = moment
@@ -97,7 +103,7 @@ class Cron:
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """Raises PlannerError where there is no such time zone."""
+    """Return the time zone ``name``; raise PlannerError if it is unknown."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

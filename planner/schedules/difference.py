@@ -1,5 +1,7 @@
-"""How a plan differs from the one in force, hour by hour of each pool, and what the rule of a
-schedule makes of it."""
+"""Compare a plan with the active plan, hour by hour and pool by pool.
+
+A schedule's rule decides from the difference whether a person has to review the plan.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,23 @@ from planner.exports.patterns import Step
 from simulation.arrays import FloatArray
 
 HOUR, FINEST = timedelta(hours=1), timedelta(minutes=5)
-CYCLES = (timedelta(0), timedelta(days=7), timedelta(days=1))  # where to look for a like hour
+# An hour is compared with the same time, or else that of a week before, or else of a day before.
+CYCLES = (timedelta(0), timedelta(days=7), timedelta(days=1))
 PoolKey = tuple[str, str]  # the deployment's name and region
 
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """One deployment's timetable, and what an hour of a replica costs; None: not known."""
+    """The schedule of one deployment."""
 
     key: PoolKey
     steps: tuple[Step, ...]
-    usd_per_hour: float | None
+    usd_per_hour: float | None  # per replica; None: not known
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The largest at any time of any pool."""
+    """The largest change of a pool's replicas at any time."""
 
     pool: str
     region: str
@@ -40,18 +43,21 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of a plan from the one in force, over the hours of which both say something: the same time,
-    else that of the week before it, else of the day before it."""
+    """Difference of a plan from the active plan, over the hours that both cover.
 
-    hours: float  # that were compared
-    left_out: float  # of the plan, of which the one in force says nothing
-    replica_hours: float  # of the plan, in the hours compared
+    An hour is compared with the same time in the active plan. If that is not covered, it is
+    compared with the same time a week before, or else a day before.
+    """
+
+    hours: float  # compared hours
+    left_out: float  # hours of the plan that the active plan does not cover
+    replica_hours: float  # of the plan, in the compared hours
     replica_hours_was: float
-    replicas_changed: float  # sum of |changes| over the sum of what was, a share
+    replicas_changed: float  # sum of absolute changes over the sum of active replicas
     largest: Change | None
-    usd: float | None  # of the plan, in the hours compared; None where a price is not known
+    usd: float | None  # of the plan, in the compared hours; None: a price is not known
     usd_was: float | None
-    usd_changed: float | None  # a share, negative where it is cheaper
+    usd_changed: float | None  # share of ``usd_was``; negative: the plan is cheaper
 
     @property
     def sentence(self) -> str:
@@ -72,7 +78,7 @@ class Difference:
 
 
 def differs(plan: Sequence[PoolPlan], in_force: Sequence[PoolPlan]) -> Difference:
-    """``plan`` against what is in force, both on one clock."""
+    """Return the difference of ``plan`` from the active plan; both are on one clock."""
     times, step = _times(plan)
     before = {pool.key: pool for pool in in_force}
     after = {pool.key: pool for pool in plan}
@@ -98,7 +104,10 @@ def differs(plan: Sequence[PoolPlan], in_force: Sequence[PoolPlan]) -> Differenc
 
 
 def _times(plan: Sequence[PoolPlan]) -> tuple[list[datetime], timedelta]:
-    """Moments that stand for the plan, each for as long: by the hour, or as short as its steps."""
+    """Return equally spaced times over the plan, and their spacing.
+
+    The spacing is that of the shortest step, between 5 minutes and an hour.
+    """
     steps = [step for pool in plan for step in pool.steps]
     begins, ends = min(step.begins for step in steps), max(step.ends for step in steps)
     shortest = min(step.ends - step.begins for step in steps if step.ends > step.begins)
@@ -112,8 +121,12 @@ def _like(
     times: Sequence[datetime],
     cycles: Sequence[timedelta] = CYCLES,
 ) -> FloatArray:
-    """Replicas of a pool at ``times``; 0 of a pool that the plan does not have, NaN where it says
-    nothing of that time nor of one like it."""
+    """Return the replicas of a pool at ``times``.
+
+    0: the plan does not have the pool. NaN: the plan covers neither the time nor a time some whole
+    ``cycles`` before it.
+    """
+    # A pool that the plan lacks has no steps, so the first pool shows which times are covered.
     steps = (pool or pools[0]).steps
     edges = [step.begins for step in steps]
     out = np.full(len(times), np.nan)
@@ -129,7 +142,7 @@ def _like(
 def _step(
     steps: Sequence[Step], edges: Sequence[datetime], time: datetime, cycle: timedelta
 ) -> Step | None:
-    """The step at ``time``, or so many whole cycles before it as lead into the steps."""
+    """Return the step at ``time``, or at the nearest time whole cycles before it; None: none."""
     if not steps:
         return None
     past = time - steps[-1].ends
@@ -144,8 +157,11 @@ def _usd(
     before: Mapping[PoolKey, PoolPlan],
     after: Mapping[PoolKey, PoolPlan],
 ) -> float | None:
-    """At the prices of the new plan, so that only counts make a difference; those of the old for
-    pools that it alone has."""
+    """Return the cost of ``counts`` (replica-hours per pool), in USD; None: a price is not known.
+
+    Both plans are priced at the new plan's prices, so that only counts make a difference. Pools
+    that only the old plan has keep its price.
+    """
     total = 0.0
     for row, key in zip(counts, keys, strict=True):
         price = next(
@@ -175,15 +191,20 @@ def _largest(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a plan may differ by and still be put in force without anyone asked: shares of the
-    replica-hours and of the cost. None: everything is asked for."""
+    """Largest differences at which a plan becomes active without a review.
 
-    replicas: float | None = None
-    cost: float | None = None
+    If one of them is None, every plan needs a review.
+    """
+
+    replicas: float | None = None  # share of replica-hours
+    cost: float | None = None  # share of the cost
 
     def asks(self, difference: Difference | None, missed: Sequence[str]) -> str:
-        """Why a person has to decide; "" where the rule does. ``difference`` is None where no plan
-        is in force, ``missed`` names the tiers whose targets the replay missed."""
+        """Return why a person has to review the plan; "" if no review is needed.
+
+        ``difference`` is None if no plan is active. ``missed`` are the tiers that missed their
+        targets in the replay.
+        """
         if self.replicas is None or self.cost is None:
             return "Everything is to be reviewed: no limits are set."
         if missed:

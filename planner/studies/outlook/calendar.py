@@ -1,4 +1,4 @@
-"""The months of a horizon, and how often each period of a representative week comes in them."""
+"""Split a horizon into months, and count each period of a representative week in them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from simulation.arrays import FloatArray, IntArray
 HorizonName = Literal["week", "month", "quarter", "year"]
 MONTHS: dict[str, int] = {"month": 1, "quarter": 3, "year": 12}
 WEEK_S = 7 * DAY_S
-MONTH_S = 365.25 / 12 * DAY_S  # of traffic without dates
+MONTH_S = 365.25 / 12 * DAY_S  # mean month, for traffic without dates
 
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """``[start_s, end_s)`` in epoch seconds: a calendar month, or what of one the horizon has."""
+    """A calendar month, or the part of it within the horizon: ``[start_s, end_s)``, epoch s."""
 
-    label: str  # 2027-01; "month 1" of traffic without dates
+    label: str  # 2027-01; "month 1" for traffic without dates
     start_s: float
     end_s: float
 
@@ -36,7 +36,10 @@ class Month:
 
 
 def months_of(start_s: float, horizon: HorizonName, clock: str) -> tuple[Month, ...]:
-    """A week, or whole months from ``start_s`` on, cut at the first of each calendar month."""
+    """Return a week or whole months from ``start_s`` on, split at each first of a month.
+
+    Traffic without dates has no calendar, so its months are mean months.
+    """
     if clock != UTC_CLOCK:
         if horizon == "week":
             return (Month("week 1", start_s, start_s + WEEK_S),)
@@ -64,7 +67,7 @@ def _first_of_next(moment: datetime) -> datetime:
 
 
 def _later(begin: datetime, months: int) -> datetime:
-    """So many months later at the same time; the last of a month that is shorter."""
+    """Return the time ``months`` later, or on the last day of a shorter month."""
     year, month = divmod(begin.year * 12 + begin.month - 1 + months, 12)
     for day in range(begin.day, 27, -1):
         try:
@@ -75,8 +78,10 @@ def _later(begin: datetime, months: int) -> datetime:
 
 
 def weights(month: Month, week_start_s: float, period_s: float) -> FloatArray:
-    """How many times each period of the week from ``week_start_s`` on comes in a month, ``[p]``;
-    one that the month has only a part of counts as that part."""
+    """Return how often each period of the week from ``week_start_s`` on occurs in a month, ``[p]``.
+
+    A period that is partly in the month counts as that part.
+    """
     per_week = round(WEEK_S / period_s)
     low, high = ((edge - week_start_s) / period_s for edge in (month.start_s, month.end_s))
     first, last = int(np.floor(low + 1e-9)), int(np.ceil(high - 1e-9))

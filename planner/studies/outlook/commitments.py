@@ -1,7 +1,9 @@
-"""How many GPUs to commit to: the classical newsvendor. A committed GPU is paid all the time, one
-on demand while it is used, so the k-th pays where it is in use for a larger share of the time than
-the committed price is of the one on demand. Use falls with k, so all up to the last that pays are
-committed; that is least cost, whatever the shape of the timetable."""
+"""Choose how many GPUs to commit to (the newsvendor problem).
+
+A committed GPU is paid all the time, an on-demand GPU while it is in use. So the k-th GPU pays if
+the share of time in use exceeds committed price over on-demand price. Use falls with k, so all GPUs
+up to the last that pays are committed. This has the lowest cost for any schedule.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,17 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 
-MOST_STEPS = 40  # of a curve of use
+MOST_STEPS = 40  # most steps of a usage curve
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
-    """GPUs of one type in a region that a plan has on demand: so many, for so many hours."""
+    """On-demand GPUs of one type in a region over the periods of a plan."""
 
     region: str
     gpu: str
-    gpus: FloatArray  # [n]
-    hours: FloatArray  # [n]
+    gpus: FloatArray  # [n] number of GPUs
+    hours: FloatArray  # [n] duration
     on_demand: float  # USD per GPU-hour
 
     @property
@@ -30,20 +32,20 @@ class Use:
         return float(self.hours.sum())
 
     def in_use(self) -> FloatArray:
-        """Share of the time that the k-th GPU is in use, ``[k]`` from the first on."""
+        """Return the share of time that the k-th GPU is in use, ``[k]``; it falls with k."""
         most = int(self.gpus.max(initial=0))
         at_most = np.bincount(self.gpus.astype(np.int64), self.hours, minlength=most + 1)
         return np.asarray(1.0 - np.cumsum(at_most)[:most] / max(self.total_hours, 1e-12))
 
     def cost(self, committed: int, price: float) -> float:
-        """USD over all hours with so many committed at ``price``, the rest on demand."""
+        """Return the cost in USD of ``committed`` GPUs at ``price``, the rest on demand."""
         beyond = np.maximum(self.gpus - committed, 0.0) @ self.hours
         return committed * price * self.total_hours + self.on_demand * float(beyond)
 
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """What to commit to of a GPU type in a region under one term, and what it saves."""
+    """Recommended commitment for a GPU type in a region under one term, with its saving."""
 
     region: str
     gpu: str
@@ -51,8 +53,8 @@ class Commitment:
     gpus: int
     on_demand_usd_per_gpu_hour: float
     committed_usd_per_gpu_hour: float
-    pays_from: float  # share of the time in use
-    least_use: float | None  # of the last that is committed; None where none is
+    pays_from: float  # share of time in use above which a commitment pays
+    least_use: float | None  # share of time that the last committed GPU is in use; None: none
     cost_on_demand_usd: float
     cost_usd: float
     saving_usd: float
@@ -62,18 +64,17 @@ class Commitment:
 
 @dataclass(frozen=True, slots=True)
 class UseStep:
-    """GPUs up to ``gpus`` are in use at least that share of the time, so that a commitment to them
-    pays below that price."""
+    """One step of a usage curve: a commitment to the first ``gpus`` pays below a price."""
 
     region: str
     gpu: str
     gpus: int
-    in_use: float
+    in_use: float  # each of the first ``gpus`` is in use at least this share of the time
     pays_below_usd_per_gpu_hour: float
 
 
 def commit(use: Use, term: str, price: float) -> Commitment:
-    """The number of least cost under one price."""
+    """Return the commitment with the lowest cost at ``price``, USD per GPU-hour."""
     share = use.in_use()
     pays_from = price / use.on_demand if use.on_demand else np.inf
     count = int((share > pays_from).sum())
@@ -97,7 +98,7 @@ def commit(use: Use, term: str, price: float) -> Commitment:
 
 
 def steps(uses: Sequence[Use]) -> tuple[UseStep, ...]:
-    """The curve of use of each type and region, where it falls."""
+    """Return the steps of the usage curve of each GPU type and region."""
     curve: list[UseStep] = []
     for use in uses:
         share = use.in_use()

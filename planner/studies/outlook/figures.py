@@ -1,4 +1,4 @@
-"""What a representative week comes to over the months of a horizon."""
+"""Extend the plans of a representative week to the months of a horizon."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from simulation.arrays import FloatArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedMonth:
-    """A month, how many times the demand of the week it is planned for, and its plan: None where
-    there is none, with the conflict."""
+    """A month with its plan."""
 
     month: Month
-    times: float
-    weights: FloatArray  # [p] how often each period of the week comes
-    plan: ScalingPlan | None
+    times: float  # growth factor on the demand of the week
+    weights: FloatArray  # [p] number of times that each period of the week occurs
+    plan: ScalingPlan | None  # None: infeasible, see ``conflict``
     conflict: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MonthFigures:
-    """A month as a row; figures are None where nothing feasible was found. Money is at the prices
-    stated, on demand and spot, ``starts_usd`` of instances that start; with the commitments
-    recommended it is ``cost_committed_usd``."""
+    """Row of a month; figures are None if the plan is infeasible.
+
+    ``cost_usd`` is at on-demand and spot prices. Its part for starting instances is ``starts_usd``.
+    ``cost_committed_usd`` is the cost with the recommended commitments.
+    """
 
     month: str
     days: float
@@ -52,7 +53,7 @@ class MonthFigures:
 
 @dataclass(frozen=True, slots=True)
 class PoolMonth:
-    """A pool in a month."""
+    """Row of a pool in a month."""
 
     month: str
     model: str
@@ -69,6 +70,7 @@ class PoolMonth:
 def month_figures(
     planned: PlannedMonth, hardware: Hardware, commitments: Sequence[Commitment]
 ) -> MonthFigures:
+    """Return the row of a month: sums over its periods, each times its number of occurrences."""
     month, plan = planned.month, planned.plan
     days, growth = month.hours / 24, planned.times
     if plan is None:
@@ -82,6 +84,7 @@ def month_figures(
     spot = float(by_column[hardware.spot].sum())
     on_demand = float(by_column[~hardware.spot].sum())
     committed = cost
+    # A commitment is paid all the time. It replaces the on-demand GPUs in use, up to its size.
     for row in commitments:
         used = _of_type(gpus, hardware, row.region, row.gpu)
         committed_hours = float(hours @ np.minimum(used, row.gpus))
@@ -113,7 +116,7 @@ _WORSE = ("optimal", "feasible", "timeout", "infeasible")
 
 
 def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, ...]:
-    """Every pool that has a replica in the month."""
+    """Return the rows of all pools with a replica in the month."""
     plan = planned.plan
     if plan is None:
         return ()
@@ -142,8 +145,10 @@ def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, .
 
 
 def uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[Use, ...]:
-    """GPUs on demand by type and region over all months that have a plan, models together: a
-    commitment is to GPUs, whatever runs on them."""
+    """Return the on-demand GPUs by region and type over all months that have a plan.
+
+    Models count together, because a commitment is to GPUs and not to models.
+    """
     uses = []
     owned = [g for g, column in enumerate(hardware.columns) if not column.spot]
     for r, region in enumerate(hardware.regions):
@@ -163,12 +168,12 @@ def uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[Use, ...]
 
 
 def _gpus(plan: ScalingPlan) -> FloatArray:
-    """GPUs in use, ``[p, l, r, g]``."""
+    """Return the GPUs in use, ``[p, l, r, g]``."""
     return np.asarray(plan.target * plan.gpus_per_instance[None, :, None, :], np.float64)
 
 
 def _of_type(gpus: FloatArray, hardware: Hardware, region: str, gpu: str) -> FloatArray:
-    """GPUs on demand of one type in a region, ``[p]``."""
+    """Return the on-demand GPUs of one type in a region, ``[p]``."""
     r = next(i for i, region_of in enumerate(hardware.regions) if region_of.name == region)
     columns = [
         g

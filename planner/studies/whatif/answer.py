@@ -1,5 +1,8 @@
-"""A plan made again with something changed and nothing simulated: what is kept with its run, sizes
-at other limits by closed forms, and the same program (methods.md E7)."""
+"""Answer a what-if: plan again with changed values, without a simulation (methods.md E7).
+
+The inputs are the arrays kept with the run. Closed forms adjust the sizes to other limits. The
+planning program is the same.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ from planner.studies.whatif.flat import (
 )
 from simulation.arrays import FloatArray, IntArray
 
-SOLVE_S = 2.0  # of a period, at most: this answers while one looks
+SOLVE_S = 2.0  # time limit per period: a user waits for the answer
 CLOSED_FORMS = (
     "Limits moved: sizes are the simulated ones times what closed forms say that the move changes, "
     "which are off by 2 to 5% (median) against simulation; replay to have them simulated."
@@ -47,16 +50,15 @@ NEVER = "What is served in time, latencies and the energy really drawn are known
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What is changed beyond the scenario: demand, times ``growth``, and the quantile planned for
-    (None: as it was)."""
+    """Changes beyond those in the scenario."""
 
-    growth: float = 1.0
-    quantile: float | None = None
+    growth: float = 1.0  # factor on demand
+    quantile: float | None = None  # forecast percentile to plan for; None: unchanged
 
 
 @dataclass(frozen=True, slots=True)
 class SizeMoved:
-    """What one replica by itself carries, against what it did."""
+    """Capacity of a single replica, after and before the change."""
 
     model: str
     replica: str
@@ -66,8 +68,7 @@ class SizeMoved:
 
 @dataclass(frozen=True, slots=True)
 class PeriodMoved:
-    """Replicas of all pools in a period, and what is asked of and carried by them, input tokens/s
-    of all models and regions."""
+    """Replicas, demand and capacity of a period, summed over models and regions, input tokens/s."""
 
     begins: str
     replicas: int
@@ -77,7 +78,7 @@ class PeriodMoved:
 
 @dataclass(frozen=True, slots=True)
 class GpusMost:
-    """GPUs of a type in a region at its busiest, and of all types there at theirs."""
+    """Peak number of GPUs of a type in a region, and of all types together in that region."""
 
     region: str
     gpu: str
@@ -88,7 +89,7 @@ class GpusMost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhatIf:
-    """``totals`` is None where there is no plan, with why in ``conflict``."""
+    """Answer to a what-if. If there is no plan, ``totals`` is None and ``conflict`` says why."""
 
     status: str
     totals: PlanTotals | None
@@ -100,15 +101,17 @@ class WhatIf:
     gpus: tuple[GpusMost, ...]
     binding: tuple[str, ...]
     conflict: str
-    notes: tuple[str, ...]  # what of this is less sure, or needs a replay
-    flat: bool = False  # of the flat fleet that is recommended, which follows no plan
+    notes: tuple[str, ...]  # uncertainties, and values that need a replay
+    flat: bool = False  # answers for the recommended static fleet, which follows no plan
 
 
 def what_if(
     basis: Basis, scenario: Scenario, scenario_run: Scenario, known: Known, moved: Moved
 ) -> WhatIf:
-    """The plan of ``basis`` for ``scenario``, which is ``scenario_run``, its run's, with values
-    changed."""
+    """Return the plan of ``basis`` for ``scenario``, a changed copy of ``scenario_run``.
+
+    Raises ScenarioError if the change alters the possible replicas: their sizes need a simulation.
+    """
     hardware, before = (
         replace(build_hardware(either, known, spot=True), asked=basis.asked)
         for either in (scenario, scenario_run)
@@ -144,7 +147,7 @@ def what_if(
 def _of_flat(
     basis: Basis, held: IntArray, inputs: PlanInput, moved: Moved, spare: int, notes: Sequence[str]
 ) -> WhatIf:
-    """Of the flat fleet ``held`` with so many more instances of each pool in spare."""
+    """Return the answer for the static fleet ``held``, with ``spare`` more instances per pool."""
     sizes = _sizes_moved(basis.sizes, inputs.sizes, inputs.hardware)
     needed = instances_for(basis.sizes, inputs.sizes, held, moved.growth)
     if (needed < 0).any():
@@ -178,7 +181,7 @@ def _no_plan(why: str, sizes: tuple[SizeMoved, ...], notes: Sequence[str]) -> Wh
 
 
 def _unable(before: Sizes, after: Sizes, hardware: Hardware) -> str:
-    """A sentence where a model is left with nothing that keeps its limits; "" otherwise."""
+    """Return a sentence if no replica of a model can meet its limits any more, else ""."""
     stages = hardware.stages
     for m, model in enumerate(hardware.models):
         for stage in np.unique(stages):
@@ -189,7 +192,10 @@ def _unable(before: Sizes, after: Sizes, hardware: Hardware) -> str:
 
 
 def load_of(basis: Basis, moved: Moved) -> Load:
-    """What is planned for, by group of tiers where they are told apart."""
+    """Return the load to plan for, by group of tiers if the run planned groups separately.
+
+    Deferrable load does not depend on the quantile. It stays as planned, times ``growth``.
+    """
     periods = len(basis.window.period_starts_s)
     names = list(dict.fromkeys(series.tier for series in basis.series)) or [INTERACTIVE]
     shape = basis.waiting_tps.shape
@@ -209,8 +215,11 @@ def load_of(basis: Basis, moved: Moved) -> Load:
 def moved_sizes(
     basis: Basis, before: Hardware, after: Hardware
 ) -> tuple[FloatArray, tuple[str, ...]]:
-    """So many times as much each replica carries ``[l, g]`` at the limits of ``after``, by closed
-    forms; and a sentence for each that carries nothing then."""
+    """Return factors on the capacity of replicas for the limits of ``after``, and notes.
+
+    Factors ``[l, g]`` are ratios of closed-form capacities. A note names each replica without a
+    closed form (factor 1), or without capacity at these limits (factor 0).
+    """
     factors, notes = np.ones(basis.alone.shape[1:]), []
     for m, g in np.argwhere(basis.pool_tps[0, :, :, -1] > 0).tolist():
         name = f"{before.models[m].name} on {before.arrangement(m, g)}"
@@ -225,7 +234,7 @@ def moved_sizes(
 
 
 def _times(sizes: Sizes, factors: FloatArray) -> Sizes:
-    """Pools and single replicas alike."""
+    """Return ``sizes`` with the capacities of pools and single replicas times ``factors``."""
     capacity = {
         place: (
             tier,
@@ -274,7 +283,7 @@ def _answer(
 
 
 def _gpus(hardware: Hardware, target: IntArray) -> tuple[GpusMost, ...]:
-    """By region and type of capacity, those of which there may be any."""
+    """Return the peak GPUs of each region and GPU type that is available or in use."""
     taken = np.zeros((len(target), *hardware.capacity_gpus.shape), np.int64)
     for m, r, g in hardware.pool_index:
         taken[:, r, hardware.columns[g].gpu] += target[:, m, r, g] * hardware.profiles[m, g].tp

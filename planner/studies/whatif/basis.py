@@ -1,5 +1,4 @@
-"""What a plan was made from, as arrays that are kept with its run: enough to make it again with one
-thing changed and nothing simulated."""
+"""Keep the inputs of a plan as arrays with its run, so that a what-if needs no simulation."""
 
 from __future__ import annotations
 
@@ -25,27 +24,27 @@ from simulation.sizing.capacity import Capacity
 from simulation.trace import Trace
 
 Arrays = dict[str, npt.NDArray[Any]]
-VERSION = 1  # of what the arrays are; others are not read
-SAMPLE = 2_000  # requests of a model whose lengths stand for all
+VERSION = 1  # of the array format; other versions are not read
+SAMPLE = 2_000  # most requests per model that are kept as a sample of lengths
 
-MEAN_LEVEL = np.nan  # of the row of a series' levels that is its mean
+MEAN_LEVEL = np.nan  # marks the mean among the levels of a series
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """One forecast: its place, its group of tiers, and what was planned for; ``rates`` input
-    tokens/s ``[levels, bins]`` by ``levels``, the first the mean."""
+    """One forecast series, and the level of it that was planned for."""
 
     model: int
     region: int
-    tier: str
-    level: float | None  # None: the mean
-    times: float
-    levels: FloatArray
-    rates: FloatArray
+    tier: str  # group of tiers
+    level: float | None  # planned quantile; None: the mean
+    times: float  # factor on that level
+    levels: FloatArray  # [levels] the first is the mean
+    rates: FloatArray  # [levels, bins] input tokens/s
 
     @classmethod
     def of(cls, forecast: SeriesForecast, models: Sequence[str], regions: Sequence[str]) -> Series:
+        """Return the series of ``forecast``, with indices into ``models`` and ``regions``."""
         return cls(
             models.index(forecast.key.model),
             regions.index(forecast.key.region),
@@ -57,7 +56,7 @@ class Series:
         )
 
     def rate(self, level: float | None) -> FloatArray:
-        """At a quantile; None: the mean."""
+        """Return the rate at a quantile, ``[bins]`` input tokens/s; None: the mean."""
         if level is None:
             return np.asarray(self.rates[0], np.float64)
         return np.asarray(
@@ -66,33 +65,38 @@ class Series:
 
     @property
     def planned(self) -> FloatArray:
+        """Return the planned rate, ``[bins]`` input tokens/s."""
         return np.asarray(self.times * self.rate(self.level), np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Basis:
-    """Axes as in ``Hardware``: ``l`` models, ``r`` regions, ``g`` columns; ``p`` periods, ``w``
-    bins of a period."""
+    """Inputs of a plan.
+
+    Axes are those of ``Hardware``: ``l`` models, ``r`` regions, ``g`` columns. ``p`` are periods,
+    ``w`` bins of a period.
+    """
 
     window: Window
     clock: str
     current: IntArray  # [l, r, g]
-    pool_tps: FloatArray  # [s, l, g, n] the sizes at the first decision, and those after it
-    sizes_at: IntArray  # [p] which of them each period's decision goes by
+    pool_tps: FloatArray  # [s, l, g, n] sizes at the first decision and at later changes
+    sizes_at: IntArray  # [p] index s of the sizes for each period's decision
     alone: FloatArray  # [4, l, g] max_rps, input_tps, ttft_s, tbt_s of one instance; NaN: none
-    closed_rps: FloatArray  # [l, g] of one instance by closed forms; NaN: not known
-    lengths: tuple[Lengths, ...]  # [l] a sample
-    mean_lengths: FloatArray  # [l, 2] input and output tokens, of all of them
+    closed_rps: FloatArray  # [l, g] capacity of one instance by closed forms; NaN: unknown
+    lengths: tuple[Lengths, ...]  # [l] sample of request lengths
+    mean_lengths: FloatArray  # [l, 2] mean input and output tokens of all requests
     series: tuple[Series, ...]
-    waiting_tps: FloatArray  # [p, l, r, w] of work that may wait, as it was planned in
-    load_factor: float  # of the policy that the plan is for: times all that
+    waiting_tps: FloatArray  # [p, l, r, w] deferrable load as planned
+    load_factor: float  # of the plan's policy; a factor on the whole load
     models: tuple[str, ...]
     regions: tuple[str, ...]
     asked: BoolArray | None = None  # [l, tiers] as in ``Hardware``
-    flat: IntArray | None = None  # [l, r, g] the flat fleet that is recommended, if one is
+    flat: IntArray | None = None  # [l, r, g] the recommended static fleet, if any
 
     @property
     def sizes(self) -> Sizes:
+        """Return the sizes in the form that planning uses."""
         first, *later = (self._sizes(s) for s in range(len(self.pool_tps)))
         return replace(first, later=tuple(later), at=self.sizes_at)
 
@@ -107,8 +111,10 @@ class Basis:
 
     @property
     def traffic(self) -> Traffic:
-        """What a plan still asks of it: names, clock and mean lengths; what came is in
-        ``series``."""
+        """Return a traffic without requests: planning needs only names, clock and mean lengths.
+
+        Demand comes from ``series``.
+        """
         nothing, codes = np.empty(0), np.empty(0, np.int16)
         counts = np.empty(0, np.int32)
         requests = Trace(
@@ -130,7 +136,7 @@ def _alone(max_rps: float, input_tps: float, ttft_s: float, tbt_s: float) -> Cap
 def basis_of(
     study: Study, planned: Planned, load_factor: float = 1.0, flat: IntArray | None = None
 ) -> Basis:
-    """Of the plan that ``study`` asks for, at the heights that ``planned`` stands on."""
+    """Return the basis of the plan of ``study``, at the forecast levels of ``planned``."""
     window, traffic, sizes = study.window, study.traffic, study.sizes
     shape = study.hardware.minimum.shape
     alone = np.full((4, shape[0], shape[2]), np.nan)
@@ -141,6 +147,7 @@ def basis_of(
     for m, g in sizes.capacity:
         closed[m, g] = closed_rps(study.hardware, m, g, lengths[m])
     periods = len(window.period_starts_s)
+    # The load minus the planned interactive series leaves the deferrable load.
     interactive = planned.load.tps.copy()
     series = tuple(
         Series.of(forecast, traffic.models, traffic.regions) for forecast in planned.forecasts
@@ -172,7 +179,7 @@ def basis_of(
 
 
 def _sample(lengths: Lengths) -> Lengths:
-    """Equally spaced requests in the order of their prompts' lengths."""
+    """Return up to ``SAMPLE`` requests, equally spaced in the order of prompt length."""
     isl, osl = (np.asarray(part) for part in lengths)
     if len(isl) <= SAMPLE:
         return isl, osl
@@ -182,7 +189,7 @@ def _sample(lengths: Lengths) -> Lengths:
 
 
 def as_arrays(basis: Basis) -> Arrays:
-    """To be kept as one npz file, read again by ``from_arrays``."""
+    """Return the arrays to store in one npz file; ``from_arrays`` reads them."""
     window, series = basis.window, basis.series
     arrays: Arrays = {
         "version": np.array(VERSION),
@@ -222,7 +229,7 @@ def as_arrays(basis: Basis) -> Arrays:
 
 
 def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
-    """None of another version."""
+    """Return the basis from its stored arrays; None: they have another version."""
     if "version" not in arrays or int(arrays["version"]) != VERSION:
         return None
     start_s, end_s, period_s, lead_s, bin_s = arrays["window"].tolist()

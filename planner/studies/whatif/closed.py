@@ -1,5 +1,7 @@
-"""What a replica carries at a scenario's limits by closed forms alone: quickly, and well enough for
-how much a move of the limits changes (simulation.sizing.batch_sizing)."""
+"""Compute a replica's capacity by closed forms alone (simulation.sizing.batch_sizing).
+
+This is fast, and accurate enough for the relative effect of changed limits.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from simulation.sizing.capacity import SENDERS
 from simulation.sizing.parts import in_part
 from simulation.sizing.workload import Workload
 
-PRECISION = 0.01  # of the rate: closed forms are off by more
+PRECISION = 0.01  # relative tolerance of the rate; the closed forms have a larger error
 
 
 def closed_rps(hardware: Hardware, m: int, g: int, lengths: Lengths) -> float:
-    """Requests/s of one instance at the strictest interactive tier; NaN where there is no rate."""
+    """Return the requests/s of one instance at the strictest interactive tiers; NaN: no rate."""
     work = Workload(*lengths)
     tiers = strictest(hardware.limits_of(m))
     try:
@@ -34,6 +36,7 @@ def _max_rps(hardware: Hardware, m: int, g: int, work: Workload, tier: Tier) -> 
     role = hardware.columns[g].role
     link = next((link for (model, _), link in hardware.links.items() if model == m), None)
     part = in_part(tier, role)
+    # A prefill or decode instance alone cannot be held to limits of the other phase.
     if role != "both":
         part = replace(part, e2e_s=None)
     if role == "prefill":

@@ -1,5 +1,4 @@
-"""A flat fleet with something changed: as many instances of each pool as carry then, for so many
-times the demand, what those of the run carry together."""
+"""Resize a static fleet in proportion to changed demand and capacity, for a what-if."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from planner.studies.planning.solving import Periods
 from planner.studies.sizing.sizing import Sizes
 from simulation.arrays import FloatArray, IntArray
 
-SHARE = 1 - 1e-9  # of what is wanted: rounding is no instance
+SHARE = 1 - 1e-9  # factor on the needed rate: a rounding error must not add an instance
 IN_PROPORTION = (
     "In proportion to what the run's instances carry together, C(n): they did, and how much of the "
     "last of each pool was needed is not known, so one less may do."
@@ -24,8 +23,11 @@ IN_PROPORTION = (
 
 
 def instances_for(before: Sizes, after: Sizes, counts: IntArray, growth: float) -> IntArray:
-    """The fewest of each pool that carry by ``after`` so many times what ``counts`` ``[l, r, g]``
-    do by ``before``; -1 where none do."""
+    """Return the fewest instances of each pool for ``growth`` times the capacity of ``counts``.
+
+    ``counts`` ``[l, r, g]`` have their capacity by ``before``, the result by ``after``. -1: no
+    number of instances is enough.
+    """
     needed = growth * together(before.theta_tps, before.pool_tps, counts)
     instances = np.zeros_like(counts)
     for m, r, g in np.argwhere(counts > 0).tolist():
@@ -43,7 +45,7 @@ def _fewest(pool_tps: FloatArray, theta_tps: float, needed: float) -> int:
 
 
 def what_lacks(hardware: Hardware, counts: IntArray) -> str:
-    """A sentence where there is no room for a fleet; "" where there is."""
+    """Return a sentence if the fleet exceeds a limit of the scenario, else ""."""
     taken = np.zeros(hardware.capacity_gpus.shape, np.int64)
     for m, r, g in hardware.pool_index:
         taken[r, hardware.columns[g].gpu] += counts[m, r, g] * hardware.profiles[m, g].tp
@@ -70,7 +72,7 @@ def what_lacks(hardware: Hardware, counts: IntArray) -> str:
 
 
 def taken_by(inputs: PlanInput, load: Load, counts: IntArray) -> PlanTotals:
-    """What the fleet takes, held over the whole window without a start."""
+    """Return the totals of the fleet over the whole window, without any start."""
     hours = inputs.window.period_s / 3600
     problems = Periods.of(inputs, load).problems
     each = [totals(replace(problem, current=counts), counts) for problem in problems]
@@ -82,5 +84,5 @@ def taken_by(inputs: PlanInput, load: Load, counts: IntArray) -> PlanTotals:
 
 
 def with_spare(counts: IntArray, more: int) -> IntArray:
-    """With so many more (or fewer) of each pool that is used, and no fewer than one."""
+    """Return ``counts`` plus ``more`` in each pool in use, at least one instance."""
     return np.where(counts > 0, np.maximum(1, counts + more), counts)
