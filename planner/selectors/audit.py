@@ -1,4 +1,4 @@
-"""What the audit log holds."""
+"""Read the audit log."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ FIELDS = ("number", "at", "actor", "action", "key", "name", "details", "workspac
 def audit_list(
     *, everything: bool = False, actor: str = "", action: str = "", search: str = ""
 ) -> QuerySet[AuditRecord]:
-    """The newest first, of the current workspace and of its members; ``action`` is a whole one, or
-    the thing before its full stop."""
+    """Return the records of the current workspace and its members, the newest first.
+
+    ``action`` is a whole action, or the thing before its full stop.
+    """
     rows: QuerySet[AuditRecord] = AuditRecord.objects.all()
     if not everything:
         here = current_workspace()

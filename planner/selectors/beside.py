@@ -1,4 +1,4 @@
-"""Runs beside each other: where their settings differ, and what came of each, against the first."""
+"""Compare runs: where their settings differ, and their figures against those of the first."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ FEWEST, MOST = 2, 8  # runs on one page
 
 @dataclass(frozen=True, slots=True)
 class RunBeside:
-    """One of the runs: what it is, and the sentence it answers with."""
+    """One of the compared runs, with its headline."""
 
     run: int
     kind: str
     name: str
-    policy: str  # whose replay is compared; "" where nothing was replayed
+    policy: str  # policy whose simulation is compared; "" if nothing was simulated
     label: str  # of that policy
     answer: str
     start: datetime | None
@@ -42,24 +42,28 @@ class RunBeside:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
+    """Runs side by side."""
+
     runs: tuple[RunBeside, ...]
     differences: tuple[Setting, ...]
-    same: int  # settings that all share
+    same: int  # number of settings with the same value in all runs
     groups: tuple[Group, ...]
     notes: tuple[str, ...]
-    policies: tuple[str, ...]  # that some run replayed
+    policies: tuple[str, ...]  # policies that at least one run simulated
 
 
 def runs_chosen(numbers: Sequence[int]) -> list[Run]:
-    """The runs of these numbers; raises PlannerError where they are too few or too many."""
+    """Return the runs of these numbers; raise PlannerError for too few or too many."""
     if not FEWEST <= len(numbers) <= MOST:
         raise PlannerError(f"Give {FEWEST} to {MOST} runs to compare, not {len(numbers)}.")
     return [run_get(number) for number in numbers]
 
 
 def runs_beside(runs: Sequence[Run], policy: str = "", each: Sequence[str] = ()) -> Beside:
-    """Completed runs held against the first of them. ``policy``: whose replay is meant in the runs
-    that have it, or ``each`` its own; in the others, and left out, the one that a run recommends.
+    """Compare completed runs with the first of them.
+
+    ``policy`` is the policy to compare in the runs that simulated it. ``each`` names one policy per
+    run instead. In other runs, and by default, it is the policy that the run recommends.
     """
     for run in runs:
         if run.kind == Run.Kind.INGEST:
@@ -122,8 +126,10 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Of each run by address: its scenario's as it was then, its options, what it resolved; and a
-    sentence for each scenario that cannot be read any more."""
+    """Return each run's settings by address, and a sentence for each scenario that cannot be read.
+
+    Settings are those of the scenario as it was then, the options, and the resolved profiles.
+    """
     by_run, unread = [], []
     for run in runs:
         values: dict[str, Any] = {}
@@ -159,7 +165,7 @@ def _notes(runs: Sequence[Run], results: Sequence[dict[str, Any]]) -> Iterator[s
 def _otherwise(
     runs: Sequence[Run], results: Sequence[dict[str, Any]], differences: Iterable[Setting]
 ) -> str:
-    """Why no figure of one run is better than another's: other traffic, or another window."""
+    """Return why the runs are not ranked: other traffic, or another window; "" if neither."""
     traffic = [
         row.key
         for row in differences
@@ -173,7 +179,7 @@ def _otherwise(
 
 
 def windows(results: Iterable[dict[str, Any]]) -> set[tuple[str | None, str | None]]:
-    """From when to when each is, those that are alike once."""
+    """Return the distinct windows of the results."""
     return {
         (window.get("start"), window.get("end"))
         for result in results

@@ -1,4 +1,4 @@
-"""Figures of runs beside each other, each against the first run's, and whether one is better."""
+"""Compare figures of runs with the first run's, and mark them better or worse."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from planner.studies.columns import (
 from planner.studies.replay.equal import EQUAL_SLO
 from planner.studies.results.figures import POLICIES, POLICY_TABLE, REQUEST_TABLE, START_TABLE
 
-ALIKE = 0.005  # of a figure: within it neither is called better
+ALIKE = 0.005  # relative difference within which neither figure is marked better
 BETTER, WORSE = "better", "worse"
-EFFORT = (USD, HOURS, KWH, KG)  # less of it is better only at equal service
-# Of plans: what they are asked to carry. Of two that are asked for other things neither is better.
+EFFORT = (USD, HOURS, KWH, KG)  # units of effort: less is better only at an equal SLO attainment
+# Settings of what a plan has to serve. Plans that differ in these are not ranked.
 ASKED = ("forecast.", "objective.spare.", "objective.epsilon", "objective.limited", "tiers[")
 
 PLAN = (
@@ -61,7 +61,7 @@ ERROR_HEADS = {"wape": "error", "peak_wape": "error of peaks"}
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value that the runs do not share, by its address; None where a run leaves it out."""
+    """A value that the runs do not share, by its address; None if a run has no value."""
 
     key: str
     values: tuple[Any, ...]
@@ -69,8 +69,11 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A figure of each run; ``changes`` from the first run's, a fraction of it, or for shares the
-    difference; ``marks``: better, worse or "", which is also for what cannot be compared."""
+    """A figure of each run.
+
+    ``changes`` from the first run's are fractions of it, or differences for shares. ``marks`` are
+    "better", "worse" or "", which also means that they cannot be compared.
+    """
 
     name: str
     label: str
@@ -83,7 +86,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Figures that stand together, and why none of them is called better, where that is so."""
+    """Figures of one table; ``note`` says why none of them is marked better, if so."""
 
     title: str
     rows: tuple[Compared, ...]
@@ -97,6 +100,7 @@ def few(keys: Sequence[str]) -> str:
 def planned(
     results: Sequence[dict[str, Any]], other: str, differences: Iterable[Setting]
 ) -> Iterator[Group]:
+    """Yield the figures of the plans, if several runs have one."""
     totals = [(result.get("plan") or {}).get("totals") for result in results]
     if not _several(totals):
         return
@@ -116,7 +120,7 @@ def planned(
 
 
 def _levels(results: Sequence[dict[str, Any]]) -> Iterator[Compared]:
-    """What of the forecast each plan is for."""
+    """Yield the forecast percentile that each plan is for, by tier."""
     known = [
         {row["tier"]: row for row in (result.get("forecast") or {}).get("quantile") or []}
         for result in results
@@ -135,6 +139,7 @@ def replayed(
     other: str,
     differences: Iterable[Setting],
 ) -> Iterator[Group]:
+    """Yield the figures of the simulated policies, if several runs have them."""
     figures = [
         (result.get("policies") or {}).get(name)
         for result, name in zip(results, chosen, strict=True)
@@ -162,7 +167,7 @@ def replayed(
 
 
 def _columns(figures: Sequence[Any]) -> Iterator[tuple[Column, str, str]]:
-    """The columns of the page's tables of policies, one by one, and those by tier once a tier."""
+    """Yield the columns of the page's tables of policies, and those by tier once per tier."""
     tiers = list(
         dict.fromkeys(tier for row in figures for tier in ((row or {}).get("slo_attainment") or {}))
     )
@@ -187,8 +192,11 @@ def _columns(figures: Sequence[Any]) -> Iterator[tuple[Column, str, str]]:
 
 
 def _at_equal_service(row: Compared, service: Sequence[Mapping[str, Any]]) -> Compared:
-    """Less effort is better only where no tier is served worse, and more is worse only where none
-    is served better (methods.md X4)."""
+    """Clear marks of effort that an unequal SLO attainment makes unfair (methods.md X4).
+
+    Less effort is better only if no tier is served worse. More is worse only if none is served
+    better.
+    """
     marks = tuple(
         ""
         if (mark == BETTER and _below(its, service[0]))
@@ -200,6 +208,7 @@ def _at_equal_service(row: Compared, service: Sequence[Mapping[str, Any]]) -> Co
 
 
 def _below(its: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Return whether any tier's share is below the other's by more than the tolerance."""
     return any(
         (
             share is not None
@@ -211,7 +220,7 @@ def _below(its: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
 
 
 def sizes(results: Sequence[dict[str, Any]], other: str) -> Iterator[Group]:
-    """What a replica carries; a size follows from its limits, so none is called better."""
+    """Yield the capacity of a replica; it follows from the limits, so none is marked better."""
     known = [
         {
             f"{row['model']} on {row.get('arrangement') or row['gpu']}"
@@ -225,6 +234,7 @@ def sizes(results: Sequence[dict[str, Any]], other: str) -> Iterator[Group]:
 
 
 def errors(results: Sequence[dict[str, Any]], other: str) -> Iterator[Group]:
+    """Yield the forecast errors by series, if several runs have them."""
     known = [
         {
             f"{row['model']} in {row['region']}, {row['tier']}": row

@@ -1,4 +1,4 @@
-"""Uploaded measurements and their rows."""
+"""Read uploaded measurements and their rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from simulation.performance.rows import BenchmarkRows
 
 ROWS = "rows"
 CALIBRATIONS = "calibrations"  # folder of the data directory
-KERNEL_FILE = "kernels"  # the file as it came, in the calibration's folder
-EXTRA = "served"  # columns of a table that say more of how rows were served than BenchmarkRows
+KERNEL_FILE = "kernels"  # the uploaded file, in the calibration's folder
+EXTRA = "served"  # table of the columns on serving that BenchmarkRows does not have
 SERVED_COLUMNS = ("model", "gpu", "precision", "tp", "isl", "osl", "concurrency")
 
 
@@ -29,7 +29,7 @@ def calibration_get(number: int) -> Calibration:
 
 
 def calibration_table(calibration: Calibration) -> pl.DataFrame:
-    """Its rows, the columns of simulation.performance.rows.BenchmarkRows."""
+    """Return the rows as a table with the columns of simulation.performance.rows.BenchmarkRows."""
     return storage.table_read(calibration.store, ROWS)
 
 

@@ -1,4 +1,4 @@
-"""How the doors are tried: what the audit log tells of signing in, counted."""
+"""Count the security events of the audit log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db.models import Count, Q
 
 from planner.models import AuditRecord
 
-# What alerts are made of, by the name that /metrics gives it.
+# Events for alerts, by their name in /metrics.
 EVENTS = {
     "signed-in": Q(action="user.signed-in"),
     "sign-in-refused": Q(action="user.refused"),
@@ -24,7 +24,7 @@ EVENTS = {
 
 
 def security_events() -> dict[str, int]:
-    """How often each is in the log."""
+    """Return how often each event is in the log."""
     counts = {f"event{n}": Count("pk", filter=of) for n, of in enumerate(EVENTS.values())}
     told_of = reduce(or_, EVENTS.values())
     rows = AuditRecord.objects.filter(told_of).aggregate(**counts)

@@ -1,4 +1,4 @@
-"""GPU types, models, prices and carbon: the built-in facts and the user's own, side by side."""
+"""Read GPU types, models, prices and carbon: the built-in facts and the user's own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
 Spec = TypeVar("Spec", GpuSpec, ModelSpec)
 Row = TypeVar("Row", OwnGpu, OwnModel)
-NAMED = 20  # in a sentence that lists what there is
+NAMED = 20  # names listed in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,7 @@ class Entry(Generic[Spec, Row]):
 
 @dataclass(frozen=True, slots=True)
 class Carbon:
-    """The grid of a region, and what its data centres add to the power of the IT equipment where
-    that is known."""
+    """The grid of a region, and the PUE of its data centres if it is known."""
 
     grid: catalogue.Grid
     pue: float | None
@@ -49,7 +48,7 @@ class Carbon:
 
 
 def gpus_list(search: str = "") -> list[Entry[GpuSpec, OwnGpu]]:
-    """Own types first, then the built-in ones; ``search`` is part of a name or family."""
+    """Return own types first, then the built-in ones; ``search`` is part of a name or family."""
     kept = [Entry(gpu_of(row), row) for row in OwnGpu.objects.select_related("owner")]
     built_in: list[Entry[GpuSpec, OwnGpu]] = [Entry(s, None) for s in catalogue.gpus().values()]
     entries = [*kept, *built_in]
@@ -65,12 +64,12 @@ def models_list(search: str = "") -> list[Entry[ModelSpec, OwnModel]]:
 
 
 def released_in(entry: Entry[ModelSpec, OwnModel]) -> str:
-    """The precision of a model's weights as they were released; 16 bits where nobody says."""
+    """Return the precision of a model's released weights; 16 bits if it is unknown."""
     return "bf16" if entry.own else catalogue.published_precision(entry.name)
 
 
 def gpu_get(name: str) -> Entry[GpuSpec, OwnGpu]:
-    """Raises NotFound listing what there is."""
+    """Return a GPU type; raise NotFound with the known names."""
     return _find("GPU", name, gpus_list())
 
 
@@ -79,8 +78,11 @@ def model_get(name: str) -> Entry[ModelSpec, OwnModel]:
 
 
 def own_hardware() -> Known:
-    """Every own GPU type and model by name; none where no database has been set up yet, which
-    estimates of built-in ones do not need."""
+    """Return every own GPU type and model by name.
+
+    The result is empty before a database has been set up, which estimates of built-in types do not
+    need.
+    """
     try:
         gpus = {row.name: gpu_of(row) for row in OwnGpu.objects.all()}
         models = {row.name: model_of(row) for row in OwnModel.objects.all()}
@@ -90,7 +92,7 @@ def own_hardware() -> Known:
 
 
 def model_in(name: str, weights: str, kv_cache: str = "bf16") -> ModelSpec:
-    """A model in a precision; one known by its memory alone is as it was given."""
+    """Return a model in a precision; one known by its memory alone does not change."""
     spec = model_get(name).spec
     if spec.shape is None or (weights, kv_cache) == ("bf16", "bf16"):
         return spec
@@ -98,7 +100,7 @@ def model_in(name: str, weights: str, kv_cache: str = "bf16") -> ModelSpec:
 
 
 def gpu_sources(entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Provenance]:
-    """Where each attribute of a GPU type comes from; "" for those that are not named."""
+    """Return the provenance of each attribute of a GPU type; "" has that of the others."""
     if entry.own:
         return {"": entry.spec.provenance}
     sources = catalogue.gpu_sources(entry.name)
@@ -111,7 +113,7 @@ def gpu_sources(entry: Entry[GpuSpec, OwnGpu]) -> dict[str, Provenance]:
 
 
 def assumed_watts(entries: Sequence[Entry[GpuSpec, OwnGpu]]) -> set[str]:
-    """Names of built-in GPU types whose power by state is a share of their limit, not measured."""
+    """Return the built-in GPU types with power per state assumed as a share of their limit."""
     return {
         entry.name
         for entry in entries
@@ -120,7 +122,7 @@ def assumed_watts(entries: Sequence[Entry[GpuSpec, OwnGpu]]) -> set[str]:
 
 
 def own_gpu_get(name: str) -> OwnGpu:
-    """A GPU type that can be changed; a built-in one cannot."""
+    """Return a GPU type that can be changed; raise NotFound for a built-in one."""
     row = gpu_get(name).row
     if row is None:
         raise NotFound(f"{name} is built in and stays as it is; add a GPU of your own instead.")
@@ -136,7 +138,7 @@ def own_model_get(name: str) -> OwnModel:
 
 @dataclass(frozen=True, slots=True)
 class PriceRow:
-    """An offer of the catalogue, or a row of a price list of one's own (``price_list``)."""
+    """An offer of the catalogue, or a row of an own price list (``price_list``)."""
 
     provider: str
     region: str
@@ -150,7 +152,7 @@ class PriceRow:
 
 
 def _cheapest(name: str, row: PriceRow) -> tuple[bool, float]:
-    """Offers that are not known come last."""
+    """Return the sort key of an amount; unknown amounts come last."""
     usd = getattr(row, name)
     return usd is None, usd or 0.0
 
@@ -161,7 +163,7 @@ AMOUNTS = (
     "one_year_usd_per_gpu_hour",
     "three_years_usd_per_gpu_hour",
 )
-# What prices can be ordered by: names, and amounts from the cheapest on.
+# Sort keys of prices: names, and amounts from the cheapest on.
 PRICE_ORDERS: dict[str, Callable[[PriceRow], Any]] = {
     "gpu": lambda row: (row.gpu, row.provider, row.region),
     "region": lambda row: (row.region, row.gpu),
@@ -179,8 +181,11 @@ def prices_list(
     price_list: str = "",
     order: str = "",
 ) -> list[PriceRow]:
-    """Own lists first, then the catalogue by provider, region and GPU; ``search`` is part of any of
-    them, the others are exact, and ``order`` is one of PRICE_ORDERS."""
+    """Return the prices, by default own lists first and then the catalogue.
+
+    ``search`` is part of any of provider, region, GPU and list. The other filters are exact, and
+    ``order`` is one of PRICE_ORDERS.
+    """
     prices = [
         row
         for row in (*_own_prices(), *_built_in_prices())
@@ -226,7 +231,7 @@ def _own_prices() -> list[PriceRow]:
 
 
 def price_list_get(name: str) -> PriceList:
-    """Raises NotFound listing what there is."""
+    """Return a price list; raise NotFound with the known names."""
     row = PriceList.objects.filter(name=name).first()
     if row is None:
         names = list(PriceList.objects.values_list("name", flat=True)[:NAMED])
@@ -235,7 +240,7 @@ def price_list_get(name: str) -> PriceList:
 
 
 def carbon_list(search: str = "") -> list[Carbon]:
-    """Cloud regions and countries."""
+    """Return the carbon intensity of cloud regions and countries."""
     regions = catalogue.regions()
     intensities = []
     for grid in catalogue.grids():

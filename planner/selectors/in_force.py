@@ -1,4 +1,4 @@
-"""Plans in force: of each scenario one at most; and those that were."""
+"""Read active plans, at most one per scenario, and former ones."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from planner.selectors.lookup import row_numbered
 
 
 def plans_in_force() -> QuerySet[PlanInForce]:
-    """All of them, the newest first; their runs, which are large, only where asked for."""
+    """Return all active plans, the newest first; their runs, which are large, load on access."""
     return PlanInForce.objects.select_related("by").filter(until=None)
 
 
 def plan_in_force(scenario: str) -> PlanInForce | None:
-    """Of the scenario of that name, as it is called now or was when the plan was put in force."""
+    """Return the active plan of the scenario of that name, as it is now or was at activation."""
     plans = plans_in_force()
     now, then = Q(run__scenario__name=scenario), Q(scenario=scenario)
     return plans.filter(now).first() or plans.filter(then).first()
 
 
 def plans_kept(scenario: str = "") -> QuerySet[PlanInForce]:
-    """All that are or were in force, the newest first; of the scenario of that name, as it is
-    called now or was then."""
+    """Return all active and former plans, the newest first.
+
+    ``scenario`` restricts them to one scenario, by its present name or that at activation.
+    """
     rows = PlanInForce.objects.select_related("by", "proposal")
     return rows.filter(Q(run__scenario__name=scenario) | Q(scenario=scenario)) if scenario else rows
 
@@ -32,8 +34,10 @@ def plan_kept_get(number: int) -> PlanInForce:
 
 
 def in_force_of(run: Run) -> PlanInForce | None:
-    """Of the scenario that a run is of: the saved one, whatever it is called by now; else, of a
-    file or where one has been removed since, the one of its name."""
+    """Return the active plan of the scenario that a run is of.
+
+    A saved scenario is found by its row, whatever its present name is. Otherwise its name counts.
+    """
     same = Q(scenario=scenario_of(run))
     if run.scenario_id is not None:
         same = Q(run__scenario=run.scenario_id) | (same & Q(run__scenario=None))
@@ -41,5 +45,5 @@ def in_force_of(run: Run) -> PlanInForce | None:
 
 
 def scenario_of(run: Run) -> str:
-    """What its plan says it is of."""
+    """Return the name of the scenario that a run is of."""
     return str((run.result or {}).get("scenario") or run.name)[:120]

@@ -1,5 +1,7 @@
-"""What a run keeps of the user's own hardware, as the cores take it: as it was when it was asked
-for, whatever was edited or fitted since."""
+"""Load the user's own hardware as a run stored it, in the types of the core.
+
+Later edits and fits do not change it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ Resolved = dict[str, Any]
 
 
 def known_of(resolved: Resolved) -> Known:
-    """What ``build_hardware`` needs, from what a run keeps."""
+    """Return what ``build_hardware`` needs, from what a run stored."""
     gpus = resolved.get("gpus") or {}
     models = resolved.get("models") or {}
     named = resolved.get("profiles") or {}
@@ -53,13 +55,16 @@ def known_of(resolved: Resolved) -> Known:
 
 
 def _own(facts: Known, files: list[dict[str, Any]]) -> Times | None:
-    """What the rows say that the run keeps."""
+    """Return the corrections by the measured rows that the run stored."""
     measured = own_of_rows(files, facts) if files else None
     return measured.times if measured else None
 
 
 def _kernel_source(number: int) -> KernelSource:
-    """One that was removed since has a path where nothing lies; what needs it says so."""
+    """Return the source of measured kernels.
+
+    A removed one gets a path without a file, so that an error appears only where it is needed.
+    """
     row = Calibration.objects.filter(pk=number).first()
     if row is None:
         gone = storage.folder(f"{CALIBRATIONS}/{number}") / KERNEL_FILE

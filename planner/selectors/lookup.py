@@ -1,4 +1,4 @@
-"""How people find things: by name, by id, by words."""
+"""Find rows by name, id or words."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from django.db.models import Model, QuerySet
 
 from planner.errors import NotFound
 
-MOST_DIGITS = 18  # of an id: what databases keep has 64 bits
+MOST_DIGITS = 18  # digits of an id, which has 64 bits in a database
 Row = TypeVar("Row", bound=Model)
 
 
 def row_named(
     rows: QuerySet[Row], what: str, name: str, offered: QuerySet[Row] | None = None
 ) -> Row:
-    """By name or, for scripts, by id; raises NotFound listing what there is, or is ``offered``."""
-    name = name.replace("\0", "?")  # which PostgreSQL would not even look for
+    """Return a row by name or, for scripts, by id.
+
+    Raises NotFound with the names in ``offered`` (default: all rows).
+    """
+    name = name.replace("\0", "?")  # PostgreSQL refuses to search for NUL
     row = rows.filter(name=name).first()
     if row is None and (pk := id_of(name)) is not None:
         row = rows.filter(pk=pk).first()
@@ -28,7 +31,7 @@ def row_named(
 
 
 def row_numbered(rows: QuerySet[Row], what: str, number: int, more: str = "") -> Row:
-    """Raises NotFound, ``more`` saying what else there is to say."""
+    """Return a row by number; raise NotFound with ``more`` at the end of the message."""
     row = rows.filter(pk=number).first()
     if row is None:
         raise NotFound(f"There is no {what} {number}{more}.")
@@ -36,16 +39,18 @@ def row_numbered(rows: QuerySet[Row], what: str, number: int, more: str = "") ->
 
 
 def id_of(text: str) -> int | None:
-    """The id of a row or the number of a version; None where it cannot be one."""
+    """Return the id of a row or the number of a version; None if the text is neither."""
     return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
 
 
 def version_of(text: str) -> int | None:
-    """The version that a form was made from; None where it does not say. One that cannot be is
-    none that anything is at."""
+    """Return the version that a form was made from; None if the form has none.
+
+    An impossible number becomes 0, which no row has.
+    """
     return id_of(text) or 0 if text.isdecimal() else None
 
 
 def matches(search: str, *texts: str) -> bool:
-    """Whether every word of ``search`` is part of one of ``texts``."""
+    """Return whether every word of ``search`` is part of one of ``texts``."""
     return all(any(word in text.casefold() for text in texts) for word in search.casefold().split())

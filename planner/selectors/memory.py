@@ -1,4 +1,4 @@
-"""What a model takes of a GPU's memory, and what fits: the figures of the model pages."""
+"""Compute the GPU memory that a model needs, and what fits, for the model pages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CONTEXT = 4096  # tokens per sequence, for the batch that fits
 class Fit:
     """The least tensor parallelism at which a model fits a GPU type, and what fits then.
 
-    ``tp`` is None where no number of GPUs holds it; ``context`` is the longest one sequence,
-    ``batch`` how many sequences of CONTEXT tokens (or the model's own limit) fit together.
+    ``tp`` is None if no number of GPUs holds it. ``context`` is the longest single sequence.
+    ``batch`` is how many sequences of CONTEXT tokens (or the model's own limit) fit together.
     """
 
     gpu: str
@@ -36,25 +36,27 @@ class Memory:
 
 
 def memory_of(spec: ModelSpec, gpu: GpuSpec, precision: str = "bf16") -> Memory:
-    """``precision``: of the weights as they were released."""
+    """Return the memory of a model; ``precision`` is that of the released weights."""
     return Memory(weights(spec), spec.kv_bytes_per_token, place(spec, gpu, precision))
 
 
 def placements(spec: ModelSpec, gpus: Sequence[GpuSpec]) -> list[tuple[GpuSpec, list[Fit]]]:
-    """Every GPU type with a Fit per precision."""
+    """Return a Fit per precision for every GPU type."""
     return [(gpu, [place(spec, gpu, precision) for precision in PRECISIONS]) for gpu in gpus]
 
 
 def weights(spec: ModelSpec) -> dict[str, float]:
-    """Bytes of the weights by precision; of a model known by its memory alone, all of them are
-    taken to shrink."""
+    """Return the bytes of the weights by precision.
+
+    For a model known by its memory alone, all weights are assumed to shrink.
+    """
     if spec.shape is not None:
         return {name: memory.weight_bytes(spec.shape, name) for name in PRECISIONS}
     return {name: spec.weight_bytes * BYTES[name] / BYTES["bf16"] for name in PRECISIONS}
 
 
 def place(spec: ModelSpec, gpu: GpuSpec, precision: str) -> Fit:
-    """The KV cache stays in 16 bits whatever the weights."""
+    """Return the fit of a model; the KV cache stays in 16 bits at every precision."""
     length = min(CONTEXT, spec.max_context)
     if spec.shape is None:
         return _by_memory(spec, gpu, precision, length)

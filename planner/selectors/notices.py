@@ -1,4 +1,4 @@
-"""Addresses that are told, and what they were told."""
+"""Read notification addresses and their deliveries."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from planner.models import Channel, Delivery, User
 
 
 def channels_of(user: User, *, shared: bool) -> QuerySet[Channel]:
-    """One's own, and with ``shared``, for admins, those of the workspace."""
+    """Return a user's own addresses and, with ``shared``, for admins, those of the workspace."""
     return Channel.objects.select_related("user").filter(_whose(user, shared))
 
 
 def deliveries_of(user: User, *, shared: bool) -> QuerySet[Delivery]:
-    """To those, the newest first."""
+    """Return the deliveries to these addresses."""
     return Delivery.objects.select_related("channel").filter(
         channel__in=Channel.objects.filter(_whose(user, shared))
     )

@@ -1,4 +1,4 @@
-"""Measurements kept here, as what estimates, sizes and plans learn from them."""
+"""Turn stored measurements into corrections for estimates, sizes and plans."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from planner.selectors.calibrations import EXTRA, SERVED_COLUMNS, calibration_ta
 SECONDS = {"ttft_s": "ttft_ms", "tbt_s": "tbt_ms"}
 NEEDED = ("model", "gpu", "isl", "osl", "concurrency")
 Row = dict[str, Any]
-Kept = tuple[int, str, datetime]  # key, digest, when: of a file whose rows never change
+Kept = tuple[int, str, datetime]  # key, digest and time of a file; its rows never change
 
 
 def kept_files() -> tuple[Kept, ...]:
-    """The uploaded benchmark files, oldest first; none where there is no database yet."""
+    """Return the uploaded benchmark files, oldest first; none if there is no database yet."""
     try:
         rows = Calibration.objects.filter(kind=Calibration.Kind.BENCHMARK).order_by("pk")
         return tuple(rows.values_list("pk", "sha256", "created_at"))
@@ -33,18 +33,18 @@ def kept_files() -> tuple[Kept, ...]:
 
 
 def kept_rows() -> list[Row]:
-    """Name and rows of each kept file that holds any that estimates can be compared with."""
+    """Return name and rows of each stored file with rows that estimates can be compared with."""
     files = Calibration.objects.in_bulk([number for number, _, _ in kept_files()])
     files_with_rows = [{"name": file.name, "rows": served_rows(file)} for file in files.values()]
     return [file_rows for file_rows in files_with_rows if file_rows["rows"]]
 
 
 def own_kept(known: Known) -> OwnMeasurements | None:
-    """What the kept files say; None where none says anything."""
+    """Return the measurements of the stored files; None if there are none."""
     files = kept_files()
     if not files:
         return None
-    if known != NOTHING:  # whose figures may change between two questions
+    if known != NOTHING:  # own hardware may change between two calls, so do not cache
         return own_of_rows(kept_rows(), known)
     return _remembered(files)
 
@@ -55,13 +55,13 @@ def _remembered(files: tuple[Kept, ...]) -> OwnMeasurements | None:
 
 
 def own_of_rows(files: Sequence[Row], known: Known) -> OwnMeasurements | None:
-    """What rows of files say, as ``kept_rows`` gives them."""
+    """Return the measurements in rows as ``kept_rows`` returns them."""
     measured: list[Measurement] = []
     notes: list[str] = []
     for file in files:
         try:
             some, left = measurements(file["rows"], file["name"], known)
-        except PlannerError as problem:  # a file of other models: profiles may use it all the same
+        except PlannerError as problem:  # a file of other models, which profiles may still use
             notes.append(str(problem))
             continue
         measured += some
@@ -70,7 +70,7 @@ def own_of_rows(files: Sequence[Row], known: Known) -> OwnMeasurements | None:
 
 
 def served_rows(calibration: Calibration) -> list[Row]:
-    """Rows of a file that were served at a number of requests in flight, as estimates take them."""
+    """Return the rows of a file with a number of requests in flight, as estimates take them."""
     table = calibration_table(calibration).to_dicts()
     extra: list[Row] = [{}] * len(table)
     if EXTRA in storage.tables_list(calibration.store):
@@ -87,7 +87,7 @@ def served_rows(calibration: Calibration) -> list[Row]:
 
 
 def own_rows(rows: Any, name: str, known: Known) -> OwnMeasurements:
-    """The same of rows given as such."""
+    """Return the measurements in given rows; raise PlannerError if none is usable."""
     measured, left = measurements(rows, name, known)
     learnt = own_of(measured, left, estimate_fit())
     if learnt is None:
@@ -96,7 +96,7 @@ def own_rows(rows: Any, name: str, known: Known) -> OwnMeasurements:
 
 
 def joined(first: OwnMeasurements | None, second: OwnMeasurements | None) -> OwnMeasurements | None:
-    """Both together."""
+    """Return two sets of measurements as one."""
     if first is None or second is None:
         return first or second
     return own_of([*first.rows, *second.rows], [*first.notes, *second.notes], estimate_fit())

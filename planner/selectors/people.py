@@ -1,4 +1,4 @@
-"""The members of the team: of the current workspace."""
+"""Read the members of the current workspace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from planner.models.workspace import current_workspace_id
 
 
 def people_list() -> QuerySet[User]:
-    """Everybody, those who may sign in first, each with ``runs``: how many they started here."""
+    """Return all members, enabled ones first, each with ``runs``: how many they started here."""
     here = current_workspace_id()
     memberships = Prefetch(
         "memberships", Membership.objects.select_related("workspace"), to_attr="held"
@@ -32,7 +32,7 @@ def person_get(name: str) -> User:
 
 
 def admins_active() -> QuerySet[User]:
-    """Those who can still invite people and give roles."""
+    """Return those who can still invite people and give roles."""
     here = current_workspace_id()
     admins = Membership.objects.filter(workspace=here, role=User.Role.ADMIN).values("user")
     admin = Q(pk__in=admins) | Q(is_superuser=True)

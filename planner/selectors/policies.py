@@ -1,4 +1,4 @@
-"""The policies of a kept result: their order, and the one that is meant where one is."""
+"""Read the policies of a stored result: their order, and the default one."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from planner.policies.registry import the_plan, traits_of
 
 
 def policies_in_order(result: dict[str, Any]) -> dict[str, Any]:
-    """The figures by policy, as the scenario lists them: PostgreSQL keeps no order of keys."""
+    """Return the figures by policy in the order of the scenario: PostgreSQL keeps no key order."""
     policies: dict[str, Any] = result.get("policies") or {}
     order = [*(result.get("baselines") or []), *policies]
     return {name: policies[name] for name in dict.fromkeys(order) if name in policies}
 
 
 def default_policy(result: dict[str, Any]) -> str:
-    """The one that is recommended; of results without one the plan that sentences mean, else the
-    best of those that can be run."""
+    """Return the recommended policy of a result.
+
+    For results without one it is the plan that sentences mean, else the best deployable policy.
+    """
     policies = policies_in_order(result)
     recommended = (result.get("recommended") or {}).get("policy")
     if recommended in policies:

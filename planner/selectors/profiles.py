@@ -1,4 +1,4 @@
-"""Profiles: the built-in ones and those fitted here, with what they were checked against."""
+"""Read profiles: built-in ones and those fitted here, with their checks."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ MODELLED_LIMITS = "Limits of batch and tokens are assumed: vLLM's defaults."
 
 @dataclass(frozen=True, slots=True)
 class KnownProfile:
-    """One version of a profile as pages, API and command line show it; a built-in one has no
-    ``version`` and no row."""
+    """One version of a profile as pages, API and command line show it.
+
+    A built-in one has no ``version`` and no row.
+    """
 
     name: str
     profile: core.Profile
@@ -63,14 +65,14 @@ class KnownProfile:
 
     @property
     def engine(self) -> str:
-        """Which served what it was measured on, where that is known."""
+        """Return the engine of the measurements, if it is known."""
         if self.calibration is not None:
             return str(self.calibration.report.get("engine", {}).get("engine", ""))
         return catalogue.engine_of(self.profile.provenance)
 
     @property
     def precision(self) -> str:
-        """Of the weights, where the profile says it."""
+        """Return the precision of the weights, if the profile has it."""
         return self.profile.precision if isinstance(self.profile, Modelled) else ""
 
     @property
@@ -87,19 +89,24 @@ class KnownProfile:
 
     @property
     def telling(self) -> Check | None:
-        """The check that the profile is judged by, the one that a plan states; of no rows where it
-        is the spread expected of what is modelled."""
+        """Return the check that the profile is judged by, which a plan states.
+
+        It has no rows if it is the spread expected of modelled profiles.
+        """
         return stated_error(self.profile)
 
 
 def built_in_name(model: str, gpu: str, tp: int) -> str:
-    """A colon keeps these names apart from those that people give."""
+    """Return the name of a built-in profile; the colon separates it from names of people."""
     return f"{model}:{gpu}:tp{tp}"
 
 
 def profiles_list(search: str = "") -> list[KnownProfile]:
-    """Own profiles in their newest version, then the built-in ones: measured or carried over from
-    measurements first, then those of the newest models by rule."""
+    """Return own profiles in their newest version, then the built-in ones.
+
+    Of the built-in ones, measured profiles and those carried over from measurements come first.
+    Then come those of the newest models by rule.
+    """
     known = [*_newest(), *_built_in(), *_modelled()]
     return [
         profile
@@ -109,7 +116,7 @@ def profiles_list(search: str = "") -> list[KnownProfile]:
 
 
 def profile_get(name: str, version: int | None = None) -> KnownProfile:
-    """One profile, the newest version unless another is asked for; raises NotFound."""
+    """Return one profile, by default the newest version; raise NotFound."""
     row = Profile.objects.filter(name=name.replace("\0", "?")).first()
     if row is None:
         for profile in (*_built_in(), *_modelled()):
@@ -126,14 +133,17 @@ def profile_get(name: str, version: int | None = None) -> KnownProfile:
 
 
 def profile_versions(name: str) -> list[ProfileVersion]:
-    """Newest first; none of a built-in profile."""
+    """Return the versions, newest first; none for a built-in profile."""
     rows = ProfileVersion.objects.filter(profile__name=name).defer("curve")
     return list(rows.select_related("created_by", "calibration"))
 
 
 def profile_residuals(known: KnownProfile) -> pl.DataFrame:
-    """Measured beside predicted, one row per measurement: quantity, unit, label, measured,
-    predicted, error (a fraction) and outlier; empty where the rows are not kept here."""
+    """Return measured and predicted values, one row per measurement.
+
+    The columns are quantity, unit, label, measured, predicted, error (a fraction) and outlier. The
+    table is empty if the rows are not stored here.
+    """
     if known.row is not None and RESIDUALS in storage.tables_list(known.row.store):
         return storage.table_read(known.row.store, RESIDUALS)
     return pl.DataFrame(
@@ -196,7 +206,7 @@ def _modelled() -> list[KnownProfile]:
 
 
 def _parameters(profile: LinearProfile, fit: catalogue.ProfileFit) -> dict[str, Any]:
-    """In milliseconds, as those of fits made here."""
+    """Return the parameters in milliseconds, as for profiles fitted here."""
     parameters = {}
     for name in ("alpha", "beta", "gamma", "delta"):
         low, high = fit.intervals.get(name, (None, None))

@@ -1,4 +1,4 @@
-"""Proposals, what was said of them, and the rules they are decided by."""
+"""Read proposals, their entries, and the rules of review."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GOING = (Proposal.State.DRAFT, Proposal.State.OPEN, Proposal.State.CHANGES)
 
 
 def review_rules() -> ReviewRules:
-    """As they were set, or those that hold until then."""
+    """Return the stored rules, or the defaults."""
     return ReviewRules.objects.first() or ReviewRules()
 
 
@@ -22,7 +22,7 @@ def proposals_list() -> QuerySet[Proposal]:
 
 
 def proposals_for(user: User) -> QuerySet[Proposal]:
-    """Still to be decided, where ``user`` was asked for review or is mentioned."""
+    """Return undecided proposals that ``user`` was asked to review or is mentioned in."""
     addressed = Q(reviewers=user) | Q(entries__mentions=user)
     return proposals_list().filter(addressed, state__in=GOING).distinct()
 
@@ -33,7 +33,7 @@ def proposal_get(number: int) -> Proposal:
 
 
 def proposal_approved(run_id: int, policy: str) -> Proposal | None:
-    """The newest by which a run's plan was approved: what exports of it name."""
+    """Return the newest approved proposal of a run's plan, which exports name."""
     approved = Proposal.objects.filter(run_id=run_id, policy=policy, state=Proposal.State.APPROVED)
     return approved.order_by("-pk").first()
 
@@ -43,14 +43,17 @@ def proposal_entries(proposal: Proposal) -> list[ProposalEntry]:
 
 
 def authors_of(proposal: Proposal) -> set[int]:
-    """Who proposed or amended it."""
+    """Return the ids of everybody who proposed or amended it."""
     kinds = (ProposalEntry.Kind.OPENED, ProposalEntry.Kind.AMENDED)
     entries = proposal.entries.filter(kind__in=kinds, by__isnull=False)
     return {*entries.values_list("by_id", flat=True)} | {proposal.author_id or 0}
 
 
 def approvals_of(proposal: Proposal) -> Sequence[ProposalEntry]:
-    """Of its present revision, one for each person: an amendment ends those before it."""
+    """Return the approvals of the present revision, one per person.
+
+    An amendment starts a new revision, so earlier approvals do not count.
+    """
     rows = proposal.entries.filter(
         kind=ProposalEntry.Kind.APPROVED, revision=proposal.revision
     ).select_related("by")

@@ -1,4 +1,4 @@
-"""Runs and what came out of them."""
+"""Read runs and their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from planner.selectors.lookup import row_numbered
 
 
 def runs_list() -> QuerySet[Run]:
-    """Newest first, with what lists show; big columns stay in the database."""
+    """Return the runs with what lists show; big columns stay in the database."""
     return Run.objects.select_related("scenario", "trace", "owner").defer(
         "document", "log", "traceback", "result"
     )
@@ -26,13 +26,13 @@ def run_get(run_id: int) -> Run:
 
 
 def run_named(name: str) -> Run | None:
-    """The latest plan or comparison of that name that is completed."""
+    """Return the latest completed plan or comparison of that name."""
     plans = Run.objects.filter(kind__in=(Run.Kind.PLAN, Run.Kind.COMPARE))
     return plans.filter(name=name, state=Run.State.COMPLETED).first()
 
 
 def run_result(run: Run) -> dict[str, Any]:
-    """The result document of a completed run; raises NotReady with the state it is in."""
+    """Return the result document of a completed run; raise NotReady with its state otherwise."""
     if run.state != Run.State.COMPLETED:
         state = run.get_state_display().lower()
         why = f": {run.problem}" if run.problem else "."
@@ -42,7 +42,7 @@ def run_result(run: Run) -> dict[str, Any]:
 
 
 def run_tables(run: Run) -> list[str]:
-    """Names of the tables of a completed run."""
+    """Return the names of the tables of a completed run."""
     return storage.tables_list(run.store) if run.state == Run.State.COMPLETED else []
 
 
@@ -57,6 +57,6 @@ def run_table_rows(run: Run, name: str) -> int:
 
 
 def run_table_path(run: Run, name: str) -> Path:
-    """The Parquet file of a table."""
+    """Return the Parquet file of a table."""
     run_result(run)
     return storage.table_path(run.store, name)

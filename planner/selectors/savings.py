@@ -1,4 +1,4 @@
-"""Savings of each policy against a baseline the user chooses."""
+"""Compute the savings of each policy against a baseline that the user chooses."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ MEASURES = ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg")
 
 
 def savings(result: dict[str, Any], baseline: str) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Policy to measure to {"value", "baseline", "saved", "fraction"}; a negative saving is a loss.
+    """Return a dict of policy to measure to {"value", "baseline", "saved", "fraction", "equal"}.
 
-    ``fraction`` is of the baseline's value, None where that is zero. ``equal`` is that of the cost
-    at the baseline's attainment, where the two do not serve equally well and it is known (X4).
+    A negative saving is a loss. ``fraction`` is of the baseline's value, None if that is zero.
+    ``equal`` is the fraction of the cost at the baseline's attainment. It is None unless the two
+    differ in attainment and it is known (X4).
     """
     policies: dict[str, dict[str, Any]] = result["policies"]
     base = policies[baseline]
@@ -35,7 +36,7 @@ def savings(result: dict[str, Any], baseline: str) -> dict[str, dict[str, dict[s
 
 
 def saving_at_equal(figures: dict[str, Any], base: dict[str, Any]) -> float | None:
-    """As planner.studies.results.equal_slo has it, of two policies of a kept result."""
+    """Return planner.studies.results.equal_slo for two policies of a stored result."""
     tiers, others = figures.get("slo_attainment") or {}, base.get("slo_attainment") or {}
     unequal = any(
         its is not None and (theirs := others.get(tier)) is not None and abs(its - theirs) > EQUAL

@@ -1,4 +1,4 @@
-"""Scenarios."""
+"""Read scenarios."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def scenarios_list() -> QuerySet[Scenario]:
 
 
 def scenario_get(name: str) -> Scenario:
-    """By name or id."""
+    """Return a scenario by name or id."""
     return row_named(Scenario.objects.all(), "scenario", name)

@@ -1,4 +1,4 @@
-"""Schedules and their history."""
+"""Read schedules and their history."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from planner.models import Firing, Outcome, PlanInForce, Schedule, Source
 from planner.selectors.lookup import row_named, row_numbered
 
-LOOKED_AT = 100  # plans that were judged, for what was seen of a profile
+LOOKED_AT = 100  # newest judged plans that are searched for speeds of a profile
 
 
 def schedules_list() -> QuerySet[Schedule]:
@@ -20,12 +20,12 @@ def schedules_list() -> QuerySet[Schedule]:
 
 
 def schedule_get(name: str) -> Schedule:
-    """By name or id."""
+    """Return a schedule by name or id."""
     return row_named(schedules_list(), "schedule", name)
 
 
 def firings_list(schedule: Schedule | None = None) -> QuerySet[Firing]:
-    """Newest first; of all schedules where none is given."""
+    """Return the firings of a schedule, or of all if none is given."""
     rows = Firing.objects.select_related("schedule", "proposal", "by")
     return rows.filter(schedule=schedule) if schedule else rows
 
@@ -35,7 +35,7 @@ def firing_get(number: int) -> Firing:
 
 
 def outcomes_list(schedule: Schedule | None = None) -> QuerySet[Outcome]:
-    """What came of plans, the newest first; of one schedule's alone."""
+    """Return the comparisons of plans with the traffic that came; ``schedule`` restricts them."""
     rows = Outcome.objects.select_related("plan").defer("plan__pools")
     if schedule is None:
         return rows
@@ -45,9 +45,11 @@ def outcomes_list(schedule: Schedule | None = None) -> QuerySet[Outcome]:
 
 @dataclass(frozen=True, slots=True)
 class SpeedSeen:
-    """What live sources saw of a kind of replica, up to the end of a plan that was judged
-    (``outcome``), or by now while a plan is in force (``source``); ``drift`` is as
-    planner.studies.aftermath.values.SpeedDrift has it."""
+    """The speed of a kind of replica that live sources saw.
+
+    It ends with a plan that was judged (``outcome``), or now while a plan is active (``source``).
+    ``drift`` has the fields of planner.studies.aftermath.values.SpeedDrift.
+    """
 
     outcome: int | None
     source: str
@@ -57,7 +59,7 @@ class SpeedSeen:
 
 
 def speeds_seen(model: str, gpu: str, tp: int) -> list[SpeedSeen]:
-    """The newest first: of plans in force, and of the last that were judged."""
+    """Return the speeds in active plans and in the last judged ones, the newest first."""
     live = [
         SpeedSeen(None, name, drift["scenario"], datetime.fromisoformat(drift["until"]), drift)
         for name, drifts in Source.objects.exclude(speed=[]).values_list("name", "speed")

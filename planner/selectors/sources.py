@@ -1,4 +1,4 @@
-"""Live sources and what they have said."""
+"""Read live sources and their series."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from planner.selectors.lookup import row_named
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Bins of a source's series of which no request count is known."""
+    """The number of bins of a source's series, and of those without a known request count."""
 
     bins: int
     missing: int
@@ -28,7 +28,7 @@ def sources_list() -> QuerySet[Source]:
 
 
 def source_get(name: str) -> Source:
-    """By name or id; an error lists those there are."""
+    """Return a source by name or id; raise NotFound with the known names."""
     return row_named(sources_list(), "source", name)
 
 
@@ -39,7 +39,7 @@ def readings_list(source: Source) -> QuerySet[SourceReading]:
 def source_series(
     source: Source, start: datetime | None = None, end: datetime | None = None
 ) -> Samples:
-    """What is known of the bins in ``[start, end)``, in order of model, region, tier and time."""
+    """Return the bins in ``[start, end)``, in order of model, region, tier and time."""
     series = GrowingSeries(storage.held(source.store), source.bin_s)
     return series.read(
         until_s=end.timestamp() if end else None, since_s=start.timestamp() if start else None
@@ -47,7 +47,7 @@ def source_series(
 
 
 def source_gaps(source: Source) -> Gaps:
-    """By the trace as it was last published."""
+    """Return the gaps of the trace as it was last published."""
     report = source.trace.report if source.trace is not None else {}
     series = report.get("series", [])
     last = source.trace.end_at if source.trace is not None else None

@@ -1,4 +1,4 @@
-"""Sweeps and what came of their runs, as a grid of one figure."""
+"""Read sweeps and the figures of their runs as a grid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Figures = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What a cell can show: of a result document, None where that does not say."""
+    """A figure that a cell can show; ``of`` reads it from a result document (None: missing)."""
 
     name: str
     label: str
@@ -29,7 +29,10 @@ class Figure:
 
 
 def _replayed(name: str, planned: str) -> Callable[[Figures], float | None]:
-    """Of the recommended policy's replay; of a plan by itself, as planned."""
+    """Return a reader of the recommended policy's figure.
+
+    If nothing was simulated, it reads the plan's figure.
+    """
 
     def of(result: Figures) -> float | None:
         row = (result.get("policies") or {}).get(default_policy(dict(result)))
@@ -41,7 +44,7 @@ def _replayed(name: str, planned: str) -> Callable[[Figures], float | None]:
 
 
 def _attainment(result: Figures) -> float | None:
-    """Of the tier that is furthest below, or least above, what it asks for."""
+    """Return the lowest SLO attainment of all tiers."""
     row = (result.get("policies") or {}).get(default_policy(dict(result))) or {}
     attained = row.get("slo_attainment") or (result.get("recommended") or {}).get("attainment")
     shares = [share for share in (attained or {}).values() if share is not None]
@@ -49,7 +52,7 @@ def _attainment(result: Figures) -> float | None:
 
 
 def _most(result: Figures) -> float | None:
-    """Replicas at a time that the plan has most of."""
+    """Return the largest number of replicas in one period of the plan."""
     periods: dict[str, int] = {}
     for row in (result.get("plan") or {}).get("decisions") or []:
         periods[row["period"]] = periods.get(row["period"], 0) + row["target"]
@@ -70,8 +73,10 @@ DEFAULT = FIGURES[0]
 
 @dataclass(frozen=True, slots=True)
 class SweepCell:
-    """One run of the grid; ``run`` is None where it was removed. ``place``: from 0, the least
-    value, to 1, the most; None where there is no value."""
+    """One run of the grid; ``run`` is None if it was removed.
+
+    ``place`` runs from 0, the least value, to 1, the largest. It is None without a value.
+    """
 
     run: int | None
     state: str
@@ -84,7 +89,7 @@ class SweepCell:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """``rows``: by value of the first setting, in each a cell by value of the second."""
+    """The cells by value of the first setting, and in each row by value of the second."""
 
     figure: str
     unit: str
@@ -92,7 +97,7 @@ class Grid:
     done: int
     failed: int
     going: int
-    seconds_left: float | None  # from the pace of those that are done
+    seconds_left: float | None  # from the pace of the finished runs
 
 
 def sweeps_list() -> QuerySet[Sweep]:
@@ -112,7 +117,7 @@ def figure_named(name: str) -> Figure:
 
 
 def lengths_of(sweep: Sweep) -> tuple[int, int]:
-    """Values of the first setting and of the second, which is one where there is none."""
+    """Return the number of values of the first and of the second setting; 1 without a second."""
     counts = [len(axis["values"]) for axis in sweep.axes]
     return counts[0], (counts[1] if len(counts) > 1 else 1)
 
@@ -161,7 +166,10 @@ def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
 
 
 def _left(runs: list[Run], going: int) -> float | None:
-    """Seconds until the rest is done, at the pace from the first start to the last end so far."""
+    """Return the seconds until the rest is done.
+
+    The pace is that from the first start to the last end.
+    """
     spans = [(run.started_at, run.finished_at) for run in runs]
     ended = [(begun, end) for begun, end in spans if begun is not None and end is not None]
     if not ended or not going:

@@ -1,4 +1,4 @@
-"""Traces."""
+"""Read traces."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def traces_list() -> QuerySet[Trace]:
 
 
 def trace_get(name: str) -> Trace:
-    """By name or id; an error lists those that can be used."""
+    """Return a trace by name or id; raise NotFound with those that can be used."""
     return row_named(
         Trace.objects.all(), "trace", name, offered=Trace.objects.filter(state=Trace.State.READY)
     )
 
 
 def trace_ready(name: str) -> Trace:
-    """A trace whose columns can be read."""
+    """Return a trace that can be read; raise NotReady otherwise."""
     trace = trace_get(name)
     if trace.state == Trace.State.REFUSED:
         raise NotReady(f"Trace {trace.name} was refused: {trace.problem}")
@@ -41,8 +41,10 @@ def trace_ready(name: str) -> Trace:
 
 
 def trace_demand(trace: Trace, bin_s: float) -> list[DemandColumns]:
-    """Demand per model, region and tier: requests counted in bins of ``bin_s``, a demand file in
-    its own bins."""
+    """Return the demand per model, region and tier.
+
+    Requests are counted in bins of ``bin_s``. A demand file keeps its own bins.
+    """
     folder = storage.held(trace.store)
     if trace.kind == Trace.Kind.DEMAND:
         return read_demand(folder)
@@ -50,20 +52,24 @@ def trace_demand(trace: Trace, bin_s: float) -> list[DemandColumns]:
 
 
 def trace_character(trace: Trace) -> dict[str, Any]:
-    """What a trace is like: planner.studies.character.values.Character as plain data, with the
-    trace under its own name."""
+    """Return planner.studies.character.values.Character of a trace as plain data, with its name."""
     return character_kept(storage.held(trace.store)) | {"trace": trace.name}
 
 
 def trace_rates(trace: Trace, by: str) -> pl.DataFrame:
-    """Amounts over time of the largest labels of one kind ("all", "model", "region", "tier",
-    "series"), in as many stretches as a chart shows; empty where there are no such labels."""
+    """Return amounts over time of the largest labels of one kind.
+
+    The kinds are "all", "model", "region", "tier" and "series". There are as many rows as a chart
+    shows, none if there are no such labels.
+    """
     return rates_kept(storage.held(trace.store), by)
 
 
 def trace_window(trace: Trace, start: datetime, end: datetime) -> WindowRank:
-    """How ``[start, end)`` ranks among all windows of the trace that are as long; raises NotReady
-    where it is no window."""
+    """Return the rank of ``[start, end)`` among all windows of the trace of that length.
+
+    Raises NotReady if it is no window, or if the trace has no calendar times.
+    """
     if end <= start:
         raise NotReady(
             f"The window ends {end:%Y-%m-%d %H:%M}, before it begins; choose a later end."
@@ -77,6 +83,8 @@ def trace_window(trace: Trace, start: datetime, end: datetime) -> WindowRank:
 
 
 def trace_total(trace: Trace) -> DemandSeries:
-    """What came in all per bin, kept beside the trace: for ranks of windows
-    (planner.studies.traffic.ranking) without reading ten million requests."""
+    """Return the total per bin, which is stored with the trace.
+
+    It ranks windows (planner.studies.traffic.ranking) without reading ten million requests.
+    """
     return total_kept(storage.held(trace.store))

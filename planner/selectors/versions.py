@@ -1,4 +1,4 @@
-"""What scenarios were: the versions of one, and any two held against each other."""
+"""Read the versions of a scenario, and compare two of them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from planner.selectors.beside_figures import Setting
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """From one version to another: ``settings`` a pair of values each, None where one leaves a
-    setting out; ``lines`` of the files as a unified difference."""
+    """The differences between two versions.
+
+    ``settings`` has a pair of values each, None if one has no value. ``lines`` is a unified
+    difference of the files.
+    """
 
     settings: tuple[Setting, ...]
-    same: int  # settings that are alike
+    same: int  # number of settings with equal values
     lines: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -34,8 +37,7 @@ def versions_of(scenario: Scenario) -> QuerySet[ScenarioVersion]:
 
 
 def versions_changing(scenario: Scenario, part: str) -> QuerySet[ScenarioVersion]:
-    """Those by which a section became what it had not been: its own versions, so to say. All where
-    no ``part`` is named."""
+    """Return the versions that changed a section; all versions if no ``part`` is named."""
     if not part:
         return versions_of(scenario)
     numbers, before = [], None
@@ -60,7 +62,7 @@ def version_get(scenario: Scenario, number: int) -> ScenarioVersion:
 
 
 def between(old: ScenarioVersion, new: ScenarioVersion, part: str = "") -> Between:
-    """Of all there is, or of one section."""
+    """Compare two versions, or one section of them."""
     notes: list[str] = []
     before, after = (_settings(version, notes) for version in (old, new))
     keys = [

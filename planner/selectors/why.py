@@ -1,5 +1,7 @@
-"""Why a recommended number is what it is: demand, forecast, size, plan, provenance and error of
-each pool, from what its run keeps."""
+"""Explain a recommended number of replicas from what its run stored.
+
+The chain has demand, forecast, size, plan, provenance and error of each pool.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One link of the chain; ``about`` is the part of the page that has more of it."""
+    """One link of the chain; ``about`` is the part of the page with more about it."""
 
     name: str
     sentence: str
@@ -28,7 +30,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Of one pool: its most replicas at a time, and what leads to them."""
+    """The most replicas of one pool at a time, and the steps that lead to them."""
 
     model: str
     region: str
@@ -38,7 +40,7 @@ class Chain:
 
 
 def chains_of(run: Run) -> tuple[Chain, ...]:
-    """One for every pool that has replicas; none of kinds that recommend none."""
+    """Return a chain for every pool with replicas; none for kinds of runs that recommend none."""
     result = run_result(run)
     take, plan = result.get("recommended"), result.get("plan") or {}
     if not take or not plan.get("decisions"):
@@ -62,7 +64,7 @@ def chains_of(run: Run) -> tuple[Chain, ...]:
 
 
 def _counts(result: Row) -> dict[tuple[str, str, str], int]:
-    """The most replicas at a time of each pool, as recommended."""
+    """Return the most recommended replicas of each pool at a time."""
     timetable = result["recommended"].get("timetable")
     if timetable and timetable["pools"]:
         return {
@@ -82,7 +84,7 @@ def _is(row: Row, pool: Row) -> bool:
 
 
 def _busiest(decisions: Sequence[Row], pool: Row) -> Row | None:
-    """The period in which the plan has most of the pool, the first of them."""
+    """Return the first period in which the plan has the most replicas of the pool."""
     ours = [row for row in decisions if _is(row, pool)]
     return max(ours, key=lambda row: row["target"], default=None)
 
@@ -98,7 +100,8 @@ def _demand(table: pl.DataFrame | None, pool: Row, peak: Row | None, clock: str)
     row = _planned(table, pool, peak)
     if row is None:
         return
-    most = max(r["demand_tps"] for r in table.to_dicts() if _is(r, pool))  # type: ignore[union-attr]
+    # type: ignore[union-attr]
+    most = max(r["demand_tps"] for r in table.to_dicts() if _is(r, pool))
     yield Step(
         "Demand",
         f"{pool['model']} in {pool['region']} is planned for at most {most:,.0f} input tokens/s of "

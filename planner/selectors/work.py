@@ -1,4 +1,4 @@
-"""How work goes: what waits and runs, how runs ended and why, and how long they took."""
+"""Summarize the work of workers: runs that wait and run, how they ended, how long they took."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from django.db.models import Count, Min
 
 from planner.models import Run
 
-LATELY = 500  # completed runs that times are of, the newest
+LATELY = 500  # newest completed runs that times are computed from
 
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """Runs of one kind in a workspace that have not ended."""
+    """Unfinished runs of one kind in a workspace."""
 
     workspace: str
     kind: str
     state: str  # pending or running
     runs: int
-    oldest_s: float  # since the first of them was asked for, or begun
+    oldest_s: float  # since the oldest was created, or started
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Runs that ended in one way, of those that are kept."""
+    """Stored runs that ended in one way."""
 
     workspace: str
     kind: str
     state: str
-    reason: str  # why, where they did not complete
+    reason: str  # why they did not complete; "" if they did
     runs: int
 
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """Of the newest completed runs of one kind, from their begin."""
+    """Times of the newest completed runs of one kind, from their start."""
 
     workspace: str
     kind: str
@@ -54,7 +54,7 @@ class Work:
 
 
 def work_now(now: datetime, *, everywhere: bool = False) -> Work:
-    """Of the workspace that is meant, or of all."""
+    """Return the work of the current workspace, or of all."""
     runs = (Run.everywhere if everywhere else Run.objects).order_by()
     unended = (Run.State.PENDING, Run.State.RUNNING)
     going = [

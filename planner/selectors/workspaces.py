@@ -1,4 +1,4 @@
-"""Which workspaces somebody may enter."""
+"""Read which workspaces a user may enter."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from planner.models import Run, User, Workspace
 
 
 def workspaces_list() -> QuerySet[Workspace]:
-    """All of the installation, each with ``people`` and ``runs``: how many."""
+    """Return all workspaces, each with the numbers ``people`` and ``runs``."""
     runs = Run.everywhere.filter(workspace=OuterRef("pk")).order_by().values("workspace")
     counted = Subquery(runs.annotate(n=Count("pk")).values("n"), output_field=IntegerField())
     return Workspace.objects.annotate(people=Count("memberships"), runs=Coalesce(counted, 0))
 
 
 def workspace_for(user: User, slug: str = "") -> Workspace:
-    """The one of that slug, or the first that ``user`` belongs to. One that they do not belong to
-    is none that there is: raises NotFound, and NotAllowed for who belongs to none at all."""
+    """Return the workspace of that slug, or the first that ``user`` belongs to.
+
+    Raises NotFound for a workspace that they do not belong to, which they must not learn of. Raises
+    NotAllowed for users who belong to none.
+    """
     if not user.workspaces:
         raise NotAllowed("You belong to no workspace; ask an admin of one to invite you.")
     if not slug:
@@ -31,6 +34,6 @@ def workspace_for(user: User, slug: str = "") -> Workspace:
 
 
 def workspace_last(user: User, slug: str) -> Workspace:
-    """The one that was entered last, or, when that is no more, the first."""
+    """Return the workspace that was entered last or, if it is gone, the first."""
     last = next((workspace for workspace in user.workspaces if workspace.slug == slug), None)
     return last or workspace_for(user)

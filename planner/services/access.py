@@ -1,4 +1,4 @@
-"""Roles, asked for in one place."""
+"""Check what the role of a user allows."""
 
 from __future__ import annotations
 
@@ -7,38 +7,39 @@ from planner.models import User
 
 
 def check_may_plan(user: User | None, refusal: str = "only read") -> None:
-    """Raise NotAllowed for people who only read; the command line has no user and may."""
+    """Raise NotAllowed for users who only read; the command line has no user and may plan."""
     if user is not None and not user.may_plan:
         raise NotAllowed(f"Your role may {refusal}; ask an admin for the planner role.")
 
 
 def check_may_approve(user: User | None) -> None:
-    """Raise NotAllowed for who may not decide; the command line has no user and may."""
+    """Raise NotAllowed for users who may not approve; the command line has no user and may."""
     if user is not None and not user.may_approve:
         raise NotAllowed("Only an approver or an admin may say which plan is in force; ask one.")
 
 
 def check_may_remove(user: User, owner_id: int | None, what: str, made: str = "made") -> None:
+    """Raise NotAllowed unless ``user`` made the row or is an admin."""
     if not user.may_remove(owner_id):
         raise NotAllowed(f"Only the person who {made} {what} or an admin may remove it.")
 
 
 def check_may_administer(user: User | None) -> None:
-    """Raise NotAllowed for all but admins; the command line has no user and may."""
+    """Raise NotAllowed for all but admins; the command line has no user and may administer."""
     if user is not None and not user.may_administer:
         raise NotAllowed("Only an admin may invite people and give roles; ask one.")
 
 
 def may_administer(user: User) -> bool:
-    """Whether a page offers what only admins may do; the service checks again."""
+    """Return whether a page offers the actions of admins; the service checks again."""
     return user.may_administer
 
 
 def may_approve(user: User) -> bool:
-    """Whether a page offers to put a plan in force; the service checks again."""
+    """Return whether a page offers to activate a plan; the service checks again."""
     return user.may_approve
 
 
 def may_plan(user: User) -> bool:
-    """Whether a page offers what only planners may do; the service checks again."""
+    """Return whether a page offers the actions of planners; the service checks again."""
     return user.may_plan

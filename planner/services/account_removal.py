@@ -1,7 +1,7 @@
-"""What is kept about somebody, as they may ask for it, and the end of an account.
+"""Hand a person the data kept about them, and remove an account.
 
-Both go by the relations that the tables declare, so that a table that comes later is not forgotten:
-a row that goes with its person is about them, any other is something that they made.
+Both read the relations that the tables declare, so a table that is added later is included. A row
+that is deleted with its person is about them. Any other row is something that they made.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from planner.services.audit import record
 from planner.services.people import check_theirs
 
 SECRET = {"session_key", "session_data", "sealed", "recovery", "sha256", "salt", "key"}
-OWNER = "owner"  # the one relation that passes on: who decided something stays who they were
+OWNER = "owner"  # rows of this relation get a new owner; who approved or wrote something stays
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
     name: str
-    passed: int  # rows that are somebody else's now
+    passed: int  # rows that have a new owner
 
 
 def account_data(user: User, *, by: User | None) -> dict[str, Any]:
-    """All that is kept about them, without what they sign in with; of what they made the names, in
-    the workspaces that they may enter."""
+    """Return everything kept about a person, without the secrets they sign in with.
+
+    Of the things that they made it has the names, in the workspaces that they may enter.
+    """
     record("user.data-taken", user, by=by)
     return {
         "account": {
@@ -69,15 +71,20 @@ def account_data(user: User, *, by: User | None) -> dict[str, Any]:
 
 
 def account_owned(person: User) -> int:
-    """How many rows have to become somebody else's."""
+    """Return the number of rows that need a new owner before the account is removed."""
     return sum(_rows(field, person).count() for field in _owners())
 
 
 @transaction.atomic
 def account_remove(*, by: User | None, person: User, confirm: str, to: User | None) -> Removed:
-    """For good. What they own passes to ``to``; their sessions, tokens, second factor and notices
-    go; what they decided or said stays, by nobody; the audit log keeps the name. ``confirm`` is the
-    user name, as it was typed."""
+    """Remove an account for good and pass what it owns to ``to``.
+
+    Sessions, tokens, second factor and notices go. Approvals and comments stay without a name. The
+    audit log keeps the name. ``confirm`` is the user name as it was typed.
+
+    Raises NotAllowed for the last admin and for an own account. Raises PlannerError if ``confirm``
+    differs, or if ``to`` is missing or cannot take over.
+    """
     check_may_administer(by)
     check_theirs(by, person, "remove")
     if by is not None and by.pk == person.pk:
@@ -95,7 +102,7 @@ def account_remove(*, by: User | None, person: User, confirm: str, to: User | No
         for field in _owners():
             changes: dict[str, Any] = {OWNER: to}
             if "idempotency_key" in {column.name for column in field.model._meta.get_fields()}:
-                changes["idempotency_key"] = ""  # a name that was theirs to give
+                changes["idempotency_key"] = ""  # keys are unique per owner
             _rows(field, person).update(**changes)
     name = person.username
     record("user.removed", person, by=by, passed=owned, to=to.username if to else "")
@@ -104,7 +111,7 @@ def account_remove(*, by: User | None, person: User, confirm: str, to: User | No
 
 
 def _relations(on_delete: Any) -> Iterator[models.ForeignKey[Any, Any]]:
-    """Fields of other tables of ours that name somebody."""
+    """Yield the foreign keys of our tables to users with this ``on_delete``."""
     for relation in User._meta.related_objects:
         field = relation.field
         meta = field.model._meta
@@ -150,7 +157,7 @@ def _check_not_last(person: User) -> None:
 
 
 def _check_takes(to: User, person: User) -> None:
-    """Whoever takes things over must be able to look after them where they are."""
+    """Raise PlannerError unless ``to`` is active and plans wherever ``person`` owns something."""
     if to.pk == person.pk or not to.is_active:
         raise PlannerError(f"{to.username} cannot take over what {person.username} owns.")
     places = {row.workspace for field in _owners() for row in _rows(field, person)}

@@ -1,4 +1,4 @@
-"""Who may approve a proposal, and what it still takes: the rules of review, asked in one place."""
+"""Apply the rules of review: who may approve a proposal, and what it still needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MONTH_S = 30 * 86_400.0
 
 
 def missing(proposal: Proposal) -> str:
-    """What it still takes before it is in force, in words; "" where nothing."""
+    """Return in words what a proposal still needs before it is active; "" if nothing."""
     approvals = approvals_of(proposal)
     left = review_rules().approvals - len(approvals)
     if left > 0:
@@ -31,17 +31,18 @@ def missing(proposal: Proposal) -> str:
 
 
 def admin_needed(proposal: Proposal) -> str:
-    """Why one of those who approve has to be an admin; "" where none has to."""
+    """Return why an admin has to be among the approvers; "" if none has to."""
     above = review_rules().admin_above_usd_30d
     if above is None or (proposal.usd_30d is not None and proposal.usd_30d <= above):
         return ""
+    # An unknown cost counts as above the limit.
     if proposal.usd_30d is None:
         return "what it costs is not known"
     return f"it costs ${proposal.usd_30d:,.0f} in 30 days, above ${above:,.0f}"
 
 
 def why_not(proposal: Proposal, by: User) -> str:
-    """Why ``by`` cannot approve it, for pages; "" where they can."""
+    """Return why ``by`` cannot approve the proposal, for pages; "" if they can."""
     try:
         check_may_approve(by)
         if proposal.state != Proposal.State.OPEN:
@@ -54,8 +55,10 @@ def why_not(proposal: Proposal, by: User) -> str:
 
 
 def stale(proposal: Proposal) -> str:
-    """Why it has to be amended before it is approved; "" where what it was held against is what it
-    would replace."""
+    """Return why a proposal has to be amended before approval; "" if it is up to date.
+
+    It is out of date if it was compared with another plan than the one it would replace.
+    """
     try:
         check_fresh(proposal)
     except PlannerError as problem:
@@ -64,8 +67,10 @@ def stale(proposal: Proposal) -> str:
 
 
 def to_be_replaced(proposal: Proposal, now: datetime) -> list[PlanInForce]:
-    """What would end by its approval; raises NotReady where another scenario's plan is in the
-    way."""
+    """Return the active plans that the approval would end.
+
+    Raises NotReady if a plan of another scenario is in the way.
+    """
     run = proposal.run
     if run is None:
         return []
@@ -74,7 +79,7 @@ def to_be_replaced(proposal: Proposal, now: datetime) -> list[PlanInForce]:
 
 
 def usd_30d(run: Run, policy: str) -> float | None:
-    """What a policy of a run costs, if 30 days were like its window."""
+    """Return the cost in dollars of a policy of a run, scaled from its window to 30 days."""
     result = run_result(run)
     take = result.get("recommended") or {}
     figures = (result.get("policies") or {}).get(policy) or {}
@@ -91,6 +96,7 @@ def usd_30d(run: Run, policy: str) -> float | None:
 
 
 def check_fresh(proposal: Proposal) -> None:
+    """Raise NotReady unless the proposal was compared with the plan that it would replace."""
     current = next(iter(to_be_replaced(proposal, timezone.now())), None)
     if proposal.base_id != (current.pk if current else None):
         raise NotReady(
@@ -100,6 +106,7 @@ def check_fresh(proposal: Proposal) -> None:
 
 
 def check_may_approve_it(proposal: Proposal, by: User) -> None:
+    """Raise NotAllowed for an author's own proposal, and NotReady for a second approval."""
     if not review_rules().self_approval and by.pk in authors_of(proposal):
         raise NotAllowed("Nobody approves what they proposed or amended; ask somebody else.")
     if any(approval.by_id == by.pk for approval in approvals_of(proposal)):

@@ -1,4 +1,4 @@
-"""Arrays of an installation taken into its bucket, and what the bucket lacks."""
+"""Copy the arrays of an installation into its bucket, and list what is missing."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from planner.services.backups import stores_named
 @dataclass(frozen=True, slots=True)
 class InBucket:
     bucket: str
-    whole: int  # folders and files that rows name and the bucket had
-    taken: int  # that it lacked and were here
-    lost: tuple[str, ...]  # that are neither there nor here
+    whole: int  # folders and files that rows name and that the bucket already had
+    taken: int  # copied from this machine
+    lost: tuple[str, ...]  # in neither place
 
 
 def arrays_take() -> InBucket:
-    """Have the bucket hold all that rows name; what it lacks is taken from this machine."""
+    """Copy what rows name and the bucket lacks from this machine into the bucket."""
     bucket = storage.bucket()
     if bucket is None:
         raise NotReady(

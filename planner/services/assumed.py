@@ -1,7 +1,7 @@
-"""What a draft fills in that nobody told it: beside each, why, and how much it matters.
+"""List the assumptions of a draft, with the reason for each and how much it matters.
 
-How much is from sizes alone, by the fluid model of one instance at mean lengths
-(``simulation.sizing.queueing``): it simulates nothing, so it tells proportions, not fleets.
+How much comes from sizes alone, by the fluid model of one replica at mean lengths
+(``simulation.sizing.queueing``). Nothing is simulated, so these are proportions and not fleets.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from simulation.sizing.queueing import largest_rate
 
 LONGER = 1.2
 ELSEWHERE = "Another model or GPU type is another fleet."
-OTHERS = ("llama-3.1-8b", "gpt-oss-120b", "llama-3.1-70b")  # to tell what another model takes
+OTHERS = ("llama-3.1-8b", "gpt-oss-120b", "llama-3.1-70b")  # compared with the chosen model
 
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """``section`` is that of the form where it is changed."""
+    """One assumption; ``section`` is the section of the form that changes it."""
 
     section: str
     what: str
@@ -38,7 +38,7 @@ class Assumed:
 
 
 def assumed_of(trace: Trace, document: str, serving: Serving) -> tuple[Assumed, ...]:
-    """Of a draft over ``trace`` that ``serving`` serves, in the order of the form."""
+    """Return the assumptions of a draft over ``trace`` that ``serving`` serves, in form order."""
     draft = parse(document)
     return (
         *_models(trace, serving),
@@ -64,7 +64,7 @@ def _models(trace: Trace, serving: Serving) -> Iterator[Assumed]:
 
 
 def _whose(serving: Serving, label: str, named: list[str]) -> str:
-    """Why this model serves what the file calls ``label``, or all of it."""
+    """Return why this model serves what the file calls ``label``, or all of the file."""
     if serving.named:
         others = [name for name in named if not label and not names(name, serving.profile.model)]
         return "your file names it" + (f", and {_some(others)}, all of it here" if others else "")
@@ -158,7 +158,7 @@ def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumed]
 
 
 def _spread(trace: Trace) -> Iterator[Assumed]:
-    """Of a file that counts tokens by the bin: how they fall to its requests it cannot say."""
+    """Yield the assumed spread of lengths and arrivals for a file that only has sums per bin."""
     counted = any(
         series.get(what) is not None
         for series in trace.report.get("series") or []
@@ -178,7 +178,7 @@ def _spread(trace: Trace) -> Iterator[Assumed]:
 
 
 def _others(trace: Trace, profile: Profile) -> str:
-    """How many GPUs of the same type other models take."""
+    """Return how many GPUs of the same type other models take."""
     lengths, known = drafts.mean_lengths(trace), servings()
     rate = largest_rate(profile, *lengths)[0] / profile.tp
     others = [

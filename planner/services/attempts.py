@@ -1,4 +1,4 @@
-"""Limits on guessing: at most so many failed attempts within a minute.
+"""Limit the failed attempts at guessing a password or code within a minute.
 
 An attempt is counted before it is made, under the lock of its row, so that parallel attempts cannot
 pass the limit together.

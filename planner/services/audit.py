@@ -1,4 +1,4 @@
-"""The audit log: records that are added, and never changed or removed.
+"""Add records to the audit log; they are never changed or removed.
 
 A record is added last in the transaction of the action that it describes. Nobody else adds one
 until that transaction ends, so numbers have no gap, and an undone action leaves no record.
@@ -19,8 +19,8 @@ from planner.models.workspace import NoWorkspace, current_workspace
 from planner.stored_text import storable
 
 COMMAND_LINE = "command line"
-NAMES = ("username", "title", "name")  # of a row, for people
-OF_ALL = ("user", "token", "backup", "audit")  # things that are in no workspace
+NAMES = ("username", "title", "name")  # fields that name a row for people
+OF_ALL = ("user", "token", "backup", "audit")  # things that belong to no workspace
 GUARD = "planner_audit_only_added"
 DEEDS = ("UPDATE", "DELETE")
 
@@ -28,19 +28,23 @@ DEEDS = ("UPDATE", "DELETE")
 def record(
     action: str, what: Model | str = "", *, by: User | None, rule: str = "", **details: object
 ) -> AuditRecord:
-    """Add one: ``action`` is thing.deed, ``what`` the thing. ``by`` None is a rule, where one is
-    named, or the command line. It is of the current workspace, or of the installation where what
-    was done is (``OF_ALL``)."""
+    """Add a record to the audit log.
+
+    ``action`` is thing.verb, and ``what`` is the thing. If ``by`` is None, the actor is ``rule`` if
+    it is named, else the command line. The record belongs to the current workspace. Records of
+    things in ``OF_ALL`` belong to the installation.
+    """
     actor = by.username if by is not None else f"rule: {rule}" if rule else COMMAND_LINE
     with transaction.atomic():
         AuditHead.objects.get_or_create(pk=1)
-        AuditHead.objects.filter(pk=1).update(number=F("number") + 1)  # locks it until the end
+        # locks the row until the transaction ends
+        AuditHead.objects.filter(pk=1).update(number=F("number") + 1)
         return AuditRecord.objects.create(
             number=AuditHead.objects.get(pk=1).number,
             at=timezone.now(),
             actor=storable(actor)[:200],
             action=action,
-            # Whatever a stranger types as a user name is recorded.
+            # A stranger may type anything as a user name, and that is recorded.
             key=storable(str(what.pk if isinstance(what, Model) else what))[:120],
             name=storable(_name(what))[:200],
             workspace="" if action.partition(".")[0] in OF_ALL else _here(),
@@ -62,8 +66,11 @@ def _name(what: Model | str) -> str:
 
 
 def guard() -> None:
-    """Have the database itself refuse to change or remove records. Safe to repeat, which every
-    migration does: SQLite forgets it when a table is altered."""
+    """Create triggers by which the database itself refuses to change or remove records.
+
+    It is safe to repeat. Every migration repeats it, because SQLite drops triggers when it alters a
+    table.
+    """
     table = AuditRecord._meta.db_table
     if table not in connection.introspection.table_names() or is_guarded():
         return
@@ -87,7 +94,7 @@ def guard() -> None:
 
 @contextmanager
 def unguarded() -> Iterator[None]:
-    """For a restore, which replaces everything; within one transaction."""
+    """Remove the triggers while a restore replaces everything, within one transaction."""
     table = AuditRecord._meta.db_table
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
@@ -100,6 +107,7 @@ def unguarded() -> Iterator[None]:
 
 
 def is_guarded() -> bool:
+    """Return whether the database has the triggers."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute("SELECT count(*) FROM pg_trigger WHERE tgname = %s", [GUARD])

@@ -1,9 +1,9 @@
-"""One file with every row and every array, made while the product is in use, and its restore.
+"""Write one file with every row and every array while the product runs, and restore it.
 
 The file is a tar, packed with zstd: ``manifest.json``, ``rows.jsonl`` (see ``row_documents``) and
-the folders that rows name in ``store``. It fits SQLite and PostgreSQL alike. Rows are read in one
-transaction. Their arrays never change once a row names them, so they are linked aside within it.
-No file is kept before it was restored into a scratch database and compared. Sessions are left out.
+the folders that rows name in ``store``. It fits SQLite and PostgreSQL. Rows are read in one
+transaction. Arrays never change once a row names them, so they are hard-linked within it. Each
+file is restored into a scratch database and compared before it appears. Sessions are not included.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ from planner.services.scratch_database import scratch_database
 from planner.services.traces import TRACES, UPLOADS
 from planner.version import VERSION
 
-FORMAT = 2  # 1 had no figures of tables
+FORMAT = 2  # format 1 had no figures of tables
 MANIFEST, ROWS, ARRAYS = "manifest.json", "rows.jsonl", "arrays"
-TRIES = 3  # a store may be removed between its row and the linking of its files
+TRIES = 3  # a store may be removed after its row was read and before its files are linked
 BLOCK = 2**20
 UNREADABLE = (tarfile.TarError, zstandard.ZstdError, EOFError)
 KEPT = (TRACES, RUNS, UPLOADS, "calibrations", "profiles", "live")  # folders of the data directory
@@ -69,7 +69,7 @@ STORED: tuple[type[Model], ...] = (Trace, Calibration, ProfileVersion)
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a backup says of itself."""
+    """The origin, rows and arrays of a backup."""
 
     format: int
     version: str  # of the program
@@ -78,7 +78,7 @@ class Manifest:
     rows: int
     stores: list[str]  # folders and files of arrays, relative to the data directory
     tables: dict[str, TableFigures] = field(default_factory=dict)
-    workspace: str = ""  # slug of the only one that it holds; "": the whole installation
+    workspace: str = ""  # slug of the only workspace in the backup; "": the whole installation
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ class BackedUp:
     path: str
     rows: int
     bytes: int  # of the file
-    tables: int  # that have rows
-    checked_in: str  # kind of the scratch database that the file was restored into
+    tables: int  # tables that have rows
+    checked_in: str  # kind of the scratch database of the check
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +95,15 @@ class Restored:
     path: str
     rows: int
     bytes: int  # of the file
-    left_out: dict[str, int]  # tables and columns that this version does not have, with their rows
+    left_out: dict[str, int]  # rows of each table or column that this version does not have
     replaced: int  # rows in which characters were replaced
 
 
 def backup(path: Path) -> BackedUp:
-    """Write everything to ``path``, which appears only after it was restored and compared."""
+    """Write everything to ``path``, which appears only after the check by a restore."""
     if path.is_dir():
         raise PlannerError(f"{path} is a folder; name a file in it.")
-    record("backup.begun", path.name, by=None)  # the backup holds this record too
+    record("backup.begun", path.name, by=None)  # first, so that the backup holds this record too
     storage.data_dir().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="backup-", dir=storage.data_dir()) as name:
         folder = Path(name)
@@ -117,9 +117,9 @@ def backup(path: Path) -> BackedUp:
 def write_workspace(
     slug: str, folder: Path, rows: Iterable[Model], stores: list[str], path: Path
 ) -> None:
-    """Write a file like a backup's of one workspace's rows and arrays, checked in the same way.
+    """Write a file with the rows and arrays of one workspace, checked like a backup.
 
-    ``folder`` is an empty one in the data directory. ``rows`` hold all that they refer to.
+    ``folder`` is an empty one in the data directory. ``rows`` include every row that they refer to.
     """
     tally = _written(folder, rows)
     for store in stores:
@@ -128,10 +128,10 @@ def write_workspace(
 
 
 def restore(path: Path, *, replace: bool = False, replace_characters: bool = False) -> Restored:
-    """Put a backup into an empty installation, or with ``replace`` instead of what is there.
+    """Restore a backup into an empty installation, or with ``replace`` over its content.
 
-    All of it or nothing. Raises PlannerError naming the row that the database does not take; with
-    ``replace_characters``, characters that it cannot store become U+FFFD instead.
+    Either everything is restored or nothing. Raises PlannerError with the row that the database
+    refuses. With ``replace_characters``, characters that it cannot store become U+FFFD instead.
     """
     if not path.is_file():
         raise PlannerError(f"{path}: there is no such file; check the path.")
@@ -169,15 +169,16 @@ def restore(path: Path, *, replace: bool = False, replace_characters: bool = Fal
             record(
                 "backup.restored", path.name, by=None, made_at=manifest.made_at, rows=manifest.rows
             )
-            swap()  # last: a process that is killed before has changed no array either
-            storage.send(manifest.stores)  # what can fail, while all can still be put back
+            swap()  # last: a process that is killed earlier has changed no array
+            # sending can fail, so send while everything can still be undone
+            storage.send(manifest.stores)
         storage.renew(manifest.stores, before)
     size = path.stat().st_size
     return Restored(str(path), manifest.rows, size, loaded.left_out, loaded.replaced)
 
 
 def _to_be_replaced() -> str:
-    """What an installation holds that a restore would replace, in words; "" for nothing."""
+    """Return in words what a restore would replace; "" if nothing."""
     replaced = (model for model in tables_of_rows() if model not in ALWAYS)
     counts = ((model._meta.verbose_name_plural, model._base_manager.count()) for model in replaced)
     return ", ".join(f"{count} {name}" for name, count in counts if count)
@@ -189,11 +190,13 @@ def _last_migration() -> str:
 
 
 def _taken(folder: Path) -> Manifest:
+    """Return the manifest of a snapshot in ``folder``; retry if a store disappears meanwhile."""
     for left in reversed(range(TRIES)):
         outermost = not connection.in_atomic_block
         try:
             with transaction.atomic():
                 if outermost and connection.vendor == "postgresql":
+                    # By default each statement sees its own state; all tables need the same.
                     with connection.cursor() as cursor:
                         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 return _snapshot(folder)
@@ -229,8 +232,11 @@ def _written(folder: Path, rows: Iterable[Model]) -> Tally:
 
 
 def stores_named() -> Iterator[str]:
-    """Paths that rows name. Of runs those that are completed: one that is going writes its tables
-    anew when it is taken up, and nobody sees what another may have left."""
+    """Yield the paths of arrays that rows name.
+
+    Only completed runs count. A run that is taken up again writes its tables again, and no page
+    shows what another run left.
+    """
     runs = Run.everywhere.filter(state=Run.State.COMPLETED)
     for rows in (runs, *(model._base_manager.all() for model in STORED)):
         yield from rows.exclude(store="").values_list("store", flat=True)
@@ -261,7 +267,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _write(folder: Path, manifest: Manifest, path: Path) -> str:
-    """Pack ``folder`` and check the file; return the kind of database that it was checked in."""
+    """Pack ``folder`` and check the file; return the kind of database of the check."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         _pack(folder, manifest, draft)
@@ -281,7 +287,8 @@ def _write(folder: Path, manifest: Manifest, path: Path) -> str:
 
 def _pack(folder: Path, manifest: Manifest, path: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1), encoding="utf-8")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it holds tokens
+    # readable by its owner only: it holds tokens
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with (
         os.fdopen(descriptor, "wb") as file,
         zstandard.ZstdCompressor(write_checksum=True).stream_writer(file, closefd=False) as packed,
@@ -295,15 +302,15 @@ def _pack(folder: Path, manifest: Manifest, path: Path) -> None:
 
 
 def _check(path: Path, folder: Path, manifest: Manifest) -> str:
-    """Restore a file's rows into a scratch database, and compare its arrays with ``folder``.
+    """Restore the file's rows into a scratch database and compare its arrays with ``folder``.
 
-    Raises PlannerError at the first difference. Returns the kind of the scratch database.
+    Returns the kind of the scratch database. Raises PlannerError at the first difference.
     """
     awaited = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
     with scratch_database(folder) as scratch, _opened(path) as tar:
         for member in tar:
             content = tar.extractfile(member) if member.isreg() else None
-            if content is None:  # a folder, or a second name of a file that was compared
+            if content is None:  # a folder, or a hard link to a file that was compared
                 awaited.discard(member.name)
                 continue
             if member.name == ROWS:
@@ -327,7 +334,7 @@ def _same(content: IO[bytes], file: Path) -> bool:
 
 
 def _compare(manifest: Manifest, loaded: Loaded, using: str) -> None:
-    """Raise PlannerError unless the rows are those of the manifest, in the file and stored."""
+    """Raise PlannerError unless the rows, as read and as stored, are those of the manifest."""
     if loaded.read.rows != manifest.rows:
         raise PlannerError(f"It holds {loaded.read.rows} rows and speaks of {manifest.rows}.")
     faults = differences(manifest.tables, loaded.read.tables()) if manifest.tables else []
@@ -360,7 +367,7 @@ def _unpack(path: Path, folder: Path) -> None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return what a file says of itself, without reading the rest of it."""
+    """Return the manifest of a file without reading the rest of it."""
     with suppress(*UNREADABLE, ValueError, TypeError), _opened(path) as tar:
         first = tar.next()
         if first is not None and (content := tar.extractfile(first)) is not None:
@@ -383,9 +390,9 @@ def _manifest(folder: Path, path: Path) -> Manifest:
 
 @contextmanager
 def _swapped(folder: Path) -> Iterator[Callable[[], None]]:
-    """Give a function that puts the backup's arrays in place of those there.
+    """Yield a function that puts the backup's arrays in the place of the current ones.
 
-    What it did is undone if what follows it fails.
+    The function's changes are undone if the body of the ``with`` statement fails.
     """
     undo: list[Callable[[], Any]] = []
 
@@ -395,12 +402,14 @@ def _swapped(folder: Path) -> Iterator[Callable[[], None]]:
             if there.exists():
                 old.mkdir(exist_ok=True)
                 there.rename(old / name)
-                undo.append(lambda old=old / name, there=there: old.rename(there))  # type: ignore[misc]
+                # type: ignore[misc]
+                undo.append(lambda old=old / name, there=there: old.rename(there))
             if new.exists():
                 new.rename(there)
                 undo.append(lambda there=there: shutil.rmtree(there))  # type: ignore[misc]
         uploads = storage.data_dir() / UPLOADS
-        if not uploads.exists():  # the next upload is written there, by whichever process serves
+        # the next upload needs the folder, in whichever process it arrives
+        if not uploads.exists():
             uploads.mkdir(mode=0o700)
             undo.append(uploads.rmdir)
 

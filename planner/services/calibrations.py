@@ -1,4 +1,4 @@
-"""Measurements: benchmark rows and measured kernels, taken in from a file, kept, removed."""
+"""Read, store and remove measurements: benchmark rows and measured kernels."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from planner.services.once import Key, key_of
 from simulation.performance.specs import WIDTHS
 
 ROWS = "rows"
-KERNELS = "kernels"  # any of the kernel formats, found out from the columns
+KERNELS = "kernels"  # any kernel format, recognized by its columns
 CALIBRATION_FORMATS = (*BENCHMARK_FORMATS, KERNELS, *KERNEL_FORMATS)
-MAX_UPLOAD_BYTES = 50_000_000  # read while somebody waits
+MAX_UPLOAD_BYTES = 50_000_000  # the file is read while the user waits
 AUTO = "auto"
 EXTRA_COLUMNS = (
     "engine", "engine_version", "mode", "kv_cache", "workers", "prefill_workers", "decode_workers",
@@ -42,14 +42,14 @@ EXTRA_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How an upload is read; what is given fills what the file does not say."""
+    """How an upload is read; given values fill what the file does not have."""
 
     format: str = AUTO
     model: str | None = None
     gpu: str | None = None
     tp: int | None = None
     precision: str | None = None
-    engine: str = ""  # which served the rows, and its version
+    engine: str = ""  # engine that served the rows, and its version
     engine_version: str = ""
 
 
@@ -62,8 +62,10 @@ def calibration_upload(
     source: str = "",
     idempotency_key: str = "",
 ) -> Calibration:
-    """Read an uploaded file of measurements and keep its rows; raises IngestError naming line and
-    field where it cannot be read."""
+    """Read an uploaded file of measurements and store its rows.
+
+    Raises IngestError with the line and field that cannot be read.
+    """
     check_may_plan(user)
     digest, size = hashlib.sha256(), 0
     with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +87,7 @@ def calibration_upload(
             return first
         try:
             return _read(user, path, file_name, digest.hexdigest(), size, reading, source, key)
-        except IntegrityError:  # the same request came twice at once
+        except IntegrityError:  # the same request came twice at the same time
             if first := key.first(of_user):
                 return first
             raise
@@ -94,7 +96,7 @@ def calibration_upload(
 def calibration_path(
     *, user: User | None, path: Path, reading: Reading | None = None, source: str = ""
 ) -> Calibration:
-    """The same for a file of this machine (command line)."""
+    """Read a file of this machine, for the command line; see ``calibration_upload``."""
     check_regular(path)
     with path.open("rb") as file:
         chunks = iter(lambda: file.read(1 << 20), b"")
@@ -104,7 +106,7 @@ def calibration_path(
 
 
 def calibration_delete(*, calibration: Calibration, user: User) -> None:
-    """Remove a file's rows; the versions of profiles that came from it stay."""
+    """Remove a file's rows; versions of profiles that were fitted to them stay."""
     check_may_remove(user, calibration.owner_id, "this calibration")
     store = calibration.store
     calibration.delete()
@@ -156,7 +158,7 @@ def _read(
 
 
 def _extra(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame | None:
-    """What a plain table says of how each row was served, beside what every benchmark says."""
+    """Return the columns of a plain table that describe how each row was served; None if none."""
     if file.format != "csv":
         return None
     try:
@@ -174,7 +176,7 @@ def _extra(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame | None:
 
 
 def kernel_file(path: Path, name: str, format: str) -> KernelFile:
-    """Measured kernels, those that name a model by its shape in the catalogue."""
+    """Return measured kernels; files that name a model get its shape from the catalogue."""
     shapes = {e.name: e.spec.shape for e in models_list() if e.spec.shape is not None}
     gpus = {entry.name: entry.spec for entry in gpus_list()}
     return read_kernels(
@@ -183,7 +185,7 @@ def kernel_file(path: Path, name: str, format: str) -> KernelFile:
 
 
 def _has_kernels(path: Path, name: str, reading: Reading) -> bool:
-    """Whether a file of unknown kind has the columns of a kernel format."""
+    """Return whether a file of unknown format has the columns of a kernel format."""
     if reading.format != AUTO:
         return False
     try:
@@ -196,7 +198,7 @@ def _has_kernels(path: Path, name: str, reading: Reading) -> bool:
 def _keep(
     calibration: Calibration, tables: dict[str, pl.DataFrame], kernels: Path | None = None
 ) -> Calibration:
-    """The row with its tables and its file of kernels, or neither."""
+    """Store the row with its tables and its file of kernels, or nothing."""
     with transaction.atomic():
         calibration.save()
         calibration.store = f"{CALIBRATIONS}/{calibration.pk}"
@@ -210,7 +212,7 @@ def _keep(
 
 
 def _kernel_table(file: KernelFile) -> pl.DataFrame:
-    """How many rows of which operator were read, per GPU type."""
+    """Return how many rows of each operator were read, by GPU type."""
     counts: dict[tuple[str, str], int] = {}
     for gpu, tables in file.by_gpu.items():
         for table in tables:
@@ -239,7 +241,7 @@ def _sharing_words(sharing: Sharing) -> str:
 
 
 def _report(file: BenchmarkFile) -> dict[str, Any]:
-    """What was read, as pages and API show it."""
+    """Return the summary of a file that pages and the API show."""
     rows = file.rows
     groups: dict[tuple[str, str, str, float], int] = {}
     for key in zip(
@@ -266,7 +268,7 @@ def _report(file: BenchmarkFile) -> dict[str, Any]:
 
 
 def _merged(groups: dict[tuple[str, str, str, float], int]) -> dict[Any, int]:
-    """NaN is unlike itself: rows without a tp are one group."""
+    """Merge the groups without a tp: NaN differs from itself, so each would be its own group."""
     merged: dict[Any, int] = {}
     for (model, gpu, precision, tp), count in groups.items():
         key = (model, gpu, precision, tp if tp == tp else None)

@@ -1,8 +1,8 @@
-"""The simulator is compiled ahead by one process; runs that come before wait, and say so.
+"""Compile the simulator in one process while runs wait and show the time left.
 
-Whoever compiles holds a lock on a file in the data directory, and writes into it how long it will
-still take. A lock ends with the process that holds it, however it ends, so nobody waits for a dead
-one; a run that finds the simulator not compiled compiles it itself.
+The process that compiles holds a lock on a file in the data directory. It writes the seconds left
+into that file. The system releases the lock when the process ends, so no run waits for a dead
+process. A run that finds the simulator not compiled compiles it itself.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import IO
 
 from django.conf import settings
 
-SECONDS = 30.0  # before anything better is known
+SECONDS = 30.0  # first guess of the time that compiling takes
 
 
 def compile_ahead() -> None:
-    """Compile the simulator, and say how long it will still take."""
+    """Compile the simulator, and write once a second how long it will still take."""
     from numba.core.dispatcher import Dispatcher
 
     from simulation.engine.warm import warm_up
@@ -52,7 +52,10 @@ def compile_ahead() -> None:
 
 
 def lock() -> IO[str] | None:
-    """The file, locked: what inherits it is compiling as long as it lives. None: others are."""
+    """Return the locked file, or None if another process holds the lock.
+
+    A child process that inherits the file holds the lock until it ends.
+    """
     file = _file().open("a")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -64,7 +67,7 @@ def lock() -> IO[str] | None:
 
 
 def seconds_left() -> float | None:
-    """Until the simulator is compiled, roughly; None: nobody is at it."""
+    """Return about how many seconds compiling still takes; None if no process compiles."""
     try:
         file = _file().open()
     except FileNotFoundError:
@@ -78,7 +81,10 @@ def seconds_left() -> float | None:
 
 
 def wait_until_compiled(progress: Callable[[float, str], None]) -> None:
-    """``progress`` hears for how long, and may raise to stop waiting."""
+    """Wait until no process compiles the simulator.
+
+    ``progress`` is told the time left. It may raise to stop the wait.
+    """
     while (left := seconds_left()) is not None:
         about = 10 * max(1, math.ceil(left / 10))
         progress(

@@ -1,4 +1,4 @@
-"""Search of deployments: what CLI, REST and the page call."""
+"""Search deployments for the command line, the REST API and the page."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ NO_LIMITS: Mapping[str, float | None] = {}
 def configured(
     query: DeploymentQuery, progress: Progress = silent, measured: Measured = KEPT
 ) -> dict[str, Any]:
-    """The deployments of a model by what they cost, by the keys of the contract (interfaces.md),
-    as fast as measurements of one's own say.
+    """Return the deployments of a model sorted by cost, with the keys of docs/interfaces.md.
 
-    Raises PlannerError or SimulationError saying what is wrong.
+    Own measurements correct the estimated speeds. Raises PlannerError or SimulationError.
     """
     known = own_hardware()
     answer: dict[str, Any] = as_json(configure(query, known, progress, measured.own(known)))
@@ -48,14 +47,17 @@ def document_with(
     scenario: str = "",
     trace: str = "",
 ) -> str:
-    """``scenario_with`` of a kept scenario, or of a draft of a trace; raises PlannerError where
-    neither or both are named."""
+    """Return a stored scenario, or a draft for a trace, with the chosen deployments.
+
+    Raises PlannerError unless exactly one of ``scenario`` and ``trace`` is named.
+    """
     if bool(scenario) == bool(trace):
         raise PlannerError("Name a scenario or a trace to put the deployments into, one of them.")
     if scenario:
         base = scenario_get(scenario)
         text = scenario_with(base.document, model, profiles)
-        return edit(text, {"name": f"{base.name[:90]}, {profiles[0]['gpu']}"})  # it stays as it is
+        # the stored scenario does not change
+        return edit(text, {"name": f"{base.name[:90]}, {profiles[0]['gpu']}"})
     kept_trace = trace_get(trace)
     if kept_trace.state != Trace.State.READY:
         raise NotReady(f"Trace {kept_trace.name} is not ready; wait until it has been read.")
@@ -72,12 +74,13 @@ def scenario_with(
     *,
     in_place: bool = False,
 ) -> str:
-    """``document`` with the chosen deployments of ``model`` in place of its own, and their GPUs in
-    every region: as many as of any type there, at the median price where no other is known.
+    """Return ``document`` with the chosen deployments of ``model`` instead of its current ones.
 
-    ``in_place``: they stand for all models that it has, and ``limits`` (ttft_ms, tbt_ms) are its
-    strictest tier's: what was only drafted gives way. Raises ScenarioError where there then is no
-    scenario.
+    Regions that lack one of the GPU types get as many as they have of their most numerous type. The
+    price is the median one if no other is known.
+
+    With ``in_place`` the deployments serve all models of the draft, and ``limits`` (ttft_ms,
+    tbt_ms) replace those of the strictest tier. Raises ScenarioError if the result is not valid.
     """
     if not profiles:
         raise PlannerError("No deployment is chosen; tick one of the list.")
@@ -103,7 +106,7 @@ def scenario_with(
 
 
 def _with_gpus(row: Mapping[str, Any], region: Region, needed: Iterable[str]) -> dict[str, Any]:
-    """A region of the document with GPU types that it lacks."""
+    """Return a region of the document with the GPU types that it lacks."""
     missing = [gpu for gpu in needed if gpu not in region.capacity]
     if not missing:
         return dict(row)

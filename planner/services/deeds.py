@@ -1,4 +1,4 @@
-"""What follows from signals of Django: records of sign-ins, guards of new tables, checked text."""
+"""Handle Django signals: record sign-ins, guard new tables, check texts before they are stored."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def _refuse_unstorable(
     update_fields: Collection[str] | None = None,
     **_: Any,
 ) -> None:
-    """Raise Malformed naming the column; a restore (``raw``) names the row instead."""
+    """Raise Malformed with the column that holds a character that cannot be stored.
+
+    A restore (``raw``) is skipped here: it names the row instead.
+    """
     if raw or sender._meta.app_label != "planner":
         return
     for column in sender._meta.concrete_fields:

@@ -1,4 +1,4 @@
-"""The demo on first start: a login, a week of traffic, a scenario and its first run."""
+"""Create the demo on first start: a login, a week of traffic, a scenario and its first run."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ __all__ = ["DEMO_NAME", "DEMO_USER", "demo_ensure"]
 
 CODE_MODEL, CHAT_MODEL = "llama-3.1-8b", "llama-3.1-70b"
 CODE_GPU, CHAT_GPU = "A100-80GB", "H100-SXM"
-FIRST_RUN = {"rehearse": 1}  # a newcomer waits for it; three windows, as usual, take longer
-TODAY = {"us-east": (5, 3), "us-west": (4, 2)}  # instances of (code, chat), a guess of a flat fleet
+# one backtest window: a newcomer waits for this run, and the usual three take longer
+FIRST_RUN = {"rehearse": 1}
+TODAY = {"us-east": (5, 3), "us-west": (4, 2)}  # replicas of (code, chat), a guess
 
 
 def demo_ensure(*, password: str) -> Run | None:
-    """Make the demo once; on later starts only the newest run of it is looked up.
+    """Create the demo if it was never created, and return its newest run.
 
-    Who has removed the demo scenario does not get it back: the login remembers.
+    A removed demo scenario is not created again: the login shows that it existed.
     """
     if not User.objects.filter(username=DEMO_USER).exists():
         with tempfile.TemporaryDirectory() as folder:
@@ -59,7 +60,7 @@ def demo_ensure(*, password: str) -> Run | None:
 
 
 def demo_document(trace: str) -> str:
-    """The demo scenario over the stored trace of that name."""
+    """Return the demo scenario for the stored trace of that name."""
     east, west = catalogue_regions()
     pairs = ((CODE_MODEL, CODE_GPU), (CHAT_MODEL, CHAT_GPU))
     profiles, today = [], []
@@ -82,7 +83,7 @@ def demo_document(trace: str) -> str:
 
 
 def catalogue_regions() -> tuple[str, str]:
-    """An eastern and a western built-in region that have a price for both GPU types."""
+    """Return an eastern and a western built-in region that have a price for both GPU types."""
     priced = [
         name
         for name, region in catalogue.regions().items()

@@ -1,4 +1,4 @@
-"""Names of deployments, changed."""
+"""Change the names of deployments."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from planner.models import DeploymentName, User
 from planner.services.access import check_may_plan
 from planner.services.audit import record
 
-MOST = 5000  # kept
+MOST = 5000  # most names that a workspace stores
 
 
 def names_keep(*, names: Mapping[str, str], user: User | None) -> None:
-    """Keep those of ``names``; an empty one, or that of the rule, is kept no longer."""
+    """Store these names of deployments; an empty name, or that of the rule, removes the entry."""
     check_may_plan(user)
     for rule, name in names.items():
         try:

@@ -1,4 +1,4 @@
-"""What a week brought: plans that were made, decided on and came true, in a few lines of text."""
+"""Summarize a week in a few lines: plans that were made, approved and compared with traffic."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from planner.selectors.in_force import plans_in_force
 from planner.services.notices import notify
 
 WEEK = timedelta(days=7)
-TOLD = (Firing.State.REVIEW, Firing.State.FAILED, Firing.State.MISSED)  # one by one
-MOST = 20  # lines of a kind
+TOLD = (Firing.State.REVIEW, Firing.State.FAILED, Firing.State.MISSED)  # listed one by one
+MOST = 20  # lines per kind of event
 
 
 def digest_text(*, now: datetime) -> str:
-    """Of the seven days before ``now``."""
+    """Return the digest of the seven days before ``now``."""
     return "\n".join(_lines(now))
 
 

@@ -1,6 +1,6 @@
-"""What would keep a scenario from running, told when it is saved and not when somebody waits.
+"""Find what would stop a run of a scenario when it is saved, before somebody waits for the run.
 
-A draft may be saved with doubts: its trace may still be on its way, its price not known yet.
+A draft may be saved with problems: its trace may not be ready, or its price not known yet.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from planner.services.resolution import resolve_scenario
 from planner.studies.traffic.traffic import build_traffic
 from planner.studies.traffic.window import resolve_window
 
-READ = 2_000_000  # requests that are counted into bins within a second
+READ = 2_000_000  # requests that can be counted into bins within a second
 
 
 def scenario_doubts(document: str) -> list[str]:
-    """A sentence for each part of a valid document that a run would stumble over: names, prices,
-    traces, window and periods. Traces of more than READ requests are not looked into."""
+    """Return one sentence for each problem that a run of a valid document would meet.
+
+    It checks names, prices, traces, window and periods. It skips traces of over READ requests.
+    """
     scenario = parse(document)
     doubts = []
     try:

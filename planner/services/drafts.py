@@ -1,7 +1,7 @@
-"""A first scenario for a trace: everything filled in, so that a newcomer can run it at once.
+"""Draft a first scenario for a trace, complete, so that a newcomer can run it at once.
 
-What the trace is decides what would stop the run otherwise: a short one has a shorter window or is
-planned ahead of, and long prompts have a looser limit.
+The draft avoids what would stop its run. A short trace gets a shorter window, or a plan of the time
+after it. Long prompts get a looser limit.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from simulation.sizing.queueing import largest_rate
 
 FAST, RELAXED = "interactive", "relaxed"  # SageServe's IW-F and IW-N
 REGION = "us-east"
-CAPACITY_GPUS = 512  # or as many times as many as the traffic may take
+CAPACITY_GPUS = 512  # GPUs of a region, or the next multiple that the traffic may need
 ASSUMED_INPUT = {"mean": 1155, "cv": 1.0}  # Azure 2023 conversation trace: mean ISL, spread near 1
 ASSUMED_OUTPUT = {"mean": 211, "cv": 1.0}  # and mean OSL (Splitwise, ISCA 2024)
 STARTUP_S = 600
 TTFT_MS = 1000
-LONG_PROMPT = 3  # times the mean: the 95th percentile of an exponential distribution
-HISTORY_BINS = MIN_OBSERVED + 3  # and a first bin seen in part, one being filled, one to spare
-SHORT_BIN_S, SHORT_PERIOD_S = 60, 300  # of a trace too short for the window a study takes itself
+LONG_PROMPT = 3  # factor on the mean: the 95th percentile of an exponential distribution
+HISTORY_BINS = MIN_OBSERVED + 3  # plus a partial first bin, an incomplete last bin, and one spare
+SHORT_BIN_S, SHORT_PERIOD_S = 60, 300  # for a trace that is too short for the usual window
 HOUR_S, DAY_S, WEEK_S = 3600, 86_400, 604_800
-MAX_REPLAYED = 2_000_000  # requests of a window: a comparison replays them a hundred times
-PEAK = 3  # times the mean: Azure 2024's code service by day
+MAX_REPLAYED = 2_000_000  # requests of a window; a comparison replays them about a hundred times
+PEAK = 3  # peak over mean: Azure 2024's code service by day
 
 
 def scenario_draft(
@@ -45,9 +45,12 @@ def scenario_draft(
     ahead: HorizonChoice | None = None,
     serving: Serving | None = None,
 ) -> str:
-    """YAML of a scenario over ``trace``: its models on built-in profiles (``serving``), one region,
-    interactive tiers. Every series of a demand file becomes a source of its own. Without a
-    ``window`` it is what fits the trace; ``ahead`` of it, what follows."""
+    """Return the YAML of a scenario over ``trace``.
+
+    It has the trace's models on built-in profiles (``serving``), one region, and interactive tiers.
+    Every series of a demand file becomes its own source. ``window`` is the stretch of the trace to
+    plan; by default it is what fits the trace. ``ahead`` plans the time after the trace instead.
+    """
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is not ready; wait until it has been read.")
     serving = serving or serving_of(trace)
@@ -78,12 +81,12 @@ def scenario_draft(
     }
     _fit_window(data, trace, window, ahead)
     document = dump_mapping(data)
-    parse(document)  # a draft that does not parse is a bug here, not in the user's hands
+    parse(document)  # a draft that does not parse is a bug of this module: find it here
     return document
 
 
 def _region(capacity: Mapping[str, int]) -> str:
-    """A built-in region that has prices of all these GPU types, or of the most of them."""
+    """Return the built-in region that has prices of the most of these GPU types."""
     known = catalogue.regions()
     return max(known, key=lambda name: len(capacity.keys() & known[name].usd_per_gpu_hour))
 
@@ -117,7 +120,7 @@ def _sources(trace: Trace, serving: Serving) -> list[dict[str, Any]]:
 
 
 def _labels_left(trace: Trace, serving: Serving) -> str:
-    """What the file says of models, regions and tiers and a draft does not place by itself."""
+    """Return in words the models, regions and tiers of the file that the draft ignores."""
     apart = () if serving.labels else ("models",)
     labels = [
         f"{what} {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}"
@@ -135,26 +138,30 @@ def _labels_left(trace: Trace, serving: Serving) -> str:
 def _fit_window(
     data: dict[str, Any], trace: Trace, chosen: WindowChoice | None, ahead: HorizonChoice | None
 ) -> None:
-    """Say the window where the one that a study takes itself would not do: where it leaves too
-    little history to forecast from; and that not all requests need be replayed to compare."""
+    """Set the window, bins and horizon of a draft.
+
+    By default a study plans the last day. A short trace gets a shorter window, so that enough
+    history is left to forecast from, or a plan of the time after it. A large window is replayed in
+    part.
+    """
     rates = _rates(trace)
     span = min(seconds for seconds, _ in rates)
     bin_s = max(SHORT_BIN_S, trace.report.get("bin_s") or 0)
     window: float = DAY_S if span >= 2 * DAY_S else span / 2
     room = span - ceil(STARTUP_S / bin_s) * bin_s - HISTORY_BINS * bin_s
     period = ceil(SHORT_PERIOD_S / bin_s) * bin_s
-    if window > room:  # bins of a longer trace are wider, but then there is room
+    if window > room:  # a longer trace has wider bins, but its window fits
         data["traffic"]["bin_s"] = bin_s
         if room >= period:
             window = floor(room / period) * period
             data["horizon"] = {"duration_s": window, "period_s": period}
-        else:  # plan what follows, from the little there is
+        else:  # too short to hold a window: plan the time after it
             window = max(HOUR_S, 4 * bin_s)
             window = ceil(window / period) * period
             data["horizon"] = {"start": "end", "duration_s": window, "period_s": period}
             data["forecast"] = {"method": "last-value"}
     if ahead is not None:
-        if span >= 2 * DAY_S - HOUR_S:  # two days to the last request, not to midnight
+        if span >= 2 * DAY_S - HOUR_S:  # the last request may come an hour before midnight
             window = ahead.replayed_s if span >= WEEK_S - HOUR_S else DAY_S
         elif window >= HOUR_S:
             window = floor(window / HOUR_S) * HOUR_S
@@ -168,22 +175,24 @@ def _fit_window(
 
 
 def _start(trace: Trace, chosen: WindowChoice) -> str | int:
-    """As the scenario has it: a date, or seconds from the start of a trace without any."""
+    """Return the start as a date, or in seconds from the start of a trace without dates."""
     if trace.report.get("clock") == "relative":
         return round(chosen.start_s)
     return f"{datetime.fromtimestamp(chosen.start_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _gpus(trace: Trace, profile: Profile) -> int:
-    """GPUs that a region may give: twice what the traffic's peak takes by a first idea of it, so
-    that it is the plan that says how many, and not this limit."""
+    """Return the GPUs of a region: twice what the traffic's estimated peak needs.
+
+    The limit is loose so that the plan, and not this limit, decides the size of the fleet.
+    """
     carried = largest_rate(profile, *mean_lengths(trace))[0]
     peak = PEAK * sum(rate for _, rate in _rates(trace))
     return max(1, ceil(2 * peak / carried * profile.tp / CAPACITY_GPUS)) * CAPACITY_GPUS
 
 
 def _rates(trace: Trace) -> list[tuple[float, float]]:
-    """Seconds and requests a second of each series, or of a trace of requests as a whole."""
+    """Return the seconds and requests/s of each series, or of a trace of requests as a whole."""
     report = trace.report
     if trace.kind == Trace.Kind.REQUESTS:
         seconds = max(1.0, (report.get("end_ns", 0) - report.get("start_ns", 0)) / 1e9)
@@ -193,17 +202,19 @@ def _rates(trace: Trace) -> list[tuple[float, float]]:
 
 
 def _ttft_ms(trace: Trace, profile: Profile) -> int:
-    """A limit that the trace's long prompts can meet on an idle instance in half the time."""
+    """Return a limit that the trace's long prompts meet on an idle replica in half the time."""
     prompt = LONG_PROMPT * mean_lengths(trace)[0]
     iterations = ceil(prompt / profile.max_batch_tokens)
-    tokens = prompt / iterations  # of an iteration, which looks back on half the prompt at the mean
+    tokens = prompt / iterations  # tokens per iteration; on average it attends to half the prompt
     needed_s = 2 * iterations * float(iteration_s(profile, 0, 0, tokens, tokens * prompt / 2))
     return max(TTFT_MS, ceil(needed_s) * 1000)
 
 
 def mean_lengths(trace: Trace) -> tuple[float, float]:
-    """Tokens of a request's prompt and answer, the largest mean of any series; assumed where the
-    file counts none."""
+    """Return the mean tokens of a prompt and of an answer, the largest of all series.
+
+    Assumed values are used if the file does not count tokens.
+    """
     counted = [trace.report, *trace.report.get("series", [])]
 
     def mean(what: str, assumed: dict[str, Any]) -> float:

@@ -1,4 +1,4 @@
-"""Estimates of deployments: what CLI, REST and pages call."""
+"""Estimate deployments for the command line, the REST API and the pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from simulation.performance.estimate.estimate import Deployment, Estimate, Refus
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import load, watts
 
-BUSY = 0.98  # share of their time from which workers count as always busy
+BUSY = 0.98  # busy share of the time above which workers count as always busy
 Row = Mapping[str, Any]
 Answer = dict[str, Any]
 
@@ -36,7 +36,7 @@ BASIS = {
     "gpu": "GPU types that the fit had not seen, as this one",
     "both": "models on GPU types, neither of which the fit had seen, as here",
 }
-# What a fit had not seen whose errors are shown beside each other.
+# What each fit had not seen. The page compares the errors of these fits.
 LEFT_OUT = {
     "seen": "nothing",
     "version": "the engine's version",
@@ -49,11 +49,11 @@ LEFT_OUT = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """Which measurements of one's own move estimates: given with the question, or kept here."""
+    """Own measurements that correct estimates: those sent with the question, or stored ones."""
 
-    rows: Sequence[Row | str] = ()  # with the columns of an estimate beside ttft_ms and tbt_ms
+    rows: Sequence[Row | str] = ()  # the columns of an estimate, plus ttft_ms and tbt_ms
     name: str = "measured"  # of those rows
-    kept: bool = True  # use what was uploaded too
+    kept: bool = True  # use the uploaded measurements too
 
     def own(self, known: Known) -> OwnMeasurements | None:
         sent = own_rows(self.rows, self.name, known) if self.rows else None
@@ -64,15 +64,16 @@ KEPT = Measured()
 
 
 def measured_in(file: str | None, *, kept: bool) -> Measured:
-    """Rows of a table file, where one is named, beside what was uploaded where ``kept`` says so."""
+    """Return the rows of a table file, if one is named, plus uploaded ones with ``kept``."""
     return Measured(read_rows(file), Path(file).name, kept) if file else Measured(kept=kept)
 
 
 def estimate_one(row: Row, measured: Measured = KEPT) -> Answer:
-    """The estimate of one deployment, by the keys of the contract (interfaces.md).
+    """Return the estimate of one deployment, with the keys of docs/interfaces.md.
 
-    ``row`` holds names and numbers as ``bin/manage estimate`` takes them, with - or _. Raises
-    PlannerError or SimulationError saying what is wrong, or why the deployment cannot be.
+    ``row`` holds names and numbers as ``bin/manage estimate`` takes them, with - or _.
+
+    Raises PlannerError or SimulationError with what is wrong, or why the deployment is impossible.
     """
     (answer,) = estimate_many([row], measured)
     if "refused" in answer:
@@ -91,7 +92,7 @@ def estimate_one(row: Row, measured: Measured = KEPT) -> Answer:
 
 
 def _left_out(fit: EstimateFit, where: Where) -> list[dict[str, Any]]:
-    """Errors of measured deployments as this one, by what the fit that was scored had not seen."""
+    """Return the errors for measured deployments like this one, by what the fit had not seen."""
     cells = {basis: fit.errors[basis].of(where)[1] for basis in LEFT_OUT}
     return [{"what": LEFT_OUT[basis], **asdict(cell)} for basis, cell in cells.items()]
 
@@ -99,10 +100,11 @@ def _left_out(fit: EstimateFit, where: Where) -> list[dict[str, Any]]:
 def estimate_sweep(
     row: Row, loads: Sequence[float], measured: Measured = KEPT
 ) -> list[tuple[float, Answer]]:
-    """The estimates of one deployment at other numbers of requests in flight, where it has any.
+    """Return the estimates of one deployment at other numbers of requests in flight.
 
-    What the row leaves out, such as how many workers there are, stays as it is at the row's own
-    concurrency: one deployment under more load, not another one for each load.
+    Loads without an estimate are omitted. Values that the row omits, such as the number of workers,
+    stay as they are at the row's own concurrency. The sweep is thus one deployment under more load,
+    and not another deployment for each load.
     """
     fit, known = estimate_fit(), own_hardware()
     deployed = deployment(row, known)
@@ -115,7 +117,7 @@ def estimate_sweep(
         fixed = replace(fixed, prefill=where.prefill, prefill_workers=where.prefill_workers)
     swept = [replace(fixed, concurrency=float(load)) for load in loads]
     estimates = estimate_rows(swept, fit.calibration, efficiencies())
-    # The rows are of deployments as they were given: what was filled in above is not.
+    # Measured rows belong to deployments as they were given, without the values filled in above.
     deployments = [replace(deployed, concurrency=float(load)) for load in loads]
     moves = _moves(measured.own(known), deployments, fit)
     return [
@@ -126,7 +128,7 @@ def estimate_sweep(
 
 
 def estimate_many(rows: Sequence[Row | str], measured: Measured = KEPT) -> list[Answer]:
-    """One answer per row, in their order; {"refused": reason} where there is none.
+    """Return one answer per row, in order; ``{"refused": reason}`` for a row without an estimate.
 
     A string among the rows is the reason why that row could not be read.
     """
@@ -163,14 +165,14 @@ def estimate_many(rows: Sequence[Row | str], measured: Measured = KEPT) -> list[
 
 
 def estimate_file(path: Path | str, measured: Measured = KEPT) -> list[Answer]:
-    """The answers to the rows of a table file, in their order."""
+    """Return the answers for the rows of a table file, in order."""
     return estimate_many(read_rows(path), measured)
 
 
 def _moves(
     measurements: OwnMeasurements | None, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change | None]:
-    """What the measurements make of each; None where they share nothing with it."""
+    """Return the change that measurements make to each estimate; None if none of them applies."""
     return (
         [None] * len(deployments)
         if measurements is None
@@ -185,14 +187,14 @@ def _refused(refused: Refused) -> Answer:
 def _answer(
     deployed: Deployment, before: Estimate, fit: EstimateFit, change: Change | None = None
 ) -> Answer:
-    split = before.arranged.split  # also where that is taken for what was given
+    split = before.arranged.split  # also if the estimate chose the split itself
     version = deployed.version and f"{deployed.engine} {deployed.version}"
     basis = fit.basis(deployed.shape.name, deployed.gpu.name, version)
     estimate = moved(before, change, deployed.osl) if change else before
     key, cell = fit.errors[basis].of(replace(where_of(deployed), split=split))
     known = {name: value for name, value in asdict(cell).items() if name != "rows"}
     error: dict[str, float] = dict(known)
-    if change:  # rows of others may say less than what is known of all
+    if change:  # own rows may narrow the error, never widen it
         for name in ("ttft", "tbt"):
             half, nine = getattr(change, f"{name}_error")
             error[name] = min(known[name], half)
@@ -243,7 +245,7 @@ def _answer(
 
 
 def where_of(deployed: Deployment) -> Where:
-    """What the errors of its estimate go by."""
+    """Return the properties of a deployment that its estimate's error depends on."""
     drafts = deployed.shape.name.startswith(DRAFTING) and not deployed.drafted
     return Where(deployed.prefill is not None, deployed.concurrency, deployed.engine, drafts)
 
@@ -259,7 +261,7 @@ def _basis(basis: str, change: Change | None, measured: str) -> str:
 def _own_words(
     before: Estimate, change: Change | None, error: Mapping[str, float]
 ) -> dict[str, Any] | None:
-    """What one's own measurements changed; None where there are none."""
+    """Return what own measurements changed; None if there are none."""
     if change is None:
         return None
     return {
@@ -278,7 +280,7 @@ def _own_words(
 
 
 def prefill_busy(deployed: Deployment, estimate: Estimate) -> float:
-    """Of their time, what the prefill workers of a split deployment need for its prompts."""
+    """Return the busy share of the time of the prefill workers of a split deployment."""
     each = estimate.prompt_s / (
         estimate.arranged.prefill.attention_dp * estimate.arranged.prefill_workers
     )
@@ -286,7 +288,7 @@ def prefill_busy(deployed: Deployment, estimate: Estimate) -> float:
 
 
 def _strange(deployed: Deployment) -> list[str]:
-    """Errors are of GPU types whose family has measured kernels."""
+    """Return why the stated errors may not apply: LoRA, or a GPU without measured kernels."""
     notes = ["no deployment with LoRA adapters was measured"] if deployed.shape.adapters else []
     family = deployed.gpu.family
     if family in {entry.family for entry in efficiencies().entries}:
@@ -299,21 +301,22 @@ def _strange(deployed: Deployment) -> list[str]:
 
 
 def _held_back(deployed: Deployment, estimate: Estimate) -> list[str]:
-    """What is served is bound by the prefill workers that were asked for."""
+    """Return a note if the given prefill workers are the bottleneck."""
     if deployed.prefill_workers is None or prefill_busy(deployed, estimate) < BUSY:
         return []
     return ["prefill workers are busy all the time and bound what is served; the rest wait"]
 
 
 def power_w(deployed: Deployment, estimate: Estimate) -> float:
-    """Watts of all GPUs at the board, servers not included; by what each worker is doing."""
+    """Return the watts of all GPUs at the board, without servers, from what each worker does."""
     gpu, where = deployed.gpu, estimate.arranged
     if gpu.tdp_w is None:
         return estimate.gpus * gpu.decode_w
     model = power_model(gpu)
     shape = replace(deployed.shape, encoder=None)
     context = estimate.batch * (deployed.isl + deployed.osl / 2.0)
-    per_token = 0.0 if where.split else estimate.batch / deployed.osl  # prompts in an iteration
+    # prompts per iteration and input token
+    per_token = 0.0 if where.split else estimate.batch / deployed.osl
     decoding = load(
         operator_graph(shape, where.decode), gpu, estimate.tbt_s, estimate.batch, context,
         per_token * deployed.isl, per_token * deployed.isl**2 / 2.0,

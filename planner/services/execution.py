@@ -1,4 +1,4 @@
-"""What each kind of run does: rows in, one call of the pipeline, tables kept, figures returned."""
+"""Execute each kind of run: read rows, call the pipeline, store tables, return figures."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from planner.studies.traffic.sources import StoredTrace
 from planner.studies.whatif.basis import as_arrays
 
 RUNS = "runs"
-BASIS = "basis"  # what a plan was made from, beside its tables
+BASIS = "basis"  # arrays that a plan was made from
 
 
 def run_body(*, run: Run, progress: Progress, parts: Parts) -> dict[str, Any]:
-    """Carry out a claimed run; returns its result document and keeps its tables."""
+    """Carry out a claimed run; return its result document and store its tables."""
     if run.kind == Run.Kind.INGEST:
         return traces.trace_ingest_upload(run=run, progress=progress)
     outcome = _outcome(run, progress, parts)
@@ -35,7 +35,7 @@ def run_body(*, run: Run, progress: Progress, parts: Parts) -> dict[str, Any]:
     store = store_of(run)
     held = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
     if not held.update(store=store):
-        raise RunCancelled  # taken up by another worker, whose tables lie there
+        raise RunCancelled  # another worker took the run up, and its tables are stored there
     storage.remove(store)
     storage.tables_write(store, outcome.tables)
     if outcome.basis is not None:
@@ -45,7 +45,10 @@ def run_body(*, run: Run, progress: Progress, parts: Parts) -> dict[str, Any]:
 
 
 def store_of(run: Run) -> str:
-    """Of this attempt alone: a worker that was taken for dead and goes on writes over nothing."""
+    """Return the folder of this attempt alone.
+
+    A worker that was taken for dead may still write, so it must not share a folder with the next.
+    """
     return f"{RUNS}/{run.pk}" if run.attempts < 2 else f"{RUNS}/{run.pk}-{run.attempts}"
 
 
@@ -57,7 +60,8 @@ def _outcome(run: Run, progress: Progress, parts: Parts) -> Outcome:
     kind = KINDS.get(run.kind)
     if kind is None:
         raise ScenarioError(f"A {run.get_kind_display()} run cannot be made of a scenario.")
-    options = options_of(kind.options, run.options)  # the row may be older than this program
+    # parsed again: the row may be older than this program
+    options = options_of(kind.options, run.options)
     scenario = parse(run.document, run.name or "scenario")
     inputs = scenario, stored_traces(scenario), options
     known = known_of(run.resolved)
@@ -67,7 +71,10 @@ def _outcome(run: Run, progress: Progress, parts: Parts) -> Outcome:
 
 
 def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:
-    """The traces a scenario names, ready to be read; raises with the line's field where not."""
+    """Return the traces that a scenario names, ready to be read.
+
+    Raises ScenarioError with the field of the source if one of them names a file.
+    """
     stored: dict[str, StoredTrace] = {}
     for index, source in enumerate(scenario.traffic.sources):
         if source.launch is not None:

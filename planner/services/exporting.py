@@ -1,4 +1,4 @@
-"""Runs as files, and in the audit log that they left the house."""
+"""Export runs as files, and record each export in the audit log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from planner.services.audit import record
 def run_export(
     *, run: Run, to: str, options: ExportOptions, now: datetime, by: User | None
 ) -> File:
-    """Raises PlannerError in a sentence where ``to`` is no format, or not one of this run."""
+    """Return the run as a file of format ``to``.
+
+    Raises PlannerError if ``to`` is no format, or not one of this kind of run.
+    """
     file = export_file(run=run, to=to, options=options, now=now)
     record("run.exported", run, by=by, to=to, file=file.name)
     return file

@@ -1,11 +1,12 @@
-"""What schedules start and what comes of it: due moments fired once each, runs that are over held
-against the plan in force, those within limits approved by rule.
+"""Fire schedules: start a run at each due moment, compare its plan with the active one, approve it.
+
+Each due moment is fired once. A plan within the schedule's limits is approved by rule.
 
     tick -> running -> approved | review | failed
-         -> missed (nobody was there, or the one before was still going)
+         -> missed (no tick in time, or the run before was not over)
 
-A moment is a row that can be made once, and a step is a conditional update, so that two ticks at
-once do nothing twice.
+A moment is a row that can be created once, and a step is a conditional update. Two ticks at the
+same time therefore do nothing twice.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ from planner.services.schedules import cron_of
 from planner.services.sources import pinned
 from planner.studies.plain import as_json
 
-LATE = timedelta(minutes=15)  # beyond which a moment is made up for with what is known now
-MOST_MISSED = 100  # moments that are listed one by one
-Price = dict[tuple[str, str, str, str], float]  # by region, model, GPU and role, USD per hour
+# a moment that is later than this is made up for with what is known now
+LATE = timedelta(minutes=15)
+MOST_MISSED = 100  # missed moments that get a row
+Price = dict[tuple[str, str, str, str], float]  # USD per hour by region, model, GPU and role
 
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """What one tick did."""
+    """The firings that one tick started and settled."""
 
     fired: tuple[Firing, ...]
     settled: tuple[Firing, ...]
 
 
 def schedules_tick(*, now: datetime, enqueue: bool = True) -> Ticked:
-    """Settle what is over, and fire what is due. Safe to repeat and to run twice at once.
+    """Settle runs that are over, and fire what is due; safe to repeat and to run twice at once.
 
-    Of several moments that passed unseen one is made up for, the last; the others are missed, each
-    with its row.
+    If several moments passed, only the last is made up for. The others are stored as missed.
     """
     settled = [firing for firing in _running() if firing_settle(firing=firing, now=now)]
     fired = []
@@ -72,8 +73,10 @@ def schedule_fire(
     as_of: datetime | None = None,
     enqueue: bool = True,
 ) -> Firing:
-    """Now, whatever its clock says, also where it is paused; ``as_of``: with what was known
-    then."""
+    """Fire a schedule now, even if it is paused; ``as_of`` uses what was known at that time.
+
+    Raises NotReady if it was fired in the same second.
+    """
     check_may_plan(user, "not fire schedules")
     firing = _fired(schedule, now.replace(microsecond=0), now, user, enqueue, as_of)
     if firing is None:
@@ -82,8 +85,10 @@ def schedule_fire(
 
 
 def firing_settle(*, firing: Firing, now: datetime) -> bool:
-    """Once its run is over: hold its plan against the one in force, and put it there where the
-    rule has nothing to ask. Whether it is settled now."""
+    """Settle a firing once its run is over, and return whether this call settled it.
+
+    Its plan is compared with the active one. It becomes active if the schedule's rule allows it.
+    """
     run = firing.run
     if run is not None and not run.finished:
         return False
@@ -100,9 +105,10 @@ def _running() -> list[Firing]:
 
 
 def _taken(schedule: Schedule, now: datetime) -> datetime | None:
-    """The moment to fire for, once for whoever asks first; rows for those missed before it."""
+    """Return the moment to fire for, once for all callers, and store the missed ones before it."""
     cron = cron_of(schedule)
     due = cron.between(schedule.next_due - timedelta(seconds=1), now, MOST_MISSED + 1)
+    # Only one of several ticks finds ``next_due`` unchanged and moves it.
     unchanged = Schedule.objects.filter(pk=schedule.pk, paused=False, next_due=schedule.next_due)
     if not unchanged.update(next_due=cron.after(now)) or not due:
         return None
@@ -140,7 +146,7 @@ def _fired(
     enqueue: bool,
     as_of: datetime | None = None,
 ) -> Firing | None:
-    """None where the moment has been taken."""
+    """Return the new firing with its run; None if the moment was fired already."""
     late = now - due > LATE
     known = as_of or (now.replace(second=0, microsecond=0) if late else due)
     firing = Firing(schedule=schedule, due_at=due, as_of=known, fired_at=now, by=user)
@@ -151,7 +157,7 @@ def _fired(
     elif late and as_of is None:
         firing.words = f"Made up for {(now - due).total_seconds() / 3600:,.1f} h late."
     try:
-        with transaction.atomic():  # a firing is not to be seen without its run
+        with transaction.atomic():  # nobody may see a firing without its run
             firing.save()
             if going:
                 _tell(firing, "was missed")
@@ -175,7 +181,7 @@ def _begun(
 
 
 def _run(schedule: Schedule, known: datetime, enqueue: bool) -> Run:
-    """Of the scenario as it is, on the traffic known then, for the window that begins then."""
+    """Create a run of the current scenario, on the traffic known then, for the window after it."""
     scenario = schedule.scenario
     if scenario is None:
         raise NotFound("The scenario was removed; give the schedule another, or remove it.")
@@ -221,7 +227,7 @@ def _settled(firing: Firing, run: Run | None, now: datetime) -> bool:
 
 
 def _taken_policy(schedule: Schedule, run: Run, plan: Plan) -> str:
-    """Of a comparison which policy's timetable it is, and why."""
+    """Return in words which policy of a comparison is used, and why; "" for other kinds of run."""
     if run.kind != Run.Kind.COMPARE:
         return ""
     result = run_result(run)
@@ -237,7 +243,7 @@ def _taken_policy(schedule: Schedule, run: Run, plan: Plan) -> str:
 def _proposed(
     schedule: Schedule, run: Run, words: str, options: dict[str, str], by: str
 ) -> Proposal:
-    """The one of the schedule that still waits, with this run; else a new one."""
+    """Amend the open proposal of the schedule with this run, or create a new one."""
     waits = Proposal.objects.filter(firings__schedule=schedule, state__in=GOING).first()
     if waits is not None:
         return amend(proposal=waits, by=None, run=run, message=words, rule=by)
@@ -248,7 +254,7 @@ def _proposed(
 
 
 def _approved(firing: Firing, by: str, now: datetime) -> None:
-    """By rule, unless the workspace's rules want a person."""
+    """Approve the proposal by rule, unless the workspace's rules require a person."""
     assert firing.proposal is not None
     try:
         approve(proposal=firing.proposal, by=None, rule=by, now=now)
@@ -259,7 +265,7 @@ def _approved(firing: Firing, by: str, now: datetime) -> None:
 
 
 def _end(firing: Firing, state: str, words: str, now: datetime) -> bool:
-    """Only once; what was said on the way stays."""
+    """End a running firing once, and return whether this call did; earlier words stay."""
     all_words = f"{firing.words} {words}".strip()
     ended = Firing.objects.filter(pk=firing.pk, state=Firing.State.RUNNING).update(
         state=state, words=all_words, settled_at=now, difference=firing.difference
@@ -277,7 +283,7 @@ def _tell(firing: Firing, what: str) -> None:
 
 
 def difference_of(plan: Plan, in_force: PlanInForce | None) -> Difference | None:
-    """Both in UTC; None where no plan is in force."""
+    """Return the difference between two plans, both in UTC; None if no plan is active."""
     if in_force is None:
         return None
     prices = _prices(in_force.run) | _prices_of(plan.run)
@@ -305,7 +311,7 @@ def _prices_of(number: int) -> Price:
 
 
 def _prices(run: Run | None) -> Price:
-    """USD per replica and hour, where the run's plan tells."""
+    """Return USD per replica and hour for the pools that the run's plan has."""
     if run is None or "plan" not in run_tables(run):
         return {}
     return {

@@ -1,4 +1,4 @@
-"""From measured rows to profiles: fitted, compared with further rows."""
+"""Fit profiles to measured rows, and compare them with other rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PRECISIONS = {"fp16": "bf16", "float16": "bf16", "bfloat16": "bf16", "w4a16": "i
 def profile_compute(
     *, user: User | None, spec: ProfileSpec, idempotency_key: str = ""
 ) -> ProfileVersion:
-    """Keep an operator or roofline profile that no benchmark row was fitted to."""
+    """Store an operator or roofline profile that no benchmark row was fitted to."""
     check_may_plan(user)
     key = key_of(idempotency_key, ["compute", asdict(spec)])
     if first := key.first(ProfileVersion.objects.filter(created_by=user)):
@@ -67,7 +67,7 @@ def profile_fit(
     spec: ProfileSpec,
     idempotency_key: str = "",
 ) -> ProfileVersion:
-    """Fit the rows and keep the outcome as the next version of its name, with its errors."""
+    """Fit the rows, and store the profile as the next version of its name, with its errors."""
     check_may_plan(user)
     key = key_of(idempotency_key, ["fit", calibration.pk, asdict(spec)])
     if first := key.first(ProfileVersion.objects.filter(created_by=user)):
@@ -88,7 +88,7 @@ def profile_fit(
         try:
             base = computed(modelled)
         except (PlannerError, SimulationError):
-            base = None  # shape or peaks are not known: the fit says what it takes instead
+            base = None  # unknown shape or peaks: fit() reports what it needs instead
     fitted = fit(
         spec.kind,
         rows,
@@ -113,14 +113,14 @@ def profile_fit(
 
 
 def computed(spec: ProfileSpec) -> core.Profile:
-    """The profile that kernels or published peaks give, before any row is looked at."""
+    """Return the profile that kernels or published peaks give, without benchmark rows."""
     gpu = gpu_get(spec.gpu).spec
     tables = kernel_tables(gpu.name, spec.kernels) if spec.kind == "operator" else None
     return computed_profile(spec, model_get(spec.model).spec, gpu, tables)
 
 
 def kernel_calibrations(files: Sequence[int]) -> list[Calibration]:
-    """The uploaded kernel files of these ids; raises CatalogueError where one is not."""
+    """Return the uploaded kernel files with these ids; raise CatalogueError if one is not."""
     rows = Calibration.objects.in_bulk(list(files))
     for number in files:
         if number not in rows or rows[number].kind != Calibration.Kind.KERNELS:
@@ -131,7 +131,7 @@ def kernel_calibrations(files: Sequence[int]) -> list[Calibration]:
 
 
 def kernel_tables(gpu: str, files: Sequence[int]) -> Kernels | None:
-    """All kernels measured on ``gpu`` in the files; None without files."""
+    """Return all kernels that the files have for ``gpu``; None without files."""
     calibrations = kernel_calibrations(files)
     if not calibrations:
         return None
@@ -148,7 +148,7 @@ def kernel_tables(gpu: str, files: Sequence[int]) -> Kernels | None:
 
 
 def waiting() -> Waiting:
-    """How requests wait at vLLM, whose benchmarks these mostly are."""
+    """Return the parameters of queueing in vLLM, the engine of most benchmarks."""
     calibration = estimate_fit().calibration
     return Waiting(calibration.of("start", ENGINE), calibration.of("order", ENGINE))
 
@@ -161,7 +161,7 @@ def profile_compare(
     rows_model: str,
     rows_gpu: str,
 ) -> tuple[Comparison, pl.DataFrame]:
-    """What a profile says of rows that it was not fitted to; nothing is kept."""
+    """Compare a profile with rows that it was not fitted to; nothing is stored."""
     known = profile_get(profile_name, version)
     rows = arrangement_rows(calibration, rows_model, rows_gpu, known.tp)
     against = f"{rows.rows:,} rows of {calibration.name}"
@@ -175,7 +175,7 @@ def profile_compare(
 
 
 def arrangement_rows(calibration: Calibration, model: str, gpu: str, tp: int) -> BenchmarkRows:
-    """The rows of one arrangement of a file; those that do not say their tp are of any."""
+    """Return the rows of one arrangement of a file; rows without tp belong to every arrangement."""
     if calibration.kind != Calibration.Kind.BENCHMARK:
         raise CatalogueError(f"{calibration.name} holds no benchmark rows; upload such a file.")
     rows = calibration_rows(calibration)
@@ -190,7 +190,7 @@ def arrangement_rows(calibration: Calibration, model: str, gpu: str, tp: int) ->
 
 
 def _in_precision(rows: BenchmarkRows, precision: str, name: str) -> BenchmarkRows:
-    """Those of the precision asked for, where the file has several."""
+    """Return the rows of the wanted precision if the file has several."""
     stored = np.array(
         [
             PRECISIONS.get(precision_name.lower(), precision_name.lower())
@@ -221,7 +221,7 @@ def _capacity(spec: ProfileSpec) -> int:
 
 
 def _renamed(rows: BenchmarkRows, spec: ProfileSpec) -> BenchmarkRows:
-    """The rows under the catalogue's names; files have their own."""
+    """Return the rows under the catalogue's names, since files use their own."""
     return replace(
         rows,
         model=np.full(rows.rows, spec.model),

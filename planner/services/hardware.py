@@ -1,4 +1,4 @@
-"""Own GPUs and models: kept, changed, removed. What is described is checked before it is kept."""
+"""Store, change and remove own GPUs and models; descriptions are checked before they are stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from planner.services.audit import record
 from simulation.performance.specs import ModelSpec, Provenance
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]*")
-RESERVED = ("new",)  # what an address says instead of a name
+RESERVED = ("new",)  # words that a page's address has in the place of a name
 NAME_CHARACTERS = 80
 SOURCE_CHARACTERS = 500
 ASSUMED = "assumed"
@@ -38,8 +38,10 @@ def gpu_save(
     gpu: OwnGpu | None = None,
     version: int | None = None,
 ) -> OwnGpu:
-    """Keep a GPU type, a new one or ``gpu`` changed; ``facts`` has the fields of
-    planner.catalogue.own. Raises CatalogueError naming the field that is wrong."""
+    """Store a new GPU type, or change ``gpu``.
+
+    ``facts`` has the fields of planner.catalogue.own. Raises CatalogueError with the wrong field.
+    """
     check_may_plan(user)
     name = check_name("GPU", name, catalogue.gpus())
     spec = own.gpu_spec(name, facts, _provenance(kind, source, user))
@@ -57,8 +59,11 @@ def model_save(
     model: OwnModel | None = None,
     version: int | None = None,
 ) -> OwnModel:
-    """Keep a model, described by its memory (``facts``) or by its shape (``spec``, as
-    ``model_from_config`` makes it)."""
+    """Store a new model, or change ``model``.
+
+    It is described by its memory (``facts``) or by its shape (``spec``, as ``model_of_config``
+    returns it).
+    """
     check_may_plan(user)
     name = check_name("model", name, catalogue.models())
     provenance = _provenance(kind, source, user)
@@ -79,7 +84,7 @@ def model_delete(*, model: OwnModel, user: User) -> None:
 
 
 def check_name(what: str, name: str, built_in: Mapping[str, Any]) -> str:
-    """``name`` without blanks around it; raises CatalogueError where it cannot be one."""
+    """Return ``name`` without surrounding blanks; raise CatalogueError if it is not valid."""
     name = name.strip()
     if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS or name in RESERVED:
         raise CatalogueError(
@@ -112,6 +117,10 @@ def _keep(
     user: User | None,
     version: int | None,
 ) -> Own:
+    """Store a new row, or the next version of ``row_before``.
+
+    Raises Outdated if somebody else changed it meanwhile, and NotReady if a used name would change.
+    """
     columns = {"facts": facts, "kind": provenance.kind, "source": provenance.source}
     with transaction.atomic():
         if row_before is None:
@@ -150,7 +159,7 @@ def _remove(row: OwnGpu | OwnModel, what: str, user: User) -> None:
 
 
 def _users(row: OwnGpu | OwnModel) -> str:
-    """Profiles and scenarios that name a row, in words; "" where there are none."""
+    """Return in words the profiles and scenarios that name a row; "" if there are none."""
     key = "gpu" if isinstance(row, OwnGpu) else "model"
     profiles = Profile.objects.filter(**{key: row.name}).values_list("name", flat=True)
     scenarios = [

@@ -1,4 +1,4 @@
-"""How far ahead a draft plans: days and weeks are replayed, months and more are an outlook."""
+"""List the horizons of a draft: days and weeks are simulated, months and more are an outlook."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ DAY_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class HorizonChoice:
-    """``outlook``: the horizon of an outlook, "" of one that is compared."""
+    """A horizon that a draft can have; ``outlook`` is "" for one that a comparison replays."""
 
     key: str
     label: str
     words: str
-    replayed_s: int  # of the window that a comparison replays
+    replayed_s: int  # length of the window that a comparison replays
     outlook: str = ""
     months: int = 0
 

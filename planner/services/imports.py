@@ -1,4 +1,4 @@
-"""GPUs and models from files: YAML of either, or a model's config.json from Hugging Face."""
+"""Import GPUs and models from files: YAML of either, or a model's config.json from Hugging Face."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from simulation.performance.specs import ModelShape, ModelSpec, Provenance
 MAX_BYTES = 1_000_000
 MAX_ENTRIES = 200
 CONFIG_KEYS = ("model_type", "architectures", "hidden_size", "n_embd", "d_model")
-MAX_YAML_CHARACTERS = 250_000  # a few seconds to read
+MAX_YAML_CHARACTERS = 250_000  # takes a few seconds to read
 ANCHOR = re.compile(r"(?:^|[\s\[{,:?-])&\S")
 COMMON = ("name", "kind", "source")
 
@@ -34,10 +34,10 @@ COMMON = ("name", "kind", "source")
 def hardware_import(
     *, user: User | None, data: bytes, file_name: str, name: str = "", source: str = ""
 ) -> list[OwnGpu | OwnModel]:
-    """Keep every GPU and model of the file, or none; those of the same name are replaced.
+    """Store every GPU and model of the file, or none; entries replace those of the same name.
 
-    ``name`` is for a config.json, which does not hold one. Raises CatalogueError naming the entry
-    and field.
+    ``name`` is for a config.json, which does not hold one. Raises CatalogueError with the entry and
+    field.
     """
     check_may_plan(user)
     document = read_description(data, file_name)
@@ -102,22 +102,23 @@ def _config(
 
 
 def model_of_config(name: str, config: Mapping[str, Any]) -> ModelSpec:
-    """The model that a config.json describes; raises CatalogueError naming what is missing."""
+    """Return the model that a config.json describes; raise CatalogueError if a field is missing."""
     return _of_shape(shape_of(config, name))
 
 
 def _of_shape(shape: ModelShape) -> ModelSpec:
-    """Its memory in 16 bits, as the catalogue counts it."""
+    """Return a model with the memory that its shape needs in 16 bits, as in the catalogue."""
     return catalogue.model_of_shape(shape, Provenance("published", "its shape"))
 
 
 def _is_config(document: Mapping[str, Any]) -> bool:
-    """A config.json says what kind of model it is of; parts of several models nest the sizes."""
+    """Return whether a mapping has a key of a config.json; multimodal models nest the sizes."""
     parts = [document, *(part for part in document.values() if isinstance(part, Mapping))]
     return any(key in part for part in parts for key in CONFIG_KEYS)
 
 
 def read_description(data: bytes, file_name: str) -> Mapping[str, Any]:
+    """Return the mapping in a YAML or JSON file; raise CatalogueError for anything else."""
     if len(data) > MAX_BYTES:
         raise CatalogueError(f"{file_name} is larger than 1 MB; it cannot be a description.")
     try:
@@ -137,7 +138,7 @@ def read_description(data: bytes, file_name: str) -> Mapping[str, Any]:
         raise CatalogueError(
             f"{file_name}{line}: not valid YAML: {getattr(error, 'problem', error)}."
         ) from None
-    except (RecursionError, ValueError, TypeError):  # TypeError: a key that is a list
+    except (RecursionError, ValueError, TypeError):  # TypeError: a key is a list
         raise CatalogueError(
             f"{file_name} is not valid YAML or JSON: a key is no word, a number has thousands of "
             "digits, or it is nested too deeply; correct it or export it again."
@@ -154,7 +155,7 @@ def _yaml(text: str) -> Any:
         raise CatalogueError(
             f"YAML of more than {MAX_YAML_CHARACTERS:,} characters is not taken; split the file."
         )
-    if ANCHOR.search(text):  # a few lines of aliases can stand for billions of values
+    if ANCHOR.search(text):  # a few lines of aliases can expand to billions of values
         raise CatalogueError("YAML with anchors and aliases is not taken; write the values out.")
     return YAML(typ="safe", pure=True).load(text)
 

@@ -1,5 +1,7 @@
-"""Which plans clusters follow: put in force, restored, withdrawn. Of each scenario one, and no
-deployment is asked for by two."""
+"""Activate, restore and end the plans that clusters follow.
+
+Each scenario has at most one active plan, and at most one plan asks for each deployment.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from planner.services.access import check_may_approve
 from planner.services.audit import record
 from planner.services.notices import notify
 
-MESSAGE = 500  # characters of why
+MESSAGE = 500  # characters of the reason
 
 
 def put_in_force(
@@ -30,10 +32,14 @@ def put_in_force(
     rule: str = "",
     message: str = "",
 ) -> PlanInForce:
-    """From now on; ends what it replaces (``replaced_by``), and nothing else. Raises NotReady for a
-    policy that has no timetable, and where another scenario's plan has some of its deployments.
-    ``proposal``: one that was approved, by whom its own service has checked and who tells of it.
-    ``message``: why, where there is none."""
+    """Activate a plan from ``now`` on, and end the plans that it replaces (``replaced_by``).
+
+    ``proposal``: an approved one; its own service has checked the approval and notifies people.
+    ``message``: the reason, if there is no proposal.
+
+    Raises NotReady for a policy without a schedule of replicas, and if the active plan of another
+    scenario has some of its deployments.
+    """
     if proposal is None:
         _check_directly(user)
     plan = timetable_of(run, options, now)
@@ -42,8 +48,8 @@ def put_in_force(
         placed = frozen(plan, run)
         placed.proposal, placed.by, placed.since = proposal, user, now
         placed.message = _message(message)
-        # An approval holds the audit log before the plan's number, so everybody takes them in this
-        # order: in the other one, two plans could wait for each other.
+        # An approval locks the audit log before the plan's number. Everybody must lock in this
+        # order, else two plans could wait for each other.
         record(
             "plan.in-force", run, by=user, rule=rule,
             proposal=proposal.pk if proposal else None, policy=plan.policy, repeat=plan.repeat,
@@ -55,7 +61,7 @@ def put_in_force(
 
 
 def frozen(plan: Plan, run: Run) -> PlanInForce:
-    """The plan as it would be in force; not saved."""
+    """Return the plan as it would be active; it is not saved."""
     return PlanInForce(
         run=run,
         number=run.pk,
@@ -74,8 +80,10 @@ def frozen(plan: Plan, run: Run) -> PlanInForce:
 def plan_restore(
     *, plan: PlanInForce, user: User | None, now: datetime, message: str = ""
 ) -> PlanInForce:
-    """An earlier plan in force again, as it was frozen then; what it replaces ends. Raises NotReady
-    where it is in force, or its dates are over."""
+    """Activate an earlier plan again, as it was then, and end what it replaces.
+
+    Raises NotReady if it is active, or its dates are over.
+    """
     _check_directly(user)
     if plan.until is None:
         raise NotReady(f"Plan {plan.pk} is in force.")
@@ -100,7 +108,7 @@ def plan_restore(
 
 
 def timetable_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
-    """The plan that would be in force; raises NotReady where it has no timetable."""
+    """Return the plan that would be active; raise NotReady if it has no schedule of replicas."""
     plan = plan_of(run, options, now)
     if plan.rule is not None:
         raise NotReady(
@@ -111,15 +119,20 @@ def timetable_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
 
 
 def replaced_by(plan: Plan, run: Run) -> list[PlanInForce]:
-    """What a plan ends by taking effect: the one in force of its own scenario first, and those of
-    others all of whose deployments it has too (of what it was branched from). Raises NotReady where
-    another scenario's plan has some of its deployments and others beside them: two plans for one
-    deployment would contradict each other, and what only the other has would be left alone."""
+    """Return the active plans that a plan ends by taking effect.
+
+    The first is the active plan of the same scenario. Then come the plans of other scenarios all of
+    whose deployments it has.
+
+    Raises NotReady if another scenario's plan shares some of its deployments and has others. Two
+    plans for one deployment would contradict each other, and the deployments that only the other
+    plan has would be left without a plan.
+    """
     return _replaced(in_force_of(run), {(pool.name, pool.region) for pool in plan.pools})
 
 
 def _replaced(current: PlanInForce | None, pools: set[tuple[str, str]]) -> list[PlanInForce]:
-    """By a plan of ``pools`` deployments, each with its region."""
+    """Return the plans that a plan of these ``pools`` (name, region) would end."""
     replaced = [current] if current else []
     for other in plans_in_force():
         theirs = {(pool["name"], pool["region"]) for pool in other.pools}
@@ -138,8 +151,10 @@ def _replaced(current: PlanInForce | None, pools: set[tuple[str, str]]) -> list[
 
 @transaction.atomic
 def withdraw(*, user: User | None, now: datetime, plan: PlanInForce | None = None) -> bool:
-    """A plan is in force no more, or the only one where none is named; whether one was. Raises
-    NotReady where several are and none is named."""
+    """End an active plan, or the only one if none is named; return whether one was active.
+
+    Raises NotReady if several are active and none is named.
+    """
     check_may_approve(user)
     plans = [plan] if plan else list(plans_in_force())
     if len(plans) > 1:
@@ -153,6 +168,7 @@ def withdraw(*, user: User | None, now: datetime, plan: PlanInForce | None = Non
 
 
 def _check_directly(user: User | None) -> None:
+    """Raise NotAllowed if the workspace's rules require a proposal."""
     check_may_approve(user)
     if review_rules().required:
         raise NotAllowed(

@@ -1,5 +1,7 @@
-"""A first scenario for traffic that nobody has seen yet: what a launch is said to be, everything
-else filled in so that it can run at once."""
+"""Draft a first scenario for traffic that nobody has seen yet.
+
+The user describes the launch. Everything else is filled in so that the draft can run at once.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,11 @@ DAY_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class LaunchAsked:
-    """What somebody knows of a launch."""
+    """What a user knows about a launch."""
 
     model: str
     gpu: str
-    region: str  # a built-in one; "": the first with a price
+    region: str  # a built-in region; "": the first with a price
     requests_per_day: float  # on average over a week
     input_tokens: float
     output_tokens: float
@@ -48,7 +50,7 @@ class LaunchAsked:
 
 
 def launch_draft(described: LaunchAsked) -> str:
-    """YAML of the scenario; raises ScenarioError where no such instance or price is known."""
+    """Return the YAML of the scenario; raise ScenarioError for an unknown profile or price."""
     gpu = catalogue.gpu_name(described.gpu)
     known = catalogue.regions()
     with_price = [name for name, priced in known.items() if gpu in priced.usd_per_gpu_hour]
@@ -98,7 +100,7 @@ def launch_draft(described: LaunchAsked) -> str:
 
 
 def launch_assumed(described: LaunchAsked, document: str) -> tuple[Assumed, ...]:
-    """What the draft filled in."""
+    """Return the assumptions of the draft."""
     return tuple(_assumed(described, document))
 
 
@@ -148,7 +150,7 @@ def _assumed(described: LaunchAsked, document: str) -> Iterator[Assumed]:
 
 
 def _profile(model: str, gpu: str) -> dict[str, Any]:
-    """The built-in measured arrangement, else a roofline on the fewest GPUs that hold the model."""
+    """Return the built-in measured profile, else a roofline on the fewest GPUs for the model."""
     name = _catalogue_name(model)
     if any((m, g) == (name, gpu) for m, g, _ in catalogue.profiles()):
         return {"model": model, "gpu": gpu, "tp": best_tp(name, gpu)}
@@ -174,8 +176,11 @@ def _catalogue_name(model: str) -> str:
 
 
 def _gpus(described: LaunchAsked, data: dict[str, Any]) -> int:
-    """Twice what the peak takes at the end of the horizon by the fluid model of one instance, so
-    that it is the plan that says how many, and not this limit."""
+    """Return the GPUs of the region: twice what the peak at the end of the horizon needs.
+
+    The need comes from the fluid model of one replica. The limit is loose so that the plan, and not
+    this limit, decides the size of the fleet.
+    """
     scenario = parse(dump_mapping(data))
     hardware = build_hardware(scenario, own_hardware())
     profile = next(iter(hardware.profiles.values()))

@@ -1,4 +1,4 @@
-"""How long a run may take and how much memory it may hold, before it takes the others with it."""
+"""Stop a run that takes too long or too much memory, before it stops others."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 
 from django.conf import settings
 
-ENDED_WITH_RUN = os.EX_TEMPFAIL  # status of a worker that ends with a run that does not hear it
-GRACE_S = 30.0  # a run is asked to end, and ended with its worker when it has not by then
+ENDED_WITH_RUN = os.EX_TEMPFAIL  # exit status of a worker that ends because its run did not stop
+GRACE_S = 30.0  # time to stop after the request; then the worker ends with its run
 MB = 1_000_000
 REMEDY = "choose a shorter window, a smaller scale or wider bins"
 
 
 class Limits:
-    """Of one run, which began ``seconds`` ago, perhaps on another worker."""
+    """The limits of one run, which began ``seconds`` ago, perhaps on another worker."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._began = time.monotonic() - max(0.0, seconds)
         self._passed_at = 0.0
-        self.passed = ""  # the sentence, once one is
+        self.passed = ""  # message about the limit that was passed; "" before
 
     def look(self) -> bool:
-        """Whether a limit was passed so long ago that the run will not end by itself."""
+        """Return whether a limit was passed so long ago that the run will not stop on request."""
         now = time.monotonic()
         if not self.passed and (sentence := self._sentence(now - self._began)):
             self.passed, self._passed_at = sentence, now
@@ -45,7 +45,7 @@ class Limits:
 
 
 def resident_mb() -> float:
-    """Of this process; 0 where the system does not tell."""
+    """Return the memory of this process in MB; 0 if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):

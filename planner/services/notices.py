@@ -1,8 +1,8 @@
-"""Telling people: by e-mail and by webhooks that Slack and its like understand.
+"""Notify people by e-mail and by webhooks in the format of Slack.
 
-``notify`` writes one row per address and has the workers send it once the transaction is committed.
-What fails is tried again after 1, 4, 16 ... minutes, MOST_TRIES times, and stays to be seen. A
-webhook is signed: ``Headroom-Signature: t=SECONDS,v1=HEX``, HEX being HMAC-SHA256 of
+``notify`` writes one row per address and has the workers send it after the transaction commits. A
+failed delivery is tried again after 1, 4, 16 ... minutes, MOST_TRIES times, and stays visible. A
+webhook is signed: ``Headroom-Signature: t=SECONDS,v1=HEX``, where HEX is the HMAC-SHA256 of
 ``SECONDS.BODY`` under the channel's key.
 """
 
@@ -36,15 +36,15 @@ from planner.services.audit import record
 SEND = "planner.tasks.notice_send"
 MOST_TRIES = 6
 FIRST_WAIT = timedelta(minutes=1)
-LEASE = timedelta(minutes=5)  # a sender that died leaves the rest to the next
+LEASE = timedelta(minutes=5)  # after this time another sender takes over from one that died
 KEPT = timedelta(days=30)
-MOST_CHANNELS = 20  # of one person, and of one workspace
-BUSY = (408, 425, 429)  # and all above 499: another time it may work
-ESCAPED = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))  # what Slack takes for its marks
+MOST_CHANNELS = 20  # most addresses of a person, and of a workspace
+BUSY = (408, 425, 429)  # worth another try, as is every status above 499
+ESCAPED = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))  # characters that Slack reads as markup
 
 
 class SendFailed(PlannerError):
-    """Not delivered, and not to be tried again."""
+    """Not delivered, and not worth another try."""
 
 
 def notify(
@@ -55,9 +55,11 @@ def notify(
     *,
     people: Iterable[User] = (),
 ) -> int:
-    """Tell those who chose to hear of ``event`` (planner.models.notice.Event); returns how many
-    addresses. ``url`` is a path on this site. With ``people`` it is about them: of personal
-    addresses only theirs are told."""
+    """Notify the subscribers of ``event`` (planner.models.notice.Event); return how many addresses.
+
+    ``url`` is a path on this site. With ``people`` the event is about them: personal addresses of
+    other people get no message.
+    """
     event = Event(event).value
     with within(workspace):
         channels = Channel.objects.filter(Q(user=None) | Q(user__is_active=True))
@@ -76,7 +78,7 @@ def notify(
 def channel_add(
     *, user: User, kind: str, address: str, events: Sequence[str] = (), mine: bool = True
 ) -> Channel:
-    """An address of one's own, or (``mine`` false, by an admin) of the workspace."""
+    """Add a personal address or, with ``mine`` false and by an admin, one of the workspace."""
     if not mine:
         check_may_administer(user)
     row = Channel(
@@ -96,7 +98,7 @@ def channel_add(
 
 
 def channel_get(user: User, number: int) -> Channel:
-    """One's own, or for admins one of the workspace; any other is none that there is."""
+    """Return a personal address or, for admins, one of the workspace; else raise NotFound."""
     row = Channel.objects.filter(pk=number).first()
     if row is None or not may_change(user, row):
         raise NotFound(f"There is no notification address {number}.")
@@ -115,21 +117,23 @@ def channel_remove(*, user: User, channel: Channel) -> None:
 
 
 def channel_test(*, channel: Channel) -> Delivery:
-    """Tell it now that it works."""
+    """Send a test message now."""
     text = f"Notices of workspace {current_workspace().name} reach this address."
     return _deliver(channel, Event.TEST, text, "")
 
 
 def signing_key(channel: Channel) -> str:
-    """What a receiver checks the signature with. It is made of the installation's SECRET_KEY, so
-    that who reads the database cannot sign."""
+    """Return the key with which a receiver checks the signature.
+
+    It is derived from the installation's SECRET_KEY, so a reader of the database cannot sign.
+    """
     return salted_hmac(
         "planner.notices", f"{channel.pk}:{channel.salt}", algorithm="sha256"
     ).hexdigest()
 
 
 def notice_send(*, number: int) -> str:
-    """Try once, if it is due and nobody else does; the state after that."""
+    """Try a delivery once if it is due and no other worker tries it; return its new state."""
     now = timezone.now()
     due = Delivery.everywhere.filter(pk=number, state=Delivery.State.WAITING, due_at__lte=now)
     if not due.update(due_at=now + LEASE, tries=F("tries") + 1):
@@ -140,7 +144,7 @@ def notice_send(*, number: int) -> str:
         _send(row)
     except (SendFailed, outgoing.NotListed) as failed:
         problem = str(failed)
-    except (PlannerError, OSError) as failed:  # SMTP's errors are OSErrors
+    except (PlannerError, OSError) as failed:  # errors of SMTP are OSErrors
         problem, again = str(failed), row.tries < MOST_TRIES
     row.problem = problem[:500]
     if not problem:
@@ -154,7 +158,7 @@ def notice_send(*, number: int) -> str:
 
 
 def notices_sweep() -> int:
-    """Send what is due, and forget what is long over; returns how many were tried."""
+    """Send what is due, remove old deliveries, and return how many were tried."""
     now = timezone.now()
     Delivery.everywhere.filter(created_at__lt=now - KEPT).delete()
     due = Delivery.everywhere.filter(state=Delivery.State.WAITING, due_at__lte=now)
@@ -173,7 +177,8 @@ def _deliver(channel: Channel, event: str, text: str, url: str) -> Delivery:
 
 
 def _send(row: Delivery) -> None:
-    _check_address(row.channel)  # the operator's list may be another one since
+    # again: the operator may have changed the list of allowed addresses
+    _check_address(row.channel)
     if row.channel.kind == Channel.Kind.EMAIL:
         _mail(row)
     else:
@@ -196,7 +201,8 @@ def _post(row: Delivery) -> None:
         "User-Agent": "Headroom",
         "Headroom-Event": row.event,
         "Headroom-Workspace": row.workspace.slug,
-        "Headroom-Delivery": str(row.pk),  # the same when it is tried again
+        # the same at each try, so receivers can detect duplicates
+        "Headroom-Delivery": str(row.pk),
         "Headroom-Signature": f"t={moment},v1={signed.hexdigest()}",
     }
     status = outgoing.post(row.channel.address, body, headers, _allowed())
@@ -215,7 +221,7 @@ def _slack(row: Delivery) -> str:
 
 
 def link(path: str) -> str:
-    """A path of this site as an address, where its own is known."""
+    """Return the full address of a path of this site, or the path if the site has no address."""
     return f"{settings.HEADROOM_URL}{path}" if path and settings.HEADROOM_URL else path
 
 
@@ -237,7 +243,7 @@ def _check_address(row: Channel) -> None:
 
 
 def check_mailbox(address: str) -> None:
-    """Raise PlannerError for what is no mailbox, or one outside the operator's domains."""
+    """Raise PlannerError if this is no mailbox, or one outside the operator's domains."""
     try:
         validate_email(address)
     except ValidationError:

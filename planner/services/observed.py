@@ -1,4 +1,4 @@
-"""What a plan in force asks for, and what the live sources of its scenario saw."""
+"""Read what an active plan asks for, and what the live sources of its scenario saw."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from planner.scenario import document as text
 from planner.services.sources import current_trace, series
 from planner.studies.aftermath.values import HeldPool
 
-LOOK = timedelta(minutes=15)  # how often what is held is read off a plan
+LOOK = timedelta(minutes=15)  # interval at which replicas are read off a plan
 
 
 def living(name: str) -> str:
-    """The trace that goes on: of one that holds what a live source knew at a moment, the source's
-    own."""
+    """Return the name of the growing trace behind a snapshot of a live source, else ``name``."""
     trace = Trace.objects.filter(name=name).first()
     if trace is None or not trace.sha256 or not trace.file_name.startswith("live source "):
         return name
@@ -28,7 +27,7 @@ def living(name: str) -> str:
 
 
 def held_of(plan: PlanInForce, begins: datetime, ends: datetime) -> list[HeldPool]:
-    """What it asked for, read off as clusters do."""
+    """Return the replicas that the plan asked for over time, read as clusters read it."""
     moments = [begins + n * LOOK for n in range(max(1, int((ends - begins) / LOOK)))]
     replicas = np.array(
         [
@@ -55,8 +54,10 @@ def held_of(plan: PlanInForce, begins: datetime, ends: datetime) -> list[HeldPoo
 
 
 def seen_of(run: Run, begins: datetime, ends: datetime, only: Source | None = None) -> list[Served]:
-    """What its live sources saw of the replicas' speed, by the scenario's names; ``only`` of
-    one of them."""
+    """Return the speed of replicas that the live sources saw, by the scenario's names.
+
+    ``only`` restricts this to one source.
+    """
     by_source: dict[tuple[str, str, str], Served] = {}
     for entry in text.outline(run.document)["traffic"]["sources"]:
         trace = Trace.objects.filter(name=living(entry.get("trace") or "")).first()

@@ -1,7 +1,7 @@
-"""Signing in by an identity provider: OpenID Connect's authorization code flow with PKCE.
+"""Sign in by an identity provider: OpenID Connect's authorization code flow with PKCE.
 
-Authlib writes the requests and holds the claims to the specification, joserfc verifies signatures;
-what is asked of the provider goes by ``planner.outgoing``, to its listed hosts alone and without
+Authlib writes the requests and checks the claims against the specification. joserfc verifies
+signatures. Requests to the provider use ``planner.outgoing``: to its listed hosts alone and without
 redirects. Roles follow the provider's groups at every sign-in, in the workspaces that
 HEADROOM_OIDC_GROUPS names and in no others.
 """
@@ -37,9 +37,9 @@ from planner.models.workspace import within, workspace_of
 from planner.selectors.people import admins_active
 from planner.services.audit import record
 
-ALGORITHMS = ["RS256", "PS256", "ES256"]  # none and shared secrets are not among them
+ALGORITHMS = ["RS256", "PS256", "ES256"]  # "none" and shared secrets (HS256) are not accepted
 LEEWAY_S = 60
-KEPT_S = 600  # of what the provider says of itself
+KEPT_S = 600  # seconds for which the provider's metadata is cached
 MOST_BYTES = 500_000
 SCOPE = "openid profile email"
 NOT_YOURS = "This sign-in was not begun here, or too long ago; begin anew."
@@ -53,7 +53,7 @@ class ProviderFailed(PlannerError):
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What the session keeps while its person is at the provider."""
+    """What the session holds while its person is at the provider."""
 
     state: str
     nonce: str
@@ -69,8 +69,11 @@ def provider() -> IdentityProvider | None:
 
 
 def sign_in_begin(*, back: str, again: bool = False) -> tuple[str, Pending]:
-    """The provider's address to go to, and what to keep until its answer; ``back`` is ours.
-    ``again``: it is to ask who this is, also of somebody whom it knows already."""
+    """Return the provider's address to go to, and what to store until its answer.
+
+    ``back`` is the address of this site that the provider returns to. ``again``: the provider must
+    verify the person again, even one whom it knows.
+    """
     idp = _configured()
     pending = Pending(generate_token(40), generate_token(40), generate_token(64))
     url = prepare_grant_uri(
@@ -90,12 +93,15 @@ def sign_in_begin(*, back: str, again: bool = False) -> tuple[str, Pending]:
 
 class Came(NamedTuple):
     user: User
-    proved_at: float  # when they showed the provider who they are, s since the epoch; 0: not said
+    proved_at: float  # when the provider verified the person, s since the epoch; 0: unknown
 
 
 def sign_in_finish(*, pending: Pending, answered: dict[str, str], back: str) -> Came:
-    """Who came back, with the roles that their groups give now. Raises NotAllowed for who is in no
-    group that may enter, ProviderFailed for what is not a true answer of the provider."""
+    """Return the person who came back, with the roles of the present groups.
+
+    Raises NotAllowed for a person in no group that may enter. Raises ProviderFailed for an answer
+    that is not valid.
+    """
     idp = _configured()
     if not constant_time_compare(pending.state, answered.get("state", "")):
         raise NotAllowed(NOT_YOURS)
@@ -124,7 +130,7 @@ def _configured() -> IdentityProvider:
 
 
 def _facts(idp: IdentityProvider) -> dict[str, Any]:
-    """What the provider says of itself; who else is named as issuer there is not it."""
+    """Return the provider's metadata; raise ProviderFailed if it names another issuer."""
     facts = _cached(idp, f"{idp.issuer}/.well-known/openid-configuration")
     if str(facts.get("issuer", "")).rstrip("/") != idp.issuer:
         raise ProviderFailed("The identity provider names another issuer than the configured one.")
@@ -151,7 +157,7 @@ def _tokens(
 
 
 class _Named:
-    """A client as Authlib's authentication of clients wants it."""
+    """A client as Authlib's client authentication expects it."""
 
     def __init__(self, idp: IdentityProvider) -> None:
         self.client_id, self.client_secret = idp.client_id, idp.client_secret
@@ -160,7 +166,11 @@ class _Named:
 def _claims(
     idp: IdentityProvider, facts: dict[str, Any], granted: dict[str, Any], nonce: str
 ) -> dict[str, Any]:
-    """Of the ID token: signed by a key of the provider, for this client, for this sign-in, now."""
+    """Return the claims of the ID token.
+
+    The token must be signed by a key of the provider, for this client, for this sign-in, and be
+    current.
+    """
     try:
         token = _verified(idp, facts, str(granted.get("id_token", "")))
         options = {
@@ -181,7 +191,7 @@ def _claims(
 
 
 def _verified(idp: IdentityProvider, facts: dict[str, Any], token: str) -> jwt.Token:
-    """Keys are changed now and then: where the known ones do not fit, they are asked for anew."""
+    """Verify the token; fetch the keys again if the cached ones do not fit."""
     keys = _keys(idp, facts)
     try:
         return jwt.decode(token, keys, algorithms=ALGORITHMS)
@@ -206,7 +216,10 @@ def _userinfo(
 
 @transaction.atomic
 def _person(idp: IdentityProvider, claims: dict[str, Any]) -> User:
-    """The account of a subject, made at its first sign-in, in the workspaces of its groups."""
+    """Return the account of a subject, with the roles of its groups.
+
+    The first sign-in creates the account.
+    """
     claimed = claims.get(idp.claim)
     groups = {claimed} if isinstance(claimed, str) else {str(name) for name in claimed or ()}
     role_of: dict[str, str] = {}
@@ -243,8 +256,10 @@ def _account_made(idp: IdentityProvider, claims: dict[str, Any], subject: str) -
 
 
 def _follow(user: User, idp: IdentityProvider, role_of: dict[str, str]) -> dict[str, str]:
-    """Memberships as the groups have them; what changed, "" where one ended. The last admin of a
-    workspace stays one."""
+    """Set memberships to those of the groups, and return what changed, "" for one that ended.
+
+    The last admin of a workspace stays an admin.
+    """
     changed: dict[str, str] = {}
     for slug in sorted({grant.workspace for grant in idp.grants}):
         workspace, role = workspace_of(slug), role_of.get(slug, "")
@@ -271,7 +286,7 @@ def _follow(user: User, idp: IdentityProvider, role_of: dict[str, str]) -> dict[
 
 
 def identity_link(*, person: User, subject: str) -> None:
-    """An account that was here before its provider; for the command line."""
+    """Link an account that existed before the provider to a subject; for the command line."""
     idp, subject = _configured(), subject.strip()
     if not subject:
         raise PlannerError("--subject is missing: it is what the provider calls sub.")
@@ -285,7 +300,7 @@ def identity_link(*, person: User, subject: str) -> None:
 
 
 def _cached(idp: IdentityProvider, url: str, *, fresh: bool = False) -> dict[str, Any]:
-    """What the provider says to everybody, asked once in a while."""
+    """Return a public document of the provider from the cache, or fetch it."""
     key = f"oidc-{hashlib.sha256(url.encode()).hexdigest()}"
     document = None if fresh else cache.get(key)
     if document is None:
@@ -300,7 +315,7 @@ def _json(
     body: bytes | None = None,
     headers: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """An object that the provider answers with."""
+    """Return the JSON object that the provider answers with."""
     try:
         answer = outgoing.ask(
             "GET" if body is None else "POST", url, _allowed(idp), body=body,

@@ -1,4 +1,4 @@
-"""Idempotency keys of what is made at once: asked for again, the first is given back."""
+"""Handle idempotency keys: a repeated request returns the row that the first one made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = TypeVar("Row", Calibration, ProfileVersion)
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The client's name for a request ("" for none), and the hash of what it asks for."""
+    """The client's name for a request ("" for none), and the hash of the request."""
 
     name: str = ""
     sha256: str = ""
@@ -26,7 +26,7 @@ class Key:
         return {"idempotency_key": self.name, "request_sha256": self.sha256}
 
     def first(self, rows: QuerySet[Row]) -> Row | None:
-        """The row already made under the key; raises KeyReused if it was for another request."""
+        """Return the row already made under the key; raise KeyReused if the request was another."""
         if not self.name:
             return None
         row = rows.filter(idempotency_key=self.name).first()
@@ -39,6 +39,6 @@ class Key:
 
 
 def key_of(name: str, request: Any) -> Key:
-    """The key of a request given as JSON-ready data."""
+    """Return the key of a request given as JSON-ready data."""
     text = json.dumps(request, sort_keys=True, default=str)
     return Key(name, hashlib.sha256(text.encode()).hexdigest() if name else "")

@@ -1,4 +1,4 @@
-"""Files that nobody speaks of any more: what a kill in the middle of the work has left."""
+"""Remove files that no row names, such as those that a killed process left."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from planner.whole import meant_for
 
 logger = logging.getLogger(__name__)
 
-UNTOUCHED_S = 3600.0  # by then whoever wrote it is done, or dead
+UNTOUCHED_S = 3600.0  # after this time its writer is done, or dead
 
 
 def orphans_sweep(*, untouched_s: float = UNTOUCHED_S) -> int:
-    """Remove uploads, traces and tables without a row, and messages that were never finished;
-    returns how many. What has been written to lately is spared."""
+    """Remove uploads, traces and tables without a row, and unfinished messages; return how many.
+
+    Files written within the last ``untouched_s`` seconds stay.
+    """
     before = time.time() - untouched_s
-    # Files first, rows after: what gets its row in between is spared.
+    # List files first and rows after: a file that gets its row in between stays.
     orphans = [path for path in _candidates(storage.data_dir()) if _touched(path) < before]
     spoken_of, being_read = _spoken_of(), _being_read()
     removed = 0
@@ -46,7 +48,7 @@ def orphans_sweep(*, untouched_s: float = UNTOUCHED_S) -> int:
 
 
 def _swept_bucket(before: float) -> int:
-    """The same of what lies in the bucket, where that is where arrays are kept."""
+    """Remove objects of the bucket that no row names; return how many stores."""
     bucket, removed = storage.bucket(), 0
     if bucket is None:
         return 0
@@ -74,7 +76,7 @@ def _relative(path: Path) -> str:
 
 
 def _touched(path: Path) -> float:
-    """When anything in it was last written, s since the epoch."""
+    """Return when anything in a file or folder was last written, seconds since the epoch."""
     moments = [0.0]
     with suppress(FileNotFoundError):
         moments.append(path.stat().st_mtime)
@@ -84,7 +86,7 @@ def _touched(path: Path) -> float:
 
 
 def _spoken_of() -> set[str]:
-    """Paths that rows name, relative to the data directory."""
+    """Return the paths that rows name, relative to the data directory."""
     names: set[str] = set()
     kinds: tuple[type[Model], ...] = (*STORED, Source, Run)
     for kind in kinds:
@@ -96,6 +98,6 @@ def _spoken_of() -> set[str]:
 
 
 def _being_read() -> set[str]:
-    """Folders that runs that are going will have made; drafts of them are theirs."""
+    """Return the folders that active ingest runs will create; their drafts must stay."""
     ingests = Run.everywhere.filter(kind=Run.Kind.INGEST, state__in=GOING, trace__isnull=False)
     return {store_of(*trace) for trace in ingests.values_list("trace_id", "trace__sha256")}

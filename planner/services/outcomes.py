@@ -1,7 +1,6 @@
-"""Did it come true? Plans that were in force, each held against what came once its time is over and
-the traffic of it is known.
+"""Compare plans that were active with the traffic that came, once it is known.
 
-    stretch of a plan -> running -> done | failed
+stretch of a plan -> running -> done | failed
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from planner.studies.progress import Progress, silent
 logger = logging.getLogger(__name__)
 
 HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
-GIVEN_UP = timedelta(hours=2)  # a worker that judges for longer is gone
-MOST = 1000  # plans that are looked at, the newest
+GIVEN_UP = timedelta(hours=2)  # a worker that takes longer is taken for dead
+MOST = 1000  # newest plans that are examined
 Stretch = tuple[datetime, datetime]
 
 
 def outcomes_tick(*, now: datetime, most: int = 1, progress: Progress = silent) -> list[Outcome]:
-    """Judge what is due, the longest over first, ``most`` of them."""
+    """Judge up to ``most`` stretches that are due, those that ended first before others."""
     Outcome.objects.filter(state=Outcome.State.RUNNING, begun_at__lt=now - GIVEN_UP).delete()
     judged: list[Outcome] = []
     for plan, (begins, ends) in due(now):
@@ -50,7 +49,7 @@ def outcomes_tick(*, now: datetime, most: int = 1, progress: Progress = silent) 
 
 
 def due(now: datetime) -> list[tuple[PlanInForce, Stretch]]:
-    """Stretches that are over and whose traffic is known, not judged yet."""
+    """Return the stretches that are over, whose traffic is known, and that are not judged yet."""
     done = set(Outcome.objects.values_list("plan_id", "begins"))
     waiting = []
     for plan in PlanInForce.objects.select_related("run")[:MOST]:
@@ -62,8 +61,11 @@ def due(now: datetime) -> list[tuple[PlanInForce, Stretch]]:
 
 
 def stretches(plan: PlanInForce, now: datetime) -> Iterator[Stretch]:
-    """When it was in force and is over, to the hour: of dates that of them in which nothing else
-    was (all of them, where they were past when it was put in force); of a pattern week by week."""
+    """Yield the stretches in which a plan was active and that are over, to the hour.
+
+    A plan of dates has one stretch: the part of its dates in which it was active, or all of them if
+    they were past when it was activated. A pattern has one stretch per week.
+    """
     if plan.repeat == "once" and plan.ends <= plan.since:
         yield plan.begins, plan.ends
         return
@@ -85,7 +87,7 @@ def stretches(plan: PlanInForce, now: datetime) -> Iterator[Stretch]:
 def outcome_judge(
     *, plan: PlanInForce, begins: datetime, ends: datetime, now: datetime, progress: Progress
 ) -> Outcome | None:
-    """None where somebody else is at it."""
+    """Judge one stretch of a plan; return None if another worker does."""
     outcome = Outcome(plan=plan, begins=begins, ends=ends, begun_at=now)
     try:
         with transaction.atomic():
@@ -126,7 +128,7 @@ def outcome_judge(
 
 
 def _known_until(run: Run) -> datetime | None:
-    """Up to when all of its traffic is told; None where a trace of it is gone."""
+    """Return until when all traffic of a run is known; None if one of its traces is gone."""
     ends = []
     for source in text.outline(run.document)["traffic"]["sources"]:
         if source.get("trace") is None:
@@ -139,7 +141,7 @@ def _known_until(run: Run) -> datetime | None:
 
 
 def _document(run: Run, begins: datetime, ends: datetime) -> str:
-    """The scenario that was planned, on what came in place of what was known."""
+    """Return the planned scenario with the traffic that came instead of the known traffic."""
     outline = text.outline(run.document)
     changes: dict[str, object] = {
         "traffic.until": None,
@@ -155,7 +157,7 @@ def _document(run: Run, begins: datetime, ends: datetime) -> str:
 
 
 def _forecast_of(run: Run) -> Forecast:
-    """What its forecast said, bin by bin."""
+    """Return the forecast of a run, bin by bin."""
     if "forecast" not in run_tables(run):
         return {}
     return {

@@ -1,4 +1,4 @@
-"""What an outlook leaves open: whether requests would be in time. Its last month, replayed."""
+"""Simulate the last month of an outlook, to show whether requests would meet the SLO."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from planner.services.scenarios import free_name
 from planner.services.whatif import run_on_draft
 from planner.studies.outlook.calendar import WEEK_S
 
-MAX_REPLAYED = 2_000_000  # requests, as of a draft: more is replayed on one of several equal cells
+# requests, as in a draft; above this, one of several equal cells is replayed
+MAX_REPLAYED = 2_000_000
 PERIOD_S = 3600.0
 
 
 def month_to_replay(run: Run) -> str:
-    """The last month that has a plan: with growth the most demanding; "" where none has."""
+    """Return the last month that has a plan, which growth makes the most demanding; "" if none."""
     months = [row for row in run_result(run)["months"] if row["cost_usd"] is not None]
     return str(months[-1]["month"]) if months else ""
 
 
 def outlook_replay(*, run: Run, user: User, idempotency_key: str = "") -> Run:
-    """A comparison of the week that stands for that month, its busiest day in it, on a scenario of
-    its own: as demanding as the outlook has the month."""
+    """Start a comparison of the week that represents the last month, with its busiest day.
+
+    It runs on its own scenario, with the demand that the outlook has for that month.
+    """
     check_may_plan(user)
     if run.kind != Run.Kind.OUTLOOK:
         raise PlannerError(f"Run {run.pk} is no outlook; only an outlook has months to replay.")

@@ -1,7 +1,7 @@
-"""A password that was forgotten, where the installation sends mail.
+"""Reset forgotten passwords by mail, if the installation sends mail.
 
-What is answered is the same whether there is such an account or not, and takes as long: the mail is
-a worker's. A name gets one mail a minute, and one network asks for ten.
+The answer is the same, and takes the same time, whether the account exists or not, because a worker
+sends the mail. A name gets one mail a minute, and one network may ask for ten.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from planner.services.sessions import sessions_end
 logger = logging.getLogger(__name__)
 
 MAIL = "planner.tasks.password_mail"
-FROM_ONE_NETWORK = 10  # mails within a minute
+FROM_ONE_NETWORK = 10  # most mails within a minute
 
 
 def password_forgotten(*, name: str, network: str) -> None:
-    """Have a mail sent to the account of that name, if there is one with a mailbox. Raises
-    PlannerError for who asks too often."""
+    """Have a mail sent to the account of that name, if it exists and has a mailbox.
+
+    Raises PlannerError for a network that asks too often.
+    """
     if not mail_configured():
         raise PlannerError("This installation sends no mail; ask an admin for a new password.")
     try:
@@ -39,13 +41,13 @@ def password_forgotten(*, name: str, network: str) -> None:
             f"Too many mails were asked for from your network. Try again in {refusal.wait_s} "
             "seconds."
         ) from None
-    with suppress(TooManyAttempts):  # one is on its way
+    with suppress(TooManyAttempts):  # a mail was sent less than a minute ago
         attempt_count("forgotten-name", name.strip().casefold(), most=1)
         current_app.send_task(MAIL, args=[name.strip()[:150]])
 
 
 def password_mail(*, name: str) -> bool:
-    """Whether a mail went out."""
+    """Send the mail; return whether one was sent."""
     person = User.objects.filter(username=name, is_active=True).exclude(email="").first()
     if person is None or not mail_configured():
         return False
@@ -58,13 +60,13 @@ def password_mail(*, name: str) -> bool:
 
 
 def password_changed(*, user: User, but: str = "") -> None:
-    """Theirs was, by themselves; their sessions end, all ``but`` the one of that row."""
+    """Record that users changed their password, and end their sessions except the row ``but``."""
     record("user.password", user, by=user)
     sessions_end(user=user, by=user, but=but)
 
 
 def mailbox_set(*, user: User, email: str) -> None:
-    """Set where a link to choose a new password is mailed; "" for nowhere."""
+    """Set the address that gets the mail for a new password; "" for none."""
     email = email.strip()
     if email:
         check_mailbox(email)

@@ -15,7 +15,7 @@ DATABASE_BACK_S = 30.0
 def patiently(act: Callable[[], T]) -> T:
     """Return ``act()``, repeated for up to DATABASE_BACK_S while the database does not answer.
 
-    Raises the database's error after that, or at once within a transaction, which is lost.
+    After that, or at once within a transaction, which is lost, the database's error is raised.
     """
     until = time.monotonic() + DATABASE_BACK_S
     while True:

@@ -1,8 +1,8 @@
-"""Who belongs to the team, what each may do, and how somebody new gets in.
+"""Manage the team: who belongs to it, what each may do, and how somebody new gets in.
 
-Nobody chooses a password for somebody else: who is invited gets an address that works once, for
-``PASSWORD_RESET_TIMEOUT``, and chooses one there. The admin hands it over by whatever way the team
-trusts; no mail server is needed.
+Nobody chooses a password for somebody else. An invited person gets an address that works once, for
+``PASSWORD_RESET_TIMEOUT``, and chooses one there. The admin passes it on in any way that the team
+trusts. No mail server is needed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from planner.services.tokens import tokens_end
 
 class Invited(NamedTuple):
     person: User
-    path: str  # of the page where the password is chosen
+    path: str  # path of the page where the password is chosen
 
 
 def person_invite(*, by: User | None, name: str, role: str) -> Invited:
-    """Somebody new, who cannot sign in before choosing a password at the path that is given."""
+    """Create a person who cannot sign in before choosing a password at the returned path."""
     check_may_administer(by)
     role_given = _role(role)
     person = User(username=User.normalize_username(name.strip()))
@@ -44,9 +44,10 @@ def person_invite(*, by: User | None, name: str, role: str) -> Invited:
 
 
 def invitation(*, by: User | None, person: User) -> str:
-    """Path of a page where ``person`` may choose a password once: for the new, and the forgetful.
+    """Return the path of a page where ``person`` may choose a password once.
 
-    Signed with the present password, so that it ends with its use or with any other change of it.
+    It serves new people and those who forgot theirs. It is signed with the present password, so it
+    ends with its use or with any other change of the password.
     """
     check_may_administer(by)
     check_theirs(by, person, "give a new password to")
@@ -57,7 +58,7 @@ def invitation(*, by: User | None, person: User) -> str:
 
 
 def password_path(person: User) -> str:
-    """For who has been found to be allowed it, or gets it by their own mail."""
+    """Return the path for a person whose right to it was checked, or who gets it by mail."""
     encoded = urlsafe_base64_encode(force_bytes(person.pk))
     token = default_token_generator.make_token(person)
     return reverse("web:welcome", kwargs={"uidb64": encoded, "token": token})
@@ -67,9 +68,9 @@ def password_path(person: User) -> str:
 def person_change(
     *, by: User | None, person: User, role: str | None = None, active: bool | None = None
 ) -> User:
-    """Another role, or access ended or given back; who is disabled is signed out everywhere."""
+    """Change a role, or end or restore access; a disabled person is signed out everywhere."""
     check_may_administer(by)
-    # One change at a time: two admins must not each take the other's role.
+    # One change at a time: two admins must not remove each other's role.
     Workspace.objects.select_for_update().get(pk=current_workspace().pk)
     if role is not None:
         person.join(current_workspace(), _role(role))
@@ -89,7 +90,7 @@ def person_change(
 
 
 def check_theirs(by: User | None, person: User, what: str) -> None:
-    """An account that also works elsewhere is not for the admin of one workspace to take over."""
+    """Raise NotAllowed if an admin of one workspace would change an account used elsewhere."""
     if by is None or by.is_superuser:
         return
     here = current_workspace().pk

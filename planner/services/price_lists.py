@@ -1,4 +1,4 @@
-"""Price lists of one's own: kept, replaced by a newer file, removed."""
+"""Store, replace and remove own price lists."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ MAX_BYTES = 5_000_000
 
 @transaction.atomic
 def price_list_save(*, user: User | None, data: bytes, file_name: str, name: str = "") -> PriceList:
-    """Keep a file's prices under ``name`` (the file's own, left out); one of that name is replaced,
-    and runs keep the prices that they were made with. Raises CatalogueError."""
+    """Store a file's prices under ``name`` (default: the file's name), replacing that list.
+
+    Runs keep the prices that they were made with. Raises CatalogueError.
+    """
     check_may_plan(user)
     if len(data) > MAX_BYTES:
         raise CatalogueError(f"{file_name} is larger than {MAX_BYTES:,} bytes; split it.")
@@ -42,7 +44,7 @@ def price_list_save(*, user: User | None, data: bytes, file_name: str, name: str
 
 
 def price_list_delete(*, row: PriceList, user: User) -> None:
-    """Remove a list that no scenario names."""
+    """Remove a price list; raise NotReady if a scenario names it."""
     check_may_remove(user, row.owner_id, "this price list")
     named = Scenario.objects.filter(document__contains="price_list")
     using = [

@@ -1,4 +1,4 @@
-"""Profiles: each fit is kept as a new version beside the old ones; none is changed afterwards."""
+"""Store profiles: each fit becomes a new version, and versions never change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from simulation.performance import profile as core
 from simulation.performance.specs import Arrangement
 
 PROFILES = "profiles"
-TRIES = 5  # somebody else may take the next version's number first
+TRIES = 5  # another process may take the next version's number first
 
 
 def profile_keep(
@@ -38,9 +38,9 @@ def profile_keep(
     arrangement: Arrangement | None = None,
     key: Key | None = None,
 ) -> ProfileVersion:
-    """Keep ``profile`` as the next version under ``name``; the first makes the name.
+    """Store ``profile`` as the next version under ``name``; the first version creates the name.
 
-    A name stays with its model, GPU type and GPUs per instance; raises CatalogueError otherwise.
+    Raises CatalogueError if the name belongs to another model, GPU type or number of GPUs.
     """
     check_may_plan(user)
     key = key or Key()
@@ -84,7 +84,7 @@ def profile_keep(
 
 
 def profile_delete(*, profile: Profile, user: User) -> None:
-    """Remove a profile with all its versions, unless a scenario or a going run rests on it."""
+    """Remove a profile with all its versions, unless a scenario or an active run uses it."""
     check_may_remove(user, profile.owner_id, "this profile")
     users = [s.name for s in Scenario.objects.all() if profile.name in names_in(s.document)]
     if users:
@@ -105,7 +105,7 @@ def profile_delete(*, profile: Profile, user: User) -> None:
 
 
 def names_in(document: str) -> dict[str, int | None]:
-    """Names of the stored profiles that a scenario refers to, with the version it asks for."""
+    """Return the names of the stored profiles in a scenario, with the version that it asks for."""
     rows = text.outline(document).get("profiles") or []
     return {
         str(row["name"]): row.get("version")

@@ -1,10 +1,10 @@
-"""Proposals: a plan put before others, talked over, and by their approval put in force.
+"""Propose a plan, discuss it, and activate it by approval.
 
-    draft -> open <-> changes asked for -> approved (in force) | rejected
-               any of them, by who proposed it -> withdrawn
+    draft -> open <-> changes requested -> approved (active) | rejected
+             any of them, by its author -> withdrawn
 
-Each step is written down as an entry with its revision: an amendment is a new revision, which has
-no approvals yet. What is approved is frozen as it is (planner.services.in_force).
+Each step is stored as an entry with its revision. An amendment is a new revision without approvals.
+An approved plan is frozen as it is (planner.services.in_force).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ EVENTS = {
     Kind.IN_FORCE: Event.IN_FORCE,
 }
 MENTION = re.compile(r"(?<![\w@.])@([\w.+-]{1,150})")
-LONGEST = 20_000  # characters of what is said at once
+LONGEST = 20_000  # characters of one message
 SETTING, CHART = "setting", "chart"
 
 
@@ -71,10 +71,11 @@ def propose(
     draft: bool = False,
     rule: str = "",
 ) -> Proposal:
-    """A finished plan or comparison to be put in force as ``options`` say (planner.exports.options:
-    policy, repeat, timezone, names), held against the plan in force that it would replace, or
-    against ``base_run``.
-    ``rule``: what proposes it where ``by`` is nobody. Raises NotReady where there is no timetable.
+    """Propose that a finished plan or comparison become active, with ``options``.
+
+    ``options`` are those of planner.exports.options: policy, repeat, timezone, names. The proposal
+    is compared with the active plan that it would replace, or with ``base_run``. ``rule`` is the
+    author if ``by`` is None. Raises NotReady if there is no schedule of replicas.
     """
     check_may_plan(by)
     title = title.strip()
@@ -107,9 +108,10 @@ def amend(
     base_run: Run | None = None,
     rule: str = "",
 ) -> Proposal:
-    """Another run in place of the one that was proposed, or the same run once more, held against
-    what is in force now. Approvals of the one before count no longer. ``rule``: what amends it
-    where ``by`` is nobody."""
+    """Replace the run of a proposal, or compare the same run with the plan that is active now.
+
+    Earlier approvals no longer count. ``rule`` is the author if ``by`` is None.
+    """
     check_may_plan(by)
     locked = _locked(proposal)
     _check_going(locked, "amended")
@@ -125,7 +127,7 @@ def amend(
 
 @transaction.atomic
 def ready(*, proposal: Proposal, by: User) -> Proposal:
-    """A draft is for others to review now."""
+    """Open a draft for review."""
     locked = _locked(proposal)
     _check_author(locked, by, "say that it is ready")
     if locked.state != State.DRAFT:
@@ -157,8 +159,10 @@ def request_review(
 def comment(
     *, proposal: Proposal, by: User, text: str, anchor: Mapping[str, Any] | None = None
 ) -> ProposalEntry:
-    """On the whole, or on what ``anchor`` names: {"setting": address}, or {"chart": name,
-    "series": label, "time": moment}."""
+    """Comment on the proposal, or on the part that ``anchor`` names.
+
+    ``anchor`` is {"setting": address}, or {"chart": name, "series": label, "time": moment}.
+    """
     check_may_plan(by)
     if not text.strip():
         raise PlannerError("text: a comment says something; it was empty.")
@@ -202,8 +206,11 @@ def approve(
     rule: str = "",
     now: datetime | None = None,
 ) -> Proposal:
-    """Agree to it as it is now; with as many as the rules ask for it is in force. ``rule`` approves
-    where ``by`` is nobody, within the limit above which an admin has to."""
+    """Approve the present revision, and activate it once there are enough approvals.
+
+    If ``by`` is None, ``rule`` approves and the plan is active at once. A rule may not approve a
+    plan above the cost that needs an admin.
+    """
     locked = _locked(proposal)
     if by is not None:
         check_may_approve(by)
@@ -224,7 +231,7 @@ def approve(
 
 
 def _about(proposal: Proposal, run: Run, base_run: Run | None, by: User | None) -> None:
-    """What it is about, and what that is held against."""
+    """Set what the proposal is about, and the plan and runs that it is compared with."""
     plan = _planned(run, proposal.options)
     current = next(iter(replaced_by(plan, run)), None)
     proposal.run, proposal.scenario = run, run.scenario
@@ -250,7 +257,7 @@ def _planned(run: Run, options: Mapping[str, Any]) -> Plan:
 
 
 def _locked(proposal: Proposal) -> Proposal:
-    """The row as it is now, until this transaction ends."""
+    """Return the current row, locked until this transaction ends."""
     locked = Proposal.objects.select_for_update().filter(pk=proposal.pk).first()
     if locked is None:
         raise NotFound(f"There is no proposal {proposal.pk}.")
@@ -285,7 +292,7 @@ def _add(
 
 
 def _tell(proposal: Proposal, entry: ProposalEntry, named: Sequence[User]) -> None:
-    """Those who chose to hear of it, and those who are named."""
+    """Notify the subscribers of the event, and the people who are mentioned."""
     url = f"/proposals/{proposal.pk}/#entry-{entry.pk}"
     who = entry.by.username if entry.by else entry.rule or "The command line"
     words = f"{who} {entry.get_kind_display()}: {proposal.title} (proposal {proposal.pk})"
@@ -298,7 +305,7 @@ def _tell(proposal: Proposal, entry: ProposalEntry, named: Sequence[User]) -> No
 
 
 def mentioned(text: str) -> list[User]:
-    """People whose names a text has behind an @, a full stop at its end left out."""
+    """Return the people whose names follow an @ in the text, without a full stop at the end."""
     names = {name.rstrip(".-+") for name in MENTION.findall(text)}
     here = Q(memberships__workspace=current_workspace()) | Q(is_superuser=True)
     return list(User.objects.filter(here, username__in=names, is_active=True).distinct())
@@ -345,7 +352,7 @@ def _text(text: str) -> str:
 
 
 def _anchor(anchor: Mapping[str, Any]) -> dict[str, str]:
-    """One of the two kinds, as text; raises PlannerError with what is wrong."""
+    """Return the anchor's fields as text; raise PlannerError if it is neither of the two kinds."""
     fields = {name: str(value).strip()[:300] for name, value in anchor.items() if value}
     if not fields:
         return {}

@@ -1,5 +1,8 @@
-"""The password is asked for again before what weighs most of an account is changed, unless somebody
-signed in a moment ago: who finds a browser left open, or a token, gets no further."""
+"""Ask for the password again before important changes of an account.
+
+It is not asked if the person signed in a moment ago. Who finds an open browser, or a token, thus
+cannot make these changes.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +16,25 @@ from planner.services.attempts import failed_attempt
 from planner.services.audit import record
 from planner.services.refusals import limit_reached
 
-PROVED = "proved-at"  # s since the epoch, in a session
+PROVED = "proved-at"  # key of a session: seconds since the epoch
 FRESH_S = 900.0
-WRONG = 10  # passwords of one account within a minute
+WRONG = 10  # wrong passwords of one account within a minute
 ASKED = "It is some time since you signed in; give your password once more."
 
 
 def proved(request: HttpRequest, *, moment: float | None = None) -> None:
-    """Who this is, was shown then (s since the epoch), or just now."""
+    """Store in the session when its person was verified: ``moment`` (s since the epoch), or now."""
     request.session[PROVED] = time.time() if moment is None else moment
 
 
 def is_asked_again(request: HttpRequest) -> bool:
+    """Return whether the password must be asked for again."""
     age = time.time() - float(request.session.get(PROVED, 0.0))
     return not 0 <= age < FRESH_S
 
 
 def check_again(request: HttpRequest, user: User, password: str) -> None:
-    """Raise NotAllowed unless the session's person signed in a moment ago, or this is their
-    password."""
+    """Raise NotAllowed unless the person signed in a moment ago, or this is their password."""
     if not is_asked_again(request):
         return
     if not user.has_usable_password():

@@ -1,4 +1,4 @@
-"""What a provisioning run's page and REST view work out on demand, kept in the cache."""
+"""Compute on demand what a provisioning run's page and REST view show, and cache it."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from simulation.provisioning.workload import PhaseLoad
 
 KEPT_S = 7 * 86_400
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
-CHARACTERISED = (*LENGTHS, 32_768, 65_536)  # as far as the source goes
+CHARACTERISED = (*LENGTHS, 32_768, 65_536)  # the range of the source
 RATES = (5, 10, 20, 40, 80, 160)
 FAMILY = ("qwen2-0.5b", "qwen2-1.5b", "qwen2-7b", "qwen2-72b")
 SWEEPS = ("length", "rate", "size")
-LIMIT_MULTIPLE = 3.0  # of a lone pass on one GPU, where prompts of the sweep outgrow the limit
+LIMIT_MULTIPLE = 3.0  # least latency limit of a swept length, in lone passes on one GPU
 
 
 def pool_named(result: dict[str, Any], name: str, phase: str) -> dict[str, Any]:
-    """The pool of a name (see ``pool_names``) in a phase; the first where both are empty."""
+    """Return the pool of this name (see ``pool_names``) and phase; the first if both are empty."""
     pools: list[dict[str, Any]] = result.get("pools") or []
     if result.get("kind") != "provision" or not pools:
         raise NotReady("This run did not provision below the replica; start one that does.")
@@ -50,7 +50,7 @@ def pool_named(result: dict[str, Any], name: str, phase: str) -> dict[str, Any]:
 
 
 def pool_names(pools: list[dict[str, Any]]) -> list[str]:
-    """``model / region / gpu`` of each, and its precision where only that tells two apart."""
+    """Return ``model / region / gpu`` of each pool, with the precision if two would be equal."""
     weights: dict[str, set[str]] = {}
     for pool in pools:
         weights.setdefault(_plain_name(pool), set()).add(pool["weights"])
@@ -66,7 +66,7 @@ def _plain_name(pool: dict[str, Any]) -> str:
 
 
 def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
-    """How the pool's operators respond to length, batch, rate and a share of the GPU (A2)."""
+    """Return how the pool's operators respond to length, batch, rate and GPU share (A2)."""
 
     def work() -> dict[str, Any]:
         service, measured = service_of(run, pool)
@@ -87,8 +87,10 @@ def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
 
 
 def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
-    """Operators against whole replicas as one thing varies: length, rate, or the model's size (the
-    Qwen2 family at the pool's load and limit)."""
+    """Compare operators with whole replicas while length, rate or the model's size varies.
+
+    The sizes are the Qwen2 family at the pool's load and limit.
+    """
     if by not in SWEEPS:
         raise NotFound(f"There is no sweep by {by!r}; there are: {', '.join(SWEEPS)}.")
 
@@ -123,7 +125,7 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
 
 
 def _basis(measured: Measurements) -> dict[str, str]:
-    """What a pool's curves rest on."""
+    """Return the provenance of a pool's curves."""
     share = "a share of the SMs by the stated interference model"
     table = measured.interference
     if table is not None and table.alone:
@@ -136,7 +138,11 @@ def _basis(measured: Measurements) -> dict[str, str]:
 
 
 def _at_length(service: PhaseLoad, tokens: int, weights: str, measured: Measurements) -> PhaseLoad:
-    """Prompts of ``tokens``; the limit grows to three lone passes on one GPU where it is less."""
+    """Return the service at prompts of ``tokens``.
+
+    The limit is at least three lone passes on one GPU: a limit for shorter prompts may be
+    unreachable.
+    """
     varied = replace(service, isl=float(tokens))
     alone = float(problem_of(varied, weights, measured=measured).problem.latency_s[:, 0, 0].sum())
     limit = LIMIT_MULTIPLE * alone + service.start_s
@@ -144,7 +150,7 @@ def _at_length(service: PhaseLoad, tokens: int, weights: str, measured: Measurem
 
 
 def service_of(run: Run, pool: dict[str, Any]) -> tuple[PhaseLoad, Measurements]:
-    """The service of a pool as the run had it, and what was measured on its GPU type."""
+    """Return the service of a pool as the run had it, and the measurements of its GPU type."""
     known, options = known_of(run.resolved), options_of(Options, run.options)
     hardware = build_hardware(parse(run.document, run.name), known)
     model = next(model for model in hardware.models if model.name == pool["model"])
@@ -172,7 +178,7 @@ def service_of(run: Run, pool: dict[str, Any]) -> tuple[PhaseLoad, Measurements]
 def _cached(
     run: Run, pool: dict[str, Any], what: str, work: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
-    """What ``work`` gives, once per pool, load and version of the program."""
+    """Return what ``work`` returns, computed once per pool, load and version of the program."""
     load = {name: value for name, value in pool.items() if name not in ("levels", "savings")}
     asked_for = json.dumps(
         [what, code_version(), run.document, run.resolved, run.options, load], sort_keys=True
@@ -186,5 +192,5 @@ def _cached(
 
 
 def results_pool(run: Run, name: str, phase: str) -> dict[str, Any]:
-    """``pool_named`` of a completed run."""
+    """Return ``pool_named`` of a completed run."""
     return pool_named(run_result(run), name, phase)

@@ -1,4 +1,4 @@
-"""How much of the disk a workspace and a person take, and may take."""
+"""Limit the disk space that a workspace and a person may use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GB = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Bytes that one of them takes of those that it may take."""
+    """Bytes that a workspace or a person uses, and may use."""
 
     whose: str
     used: int
@@ -30,7 +30,7 @@ class Share:
         return max(0, self.limit - self.used)
 
     def check(self, what: str, more: int) -> None:
-        """Raises NoRoom where ``more`` bytes of ``what`` are beyond it."""
+        """Raise NoRoom if ``more`` bytes of ``what`` do not fit."""
         if more > self.left:
             raise NoRoom(
                 f"{what} does not fit: {self.whose} {self.used / GB:,.1f} GB of the "
@@ -41,8 +41,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What the current workspace takes with its traces, uploads, results and the like, and what a
-    person takes with theirs in all workspaces; None of a command, which is nobody's."""
+    """The space of the current workspace, and of a person in all workspaces.
+
+    ``person`` is None for a command, which belongs to nobody.
+    """
 
     workspace: Share
     person: Share | None
@@ -62,6 +64,7 @@ class Room:
 
 
 def room(owner: User | None = None) -> Room:
+    """Return the space of the current workspace and of ``owner``."""
     workspace = Share(
         "this workspace takes",
         storage.bytes_of(_stores()),
@@ -73,7 +76,7 @@ def room(owner: User | None = None) -> Room:
 
 
 def share_of(owner: User) -> Share:
-    """What somebody uploaded, measured and had computed, in all workspaces."""
+    """Return the space of a person's uploads, measurements and results in all workspaces."""
     return Share(
         "your traces and runs in all workspaces take",
         storage.bytes_of(_stores_of(owner)),
@@ -84,14 +87,17 @@ def share_of(owner: User) -> Share:
 
 
 def _stores() -> Iterator[str]:
-    """What the workspace's rows name."""
+    """Yield the paths that the workspace's rows name."""
     for model in (Trace, Run, Calibration, ProfileVersion, Source):
         yield from model.objects.exclude(store="").values_list("store", flat=True)
     yield from _uploads(Run.objects.all())
 
 
 def _stores_of(owner: User) -> Iterator[str]:
-    """What a person's rows name; a live source and a profile are the workspace's own."""
+    """Yield the paths that a person's rows name.
+
+    Live sources and profiles do not count, since they belong to the workspace.
+    """
     for model in (Trace, Run, Calibration):
         rows = model.everywhere.filter(owner=owner)
         yield from rows.exclude(store="").values_list("store", flat=True)
@@ -100,5 +106,5 @@ def _stores_of(owner: User) -> Iterator[str]:
 
 def _uploads(runs: QuerySet[Run]) -> Iterator[str]:
     for options in runs.filter(kind=Run.Kind.INGEST).values_list("options", flat=True):
-        if upload := options.get("upload"):  # removed once it has been read
+        if upload := options.get("upload"):  # "": the file was removed after it was read
             yield upload

@@ -1,5 +1,4 @@
-"""What sources may reach: addresses and folders that the operator's environment allows, and the
-secrets that it holds for them."""
+"""Restrict what sources may reach: addresses, folders and secrets that the operator allows."""
 
 from __future__ import annotations
 
@@ -26,7 +25,8 @@ def check_reach(kind: str, source_settings: Any) -> None:
 
 
 def allowed_folder(path: str) -> Path:
-    """The folder, resolved, in one of HEADROOM_SOURCE_FOLDERS."""
+    """Return the resolved folder; raise SourceError if it is outside HEADROOM_SOURCE_FOLDERS."""
+    # Resolve links first: a link must not lead out of an allowed folder.
     folder = Path(path).resolve()
     bases = [Path(base).resolve() for base in settings.HEADROOM_SOURCE_FOLDERS]
     if not Path(path).is_absolute() or not any(folder.is_relative_to(base) for base in bases):
@@ -39,7 +39,7 @@ def allowed_folder(path: str) -> Path:
 
 
 def secret(field: str, variable: str) -> str:
-    """Of the environment, by the name that a setting gives."""
+    """Return the secret in the environment variable that a setting names."""
     value = os.environ.get(variable, "").strip()
     if not value or not value.isprintable() or not value.isascii():
         raise SourceError(

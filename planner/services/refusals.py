@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 
 STATUSES = (401, 403, 404, 429)
 WHO = ("person", "stranger")  # signed in, or not
-EVERY_S = 3600  # the same limit is recorded once in this time
-MOST = 20  # records in this time: an attacker tries names by the thousand
+EVERY_S = 3600  # seconds in which the same limit is recorded once
+MOST = 20  # records in that time: an attacker tries thousands of names
 ACTION = "user.refused-often"
 SHOWN = 20
 
@@ -68,8 +68,7 @@ def limit_reached(sentence: str, *, key: str, name: str = "") -> bool:
 
 
 def limits_reached(user: User) -> list[LimitReached]:
-    """Return the newest limits that ``user`` ran into, or anybody for those who look after the
-    installation."""
+    """Return the newest limits that ``user`` ran into; anybody's for admins of the installation."""
     records = AuditRecord.objects.filter(action=ACTION)
     if not _admins().filter(pk=user.pk).exists():
         records = records.filter(key=str(user.pk), name=user.username)

@@ -1,6 +1,8 @@
-"""What is in force and what is proposed, replayed on the traffic of what is proposed: their counts
-by the time of day or week are those of the policy ``periodic``, in a simulation of the proposed
-run's scenario."""
+"""Replay the active and the proposed plan on the traffic of the proposed run.
+
+The policy ``periodic`` holds their replicas by time of day or week. The simulation uses the
+proposed run's scenario.
+"""
 
 from __future__ import annotations
 
@@ -26,22 +28,27 @@ from planner.selectors.runs import run_result
 from planner.services.runs import run_create
 from simulation.arrays import IntArray
 
-# Settings by which a plan is found, not what it is judged in.
+# Settings that affect how a plan is found, but not how a simulation judges it.
 ANSWERS = ("name", "description", "objective.", "forecast.", "policies", "horizon.", "option ")
 SCENARIO_ROLES = {core: role for role, core in ROLES.items()}
 
 
 def replay_start(plan: PlanInForce, run: Run, base: Run | None, by: User | None) -> Run | None:
-    """A run that replays ``plan`` on what ``run`` was planned for; None where both were replayed on
-    the same requests already, or where it cannot be replayed exactly."""
+    """Start a run that replays ``plan`` on what ``run`` was planned for.
+
+    Returns None if both were replayed on the same requests already, or if no exact replay is
+    possible.
+    """
     if base is not None and _alike(base, run, plan.policy):
         return None
     return _replay(plan, run, f"In force (run {plan.number}) on run {run.pk}", by)
 
 
 def outcome_start(plan: PlanInForce, run: Run, by: User | None) -> Run | None:
-    """A run that replays what ``run`` planned, ``plan`` as it would be in force, on what it was
-    planned for; None where ``run`` replayed it itself, or where it cannot be replayed exactly."""
+    """Start a run that replays ``plan``, the plan of ``run`` as it would be active.
+
+    Returns None if ``run`` replayed it itself, or if no exact replay is possible.
+    """
     if plan.policy in (run_result(run).get("policies") or {}):
         return None
     return _replay(plan, run, f"Proposed by run {run.pk}", by)
@@ -73,8 +80,7 @@ def _replay(plan: PlanInForce, run: Run, name: str, by: User | None) -> Run | No
 
 
 def _alike(base: Run, run: Run, policy: str) -> bool:
-    """Whether both were replayed on the same requests, judged by the same limits, at the same
-    prices and speeds."""
+    """Return whether both were replayed on the same requests, limits, prices and speeds."""
     results = [run_result(base), run_result(run)]
     if policy not in (results[0].get("policies") or {}) or len(windows(results)) > 1:
         return False
@@ -83,7 +89,7 @@ def _alike(base: Run, run: Run, policy: str) -> bool:
 
 
 def _clear(plan: PlanInForce, scenario: Scenario) -> bool:
-    """Whether model, region, GPU type and role tell its pools, and those there are, apart."""
+    """Return whether model, region, GPU type and role identify each pool of plan and scenario."""
     pools = Counter((p["model"], p["region"], p["gpu"], p["role"]) for p in plan.pools)
     speeds = Counter((profile.model, profile.gpu, profile.role) for profile in scenario.profiles)
     return max([*pools.values(), *speeds.values()], default=0) == 1 and not any(
@@ -92,12 +98,14 @@ def _clear(plan: PlanInForce, scenario: Scenario) -> bool:
 
 
 def timetable(plan: PlanInForce, begins: datetime, ends: datetime) -> Iterator[dict[str, Any]]:
-    """Rows of ``periodic`` that ask from ``begins`` to ``ends`` for what ``plan`` asks for then;
-    a plan of dates goes on as its day, or its week, did. None of a window over a week."""
+    """Yield the rows of ``periodic`` that repeat the plan's replicas from ``begins`` to ``ends``.
+
+    After its dates a plan repeats its day, or its week. A window of over a week yields no rows.
+    """
     minutes = int((ends - begins) / timedelta(minutes=1))
     if minutes > WEEK:
         return
-    for pool in (None, *plan.pools):  # first that of every pool which the plan has nothing for
+    for pool in (None, *plan.pools):  # None first: the default of pools that the plan does not have
         counts = np.zeros(1, np.int64) if pool is None else _counts(plan, pool, begins, minutes)
         for minute in np.flatnonzero(np.diff(counts, prepend=UNKNOWN)):
             moment = (begins + timedelta(minutes=int(minute))).astimezone(UTC)
@@ -119,7 +127,10 @@ def _place(pool: dict[str, Any]) -> dict[str, str]:
 
 
 def _counts(plan: PlanInForce, pool: dict[str, Any], begins: datetime, minutes: int) -> IntArray:
-    """Replicas of a pool by minute from ``begins`` on; the least it has where it says nothing."""
+    """Return replicas of a pool by minute from ``begins``.
+
+    Minutes without a count in the plan get the pool's minimum.
+    """
     repeat = plan.repeat
     if repeat == "once":
         repeat = "daily" if plan.ends - plan.begins <= timedelta(minutes=DAY) else "weekly"

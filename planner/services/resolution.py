@@ -1,7 +1,7 @@
-"""What a scenario names of the user's own hardware, looked up when a run of it is made.
+"""Look up what a scenario names of the user's own hardware when a run is created.
 
-The run keeps the answer: facts of GPUs and models as they were, profiles by version, which never
-change. So a run says later what it rested on, whatever was edited or fitted since.
+The run stores the answer: the facts of GPUs and models, and the versions of profiles, which never
+change. Later edits and fits therefore do not change what a run was based on.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from planner.selectors.own import kept_rows
 from planner.selectors.profiles import profile_get
 
 Resolved = dict[str, Any]
-LISTED = 12  # names told beside an unknown one
+LISTED = 12  # names listed in the message about an unknown one
 
 
 def resolve_scenario(scenario: Scenario) -> Resolved:
-    """Raises ScenarioError where a profile that is named does not exist."""
+    """Return what the scenario names; raise ScenarioError for a profile that does not exist."""
     gpus = {section.gpu for section in scenario.profiles}
     models = {section.model for section in scenario.profiles}
     in_full = {gpu.name for gpu in scenario.gpus if gpu.in_full}
@@ -50,13 +50,13 @@ def resolve_scenario(scenario: Scenario) -> Resolved:
 
 
 def _measured(scenario: Scenario) -> list[dict[str, Any]]:
-    """The rows of benchmark files kept here, where there is a computed profile that they move."""
+    """Return the rows of stored benchmark files, if they correct a computed profile."""
     computed = any(section.kind == "roofline" for section in scenario.profiles)
     return kept_rows() if computed else []
 
 
 def _prices(scenario: Scenario) -> dict[str, Any]:
-    """The price list that is named, as it is now; raises ScenarioError where there is none."""
+    """Return the named price list as it is now; raise ScenarioError if it does not exist."""
     name = scenario.price_list
     if name is None:
         return {}
@@ -72,7 +72,7 @@ def _prices(scenario: Scenario) -> dict[str, Any]:
 
 
 def _kernels(gpus: set[str]) -> dict[str, list[int]]:
-    """Files of measured kernels that were uploaded, by GPU type, oldest first."""
+    """Return the uploaded files of measured kernels by GPU type, oldest first."""
     files_of: dict[str, list[int]] = {}
     for row in Calibration.objects.filter(kind=Calibration.Kind.KERNELS).order_by("pk"):
         for gpu in sorted(gpus.intersection(row.report.get("gpus", []))):

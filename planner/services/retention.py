@@ -1,8 +1,8 @@
-"""Old runs and traces go by themselves, where the operator says after how many days.
+"""Remove old runs and traces after the number of days that the operator sets.
 
-Nothing goes untold: whoever chose to hear of it is told NOTICE before, and its page says when. What
-a scenario, a schedule, a live source, a proposal or a plan that was ever in force rests on stays.
-The audit log is not among it: without its beginning nobody could check the rest.
+Subscribers are notified NOTICE earlier, and the page shows the date. Data stays if a scenario, a
+schedule, a live source, a proposal or an active or former plan needs it. The audit log stays too:
+without its beginning nobody could check the rest.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from planner.services.runs import run_remove
 from planner.services.trace_removal import check_not_needed, trace_remove
 
 NOTICE = timedelta(days=7)
-MOST = 1000  # of each kind in one sweep; the rest goes the next day
+MOST = 1000  # rows of each kind in one sweep; the rest follows the next day
 RULE = "kept for so many days"
 Old = TypeVar("Old", Run, Trace)
 
 
 def retention_sweep(*, now: datetime) -> int:
-    """Of the current workspace: tell of what is old, remove what was told of long enough ago;
-    returns how many went."""
+    """Announce old data of the current workspace, and remove what was announced long enough ago.
+
+    Returns the number of removed rows.
+    """
     removed = 0
     sentences: list[str] = []
     if days := settings.HEADROOM_KEEP_RUNS_DAYS:
@@ -49,7 +51,7 @@ def retention_sweep(*, now: datetime) -> int:
 
 
 def removal_of(row: Run | Trace) -> datetime | None:
-    """When it goes, as its page says; None while nobody was told that it does."""
+    """Return when a row will be removed; None until the removal is announced."""
     run = isinstance(row, Run)
     days = settings.HEADROOM_KEEP_RUNS_DAYS if run else settings.HEADROOM_KEEP_TRACES_DAYS
     if not days or row.removal_told_at is None:
@@ -59,7 +61,7 @@ def removal_of(row: Run | Trace) -> datetime | None:
 
 
 def removal_words(row: Run | Trace) -> str:
-    """The sentence for its page; "" for what stays."""
+    """Return the sentence about the removal for the row's page; "" if it stays."""
     if (goes_at := removal_of(row)) is None:
         return ""
     what = "run" if isinstance(row, Run) else "trace"
@@ -70,7 +72,7 @@ def removal_words(row: Run | Trace) -> str:
 
 
 def _runs(before: datetime) -> QuerySet[Run]:
-    """Those that ended before, and that nothing rests on."""
+    """Return the runs that ended before, and that nothing needs."""
     needed = [
         PlanInForce.objects.exclude(run=None).values("run"),
         *(
@@ -80,7 +82,7 @@ def _runs(before: datetime) -> QuerySet[Run]:
         ProposalEntry.objects.filter(proposal__in=Proposal.objects.all())
         .exclude(run=None)
         .values("run"),
-        _last_of_schedules(),  # what the next one is held against
+        _last_of_schedules(),  # the next run is compared with it
     ]
     over = Run.objects.annotate(since=Coalesce(F("finished_at"), F("created_at")))
     runs = over.filter(since__lt=before).exclude(state__in=(Run.State.PENDING, Run.State.RUNNING))
@@ -90,7 +92,7 @@ def _runs(before: datetime) -> QuerySet[Run]:
 
 
 def _last_of_schedules() -> list[int]:
-    """The newest run of each."""
+    """Return the newest run of each schedule."""
     newest: dict[int, int] = {}
     firings = Firing.objects.exclude(run=None).order_by("due_at")
     for schedule, run in firings.values_list("schedule", "run"):
@@ -107,7 +109,7 @@ def _due(rows: QuerySet[Old], now: datetime) -> Iterator[Old]:
 
 
 def _told(rows: QuerySet[Old], now: datetime, what: str, days: int) -> Iterator[str]:
-    """One sentence about those that nobody was told of."""
+    """Announce the rows that are not announced yet, and yield one sentence about them."""
     fresh = [row for row in rows.filter(removal_told_at=None).order_by("pk")[:MOST] if _goes(row)]
     if not fresh:
         return

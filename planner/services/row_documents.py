@@ -1,4 +1,4 @@
-"""Rows as JSON documents, one a line: written to a file, digested, and put into a database.
+r"""Convert rows to JSON documents, one a line: write, digest and load them.
 
 A document is what Django's Python serializer makes of a row: ``model``, ``pk``, ``fields``. Every
 character beyond ASCII is escaped in the file, and a line ends with "\\n" only, so no text in a row
@@ -46,14 +46,14 @@ REFUSED = (
 
 
 class TableFigures(TypedDict):
-    """``sha256``: the sum of the digests of its rows, so their order does not matter."""
+    """Rows of a table, and the sum of their digests, which does not depend on their order."""
 
     rows: int
     sha256: str
 
 
 class Tally:
-    """How many rows each table has, and a digest of them that no database changes."""
+    """The number of rows of each table, and a digest that is the same in each kind of database."""
 
     def __init__(self) -> None:
         self._rows: Counter[str] = Counter()
@@ -92,11 +92,11 @@ def differences(
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What became of the lines of a file."""
+    """Counts of the rows that a file held and that were stored."""
 
     read: Tally  # the documents as they are in the file
     stored: Tally  # the documents as the database should hold them
-    left_out: dict[str, int]  # tables and columns that this version does not have, with their rows
+    left_out: dict[str, int]  # rows of each table or column that this version does not have
     replaced: int  # rows in which characters were replaced
 
 
@@ -114,7 +114,7 @@ class _Exact(DjangoJSONEncoder):
 
 
 def tables_of_rows() -> list[type[Model]]:
-    """Return every model whose rows are kept: not sessions, attempts to sign in or run parts."""
+    """Return every model that a backup contains: not sessions, sign-in attempts or run parts."""
     models = apps.get_app_config("planner").get_models()
     return [model for model in models if model not in (AttemptWindow, RunPart, Session)]
 
@@ -127,7 +127,7 @@ def every_row(using: str = "default") -> Iterator[Model]:
 def document_of(row: Model) -> Document:
     document: Document
     (document,) = Serializer().serialize([row])
-    for many in row._meta.many_to_many:  # a database returns them in any order
+    for many in row._meta.many_to_many:  # sorted, because a database returns them in any order
         document["fields"][many.name].sort()
     return document
 
@@ -147,7 +147,7 @@ def tally_of(using: str) -> Tally:
 def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False) -> Loaded:
     """Insert the rows of a file into empty tables, within the caller's transaction.
 
-    Raises PlannerError naming the row that the database refuses. With ``replace_characters``,
+    Raises PlannerError with the row that the database refuses. With ``replace_characters``,
     characters that a database cannot store become U+FFFD.
     """
     read, stored, counts = Tally(), Tally(), _Counts()
@@ -181,7 +181,7 @@ def _parsed(line: bytes, number: int) -> Document:
 
 
 def _insert(document: Document, using: str, left_out: Counter[str]) -> Iterator[Document]:
-    """Store one row, and yield the documents of what is stored: none for an unknown table."""
+    """Store one row, and yield the documents that are stored: none for an unknown table."""
     label, fields = document["model"], document["fields"]
     try:
         model = apps.get_model(label)
@@ -204,13 +204,13 @@ def _insert(document: Document, using: str, left_out: Counter[str]) -> Iterator[
 
 
 def _membership(row: Any, fields: dict[str, Any]) -> Iterator[Document]:
-    """Accounts of the first versions had one role, which is now that of a membership."""
+    """Turn the role of an account of the first versions into a membership."""
     if isinstance(row, User) and (role := fields.get("role")):
         yield document_of(row.join(current_workspace(), role))
 
 
 def _refusal(document: Document, model: type[Model], error: Exception, using: str) -> str:
-    """Return what is wrong with a row, where, and the remedy."""
+    """Return what is wrong with a row, where, and what to do."""
     place = f"{document['model']} {document.get('pk')}"
     vendor = connections[using].display_name
     for column, value in document["fields"].items():

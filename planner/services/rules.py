@@ -1,4 +1,4 @@
-"""The rules by which plans take effect, changed."""
+"""Change the rules of review."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rules_change(
     admin_above_usd_30d: float | None,
     required: bool,
 ) -> ReviewRules:
-    """For admins; what was approved stays so."""
+    """Set the rules of review, as an admin; earlier approvals stay valid."""
     check_may_administer(by)
     if not 1 <= approvals <= MOST_APPROVALS:
         raise PlannerError(f"approvals: {approvals} is not within 1 to {MOST_APPROVALS}.")

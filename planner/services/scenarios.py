@@ -1,4 +1,4 @@
-"""Scenarios: kept, changed, removed. The document is checked before it is kept."""
+"""Store, change and remove scenarios; documents are checked before they are stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 
-MESSAGE = 500  # characters of why something was saved
+MESSAGE = 500  # characters of a change note
 
 
 @transaction.atomic
@@ -25,7 +25,7 @@ def scenario_create(
     message: str = "",
     origin: ScenarioVersion | None = None,
 ) -> Scenario:
-    """Keep a new scenario under the name its document gives; raises ScenarioError."""
+    """Store a new scenario under the name in its document; raise ScenarioError if not valid."""
     check_may_plan(owner)
     saved = _save(Scenario(owner=owner), document, owner, message, origin)
     record("scenario.created", saved, by=owner, **_from(origin))
@@ -41,8 +41,10 @@ def scenario_update(
     message: str = "",
     origin: ScenarioVersion | None = None,
 ) -> Scenario:
-    """Replace the document; what it was stays as a version. ``version`` is what the user had before
-    them: if somebody saved in between, nothing is overwritten."""
+    """Replace the document; the earlier one stays as a version.
+
+    ``version`` is the version that the user edited. Raises Outdated if somebody saved in between.
+    """
     check_may_plan(user)
     with transaction.atomic():
         locked = Scenario.objects.select_for_update().filter(pk=scenario.pk).first()
@@ -69,7 +71,7 @@ def scenario_edit(
     version: int | None = None,
     message: str = "",
 ) -> Scenario:
-    """Change values at dotted paths, the rest of the document, comments too, kept as it is."""
+    """Change values at dotted paths; the rest of the document stays, comments included."""
     return scenario_update(
         scenario=scenario,
         user=user,
@@ -87,8 +89,10 @@ def scenario_restore(
     part: str = "",
     into: Scenario | None = None,
 ) -> Scenario:
-    """Make an earlier version the newest one, or one ``part`` of it with the rest as it is now;
-    those in between stay. ``into``: another scenario takes the part."""
+    """Make an earlier version the newest one, or replace only its ``part``.
+
+    Versions in between stay. ``into``: another scenario that takes the part.
+    """
     target = into or version.scenario
     if into is not None and not part:
         raise PlannerError("into: name the part that is taken into another scenario (policies).")
@@ -108,7 +112,7 @@ def scenario_restore(
 def scenario_branch(
     *, version: ScenarioVersion, user: User, name: str = "", message: str = ""
 ) -> Scenario:
-    """A scenario of its own that begins as a version of another; its name is free, or found."""
+    """Create a scenario from a version of another one, under ``name`` or a free name."""
     branch_name = name.strip() or free_name(f"{version.name} branch")
     return scenario_create(
         owner=user,
@@ -119,7 +123,7 @@ def scenario_branch(
 
 
 def plan_branch(*, plan: PlanInForce, user: User, name: str = "", message: str = "") -> Scenario:
-    """A scenario of its own that begins as what a plan was computed from."""
+    """Create a scenario from what a plan was computed from."""
     run = plan.run
     if run is None:
         raise NotFound(f"Run {plan.number} was removed, and with it what plan {plan.pk} stood on.")
@@ -135,7 +139,7 @@ def plan_branch(*, plan: PlanInForce, user: User, name: str = "", message: str =
 
 
 def free_name(stem: str) -> str:
-    """``stem``, or with a number behind it."""
+    """Return ``stem``, with a number behind it if the name is taken."""
     name, n = stem[:110], 2
     while Scenario.objects.filter(name=name).exists():
         name, n = f"{stem[:110]} ({n})", n + 1
@@ -182,7 +186,7 @@ def document_run(
     options: dict[str, Any] | None = None,
     idempotency_key: str = "",
 ) -> Run:
-    """Start a run of a scenario that is not kept: the run alone holds its document."""
+    """Start a run of a scenario that is not stored: only the run holds its document."""
     check_may_plan(owner)
     parsed = text.parse(document)
     return runs.run_create(

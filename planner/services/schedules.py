@@ -1,4 +1,4 @@
-"""Schedules: kept, changed, paused, removed. What they start is in ``services.firings``."""
+"""Store, change, pause and remove schedules; ``services.firings`` starts their runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMITS = ("most_replicas", "most_cost")
 def schedule_create(
     *, owner: User | None, name: str, scenario: Scenario, cron: str, now: datetime, **fields: Any
 ) -> Schedule:
-    """``fields`` as ``FIELDS`` has them. Raises PlannerError where one is not valid."""
+    """Create a schedule with ``fields`` of ``FIELDS``; raise PlannerError if one is not valid."""
     schedule = Schedule(owner=owner, name=name, scenario=scenario, cron=cron, **fields)
     return _kept(schedule, owner, now, "made")
 
@@ -31,7 +31,7 @@ def schedule_create(
 def schedule_change(
     *, schedule: Schedule, user: User | None, now: datetime, **fields: Any
 ) -> Schedule:
-    """Set what is given of ``FIELDS``; the next moment is counted from ``now``."""
+    """Set the given ``FIELDS``; the next moment is counted from ``now``."""
     _check_may_change(schedule, user)
     for name, value in fields.items():
         if name not in FIELDS:
@@ -42,7 +42,7 @@ def schedule_change(
 
 @transaction.atomic
 def schedule_pause(*, schedule: Schedule, user: User | None) -> Schedule:
-    """Nothing comes due until it goes on."""
+    """Pause a schedule: nothing comes due until it is resumed."""
     check_may_plan(user, "not pause schedules")
     schedule.paused = True
     schedule.save(update_fields=["paused"])
@@ -52,8 +52,7 @@ def schedule_pause(*, schedule: Schedule, user: User | None) -> Schedule:
 
 @transaction.atomic
 def schedule_resume(*, schedule: Schedule, user: User | None, now: datetime) -> Schedule:
-    """Goes on with the next moment; those of the pause were not missed, since they were not
-    wanted."""
+    """Resume with the next moment; moments within the pause do not count as missed."""
     check_may_plan(user, "not resume schedules")
     schedule.paused = False
     schedule.next_due = cron_of(schedule).after(now)
@@ -64,7 +63,7 @@ def schedule_resume(*, schedule: Schedule, user: User | None, now: datetime) -> 
 
 @transaction.atomic
 def schedule_delete(*, schedule: Schedule, user: User) -> None:
-    """With the history of its firings; runs and plans stay."""
+    """Remove a schedule with the history of its firings; runs and plans stay."""
     check_may_remove(user, schedule.owner_id, "this schedule")
     record("schedule.removed", schedule, by=user)
     schedule.delete()
@@ -110,8 +109,11 @@ def _check_limits(schedule: Schedule) -> None:
 
 
 def _check_may_change(schedule: Schedule, user: User | None) -> None:
-    """Who lets plans take effect unasked decides on them, so that a planner's own schedules have
-    every plan reviewed."""
+    """Raise NotAllowed unless the user may change this schedule.
+
+    A schedule with limits activates plans without a review, so it needs the right to approve. Every
+    plan of a planner's own schedule is reviewed.
+    """
     check_may_plan(user)
     decides = any(getattr(schedule, name) is not None for name in LIMITS)
     if decides and user is not None and not may_approve(user):

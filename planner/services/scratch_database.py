@@ -1,4 +1,4 @@
-"""An empty database with this version's tables, which lasts as long as the check of a backup."""
+"""Create an empty database with this version's tables for the check of a backup."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from django.db.utils import load_backend
 
 SQLITE = "django.db.backends.sqlite3"
 PREFIX = "headroom_scratch_"
-LEFT_BEHIND = timedelta(days=1)  # a killed backup cannot drop its own
+LEFT_BEHIND = timedelta(days=1)  # age of databases to drop; a killed backup leaves its own behind
 
 
 @contextmanager
 def scratch_database(folder: Path, *, sqlite: bool = False) -> Iterator[BaseDatabaseWrapper]:
-    """Give a connection to an empty database of the installation's kind, or of SQLite.
+    """Yield a connection to an empty database of the installation's kind, or of SQLite.
 
-    It is an SQLite file in ``folder`` where the PostgreSQL role may not create databases. Django
-    knows the connection by its alias, in this thread only.
+    It is an SQLite file in ``folder`` if the PostgreSQL role may not create databases. Django knows
+    the connection by its alias, in this thread only.
     """
     with ExitStack() as stack:
         scratch = None if sqlite or connection.vendor == "sqlite" else _in_postgresql(stack)
@@ -32,7 +32,7 @@ def scratch_database(folder: Path, *, sqlite: bool = False) -> Iterator[BaseData
             options = {"init_command": "PRAGMA journal_mode=MEMORY; PRAGMA synchronous=OFF;"}
             file = {"NAME": str(folder / "scratch.sqlite3"), "OPTIONS": options}
             scratch = _connected(stack, {"ENGINE": SQLITE, **file})
-        # The models make the tables: far quicker than all migrations, and the same tables.
+        # Create the tables from the models: the same tables as by all migrations, and far faster.
         with scratch.schema_editor() as editor:
             for model in apps.get_models():
                 if model._meta.can_migrate(scratch):
@@ -41,7 +41,7 @@ def scratch_database(folder: Path, *, sqlite: bool = False) -> Iterator[BaseData
 
 
 def _in_postgresql(stack: ExitStack) -> BaseDatabaseWrapper | None:
-    """Create a database on the same server; None where that is refused."""
+    """Create a database on the same server; return None if that is refused."""
     server = connection.copy("scratch-server")  # CREATE DATABASE runs outside of transactions
     stack.callback(server.close)
     now = datetime.now(UTC)
@@ -71,7 +71,7 @@ def _drop(server: BaseDatabaseWrapper, name: str, how: str = "") -> None:
 
 
 def _connected(stack: ExitStack, changes: dict[str, Any]) -> BaseDatabaseWrapper:
-    """Make a connection like the installation's but for these settings."""
+    """Return a connection like the installation's, with these settings changed."""
     settings = {**connection.settings_dict, **changes}
     alias = f"scratch-{secrets.token_hex(4)}"
     scratch: BaseDatabaseWrapper = load_backend(settings["ENGINE"]).DatabaseWrapper(settings, alias)

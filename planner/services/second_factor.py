@@ -1,8 +1,8 @@
-"""A second factor: begun, confirmed with a first code, asked for at every sign-in, ended.
+"""Set up a second factor, confirm it, check it at every sign-in, and end it.
 
-Codes are RFC 6238's, of 30 s and six digits; one step before and after is taken too, for clocks
-that differ, and no code works twice. The shared key is encrypted under SECRET_KEY, recovery codes
-are kept as hashes: a stolen database is no second factor.
+Codes are RFC 6238's, of 30 s and six digits. The codes of one step before and after are accepted,
+for clocks that differ. No code works twice. The shared key is encrypted under SECRET_KEY, and
+recovery codes are stored as hashes, so a stolen database is no second factor.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from planner.services.refusals import limit_reached
 STEP_S = 30
 RECOVERY_CODES = 10
 RECOVERY_BYTES = 10  # 80 bits each: a hash without salt cannot be searched
-WRONG = 5  # codes of one account within a minute: of a million, with three that are right
+WRONG = 5  # wrong codes of one account within a minute; 3 of a million are right
 
 
 class NotEnrolled(NotAllowed):
-    """A second factor is asked of everybody here, and this account has none."""
+    """Everybody here needs a second factor, and this account has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +47,19 @@ class Enrolment:
 
 
 def factor_of(user: User) -> SecondFactor | None:
-    """The one that is asked for when they sign in."""
+    """Return the confirmed second factor of a user, which a sign-in asks for; None if none."""
     return SecondFactor.objects.filter(user=user, confirmed_at__isnull=False).first()
 
 
 def is_required(user: User) -> bool:
-    """By the installation, or by the workspace that is meant."""
+    """Return whether the installation or the current workspace requires a second factor."""
     if settings.HEADROOM_REQUIRE_SECOND_FACTOR:
         return True
     return bool(user.workspaces) and current_workspace().second_factor
 
 
 def check_enrolled(user: User) -> None:
-    """Raise NotEnrolled where a second factor is asked for and they have none."""
+    """Raise NotEnrolled if a second factor is required and the user has none."""
     if is_required(user) and factor_of(user) is None and not asks_itself(user):
         raise NotEnrolled(
             "A second factor is asked of everybody here; set yours up under Account, Second factor."
@@ -67,7 +67,7 @@ def check_enrolled(user: User) -> None:
 
 
 def asks_itself(user: User) -> bool:
-    """Whether they come by an identity provider alone, which asks for a second factor by itself."""
+    """Return whether the user signs in only by an identity provider that checks a second factor."""
     provider = settings.HEADROOM_OIDC
     if provider is None or not provider.second_factor or user.has_usable_password():
         return False
@@ -75,7 +75,7 @@ def asks_itself(user: User) -> bool:
 
 
 def factor_begin(*, user: User) -> Enrolment:
-    """A new key, which counts once a code of it was given."""
+    """Create a key, which counts once a code of it was given."""
     if factor_of(user) is not None:
         raise NotReady("You have a second factor; end it first, then set up another.")
     key = pyotp.random_base32()
@@ -85,13 +85,13 @@ def factor_begin(*, user: User) -> Enrolment:
 
 
 def factor_begun(user: User) -> Enrolment | None:
-    """What was begun and waits for its first code."""
+    """Return the enrolment that waits for its first code; None if there is none."""
     begun = SecondFactor.objects.filter(user=user, confirmed_at=None).first()
     return _enrolment(user, _key(begun)) if begun else None
 
 
 def factor_confirm(*, user: User, code: str) -> list[str]:
-    """Confirm it with a first code; return the recovery codes, which are shown once."""
+    """Confirm the key with a first code; return the recovery codes, which are shown once."""
     with _code_attempt(user), transaction.atomic():
         rows = SecondFactor.objects.select_for_update()
         begun = rows.filter(user=user, confirmed_at=None).first()
@@ -108,7 +108,7 @@ def factor_confirm(*, user: User, code: str) -> list[str]:
 
 
 def factor_check(*, user: User, code: str) -> None:
-    """Raise NotAllowed for a code that is not one of now, nor a recovery code that is left."""
+    """Raise NotAllowed for a code that is neither current nor an unused recovery code."""
     with _code_attempt(user):
         if not _code_used(user, code):
             record("user.refused", user.username, by=None, rule="second factor")
@@ -132,7 +132,7 @@ def _code_used(user: User, code: str) -> bool:
 
 
 def factor_end(*, user: User, code: str) -> None:
-    """One's own, with a code of it."""
+    """End one's own second factor, with one of its codes."""
     if factor_of(user) is None:
         raise NotReady("You have no second factor.")
     factor_check(user=user, code=code)
@@ -141,7 +141,7 @@ def factor_end(*, user: User, code: str) -> None:
 
 
 def factor_reset(*, by: User | None, person: User) -> None:
-    """Of somebody who lost theirs, recovery codes too; for admins."""
+    """End the second factor of a person who lost it, as an admin."""
     check_may_administer(by)
     check_theirs(by, person, "end the second factor of")
     if not SecondFactor.objects.filter(user=person).delete()[0]:
@@ -151,8 +151,10 @@ def factor_reset(*, by: User | None, person: User) -> None:
 
 @contextmanager
 def _code_attempt(user: User) -> Iterator[None]:
-    """Count the block as an attempt at a code of theirs. Not within a transaction: one that is
-    rolled back would forget the attempt."""
+    """Count the block as an attempt at a code of this user.
+
+    Do not call it within a transaction: a rollback would forget the attempt.
+    """
     try:
         with failed_attempt("factor", str(user.pk), most=WRONG):
             yield
@@ -169,7 +171,7 @@ def _code_attempt(user: User) -> Iterator[None]:
 
 
 def _takes(row: SecondFactor, code: str) -> bool:
-    """Whether it is the code of this step, or of one beside it, that has not been used."""
+    """Return whether this is an unused code of this step, or of the step before or after."""
     plain_code, totp = _plain(code), pyotp.TOTP(_key(row), interval=STEP_S)
     now = int(time.time()) // STEP_S
     for step in (now - 1, now, now + 1):

@@ -1,5 +1,8 @@
-"""What serves a draft's traffic, where nobody has said it: a model that the trace names, or a
-recent one; on the GPU type that most have; in the arrangement that is known best."""
+"""Choose the profile that serves a draft's traffic.
+
+It is a model that the trace names, or a recent one. It runs on the most common GPU type, in the
+arrangement with the best data.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,16 @@ from planner.models import Trace
 from simulation.performance.profile import Profile
 
 MODEL, GPU = "qwen3-32b", "H100-SXM"
-MOST_MODELS = 8  # of a file, each served by its own in a draft
+MOST_MODELS = 8  # models of a file that each get their own profile in a draft
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """``row``: it as a profile of a scenario. ``labels``: by what the trace calls its models, what
-    serves each; empty where one serves all of it."""
+    """A profile that serves traffic, and the same as a row of a scenario (``row``).
+
+    ``labels`` has the serving of each model by its name in the trace. It is empty if one serves
+    all.
+    """
 
     profile: Profile
     row: dict[str, Any]
@@ -30,14 +36,16 @@ class Serving:
 
     @property
     def all(self) -> tuple[Serving, ...]:
-        """Each model's once."""
+        """Return the serving of each model, each model once."""
         by_model = {serving.profile.model: serving for serving in self.labels.values()}
         return tuple(by_model.values()) or (self,)
 
 
 def serving_of(trace: Trace, model: str = "", gpu: str = "") -> Serving:
-    """What was chosen, or what the trace names, or the default; raises NotFound with what there
-    is."""
+    """Return the chosen serving, the one that the trace names, or the default.
+
+    Raises NotFound with the available names.
+    """
     known = servings()
     named = {} if model else dict(_named(trace, {m for m, _ in known}))
     labels = told_apart(trace)
@@ -52,8 +60,10 @@ def serving_of(trace: Trace, model: str = "", gpu: str = "") -> Serving:
 
 
 def told_apart(trace: Trace) -> tuple[str, ...]:
-    """Models that the file tells apart, by its own names; none where it has one, too many for a
-    first draft, or requests without any."""
+    """Return the file's names of models, if it has several.
+
+    The result is empty for one model, for more than MOST_MODELS, and if requests lack a model.
+    """
     report = trace.report
     if trace.kind == Trace.Kind.REQUESTS:
         labels = [label for label in report.get("models") or [] if label]
@@ -72,7 +82,10 @@ def _serving(
     named: bool,
     strict: bool = True,
 ) -> Serving:
-    """Not ``strict``: on another GPU type where there is no profile on that one."""
+    """Return the serving of a model.
+
+    Not ``strict``: take another GPU type if there is no profile on this one.
+    """
     of = {g: candidate for (m, g), candidate in known.items() if m == model_asked}
     if not of:
         raise NotFound(f"No built-in profile serves {model_asked!r}; choose a model of the list.")
@@ -86,7 +99,7 @@ def _serving(
 
 
 def servings() -> dict[tuple[str, str], Profile]:
-    """One built-in profile of each model and GPU type: the one to trust."""
+    """Return one built-in profile per model and GPU type, the most reliable one."""
     profiles: dict[tuple[str, str], Profile] = {}
     for model, gpu, _ in catalogue.profiles():
         profiles[model, gpu] = catalogue.profiles()[model, gpu, best_tp(model, gpu)]
@@ -96,13 +109,16 @@ def servings() -> dict[tuple[str, str], Profile]:
 
 
 def best_tp(model: str, gpu: str) -> int:
-    """GPUs per instance of the built-in profile to trust: a measured one, else the smallest."""
+    """Return the GPUs per replica of the most reliable built-in profile.
+
+    It is a measured profile if there is one, else the smallest.
+    """
     by_tp = {tp: p for (m, g, tp), p in catalogue.profiles().items() if (m, g) == (model, gpu)}
     return min(by_tp, key=lambda tp: (by_tp[tp].provenance.kind != "measured", tp))
 
 
 def names(label: str, model: str) -> bool:
-    """Whether ``label`` is one of the catalogue's names of ``model``."""
+    """Return whether ``label`` is one of the catalogue's names of ``model``."""
     try:
         return catalogue.model_name(label) == model
     except CatalogueError:
@@ -110,7 +126,7 @@ def names(label: str, model: str) -> bool:
 
 
 def _named(trace: Trace, known: set[str]) -> Iterator[tuple[str, str]]:
-    """The file's labels with the models that they name, of those that can be served."""
+    """Yield the file's labels with the models that they name, if these can be served."""
     for label in trace.report.get("models") or []:
         try:
             name = catalogue.model_name(label)

@@ -1,7 +1,8 @@
-"""Sessions: kept as hashes with their last address and use, ended one by one or all at once.
+"""Store sessions as hashes with their last address and use, and end them.
 
-``SessionStore`` is Django's of the database (settings.SESSION_ENGINE), but for the key's hash and
-for an end that use does not put off: who signed in does so again after SESSION_COOKIE_AGE.
+``SessionStore`` is Django's for the database (settings.SESSION_ENGINE), with two changes. It stores
+a hash of the key. The end of a session does not move with its use: everybody signs in again after
+SESSION_COOKIE_AGE.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from planner.errors import NotFound
 from planner.models import Session, User
 from planner.services.audit import record
 
-SEEN_EVERY = timedelta(minutes=1)  # a page asked for writes no row more often
+SEEN_EVERY = timedelta(minutes=1)  # pages update the row at most this often
 
 
 class SessionStore(db.SessionStore):
@@ -40,7 +41,7 @@ class SessionStore(db.SessionStore):
         return hash_of(self.session_key or "")
 
     def note(self, *, address: str) -> None:
-        """Record that it is used now, from ``address``.
+        """Record that the session is used now, from ``address``.
 
         Only these two columns are written: another request may change the rest meanwhile.
         """
@@ -84,7 +85,7 @@ class SessionStore(db.SessionStore):
 
 
 def sessions_of(user: User) -> QuerySet[Session]:
-    """Those that are open, the one seen last first."""
+    """Return the open sessions of a user."""
     return Session.objects.filter(user=user, expire_date__gt=timezone.now())
 
 
@@ -95,19 +96,19 @@ def session_noted(request: HttpRequest) -> None:
 
 
 def row_key_of(request: HttpRequest) -> str:
-    """Of the session of this request."""
+    """Return the row key of the session of this request; "" without one."""
     return request.session.row_key if isinstance(request.session, SessionStore) else ""
 
 
 def session_end(*, user: User, key: str) -> None:
-    """One of their own, by the hash that the page of sessions shows."""
+    """End one of the user's own sessions, by the hash that the page of sessions shows."""
     if not sessions_of(user).filter(pk=key).delete()[0]:
         raise NotFound("You have no such session; it may have ended.")
     record("user.session-ended", user, by=user)
 
 
 def sessions_end(*, user: User, by: User | None, but: str = "") -> int:
-    """All of somebody's, ``but`` the one of that row; returns how many."""
+    """End all sessions of a user except the row ``but``; return how many."""
     ended = sessions_of(user).exclude(pk=but).delete()[0]
     if ended:
         record("user.sessions-ended", user, by=by, sessions=ended)
@@ -115,10 +116,10 @@ def sessions_end(*, user: User, by: User | None, but: str = "") -> int:
 
 
 def sessions_sweep(*, now: datetime) -> int:
-    """Remove those that have expired."""
+    """Remove expired sessions; return how many."""
     return Session.objects.filter(expire_date__lt=now).delete()[0]
 
 
 def hash_of(key: str) -> str:
-    """A key is 32 random characters: a plain hash of it cannot be reversed."""
+    """Return a plain hash: a key is 32 random characters, so the hash cannot be reversed."""
     return hashlib.sha256(key.encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""Limits on guessing passwords, which the sign-in form and the API's log-in share.
+"""Limit the guessing of passwords, in the sign-in form and in the API's log-in.
 
 A name and a network each have a limit. A browser that has signed in as somebody before carries a
-signed cookie and has a limit of its own, so that a stranger's guesses do not lock the owner out.
+signed cookie and has its own limit, so that a stranger's guesses do not lock the owner out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KNOWN_S = 180 * 24 * 3600
 def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
     """Count the block as an attempt to sign in as ``name``; a block that succeeds is not counted.
 
-    Raise TooManyAttempts, whose sentence names the delay, if a limit is reached.
+    Raises TooManyAttempts with the delay if a limit is reached.
     """
     name = User.normalize_username(name.strip())[:150]
     address = client_address(request)

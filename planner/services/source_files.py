@@ -1,5 +1,7 @@
-"""Sources that files are dropped into: a folder, or a bucket. Each file is read once, as uploads
-are; one that is refused says why in its line of the record, and the others are read."""
+"""Read sources that are a folder or a bucket: each file once, as an upload.
+
+A refused file has the reason in its line of the record, and the other files are read.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +28,23 @@ from planner.services.reach import allowed_folder, check_reach, secret
 from planner.services.sources import series, source_take
 from planner.services.traces import UPLOADS
 
-SETTLED_S = 5.0  # a file still written to is left for the next reading
+SETTLED_S = 5.0  # a file changed since is left for the next reading
 UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".swp")
-MOST_FILES = 1000  # new ones, read at a time
-MOST_SHOWN = 1000  # of a preview
-LOOK_S = 10.0  # for an answer while somebody waits for the page
+MOST_FILES = 1000  # new files per reading
+MOST_SHOWN = 1000  # files of a preview
+LOOK_S = 10.0  # limit of one answer while a user waits for the page
 
 PlaceSettings = FolderSettings | BucketSettings
-Mark = list[int | str]  # as JSON keeps it
+Mark = list[int | str]  # as JSON stores it
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """One file; with another ``mark`` it has been written anew."""
+    """One file; another ``mark`` means that it was written again."""
 
     name: str
     mark: Mark
-    settled: bool = True  # else it may still be written to
+    settled: bool = True  # False: it may still be written to
 
 
 class Folder:
@@ -52,7 +54,7 @@ class Folder:
             raise SourceError(f"path: {folder.path} is no folder here; make it, or check the path.")
 
     def files(self) -> list[Dropped]:
-        """Plain files by name; links are left out, and what says that it is not whole yet."""
+        """Return plain files by name, without links and files that are marked as unfinished."""
         files = []
         for path in sorted(self._folder.iterdir()):
             if not path.is_file() or path.is_symlink() or _hidden(path.name):
@@ -68,7 +70,7 @@ class Folder:
 
 
 class Objects:
-    """A bucket's, under the names that they have below the prefix."""
+    """Files of a bucket, under their names below the prefix."""
 
     def __init__(self, place: BucketSettings, read_s: float = READ_S) -> None:
         check_reach("bucket", place)
@@ -87,18 +89,18 @@ class Objects:
         )  # fmt: skip
 
     def files(self) -> list[Dropped]:
-        """Objects are there whole or not at all; those that stand for folders have no content."""
+        """Return the objects of the bucket, without folders; an object is never partial."""
         return [
             Dropped(stored.key.removeprefix(self._prefix), [stored.bytes, stored.etag])
             for stored in self._bucket.objects()
-            if stored.key.isprintable()  # else no database can keep its name
+            if stored.key.isprintable()  # no database can store other names
             and not stored.key.endswith("/")
             and not _hidden(PurePosixPath(stored.key).name)
         ]
 
     @contextmanager
     def opened(self, name: str, store: Path) -> Iterator[Path]:
-        copy = store.with_name(f"{store.name}-copy")  # no name from outside becomes a path
+        copy = store.with_name(f"{store.name}-copy")  # a name from outside must not become a path
         try:
             self._bucket.copy(self._prefix + name, copy, settings.HEADROOM_MAX_UPLOAD_BYTES)
             yield copy
@@ -107,7 +109,7 @@ class Objects:
 
 
 def files_there(kind: str, place_settings: PlaceSettings) -> tuple[str, ...]:
-    """What a look shows; raises SourceError where it cannot be read."""
+    """Return the names that a preview shows; raise SourceError if they cannot be read."""
     place = (
         Objects(place_settings, LOOK_S)
         if isinstance(place_settings, BucketSettings)
@@ -127,7 +129,7 @@ def read_bucket(source: Source) -> None:
 
 
 def _read(source: Source, place_settings: PlaceSettings, place: Folder | Objects) -> None:
-    """Every file that is new, each once."""
+    """Read every new file once."""
     marks: dict[str, Mark] = dict(source.found.get("files", {}))
     refused = []
     new = (
@@ -141,7 +143,7 @@ def _read(source: Source, place_settings: PlaceSettings, place: Folder | Objects
             with place.opened(dropped.name, store) as path:
                 if not _read_one(source, place_settings, dropped.name, path, store):
                     refused.append(dropped.name)
-        except NotCopied as problem:  # tried again at the next time, told once
+        except NotCopied as problem:  # tried again at the next reading, recorded once
             refused.append(dropped.name)
             reading = {"source": source, "what": dropped.name[:255], "problem": str(problem)}
             if not SourceReading.objects.filter(**reading).exists():
@@ -160,7 +162,10 @@ def _read(source: Source, place_settings: PlaceSettings, place: Folder | Objects
 def _read_one(
     source: Source, place_settings: PlaceSettings, name: str, path: Path, store: Path
 ) -> bool:
-    """False where it is refused, which its line of the record says; the same bytes count once."""
+    """Read one file, and return False if it is refused, with the reason in its line of the record.
+
+    The same bytes count once.
+    """
     sha256 = sha256_file(path)
     if source.readings.filter(sha256=sha256).exists():
         return True

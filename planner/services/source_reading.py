@@ -1,4 +1,4 @@
-"""Reading live sources: what is due, one at a time each, and what came of it."""
+"""Read live sources that are due, each by one worker at a time, and record the result."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ from planner.services.sources import source_take, source_watch
 
 logger = logging.getLogger(__name__)
 
-READ = "planner.tasks.source_read"  # by its name: tasks know the services, not they the tasks
-STALE_AFTER_S = 1800.0  # a worker that has a source for as long is gone
+# by name: tasks import services, so services must not import tasks
+READ = "planner.tasks.source_read"
+STALE_AFTER_S = 1800.0  # a worker that takes longer is taken for dead
 PREVIEW_S = 3600
-PREVIEW_TIMEOUT_S = 10.0  # of a query while somebody waits for the page
+PREVIEW_TIMEOUT_S = 10.0  # limit of one query while a user waits for the page
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewSeries:
-    """One model, region and tier in the time looked at."""
+    """One model, region and tier in the time of the preview."""
 
     model: str
     region: str
@@ -56,8 +57,11 @@ class PreviewSeries:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a source would read, before it is kept: of a Prometheus the queries, and what they gave
-    of the last hour; of a folder or bucket its files."""
+    """What a source would read, before it is stored.
+
+    A Prometheus has its queries, and what they gave for the last hour. A folder or bucket has its
+    files.
+    """
 
     queries: tuple[MetricQuery, ...]
     files: tuple[str, ...]
@@ -67,7 +71,7 @@ class Preview:
 
 
 def sources_enqueue() -> int:
-    """Have every source that is due read by a worker; returns how many."""
+    """Have workers read every source that is due; return how many."""
     due = list(_free(timezone.now()).values_list("pk", flat=True))
     for pk in due:
         current_app.send_task(READ, args=[pk], expires=60)
@@ -85,9 +89,9 @@ def source_ask(*, source: Source, user: User | None) -> Source:
 
 
 def source_read(*, source_id: int, surface: bool = False, only_due: bool = True) -> Source | None:
-    """Claim the source and read it to its end; None where somebody else does, or nothing is due.
+    """Claim a source and read it to its end; None if another worker does, or nothing is due.
 
-    What goes wrong is kept with the source as a sentence; with ``surface`` it is raised again.
+    A problem is stored with the source as a sentence; with ``surface`` it is also raised again.
     """
     now = timezone.now()
     free = _free(now) if only_due else _unclaimed(now)
@@ -105,7 +109,7 @@ def source_read(*, source_id: int, surface: bool = False, only_due: bool = True)
             _failed(source, str(problem))
             if surface:
                 raise
-        except Exception:  # a bug is kept with its source, and the others are read all the same
+        except Exception:  # a bug in one source must not stop the reading of others
             logger.exception("source %s could not be read", source.name)
             _failed(source, "Reading it met a bug of the program; its log has the rest.")
             if surface:
@@ -118,7 +122,7 @@ def source_read(*, source_id: int, surface: bool = False, only_due: bool = True)
 
 
 def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -> Preview:
-    """What would be read; nothing is kept. Raises SourceError where it could not be."""
+    """Return what would be read, without storing it; raise SourceError if it cannot be read."""
     check_may_plan(user, "not make sources")
     settings_given = settings_of(kind, fields)
     check_reach(kind, settings_given)
@@ -136,7 +140,7 @@ def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -
     shown = []
     for (model, region, tier), group in groups:
         if all(_sum(group, field) is None for field in AMOUNTS):
-            continue  # of the power meter, or of gauges alone
+            continue  # a series of the power meter, or of gauges alone
         known = group["requests"].fill_nan(None).count()
         shown.append(
             PreviewSeries(
@@ -165,7 +169,7 @@ def _sum(group: pl.DataFrame, field: str) -> float | None:
 
 
 def _read_prometheus(source: Source) -> None:
-    """From a while before the last reading, for late data, to the last bin that is complete."""
+    """Read up to the last complete bin, starting before the last reading to catch late data."""
     reading: PrometheusSettings = settings_of(source.kind, source.settings)
     now, bin_s = time.time(), source.bin_s
     end = int(now - reading.delay_s) // bin_s * bin_s
@@ -217,7 +221,7 @@ def _client(reading: PrometheusSettings, timeout_s: float = TIMEOUT_S) -> Promet
 
 
 def _access(reading: PrometheusSettings) -> Access:
-    """Secrets of the environment, by the names that the settings give."""
+    """Return the secrets of the environment that the settings name."""
     ca_file = settings.HEADROOM_SOURCES_CA
     if reading.token_env:
         return Access.bearer(secret("token_env", reading.token_env), ca_file)
@@ -228,7 +232,7 @@ def _access(reading: PrometheusSettings) -> Access:
 
 
 def _failed(source: Source, problem: str) -> None:
-    """Tell of it where it is new: a server that is down all night is one line, not hundreds."""
+    """Store a problem, and notify once while it stays the same."""
     last = source.readings.first()
     if last is None or last.problem != problem:
         SourceReading.objects.create(source=source, problem=problem)

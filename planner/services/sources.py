@@ -1,4 +1,4 @@
-"""Live sources: made, changed, removed; their series as traces that scenarios can name."""
+"""Create, change and remove live sources; publish their series as traces for scenarios."""
 
 from __future__ import annotations
 
@@ -30,19 +30,21 @@ from planner.services.trace_removal import GOING, check_unused
 from planner.services.traces import TRACES
 
 LIVE = "live"
-SPEEDS = "planner.tasks.source_speeds"  # by its name: tasks know the services, not they the tasks
+# by name: tasks import services, so services must not import tasks
+SPEEDS = "planner.tasks.source_speeds"
 BIN_S = 300
 LEAST_EVERY_S = 10
-LENGTH_DAYS = 14  # of which lengths are drawn: as requests are of late
-MOST_READINGS = 200  # kept of a source; those of files are kept all, so that none is read twice
+LENGTH_DAYS = 14  # recent days from which request lengths are drawn
+# readings stored of a source; all those of files stay, so that no file is read twice
+MOST_READINGS = 200
 LARGEST_BIN_S = 86_400
-PAGES = ("new", "preview")  # of their own address
+PAGES = ("new", "preview")  # names that are addresses of pages
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 
 
 @dataclass(frozen=True, slots=True)
 class SamplesTaken:
-    """What came of samples that were sent."""
+    """Summary of samples that were stored."""
 
     bins: int
     requests: float
@@ -59,7 +61,7 @@ def source_create(
     bin_s: int = BIN_S,
     every_s: int | None = None,
 ) -> Source:
-    """Keep a source; it is read on the next beat. Raises SourceError where it cannot be one."""
+    """Create a source, which the next beat reads; raise SourceError if it is not valid."""
     check_may_plan(owner, "not make sources")
     checked = settings_of(kind, settings)
     check_reach(kind, checked)
@@ -78,7 +80,7 @@ def source_create(
     try:
         with transaction.atomic():
             source.save()
-            # Of its own: numbers are given again after a backup is restored.
+            # Unique: after the restore of a backup, numbers are used again.
             source.store = f"{LIVE}/{source.pk}-{uuid.uuid4().hex[:8]}"
             source.save(update_fields=["store"])
             storage.keep(source.store)
@@ -89,8 +91,10 @@ def source_create(
 
 
 def source_change(*, source: Source, user: User | None, changes: Mapping[str, Any]) -> Source:
-    """Change ``settings``, ``every_s`` or ``paused``. What has been read stays; the width of bins
-    and the kind cannot be changed, since the series stands on them."""
+    """Change ``settings``, ``every_s`` or ``paused``; what was read stays.
+
+    The width of bins and the kind cannot change, since the stored series depends on them.
+    """
     check_may_plan(user, "not change sources")
     if unknown := set(changes) - {"settings", "every_s", "paused"}:
         raise SourceError(
@@ -134,7 +138,7 @@ def source_delete(*, source: Source, user: User | None) -> None:
 
 
 def samples_take(*, source: Source, user: User | None, sent: Sent) -> SamplesTaken:
-    """Keep samples that a program sent: sent again, they replace what was said of their bins."""
+    """Store samples that a program sent; repeated samples replace earlier ones of their bins."""
     check_may_plan(user, "not send samples")
     if source.kind != Source.Kind.SAMPLES:
         raise NotReady(
@@ -146,13 +150,13 @@ def samples_take(*, source: Source, user: User | None, sent: Sent) -> SamplesTak
     source_take(source=source, samples=samples)
     source_watch(source)
     span = samples.span
-    assert span is not None  # Sent has one sample at least
+    assert span is not None  # Sent has at least one sample
     return SamplesTaken(samples.bins.height, samples.requests, _utc(span[0]), _utc(span[1]))
 
 
 def source_take(*, source: Source, samples: Samples, what: str = "", sha256: str = "") -> None:
-    """Keep a reading: its part of the series, its line in the record, the trace anew."""
-    with transaction.atomic():  # one at a time, on whatever machine
+    """Store a reading: extend the series, add a line to the record, publish the trace again."""
+    with transaction.atomic():  # one reading at a time, on all machines
         Source.objects.select_for_update().filter(pk=source.pk).first()
         with storage.changing(source.store) as folder:
             GrowingSeries(folder, source.bin_s).append(samples)
@@ -173,14 +177,16 @@ def source_take(*, source: Source, samples: Samples, what: str = "", sha256: str
 
 
 def source_watch(source: Source) -> None:
-    """Have the speed of what serves judged by what has just been read, where a plan is in force."""
+    """Have the speed of the replicas judged by the new reading, if a plan is active."""
     if PlanInForce.objects.filter(until=None).exists():
         current_app.send_task(SPEEDS, args=[source.pk], expires=600)
 
 
 def source_publish(*, source: Source) -> Trace | None:
-    """Write the series as the trace of the source's name; None while it has counted nothing. A run
-    that has begun on the trace as it was finishes on it: stores are swept an hour later."""
+    """Write the series as the trace of the source's name; None until it has counted a request.
+
+    A run that has begun on the previous trace can finish: old stores are swept an hour later.
+    """
     samples = _known(source)
     if not samples.bins["requests"].is_not_null().any():
         return None
@@ -202,11 +208,11 @@ def source_publish(*, source: Source) -> Trace | None:
 
 
 def current_trace(source: Source, until: datetime | None = None) -> Trace:
-    """What the source knows of the time before ``until``, as a trace that a scenario can name.
+    """Return what the source knows of the time before ``until``, as a trace for scenarios.
 
-    Without ``until`` it is the source's own, which grows. With it, it is one that stays as it is,
-    named after source and moment; the same knowledge gives the same trace. Raises NotReady where
-    nothing is known of that time.
+    Without ``until`` it is the source's own trace, which grows. With it, it is a fixed trace named
+    after source and moment; the same data gives the same trace. Raises NotReady if nothing is known
+    of that time.
     """
     if until is None:
         trace = source.trace or source_publish(source=source)
@@ -236,8 +242,10 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
 
 
 def pinned(document: str, until: datetime | None) -> str:
-    """A scenario's document with every live source it names replaced by what was known ``until``;
-    as it is where it names none."""
+    """Return the document with each live source replaced by what was known ``until`` then.
+
+    A document without live sources stays as it is.
+    """
     if until is None:
         return document
     names = {}
@@ -249,12 +257,12 @@ def pinned(document: str, until: datetime | None) -> str:
 
 
 def series(source: Source) -> GrowingSeries:
-    """All that was read of a source, gauges and histograms too."""
+    """Return all that was read of a source, including gauges and histograms."""
     return GrowingSeries(storage.held(source.store), source.bin_s)
 
 
 def _known(source: Source, until_s: float | None = None) -> Samples:
-    """All bins, and histograms of the last LENGTH_DAYS of them, from which lengths are drawn."""
+    """Return all bins, and the histograms of the last LENGTH_DAYS, from which lengths are drawn."""
     grown = series(source)
     bins = grown.bins(until_s)
     if bins.is_empty():
@@ -280,7 +288,7 @@ def _write(trace: Trace, report: IngestReport, store: str) -> None:
 
 
 def _forget(source: Source) -> None:
-    """Readings of spans beyond the last MOST_READINGS."""
+    """Remove readings of spans beyond the last MOST_READINGS."""
     spans = source.readings.filter(sha256="")
     if (old := spans[MOST_READINGS : MOST_READINGS + 1].first()) is not None:
         spans.filter(pk__lte=old.pk).delete()

@@ -1,5 +1,7 @@
-"""Whether replicas are as fast as the plan in force takes them to be, at each reading of what they
-show: a drift is told once, while it lasts."""
+"""Compare the speed of replicas with what the active plan assumes, at each reading.
+
+A drift is notified once while it lasts.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,16 @@ from planner.studies.plain import as_json
 
 logger = logging.getLogger(__name__)
 
-BACK = timedelta(days=1)  # of which the speed is judged
-BACK_TO = 0.025  # a drift is over where iterations take as long again within this (assumed)
+BACK = timedelta(days=1)  # time over which the speed is judged
+BACK_TO = 0.025  # a drift ends when iteration times are within this of the plan's (assumed)
 
 
 def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
-    """Judge what a source saw last, of every plan in force whose scenario names it; what is kept
-    with the source. A drift that goes on is told once, over plans that follow each other too."""
+    """Judge what a source saw last, for each active plan whose scenario names it.
+
+    Returns what is stored with the source. A drift that lasts is notified once, also across plans
+    that follow each other.
+    """
     source = Source.everywhere.select_related("workspace").get(pk=source_id)
     with within(source.workspace):
         before = {_kind(row): row for row in source.speed}
@@ -39,7 +44,8 @@ def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
         for plan in plans:
             try:
                 drifts = _of_plan(plan, source)
-            except EXPECTED as problem:  # its scenario cannot be built any more: the plan's matter
+            # its scenario cannot be built any more, which is no fault of the source
+            except EXPECTED as problem:
                 logger.warning("speed of %s by %s: %s", plan, source.name, problem)
                 continue
             for drift, until in drifts:
@@ -63,7 +69,7 @@ def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
 
 
 def _of_plan(plan: PlanInForce, source: Source) -> list[tuple[SpeedDrift, datetime]]:
-    """Since it took effect, the last day of it, up to what is known by now."""
+    """Return the drifts since the plan took effect, of its last day, up to what is known now."""
     run, trace = plan.run, source.trace
     if run is None or trace is None or trace.end_at is None:
         return []
@@ -86,5 +92,5 @@ def _of_plan(plan: PlanInForce, source: Source) -> list[tuple[SpeedDrift, dateti
 
 
 def _kind(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """What has a speed of its own."""
+    """Return the key of what has its own speed."""
     return tuple(str(row[name]) for name in ("scenario", "model", "region", "gpu", "tp"))

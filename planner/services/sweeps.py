@@ -1,4 +1,4 @@
-"""Sweeps: one run of a scenario for every pair of values, side by side on all workers."""
+"""Run a scenario for every pair of values of two settings, in parallel on all workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_AXES, MOST_CELLS = 2, 256
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A setting by its address, and the values that it takes; None leaves it out."""
+    """A setting by its address, and its values; None removes the setting."""
 
     key: str
     values: tuple[Any, ...]
@@ -41,9 +41,13 @@ def sweep_create(
     idempotency_key: str = "",
     enqueue: bool = True,
 ) -> Sweep:
-    """Start a run for every cell of the grid. Raises ScenarioError where a value at its address
-    makes no scenario, before anything is started. The same ``idempotency_key`` of the same owner
-    gives back the first sweep; with another request it raises KeyReused."""
+    """Start a run for every cell of the grid.
+
+    The same ``idempotency_key`` of the same owner returns the first sweep.
+
+    Raises ScenarioError before anything starts if a value makes no valid scenario. Raises KeyReused
+    if the key belongs to another request.
+    """
     check_may_plan(owner)
     if kind not in KINDS:
         raise PlannerError(f"There is no kind of run {kind!r}; choose from {', '.join(KINDS)}.")
@@ -78,7 +82,7 @@ def sweep_create(
 
 
 def _first(run: Run, key: str, asked: tuple[Any, ...]) -> Sweep:
-    """The sweep that was started under the key, if it was asked for alike."""
+    """Return the sweep that was started under the key, if the request was the same."""
     sweep = run.sweep
     if sweep is None or (sweep.kind, sweep.document, sweep.options, sweep.axes) != asked:
         raise KeyReused(
@@ -105,7 +109,7 @@ def _check(axes: Sequence[Axis]) -> None:
 
 
 def documents_of(document: str, axes: Sequence[Axis]) -> list[str]:
-    """The scenario of every cell, row by row, each checked as any is."""
+    """Return the scenario of every cell, row by row, each checked."""
     documents = []
     for values in product(*(axis.values for axis in axes)):
         changes = dict(zip((axis.key for axis in axes), values, strict=True))
@@ -120,7 +124,7 @@ def documents_of(document: str, axes: Sequence[Axis]) -> list[str]:
 
 
 def sweep_cancel(*, sweep: Sweep, user: User) -> int:
-    """Stop every run of it that is not over; returns how many."""
+    """Stop every run of the sweep that is not over; return how many."""
     check_may_plan(user, "not cancel sweeps")
     now = timezone.now()
     waiting = sweep.runs.filter(state=Run.State.PENDING).update(
@@ -130,7 +134,7 @@ def sweep_cancel(*, sweep: Sweep, user: User) -> int:
 
 
 def sweep_delete(*, sweep: Sweep, user: User) -> None:
-    """Remove a sweep that is over, with its runs and their arrays."""
+    """Remove a finished sweep, with its runs and their arrays."""
     check_may_remove(user, sweep.owner_id, "this sweep", "started")
     if sweep.runs.filter(state__in=[Run.State.PENDING, Run.State.RUNNING]).exists():
         raise NotReady(f"Sweep {sweep.pk} is still going; cancel it first.")

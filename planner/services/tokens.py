@@ -1,4 +1,4 @@
-"""Tokens of the API: made, recognised, ended. Whoever reads the database finds no token in it."""
+"""Create, check and end tokens of the API; the database holds only their hashes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from planner.errors import NotFound, PlannerError
 from planner.models import ApiToken, User
 from planner.services.audit import record
 
-RANDOM_BYTES = 32  # so many that a plain hash of them cannot be reversed
+RANDOM_BYTES = 32  # enough that a plain hash of them cannot be reversed
 DAYS, MOST_DAYS = 90, 366
-MOST = 20  # of one person; scripts that log in each time make one after the other
-LOGIN = "log-in"  # name of those made by a log-in that gives none
-USED_EVERY = timedelta(minutes=1)  # what is told of the last use, roughly
+MOST = 20  # tokens of one person; scripts that log in each time create many
+LOGIN = "log-in"  # name of tokens from a log-in that names none
+USED_EVERY = timedelta(minutes=1)  # the last use is recorded at most this often
 
 
 class NewToken(NamedTuple):
@@ -29,8 +29,10 @@ class NewToken(NamedTuple):
 def token_make(
     *, user: User, name: str = LOGIN, scope: str = ApiToken.Scope.ALL, days: int = DAYS
 ) -> NewToken:
-    """A new token for the current workspace; the oldest ones of the same name, or that have
-    expired, make room for it."""
+    """Create a token for the current workspace, and remove expired ones.
+
+    A log-in at the limit of MOST tokens removes the oldest token from a log-in.
+    """
     if not 1 <= days <= MOST_DAYS:
         raise PlannerError(f"days {days}: a token works for 1 to {MOST_DAYS} days.")
     now = timezone.now()
@@ -54,13 +56,12 @@ def token_make(
 
 
 def tokens_of(user: User) -> QuerySet[ApiToken]:
-    """All of a person's, each with the workspace it is for."""
+    """Return all tokens of a person, each with its workspace."""
     return ApiToken.everywhere.select_related("workspace").filter(user=user)
 
 
 def token_of(key: str) -> ApiToken | None:
-    """The token, when it is one, has not expired, and its person may still sign in and belongs to
-    its workspace."""
+    """Return the token if it has not expired and its person may sign in and enter its workspace."""
     now = timezone.now()
     member = Q(user__memberships__workspace=F("workspace")) | Q(user__is_superuser=True)
     token = (

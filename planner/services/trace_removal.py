@@ -1,4 +1,4 @@
-"""What needs a trace, and the end of one that nothing needs."""
+"""Find what needs a trace, and remove a trace that nothing needs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ GOING = (Run.State.PENDING, Run.State.RUNNING)
 
 
 def trace_delete(*, trace: Trace, user: User) -> None:
-    """Remove a trace no scenario speaks of."""
+    """Remove a trace that no scenario names, on behalf of a user who may."""
     check_may_remove(user, trace.owner_id, "this trace", "uploaded")
     trace_remove(trace=trace, by=user)
 
 
 def trace_remove(*, trace: Trace, by: User | None, rule: str = "") -> None:
-    """A row and its arrays, whoever asks; raises NotReady where something needs it."""
+    """Remove a row and its arrays; raise NotReady if something needs it.
+
+    The caller checks the user's rights.
+    """
     check_not_needed(trace)
     store = trace.store
     uploads_remove(trace)
@@ -29,7 +32,7 @@ def trace_remove(*, trace: Trace, by: User | None, rule: str = "") -> None:
 
 
 def check_not_needed(trace: Trace) -> None:
-    """Raise NotReady for one of a live source, of a scenario, or of a run that is going."""
+    """Raise NotReady if a live source, a scenario or an active run needs the trace."""
     if live := Source.objects.filter(trace=trace).first():
         raise NotReady(f"Trace {trace.name} is of the live source {live.name}; remove that first.")
     if trace.runs.filter(kind=Run.Kind.INGEST, state__in=GOING).exists():
@@ -44,7 +47,7 @@ def check_not_needed(trace: Trace) -> None:
 
 
 def check_unused(trace: Trace) -> None:
-    """Raise NotReady where a scenario draws on it."""
+    """Raise NotReady if a scenario names the trace."""
     users = [s.name for s in Scenario.objects.all() if trace.name in _traces_named(s.document)]
     if users:
         raise NotReady(
@@ -54,12 +57,12 @@ def check_unused(trace: Trace) -> None:
 
 
 def _traces_named(document: str) -> set[str | None]:
-    """Names of the stored traces a scenario draws on."""
+    """Return the names of the stored traces in a scenario."""
     sources = text.outline(document)["traffic"]["sources"]
     return {source.get("trace") for source in sources}
 
 
 def uploads_remove(trace: Trace) -> None:
-    """Remove what runs of the trace that were cancelled while waiting have left."""
+    """Remove the uploads of the trace's ingest runs, such as those cancelled while waiting."""
     for run in trace.runs.filter(kind=Run.Kind.INGEST):
         storage.remove(run.options["upload"])

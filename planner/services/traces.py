@@ -1,4 +1,4 @@
-"""Traces: taken in and read."""
+"""Upload and read traces."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from planner.studies.character.kept import character_written
 
 UPLOADS = "uploads"
 TRACES = "traces"
-NAME_TRIES = 20  # another file of that name may take the free one first
+NAME_TRIES = 20  # another upload may take the free name first
 
 
 def trace_upload(
@@ -47,11 +47,11 @@ def trace_upload(
     options: IngestOptions,
     idempotency_key: str = "",
 ) -> tuple[Trace, Run | None, bool]:
-    """Keep an uploaded file and ask for its ingest.
+    """Store an uploaded file and create the run that reads it.
 
-    Returns the trace, the run that reads it (None when it is known and ready, unless the key is of
-    its run) and whether it is new. The same bytes read with the same options are recognised and not
-    read again.
+    Returns the trace, the run and whether the trace is new. The run is None for a trace that is
+    known and ready, unless the key belongs to its run. The same bytes with the same options are
+    recognized and not read again.
     """
     check_may_plan(owner, "not upload")
     room = quota.room(owner)
@@ -72,7 +72,7 @@ def trace_upload(
                 digest.update(chunk)
                 out.write(chunk)
         storage.keep(f"{UPLOADS}/{kept.name}")
-        with transaction.atomic():  # a trace and the run that reads it, or neither
+        with transaction.atomic():  # both the trace and the run that reads it, or neither
             trace, new = _trace_register(
                 owner=owner,
                 file_name=file_name,
@@ -103,7 +103,7 @@ def trace_upload(
 
 
 def trace_preview(trace: Trace) -> Preview | None:
-    """The first rows of a refused file; None where it is no table with rows, or not kept."""
+    """Return the first rows of a refused file; None if it is no table or not stored."""
     kept = _kept_file(trace) if trace.state == Trace.State.REFUSED else None
     if kept is None:
         return None
@@ -115,7 +115,7 @@ def trace_preview(trace: Trace) -> Preview | None:
 
 
 def _reading(owner: User, trace: Trace, options: IngestOptions, idempotency_key: str) -> Run:
-    """The run that reads a file, not kept yet."""
+    """Return the run that reads a file, not saved yet."""
     return Run(
         owner=owner,
         kind=Run.Kind.INGEST,
@@ -128,7 +128,7 @@ def _reading(owner: User, trace: Trace, options: IngestOptions, idempotency_key:
 def trace_reread(
     *, trace: Trace, owner: User, options: IngestOptions, idempotency_key: str = ""
 ) -> Run:
-    """Read the kept file of a refused trace in another way."""
+    """Read the stored file of a refused trace with other options."""
     check_may_plan(owner, "not upload")
     ingest = _reading(owner, trace, options, idempotency_key)
     if first := runs.run_of_key(ingest):
@@ -159,7 +159,7 @@ def trace_reread(
 
 
 def _kept_file(trace: Trace) -> Path | None:
-    """The uploaded file that a refused trace waits with."""
+    """Return the uploaded file of a refused trace; None if it is gone."""
     for run in trace.runs.filter(kind=Run.Kind.INGEST):
         upload = run.options.get("upload", "")
         if upload and storage.exists(upload):
@@ -168,7 +168,10 @@ def _kept_file(trace: Trace) -> Path | None:
 
 
 def _identity(sha256: str, options: IngestOptions) -> str:
-    """How a file is read is part of what it is: another mapping makes another trace of it."""
+    """Return the hash of the file, and of the reading options unless they are the defaults.
+
+    The same bytes with another mapping are another trace.
+    """
     if replace(options, name="") == IngestOptions():
         return sha256
     reading = {name: value for name, value in asdict(options).items() if name != "name"}
@@ -183,7 +186,7 @@ def trace_run(
     options: dict[str, Any] | None = None,
     idempotency_key: str = "",
 ) -> Run:
-    """Start a run on the trace as it came, without a scenario."""
+    """Start a run on the trace alone, without a scenario."""
     check_may_plan(owner)
     if kind != Run.Kind.FORECAST:
         raise PlannerError("A trace alone can only be forecast; name it in a scenario for more.")
@@ -203,7 +206,7 @@ def trace_ingest_path(
     owner: User | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Trace:
-    """Read a file of this machine now (command line); a known one is not read again."""
+    """Read a file of this machine now, for the command line; a known one is not read again."""
     if not path.exists():
         raise IngestError(f"{path}: there is no such file; check the path.")
     size = check_regular(path)
@@ -221,8 +224,10 @@ def trace_ingest_path(
 
 
 def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> dict[str, Any]:
-    """Body of an ingest run; the uploaded file is removed once it has been read. One that was
-    refused is kept until somebody says what its columns are, or removes it."""
+    """Read the upload of an ingest run, and remove the file afterwards.
+
+    A refused file stays until a user says what its columns are, or removes it.
+    """
     trace = run.trace
     if trace is None:
         raise NotReady("The trace of this run has been removed; upload the file again.")
@@ -232,16 +237,17 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
         report = trace_read(
             trace=trace, path=path, progress=lambda done: progress(done, "Reading the file")
         )
-    except (Unreached, DatabaseError):  # nothing is wrong with the file, which is read again
+    except (Unreached, DatabaseError):  # the file is not at fault and is read again
         raise
     except PlannerError as problem:
         unread = Trace.objects.filter(pk=trace.pk).exclude(state=Trace.State.READY)
         unread.update(state=Trace.State.REFUSED, problem=str(problem))
         trace.refresh_from_db()
-        if trace_preview(trace) is None:  # no mapping will make a table of it
+        if trace_preview(trace) is None:  # no mapping of columns can help
             storage.remove(upload)
         raise
-    except Exception:  # cancelled or a bug; who lost the run leaves the file to who has it now
+    # cancelled, or a bug; a worker that lost the run leaves the file to its successor
+    except Exception:
         held = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
         if held.exists():
             storage.remove(upload)
@@ -253,8 +259,10 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
 def trace_read(
     *, trace: Trace, path: Path, progress: Callable[[float], None] | None = None
 ) -> IngestReport:
-    """Read ``path`` into the trace's column store and fill the row from the report; once, where
-    several are asked for the same bytes at the same time."""
+    """Read ``path`` into the trace's column store, and fill the row from the report.
+
+    If several processes ask for the same bytes at the same time, one reads them.
+    """
     tell = progress or _nobody
     with storage.alone(store_of(trace.pk, trace.sha256), lambda: tell(0.0)):
         _still_there(trace)
@@ -272,7 +280,7 @@ def _unread(trace: Trace) -> bool:
 
 
 def store_of(number: int, sha256: str) -> str:
-    """The folder of a trace that is read from a file."""
+    """Return the folder of a trace that is read from a file."""
     return f"{TRACES}/{number}-{sha256[:12]}"
 
 
@@ -282,14 +290,14 @@ def _still_there(trace: Trace) -> None:
 
 
 def _nobody(fraction: float) -> None:
-    """Progress that nobody asked for."""
+    """Ignore progress."""
 
 
 def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> IngestReport:
     store = store_of(trace.pk, trace.sha256)
     storage.remove(store)
     options = IngestOptions(**trace.options)
-    if not options.name:  # an upload lies under another, which says nothing of its format
+    if not options.name:  # the name of an upload has no ending that shows its format
         options = replace(options, name=trace.file_name)
     report = ingest_file(path, storage.folder(store), options, progress=progress)
     character_written(storage.folder(store))
@@ -300,12 +308,12 @@ def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> Ingest
     trace.format = report.format
     trace.requests = round(report.requests or 0)
     trace.rejected = report.rejected
-    calendar = report.clock == "utc"  # else times count from the start of the trace
+    calendar = report.clock == "utc"  # otherwise times count from the start of the trace
     trace.start_at = datetime.fromisoformat(report.start) if calendar else None
     trace.end_at = datetime.fromisoformat(report.end) if calendar else None
     trace.report = report.as_dict()
     trace.store = store
-    _still_there(trace)  # else it is made anew, and what lies in its folder is swept
+    _still_there(trace)  # save() would create a removed row again; the sweep clears its folder
     trace.save()
     record("trace.read", trace, by=trace.owner, sha256=trace.sha256, rows=report.rows)
     return report
@@ -314,7 +322,7 @@ def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> Ingest
 def _trace_register(
     *, owner: User | None, file_name: str, sha256: str, size: int, options: IngestOptions
 ) -> tuple[Trace, bool]:
-    """The row for these bytes read in this way, and whether it was made now."""
+    """Return the row for these bytes read in this way, and whether it is new."""
     document = asdict(options)
     sha256 = _identity(sha256, options)
     known = Trace.objects.filter(sha256=sha256).exclude(state=Trace.State.REFUSED)
@@ -329,7 +337,7 @@ def _trace_register(
             options=document,
             owner=owner,
         )
-        # Uniqueness is the database's to say: somebody may save the same at this very moment.
+        # The database checks uniqueness: another process may save the same at this moment.
         trace.full_clean(exclude=["owner"], validate_unique=False, validate_constraints=False)
         try:
             with transaction.atomic():

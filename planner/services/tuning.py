@@ -1,4 +1,4 @@
-"""Online tuning: what a running service shows moves a linear profile, as a new version of it."""
+"""Tune a linear profile online by observations of a running service, as a new version."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def profile_tune(
     source: str = "",
     idempotency_key: str = "",
 ) -> ProfileVersion:
-    """Tune a profile by mean iteration times and keep it as the next version.
+    """Tune a profile by mean iteration times, and store it as the next version.
 
     Each observation has ``at_s`` (when, seconds), ``decodes`` (sequences), ``prefill_tokens`` and
-    ``seconds``. A built-in profile is kept under ``keep_as``. The filter goes on from where the
-    last tuning of the name left it.
+    ``seconds``. A built-in profile is stored under ``keep_as``. The filter continues from the last
+    tuning of the name.
     """
     check_may_plan(user)
     key = key_of(idempotency_key, ["tune", name, list(observations), keep_as, source])

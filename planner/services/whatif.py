@@ -1,4 +1,4 @@
-"""A run's plan with something changed: answered in place, or replayed as a run of a new draft."""
+"""Plan a run again with something changed: answer in place, or replay as a run of a draft."""
 
 from __future__ import annotations
 
@@ -29,16 +29,18 @@ from planner.studies.options import options_of
 from planner.studies.whatif.answer import Moved, WhatIf, what_if
 from planner.studies.whatif.basis import Basis, from_arrays
 
-GROWTH = 0.05, 20.0  # times the demand
-PRICE = 0.05, 20.0  # times a price
-LIMITS = ("ttft_ms", "tbt_ms", "percentile")  # of a tier
+GROWTH = 0.05, 20.0  # least and largest factor of demand
+PRICE = 0.05, 20.0  # least and largest factor of a price
+LIMITS = ("ttft_ms", "tbt_ms", "percentile")  # limits of a tier
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is asked of a kept plan; left out: as it was. ``prices``: times the price, by GPU type;
-    ``tiers``: limits by tier; ``without``: GPU types that may not be used; ``mix``: shares of a
-    region's GPUs, at its busiest, that types may have at most."""
+    """Changes of a stored plan; a missing value stays as it was.
+
+    ``prices``: factors by GPU type. ``tiers``: limits by tier. ``without``: GPU types that may not
+    be used. ``mix``: largest share of a region's GPUs at its peak, by GPU type.
+    """
 
     growth: float = 1.0
     quantile: float | None = None
@@ -51,14 +53,14 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptBasis:
-    """A run's plan to change: its scenario and what the plan was made from."""
+    """The plan of a run to change: its scenario and what the plan was made from."""
 
     scenario: Parsed
     basis: Basis
 
 
 def kept_of(run: Run) -> KeptBasis:
-    """Raises NotReady where a run keeps no plan to change, with why."""
+    """Return the plan of a run to change; raise NotReady with the reason if it has none."""
     run_result(run)
     if run.kind not in (Run.Kind.PLAN, Run.Kind.COMPARE):
         raise NotReady("Only plans and comparisons have a plan to change; plan this scenario.")
@@ -74,14 +76,14 @@ def kept_of(run: Run) -> KeptBasis:
 
 
 def run_what_if(run: Run, changes: Changes) -> WhatIf:
-    """The plan with ``changes``, nothing simulated. Raises PlannerError with what to correct."""
+    """Return the plan with ``changes``, without a simulation; raise PlannerError if not valid."""
     base = kept_of(run)
     answer, caps = _planned(base, run, changes)
     return replace(answer, notes=(*words(changes.mix, answer, caps), *answer.notes))
 
 
 def _planned(base: KeptBasis, run: Run, changes: Changes) -> tuple[WhatIf, Caps]:
-    """The plan, and the capacities that keep its mix."""
+    """Return the plan, and the capacities that keep its mix."""
     known = known_of(run.resolved)
     moved = Moved(changes.growth, changes.quantile)
     values = addresses(base.scenario, run, changes, demand=False)
@@ -95,23 +97,25 @@ def _planned(base: KeptBasis, run: Run, changes: Changes) -> tuple[WhatIf, Caps]
 
 @lru_cache(maxsize=32)
 def _parsed(document: str) -> Parsed:
-    """Once for all that is asked of a run while somebody looks at it."""
+    """Parse a document once for all questions that a user asks about a run."""
     return text.parse(document)
 
 
 def parsed_with(scenario: Parsed, changes: Mapping[str, Any]) -> Parsed:
-    """``scenario`` with values at addresses changed, checked as any."""
+    """Return ``scenario`` with values at addresses changed, and check it."""
     if not changes:
         return scenario
     try:
         return Parsed.model_validate(with_values(scenario, changes))
-    except ValidationError:  # once more as a text, for the sentence that says what is wrong
+    except ValidationError:  # parse the text for a readable message
         return text.parse(text.edit(text.dump(scenario), changes), "what if")
 
 
 def addresses(scenario: Parsed, run: Run, changes: Changes, *, demand: bool) -> dict[str, Any]:
-    """What ``changes`` say, as values of the scenario; ``demand``: growth and quantile too, which
-    an answer in place takes from what is kept."""
+    """Return ``changes`` as values of the scenario.
+
+    ``demand``: include growth and quantile, which an answer in place takes from the stored plan.
+    """
     _check(scenario, changes)
     values: dict[str, Any] = {}
     if changes.spare is not None:
@@ -134,7 +138,7 @@ def addresses(scenario: Parsed, run: Run, changes: Changes, *, demand: bool) -> 
 
 
 def _prices(scenario: Parsed, run: Run, prices: Mapping[str, float]) -> dict[str, Any]:
-    """In every region, so many times what an hour of the GPU type costs there now."""
+    """Return the prices in every region, multiplied by the factor of their GPU type."""
     moved = {name: times for name, times in prices.items() if times != 1.0}
     if not moved:
         return {}
@@ -180,8 +184,11 @@ def _within(name: str, value: float, least: float, most: float) -> None:
 
 
 def what_if_replay(*, run: Run, user: User, changes: Changes, idempotency_key: str = "") -> Run:
-    """A run of the same kind on a new scenario with these settings; the run's own stays. The same
-    ``idempotency_key`` gives back the first; with another request it raises KeyReused."""
+    """Start a run of the same kind on a new scenario with these settings.
+
+    The first run and its scenario stay. The same ``idempotency_key`` returns the first replay.
+    Raises KeyReused for another request.
+    """
     check_may_plan(user)
     base = kept_of(run)
     changed = addresses(base.scenario, run, changes, demand=True)
@@ -206,7 +213,10 @@ def run_on_draft(
     options: Mapping[str, Any],
     idempotency_key: str = "",
 ) -> Run:
-    """A run of ``kind`` on a new scenario: that of ``run`` with values at addresses changed."""
+    """Start a run of ``kind`` on a new scenario.
+
+    It is the scenario of ``run`` with values at addresses changed.
+    """
     if (first := run_with_key(user, idempotency_key)) is not None:
         if first.document != text.edit(run.document, {**changes, "name": first.name}):
             raise KeyReused(

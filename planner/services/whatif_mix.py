@@ -1,5 +1,7 @@
-"""GPU types held to a share of what a plan takes: as capacities, which a scenario has too, so that
-what is answered in place can be replayed."""
+"""Limit GPU types to a share of a plan.
+
+The limits are capacities, which a scenario has too. An answer in place can thus be replayed.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,17 @@ from typing import Any
 from planner.scenario.schema import Scenario
 from planner.studies.whatif.answer import GpusMost, WhatIf
 
-ROUNDS = 4  # a plan on other GPUs takes another number of them, of which the share then is
-Caps = dict[tuple[str, str, bool], int]  # GPUs that there may be, by region, type and spot or not
+ROUNDS = 4  # a plan on other GPUs needs another number of them, which changes the shares
+Caps = dict[tuple[str, str, bool], int]  # largest number of GPUs, by region, type and whether spot
 
 
 def held(
     scenario: Scenario, mix: Mapping[str, float], answered: Callable[[dict[str, Any]], WhatIf]
 ) -> tuple[WhatIf, Caps]:
-    """The plan of ``answered`` with every type of ``mix`` at no more than its share of the most
-    GPUs that a region has at a time, and the capacities that hold it so."""
+    """Return the plan with each type of ``mix`` limited to its share, and the capacities for it.
+
+    The share is of the most GPUs that a region has at a time. ``answered`` plans with capacities.
+    """
     answer, caps = answered({}), Caps()
     for _ in range(ROUNDS):
         now = _caps(scenario, mix, answer.gpus)
@@ -29,7 +33,7 @@ def held(
 
 
 def addresses(caps: Caps) -> dict[str, Any]:
-    """Them as values of a scenario."""
+    """Return the capacities as values of a scenario."""
     return {
         f"regions[{region}].{f'spot[{gpu}].capacity' if spot else f'capacity[{gpu}]'}": count
         for (region, gpu, spot), count in caps.items()
@@ -37,7 +41,7 @@ def addresses(caps: Caps) -> dict[str, Any]:
 
 
 def words(mix: Mapping[str, float], answer: WhatIf, caps: Caps) -> tuple[str, ...]:
-    """What became of each share, by region; without a plan what the shares leave there."""
+    """Return a sentence for each share and region; without a plan, what the shares leave."""
     sentences = []
     if answer.totals is None and caps:
         left = [f"{count:,} {gpu} in {region}" for (region, gpu, _), count in caps.items()]
@@ -54,7 +58,7 @@ def words(mix: Mapping[str, float], answer: WhatIf, caps: Caps) -> tuple[str, ..
 
 
 def _caps(scenario: Scenario, mix: Mapping[str, float], gpus: Iterable[GpusMost]) -> Caps:
-    """So many GPUs of each type; owned and spot ones as the plan has them beside each other."""
+    """Return the GPUs of each type, divided into owned and spot ones as in the plan."""
     by_region, caps = _by_region(gpus), Caps()
     for region in scenario.regions:
         rows = by_region.get(region.name, [])

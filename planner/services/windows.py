@@ -1,5 +1,7 @@
-"""Which stretch of a trace a draft plans: its days and weeks are not alike, so each choice says how
-it compares with the others."""
+"""Choose the stretch of a trace that a draft plans.
+
+Days and weeks differ, so each choice says how it compares with the others.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,15 @@ from planner.studies.traffic.window import DAY_S
 
 BUSIEST_DAY, LAST_DAY, BUSIEST_WEEK = "busiest-day", "last-day", "busiest-week"
 LABELS = {BUSIEST_DAY: "Busiest day", LAST_DAY: "Last day", BUSIEST_WEEK: "Busiest week"}
-# A fleet that carries the busiest day carries the others; one bought for a quiet day does not.
+# A fleet that serves the busiest day serves the others; one for a quiet day does not.
 USUAL = BUSIEST_DAY
-HISTORY = 0.5  # of the trace, at most a week, lies before a window, to forecast from
-LEAST_DAYS = 3  # of a trace, for its days to be compared
+HISTORY = 0.5  # share of the trace before a window, to forecast from; at most a week
+LEAST_DAYS = 3  # days of a trace that can be compared
 
 
 @dataclass(frozen=True, slots=True)
 class WindowChoice:
-    """A window that a draft may have; ``sentence`` says where it stands among all as long."""
+    """A window that a draft may have; ``sentence`` gives its rank among all windows as long."""
 
     key: str
     label: str
@@ -38,12 +40,14 @@ class WindowChoice:
     requests: float
     span: str
     sentence: str
-    quiet: bool  # another as long had half as much again
+    quiet: bool  # another window as long had at least 1.5 times the requests
 
 
 def window_choices(trace: Trace) -> tuple[WindowChoice, ...]:
-    """The windows of ``trace`` that a draft offers, the usual one first; none where it is too short
-    for its days to differ."""
+    """Return the windows of ``trace`` that a draft offers, the usual one first.
+
+    The result is empty if the trace is too short for its days to differ.
+    """
     demand = _demand(trace)
     if demand is None or demand.end_s - demand.start_s < LEAST_DAYS * DAY_S:
         return ()
@@ -67,7 +71,8 @@ def window_choices(trace: Trace) -> tuple[WindowChoice, ...]:
 
 def _choice(key: str, stretch: Stretch, demand: DemandSeries, clock: str) -> WindowChoice:
     rank = window_rank(demand, stretch.start_s, stretch.end_s, clock)
-    busier = key != LAST_DAY and (rank.busiest_ratio or 1.0) > 1.0  # before there is a forecast
+    # a busier one lies before any forecast
+    busier = key != LAST_DAY and (rank.busiest_ratio or 1.0) > 1.0
     return WindowChoice(
         key=key,
         label=f"{LABELS[key]} that can be tried" if busier else LABELS[key],
@@ -81,8 +86,11 @@ def _choice(key: str, stretch: Stretch, demand: DemandSeries, clock: str) -> Win
 
 
 def _demand(trace: Trace) -> DemandSeries | None:
-    """All that arrives, as it is kept beside the trace: ten million requests are not counted anew
-    for a page. None where it is no count of requests, or a bin no part of a day."""
+    """Return all arrivals from the stored total; None if it does not count requests.
+
+    The total avoids counting ten million requests for a page. It is also None if a bin does not
+    divide a day.
+    """
     if trace.kind == Trace.Kind.REQUESTS:
         seconds = (trace.report.get("end_ns", 0) - trace.report.get("start_ns", 0)) / 1e9
         if seconds < LEAST_DAYS * DAY_S:

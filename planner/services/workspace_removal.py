@@ -1,4 +1,4 @@
-"""A workspace removed with all that is in it, after all of it was written to one file."""
+"""Remove a workspace with its content, after writing all of it to one file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from planner.services.backups import write_workspace
 from planner.services.trace_removal import GOING
 from planner.services.workspaces import check_looks_after
 
-REMOVED = "removed"  # folder of the data directory where their files lie
+REMOVED = "removed"  # folder of the data directory with the files of removed workspaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,11 @@ class Removed:
 
 
 def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> Removed:
-    """Raises NotReady while something is going in it. ``confirm`` is its slug, as its remover typed
-    it. Accounts stay, and so does the audit log, which has the number of its rows and the file."""
+    """Remove a workspace; raise NotReady while a run is active in it.
+
+    ``confirm`` is its slug, as it was typed. Accounts stay. The audit log stays too and records the
+    number of rows and the file.
+    """
     check_looks_after(by)
     slug = workspace.slug
     if slug == MAIN:
@@ -72,12 +75,15 @@ def _rows(collector: Collector) -> Iterator[Model]:
         for row in rows:
             if not row._meta.auto_created:
                 keys[type(row)].add(row.pk)
-    for model, pks in keys.items():  # read again: the collector leaves out most columns
+    for model, pks in keys.items():  # read again: the collector loads few columns
         yield from model._base_manager.in_bulk(sorted(pks)).values()
 
 
 def _with_referred(rows: list[Model]) -> list[Model]:
-    """Return the rows and all that they refer to, such as accounts: the file restores alone."""
+    """Return the rows and all rows that they refer to, such as accounts.
+
+    Thus the file can be restored without the rest of the installation.
+    """
     found = {(type(row), row.pk): row for row in rows}
     waiting = list(rows)
     while waiting:
@@ -99,7 +105,7 @@ def _referred(row: Model) -> Iterator[tuple[type[Model], Any]]:
 
 
 def _stores(rows: list[Model]) -> set[str]:
-    """Folders and files that they name."""
+    """Return the existing folders and files that the rows name."""
     named: set[str] = set()
     for row in rows:
         options: dict[str, Any] = row.options if isinstance(row, Run) else {}

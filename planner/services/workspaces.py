@@ -1,4 +1,4 @@
-"""Workspaces made and renamed by who looks after the installation; people brought in, let go."""
+"""Create and rename workspaces, as an admin of the installation; add and remove members."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from planner.services.tokens import tokens_of
 
 
 def check_looks_after(by: User | None) -> None:
-    """Raise NotAllowed for all but admins of the installation; the command line has no user and
-    may."""
+    """Raise NotAllowed for all but admins of the installation; the command line may."""
     if by is not None and not by.is_superuser:
         raise NotAllowed("Only an admin of the installation may make, rename or remove one.")
 
 
 def workspace_add(*, by: User | None, name: str, slug: str = "") -> Workspace:
-    """A new, empty one; whoever makes it is an admin of it."""
+    """Create an empty workspace; its creator is an admin of it."""
     check_looks_after(by)
     name = _name(name)
     workspace = Workspace(name=name, slug=slug.strip() or slugify(name)[:40])
@@ -38,7 +37,7 @@ def workspace_add(*, by: User | None, name: str, slug: str = "") -> Workspace:
 
 
 def workspace_rename(*, by: User | None, workspace: Workspace, name: str) -> Workspace:
-    """Another name for people; addresses and scripts know it by its slug, which stays."""
+    """Change the name; addresses and scripts use the slug, which stays."""
     check_looks_after(by)
     workspace.name = _name(name)
     _saved(workspace)
@@ -47,7 +46,7 @@ def workspace_rename(*, by: User | None, workspace: Workspace, name: str) -> Wor
 
 
 def workspace_rule(*, by: User | None, workspace: Workspace, second_factor: bool) -> Workspace:
-    """Whether a second factor is asked of everybody in it; its admins say so."""
+    """Set whether everybody in the workspace needs a second factor, as an admin of it."""
     if by is not None and not by.is_superuser and not _is_admin(by, workspace):
         raise NotAllowed("Only an admin of the workspace may say what is asked of everybody in it.")
     workspace.second_factor = second_factor
@@ -64,7 +63,7 @@ def _is_admin(user: User, workspace: Workspace) -> bool:
 
 
 def person_join(*, by: User | None, name: str, role: str) -> User:
-    """Bring somebody in who has an account already."""
+    """Add a person who has an account to the current workspace."""
     check_may_administer(by)
     person = User.objects.filter(username=name.strip()).first()
     if person is None:
@@ -81,7 +80,7 @@ def person_join(*, by: User | None, name: str, role: str) -> User:
 
 @transaction.atomic
 def person_leave(*, by: User | None, person: User) -> None:
-    """Let somebody go: their account and what they made stay, their tokens of here end."""
+    """Remove a member: the account and what it made stay, its tokens for this workspace end."""
     check_may_administer(by)
     here = Workspace.objects.select_for_update().get(pk=current_workspace().pk)
     person.leave(here)
@@ -94,8 +93,10 @@ def person_leave(*, by: User | None, person: User) -> None:
 
 
 def installation_admin(*, person: User, on: bool) -> User:
-    """Who looks after the installation makes workspaces and is admin in each; for the command
-    line."""
+    """Make a person an admin of the installation, or end that; for the command line.
+
+    Such an admin creates workspaces and is an admin in each.
+    """
     if not on and not User.objects.filter(is_superuser=True, is_active=True).exclude(
         pk=person.pk
     ).exists():  # fmt: skip
