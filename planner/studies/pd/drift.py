@@ -1,4 +1,4 @@
-"""What moves the best ratio of prefill to decode: lengths, limits, the hours of a trace (D8)."""
+"""Compute how lengths, limits and the time of day change the best P:D ratio (methods.md D8)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from simulation.errors import SimulationError
 from simulation.sizing.pd_ratio import PdService, Ratio, analytic, best_split
 from simulation.sizing.workload import Workload
 
-FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the lengths
-LIMITS = (0.5, 1.0, 2.0)  # of TTFT and TBT
-WINDOWS = 24  # at most, of a trace
-FEW = 20  # requests of a window: fewer say nothing about lengths
-SAMPLE = 2_000  # requests that stand for a service where its lengths are changed
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # on the lengths
+LIMITS = (0.5, 1.0, 2.0)  # factors on the limits of TTFT and TBT
+WINDOWS = 24  # largest number of windows of a trace
+FEW = 20  # windows with fewer requests are ignored: their mean lengths are too uncertain
+SAMPLE = 2_000  # at least as many requests (if there are) are used with changed lengths
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The best ratio; 0 prefill instances where none meets the tier."""
+    """The best ratio and its tokens/s. ``prefill`` is 0 if no ratio meets the tier."""
 
     prefill: int = 0
     decode: int = 0
@@ -33,7 +33,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """The best ratio at other mean lengths, and at other limits."""
+    """The best ratio at other mean lengths and at other limits."""
 
     isl: tuple[float, ...]
     osl: tuple[float, ...]
@@ -45,8 +45,10 @@ class Sensitivity:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A window of the traffic: its mean lengths, its best ratio, what the ratio that is kept all
-    the time loses against it."""
+    """A window of the traffic: its mean lengths and its best ratio.
+
+    ``kept_loses`` is the share of capacity that the fixed ratio loses against it.
+    """
 
     start: datetime
     isl: float
@@ -58,7 +60,7 @@ class Drift:
 
 
 def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensitivity:
-    """The best ratio with other lengths and other limits, by closed forms."""
+    """Return the best ratio with other lengths and other limits, by closed forms."""
     total = len(FACTORS) ** 2 + len(LIMITS) ** 2
     base = replace(service, workload=_scaled(service.workload, 1.0, 1.0))
 
@@ -91,8 +93,11 @@ def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensi
 def over_time(
     traffic: Traffic, m: int, service: PdService, instances: int, usual: Ratio, progress: Progress
 ) -> tuple[Drift, ...]:
-    """By window of the traffic: its mean lengths, its best ratio by closed forms, and what the
-    ratio ``usual`` all the time loses against it."""
+    """Return the mean lengths and the best ratio of each window of the traffic, by closed forms.
+
+    Each window also states the loss of the fixed ratio ``usual``. Windows with fewer than ``FEW``
+    requests are omitted.
+    """
     starts, isl, osl = _windows(traffic, m)
     facts, rows = service.workload.facts, []
     for i, start in enumerate(starts):
@@ -118,7 +123,10 @@ def over_time(
 
 
 def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Starts of equal windows, and the mean ISL and OSL of a model's requests in each."""
+    """Return the starts of equal windows, and the mean ISL and OSL of a model's requests in each.
+
+    The means are NaN in windows with fewer than ``FEW`` requests.
+    """
     demand = traffic.demand
     rows = [i for i, key in enumerate(demand.keys) if key.model == traffic.models[m]]
     per = max(1, -(-demand.bins // WINDOWS))
@@ -134,7 +142,10 @@ def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArr
 
 
 def _scaled(workload: Workload, isl: float, osl: float) -> Workload:
-    """Every length times a factor, at least one token; of many requests a part."""
+    """Return the workload with its lengths multiplied by factors, at least one token each.
+
+    Of many requests, only about ``SAMPLE`` are kept.
+    """
     every = max(1, len(workload.isl) // SAMPLE)
 
     def times(lengths: Int32Array, factor: float) -> Int32Array:

@@ -1,4 +1,4 @@
-"""What results say of ratios of prefill to decode, and of the pools they are made of."""
+"""Define the result figures of P:D ratios and of their pools."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from simulation.sizing.pd_ratio import PdService, Ratio
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedRatio:
-    """A ratio by closed forms, by what its two pools carry, and by simulation of both at once
-    where it was run, which then counts."""
+    """A ratio by closed forms, by the capacities of its two pools, and by simulation of both.
+
+    If it was simulated, the simulation counts.
+    """
 
     closed: Ratio
     pools: Ratio
@@ -33,7 +35,7 @@ class JudgedRatio:
 
     @property
     def prediction_error(self) -> float | None:
-        """Of the closed forms."""
+        """Return the relative error of the closed forms, or None without a simulated capacity."""
         if self.simulated is None or self.simulated.max_tps <= 0:
             return None
         return self.closed.max_tps / self.simulated.max_tps - 1.0
@@ -41,7 +43,7 @@ class JudgedRatio:
 
 RATIOS = Columns(
     (
-        *BEST.columns[:5],  # those of a ratio by itself
+        *BEST.columns[:5],  # columns that do not depend on other ratios
         Column("side", TEXT, "of which more would help", attrgetter("ratio.side")),
         *BEST.columns[5:8],
         Column("by", TEXT, "which it is judged"),
@@ -55,7 +57,7 @@ RATIOS = Columns(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
-    """Columns that prefill and decode, and their best ratio by closed forms."""
+    """A pair of columns, for prefill and for decode, and its best ratio by closed forms."""
 
     hardware: Hardware
     columns: PairColumns
@@ -115,7 +117,7 @@ class PdPool:
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """What as many instances carry that do both."""
+    """The capacity of the same number of instances with aggregated serving."""
 
     max_tps: float
     max_rps: float

@@ -1,9 +1,11 @@
-"""Every ratio of prefill to decode of two pools, and the best: the one word that ``pd-ratio``,
-results of plans and the pressure test have on it.
+"""Evaluate every P:D ratio of two pools, and find the best.
 
-A ratio carries what the lesser of its two pools does, by the curves that plans are sized by; the
-best of them, its neighbours and whatever lies uphill are simulated with both pools at once, and
-then that counts. Where a pool meets its part of the tier nowhere, closed forms stand in.
+``pd-ratio``, the results of plans and the pressure test all use this evaluation.
+
+The capacity of a ratio is the lower of its two pools', from the curves that size plans. The best
+ratio and its neighbours are then simulated with both pools at once, until no neighbour is better.
+The simulated capacity counts. If a pool cannot meet its part of the tier at any rate, the closed
+forms replace the curves.
 """
 
 from __future__ import annotations
@@ -22,17 +24,17 @@ from simulation.sizing.pd_ratio import Best, PdService, Ratio, best_of, ratios, 
 from simulation.sizing.pool import rate_of
 from simulation.sizing.trial import SharedPrompts
 
-KEPT = 64  # judgements
+KEPT = 64  # judgements cached per process
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judgement:
-    """Of so many instances; ratios by rising number of prefill instances."""
+    """All ratios of a number of instances, sorted by the number of prefill instances."""
 
     service: PdService
     closed: tuple[Ratio, ...]  # by closed forms
-    pools: tuple[Ratio, ...]  # by what each of the two pools carries
-    simulated: tuple[Ratio, ...]  # of them, those simulated with both pools
+    pools: tuple[Ratio, ...]  # by the capacity of each of the two pools
+    simulated: tuple[Ratio, ...]  # only those simulated with both pools
     best: Best
 
 
@@ -56,10 +58,12 @@ def judgement(
     shared: SharedPrompts | None = None,
     report: ReportProgress = lambda done: None,
 ) -> Judgement:
-    """At the interactive tier at which the best ratio carries least by closed forms; once per
-    process for what it depends on. What prompts of ``shared`` requests share is cached where the
-    model's serving caches prefixes; those are then the requests, whatever ``lengths`` says. Raises
-    SimulationError where no ratio carries anything."""
+    """Return the ratios of ``instances`` instances at the tier that limits the best ratio most.
+
+    That tier is found by closed forms. Results are cached per process. If the model's serving
+    caches prefixes, ``shared`` replaces ``lengths``, and shared prompts are cached. Raise
+    SimulationError if no ratio meets a tier.
+    """
     service, _ = strictest_split(hardware, m, columns, lengths, instances, shared)
     routing, work = hardware.routing, service.workload
     identity = (
@@ -100,7 +104,10 @@ def _judged(pair: _PairKey) -> Judgement:
 def _lesser(
     service: PdService, row: Ratio, prefill: float, decode: float, bound: tuple[str, str]
 ) -> Ratio:
-    """``row`` with what its two pools carry by themselves, requests/s, and what bounds each."""
+    """Return ``row`` with the lower capacity of its two pools, and what bounds that pool.
+
+    ``prefill`` and ``decode`` are the capacities of the pools in requests/s.
+    """
     rate = min(prefill, decode)
     first = bool(prefill <= decode)
     return replace(

@@ -1,4 +1,4 @@
-"""Which pools can prefill and decode a service, and the way of KV caches between them."""
+"""Find the pools that can prefill and decode a service, and the KV link between them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Workload
 
 MOST_INSTANCES = 256
-USUAL_INSTANCES = 16  # at most, where nobody says how many: 16 nodes in HeteroScale, section 4.1
+# Largest default number of instances: HeteroScale, section 4.1, has 16 nodes.
+USUAL_INSTANCES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class PairColumns:
-    """The columns of one model that prefill and that decode."""
+    """A prefill column and a decode column of one model."""
 
     prefill: int
     decode: int
 
 
 def model_index(hardware: Hardware, service: str) -> int:
-    """The model that a service names; raises PlannerError naming those there are."""
+    """Return the index of the model that a service names; raise PlannerError if unknown."""
     names = [model.name for model in hardware.models]
     if service not in names:
         raise PlannerError(
@@ -39,8 +40,10 @@ def model_index(hardware: Hardware, service: str) -> int:
 
 
 def pairs_of(hardware: Hardware, m: int) -> list[PairColumns]:
-    """Prefill and decode columns of a model that go together: those with such roles; where it has
-    none, every GPU type for both, and any two for one each."""
+    """Return the pairs of prefill and decode columns of a model.
+
+    If the model lacks columns of one of these roles, use all pairs of its mixed columns.
+    """
     columns_of = [g for model, g in hardware.profiles if model == m]
     first = [g for g in columns_of if hardware.columns[g].role == "prefill"]
     second = [g for g in columns_of if hardware.columns[g].role == "decode"]
@@ -50,7 +53,10 @@ def pairs_of(hardware: Hardware, m: int) -> list[PairColumns]:
 
 
 def _link(hardware: Hardware, m: int, g: int) -> KvLink:
-    """From an instance on column ``g``, also where the scenario's prefill elsewhere."""
+    """Return the KV link from an instance on column ``g``.
+
+    If the scenario has no link there, because it does not prefill on ``g``, derive one.
+    """
     if (m, g) in hardware.links:
         return hardware.links[m, g]
     section, transfer = hardware.sections[m, g], hardware.serving[m].kv_transfer
@@ -79,7 +85,10 @@ def service_of(
 
 
 def usual_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
-    """As many as the best provided region holds, at most USUAL_INSTANCES."""
+    """Return the default number of instances: from 2 to ``USUAL_INSTANCES``.
+
+    In between, it is what the region with the most GPUs can hold.
+    """
     tp = max(hardware.profiles[m, g].tp for g in (columns.prefill, columns.decode))
     types = hardware.types[[columns.prefill, columns.decode]]
     gpus = hardware.capacity_gpus[:, types].min(axis=1).max()
@@ -94,8 +103,10 @@ def strictest_split(
     instances: int,
     shared: SharedPrompts | None = None,
 ) -> tuple[PdService, Ratio]:
-    """The interactive tier at which the best ratio carries least, and that ratio, by closed forms;
-    raises SimulationError where no ratio carries anything."""
+    """Return the service at the tier that limits the best ratio most, and that ratio.
+
+    Both are by closed forms. Raise SimulationError if no ratio meets a tier.
+    """
     splits: list[tuple[PdService, Ratio]] = []
     for tier in hardware.limits_of(m):
         service = service_of(hardware, m, columns, lengths, tier, shared)

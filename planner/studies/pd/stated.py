@@ -1,4 +1,4 @@
-"""The best ratio of prefill to decode of models whose plan has such pools."""
+"""State the best P:D ratio of models whose plan has prefill and decode pools."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ BEST = Columns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedRatio:
-    """Of one model's pair of pools: the best ratio and the tier it is for, or in ``note`` why there
-    is none."""
+    """The best ratio of one model's pair of pools, and its tier.
+
+    If there is none, ``note`` says why.
+    """
 
     model: str
     prefill_on: str
@@ -55,8 +57,10 @@ def stated_ratios(
     seed: int,
     shared: Sequence[SharedPrompts | None] = (),
 ) -> tuple[StatedRatio, ...]:
-    """For the results of a plan: of every model with prefill and decode pools, the best ratio, as
-    ``pd_ratio`` finds it and of the same number of instances."""
+    """Return the best ratio of every model with prefill and decode pools, for a plan's results.
+
+    It is the ratio that ``pd_ratio`` finds by default, with the same number of instances.
+    """
     return tuple(
         ratio
         for m in range(len(hardware.models))

@@ -1,4 +1,4 @@
-"""How a model's requests come, as sizes take it: how many at most, and how evenly."""
+"""Read the arrivals that a size assumes: the peak rate and the burstiness of a model's requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ TRACE, POISSON = "trace", "poisson"
 
 
 def variation_of(burstiness: str) -> float | None:
-    """The squared coefficient of variation; None for that of the trace. Raises ValueError."""
+    """Return the squared coefficient of variation of gaps; None: use that of the trace.
+
+    Raise ValueError if ``burstiness`` is neither a known word nor a number in the allowed range.
+    """
     if burstiness in (TRACE, POISSON):
         return None if burstiness == TRACE else 1.0
     try:
@@ -28,8 +31,10 @@ def variation_of(burstiness: str) -> float | None:
 
 
 def variation_in(traffic: Traffic, m: int, notes: list[str]) -> float:
-    """That of a model's own arrivals, within five minutes; Poisson, with a note, where only counts
-    are known."""
+    """Return the squared coefficient of variation of a model's own arrivals within five minutes.
+
+    If only counts are known, return 1 (Poisson) and add a note to ``notes``.
+    """
     arrivals = traffic.measured.arrival_s[traffic.measured.model == m]
     if not len(arrivals):
         notes.append(
@@ -41,7 +46,7 @@ def variation_in(traffic: Traffic, m: int, notes: list[str]) -> float:
 
 
 def busiest_rps(hardware: Hardware, traffic: Traffic, m: int) -> float | None:
-    """Requests/s of the interactive tiers in the busiest bin of the region that has most."""
+    """Return the highest requests/s of the interactive tiers in any bin of any single region."""
     tiers = {tier.name for tier in hardware.tiers if not tier.deferrable}
     demand, peaks = traffic.demand, [0.0]
     for region in traffic.regions:

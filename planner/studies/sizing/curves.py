@@ -1,5 +1,8 @@
-"""C(n) of a model on a column at the interactive tiers that it serves, simulated once per process
-for what it depends on: compare, plan, size and pd-ratio of one scenario ask for the same."""
+"""Size pools of a model on a column: C(n), the capacity of n instances, at each interactive tier.
+
+Each curve is simulated once per process, because compare, plan, size and pd-ratio of a scenario
+need the same ones.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ from simulation.sizing.pool import MOST, PoolCurve, pool_curve
 from simulation.sizing.trial import SharedPrompts
 from simulation.trace import PrefixBlocks, Trace
 
-KEPT = 256  # curves
+KEPT = 256  # curves cached per process
 
 
 @dataclass(frozen=True, slots=True)
 class CurveKey:
-    """What a curve depends on; equal where ``digest`` is."""
+    """All inputs of a curve. Two keys are equal if their ``digest`` is equal."""
 
     profile: Profile = field(compare=False)
     lengths: Lengths = field(compare=False)
@@ -48,23 +51,26 @@ class CurveKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SizedPool:
-    """Of one model on one column: by interactive tier, of those that another does not make easy."""
+    """The curves of one model on one column, for each of the ``strictest`` interactive tiers."""
 
     curves: tuple[tuple[Tier, PoolCurve], ...]
 
     @property
     def alone(self) -> tuple[str, Capacity]:
-        """The tier at which one instance by itself carries least, and what it carries then."""
+        """Return the tier with the lowest capacity of a single instance, and that capacity."""
         tier = next(tier for tier, curve in self.curves if curve is self.set_by)
         return tier.name, self.set_by.alone
 
     @property
     def set_by(self) -> PoolCurve:
-        """At that tier."""
+        """Return the curve with the lowest capacity of a single instance."""
         return min((curve for _, curve in self.curves), key=lambda curve: curve.alone.input_tps)
 
     def counted(self, most: int) -> FloatArray:
-        """Input tokens/s to count on at every tier, ``[MOST]`` (``PoolCurve.counted``)."""
+        """Return the input tokens/s to plan with, ``[MOST]``: the lowest of all tiers.
+
+        See ``PoolCurve.counted``.
+        """
         return np.asarray(np.min([curve.counted(most) for _, curve in self.curves], axis=0))
 
 
@@ -78,11 +84,11 @@ def sized_pool(
     burstiness: float = 1.0,
     shared: SharedPrompts | None = None,
 ) -> SizedPool:
-    """C(n) of model ``m`` on column ``g``, in that column's role. A decode column's KV caches come
-    over the model's first link. With ``shared`` the requests are these, and what their prompts
-    share is cached.
+    """Return C(n) of model ``m`` on column ``g``, in that column's role.
 
-    Raises SimulationError where a tier cannot be met at any rate.
+    A decode column receives its KV caches over the model's first link. If the serving caches
+    prefixes, ``shared`` replaces the requests, and their shared prompts are cached. Decode columns
+    do not use ``shared``. Raise SimulationError if a tier cannot be met at any rate.
     """
     by_tier = _keys_by_tier(
         hardware, m, g, lengths, seed, hardware.profiles[m, g], burstiness, shared
@@ -101,7 +107,7 @@ def sized_alone(
     burstiness: float = 1.0,
     shared: SharedPrompts | None = None,
 ) -> float:
-    """Requests/s of one instance with another profile, at the tier that lets through least."""
+    """Return the requests/s of one instance with another profile, the lowest of all tiers."""
     return min(
         capacity(
             pool.profile, pool.lengths, pool.tier, seed=seed, burstiness=burstiness, role=pool.role,
@@ -134,24 +140,29 @@ def _keys_by_tier(
 def cached(
     hardware: Hardware, m: int, lengths: Lengths, shared: SharedPrompts | None
 ) -> tuple[Lengths, PrefixBlocks | None]:
-    """Lengths of a model's requests, and what its serving caches of their prompts: of ``shared``
-    requests where it does."""
+    """Return the lengths of a model's requests and their prompt blocks.
+
+    If the model's serving caches prefixes and ``shared`` is given, both come from ``shared``.
+    Otherwise the lengths stay, without blocks.
+    """
     if shared is None or not hardware.serving[m].prefix_caching:
         return lengths, None
     return (shared.isl, shared.osl), shared.blocks
 
 
 def digest_of(values: tuple[object, ...]) -> str:
-    """The same for equal values."""
+    """Return a SHA-256 digest that is equal for equal values."""
     return hashlib.sha256(pickle.dumps(values)).hexdigest()
 
 
 def pair_of_curves(
     prefill: CurveKey, decode: CurveKey
 ) -> tuple[tuple[FloatArray, str], tuple[FloatArray, str]]:
-    """Requests/s that 1, 2, .. prefill instances and decode instances carry by themselves, as
-    plans count on them, and what bounds them; both are asked with the whole tier. Raises
-    SimulationError where one meets its part of it at no rate."""
+    """Return the capacities of 1, 2, .. prefill and of decode instances, and what bounds them.
+
+    Capacities are in requests/s, as plans use them. Both keys hold the whole tier; this function
+    splits it between the roles. Raise SimulationError if a role cannot meet its part at any rate.
+    """
     curves = []
     for pool in (prefill, decode):
         key = replace(pool, tier=in_part(pool.tier, pool.role))
@@ -161,13 +172,16 @@ def pair_of_curves(
 
 
 def curve_of(key: CurveKey) -> PoolCurve:
-    """Raises SimulationError where one instance meets the tier at no rate."""
+    """Return the curve; raise SimulationError if one instance cannot meet the tier at any rate."""
     return _curve(key)
 
 
 def _in_part_or_whole(key: CurveKey, tier: Tier) -> PoolCurve:
-    """Where even a trickle misses so many that the other role would have none left to miss, as if
-    that one missed none."""
+    """Return the curve for the part of the tier in ``key``, or else for the whole ``tier``.
+
+    The part can be unreachable even at the smallest rate. The whole tier then assumes that the
+    other role misses no limit.
+    """
     try:
         return _curve(key)
     except SimulationError:
@@ -193,7 +207,10 @@ def _curve(key: CurveKey) -> PoolCurve:
 
 
 def strictest(tiers: list[Tier]) -> list[Tier]:
-    """Those that are not met by themselves where another one is."""
+    """Return the tiers that are not implied by another tier.
+
+    A tier is implied if another one has equal or tighter limits and an attainment at least as high.
+    """
 
     def implied(easy: Tier, hard: Tier) -> bool:
         limits = [
@@ -211,8 +228,10 @@ def strictest(tiers: list[Tier]) -> list[Tier]:
 
 
 def unforeseen(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
-    """A sentence for every model and tier of ``trace`` whose limits its sizes do not keep, since
-    none of its requests was known when they were made."""
+    """Return a sentence for every model and tier of ``trace`` whose limits the sizes ignore.
+
+    The sizes ignore a tier if none of its requests was known when they were computed.
+    """
     sentences = []
     for m, model in enumerate(hardware.models):
         limits = hardware.limits_of(m)
@@ -227,6 +246,9 @@ def unforeseen(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
 
 
 def most_instances(hardware: Hardware, m: int, g: int) -> int:
-    """Of a pool on that column in any one region, at most as many as a curve has."""
+    """Return the most instances that a pool on that column can have in any region.
+
+    The result is between 1 and ``MOST``, the length of a curve.
+    """
     types = hardware.capacity_gpus[:, hardware.types[g]] // hardware.profiles[m, g].tp
     return int(np.clip(np.minimum(types, hardware.maximum[m, :, g]).max(), 1, MOST))

@@ -1,5 +1,7 @@
-"""How far sizes have been off against longer simulations (docs/sizing.md; bench/sizing.py writes
-these figures): what stands beside a size."""
+"""State the expected error of a size, measured against longer simulations.
+
+See docs/sizing.md. bench/sizing.py writes these figures.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ class SizeError:
     quantity: str
     median: float
     p95: float
-    loads: str  # of what the replica could serve
+    loads: str  # range of loads, as a share of the saturated rate
     basis: str = BASIS
 
 
 SIMULATION = SizeError("largest rate, by simulation", 0.009, 0.039, "all")
 RATES = "largest rate, by closed forms"
 CLOSED = "100 random cases of bin/bench sizing (seeds 3, 4), against sizes by simulation"
-RATE = (  # by the closed forms: up to which load, error
+RATE = (  # closed forms: upper end of the range of loads, error
     (0.5, SizeError(RATES, 0.058, 0.157, "up to 50%", CLOSED)),
     (0.8, SizeError(RATES, 0.038, 0.120, "50% to 80%", CLOSED)),
     (9.9, SizeError(RATES, 0.034, 0.067, "above 80%", CLOSED)),
@@ -41,8 +43,10 @@ BIAS_BASIS = "138 loads of 46 random cases (seeds 71 and 72), 30,000 requests ea
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """By how much the 95th percentiles of closed forms are off on average (median, signed):
-    negative says that requests wait longer than they say."""
+    """Median signed error of the 95th percentiles of closed forms.
+
+    A negative value means that requests wait longer than the closed forms predict.
+    """
 
     ttft: float
     tbt: float
@@ -58,7 +62,7 @@ BIAS = (
 
 
 def bias(load: float) -> Bias:
-    """Of latencies by closed forms at a share of saturation."""
+    """Return the bias of latencies by closed forms at ``load``, a share of the saturated rate."""
     return next(errors for limit, errors in BIAS if load <= limit)
 
 
@@ -73,7 +77,10 @@ def bias_in_words() -> str:
 
 
 def expected(what: str, load: float) -> SizeError:
-    """The error to expect of ``what`` (simulation, rate or latency) at a share of saturation."""
+    """Return the expected error of ``what`` at ``load``, a share of the saturated rate.
+
+    ``what`` is "simulation", "rate" or "latency". The last two are by closed forms.
+    """
     if what == "simulation":
         return SIMULATION
     rows = RATE if what == "rate" else LATENCY

@@ -1,4 +1,4 @@
-"""What instances of each model on each column can take within the SLOs, alone and in pools."""
+"""Size instances of each model on each column within the SLOs, alone and in pools."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from simulation.sizing.trial import SharedPrompts
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sizes:
-    """What pools carry at the strictest interactive tier, in input tokens/s.
+    """Capacities of pools at the strictest interactive tier, in input tokens/s.
 
-    ``pool_tps[l, g, n]``: n + 1 instances of model l on column g together, in one region, for 1 to
-    N of them, to be counted on: it rises with n, and so does what each carries. Beyond N each
-    carries ``theta_tps[l, g] = pool_tps[l, g, N - 1] / N``. 0 where the model does not run.
-    ``capacity`` has the figures of one instance by itself by (l, g), with the tier that set it;
-    ``pools`` the curves as simulated.
+    ``pool_tps[l, g, n]`` is the capacity to plan with for n + 1 instances of model l on column g
+    in one region, up to N instances. It rises with n, and so does the capacity per instance.
+    Beyond N, each instance has ``theta_tps[l, g] = pool_tps[l, g, N - 1] / N``. Both are 0 if the
+    model does not run there. ``capacity`` holds the figures of a single instance by (l, g), with
+    the tier that limits it. ``pools`` holds the curves as simulated.
 
-    These are the sizes at the first decision; where lengths drift, ``at`` says for each period
-    which of ``later`` its decision goes by (s: the s-th of them, 0: these).
+    These sizes belong to the first decision. If lengths drift, ``at`` holds an index for each
+    period: 0 for these sizes, s for the s-th of ``later``.
     """
 
     theta_tps: FloatArray
@@ -43,18 +43,20 @@ class Sizes:
     at: IntArray | None = None  # [p]
 
     def outside(self, place: tuple[int, int]) -> float:
-        """Share of iterations beyond what its profile was measured on, at the size of one instance
-        or of a pool, where it is largest."""
+        """Return the largest share of iterations outside the measured range of the profile.
+
+        It is taken over the sizes of one instance and of pools at ``place`` (l, g).
+        """
         points = self.pools[place].set_by.points if place in self.pools else ()
         return max(self.capacity[place][1].outside, *(point.outside for point in points), 0.0)
 
     def of(self, period: int) -> Sizes:
-        """Those that the decision for a period goes by."""
+        """Return the sizes that the decision for a period uses."""
         chosen = 0 if self.at is None else int(self.at[period])
         return self.later[chosen - 1] if chosen else self
 
     def times(self, factor: FloatArray) -> Sizes:
-        """The same with every size of a model on a column times its factor, ``[l, g]``."""
+        """Return the sizes with every capacity multiplied by its factor, ``[l, g]``."""
         pool_tps = self.pool_tps * factor[:, :, None]
         return replace(
             self,
@@ -72,18 +74,20 @@ def size(
     burstiness: Sequence[float] | None = None,
     shared: Sequence[SharedPrompts | None] = (),
 ) -> Sizes:
-    """Capacity by simulation of one instance and of pools of them under arrivals of each model's
-    own lengths, given as samples, and of the burstiness given (squared coefficient of variation of
-    the gaps), Poisson where it is not. What prompts of ``shared`` requests share is cached where
-    the model's serving caches prefixes; those are then the requests, whatever ``lengths`` says.
+    """Return the capacity of one instance and of pools of each model and column, by simulation.
 
-    A column that cannot meet a tier at any rate is left out with a note; raises ScenarioError when
-    a model is left with none, or with prefill but no decode instances.
+    ``lengths`` holds samples of lengths by model. ``burstiness`` holds the squared coefficient of
+    variation of the gaps by model. Default: 1 (Poisson). If a model's serving caches prefixes, its
+    entry of ``shared`` replaces ``lengths``, and shared prompts are cached.
+
+    A column that cannot meet a tier at any rate is omitted, with a note. Raise ScenarioError if a
+    model has no columns left that serve both prompts and answers.
     """
     pool_tps = np.zeros((len(hardware.models), len(hardware.gpus), MOST))
     pools: dict[tuple[int, int], SizedPool] = {}
     notes: list[str] = []
-    alike: dict[tuple[int, int, str], int] = {}  # spot instances are as fast as owned ones
+    # Spot instances have the same speed as owned ones, so each profile and role is sized once.
+    alike: dict[tuple[int, int, str], int] = {}
     for done, ((m, g), profile) in enumerate(hardware.profiles.items()):
         first = alike.setdefault((m, id(profile), hardware.columns[g].role), g)
         if first != g:
@@ -120,8 +124,11 @@ def size(
 
 
 def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress: Progress) -> Sizes:
-    """``size`` by the lengths that the first decision knows, and again for decisions that know
-    others. Where a model cannot be served at those, its decisions keep the sizes before."""
+    """Return ``size`` at the lengths known to each decision of a window.
+
+    If a model cannot be served at later lengths, these decisions keep the sizes before, with a
+    note. Raise ScenarioError if this happens at the first decision.
+    """
     first, *others = known.samples
     share = 1.0 / len(known.samples)
     sizes = size(hardware, first, seed, part(progress, 0.0, share), shared=known.shared)
@@ -146,11 +153,11 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
 
 
 def in_large_pools(pool_tps: FloatArray) -> FloatArray:
-    """Of each instance, ``[l, g]``."""
+    """Return the capacity per instance in the largest pool of the curve, ``[l, g]``."""
     return np.asarray(pool_tps[:, :, -1] / pool_tps.shape[-1], np.float64)
 
 
 def _whole(hardware: Hardware, theta: FloatArray) -> bool:
-    """Whether prompts and answers of a model can both be served."""
+    """Return whether the columns of a model can serve both its prompts and its answers."""
     able = theta > 0
     return bool(able[hardware.stages != 2].any() and able[hardware.stages != 1].any())

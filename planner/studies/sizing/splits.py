@@ -1,5 +1,7 @@
-"""Every way to divide the GPUs of an instance between attention and experts, and what each carries
-(methods.md D6)."""
+"""Compare the ways to divide the GPUs of an instance between attention and experts.
+
+Source: methods.md D6.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,16 @@ from simulation.sizing.parts import in_part
 from simulation.sizing.workload import Workload
 
 At = tuple[int, int]  # model, column
-MOST_SPLITS = 31  # of one instance
+MOST_SPLITS = 31  # divisions compared per instance, in addition to the scenario's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitSize:
-    """One division of an instance's GPUs. ``predicted_rps`` is the closed forms', ``max_rps`` the
-    simulation's: of the scenario's own and of the best. ``note`` says why one carries nothing."""
+    """One division of an instance's GPUs.
+
+    ``predicted_rps`` is by closed forms. ``max_rps`` is by simulation, only for the scenario's own
+    and the best division. ``note`` says why a division has no capacity.
+    """
 
     model: str
     gpu: str
@@ -53,7 +58,11 @@ def splits_of(
     seed: int,
     progress: Progress,
 ) -> tuple[SplitSize, ...]:
-    """Of every profile with attention and experts apart that was sized, as many GPUs in all."""
+    """Return the divisions of every sized profile that separates attention and experts.
+
+    Each division has as many GPUs as the scenario's own. ``scv`` holds the squared coefficient of
+    variation of the gaps by model.
+    """
     apart = [
         place for place in sizes.capacity if hardware.sections[place].attention_ffn is not None
     ]
