@@ -1,10 +1,12 @@
-"""Room for work that may wait (NIW): how much of it a plan must serve in each period, so that none
-is left when it becomes urgent (methods.md E6, and SageServe's future work: a continuum of SLAs).
+"""Compute the deferrable load (NIW) that a plan must serve in each period.
 
-Every request's work is spread evenly over the time until it becomes urgent
-(``Tier.urgent_after_s``, before its deadline). Within a period it first fills what interactive load
-leaves below its peak, like water; what fits there beyond what must be done is done too, since those
-instances are up.
+No work may be left when it becomes urgent. Sources: methods.md E6, and SageServe's future work (a
+continuum of SLAs).
+
+The work of every request is spread evenly over the time until it becomes urgent
+(``Tier.urgent_after_s``, before its deadline). Within a period, it first fills the capacity that
+interactive load leaves below its peak, as in water filling. If more work fits there than is
+needed, it is done too, because those instances run anyway.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from planner.studies.traffic.groups import DEFERRABLE, by_model_and_region, inte
 from simulation.arrays import FloatArray
 from simulation.fleet import Tier
 
-HALVINGS = 40  # of the range in which a level is searched
+HALVINGS = 40  # bisection steps of the search for a level
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """Deferrable input tokens by when they come and become urgent, in order of the latter."""
+    """Deferrable input tokens with arrival and urgent times, sorted by urgent time."""
 
     arrival_s: FloatArray
     urgent_s: FloatArray
@@ -32,7 +34,7 @@ class Work:
 
     @classmethod
     def of(cls, parts: list[tuple[FloatArray, float, FloatArray]]) -> Work:
-        """``parts`` are arrivals, the seconds until they are urgent, and tokens."""
+        """Return the work of ``parts``: arrivals, seconds until they are urgent, and tokens."""
         arrival = np.concatenate([arrival for arrival, _, _ in parts])
         urgent = np.concatenate([arrival + age for arrival, age, _ in parts])
         tokens = np.concatenate([tokens for _, _, tokens in parts])
@@ -40,12 +42,12 @@ class Work:
         return cls(arrival[order], urgent[order], tokens[order])
 
     def less(self, done: float) -> Work:
-        """Without the first ``done`` tokens."""
+        """Return the work without the first ``done`` tokens."""
         left = np.clip(np.cumsum(self.tokens) - done, 0.0, self.tokens)
         return Work(self.arrival_s, self.urgent_s, left)
 
     def needed(self, start_s: float, end_s: float) -> float:
-        """Tokens to be done between two moments, at an even pace until each becomes urgent."""
+        """Return the tokens to serve between two moments, at an even pace until each is urgent."""
         begin = np.maximum(self.arrival_s, start_s)
         left = self.urgent_s - begin
         share = np.where(left > 0, (end_s - begin) / np.where(left > 0, left, 1.0), 1.0)
@@ -53,11 +55,12 @@ class Work:
 
 
 def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: bool) -> FloatArray:
-    """Deferrable input tokens/s to plan for beside ``interactive_tps``, both ``[p, l, r, w]``.
+    """Return the deferrable input tokens/s to plan for in addition to ``interactive_tps``.
 
-    Known are what came before each decision, or ``at_once`` before the first, and its rate in the
-    period before, which stands for what is yet to come (of traffic that the scenario describes,
-    what it says).
+    Both have shape ``[p, l, r, w]``. Each decision knows the work that arrived before it. With
+    ``at_once``, every decision knows only the work before the first one. Later arrivals are assumed
+    at the rate of the period before the decision. For traffic that the scenario describes, they
+    are those of the description.
     """
     window = inputs.window
     origins = np.minimum(window.origins_s, window.origins_s[0] if at_once else np.inf)
@@ -84,7 +87,10 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
 def _known(
     inputs: PlanInput, tier: Tier, series: DemandSeries, origin_s: float, end_s: float
 ) -> tuple[FloatArray, float, FloatArray]:
-    """What comes from the window's start to ``end_s`` as known at ``origin_s``."""
+    """Return the arrivals from the window's start to ``end_s``, as known at ``origin_s``.
+
+    The result has the form of the parts of ``Work.of``.
+    """
     window = inputs.window
     bins = round((end_s - window.start_s) / window.bin_s)
     edges = np.asarray(window.start_s + window.bin_s * np.arange(bins), np.float64)
@@ -104,14 +110,16 @@ def _known(
 
 
 def _rate(series: DemandSeries, start_s: float, end_s: float) -> float:
-    """Mean tokens/s of what was observed."""
+    """Return the mean tokens/s of the observed bins, or 0 without any."""
     rate = series.window(start_s, end_s).rate()
     return float(np.nanmean(rate)) if np.any(~np.isnan(rate)) else 0.0
 
 
 def level(load: FloatArray, amount: float) -> float:
-    """The level up to which ``amount``, in units of ``load`` times bins, fills ``load`` ``[w]``: it
-    lies in the bins below it, as water."""
+    """Return the level up to which ``amount`` fills the bins of ``load``, by water filling.
+
+    ``load`` has shape ``[w]``. ``amount`` is in units of ``load`` times bins.
+    """
     heights = np.sort(load)
     levels = (amount + np.cumsum(heights)) / np.arange(1, len(heights) + 1)
     above = np.append(heights[1:], np.inf)
@@ -119,8 +127,11 @@ def level(load: FloatArray, amount: float) -> float:
 
 
 def flat_tps(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
-    """Input tokens/s that a flat fleet must carry to do what may wait in a stretch of time beside
-    its interactive load, before it is urgent, ``[l, r]``; 0 where nothing may."""
+    """Return the input tokens/s of a static fleet that serves all load in time, ``[l, r]``.
+
+    It covers the interactive load of ``[start_s, end_s)``, and serves deferrable work before it is
+    urgent. It is 0 for models and regions without deferrable work.
+    """
     hardware, traffic, bin_s = inputs.hardware, inputs.traffic, inputs.window.bin_s
     out = np.zeros((len(traffic.models), len(traffic.regions)))
     tiers = [tier for tier in hardware.tiers if tier.deferrable]
@@ -131,13 +142,14 @@ def flat_tps(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
     for (m, r), series in by_model_and_region(traffic, {tier.name for tier in tiers}, DEFERRABLE):
         work = np.nan_to_num(_dense(series, start_s, end_s))
         load = _dense(loads[m, r], start_s, end_s) if (m, r) in loads else np.zeros(len(work))
-        most = np.nanmax(load) if np.any(~np.isnan(load)) else 0.0  # no room where nobody looked
+        # Gaps count as the peak: an unobserved bin must not seem to have free capacity.
+        most = np.nanmax(load) if np.any(~np.isnan(load)) else 0.0
         out[m, r] = flat_level(np.nan_to_num(load, nan=most), work, int(soonest_s // bin_s))
     return out
 
 
 def _dense(series: DemandSeries, start_s: float, end_s: float) -> FloatArray:
-    """Tokens/s in every bin of a stretch; NaN where they were not observed."""
+    """Return the tokens/s of every bin in ``[start_s, end_s)``; NaN if not observed."""
     out = np.full(round((end_s - start_s) / series.bin_s), np.nan)
     seen = series.window(start_s, end_s)
     first = round((seen.start_s - start_s) / series.bin_s)
@@ -146,15 +158,19 @@ def _dense(series: DemandSeries, start_s: float, end_s: float) -> FloatArray:
 
 
 def flat_level(load: FloatArray, work: FloatArray, bins: int) -> float:
-    """The least that a flat fleet must carry, so that it covers ``load`` ``[w]`` and does all of
-    ``work`` ``[w]`` within so many ``bins`` of its arrival, on days that are all alike."""
-    low = float(max(load.max(), (load + work).mean()))  # at least what comes, day by day
+    """Return the smallest capacity of a static fleet that covers ``load`` and all of ``work``.
+
+    Both have shape ``[w]``. Work must be done within ``bins`` bins of its arrival. The period is
+    assumed to repeat.
+    """
+    low = float(max(load.max(), (load + work).mean()))  # below the mean, work would pile up
     high = float(load.max() + work.max())
+    # Two periods in a row: work that arrives late in the first one is done in the second.
     load, work = np.tile(load, 2), np.tile(work, 2)
     come = np.cumsum(work)
 
     def enough(carried: float) -> bool:
-        # What is left after each bin: the largest of what came since any of them, less the room.
+        # Work left after each bin: the largest surplus of work over free capacity since any bin.
         surplus = np.append(0.0, np.cumsum(work - (carried - load)))
         left = (surplus - np.minimum.accumulate(surplus))[1:]
         done = come - left

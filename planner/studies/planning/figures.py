@@ -1,4 +1,4 @@
-"""What results say of a plan: figures, decisions, limits, what it splits, lends and leaves."""
+"""Define the result figures of a plan: totals, decisions, binding constraints and load splits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENERGY = (
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How many replicas to have in a period, where and of what."""
+    """The number of replicas of one pool in one period."""
 
     period: datetime
     region: str
@@ -38,7 +38,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A constraint without slack, in how many periods, in the words of the first."""
+    """A binding constraint and its number of periods. ``sentence`` is that of the first period."""
 
     family: str
     where: str
@@ -48,7 +48,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class PlanTotals:
-    """What the plan takes over the whole window."""
+    """Cost, energy and changes of the plan over the whole window."""
 
     usd: float
     gpu_hours: float
@@ -61,7 +61,7 @@ class PlanTotals:
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """What is left of a tier and model: the most at a time, and the sum."""
+    """Unserved demand of a tier and model: the highest rate, and the sum over the window."""
 
     tier: str
     model: str
@@ -72,8 +72,10 @@ class Unserved:
 
 @dataclass(frozen=True, slots=True)
 class Rerouted:
-    """From a home region to where served, at the joint peaks: the largest of all periods, and the
-    largest share of what the home region asks for at its models' peaks."""
+    """Cross-region traffic at the joint peaks: the highest of all periods.
+
+    ``share`` is the largest share of the home region's demand at the peaks of its models.
+    """
 
     home: str = field(metadata={KEY: "from"})
     to: str
@@ -83,8 +85,10 @@ class Rerouted:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A variant's share of a model's load in a region: its mean and range over the periods that
-    have several."""
+    """A variant's share of a model's load in a region.
+
+    It is the mean and range over the periods that run several variants.
+    """
 
     model: str
     region: str
@@ -98,8 +102,11 @@ class Split:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanFigures:
-    """A plan over all its periods; money is of the whole window, and each period's bound holds for
-    the fleet that the one before left."""
+    """The figures of a plan over all periods.
+
+    Dollars are of the whole window. The bound of each period holds for the fleet that the period
+    before left.
+    """
 
     status: str
     objective: float
@@ -123,8 +130,8 @@ class PlanFigures:
     split: tuple[Split, ...]
     worth: PlanWorth | None = field(
         default=None, metadata={OPTIONAL: True}
-    )  # where a plan was asked for
-    spare: PlanSpare | None = field(default=None, metadata={OPTIONAL: True})  # likewise, if any
+    )  # only for runs of kind plan
+    spare: PlanSpare | None = field(default=None, metadata={OPTIONAL: True})  # likewise
 
 
 def plan_figures(
@@ -174,7 +181,7 @@ def plan_figures(
 
 
 def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
-    """By period, and within it by pool of the hardware."""
+    """Return the decisions by period, and within each period by pool of the hardware."""
     target = plan.target
     before = np.concatenate([plan.initial[None], target[:-1]])
     replicas = {(m, g): replica_of(hardware, m, g) for m, _, g in hardware.pool_index}
@@ -193,7 +200,7 @@ def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
 
 
 def _binding(plan: ScalingPlan) -> tuple[Limit, ...]:
-    """Over all periods, each constraint once, the most frequent first."""
+    """Return each binding constraint once, with its number of periods, most frequent first."""
     binding = [bound for window in plan.windows for bound in window.binding]
     first = {(bound.family, bound.where): bound for bound in reversed(binding)}
     periods = Counter((bound.family, bound.where) for bound in binding)  # in order of appearance
@@ -201,11 +208,11 @@ def _binding(plan: ScalingPlan) -> tuple[Limit, ...]:
 
 
 def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Split, ...]:
-    """How each model's load is split in a region between variants that run at the same time: every
-    one's share of what they carry together, on the mean of the periods that have several (C5).
+    """Return how each model's load in a region is split between variants that run together (C5).
 
-    Requests go where there is room, so load is shared in proportion to what each pool carries.
-    Prefill and decode instances are variants of their own stage.
+    Requests go to pools with free capacity, so load is split in proportion to capacity. Shares are
+    means over the periods that run several variants. Prefill and decode instances are compared
+    only with variants of the same stage.
     """
     out = []
     pools, stages = together(sizes.theta_tps, sizes.pool_tps, plan.target), hardware.stages
@@ -234,7 +241,7 @@ def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Spl
 
 
 def _unserved(plan: ScalingPlan) -> tuple[Unserved, ...]:
-    """By tier and model, over the periods in which any is left."""
+    """Return the unserved demand of each tier and model that has any."""
     if plan.unserved_tps is None:
         return ()
     return tuple(

@@ -1,4 +1,4 @@
-"""What a plan is made from, and what it hands on."""
+"""Define the inputs of a plan and the values that planning returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from simulation.arrays import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanInput:
-    """What is planned, on what, from which fleet on."""
+    """All inputs of a plan. ``current`` is the fleet before the first period."""
 
     settings: PlanSettings
     hardware: Hardware
@@ -28,41 +28,41 @@ class PlanInput:
     window: Window
     sizes: Sizes
     current: IntArray  # [l, r, g]
-    # Energy is counted at the load that instances are sized for; else at their GPUs' constants.
+    # True: energy at the load that instances are sized for. False: at the constants of their GPUs.
     at_load: bool = True
-    quantiles: Quantiles | None = None  # None: its own
+    quantiles: Quantiles | None = None  # None: chosen for this window
 
     def of(self, period: int) -> PlanInput:
-        """The same as the decision for a period knows it."""
+        """Return the inputs with the sizes that the decision for a period knows."""
         return replace(self, sizes=self.sizes.of(period))
 
     @property
     def at_once_asked(self) -> bool:
-        """Whether all periods are planned on what is known before the first."""
+        """Return whether all periods are planned on the data known before the first."""
         return self.settings.periods == ALL
 
     def planned_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
-        """What is planned for, by group of tiers."""
+        """Return the forecast percentile that is planned for, by group of tiers."""
         quantiles = self.quantiles or quantiles_of(self)
         return quantiles.of(at_once=self.at_once_asked, progress=progress)
 
     def at_once(self) -> PlanInput:
-        """The same with all periods in one program, whatever the scenario says."""
+        """Return the inputs with all periods in one program, whatever the scenario says."""
         return replace(self, settings=replace(self.settings, periods=ALL))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load:
-    """Input tokens/s to plan for, ``[p, l, r, w]``, and by tier where tiers are told apart."""
+    """Input tokens/s to plan for, ``[p, l, r, w]``, and by tier if tiers are separate."""
 
     tps: FloatArray
     tiers: tuple[str, ...] = ()
     tier_tps: FloatArray | None = None  # [k, p, l, r, w], adding up to ``tps``
-    # [p, l, r, w] of interactive requests as they are expected: the forecasts' means
+    # [p, l, r, w] means of the forecasts of interactive load
     expected_tps: FloatArray | None = None
 
     def times(self, factor: float) -> Load:
-        """So many times as much to plan for; what is expected stays."""
+        """Return the load with ``factor`` times as much to plan for; ``expected_tps`` stays."""
         if factor == 1.0:
             return self
         tiers = None if self.tier_tps is None else self.tier_tps * factor
@@ -71,8 +71,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Planned:
-    """A plan and what it stands on: the forecasts, and the load that each period was planned
-    for."""
+    """A plan with its forecasts and the load that each period was planned for."""
 
     plan: ScalingPlan
     forecasts: tuple[SeriesForecast, ...]
@@ -82,7 +81,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Foreseen:
-    """The load to plan for, the forecasts it is made of, and at which quantiles of them."""
+    """The load to plan for, its forecasts, and the quantiles that are planned for."""
 
     load: Load
     forecasts: tuple[SeriesForecast, ...]
@@ -90,7 +89,7 @@ class Foreseen:
 
 
 def quantiles_of(inputs: PlanInput) -> Quantiles:
-    """Those of the scenario, what it leaves out to be chosen before the window of ``inputs``."""
+    """Return the scenario's percentiles; those it omits are chosen on data before the window."""
     return Quantiles(
         inputs.hardware,
         inputs.traffic,
@@ -102,8 +101,11 @@ def quantiles_of(inputs: PlanInput) -> Quantiles:
 
 
 def usd_per_tps(hardware: Hardware, sizes: Sizes) -> FloatArray:
-    """Dollars an hour for one input token per second at the cheapest column, in large pools
-    ``[l, r]``: of every stage where prefill and decode are apart."""
+    """Return the dollars per hour of one input token per second, ``[l, r]``.
+
+    It is the price at the cheapest column, in large pools. With disaggregated serving, it is the
+    sum over the stages.
+    """
     each = np.full((*sizes.theta_tps.shape[:1], len(hardware.regions), len(hardware.gpus)), np.inf)
     for (m, g), profile in hardware.profiles.items():
         if sizes.theta_tps[m, g] > 0:

@@ -1,5 +1,4 @@
-"""The plan of a window: forecast what each period is told, solve E7, period by period (LT-I) or all
-periods at once."""
+"""Plan a window: forecast the load, then solve E7 period by period (LT-I) or all at once."""
 
 from __future__ import annotations
 
@@ -28,15 +27,17 @@ from planner.studies.traffic.window import DAY_S, Window
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.policies.scheduled import Scheduled
 
-CONTROL_S = Scheduled.interval_s  # how often a plan in force looks at the clock
+CONTROL_S = Scheduled.interval_s  # interval at which an active plan is applied
 
 
 def plan_window(
     inputs: PlanInput, progress: Progress, *, method: str | None = None, load_factor: float = 1.0
 ) -> Planned:
-    """Forecast with ``method`` (the scenario's where None) and plan every period for
-    ``load_factor`` times that, ``[l, r, g]`` instances from ``current`` on; raises Infeasible with
-    the conflict in words."""
+    """Forecast the load and plan every period for ``load_factor`` times that load.
+
+    ``method`` replaces the scenario's forecast, if given. Targets are ``[l, r, g]`` instances,
+    from ``inputs.current`` on. Raise Infeasible with the conflict in words.
+    """
     foreseen = forecast_load(inputs, part(progress, 0.0, 0.7), method=method)
     load = foreseen.load.times(load_factor)
     plan = plan_load(inputs, load, part(progress, 0.7, 1.0))
@@ -44,8 +45,11 @@ def plan_window(
 
 
 def forecast_load(inputs: PlanInput, progress: Progress, *, method: str | None = None) -> Foreseen:
-    """What each period is to be planned for: the scenario's forecast at its quantiles, or the mean
-    of ``method``."""
+    """Return the load to plan for in each period.
+
+    It is the scenario's forecast at the planned quantiles. With ``method``, it is the mean of that
+    method's forecast.
+    """
     traffic, window, forecast = inputs.traffic, inputs.window, inputs.settings.forecast
     all_at_once = inputs.settings.periods == ALL
     groups = groups_of(inputs.hardware, apart=inputs.settings.tiers_apart)
@@ -63,7 +67,7 @@ def forecast_load(inputs: PlanInput, progress: Progress, *, method: str | None =
 
 
 def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
-    """What of ``forecasts`` is planned for, with room for what may wait beside it."""
+    """Return the load to plan for: ``forecasts`` at their levels, plus deferrable load."""
     traffic, window, forecast = inputs.traffic, inputs.window, inputs.settings.forecast
     all_at_once = inputs.settings.periods == ALL
     names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
@@ -78,7 +82,7 @@ def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
         tiers[-1] = deferred_tps(inputs, tiers[:-1].sum(axis=0), at_once=all_at_once)
     else:
         niw = _deferrable_tps(inputs)
-        if all_at_once:  # of what is known before the first period
+        if all_at_once:  # only the data before the first period is known
             niw = np.broadcast_to(niw[:1], niw.shape)
         tiers[-1] = forecast.niw_buffer * niw[..., None]
     load = Load(tiers.sum(axis=0), expected_tps=expected)
@@ -88,19 +92,18 @@ def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
 
 
 def plan_load(inputs: PlanInput, load: Load, progress: Progress) -> ScalingPlan:
-    """Plan every period for ``load``; raises Infeasible with the conflict."""
+    """Plan every period for ``load``; raise Infeasible with the conflict."""
     return solve_periods(Periods.of(inputs, load), progress)
 
 
 def flat_at_peak(inputs: PlanInput) -> tuple[IntArray, str]:
-    """The cheapest fleet ``[l, r, g]`` that covers every region's own peak of the whole window.
+    """Return the cheapest static fleet ``[l, r, g]`` that covers every region's peak of the window.
 
-    Peaks that do not coincide may not fit together where every period by itself does: then it is
-    what fits, and the sentence beside it says so ("" otherwise).
+    This is an oracle baseline, sized from the actual demand. If the window is ahead of the trace,
+    it is sized from the last window of the same length.
 
-    It is sized in hindsight, from the demand that came (ahead of the trace: from the last window
-    of the same length), so it is the flat fleet that a planner with perfect foresight of the peak
-    would buy.
+    Peaks at different times may not fit together, although every single period does. The fleet
+    then covers what fits, and the second value is a sentence on it. Otherwise the sentence is "".
     """
     window = inputs.window
     end_s = window.start_s if window.ahead else window.end_s
@@ -112,16 +115,22 @@ def flat_at_peak(inputs: PlanInput) -> tuple[IntArray, str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Before:
-    """The flat fleet that runs at the window's start where nobody says what does: the cheapest
-    that covers every region's own peak of the time before, a day or as long as the window."""
+    """The static fleet at the window's start, if the scenario does not state the current fleet.
+
+    It is the cheapest that covers every region's own peak of the time before. That time is as long
+    as the window, and at least a day.
+    """
 
     counts: IntArray  # [l, r, g]
-    seconds: float  # before the window's start that it was sized on; 0: nothing is known of them
+    seconds: float  # observed time before the window that it was sized on; 0: none
 
 
 def flat_before(inputs: PlanInput) -> Before:
-    """As far back as the traffic goes; where that is nowhere the least fleet there may be. Of
-    traffic that is only described a whole week, since the day before may be a Sunday."""
+    """Return the static fleet sized on the time before the window, as far as traffic reaches.
+
+    Without traffic before the window, it is the smallest fleet that the limits permit. Traffic that
+    is only described uses a whole week, because the day before may be a Sunday.
+    """
     window, demand = inputs.window, inputs.traffic.demand
     least_s = 7 * DAY_S if inputs.traffic.all_launched else DAY_S
     start_s = max(window.start_s - max(window.duration_s, least_s), demand.start_s)
@@ -133,8 +142,10 @@ def flat_before(inputs: PlanInput) -> Before:
 def _flat(
     inputs: PlanInput, start_s: float, end_s: float, times: float = 1.0
 ) -> tuple[IntArray, str]:
-    """The cheapest fleet for so many ``times`` the peaks of that stretch, and what is in the way of
-    all of it."""
+    """Return the cheapest fleet for ``times`` the peaks of ``[start_s, end_s)``, and the conflict.
+
+    The conflict is "" if the fleet covers all peaks.
+    """
     hardware, traffic, window = inputs.hardware, inputs.traffic, inputs.window
     tps = np.zeros((len(traffic.models), len(traffic.regions), 1))
     buffer = inputs.settings.forecast.niw_buffer
@@ -147,6 +158,7 @@ def _flat(
         tps = np.maximum(tps, flat_tps(inputs, start_s, end_s)[..., None])
     nothing = np.zeros(hardware.minimum.shape, np.int64)
     flat = problem(replace(inputs, current=nothing, at_load=False), tps * times, window.duration_s)
+    # First let every region serve its own peak. If that does not fit, use the scenario's share.
     for epsilon in dict.fromkeys((1.0, inputs.settings.epsilon)):
         answer = solve_window(
             replace(flat, epsilon=epsilon),
@@ -160,20 +172,22 @@ def _flat(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """When to ask for what."""
+    """The replicas to request, and when."""
 
     times_s: FloatArray  # [t] from the window's start
     targets: IntArray  # [t, l, r, g]
-    # [t, l, r, g] of the targets, lent out: those that neither the period that runs nor one already
-    # asked for serves with. None where nothing may be lent.
+    # [t, l, r, g] targets that are lent out: neither the current period nor one already requested
+    # serves with them. None if nothing may be lent.
     lent: IntArray | None
-    shares: FloatArray | None  # [t, l, r, r] of the period that runs (ScalingPlan.shares)
+    shares: FloatArray | None  # [t, l, r, r] ScalingPlan.shares of the current period
 
 
 def schedule(plan: ScalingPlan, window: Window) -> Schedule:
-    """Each period's instances are asked for ``lead_s`` before it begins, so that they are up then,
-    and held until it ends: at any time the largest target among the period that runs and those
-    already asked for. Requests fall on a control instant, never before what they rest on is known.
+    """Return the schedule of a plan: the targets over time.
+
+    The instances of each period are requested ``lead_s`` before it begins, so that they are ready
+    then. They stay until it ends. At any time, the target is the largest of the current period and
+    those already requested. See ``asked_s`` for the times.
     """
     times, in_force = _in_force(window)
     targets = _most(plan.target, in_force)
@@ -185,8 +199,11 @@ def schedule(plan: ScalingPlan, window: Window) -> Schedule:
 
 
 def asked_s(window: Window) -> FloatArray:
-    """When each period's instances are asked for, seconds from the window's start: ``lead_s``
-    before it begins, on a control instant, never before what they rest on is known."""
+    """Return when each period's instances are requested, seconds from the window's start, ``[p]``.
+
+    This is ``lead_s`` before the period begins, rounded down to a multiple of ``CONTROL_S``. It is
+    never before the period's decision.
+    """
     starts = window.period_starts_s - window.start_s
     on_control = np.floor((starts - window.lead_s) / CONTROL_S + 1e-9) * CONTROL_S
     known = window.origins_s - window.start_s
@@ -194,7 +211,7 @@ def asked_s(window: Window) -> FloatArray:
 
 
 def _in_force(window: Window) -> tuple[FloatArray, BoolArray]:
-    """Times at which what is asked for changes, and the periods it is asked for, ``[t, p]``."""
+    """Return the times at which targets change, and the periods requested at each, ``[t, p]``."""
     starts, begins = window.period_starts_s - window.start_s, asked_s(window)
     times = np.unique(np.concatenate([starts, begins]))
     ends = np.append(starts[1:], np.inf)
@@ -211,7 +228,7 @@ def _deferrable(inputs: PlanInput) -> set[str]:
 
 
 def _deferrable_tps(inputs: PlanInput) -> FloatArray:
-    """NIW input tokens/s over the period before each decision, shape ``[p, l, r]`` (E6)."""
+    """Return the mean NIW input tokens/s of the period before each decision, ``[p, l, r]`` (E6)."""
     traffic, window = inputs.traffic, inputs.window
     tps = np.zeros((len(window.period_starts_s), len(traffic.models), len(traffic.regions)))
     for (m, r), series in by_model_and_region(traffic, _deferrable(inputs), DEFERRABLE):

@@ -1,4 +1,4 @@
-"""The planning problem of one period: prices, limits, energy, columns."""
+"""Build the planning problem of one period: prices, limits, energy and columns."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def problem(
     start_s: float | None = None,
     kw: FloatArray | None = None,
 ) -> PlanningProblem:
-    """E7 for one period from ``start_s``; ``demand_tps`` has shape ``[l, r, w]``. ``kw`` saves
-    working out again what an instance draws.
+    """Return E7 for one period from ``start_s``. ``demand_tps`` has shape ``[l, r, w]``.
 
-    The start cost sigma is the price of the GPU time an instance burns before it serves (section
-    5: price times start-up time), spread over the period, since E7 counts dollars per hour.
+    ``kw`` is the result of ``instance_kw``, if the caller has it already. The start cost sigma is
+    the price of the GPU time before an instance serves: price times start-up time (section 5). It
+    is spread over the period, because E7 counts dollars per hour.
     """
     hardware, theta_tps = inputs.hardware, inputs.sizes.theta_tps
     tp = np.ones((len(hardware.models), len(hardware.gpus)), np.int64)
@@ -62,12 +62,13 @@ def problem(
 
 
 def instance_kw(inputs: PlanInput) -> FloatArray:
-    """Kilowatts of an instance at the load it is sized for, host and PUE included, ``[l, r, g]``.
+    """Return the kilowatts of an instance at its rated load, host and PUE included, ``[l, r, g]``.
 
-    Assumed to hold whenever it is up: an instance with less to do draws less, so a plan's energy is
-    an upper estimate; the simulation counts every interval. At that load, which is what each
-    carries in a large pool, sequences arrive at ``max_rps`` or as much more, stay for their output
-    tokens times the TBT, and every iteration takes one TBT.
+    The rated load is its capacity in a large pool. A plan assumes this power whenever the instance
+    runs, so its energy is an upper estimate. The simulation counts every interval.
+
+    Sequences arrive at ``max_rps``, scaled by the gain of a large pool. They stay for their output
+    tokens times the TBT. Every iteration takes one TBT.
     """
     hardware, sizes = inputs.hardware, inputs.sizes
     lengths = inputs.traffic.lengths if inputs.at_load else None
@@ -82,7 +83,7 @@ def instance_kw(inputs: PlanInput) -> FloatArray:
             load = sized[1]
             read, written = (np.asarray(part, float).mean() for part in lengths[m])
             second = load.tbt_s if np.isfinite(load.tbt_s) and load.tbt_s > 0 else load.ttft_s
-            pooled = float(sizes.theta_tps[m, g]) / load.input_tps  # in a large pool, over alone
+            pooled = float(sizes.theta_tps[m, g]) / load.input_tps  # gain of a large pool
             decodes = max(1.0, pooled * load.max_rps * written * second)
             prompt = pooled * load.input_tps * second
             context = decodes * (read + written / 2)
@@ -92,7 +93,7 @@ def instance_kw(inputs: PlanInput) -> FloatArray:
 
 
 def _carbon(region: Region, start_s: float | None, period_s: float) -> float:
-    """g CO2e per kWh over the period: by UTC hour where the grid's day is known."""
+    """Return the g CO2e per kWh over the period, by UTC hour if hourly values are known."""
     if region.carbon_hourly_g_per_kwh is None or start_s is None:
         return region.carbon_g_per_kwh
     hours = max(1, int(np.ceil(period_s / HOUR_S)))
@@ -101,7 +102,7 @@ def _carbon(region: Region, start_s: float | None, period_s: float) -> float:
 
 
 def _shared(inputs: PlanInput) -> dict[str, Any]:
-    """What the program must know where columns draw on the same GPUs or have a role."""
+    """Return the arguments for columns that share GPUs or have roles, or none if none do."""
     hardware = inputs.hardware
     if hardware.one_each:
         return {}

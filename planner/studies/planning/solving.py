@@ -1,4 +1,4 @@
-"""The periods of a window solved one from the other, or all at once, in the scenario's words."""
+"""Solve the periods of a window one after the other, or all at once, and word the conflicts."""
 
 from __future__ import annotations
 
@@ -31,25 +31,27 @@ from planner.studies.traffic.window import words_of
 from simulation.arrays import FloatArray, IntArray
 
 BY_TIER = "tier"
-ALL_TIERS = ("all tiers",)  # where they are not told apart
+ALL_TIERS = ("all tiers",)  # name of the only tier if tiers are planned together
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Periods:
-    """A problem for each period of the window, and the load its demand is made of."""
+    """A problem for each period of the window, and the load of their demand."""
 
     given: PlanInput
     load: Load
     problems: tuple[PlanningProblem, ...]  # [p]
-    names: tuple[str, ...]  # [p] for sentences
+    names: tuple[str, ...]  # [p] names in sentences
 
     @classmethod
     def of(cls, inputs: PlanInput, load: Load) -> Periods:
         window, clock = inputs.window, inputs.traffic.clock
         starts = window.period_starts_s.tolist()
-        at_once = inputs.settings.periods == ALL  # decided at once, by what is known then
+        # If all periods are decided at once, all of them use the sizes known at that time.
+        at_once = inputs.settings.periods == ALL
         known = [inputs if at_once else inputs.of(p) for p in range(len(starts))]
-        by_sizes = {its.sizes: its for its in known}  # periods share them, and what they draw
+        # Many periods share the same sizes, so compute the power only once per set of sizes.
+        by_sizes = {its.sizes: its for its in known}
         kw = {sizes: instance_kw(its) for sizes, its in by_sizes.items()}
         problems = tuple(
             problem(its, tps, window.period_s, start, kw[its.sizes])
@@ -61,13 +63,13 @@ class Periods:
 
     @property
     def worth(self) -> FloatArray:
-        """Of a token of each tier and model, ``[k, l]``."""
+        """Return the worth of a token of each tier and model, ``[k, l]``."""
         tiers = self.given.hardware.tiers
         waiting = frozenset(tier.name for tier in tiers if tier.deferrable)
         return self.given.settings.worth(self.load.tiers, waiting)
 
     def alone(self, period: int, window: PlanningProblem) -> HorizonProblem:
-        """The period by itself as ``window`` says, within the ways that are open."""
+        """Return a problem of this single period with ``window``, within the rerouting limits."""
         tiers = self.load.tier_tps
         return HorizonProblem(
             (window,),
@@ -79,8 +81,11 @@ class Periods:
         )
 
     def together(self) -> HorizonProblem:
-        """All periods as one problem. Whole periods of a start-up are the lead, what remains of it
-        is paid as the source does (price times time)."""
+        """Return all periods as one problem.
+
+        Whole periods of the start-up time are the lead. The remaining start-up time is paid as in
+        the source: price times time.
+        """
         hardware, settings = self.given.hardware, self.given.settings
         period_s, lend = self.given.window.period_s, settings.lend_share
         lead = int(hardware.startup_s // period_s)
@@ -104,7 +109,10 @@ class Periods:
 
 
 def solve_periods(periods: Periods, progress: Progress) -> ScalingPlan:
-    """Raises Infeasible with the conflict, unless limited mode says whom to serve then."""
+    """Solve all periods.
+
+    Raise Infeasible with the conflict, unless limited mode sets which demand to serve then.
+    """
     if periods.given.settings.periods == ALL:
         return _together(periods, progress)
     return _apart(periods, progress)
@@ -125,7 +133,7 @@ def _solved(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """The plan of one period, and what it leaves unserved, ``[k, l]``, where not all can be."""
+    """The plan of one period, and its unserved demand ``[k, l]``; None: all is served."""
 
     window: WindowPlan
     unserved_tps: FloatArray | None = None
@@ -134,8 +142,11 @@ class Answer:
 def solve_period(
     periods: Periods, period: int, current: IntArray, check: Callable[[], None] | None = None
 ) -> Answer:
-    """A period by itself from the fleet ``current`` ``[l, r, g]``. Raises Infeasible with the
-    conflict, unless limited mode says whom to serve then."""
+    """Solve a single period from the fleet ``current``, ``[l, r, g]``.
+
+    ``check`` is called now and then, and may raise to cancel. Raise Infeasible with the conflict,
+    unless limited mode sets which demand to serve then.
+    """
     settings = periods.given.settings
     problem_now = replace(periods.problems[period], current=current)
     if settings.reroute is None:
@@ -160,7 +171,10 @@ def solve_period(
 
 
 def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
-    """Where a period's tokens are served with ``target`` up, ``[l, r, r]`` (ScalingPlan.shares)."""
+    """Return where a period's tokens are served with ``target``, ``[l, r, r]``.
+
+    See ``ScalingPlan.shares``.
+    """
     windows = (periods.problems[period],)
     alone = HorizonProblem(
         windows, periods.given.window.period_s, reroute=periods.given.settings.reroute
@@ -170,7 +184,7 @@ def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
 
 
 def plan_of(periods: Periods, answers: Sequence[Answer]) -> ScalingPlan:
-    """The periods' own plans as one."""
+    """Combine the plans of the periods into one."""
     settings, window = periods.given.settings, periods.given.window
     first = periods.problems[0]
     target = np.stack([answer.window.target for answer in answers])
@@ -203,7 +217,7 @@ def plan_of(periods: Periods, answers: Sequence[Answer]) -> ScalingPlan:
 
 
 def _apart(periods: Periods, progress: Progress) -> ScalingPlan:
-    """Each period from what the one before asked for."""
+    """Plan the periods one after the other, each from the target of the one before."""
     answers: list[Answer] = []
     current, total = periods.problems[0].current, len(periods.problems)
     for period in range(total):
@@ -221,8 +235,11 @@ def _apart(periods: Periods, progress: Progress) -> ScalingPlan:
 def _rescued(
     periods: Periods, window_problem: PlanningProblem, failed: WindowPlan, period: int
 ) -> tuple[WindowPlan, FloatArray | None]:
-    """A window that serves what it can, with why it cannot serve all, and what it leaves,
-    ``[k, l]``; None where a limit does not give way to unserved demand."""
+    """Return a plan that serves as much as possible, and its unserved demand ``[k, l]``.
+
+    The plan keeps the conflict. If the problem stays infeasible even with unserved demand, return
+    the failed plan and None.
+    """
     policy, worth = periods.given.settings.limited or EXACT, periods.worth
     if policy == EXACT:
         within = replace(
@@ -251,7 +268,7 @@ def _rescued(
 
 
 def _unproven(window_problem: PlanningProblem, failed: WindowPlan, target: IntArray) -> WindowPlan:
-    """``target`` without a proof of how good it is."""
+    """Return ``failed`` with ``target`` and its figures, as a feasible plan without a bound."""
     fleet = fleet_usd(window_problem, target)
     objective = fleet + start_usd(window_problem, target)
     return replace(
@@ -260,7 +277,7 @@ def _unproven(window_problem: PlanningProblem, failed: WindowPlan, target: IntAr
         target=target,
         objective_usd=objective,
         fleet_usd=fleet,
-        bound_usd=np.nan,  # nothing is proven
+        bound_usd=np.nan,  # greedy targets have no proven bound
         gap=np.nan,
         binding=binding_constraints(window_problem, target),
         totals=totals(window_problem, target),
@@ -268,7 +285,7 @@ def _unproven(window_problem: PlanningProblem, failed: WindowPlan, target: IntAr
 
 
 def _together(periods: Periods, progress: Progress) -> ScalingPlan:
-    """All periods in one program; what binds is told once, in the first."""
+    """Plan all periods in one program. Conflicts are stated only in the first period."""
     settings, horizon = periods.given.settings, periods.together()
 
     def check() -> None:

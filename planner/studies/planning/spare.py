@@ -1,4 +1,4 @@
-"""What a plan keeps spare, and what that costs: the same plan made again without it."""
+"""Compute the cost of a plan's spare replicas, by planning again without them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from planner.studies.progress import Progress
 
 @dataclass(frozen=True, slots=True)
 class PlanSpare:
-    """What may be gone while all demand is still carried; what the plan takes over the window
-    beyond the plan of the same demand without it, which is none where that found no plan."""
+    """The losses that a plan survives, and their extra cost over the window.
+
+    The cost is the difference to a plan of the same demand without spare replicas. It is None if
+    there is no such plan.
+    """
 
     instances: int
-    by: str  # pool: of every one; region: of all that a model has in one
-    regions: int  # that may be lost
+    by: str  # instances may be lost per "pool", or per "region": of each model there
+    regions: int  # number of regions that may be lost
     usd: float | None
     gpu_hours: float | None
-    usd_share: float | None  # of what the plan without it costs
+    usd_share: float | None  # share of the cost of the plan without spare replicas
     sentence: str
 
 
 def spare_of(inputs: PlanInput, planned: Planned, progress: Progress) -> PlanSpare | None:
-    """None where nothing is kept spare."""
+    """Return the spare replicas of a plan and their cost, or None if it has none."""
     spare = inputs.settings.spare
     if not spare:
         return None
@@ -53,13 +56,13 @@ def spare_of(inputs: PlanInput, planned: Planned, progress: Progress) -> PlanSpa
 
 
 def _costs(plan: ScalingPlan) -> tuple[float, float]:
-    """US dollars and GPU-hours of the window."""
+    """Return the US dollars and GPU-hours of the window."""
     hours, windows = plan.period_s / 3600, [window.totals for window in plan.windows]
     return sum(w.usd for w in windows) * hours, sum(w.gpu_hours for w in windows) * hours
 
 
 def gone_words(spare: SpareSettings) -> str:
-    """What may be gone."""
+    """Return the losses that a plan must survive, in words."""
     many = "instance" if spare.instances == 1 else f"{spare.instances} instances"
     where = "every pool" if spare.by_pool else "every region's instances of a model"
     gone = [f"any {many} of {where}"] if spare.instances else []

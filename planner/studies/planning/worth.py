@@ -1,4 +1,4 @@
-"""What one more GPU, millisecond of SLO or point of quantile would be worth to a plan."""
+"""Price one more GPU, millisecond of SLO or point of quantile for a plan."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from planner.studies.sizing.sizing import size
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 
-LOOSER = 0.1  # of a limit: the move by which a millisecond is priced
-POINT = 0.01
-RESOLVE_S = 5.0  # at most, for each move
+LOOSER = 0.1  # share of a limit by which it is loosened to price a millisecond
+POINT = 0.01  # one point of quantile
+RESOLVE_S = 5.0  # time limit of each solve
 TEN_TO_NINETY = 2 * NormalDist().inv_cdf(
     0.9
-)  # standard deviations, from the 10% to the 90% quantile
+)  # standard deviations between the 10% and the 90% quantile
 RE_SOLVED = "planned again with the limit moved"
 LIMITS = {"ttft_s": "TTFT", "tbt_s": "TBT"}
 
@@ -51,7 +51,7 @@ WORTH = Columns(
 
 @dataclass(frozen=True, slots=True)
 class PlanWorth:
-    """Of the dearest period: what it takes an hour, and what moving each limit would save."""
+    """The objective of the most expensive period per hour, and the saving per moved limit."""
 
     period: float
     unit: str
@@ -61,7 +61,7 @@ class PlanWorth:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Dearest:
-    """The period that costs most, planned by itself from the fleet before it."""
+    """The period with the highest objective, planned alone from the fleet before it."""
 
     period: int
     problem: PlanningProblem
@@ -72,12 +72,15 @@ class _Dearest:
 def worth_of(
     inputs: PlanInput, planned: Planned, seed: int, progress: Progress
 ) -> PlanWorth | None:
-    """The dearest period's plan made again with one thing moved at a time: capacity that is used
-    up, every tier's TTFT and TBT, the quantile. None where that period has no plan by itself, or
-    where ``reroute`` limits what may be sent."""
+    """Plan the most expensive period again with one limit moved at a time.
+
+    The limits are exhausted GPU capacity, the TTFT and TBT of all interactive tiers, and the
+    quantile. Return None if that period alone has no plan, or if ``reroute`` limits cross-region
+    traffic.
+    """
     settings = inputs.settings
     if settings.reroute is not None:
-        return None  # the period by itself would not keep to the ways that are open
+        return None  # a period planned alone here would ignore the rerouting limits
     dearest = _dearest(inputs, planned)
     if dearest is None:
         return None
@@ -129,7 +132,10 @@ def _dearest(inputs: PlanInput, planned: Planned) -> _Dearest | None:
 def _looser(
     inputs: PlanInput, dearest: _Dearest, field: str, seed: int, progress: Progress
 ) -> Worth | None:
-    """Every interactive tier's limit of one kind by a tenth looser: sized again, planned again."""
+    """Size and plan again with the limit ``field`` of all interactive tiers a tenth looser.
+
+    Return None if no tier has that limit, or if sizing fails.
+    """
     stated = [getattr(tier, field) for tier in inputs.hardware.tiers if not tier.deferrable]
     limits = [seconds for seconds in stated if seconds is not None]
     if not limits:
@@ -142,7 +148,7 @@ def _looser(
     except (PlannerError, SimulationError):
         return None
     step = 1000 * LOOSER * min(limits)
-    # A limit that does not bind changes nothing; what sizing finds lower then is its own noise.
+    # A looser limit cannot lower a capacity. If sizing finds a lower one, that is simulation noise.
     theta = np.maximum(sizes.theta_tps, inputs.sizes.theta_tps)
     pools = np.maximum(sizes.pool_tps, inputs.sizes.pool_tps)
     return again(
@@ -166,8 +172,11 @@ def _loosened(tier: Tier, field: str) -> Tier:
 
 
 def _quantile(inputs: PlanInput, planned: Planned, dearest: _Dearest) -> Worth | None:
-    """A point of quantile more, errors of the forecast taken to be normal between its 10% and 90%
-    quantiles."""
+    """Plan again with one more point of quantile.
+
+    Forecast errors are assumed to be normal, with the spread of the 10% and 90% quantiles. Return
+    None if the level would reach 1, or if the demand would not change.
+    """
     traffic = inputs.traffic
     more = np.zeros_like(dearest.problem.demand_tps)
     for forecast in planned.forecasts:
