@@ -1,5 +1,5 @@
-"""A study from end to end, composed of the pure cores: traffic, forecast, plan, replay, compare.
+"""Run studies from end to end: traffic, forecast, plan, replay and comparison.
 
-No Django and no database here: a Scenario and the folders of its traces go in, typed values and
-tables come out, the same for browser, API and command line.
+There is no Django and no database here. The inputs are a Scenario and the folders of its traces.
+The outputs are typed values and tables, the same for browser, API and command line.
 """

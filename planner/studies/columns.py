@@ -1,9 +1,8 @@
-"""What a table of results is made of: each column declared once, read by page, CSV, API and command
-line.
+"""Declare the columns of result tables once, for pages, CSV, API and command line.
 
-A row's JSON has every column under its name. A flat table (CSV, Parquet) has those that are one
-figure, and of the others the parts that ``parts`` names. What a page heads a column with, in which
-of its tables, stands with the column too; figures are written by their unit.
+The JSON of a row has every column under its name. A flat table (CSV, Parquet) has the columns with
+a single value. Of the others, it has the parts that ``parts`` names. A column also holds its
+heading in each table of a page. The unit decides how a value is formatted.
 """
 
 from __future__ import annotations
@@ -18,34 +17,36 @@ from planner.studies.plain import as_json
 
 Row = dict[str, Any]  # as JSON, by name of column
 
-# Units, by which figures are written.
+# Units, which decide how values are formatted.
 TEXT, COUNT, NUMBER, FLAG, REASONS = "text", "count", "number", "flag", "counts by reason"
 USD, HOURS, KWH, KG, MS, SECONDS, SHARE = "$", "h", "kWh", "kg CO2e", "ms", "s", "share"
-LESS, MORE = -1, 1  # which is better of a figure
+LESS, MORE = -1, 1  # which values of a column are better
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name, its unit, what it says, and how it is computed of a row's object (left
-    out: the attribute of its name)."""
+    """One column: its name, unit and help, and the function that computes it from a row's object.
+
+    Without ``of``, its value is the attribute of the same name.
+    """
 
     name: str
     unit: str
     help: str
     of: Callable[[Any], Any] | None = None
-    parts: tuple[str, ...] = ()  # of a value that has several: those that flat tables have
-    flat: bool = True  # whether flat tables have it
-    once: str = ""  # an older name, under which flat tables have it as well
-    heads: Mapping[str, str] = field(default_factory=dict)  # by table of a page
-    below: bool = False  # there it stands small, below the column before it
-    sign: str = ""  # the column of flags that is shown as a sign before it
-    better: int = 0  # LESS or MORE, all else alike; 0: neither
+    parts: tuple[str, ...] = ()  # parts of a mapping value that flat tables have
+    flat: bool = True  # whether flat tables have the column
+    once: str = ""  # an older name, which flat tables have too
+    heads: Mapping[str, str] = field(default_factory=dict)  # heading by table of a page
+    below: bool = False  # on a page, shown small below the column before it
+    sign: str = ""  # name of a column of flags that is shown as a sign before the value
+    better: int = 0  # LESS or MORE, all else being equal; 0: neither
 
     def value(self, item: Any) -> Any:
         return as_json(self.of(item) if self.of else getattr(item, self.name))
 
     def cells(self, row: Mapping[str, Any]) -> Row:
-        """What flat tables have of it, by their own names, of a row as JSON."""
+        """Return the cells of flat tables by name, from a row as JSON."""
         value = row.get(self.name)
         if self.parts:
             return {f"{self.name}_{part}": (value or {}).get(part) for part in self.parts}
@@ -57,17 +58,17 @@ class Columns:
     """The columns of one kind of row."""
 
     columns: tuple[Column, ...]
-    key: str = ""  # the attribute by which JSON has its objects, where it is not a list
+    key: str = ""  # attribute that keys the rows in JSON; "": JSON has a list
 
     def on(self, table: str) -> list[Column]:
-        """Those that a table of a page has."""
+        """Return the columns that a table of a page has."""
         return [column for column in self.columns if table in column.heads]
 
     def row(self, item: Any) -> Row:
         return {column.name: column.value(item) for column in self.columns}
 
     def json(self, value: Any) -> Any:
-        """Every object of a sequence as a row, or the one that ``value`` is."""
+        """Return ``value`` as JSON: a row, or the rows of a sequence."""
         if value is None:
             return None
         if self.key:
@@ -80,6 +81,6 @@ class Columns:
         return {name: value for column in self.columns for name, value in column.cells(row).items()}
 
     def table(self, items: Iterable[Any]) -> pl.DataFrame:
-        """Objects as a flat table."""
+        """Return objects as a flat table."""
         flat = [self.cells(self.row(item)) for item in items]
         return pl.DataFrame(flat, infer_schema_length=None)

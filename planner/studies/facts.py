@@ -1,4 +1,4 @@
-"""Where the figures of a result come from, as every result says it."""
+"""State the sources of a result's figures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every kind of run that works on a scenario: its options and what it does.
+"""List every kind of run that works on a scenario, with its options and its function.
 
-The file of a kind in ``commands`` has its name, with ``_`` for ``-``, as have its page, its
-template and its command.
+The file of a kind in ``commands`` has its name, with ``_`` for ``-``. So do its page, its template
+and its command.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Body(Protocol[T_contra]):
 
 
 class SpreadBody(Protocol[T_contra]):
-    """A body whose parts several workers compute."""
+    """The function of a run whose parts several workers compute."""
 
     def __call__(
         self,
@@ -64,7 +64,7 @@ class SpreadBody(Protocol[T_contra]):
 class Kind(Generic[T]):
     options: type[T]
     run: Body[T]
-    spread: SpreadBody[T] | None = None  # the same, where it hands out parts
+    spread: SpreadBody[T] | None = None  # the same run, if several workers can compute its parts
 
 
 KINDS: dict[str, Kind[Any]] = {

@@ -1,4 +1,4 @@
-"""What a run says of elastic instances: of each pool's modules, and what was where from when on."""
+"""Define the result figures of elastic instances: the modules of each pool and their moves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simulation.modules.parts import Module
 
 @dataclass(frozen=True, slots=True)
 class PoolModules:
-    """One pool's elastic instances; counts are of each instance, GPUs of all of them."""
+    """The elastic instances of one pool. Counts are per instance, GPUs are of all instances."""
 
     model: str
     region: str
@@ -20,41 +20,47 @@ class PoolModules:
     layers: int
     layer_gb: float
     operations: int
-    copied: int  # layers, over all operations
+    copied: int  # layers copied, over all operations
     moved_layers: int
     moved_projections: int
     moved_caches: int
-    given_up: int  # copies
+    given_up: int  # copies given up
     offloaded_gb: float
-    acting_s: float  # that its operations took together
-    mean_copies: float  # layers copied, over the window
+    acting_s: float  # total time of its operations
+    mean_copies: float  # copied layers, mean over the window
     most_copies: int
     mean_borrowed_gpus: float
     most_borrowed_gpus: int
-    mean_speed: float  # times as fast as without copies
-    kv_tokens: int  # of one instance with everything at home
-    most_kv_tokens: int  # with its caches moved
-    preemptions: int  # sequences that lost their cache for want of memory
-    unused_memory: float  # share of the memory of the GPUs held that nothing used: fragmentation
-    speedup: float  # S that Algorithm 1 plans with all idle room, 32 sequences in the batch
-    exact_speedup: float | None  # of the integer program; None where devices differ
-    gap: float | None  # between the two
+    mean_speed: float  # speed relative to an instance without copies
+    kv_tokens: int  # KV capacity of one instance with all modules on its own GPUs
+    most_kv_tokens: int  # KV capacity with its caches moved
+    preemptions: int  # sequences that lost their cache because memory was full
+    unused_memory: float  # unused share of the memory of its GPUs: fragmentation
+    speedup: float  # S of Algorithm 1 with all idle capacity, 32 sequences in the batch
+    exact_speedup: float | None  # speedup of the integer program; None if devices differ
+    gap: float | None  # between the two speedups
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModuleFigures:
-    """``parts``: memory and FLOPs of the modules of each model's layers, for 256 tokens."""
+    """The module figures of one policy.
+
+    ``parts`` holds the memory and FLOPs of the modules of each model's layers, for 256 tokens.
+    """
 
     policy: str
     label: str
-    out_of_memory: int  # requests given up for it
+    out_of_memory: int  # requests that failed because memory was full
     pools: tuple[PoolModules, ...]
     parts: dict[str, tuple[Module, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModuleRun:
-    """``standings`` has a row per change, pool and device, ``operations`` one per operation."""
+    """The module figures and tables of a run.
+
+    ``standings`` has a row per change, pool and device. ``operations`` has one per operation.
+    """
 
     figures: ModuleFigures
     standings: pl.DataFrame

@@ -1,7 +1,8 @@
-"""Options of a kind of run: declared once, beside its function, and read from there by every edge.
+"""Declare the options of each kind of run once, next to its function.
 
-The command line makes its arguments of a declaration, the API its bodies and their description, the
-browser its forms and the guide its table (docs/options.md); what runs checks against it once more.
+The declaration defines the arguments of the command line, the request bodies of the API, the forms
+of the browser and the table of the guide (docs/options.md). The run validates its options against
+it again.
 """
 
 from __future__ import annotations
@@ -33,48 +34,48 @@ def _known_or_all(key: str) -> str:
 
 
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
-# A policy's name, with a label after a colon where the scenario has several of one name.
+# A policy's name, followed by a colon and a label if the scenario has several of that name.
 PolicyKey = Annotated[str, Field(max_length=161), AfterValidator(_known)]
 PolicyKeyOrAll = Annotated[str, Field(max_length=161), AfterValidator(_known_or_all)]
 
 
 class RunOptions(BaseModel):
-    """Base of every declaration: an option that a kind does not know is refused.
+    """Base class of all declarations. Unknown options are refused.
 
-    Of a field the description is its help and the title its label in a form; ``give`` among its
-    extras says in words what to give where that is more than a choice or a number within limits.
+    The description of a field is its help. The title is its label in a form. The extra ``give``
+    says in words which values are valid, if a choice or a range of numbers does not say it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     def given(self) -> dict[str, Any]:
-        """What was said, as JSON: nothing that was left out."""
+        """Return the options that were set, as JSON."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option, as the edges need it."""
+    """One option, as command line, API and browser need it."""
 
     name: str
     label: str
     help: str
-    type: str  # of JSON Schema: boolean, integer, number or string
-    many: bool  # a list of such values
+    type: str  # type of JSON Schema: boolean, integer, number or string
+    many: bool  # whether the value is a list
     required: bool
-    default: Any  # None: the scenario's, or worked out
+    default: Any  # None: the scenario's value, or computed
     choices: tuple[str, ...] = ()
     least: float | None = None
-    above: float | None = None  # a limit that is not allowed itself
+    above: float | None = None  # exclusive lower limit
     most: float | None = None
-    longest: int | None = None  # characters of a text
-    fewest: int | None = None  # values of a list
-    largest: int | None = None
+    longest: int | None = None  # largest number of characters
+    fewest: int | None = None  # smallest number of values in a list
+    largest: int | None = None  # largest number of values in a list
     give: str = ""
 
     @property
     def remedy(self) -> str:
-        """What to give, in words."""
+        """Return in words which values are valid."""
         if self.give:
             return f"give {self.give}"
         if self.choices:
@@ -89,7 +90,7 @@ class Option:
 
 
 def options_in(declared: type[RunOptions]) -> dict[str, Option]:
-    """By name, in the order of the declaration."""
+    """Return the options by name, in the order of the declaration."""
     schema = declared.model_json_schema()
     required = schema.get("required", ())
     return {
@@ -122,18 +123,19 @@ def _option(name: str, field: dict[str, Any], required: bool) -> Option:
 
 
 def options_of(declared: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
-    """``values`` as the kind's own type; raises OptionsRefused with what to give instead."""
+    """Return ``values`` as the kind's own type; raise OptionsRefused with a remedy per option."""
     try:
         return declared.model_validate(values)
     except ValidationError as error:
         known = options_in(declared)
         faults = [_fault(known, fault) for fault in _first_causes(error.errors())]
     distinct = {(fault.name, fault.value, fault.remedy): fault for fault in reversed(faults)}
-    raise OptionsRefused.of([*distinct.values()][::-1])  # each sentence once, of its first place
+    # A list can have the same fault at several places: report it once, at the first place.
+    raise OptionsRefused.of([*distinct.values()][::-1])
 
 
 def _first_causes(faults: Sequence[Any]) -> Iterator[Any]:
-    """Without lists that are too short only because values in them were refused."""
+    """Yield the faults, without lists that are too short only because values were refused."""
     lists = {fault["loc"][0] for fault in faults if len(fault["loc"]) > 1}
     for fault in faults:
         if fault["type"] != "too_short" or fault["loc"][0] not in lists:
@@ -147,7 +149,7 @@ def _fault(known: dict[str, Option], fault: Any) -> OptionFault:
         value, remedy = "", f"this is not known here; there are: {', '.join(known) or 'none'}"
     elif fault["type"] == "missing" and len(fault["loc"]) == 1:
         remedy = "this is needed"
-    elif fault["type"] == "value_error":  # a sentence of the declaration's own
+    elif fault["type"] == "value_error":  # message of a validator of the declaration
         remedy = str(fault["ctx"]["error"])
     elif known[name].many and len(fault["loc"]) == 1 and not known[name].give:
         remedy = f"give a list of {known[name].fewest} to {known[name].largest}"

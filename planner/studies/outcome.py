@@ -1,4 +1,4 @@
-"""What a kind of run takes besides its scenario, and what it gives."""
+"""Define the traces that a run reads and the outcome that it returns."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from planner.studies.traffic.sources import StoredTrace
 from planner.studies.whatif.basis import Basis
 
 Traces = dict[str, StoredTrace]
-REQUESTS = "requests"  # the table of every request, too long for a page or a CSV
+REQUESTS = "requests"  # the table with one row per request, too long for a page or a CSV
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What a run keeps: figures as the frozen result of its kind, arrays as tables, and of a plan
-    what it was made from."""
+    """The stored outcome of a run: figures as a frozen result, arrays as tables.
+
+    For a plan, ``basis`` holds its inputs.
+    """
 
     result: Any
     tables: dict[str, pl.DataFrame]
@@ -26,6 +28,6 @@ class Outcome:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The result as JSON, for the edge."""
+        """Return the result as JSON."""
         plain: dict[str, Any] = as_json(self.result)
         return plain

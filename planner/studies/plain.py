@@ -1,4 +1,4 @@
-"""Values of the core as plain data: JSON without NaN, and the UTC datetimes of tables."""
+"""Convert values to plain data: JSON without NaN, and UTC datetimes for tables."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ import polars as pl
 
 from simulation.arrays import FloatArray
 
-KEY, MERGED, OPTIONAL, COLUMNS = "key", "merged", "optional", "columns"  # of a field's metadata
+KEY, MERGED, OPTIONAL, COLUMNS = "key", "merged", "optional", "columns"  # keys of field metadata
 
 
 def as_json(value: Any) -> Any:
-    """``value`` as JSON has it: what could not be computed (NaN, infinity) is None, a datetime text
-    in UTC to the second, a dataclass its fields by name.
+    """Return ``value`` as JSON data.
 
-    A field's metadata may say otherwise: ``key`` another name, ``columns`` the table whose columns
-    its rows have (planner.studies.columns), ``merged`` that its keys stand among those of the
-    whole, ``optional`` that None leaves it out.
+    NaN and infinity become None. A datetime becomes text in UTC, to the second. A dataclass
+    becomes a dict of its fields. Raise TypeError for types without a JSON form.
+
+    The metadata of a field can change this:
+
+    - ``key`` sets another name.
+    - ``columns`` sets the columns of its rows (planner.studies.columns).
+    - ``merged`` puts its keys into the parent's dict.
+    - ``optional`` omits the field if it is None.
     """
     match value:
         case None | bool() | str():
@@ -66,7 +71,7 @@ def clean(value: float) -> float | None:
 
 
 def so_many_gpus(count: int) -> str:
-    """1 GPU, 2 GPUs."""
+    """Return "1 GPU" or "2 GPUs"."""
     return f"{count:,} GPU{'' if count == 1 else 's'}"
 
 
@@ -75,30 +80,32 @@ def milliseconds(seconds: float | None) -> float | None:
 
 
 def moment(epoch_s: float) -> datetime:
-    """In UTC, to the second."""
+    """Return the datetime in UTC, rounded to the second."""
     return datetime.fromtimestamp(round(epoch_s), UTC)
 
 
 def times(start_s: float, step_s: float, count: int) -> pl.Series:
-    """``count`` moments, ``step_s`` apart."""
+    """Return ``count`` datetimes from ``start_s`` on, ``step_s`` seconds apart."""
     return moments(start_s, step_s * np.arange(count, dtype=np.float64))
 
 
 def moments(start_s: float, after_s: FloatArray) -> pl.Series:
-    """``after_s`` seconds after ``start_s``, to the microsecond: apart, since epoch seconds with a
-    fraction would round it."""
+    """Return the datetimes ``after_s`` seconds after ``start_s``, to the microsecond.
+
+    The two are rounded separately, because their sum as a float would lose precision.
+    """
     epoch_us = np.round(start_s * 1e6).astype(np.int64) + np.round(after_s * 1e6).astype(np.int64)
     return pl.Series("time", epoch_us).cast(pl.Datetime("us", "UTC"))
 
 
 def per_cent(share: float) -> str:
-    """In per cent; what is not all is never rounded to all."""
+    """Return ``share`` in per cent; a share below 1 is never shown as 100.0%."""
     text = f"{share:.1%}"
     return "over 99.9%" if text == "100.0%" and share < 1 else text
 
 
 def shares_in_time(attainment: Mapping[str, float | None]) -> str:
-    """Of each tier that had requests; "nothing" where none had."""
+    """Return the SLO attainment of each tier with requests, in words."""
     parts = [f"{per_cent(share)} of {tier}" for tier, share in attainment.items()
             if share is not None]  # fmt: skip
     return f"{', '.join(parts) or 'nothing'} in time"

@@ -1,4 +1,4 @@
-"""What most kinds of run begin with: a scenario made ready."""
+"""Prepare a scenario for a run: hardware, traffic, sizes and requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def seeded(scenario: Scenario, seed: int | None) -> Scenario:
 
 
 def study_of(scenario: Scenario, traces: Traces, known: Known, progress: Progress) -> Study:
-    """Hardware, traffic, sizes and requests of a scenario's window."""
+    """Return the study of a scenario's window, with its requests.
+
+    If the window is ahead of the trace, requests are drawn from the forecast.
+    """
     study = study_at(scenario, traces, known, progress)
     settings, traffic, window = study.settings, study.traffic, study.window
     cells = cells_of(study)
@@ -45,7 +48,7 @@ def study_of(scenario: Scenario, traces: Traces, known: Known, progress: Progres
 
 
 def study_at(scenario: Scenario, traces: Traces, known: Known, progress: Progress) -> Study:
-    """The same without requests: what is only planned draws none."""
+    """Return the study of a scenario's window without requests, which planning does not need."""
     hardware, settings = build_hardware(scenario, known, spot=True), settings_of(scenario)
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(settings.traffic, traces)

@@ -1,18 +1,19 @@
-"""How a long step says how far it is."""
+"""Report the progress of long steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-Progress = Callable[[float, str], None]  # fraction of the whole, stage in words; may raise
+# Takes the fraction that is done and the stage in words. It can raise to cancel the step.
+Progress = Callable[[float, str], None]
 
 
 def silent(fraction: float, stage: str) -> None:
-    """For callers who do not want to know."""
+    """Ignore progress."""
 
 
 def part(progress: Progress, start: float, end: float) -> Progress:
-    """``progress`` for a step that is the part from ``start`` to ``end`` of the whole."""
+    """Return the progress of a step that covers ``start`` to ``end`` of the whole."""
 
     def report(fraction: float, stage: str) -> None:
         progress(start + (end - start) * fraction, stage)
@@ -21,7 +22,7 @@ def part(progress: Progress, start: float, end: float) -> Progress:
 
 
 def shared(progress: Progress, count: int) -> list[Progress]:
-    """One for each of ``count`` steps side by side: the whole is as far as their mean."""
+    """Return one progress for each of ``count`` parallel steps; the whole reports their mean."""
     done = [0.0] * count
 
     def of(place: int) -> Progress:

@@ -1,5 +1,7 @@
-"""Random streams of a study: each draws from its own, so that one more draw in one of them leaves
-the others as they were."""
+"""Number the random streams of a study.
+
+The streams are independent, so one more draw in one of them does not change the others.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,17 @@ import numpy as np
 
 
 class Stream(IntEnum):
-    """Told apart by their numbers; 0 would be the plain seed's own, which sizing draws from."""
+    """The numbers of the random streams. 0 would equal the plain seed, which sizing uses."""
 
-    REQUESTS = 1  # of a window, from demand files
+    REQUESTS = 1  # requests of a window, from demand files
     AHEAD = 2  # requests of a window after the trace
-    SOURCES = 3  # what a trace leaves open: repeats, places, which lengths are kept
-    KNOWN = 4  # which requests lengths are known by at a decision
-    STRAYS = 5  # days unlike the one rehearsed on
+    SOURCES = 3  # repeats, labels by shares, and samples of lengths of the sources
+    KNOWN = 4  # samples of the lengths known at a decision
+    STRAYS = 5  # traffic of stress tests
     PRESSURE = 7  # arrivals of the pressure test
-    VERIFYING = 8  # a window's requests drawn anew
+    VERIFYING = 8  # another draw of the requests of a window
 
 
 def generator(seed: int, stream: Stream) -> np.random.Generator:
-    """The same bytes for the same ``seed``, others in every stream."""
+    """Return a generator that depends only on ``seed`` and ``stream``."""
     return np.random.default_rng([seed, stream.value])

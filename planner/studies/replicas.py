@@ -1,4 +1,4 @@
-"""What one replica is, as every table of results says it."""
+"""Describe a replica for the tables of results."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from planner.scenario.build import Hardware
 
-REPLICA = ("gpu", "tp", "role", "market", "arrangement")  # columns of tables, beside the model
+REPLICA = ("gpu", "tp", "role", "market", "arrangement")  # columns of tables, after the model
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A model on a column of the hardware; ``arrangement`` names its GPUs in words."""
+    """A model on a column of the hardware. ``arrangement`` describes its GPUs in words."""
 
     model: str
     gpu: str

@@ -1,4 +1,4 @@
-"""Steps of a study that do not wait for each other, two at a time."""
+"""Run independent steps of a study in parallel, two at a time."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ from simulation.replayed import is_long
 
 T = TypeVar("T")
 AT_ONCE = 2
-MOST = 4_000_000  # requests of a replay, of which each takes some 140 bytes while it runs
-TELL_S = 0.2  # between two looks at what the steps have told
+# Largest replay in requests that runs in parallel: each request takes about 140 bytes.
+MOST = 4_000_000
+TELL_S = 0.2  # interval at which progress is passed on
 
 
 class _Stopped(Exception):
-    """In a step whose others failed, or that nobody waits for any more."""
+    """Raised in a step to end it after another step or the caller has failed."""
 
 
 class _Telling:
-    """What steps tell, each in its thread, for the thread that asked for them to pass on: whom they
-    tell may write to a database, and raises to cancel."""
+    """The progress of the steps, collected from their threads for the calling thread.
+
+    Only the calling thread may call its ``progress``, which can write to a database and can raise
+    to cancel.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._fraction = 0.0
-        self._stages: list[str] = []  # that began since the last look
+        self._stages: list[str] = []  # stages that began since the last ``pass_on``
         self._begun: set[str] = set()
         self._heard = False
         self.stopped = False
@@ -43,8 +47,11 @@ class _Telling:
                 self._stages.append(stage)
 
     def pass_on(self, progress: Progress) -> None:
-        """Each stage once, or they would take turns; nothing where nothing was told since: silence
-        says that a run is stuck."""
+        """Pass on the fraction and each new stage, in the calling thread.
+
+        Each stage is passed on only once, because parallel stages would alternate otherwise. If no
+        step reported since the last call, pass on nothing, so that a stuck run stays visible.
+        """
         with self._lock:
             heard, self._heard = self._heard, False
             stages, self._stages = self._stages, []
@@ -55,9 +62,11 @@ class _Telling:
 def side_by_side(
     steps: Sequence[Callable[[Progress], T]], progress: Progress, *, at_once: int = AT_ONCE
 ) -> list[T]:
-    """What each of ``steps`` gives, in their order: a replay is compiled code outside Python's lock
-    for much of its time, so that two take less than one after the other. Where one raises, or
-    ``progress`` does, the others end at what they tell next, and then it is raised."""
+    """Run ``steps`` in threads and return their results in order.
+
+    Much of a replay is compiled code that releases Python's lock, so threads save time. If a step
+    or ``progress`` raises, the other steps end at their next report. The exception is then raised.
+    """
     telling = _Telling()
     each = shared(telling, len(steps))
     with ThreadPoolExecutor(at_once) as pool:
@@ -78,5 +87,8 @@ def side_by_side(
 
 
 def replays_at_once(requests: int) -> int:
-    """Of so many requests each; those of streams are not in memory."""
+    """Return how many replays of ``requests`` requests each can run at the same time.
+
+    The limit is memory. Long replays are streamed, so they need little.
+    """
     return AT_ONCE if requests <= MOST or is_long(requests) else 1

@@ -1,4 +1,4 @@
-"""What the steps of a study hand to each other: the study itself, and a policy's outcome on it."""
+"""Define the values that the steps of a study share: the study and the run of a policy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from simulation.trace import Trace
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Study:
-    """What all policies of one scenario share."""
+    """The data that all policies of one scenario share."""
 
     settings: Settings
     hardware: Hardware
@@ -38,22 +38,24 @@ class Study:
     window: Window
     sizes: Sizes
     trace: Trace  # the requests of the window
-    peak: IntArray  # [l, r, g] the flat fleet at peak
-    misfit: str  # why that does not cover the peak, "" where it does
-    before: Before  # the flat fleet of the time before the window
-    network: Network | None = None  # in which instances are placed as they come and go
-    cells: int = 1  # equal ones that the fleet is cut into, of which ``trace`` is of one
-    quantiles: Quantiles | None = None  # planned for, on earlier windows too; None: each its own
+    peak: IntArray  # [l, r, g] minimum static fleet at peak
+    misfit: str  # why that fleet does not cover the peak; "" if it does
+    before: Before  # static fleet of the time before the window
+    network: Network | None = None  # network in which instances are placed
+    cells: int = 1  # equal cells of the fleet; ``trace`` holds the requests of one of them
+    quantiles: Quantiles | None = None  # shared with backtest windows; None: chosen per window
 
     @property
     def today(self) -> IntArray:
-        """What runs as the window begins; where the scenario does not say, the flat fleet that the
-        time before it would have bought."""
+        """Return the fleet at the window's start, ``[l, r, g]``.
+
+        If the scenario does not state it, use the static fleet sized on the time before.
+        """
         return self.before.counts if self.hardware.today is None else self.hardware.today
 
     @property
     def plan_input(self) -> PlanInput:
-        """What its plans are made from, from today's fleet on."""
+        """Return the inputs of a plan that starts from today's fleet."""
         return PlanInput(
             self.settings.plan,
             self.hardware,
@@ -65,12 +67,12 @@ class Study:
         )
 
     def pools(self, counts: IntArray) -> IntArray:
-        """``[..., l, r, g]`` to ``[..., pools]``."""
+        """Convert counts ``[..., l, r, g]`` to ``[..., pools]``."""
         index = tuple(np.array(self.hardware.pool_index).T)
         return np.asarray(counts[(..., *index)])
 
     def fleet(self, counts: IntArray) -> Fleet:
-        """The fleet that begins with ``counts`` ``[pools]``."""
+        """Return the fleet that starts with ``counts``, ``[pools]``."""
         initial = np.zeros(self.hardware.minimum.shape, np.int64)
         for place, count in zip(self.hardware.pool_index, counts, strict=True):
             initial[place] = count
@@ -79,22 +81,27 @@ class Study:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Detail:
-    """``minutes`` has a row per interval and pool, ``groups`` one per tier, model and home region
-    with each of them also together, ``requests`` one per request, None where not asked for."""
+    """Tables of a policy's replay.
+
+    ``minutes`` has a row per interval and pool. ``groups`` has a row per tier, model and home
+    region, and for all of each together. ``requests`` has a row per request; it is optional.
+    """
 
     minutes: pl.DataFrame
     groups: pl.DataFrame
     requests: pl.DataFrame | None
-    capacity: pl.DataFrame | None = None  # what each model's instances in a region carry together
+    capacity: pl.DataFrame | None = None  # joint capacity of each model's instances in a region
 
 
-NO_DETAIL = Detail(pl.DataFrame(), pl.DataFrame(), None)  # of what is replayed only for its figures
+NO_DETAIL = Detail(pl.DataFrame(), pl.DataFrame(), None)  # of replays that only need figures
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One parameter that a policy ran with: as its scenario has it, or as it was found on the
-    study; ``where`` is the pool or service that it is of, "" of all."""
+    """One parameter of a policy's run: the scenario's value or a value found in the study.
+
+    ``where`` is the pool or service of the parameter; "" means all.
+    """
 
     what: str
     where: str
@@ -103,29 +110,30 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicyRun:
-    """One policy's outcome."""
+    """The outcome of one policy."""
 
-    name: str  # with its label, where it has one
+    name: str  # with its label, if it has one
     label: str
     summary: Summary
     fleet: Fleet
     series: PoolSeries
-    plan: ScalingPlan | None  # of the planned ones
+    plan: ScalingPlan | None  # only of policies that plan
     detail: Detail
-    asked: bool = True  # else one of the baselines that stand in every comparison
-    flat_usd: float | None = None  # of the smallest flat fleet that serves as well
-    swing: SignalRange | None = None  # of the one signal it goes by
-    settings: tuple[Setting, ...] = ()  # what to copy
-    # Share of the time in which the scenario's spare, else any one instance, might be lost, and how
-    # far that is below what is wanted where the scenario asks for spare.
+    asked: bool = True  # False: a baseline that every comparison includes
+    flat_usd: float | None = None  # cost of the smallest static fleet that serves as well
+    swing: SignalRange | None = None  # range of the signal, if the policy uses only one
+    settings: tuple[Setting, ...] = ()  # parameters to copy
+    # Share of the time in which the fleet survives the loss of the scenario's spare replicas, or
+    # of any one instance without spare. ``lacks_spare`` is how far this is below the target.
     survives: float | None = None
     lacks_spare: float = 0.0
-    modules: ModuleRun | None = None  # of one that moves modules
-    refused_starts: int = 0  # for want of GPUs, each once until granted or no longer asked for
+    modules: ModuleRun | None = None  # only of policies that move modules
+    # Starts refused because no GPUs were free. Each counts once until it is granted or withdrawn.
+    refused_starts: int = 0
 
     @property
     def traits(self) -> Traits:
-        """Of its policy."""
+        """Return the traits of the policy."""
         return traits_of(self.name)
 
     @property

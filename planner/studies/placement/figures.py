@@ -1,4 +1,4 @@
-"""A placement run in figures and sentences: every method, worst first; simple wins come first."""
+"""Define the figures and sentences of a placement run, for every method."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ from planner.studies.placement.services import Placed
 from planner.studies.placement.simulation import MethodReplay, Replay
 from planner.studies.plain import MERGED, OPTIONAL, so_many_gpus
 
-SAME_E2E, SAME_POINTS = 0.01, 0.002  # of p95 E2E and of attainment: no difference worth a word
+# Smaller differences do not count: relative in p95 E2E, absolute in SLO attainment.
+SAME_E2E, SAME_POINTS = 0.01, 0.002
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Units of one shape that found no place, and why."""
+    """Units of one shape that could not be placed, and why."""
 
     service: str
     unit: tuple[int, ...]  # instances by role
@@ -40,7 +41,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class StateFigures:
-    """One method at one moment; see ``optimizer.placement.Measures``."""
+    """The figures of one method in one state; see ``optimizer.placement.Measures``."""
 
     seconds: float
     points: float
@@ -63,12 +64,12 @@ class StateFigures:
 
 @dataclass(frozen=True, slots=True)
 class ServiceUnits:
-    """How the units of a service lie."""
+    """The placement of the units of a service."""
 
     service: str
     units: int
-    groups: int  # shares of an RDMA subgroup, of an S1 switch where its affinity asks for one
-    bandwidth_share: float | None  # None where nothing is handed over
+    groups: int  # number of RDMA subgroups, or of S1 switches if its affinity is "s1"
+    bandwidth_share: float | None  # None if no KV caches are transferred
     worst_share: float | None
     missed: int
     split: int
@@ -78,7 +79,7 @@ class ServiceUnits:
 class MethodFigures:
     label: str
     start: StateFigures = field(metadata={MERGED: True})
-    services: tuple[ServiceUnits, ...]  # at the start
+    services: tuple[ServiceUnits, ...]  # in the state "start"
     grown: StateFigures | None = field(metadata={OPTIONAL: True})
     shrunk: StateFigures | None = field(metadata={OPTIONAL: True})
     simulated: MethodReplay | None
@@ -96,7 +97,7 @@ class RoleFigures:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Units alike: instances by role, and how many such units."""
+    """The instances by role of a unit, and the number of such units."""
 
     instances: tuple[int, ...]
     units: int
@@ -104,7 +105,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class ServiceFigures:
-    """What a service asks for."""
+    """The requirements of a service."""
 
     name: str
     model: str
@@ -118,7 +119,7 @@ class ServiceFigures:
 
 @dataclass(frozen=True, slots=True)
 class RegionTree:
-    """The network of a region; S1 switches also by the priority of their subgroups."""
+    """The network of a region. S1 switches are also counted by the priority of their subgroups."""
 
     region: str
     nodes: int
@@ -245,7 +246,7 @@ def headline(methods: Mapping[str, MethodFigures], pairs: bool) -> str:
 
 
 def warnings(methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]:
-    """What speaks for the simple way, and what did not find a place."""
+    """Yield warnings: cases in which a simpler method is as good, and units without a place."""
     if pairs and _unnoticed(methods):
         yield (
             "Requests do not notice the difference: simulated on the busiest hour, a placement "
@@ -265,7 +266,11 @@ def warnings(methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]
 
 
 def _unnoticed(methods: Mapping[str, MethodFigures]) -> bool:
-    """Whether requests do not notice what the baseline does."""
+    """Return whether the baseline's simulated latency and attainment equal those of the others.
+
+    The baseline ignores topology. It must have placed all units, and every method must have been
+    simulated.
+    """
     blind = methods.get(BLIND)
     others = [method.simulated for name, method in methods.items() if name != BLIND]
     if blind is None or blind.simulated is None or blind.start.unplaced_units or not others:

@@ -1,5 +1,7 @@
-"""What to scale, and where: a policy whose instances find a place in the network before they start
-(methods.md D5; HeteroScale, section 3.4)."""
+"""Wrap a policy so that its instances are placed in the network before they start.
+
+Sources: methods.md D5; HeteroScale, section 3.4.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,17 @@ from simulation.policy import Actions, InForce, Observation, ScalingPolicy, acti
 
 
 class OnNetwork(Wrapper):
-    """``policy``, one cycle of Algorithm 4 at each of its decisions: what it adds is placed in the
-    service's deployment groups, or where a service grows in both roles in new ones; what finds no
-    place is not started; what it takes out leaves the dearest subgroups first. KV caches then have
-    the bandwidth that the switches between prefill and decode leave them: of a service the mean
-    over its units, since the simulator keeps links by pool.
+    """A policy with one cycle of Algorithm 4 at each scaling decision.
 
-    An instance that drains, or is lent out, keeps its place. ``hardware`` is that of the scenario,
-    pool for pool that of the fleet.
+    Added instances are placed in the service's deployment groups. If a service grows in both
+    roles, they are placed in new groups. Instances without a place do not start. Removals begin in
+    the most expensive subgroups.
+
+    KV transfers get the bandwidth that the switches between prefill and decode leave. The
+    simulator has one link per pool, so a service uses the mean over its units.
+
+    An instance that drains or is lent out keeps its place. ``hardware`` is that of the scenario,
+    with the same pools as the fleet.
     """
 
     def __init__(self, policy: ScalingPolicy, network: Network, hardware: Hardware) -> None:
@@ -43,7 +48,7 @@ class OnNetwork(Wrapper):
         placed = services_by(network.rules, hardware, every)
         self._services = tuple(placed_service.service for placed_service in placed)
         self._looks = 0
-        # Pools of each service by role.
+        # [service][role] index of the pool.
         self._pools = [
             [place[placed_service.model, placed_service.region, g] for g in placed_service.columns]
             for placed_service in placed
@@ -56,11 +61,11 @@ class OnNetwork(Wrapper):
             for limit in ("minimum", "maximum")
         )
         if not self._looks:
-            # Over decisions: instances asked for that found no place, and shares of the bandwidth.
+            # Sums over decisions: instances without a place, and shares of the bandwidth.
             self._refused, self._shares = np.zeros(len(low)), np.zeros(len(low))
         self._problem = self._asking(np.clip(counts, low, high))
         self._sends = np.array([pool.link is not None for pool in fleet.pools])
-        if not self._looks:  # else a controller came back to what stands
+        if not self._looks:  # after a controller restart, the existing placement stays
             self._placement = schedule(self._problem)
         self._share = self._measured()
         return counts
@@ -87,8 +92,9 @@ class OnNetwork(Wrapper):
         )
 
     def _placed(self, targets: IntArray) -> IntArray:
-        """Move the placement to ``targets`` ``[pools]``; how many of them have no place."""
+        """Move the placement to ``targets``; return the instances without a place, ``[pools]``."""
         problem = self._asking(targets)
+        # With unplaced instances, try again even at the same targets: places may have become free.
         if problem.services != self._problem.services or self._placement.unplaced:
             self._problem = problem
             self._placement = schedule(problem, self._placement)

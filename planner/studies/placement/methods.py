@@ -1,4 +1,4 @@
-"""The ways to place services, and what each comes to: as it is, grown, and shrunk again."""
+"""Place services by each method: the fleet as it is, grown, and shrunk again."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ START, GROWN, SHRUNK = "start", "grown", "shrunk"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """A placement by one method at one moment."""
+    """A placement by one method at one step."""
 
-    problem: PlacementProblem  # what was wanted then
+    problem: PlacementProblem  # the problem at that step
     placement: Placement
     measures: Measures
     seconds: float
-    gap: float | None = None  # of the exact method
+    gap: float | None = None  # only of the exact method
     bound: float | None = None
 
 
-States = dict[str, State]  # START, and where the fleet is to grow the other two
+States = dict[str, State]  # START, and also GROWN and SHRUNK if the fleet is to grow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,17 +54,19 @@ class Solved:
 
 @dataclass(frozen=True, slots=True)
 class Placer:
-    """One method with what it needs to know."""
+    """One method and its parameters."""
 
     method: str
     seed: int
-    shares: Sequence[float]  # of the network bandwidth, by level of the tree
+    shares: Sequence[float]  # share of the network bandwidth, by level of the tree
     time_limit_s: float
     alive: Callable[[], None]  # called now and then; what it raises ends the search
 
     def states(self, problem: PlacementProblem, grow: float) -> States:
-        """The start, and where ``grow`` is above 0 the fleet with that share more and then without
-        it again."""
+        """Return the placement at the start and, with ``grow``, after growing and shrinking.
+
+        ``grow`` is the share of instances that is added and then removed again. 0: start only.
+        """
         steps = {START: problem}
         if grow > 0:
             more = tuple(_grown(service, grow) for service in problem.services)
@@ -81,8 +83,10 @@ class Placer:
         return states
 
     def _solve(self, problem: PlacementProblem, before: Placement) -> Solved:
-        """``problem`` from ``before`` on. What is less than there is goes by Algorithm 4's
-        scale-in, which each method uses."""
+        """Solve ``problem`` from the placement ``before``.
+
+        If a service shrinks, every method uses the scale-in of Algorithm 4.
+        """
         if self.method == ALGORITHM4:
             return Solved(schedule(problem, before))
         more = []
@@ -107,7 +111,7 @@ def _grown(service: Service, grow: float) -> Service:
 
 
 def _joined(before: Placement, new: Placement) -> Placement:
-    """Units and instances of ``new`` numbered after those of ``before``."""
+    """Join two placements; the units and instances of ``new`` are numbered after ``before``."""
     services = int(max(before.service.max(initial=-1), new.service.max(initial=-1))) + 1
     first = np.zeros(services, int)
     np.maximum.at(first, before.service, before.unit + 1)

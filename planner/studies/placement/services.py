@@ -1,4 +1,4 @@
-"""From a fleet's instance counts to services to place, and prefill and decode apart on request."""
+"""Turn a fleet's instance counts into services to place, disaggregated on request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simulation.arrays import IntArray
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A service with the pools it stands for: (model, region, columns by role)."""
+    """A service and its pools, given by model, region and one column per role."""
 
     service: Service
     model: int
@@ -27,13 +27,15 @@ class Placed:
 
     @property
     def hands_over(self) -> bool:
-        """Whether KV caches go from one role to the other."""
+        """Return whether KV caches are transferred from one role to the other."""
         return len(self.columns) > 1
 
 
 def placed_services(scenario: Scenario, hardware: Hardware, counts: IntArray) -> tuple[Placed, ...]:
-    """One service per model and region with prefill and decode pools, and one per mixed pool;
-    ``counts`` is ``[l, r, g]``. Raises ScenarioError where they cannot be placed."""
+    """Return one service per model and region with prefill and decode pools, and per mixed pool.
+
+    ``counts`` has shape ``[l, r, g]``. Raise ScenarioError if they cannot be placed.
+    """
     rules = tuple(rules_of(scenario, model.name) for model in hardware.models)
     services = services_by(rules, hardware, counts)
     if not services:
@@ -44,7 +46,10 @@ def placed_services(scenario: Scenario, hardware: Hardware, counts: IntArray) ->
 def services_by(
     rules_of: Sequence[PlacedService], hardware: Hardware, counts: IntArray
 ) -> tuple[Placed, ...]:
-    """Those of ``counts`` ``[l, r, g]`` by what each model's service asks for, ``[l]``."""
+    """Return the services of ``counts``, ``[l, r, g]``, by the rules of each model, ``[l]``.
+
+    Raise ScenarioError if prefill instances have no decode instances, or vice versa.
+    """
     services = []
     stages = hardware.stages
     for m, r in np.argwhere(counts.any(axis=2)).tolist():
@@ -77,10 +82,11 @@ def services_by(
 
 
 def apart(scenario: Scenario, ratio: tuple[int, int], today: list[Replicas]) -> Scenario:
-    """The scenario with every mixed profile as a prefill and a decode profile, and ``today`` with
-    its mixed replicas divided by ``ratio``, at least one each.
+    """Return the scenario with aggregated serving replaced by disaggregated serving.
 
-    For a look at what placement would mean for a fleet that is not disaggregated yet.
+    Every mixed profile becomes a prefill and a decode profile. The mixed replicas of ``today`` are
+    divided by ``ratio``, with at least one of each role. This shows the effect of placement for a
+    fleet that is not disaggregated yet. Raise ScenarioError if a row has only one replica.
     """
     profiles = []
     for profile in scenario.profiles:
@@ -108,7 +114,7 @@ def apart(scenario: Scenario, ratio: tuple[int, int], today: list[Replicas]) -> 
 
 
 def as_today(hardware: Hardware, counts: IntArray) -> list[Replicas]:
-    """``counts`` ``[l, r, g]`` as rows of fleet.today."""
+    """Return ``counts``, ``[l, r, g]``, as rows of fleet.today."""
     rows = []
     for m, r, g in np.argwhere(counts > 0).tolist():
         section = hardware.sections[m, g]
@@ -127,8 +133,11 @@ def as_today(hardware: Hardware, counts: IntArray) -> list[Replicas]:
 
 
 def _role(hardware: Hardware, rules: PlacedService, m: int, g: int, name: str) -> Role:
-    """A replica is one instance, or where the model's experts are apart (D6), its GPUs divided
-    over attention and FFN instances."""
+    """Return the role of a replica and its parts.
+
+    A replica is one part. If prefill separates attention and experts (D6), its GPUs are divided
+    between attention and FFN parts.
+    """
     column = hardware.columns[g]
     role, gpus = column.role, hardware.profiles[m, g].tp
     types = [gpu.name for gpu in hardware.gpu_types]

@@ -1,4 +1,4 @@
-"""What a placement does to requests: the KV bandwidth that its switches leave, in the simulator."""
+"""Simulate requests with the KV bandwidth that the switches of a placement leave."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from simulation.policies.flat import Flat
 from simulation.trace import Trace
 
 HOUR_S = 3600.0
-MOST_REQUESTS = 30_000  # of a replay: seconds rather than minutes for each method
+MOST_REQUESTS = 30_000  # requests per replay, so that each method takes seconds, not minutes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayLoad:
-    """The requests that placements are tried on."""
+    """The requests that placements are simulated on."""
 
     trace: Trace
     duration_s: float
@@ -37,9 +37,11 @@ class ReplayLoad:
 
 
 def busiest(traffic: Traffic, window: Window, seed: int) -> ReplayLoad | None:
-    """The busiest hour of the window (of the one before where it is ahead of the trace, without
-    any growth), or its first part where that has more than MOST_REQUESTS; None where nothing
-    arrives."""
+    """Return the requests of the busiest hour of the window, or None if nothing arrives.
+
+    If the window is ahead of the trace, use the time of equal length before it, without growth. If
+    the hour has more than ``MOST_REQUESTS``, use only its first part.
+    """
     demand = traffic.demand
     inside = np.flatnonzero(demand.inside(*window.observed_s))
     if not len(inside):
@@ -64,8 +66,11 @@ def placed_fleet(
     *,
     worst: bool = False,
 ) -> tuple[Fleet, IntArray]:
-    """The fleet that ``placement`` gives: what found a place, and links as its switches leave them
-    (``worst``: as for the unit that is worst off). Also its instances by pool."""
+    """Return the fleet of the placed instances, and its instances by pool.
+
+    Links have the mean bandwidth that the switches leave to the units of a service. With
+    ``worst``, they have that of the unit with the lowest bandwidth.
+    """
     counts = np.zeros(hardware.minimum.shape, np.int64)
     share: dict[tuple[int, int, int], float] = {}
     for s, service in enumerate(services):
@@ -89,7 +94,7 @@ def placed_fleet(
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What requests notice: milliseconds, and attainment by tier."""
+    """Latency in milliseconds, and SLO attainment by tier."""
 
     arrived: int
     completed: int
@@ -104,7 +109,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class MethodReplay:
-    """With the mean share of the bandwidth, and where it is another one the worst unit's."""
+    """A replay with the mean bandwidth, and one with that of the worst unit if it differs."""
 
     replay: Replay = field(metadata={MERGED: True})
     worst_unit: Replay | None
@@ -113,7 +118,7 @@ class MethodReplay:
 def replayed(
     hardware: Hardware, placed: Sequence[Placed], state: State, load: ReplayLoad, seed: int
 ) -> MethodReplay:
-    """A placement under ``load``."""
+    """Simulate a placement under ``load``."""
     mean, counts = placed_fleet(hardware, placed, state.placement, state.measures)
     worst, _ = placed_fleet(hardware, placed, state.placement, state.measures, worst=True)
     return MethodReplay(

@@ -1,4 +1,4 @@
-"""A placement run as tables: the tree, what runs where, how each unit lies."""
+"""Write a placement run as tables: network nodes, placed instances and units."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from simulation.topology import LEVELS
 def tables_of(
     problem: PlacementProblem, by_method: Mapping[str, States]
 ) -> dict[str, pl.DataFrame]:
-    """``nodes``: the tree; ``instances``: what runs where, by method and state, one row per
-    instance and node; ``units``: how each unit lies."""
+    """Return the tables of a placement run by name.
+
+    ``nodes`` has one row per node of the network. ``instances`` has one row per method, state,
+    instance and node. ``units`` has one row per method, state and unit.
+    """
     tree = problem.topology
     nodes = pl.DataFrame(
         {
