@@ -128,6 +128,7 @@ def version_held(request: Request, row: Versioned) -> int | None:
     for tag in header.split(","):
         pk, _, rest = tag.strip().strip('"').partition("-")
         version = rest.partition("-")[0]
+        # Up to nine digits fit the database's integers; more were never a version.
         if pk == str(row.pk) and version.isdecimal() and len(version) < 10:
             return int(version)
     raise Outdated(

@@ -79,6 +79,7 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
 
     Details of an unexpected error go to the log only.
     """
+    # This handler swallows the exception, so mark the transaction for rollback here.
     set_rollback()
     request = context.get("request")
     path = request.path if request is not None else ""

@@ -43,6 +43,7 @@ class _Cursor(CursorPagination):
     ordering = "-pk"
 
     def get_ordering(self, request: Request, queryset: QuerySet[Any], view: Any) -> tuple[str, ...]:
+        # Ignore the ordering of the view: only keys give a stable cursor.
         return (self.ordering,)
 
 
@@ -68,6 +69,7 @@ class Pages(Numbered):
                 raise ValidationError(
                     {name: "A cursor goes through a list by when its rows were made; leave it out."}
                 )
+        # Cursor pagination does not count, but every page of the API has ``count``.
         self._cursor, self._count = _Cursor(), queryset.count()
         return self._cursor.paginate_queryset(queryset, request, view)
 
@@ -104,6 +106,7 @@ class StrictFilter(DjangoFilterBackend):  # type: ignore[misc]  # it has no type
     def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
         known = {"page", "page_size", "cursor", "ordering", *view.filterset_class.base_filters}
         for name in request.query_params:
+            # ``?format=`` chooses the renderer and is no filter.
             if name not in known and name != view.settings.URL_FORMAT_OVERRIDE:
                 raise ValidationError(
                     {name: f"There is no such parameter; there are {', '.join(sorted(known))}."}

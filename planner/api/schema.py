@@ -153,6 +153,7 @@ def operation(
 
     def describe(method: F) -> F:
         shared, answered, faults = [*parameters], success, {*problems, 503}
+        # Operations without authentication have no workspace.
         if more.get("auth") != []:
             shared += [WORKSPACE]
         if method.__name__ == "get":

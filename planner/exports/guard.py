@@ -39,6 +39,7 @@ class Guard:
         sizes, shares = np.array(self.shares).T
         least = max(least, 1)
         ends = np.array([least, most if most > least else 2 * least]) ** -0.5
+        # np.interp needs rising x, and 1/sqrt(n) falls with n. Negate both.
         low, high = np.interp(-ends, -(sizes**-0.5), shares)
         # The law is linear in 1/sqrt(n), so fit the line through both ends.
         slope = max(high - low, 0.0) / (ends[0] - ends[1])

@@ -55,6 +55,7 @@ def folded(steps: Sequence[Step], repeat: Repeat) -> IntArray:
     for step in steps:
         begins, ends = minute_of(step.begins), minute_of(step.ends)
         if ends - begins >= cycle:
+            # A step as long as the cycle covers every minute of it.
             np.maximum(counts, step.replicas, out=counts)
             continue
         where = np.arange(begins, ends) % cycle
@@ -89,6 +90,7 @@ def slots(counts: IntArray, floor: int) -> list[Slot]:
     changes = np.flatnonzero(counts != np.roll(counts, 1))
     if not changes.size:  # the same number at all times
         return [Slot((), 0, cycle, int(counts[0]))]
+    # The last stretch wraps around to the first change.
     lengths = np.diff(np.r_[changes, changes[0] + cycle])
     days: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for begins, length in zip(changes.tolist(), lengths.tolist(), strict=True):
@@ -118,5 +120,6 @@ def dated(steps: Sequence[Step], floor: int) -> list[Slot]:
             step.begins.date(),
         )
         for step in joined
+        # Skip steps below a minute, because schedules have a resolution of one minute.
         if step.replicas > floor and minute_of(step.ends) > minute_of(step.begins)
     ]

@@ -104,6 +104,7 @@ def pools_by_minute(plan: PlanInForce) -> dict[PoolKey, IntArray]:
         steps = in_utc(steps_of(pool), plan.zone)
         daily = plan.repeat == "daily"
         counts = folded(steps, "daily" if daily else "weekly")
+        # Repeat a daily pattern over the week, so that all plans have the same minutes.
         by_pool[pool["name"], pool["region"]] = np.tile(counts, DAYS) if daily else counts
     return by_pool
 

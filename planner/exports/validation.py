@@ -107,6 +107,7 @@ def _keda(body: Mapping[str, Any]) -> Iterator[str]:
     spec = body["spec"]
     yield from _ordered(spec.get("minReplicaCount", 0), spec.get("maxReplicaCount", 100))
     config = spec.get("advanced", {}).get("horizontalPodAutoscalerConfig", {})
+    # KEDA derives this name, which is also the value of a label.
     called = config.get("name") or f"keda-hpa-{body['metadata']['name']}"
     if len(called) > 63:
         yield f"the autoscaler's name {called} has over 63 characters"
@@ -137,6 +138,7 @@ def _cron(metadata: Mapping[str, str]) -> Iterator[str]:
     for name in ("start", "end"):
         if not _CRON.fullmatch(metadata[name]):
             yield f"metadata.{name}: {metadata[name]} is no cron of five fields"
+    # KEDA treats equal start and end as an empty window.
     if metadata["start"] == metadata["end"]:
         yield f"metadata: start and end are both {metadata['start']}"
     if metadata["timezone"] not in available_timezones():
@@ -168,6 +170,7 @@ def _aibrix(body: Mapping[str, Any]) -> Iterator[str]:
         yield "$.spec.metricsSources: at least one"
     taken: dict[str, list[tuple[str, str]]] = {}
     for schedule in spec.get("schedules", ()):
+        # AIBrix schedules may not cross midnight.
         if schedule["startTime"] >= schedule["endTime"]:
             yield f"{schedule['name']}: from {schedule['startTime']} to {schedule['endTime']}"
         if schedule.get("minReplicas", 0) > schedule.get("maxReplicas", INT32):

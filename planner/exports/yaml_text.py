@@ -26,6 +26,7 @@ def yaml_text(documents: Sequence[Any], heads: Sequence[Sequence[str]]) -> str:
 def _lines_of(head: Sequence[str]) -> Iterator[str]:
     """Split lines at every line break, so that text of a scenario cannot end a comment."""
     for line in head:
+        # YAML 1.1 also breaks lines at NEL, LS and PS.
         yield from (part for part in re.split(r"[\r\n\x85\u2028\u2029]", line))
 
 

@@ -197,6 +197,7 @@ def load_scenario(source: str, progress: Progress) -> tuple[str, str]:
                 f"{source}: there is no such file, and no scenario of that name. {problem}"
             ) from None
         return stored.document, stored.name
+    # A pipe or a device could block or never end.
     check_regular(path)
     try:
         document = path.read_text(encoding="utf-8")

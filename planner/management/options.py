@@ -32,8 +32,10 @@ def add_options(
     for name, option in options_in(declared).items():
         if name in leave_out:
             continue
+        # argparse formats help texts with %, so double it.
         words: dict[str, Any] = {"dest": name, "help": option.help.replace("%", "%%")}
         if option.type == "boolean":
+            # None means not given, so that the default of the option applies.
             words |= {"action": "store_true", "default": None}
         elif option.choices and not option.many:
             words |= {"choices": option.choices, "required": option.required}

@@ -154,6 +154,7 @@ def request_of(kind: str) -> type[ScenarioGiven]:
         base, declared = TraceOrScenario, forecast.TraceOptions
     name = f"{kind.title().replace('-', '')}Request"
     fields = {name: field_of(option) for name, option in options_in(declared).items()}
+    # The OpenAPI document shows the docstring, which ``type`` would not inherit.
     return type(name, (base,), {**fields, "kind": kind, "__doc__": base.__doc__})
 
 

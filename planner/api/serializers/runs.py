@@ -87,7 +87,7 @@ class RunDetail(RunItem):
 
     @extend_schema_field(RunWait(allow_null=True))
     def get_waits(self, run: Run) -> dict[str, Any] | None:
-        """Return the queue ahead of the run; None once it has started."""
+        """Return the queue ahead of the run; null once it has started."""
         return wait_of(run)._asdict() if run.state == Run.State.PENDING else None
 
 

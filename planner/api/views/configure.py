@@ -34,6 +34,7 @@ class ConfigureView(ApiView):
         for name in ("gpus", "engines"):
             if name in sent:
                 sent[name] = tuple(sent[name])
+        # A measured row is of the searched model unless it names another.
         rows = [{"model": sent["model"], **row} for row in sent.pop("measured", ())]
         measured = Measured(rows, kept=sent.pop("kept"))
         return Response(configured(DeploymentQuery(**sent), measured=measured))

@@ -40,6 +40,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     if token is None and not settings.HEADROOM_METRICS_OPEN:
         headers = {"WWW-Authenticate": "Bearer"}
         return HttpResponse(REFUSAL, status=401, content_type="text/plain", headers=headers)
+    # Without a token the metrics are open, so everybody sees what an installation admin sees.
     everything = token is None or token.user.is_superuser
     slug = request.GET.get("workspace", MAIN)
     try:

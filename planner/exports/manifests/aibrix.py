@@ -95,6 +95,7 @@ def floor_of(counts: IntArray, floor: int) -> int:
 def schedules(plan: Plan, counts: IntArray, base: int) -> list[dict[str, Any]]:
     """Return a schedule for every stretch with other replicas than ``base``, cut at midnight."""
     cut = counts.copy()
+    # Unknown minutes get no schedule, so every stretch ends before midnight.
     cut[LAST::DAY] = UNKNOWN
     return [
         _schedule(plan, slot, f"from-{i + 1}")

@@ -79,6 +79,7 @@ def autoscaler(
     If ``behaviour`` is None, the defaults of Kubernetes apply: scale up at once, scale down after
     five minutes.
     """
+    # Without HPAScaleToZero, Kubernetes refuses 0.
     least = max(export.plan.floor(pool), 1)
     body = {
         "apiVersion": API,

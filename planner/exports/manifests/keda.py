@@ -119,6 +119,7 @@ def behaviour(plan: Plan, pool: Pool) -> dict[str, Any]:
             "scaleUp": {"stabilizationWindowSeconds": 0, "tolerance": tolerance},
             "scaleDown": {"stabilizationWindowSeconds": wait, "tolerance": tolerance},
         }
+    # A policy of all replicas in one round of the controller removes its rate limit.
     step = {"type": "Pods", "value": pool.ceiling, "periodSeconds": ROUND_S}
     way = {"stabilizationWindowSeconds": 0, "tolerance": "0", "policies": [step]}
     return {"scaleUp": way, "scaleDown": way}

@@ -57,6 +57,7 @@ def _role(export: Export, pool: Pool) -> dict[str, Any]:
         },
         "triggers": keda.triggers(export, pool),
     }
+    # KServe keeps one replica, see the note in ``documents``.
     least = max(export.plan.floor(pool), 1)
     return {
         "parallelism": {"tensor": pool.gpus},

@@ -93,6 +93,7 @@ def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
             served = _stays(_lasts(rate, guard), guard)
             yield _staffed(Load(name, metric, served, each * much), root, pool)
     flight = _lasts(f"(sum({WAITING}{{{pods}}}) + sum({RUNNING}{{{pods}}}))", guard)
+    # Requests pile up if the running replicas hold more than PILED_UP times their usual number.
     held = max(round(PILED_UP * guard.in_flight * much), 1)
     there = f"count({RUNNING}{{{pods}}})"
     if root:
@@ -112,6 +113,7 @@ def _staffed(load: Load, root: float, pool: Pool) -> Load:
         return load
     half = root / 2
     many = f"({half:.6g} + sqrt({half * half:.6g} + ({load.query} > 0) / {load.threshold:.6g})) ^ 2"
+    # Metric names allow only letters, digits and underscores.
     metric = re.sub(r"\W+", "_", f"headroom_guard_replicas_by_{load.name}_{pool.name}")
     return replace(load, metric=metric, query=many, threshold=1.0)
 

@@ -202,6 +202,7 @@ def _lines(chart: Chart, clock: str) -> Drawing:
         points: list[tuple[float, float]] = []
         for moment, value in zip(line.times, line.values, strict=True):
             if points:
+                # The value holds until the next moment, so draw a step and not a slope.
                 points.append((x(moment), points[-1][1]))
             points.append((x(moment), y(value)))
         parts += [
@@ -220,6 +221,7 @@ def _ticks(most: float) -> list[float]:
     step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= raw)
     if most >= 4 and step < 1:
         step = 1.0
+    # The tolerance avoids one more tick if the division is rounded up.
     return [step * i for i in range(ceil(most / step - 1e-9) + 1)]
 
 

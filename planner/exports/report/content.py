@@ -115,6 +115,7 @@ def _facts(
     base = result.get("baseline")
     if base in policies and take.get("policy") in policies and base != take["policy"]:
         its = policies[take["policy"]]["cost_usd"], policies[base]["cost_usd"]
+        # Prefer the saving at equal SLO attainment: costs of unequal service do not compare.
         share = take.get("equal_slo_saving")
         if share is not None:
             note = "at equal service, cost"

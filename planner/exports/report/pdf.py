@@ -127,6 +127,7 @@ def pdf_of(report: Report) -> bytes:
 
 def _text(text: str, style: ParagraphStyle = BODY, **more: Any) -> Paragraph:
     """Return text as a paragraph."""
+    # Paragraph parses markup, so escape text of scenarios.
     return Paragraph(escape(known(text), quote=False), style, **more)
 
 
@@ -198,6 +199,7 @@ def _section(section: Section, clock: str) -> list[Flowable]:
         _text(section.title, H2),
         *(_text(word, SMALL) for word in section.words),
     ]
+    # Start a new page if little room is left, so that no title is separated from its table.
     story: list[Flowable] = [CondPageBreak(45 * mm), *top]
     story += [_text(item, ITEM, bulletText="•") for item in section.items]
     story += [KeepTogether(_chart(chart, clock)) for chart in section.charts]

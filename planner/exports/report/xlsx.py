@@ -74,6 +74,7 @@ def _answer(book: Any, report: Report, bold: Any, text: Any) -> None:
     sheet.freeze_panes(1, 0)
     for i, row in enumerate(rows, start=1):
         if row[2] == "" and len(row[1]) > WIDE:
+            # Long text without a note also takes the column of notes.
             sheet.merge_range(i, 1, i, 2, "", text)
             sheet.set_row(i, 15 * (1 + len(row[1]) // 80))
         for column, value in enumerate(row):
@@ -112,6 +113,7 @@ def _cell(sheet: Any, row: int, column: int, value: Value, form: Any) -> None:
         case str():
             sheet.write_string(row, column, value, form)
         case datetime():
+            # Excel has no time zones.
             sheet.write_datetime(row, column, value.replace(tzinfo=None), form)
         case _:
             sheet.write_number(row, column, value, form)

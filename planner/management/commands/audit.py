@@ -29,6 +29,7 @@ class Command(HeadroomCommand):
         path: Path = options["file"]
         if path.suffix not in WRITERS:
             raise PlannerError(f"{path}: give a file that ends in {' or '.join(WRITERS)}.")
+        # Record first, so that the file includes its own export.
         record("audit.exported", path.name, by=None)
         path.write_text(WRITERS[path.suffix](True), encoding="utf-8")
         return {"path": str(path), "records": AuditRecord.objects.count()}

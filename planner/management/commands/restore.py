@@ -32,6 +32,7 @@ class Command(HeadroomCommand):
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         try:
+            # A running server or worker would write while rows are replaced.
             with only_one(settings.HEADROOM_DATA_DIR):
                 return asdict(
                     backups.restore(

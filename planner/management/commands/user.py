@@ -66,6 +66,7 @@ class Command(HeadroomCommand):
             return _person_line(workspaces.person_join(by=None, name=name, role=role))
         person = person_get(name)
         if action == "data":
+            # The answer is printed as JSON, which does not know dates.
             return dict(
                 json.loads(json.dumps(account_data(person, by=None), cls=DjangoJSONEncoder))
             )
