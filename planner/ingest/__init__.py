@@ -1,8 +1,9 @@
-"""Reading traces: any of the known files in, a column store and an account of it out.
+"""Read traces: any known file format in, a column store and a report out.
 
-Knows files, not Django. Read in this order: ``reader`` (the entry point), ``source`` (bytes),
-``tables`` with ``csv_text`` and ``json_text`` (rows), ``columns`` and ``clock`` (what they mean),
-``requests`` and ``demand`` (the two kinds of file), ``store`` (what is kept, and reading it back).
+The package knows files, not Django. Reading order: ``reader`` (the entry point), ``source``
+(bytes), ``tables`` with ``csv_text`` and ``json_text`` (rows), ``columns`` and ``clock`` (their
+meaning). Then ``requests`` and ``demand`` (the two kinds of file) and ``store`` (writing and
+reading the store).
 """
 
 from planner.ingest.formats import FORMATS

@@ -1,5 +1,8 @@
-"""A request file without lengths of answers: its requests counted per bin, their prompts kept as a
-sample, so that only how long the answers are is left to assume."""
+"""Read a request file without output lengths.
+
+Its requests are counted per bin and its prompt lengths are kept as a sample. Only the output
+lengths are left to assume.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,16 @@ from planner.ingest.rows import Batch
 from planner.ingest.source import base_name
 from planner.ingest.store import write_demand, write_lengths
 
-BIN_S = 10  # as the public traces of counts have it; a study sums them to its own bins
+BIN_S = 10  # as in public traces of counts; a study sums them to its own bins
 BIN_NS = BIN_S * 1_000_000_000
-SAMPLE = 20_000  # prompts kept of a series
+SAMPLE = 20_000  # largest number of prompt lengths kept per series
 
 
 def read_arrivals(reading: Reading) -> Content:
-    """One row per request into counts per bin of ten seconds; between them nothing arrived."""
+    """Read one row per request into counts per bin of ten seconds.
+
+    A bin without a request between others is 0, not a gap.
+    """
     reader = _Reader(reading)
     for batch in reading.table.batches(reader.columns):
         reader.take(batch)
@@ -53,8 +59,8 @@ class _Reader:
         self.names = {label: Names(label, reading.name) for label in LABELS}
         self.rows = 0
         self._offsets: set[str] = set()
-        self._cells: list[pl.DataFrame] = []  # of each batch: requests and tokens by bin
-        self._prompts: list[pl.DataFrame] = []  # and requests by length of the prompt
+        self._cells: list[pl.DataFrame] = []  # per batch: requests and tokens by bin
+        self._prompts: list[pl.DataFrame] = []  # per batch: requests by prompt length
 
     def take(self, batch: Batch) -> None:
         frame, options = batch.frame, self._reading.options
@@ -139,7 +145,7 @@ class _Reader:
         )
 
     def _sample(self, keys: pl.DataFrame, grids: list[Grid]) -> pl.DataFrame:
-        """Return prompts of each series at evenly spaced ranks: all of them where they are few."""
+        """Return prompt lengths of each series at evenly spaced ranks, or all if there are few."""
         counted = pl.concat(self._prompts).group_by(*LABELS, "tokens").sum()
         counted = counted.join(keys, on=list(LABELS), how="left", nulls_equal=True)
         counted = counted.sort("number", "tokens")

@@ -1,4 +1,4 @@
-"""Blocks of whole records out of a stream of bytes, and where the lines of a block are."""
+"""Cut a stream of bytes into blocks of whole records, and find the records of a block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planner.errors import IngestError
 from simulation.arrays import BoolArray, ByteArray, IntArray
 
 MAX_RECORD_BYTES = 16 << 20
-MOST_LINES = 4_000_000  # of one block
+MOST_LINES = 4_000_000  # in one block
 _NEWLINE = 10
 _RETURN = 13
 _QUOTE = 34
@@ -19,8 +19,10 @@ _QUOTE = 34
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Whole records, each ended by a newline; ``first_line`` is the file's line number of the
-    first."""
+    """Whole records, each ended by a newline.
+
+    ``first_line`` is the line number of the first record in the file.
+    """
 
     data: bytes
     first_line: int
@@ -29,9 +31,9 @@ class Block:
 def record_blocks(
     pieces: Iterable[bytes], *, name: str, size: int, quoted: bool, first_line: int = 1
 ) -> Iterator[Block]:
-    """Blocks of about ``size`` bytes, cut after the last newline that ends a record.
+    """Yield blocks of about ``size`` bytes, each cut after a newline that ends a record.
 
-    With ``quoted`` a newline between double quotes does not end one (RFC 4180).
+    With ``quoted``, a newline between double quotes does not end a record (RFC 4180).
     """
     line = first_line
     waiting: list[bytes] = []
@@ -67,8 +69,10 @@ def record_blocks(
 
 
 def _of_few_lines(block: Block, quoted: bool) -> Iterator[Block]:
-    """The block in parts of at most about MOST_LINES lines: a block of newlines alone would take
-    forty times its size."""
+    """Yield the block in parts of at most about MOST_LINES lines.
+
+    Line positions need memory: a block of newlines alone would take forty times its size.
+    """
     lines = block.data.count(b"\n")
     half = len(block.data) // 2
     cut = whole_records(block.data[:half], quoted) if lines > MOST_LINES else 0
@@ -81,7 +85,7 @@ def _of_few_lines(block: Block, quoted: bool) -> Iterator[Block]:
 
 
 def whole_records(data: bytes, quoted: bool) -> int:
-    """Length of the part of ``data`` that is whole records."""
+    """Return the length of the part of ``data`` that is whole records."""
     if not quoted or b'"' not in data:
         return data.rfind(b"\n") + 1
     buffer = np.frombuffer(data, np.uint8)
@@ -90,13 +94,13 @@ def whole_records(data: bytes, quoted: bool) -> int:
 
 
 def record_ends(buffer: ByteArray, *, quoted: bool) -> IntArray:
-    """Positions of the newlines that end a record."""
+    """Return the positions of the newlines that end a record."""
     newlines = np.flatnonzero(buffer == _NEWLINE)
     return newlines[outside_quotes(buffer, newlines)] if quoted else newlines
 
 
 def outside_quotes(buffer: ByteArray, positions: IntArray) -> BoolArray:
-    """Which of ``positions`` have an even number of double quotes before them."""
+    """Return which of ``positions`` have an even number of double quotes before them."""
     quotes = np.flatnonzero(buffer == _QUOTE)
     if not quotes.size:
         return np.ones(positions.size, dtype=np.bool_)
@@ -104,6 +108,7 @@ def outside_quotes(buffer: ByteArray, positions: IntArray) -> BoolArray:
 
 
 def _too_long(name: str, line: int, data: bytes, quoted: bool) -> IngestError:
+    """Return the error for a record above MAX_RECORD_BYTES, which is often an unclosed quote."""
     if quoted and data.count(b'"') % 2:
         return IngestError(
             f"{name}, line {line}: a double quote opens here and is not closed within "
@@ -116,7 +121,7 @@ def _too_long(name: str, line: int, data: bytes, quoted: bool) -> IngestError:
 
 
 def checked(block: Block, name: str) -> Block:
-    """The block, if it is text: UTF-8 without NUL bytes."""
+    """Return the block if it is UTF-8 without NUL bytes; raise IngestError."""
     data = block.data
     if (nul := data.find(b"\0")) >= 0:
         line = block.first_line + data.count(b"\n", 0, nul)
@@ -137,7 +142,7 @@ def checked(block: Block, name: str) -> Block:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Records:
-    """Where the records of a block are; all arrays have shape ``[records]``, blank ones apart."""
+    """Positions of the records of a block; arrays have shape ``[records]``, without blank lines."""
 
     data: bytes
     start: IntArray  # position of the first byte
@@ -145,14 +150,14 @@ class Records:
     line: IntArray  # line number in the file
 
     def text(self, index: int) -> str:
-        """The record, without its line end."""
+        """Return the record without its line end."""
         return self.data[self.start[index] : self.end[index]].decode("utf-8").rstrip("\r")
 
     def keep(self, mask: BoolArray) -> Records:
         return Records(self.data, self.start[mask], self.end[mask], self.line[mask])
 
     def joined(self) -> bytes:
-        """The bytes of these records alone."""
+        """Return the bytes of these records alone."""
         if not self.start.size:
             return b""
         if int((self.end - self.start + 1).sum()) == len(self.data):
@@ -165,7 +170,7 @@ class Records:
 
 
 def records(block: Block, *, quoted: bool) -> Records:
-    """The records of a block, without the blank lines."""
+    """Return the records of a block without the blank lines."""
     buffer = np.frombuffer(block.data, np.uint8)
     newlines = np.flatnonzero(buffer == _NEWLINE)
     quoted = quoted and b'"' in block.data
@@ -179,7 +184,7 @@ def records(block: Block, *, quoted: bool) -> Records:
 
 
 def field_counts(lines: Records, delimiter: str, *, quoted: bool) -> IntArray:
-    """Number of fields of each record, shape ``[records]``."""
+    """Return the number of fields of each record, ``[records]``."""
     buffer = np.frombuffer(lines.data, np.uint8)
     marks = np.flatnonzero(buffer == ord(delimiter))
     if quoted and b'"' in lines.data:
@@ -190,8 +195,10 @@ def field_counts(lines: Records, delimiter: str, *, quoted: bool) -> IntArray:
 
 
 def misquoted(lines: Records, delimiter: str) -> BoolArray:
-    """Records with a double quote that neither opens, closes nor is doubled within a quoted field
-    (RFC 4180), shape ``[records]``."""
+    """Return which records have a double quote in the middle of a field, ``[records]``.
+
+    A quote may only open or close a field, or be doubled within a quoted field (RFC 4180).
+    """
     buffer = np.frombuffer(lines.data, np.uint8)
     quotes = np.flatnonzero(buffer == _QUOTE)
     edge = np.isin(buffer, (ord(delimiter), _NEWLINE, _RETURN, _QUOTE))

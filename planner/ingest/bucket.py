@@ -1,8 +1,7 @@
-"""Objects in a bucket of an S3-compatible store, within limits: listed, copied one at a time, and
-written where that is asked for.
+"""List, copy and write objects of an S3-compatible bucket, within limits.
 
-Requests go to the listed address and nowhere else: the bucket is named in the path, never in the
-host, no redirect and no proxy is followed, and no credentials but those that are given are sought.
+Requests go only to the configured address. The bucket is part of the path, never of the host.
+Redirects and proxies are not followed. Only the given credentials are used.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ try:
     from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
     from botocore.httpsession import where as trusted_by_default
     from botocore.parsers import ResponseParserError
-except ModuleNotFoundError:  # 31 MB, so only for who reads a bucket
+except ModuleNotFoundError:  # 31 MB, so an optional dependency
     botocore = None
 
 CONNECT_S, READ_S = 10.0, 60.0
-MOST_LISTED = 100_000  # objects: as many as a hundred answers name
+MOST_LISTED = 100_000  # objects, about a hundred pages of a listing
 CHUNK = 1 << 20
 ELSEWHERE = {"PermanentRedirect", "AuthorizationHeaderMalformed", "301", "307"}
 REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "403"}
 
 
 class NotCopied(SourceError):
-    """One object that cannot be had, while others may."""
+    """One object that cannot be copied, while others may."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Credentials; of a bucket that everybody may read they are empty."""
+    """Credentials of a bucket; empty for a public bucket."""
 
     access: str = ""
     secret: str = ""
@@ -56,17 +55,17 @@ class Keys:
 class StoredObject:
     key: str
     bytes: int
-    etag: str  # another where it was written anew
-    written_s: float = 0.0  # since the epoch
+    etag: str  # changes if the object is written again
+    written_s: float = 0.0  # seconds since the epoch
 
 
 def address_in(url: str, bucket: str, prefix: str) -> Address:
-    """Where the objects lie, as an allow-list names it: server, bucket, prefix."""
+    """Return the address of the objects as in the allow-list: server, bucket, prefix."""
     return address_of("/".join([url.rstrip("/"), bucket, *([prefix] if prefix else [])]))
 
 
 class Bucket:
-    """Every expected failure is a SourceError of one sentence."""
+    """A bucket with a key prefix. Every expected failure is a SourceError of one sentence."""
 
     def __init__(
         self,
@@ -78,7 +77,7 @@ class Bucket:
         keys: Keys,
         ca_file: str = "",
         read_s: float = READ_S,
-        attempts: int = 1,  # what sources read is tried again at their next time
+        attempts: int = 1,  # sources try again at their next reading
         writes: bool = False,
     ) -> None:
         if botocore is None:
@@ -115,7 +114,10 @@ class Bucket:
         self._client.meta.events.register_first("before-send.s3", self._stay)
 
     def objects(self, below: str = "") -> list[StoredObject]:
-        """All below the prefix, by key; of these those that go on with ``below``."""
+        """Return all objects below the prefix with keys that start with ``below``, by key.
+
+        Raises SourceError for more than MOST_LISTED objects.
+        """
         objects = list(islice(self.listed(below), MOST_LISTED + 1))
         if len(objects) > MOST_LISTED:
             raise SourceError(
@@ -125,14 +127,14 @@ class Bucket:
         return objects
 
     def listed(self, below: str = "") -> Iterator[StoredObject]:
-        """The same one after the other, however many."""
+        """Yield the same objects one at a time, without a limit."""
         with self._told():
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + below):
                 yield from map(_stored, page.get("Contents", ()))
 
     def folders(self, below: str) -> list[str]:
-        """The next part of the keys that go on with ``below`` and have a slash after it."""
+        """Return the next folder name of each key that starts with ``below``, without its slash."""
         start, prefixes = self._prefix + below, []
         with self._told():
             pages = self._client.get_paginator("list_objects_v2")
@@ -141,7 +143,7 @@ class Bucket:
         return [prefix.removeprefix(start).rstrip("/") for prefix in prefixes]
 
     def get(self, key: str) -> bytes | None:
-        """An object that fits into memory; None where there is none of that key."""
+        """Return an object that fits into memory; None if the key does not exist."""
         with self._told():
             try:
                 answer = self._client.get_object(Bucket=self._bucket, Key=key)
@@ -155,12 +157,12 @@ class Bucket:
             self._client.put_object(Bucket=self._bucket, Key=key, Body=content)
 
     def delete(self, key: str) -> None:
-        """Also where there is none."""
+        """Delete an object; a missing key is no error."""
         with self._told():
             self._client.delete_object(Bucket=self._bucket, Key=key)
 
     def copy(self, key: str, path: Path, most_bytes: int) -> None:
-        """Raises NotCopied where this one is refused or larger."""
+        """Copy an object to ``path``; raise NotCopied if it is refused or too large."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._told(key), path.open("wb") as out:
             answer = self._client.get_object(Bucket=self._bucket, Key=key)
@@ -176,8 +178,11 @@ class Bucket:
             )
 
     def _stay(self, request: Any, **_: Any) -> None:
-        """Whatever the library makes of an answer, it is sent nowhere else. After a redirect it
-        asks by HEAD where the bucket is, and where that is one too, without end."""
+        """Refuse every request of the library to another address or with another method.
+
+        After a redirect the library asks by HEAD for the bucket's region. It repeats this without
+        end if that answer is a redirect too.
+        """
         target = urlsplit(request.url)
         if (target.scheme, target.netloc) != self._origin or request.method not in self._methods:
             raise _Elsewhere(self._moved())
@@ -190,6 +195,7 @@ class Bucket:
 
     @contextmanager
     def _told(self, key: str = "") -> Iterator[None]:
+        """Turn the library's exceptions into SourceError with a remedy."""
         try:
             yield
         except _Elsewhere as problem:
@@ -234,11 +240,14 @@ def _stored(entry: dict[str, Any]) -> StoredObject:
 
 
 class _Elsewhere(Exception):
-    """A request that would have left the listed address."""
+    """A request that would leave the configured address."""
 
 
 def _bundle(ca_file: str) -> Any:
-    """A file of the usual authorities and the operator's, gone with who holds it."""
+    """Return a temporary file of the usual authorities and the operator's.
+
+    It is deleted with its last reference, so the caller must keep it.
+    """
     try:
         authorities = Path(ca_file).read_text()
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""What makes a value acceptable, and the tally of the rows that are not."""
+"""Check the values of rows, and count the refused rows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from planner.ingest.report import Reject
 from planner.ingest.rows import Fault
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
-SAMPLES = 3  # rows shown of each reason
+SAMPLES = 3  # examples kept per reason
 TEXT = 80
 MAX_AMOUNT = 1e15  # requests or tokens in one bin
 MAX_LABELS = 10_000
 
 
 class Tally:
-    """Counts refused rows by reason and keeps the first few of each."""
+    """A count of refused rows by reason, with the first few of each."""
 
     def __init__(self, name: str, unit: str, *, strict: bool) -> None:
         self._name, self._unit, self._strict = name, unit, strict
@@ -33,7 +33,7 @@ class Tally:
 
     @property
     def samples(self) -> tuple[Reject, ...]:
-        """The first rows of each reason, in the order of the file."""
+        """Return the first rows of each reason, in the order of the file."""
         return tuple(
             sorted((s for rejects in self._samples.values() for s in rejects), key=lambda s: s.line)
         )
@@ -46,7 +46,7 @@ class Tally:
             rejects.append(Reject(int(fault.lines[i]), fault.reason, fault.text(i)[:TEXT]))
 
     def close_batch(self) -> None:
-        """Refuse the file at its first refused row, when the caller asked for that."""
+        """Raise IngestError for the first refused row, if the caller asked for a strict reading."""
         if self._strict and self._samples:
             first = self.samples[0]
             raise IngestError(
@@ -55,7 +55,7 @@ class Tally:
             )
 
     def require_some(self, rows: int) -> None:
-        """Refuse a file with no row, or with none that was accepted."""
+        """Raise IngestError for a file without rows, or with all rows refused."""
         if rows == 0:
             raise IngestError(
                 f"{self._name} has column names but no rows; export it again with its data."
@@ -72,7 +72,10 @@ class Tally:
 def first_reasons(
     refused: list[Mapping[str, BoolArray]], lines: IntArray, text: Callable[[int], str]
 ) -> tuple[BoolArray | None, list[Fault]]:
-    """Each refused row once, under the first of its reasons; None when every row is accepted."""
+    """Return the refused rows, and their faults: each row once, under its first reason.
+
+    The rows are None if every row is accepted.
+    """
     bad: BoolArray | None = None
     faults = []
     for reasons in refused:
@@ -92,10 +95,9 @@ def _at(text: Callable[[int], str], rows: IntArray) -> Callable[[int], str]:
 def token_counts(
     series: pl.Series, field: str, limit: int, zero: str
 ) -> tuple[IntArray, dict[str, BoolArray]]:
-    """Tokens of one request: whole numbers from 1 to ``limit``, written as such or as 374.0.
+    """Return tokens of one request: whole numbers from 1 to ``limit``, written as such or as 374.0.
 
-    Returns the values (0 where refused) and the refused rows by reason; ``zero`` is the reason
-    for 0.
+    Returns the values (0 if refused) and the refused rows by reason. ``zero`` is the reason for 0.
     """
     exact = series.cast(pl.Int64, strict=False) if not series.dtype.is_float() else None
     if exact is not None and exact.is_between(1, limit).all(ignore_nulls=False):
@@ -116,7 +118,7 @@ def token_counts(
 
 
 def amounts(series: pl.Series, field: str) -> tuple[FloatArray, dict[str, BoolArray]]:
-    """Amounts per bin of a demand file, NaN where the cell is empty, and the refused rows."""
+    """Return amounts per bin of a demand file, NaN for an empty cell, and the refused rows."""
     number, blank = numbers(series)
     refused = {
         f"{field} not a number": np.isnan(number) & ~blank,
@@ -127,7 +129,7 @@ def amounts(series: pl.Series, field: str) -> tuple[FloatArray, dict[str, BoolAr
 
 
 def numbers(series: pl.Series) -> tuple[FloatArray, BoolArray]:
-    """Values as floats, NaN where there is none, and which rows are blank (empty, null, NaN)."""
+    """Return values as floats, NaN without a number, and the blank rows (empty, null, NaN)."""
     if series.dtype.is_numeric():
         number = series.cast(pl.Float64).fill_null(np.nan).to_numpy()
         return number, np.isnan(number)
@@ -168,6 +170,6 @@ class Names:
 
 
 def labels(series: pl.Series) -> pl.Series:
-    """A label column as text; null where it is empty."""
+    """Return a label column as text; null if empty."""
     text = series.cast(pl.String, strict=False).str.strip_chars()
     return text.set(text == "", None) if (text == "").any() else text

@@ -1,8 +1,8 @@
-"""Times: from text or numbers in one or several columns to nanoseconds.
+"""Convert times from text or numbers, in one or several columns, to nanoseconds.
 
-One :class:`Clock` is fixed per file from its first rows, so that every later row is read the same
-way however the file is cut; rows that do not fit it are refused by reason. Numbers in two units
-(seconds next to milliseconds) refuse the file: no row by itself says which of them is wrong.
+One :class:`Clock` is fixed per file from its first rows. Later rows are read in the same way,
+wherever the file is cut into batches. Rows that do not fit are refused by reason. Numbers in two
+units (seconds and milliseconds) refuse the whole file, because no row shows which of them is wrong.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _WORDS = {
     **dict.fromkeys(("hour", "hours"), "h"),
     **dict.fromkeys(("day", "days", "dow"), "d"),
 }
-_EPOCH_S = 946_684_800  # the year 2000: numbers from here on are epoch times, not offsets
+_EPOCH_S = 946_684_800  # the year 2000: later numbers are epoch times, smaller ones are offsets
 _LAST_S = 9_214_646_400  # the year 2262, the end of 64-bit nanoseconds
-# magnitudes that epoch times since 2000 have in each unit; smaller numbers count from the start
+# Smallest epoch time since 2000 in each unit. Smaller numbers count from the trace's start.
 _EPOCHS = (("ns", 9e17), ("us", 9e14), ("ms", 9e11), ("s", float(_EPOCH_S)))
 _UNIT_WORDS = {
     "ns": "nanoseconds",
@@ -62,7 +62,7 @@ _FORMATS = tuple(
     for day in ("%Y-%m-%d", "%Y/%m/%d")
     for rest in (" %H:%M:%S%.f", "T%H:%M:%S%.f", " %H:%M", "T%H:%M", "")
 )
-_DOTTED = r"^(\d\d)\.(\d\d)\.(\d{4})"  # 31.12.2026, day first wherever it is written
+_DOTTED = r"^(\d\d)\.(\d\d)\.(\d{4})"  # 31.12.2026: dotted dates begin with the day
 _OFFSET = r"^(.*\d:\d\d.*?)\s*(Z|z|UTC|[+-]\d\d(?::?\d\d)?)$"
 _NOTHING = pl.Series([None], dtype=pl.Int64)
 BLANK = ("", "nan", "null", "none", "na", "n/a", "nat")
@@ -70,18 +70,21 @@ BLANK = ("", "nan", "null", "none", "na", "n/a", "nat")
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How the times of a file are written."""
+    """The notation of the times of a file."""
 
     columns: tuple[str, ...]
     units: tuple[str, ...]  # of each column, for numbers; empty for calendar text
     aware: bool  # calendar times carry an offset
     kind: str  # report.UTC or report.RELATIVE
-    note: str  # what was assumed, as a sentence; empty when nothing was
+    note: str  # assumption, as a sentence; empty without one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Times:
-    """``ns`` has shape ``[rows]`` (0 where refused); ``refused`` maps a reason to its rows."""
+    """The times of some rows.
+
+    ``ns`` has shape ``[rows]`` and is 0 for refused rows. ``refused`` maps a reason to its rows.
+    """
 
     ns: IntArray
     refused: Mapping[str, BoolArray]
@@ -91,15 +94,17 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class OtherUnit:
-    """A number in a unit other than the column's; ``row`` counts from 0, ``words`` is a sentence
-    with both readings and the remedy."""
+    """A number in a unit other than the column's.
+
+    ``row`` counts from 0. ``words`` is a sentence with both readings and the remedy.
+    """
 
     row: int
     words: str
 
 
 def unit_of(column: str) -> str | None:
-    """The unit that the words of a column's name say: ``t_s`` s, ``hour_index`` h."""
+    """Return the unit in a column's name, for example s for ``t_s`` and h for ``hour_index``."""
     for word in reversed(re.split(r"[^a-z]+", column.lower())):
         if word in _WORDS:
             return _WORDS[word]
@@ -109,10 +114,10 @@ def unit_of(column: str) -> str | None:
 def decide(
     probe: pl.DataFrame, columns: Sequence[str], unit: str | None, *, name: str, default: str = ""
 ) -> Clock:
-    """The clock of a file from its first rows.
+    """Return the clock of a file from its first rows.
 
-    ``unit`` is what the caller says, ``default`` what the format is known to use. Raises
-    IngestError when no row of the probe has a time that can be read.
+    ``unit`` is the caller's, ``default`` that of the format. Raises IngestError if no row of the
+    probe has a readable time.
     """
     if len(columns) > 1:
         units = tuple(unit_of(column) or "s" for column in columns)
@@ -161,7 +166,7 @@ def _relative_note(what: str) -> str:
 
 
 def read(frame: pl.DataFrame, clock: Clock) -> Times:
-    """The times of some rows as nanoseconds since the epoch, or since the trace's origin."""
+    """Return the times of some rows, in ns since the epoch or since the trace's origin."""
     if clock.units:
         return _read_numbers(frame, clock)
     series = frame[clock.columns[0]]
@@ -213,11 +218,11 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
 
 
 def _other_unit(number: FloatArray, column: pl.Series, clock: Clock) -> OtherUnit | None:
-    """Find the first number that is an epoch time in another unit than the column's.
+    """Find the first number that is an epoch time in a unit other than the column's.
 
-    Epoch times since 2000 in s, ms, us and ns have no number in common, so a number says its unit.
-    In a column of epoch times each number of another unit counts. In one that counts from the start
-    only those beyond 30 years do: 1715731200 ms after the start may be meant.
+    Epoch times since 2000 in s, ms, us and ns share no number, so a number shows its unit. In a
+    column of epoch times, each number of another unit counts. In a column of offsets, only numbers
+    beyond 30 years count: 1715731200 ms after the start may be correct.
     """
     (unit,) = clock.units
     low, end = _epoch_range(unit)
@@ -243,7 +248,7 @@ def _other_unit(number: FloatArray, column: pl.Series, clock: Clock) -> OtherUni
 
 
 def _epoch_range(unit: str) -> tuple[float, float]:
-    """Return the numbers that times from 2000 to 2261 have, as [first, end)."""
+    """Return the range of epoch times from 2000 to 2261 in a unit, as [first, end)."""
     factor = UNITS_NS[unit] / 1e9
     return _EPOCH_S / factor, _LAST_S / factor
 
@@ -265,8 +270,10 @@ def _both_readings(value: str, number: float, clock: Clock, other: str) -> str:
 
 
 def _scaled(series: pl.Series, number: FloatArray, factor: int) -> IntArray:
-    """``number * factor`` as integers, exact where the column holds whole numbers: epoch times in
-    nanoseconds have more digits than a float."""
+    """Return ``number * factor`` as integers, exact for columns of whole numbers.
+
+    Epoch times in nanoseconds have more digits than a float.
+    """
     exact = series.cast(pl.Int64, strict=False) if _exact(series) else None
     rounded = np.asarray(np.rint(number * factor), dtype=np.int64)
     if exact is None:
@@ -278,8 +285,10 @@ def _scaled(series: pl.Series, number: FloatArray, factor: int) -> IntArray:
 
 
 def _read_typed(series: pl.Series) -> Times:
-    """Moments as Parquet has them: counted from 1970 in UTC, in a unit that reaches further than
-    nanoseconds do."""
+    """Read typed moments, which count from 1970 in UTC.
+
+    Their unit may reach beyond 64-bit nanoseconds, so the range is checked before scaling.
+    """
     unit = series.dtype.time_unit if isinstance(series.dtype, pl.Datetime) else None
     factor = UNITS_NS[unit or ("d" if series.dtype == pl.Date else "us")]
     count = series.to_physical().cast(pl.Int64)
@@ -321,7 +330,7 @@ def _read_aware(series: pl.Series, clock: Clock) -> Times:
 def _why(
     text: pl.Series, parsed: pl.Series, special: pl.Series, reason: str
 ) -> dict[str, BoolArray]:
-    """The reason of every row whose time was not read."""
+    """Return the rows whose time was not read, by reason."""
     failed = parsed.is_null().to_numpy()
     missing = failed & _blank(text)
     other = failed & special.fill_null(False).to_numpy() & ~missing
@@ -341,7 +350,7 @@ def _why(
 
 
 def _calendar(text: pl.Series) -> pl.Series:
-    """Nanoseconds of calendar times without offset; null where none of the forms fits."""
+    """Return nanoseconds of calendar times without offset; null if no format fits."""
     result = _parse(text, _FORMATS[0])
     rest = np.flatnonzero((result.is_null() & text.is_not_null()).to_numpy())
     if rest.size:
@@ -350,7 +359,7 @@ def _calendar(text: pl.Series) -> pl.Series:
         for form in _FORMATS[1:]:
             parsed = parsed.fill_null(_parse(left, form))
         result, text = result.scatter(rest, parsed), text.scatter(rest, left)
-    # nanoseconds wrap round silently outside these years
+    # Outside these years 64-bit nanoseconds overflow silently.
     if text.is_between("1970", "2262").all(ignore_nulls=False):
         return result
     inside = text.str.strip_chars_start().is_between("1970", "2262").fill_null(False)
@@ -362,7 +371,7 @@ def _parse(text: pl.Series, form: str) -> pl.Series:
 
 
 def _shift_ns(mark: str) -> int | None:
-    """The offset behind a time, in nanoseconds east of UTC; None when it is no offset."""
+    """Return the offset of a time in nanoseconds east of UTC; None for an invalid offset."""
     if mark.upper() in ("Z", "UTC"):
         return 0
     sign = -1 if mark[0] == "-" else 1
@@ -386,13 +395,13 @@ def _stripped(series: pl.Series) -> pl.Series:
 
 
 def _numbers(series: pl.Series) -> FloatArray:
-    """Values as floats; NaN where there is no number."""
+    """Return values as floats; NaN for cells without a number."""
     if not series.dtype.is_numeric():
         series = _stripped(series)
     return series.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy(writable=True)
 
 
 def _blank(series: pl.Series) -> BoolArray:
-    """Rows whose value is absent: null, empty, or a word for it such as NaN."""
+    """Return the rows without a value: null, empty, or a word for it such as NaN."""
     text = _stripped(series)
     return (text.is_null() | text.str.to_lowercase().is_in(BLANK)).to_numpy()

@@ -1,4 +1,4 @@
-"""Which column holds which field: well-known names, the caller's mapping, and known layouts."""
+"""Find the column of each field: by the caller's mapping, well-known names and known layouts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from planner.ingest.clock import UNITS_NS
 from planner.ingest.names import SYNONYMS, compact
 from planner.ingest.options import LABELS, IngestOptions
 
-_LISTED = 20  # columns named in a sentence
+_LISTED = 20  # columns listed in a message
 _NO_ANSWERS = "; or read it as format arrivals, where it has no lengths of answers"
-_COARSE = ("minute", "hourindex", "hour", "day")  # of no use where there is a finer time
+_COARSE = ("minute", "hourindex", "hour", "day")  # only used without a finer time
 _PAIRS = (("day", "hour", "minute"), ("day", "hour"), ("utcdow", "utchour"), ("dow", "hour"))
 _WIDE = {
     "requests": re.compile(r"^(.+?)[ _-]requests?(?:[ _-]count)?$", re.IGNORECASE),
@@ -27,26 +27,26 @@ _PER_SECOND = re.compile(r"(per_?s(ec(ond)?)?|(^|_)[rqt]ps|_rate)$", re.IGNORECA
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """One series' columns in a demand file."""
+    """The columns of one series in a demand file."""
 
-    name: str  # "" where rows or the file name the series
+    name: str  # "" if rows or the file name the series
     time: tuple[str, ...]
     time_unit: str | None
     amounts: Mapping[str, str]  # requests, input_tokens, output_tokens, total_tokens
-    rates: frozenset[str]  # those given per second
+    rates: frozenset[str]  # amounts per second
 
 
 @dataclass(frozen=True, slots=True)
 class DemandLayout:
-    """Where a demand file keeps its series."""
+    """The columns of all series of a demand file."""
 
     sources: tuple[Amounts, ...]
     labels: Mapping[str, str]  # series, model, region, tier
-    note: str = ""  # what a reader must know of the columns, as a sentence
+    note: str = ""  # a caveat about the columns, as a sentence
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """Field to column, several joined the way a mapping names them."""
+        """Return field to column; several columns are joined as in a mapping."""
         fields: dict[str, list[str]] = {}
         for source in self.sources:
             for field, column in (("time", "+".join(source.time)), *source.amounts.items()):
@@ -57,20 +57,20 @@ class DemandLayout:
 
 @dataclass(frozen=True, slots=True)
 class RequestLayout:
-    """Where a request file keeps its fields."""
+    """The columns of a request file."""
 
     arrival: tuple[str, ...]
     arrival_unit: str | None
-    fields: Mapping[str, str]  # input_tokens, output_tokens and what there is of the others
+    fields: Mapping[str, str]  # input_tokens, output_tokens and the optional fields found
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """Field to column, several joined the way a mapping names them."""
+        """Return field to column; several columns are joined as in a mapping."""
         return {"arrival": "+".join(self.arrival), **self.fields}
 
 
 def counts_per_bin(columns: Sequence[str]) -> bool:
-    """Whether these are the columns of a demand file."""
+    """Return whether these are the columns of a demand file."""
     names = {compact(column) for column in columns}
     counted = {*SYNONYMS["requests"], *SYNONYMS["rate"]} & names
     if counted or any(_WIDE["requests"].match(column) for column in columns):
@@ -82,13 +82,13 @@ def counts_per_bin(columns: Sequence[str]) -> bool:
 
 
 def _listed(columns: Sequence[str]) -> str:
-    """Names for a sentence, cut to what can be read."""
+    """Return column names for a message, cut to a readable length."""
     more = f" and {len(columns) - _LISTED} more" if len(columns) > _LISTED else ""
     return ", ".join(column[:40] for column in columns[:_LISTED]) + more
 
 
 class _Resolver:
-    """Finds columns by the caller's mapping first and by well-known names second."""
+    """A search for columns, by the caller's mapping first and by well-known names second."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class _Resolver:
         self._by_compact: dict[str, str] = {}
         for column in columns:
             self._by_compact.setdefault(compact(column), column)
-        for column in columns:  # usage.prompt_tokens, gen_ai.usage.input_tokens
+        for column in columns:  # nested names: usage.prompt_tokens, gen_ai.usage.input_tokens
             self._by_compact.setdefault(compact(column.rpartition(".")[2]), column)
 
     def column(self, field: str) -> str | None:
@@ -111,7 +111,7 @@ class _Resolver:
         return self._known(self._names(field))
 
     def _names(self, field: str) -> tuple[str, ...]:
-        """The names a column of ``field`` may have, those of the file's format first."""
+        """Return the names that a column of ``field`` may have; the format's name comes first."""
         of_format = self._of_format.get(field)
         return (of_format, *SYNONYMS[field]) if of_format else SYNONYMS[field]
 
@@ -124,7 +124,7 @@ class _Resolver:
         )
 
     def time(self, field: str) -> tuple[tuple[str, ...], str | None]:
-        """The columns that add up to a time, and the unit the caller gave."""
+        """Return the columns that add up to a time, and the unit the caller gave."""
         if field not in self.mapping:
             if field == "time" and (pair := self._pair()):
                 return pair, None
@@ -168,10 +168,10 @@ def request_layout(
     *,
     answers: bool = True,
 ) -> RequestLayout:
-    """Columns of a request file, by field those that its format is ``known`` to have first;
-    without ``answers`` their lengths are not asked for.
+    """Find the columns of a request file; raise IngestError that names the missing field.
 
-    Raises IngestError naming the field that has none.
+    ``known`` maps fields to the column names of the file's format, which come first. Without
+    ``answers``, output lengths are not required.
     """
     find = _Resolver(columns, options, name, known)
     arrival, unit = find.time("arrival")
@@ -191,7 +191,7 @@ def request_layout(
 
 
 def demand_layout(columns: Sequence[str], options: IngestOptions, name: str) -> DemandLayout:
-    """Columns of a demand file; raises IngestError naming the field that has none."""
+    """Find the columns of a demand file; raise IngestError that names the missing field."""
     if not options.mapping and set(_AZURE_WEEK_COLUMNS) <= set(columns):
         return _AZURE_WEEK
     find = _Resolver(columns, options, name)
@@ -226,7 +226,10 @@ def _single(find: _Resolver, time: tuple[str, ...], unit: str | None) -> Amounts
 
 
 def _wide(find: _Resolver, time: tuple[str, ...], unit: str | None) -> tuple[Amounts, ...]:
-    """One source per requests column, when there are several or they are named after series."""
+    """Return one source per requests column, if columns are mapped or named by series.
+
+    Returns nothing if one column holds the requests of all series.
+    """
     mapped = find.mapping.get("requests", "")
     if mapped and mapped not in find.columns and "," in mapped:
         counts = [find.exact("requests", part.strip()) for part in mapped.split(",")]

@@ -1,4 +1,4 @@
-"""CSV: the delimiter, the header, and blocks of lines turned into columns of text."""
+"""Parse CSV: the delimiter, the header, and blocks of lines as columns of text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DATA = re.compile(r"^[\d\s:.+\-/TZ]*\d[\d\s:.+\-/TZ]*$")
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first line: how fields are separated and what they are called."""
+    """The header line: the delimiter and the names of the columns."""
 
     delimiter: str
     columns: tuple[str, ...]
@@ -32,7 +32,7 @@ class Header:
 
 
 def read_header(lines: Records, name: str) -> Header:
-    """The header of a file from its first records."""
+    """Return the header of a file from its first records."""
     first = lines.text(0)
     if "\r" in first:
         raise IngestError(
@@ -47,7 +47,7 @@ def read_header(lines: Records, name: str) -> Header:
         )
     try:
         columns = [field.strip() for field in next(csv.reader([first], delimiter=delimiter))]
-    except csv.Error as error:  # a quote within a name, or a name longer than csv takes
+    except csv.Error as error:  # a quote within a name, or a name above the csv module's limit
         raise IngestError(
             f"{name}, line {line}: the names of the columns cannot be read as CSV ({error}); give "
             "them short names without double quotes."
@@ -69,7 +69,10 @@ def read_header(lines: Records, name: str) -> Header:
 
 
 def _delimiter(lines: Records) -> str | None:
-    """The mark that splits the most of the first records into the header's number of fields."""
+    """Return the delimiter for which most of the first records have the header's field count.
+
+    Returns None if no delimiter splits the header.
+    """
     best: tuple[float, int] = (0.0, 1)
     chosen = None
     for mark in DELIMITERS:
@@ -81,7 +84,10 @@ def _delimiter(lines: Records) -> str | None:
 
 
 def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> Batch:
-    """The records below the header as text columns; those with too many or too few fields apart."""
+    """Return the records below the header as text columns.
+
+    Records that are misquoted or have a wrong number of fields become faults.
+    """
     if lines.line.size and lines.line[0] <= header.line:
         lines = lines.keep(lines.line > header.line)
     faults: list[Fault] = []
@@ -93,7 +99,7 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
 
 
 def _set_apart(lines: Records, bad: BoolArray, reason: str, faults: list[Fault]) -> Records:
-    """The records that are not ``bad``; the others become a fault."""
+    """Return the records that are not ``bad``, and add the others to ``faults``."""
     if not bad.any():
         return lines
     refused = lines.keep(bad)

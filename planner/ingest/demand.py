@@ -1,6 +1,7 @@
-"""A demand file: amounts per bin, checked and laid on a regular grid in which absent bins are gaps.
+"""Read a demand file: amounts per bin, checked and laid on a regular grid.
 
-The file's cells are held in memory (a few tens of bytes each), since a grid needs all of a series.
+Absent bins become gaps. All cells are held in memory (a few tens of bytes each), since a grid needs
+all rows of a series.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ MAX_CELLS = 20_000_000
 
 
 def read_demand_file(reading: Reading) -> Content:
-    """Every series of a file of amounts per bin on its grid.
+    """Read every series of a demand file onto its grid.
 
-    Raises IngestError also when rows contradict each other or no bin width can be found.
+    Raises IngestError also if rows contradict each other or no bin width is found.
     """
     layout = demand_layout(reading.table.columns, reading.options, reading.name)
     reader = _Reader(reading, layout)
@@ -65,7 +66,7 @@ class _Reader:
         self._frames: list[pl.DataFrame] = []
 
     def take(self, batch: Batch) -> None:
-        """Check one batch; a row is refused whole when any of its cells is."""
+        """Check one batch; a bad cell refuses its whole row."""
         frame = batch.frame
         times = {
             columns: read_times(self._reading, batch, when)
@@ -145,7 +146,7 @@ class _Reader:
         )
 
     def _grids(self) -> tuple[list[Grid], int]:
-        """Return one per series, in order of appearance, and the width of their bins in ns."""
+        """Return one grid per series, in order of appearance, and the width of their bins in ns."""
         options, name = self._reading.options, self._reading.name
         table, keys = numbered(pl.concat(self._frames), ["source", *_KEYS])
         width = bin_width(table["number"].to_numpy(), table["ns"].to_numpy(), name, options.bin_s)
@@ -168,7 +169,7 @@ class _Reader:
     def _identity(
         self, labels: Mapping[str, str | None], source: Amounts
     ) -> Mapping[str, str | None]:
-        """Name and labels of a series."""
+        """Return the name and the labels of a series."""
         parts = [labels["series"], *(labels[label] for label in LABELS), source.name]
         name = " / ".join(part for part in parts if part)
         return {
@@ -194,7 +195,7 @@ _KEYS = ("series", *LABELS)
 
 
 def series_reports(grids: Sequence[Grid], kind: str) -> tuple[SeriesReport, ...]:
-    """Return the account of each series."""
+    """Return the report of each series."""
     sums = [totals(grids, field) for field in ("requests", "input_tokens", "output_tokens")]
     whole_sums = [[None if each is None else whole(each) for each in column] for column in sums]
     return tuple(
@@ -217,7 +218,7 @@ def series_reports(grids: Sequence[Grid], kind: str) -> tuple[SeriesReport, ...]
 
 
 def total(grids: Sequence[Grid], field: str) -> float | None:
-    """Return the sum over the known bins of all series; None when none is known."""
+    """Return the sum over the known bins of all series; None if no bin is known."""
     known = [each for each in totals(grids, field) if each is not None]
     return whole(sum(known)) if known else None
 

@@ -1,5 +1,4 @@
-"""The formats of traces: the one list that detection, readers, forms, API, command line and guide
-go by."""
+"""List the formats of traces, for detection, readers, forms, API, command line and guide."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from planner.ingest.options import AUTO, DEMAND_FIELDS, REQUEST_FIELDS, IngestOp
 from planner.ingest.reading import Format
 from planner.ingest.requests import read_request_file
 
-_ANSWERS = ("output_tokens", "hash_ids", "utility")  # what counts per bin do not keep
+_ANSWERS = ("output_tokens", "hash_ids", "utility")  # fields that counts per bin do not keep
 CSV = Format(
     name="csv",
     title="Other CSV or Parquet, one row per request",
@@ -29,7 +28,7 @@ ARRIVALS = Format(
     words="one row per request with `arrival` and `input_tokens` alone: counted by 10 s, prompts "
     "kept as a sample; a scenario then assumes how long answers are",
     read=read_arrivals,
-    suits=lambda _: False,  # only where somebody says so: a length may hide behind a strange name
+    suits=lambda _: False,  # never detected: output lengths may have an unknown name
     fields=tuple(name for name in REQUEST_FIELDS if name not in _ANSWERS),
 )
 DEMAND = Format(
@@ -40,7 +39,7 @@ DEMAND = Format(
     suits=counts_per_bin,
     fields=DEMAND_FIELDS,
 )
-# The first that knows the columns of a file reads it; CSV takes what none knows.
+# The first format that recognises the columns of a file reads it. CSV is the fallback.
 FORMATS: Mapping[str, Format] = {
     each.name: each
     for each in (
@@ -88,7 +87,7 @@ FORMATS: Mapping[str, Format] = {
 }
 NAMES = (AUTO, *FORMATS)
 _TITLES = {AUTO: "Find out from the file"} | {name: each.title for name, each in FORMATS.items()}
-# What a person may say of a file, at every door.
+# The options that web, API and command line offer for a file.
 OFFERED: Mapping[str, Offered] = {
     name: replace(option, choices=_TITLES) if name == "format" else option
     for name, option in options.OFFERED.items()
@@ -96,15 +95,14 @@ OFFERED: Mapping[str, Offered] = {
 
 
 def detect_format(columns: Sequence[str], written: str) -> Format:
-    """The format of a file with these columns, ``written`` as csv, jsonl or parquet."""
+    """Return the format of a file with these columns; ``written`` is csv, jsonl or parquet."""
     return next((each for each in FORMATS.values() if each.known_by(columns, written)), CSV)
 
 
 def choose_format(columns: Sequence[str], options: IngestOptions, written: str) -> Format:
-    """The caller's format; else what the mapping implies; else what the columns look like.
+    """Return the caller's format, else the one that the mapping implies, else the detected one.
 
-    Raises IngestError when there is no such format, or a field is mapped that its files do not
-    have.
+    Raises IngestError for an unknown format, or for a mapped field that its files do not have.
     """
     mapped = set(options.mapping)
     if options.format not in NAMES:

@@ -1,6 +1,6 @@
-"""The series of a demand file on a regular grid of bins; what is absent stays unknown.
+"""Lay the series of a demand file on a regular grid of bins; absent bins are unknown.
 
-All series are laid out together: a file may have ten thousand of them with few rows each.
+All series are laid out together, since a file may have ten thousand series with few rows each.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from planner.ingest.rows import Fault
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
-MAX_BINS = 50_000_000  # of one file's grids together
-FREE_BINS = 1_000_000  # of one series, however few its rows are
-SPARSE = 1000  # bins per row of a longer series, above which its times must be wrong
-_OFF_GRID = 0.01  # share of rows that may lie between the bins before a finer width is sought
+MAX_BINS = 50_000_000  # of all grids of one file
+FREE_BINS = 1_000_000  # bins that one series may have, even with few rows
+SPARSE = 1000  # bins per row of a longer series; with more, its times must be wrong
+_OFF_GRID = 0.01  # share of rows off the grid above which a finer width is tried
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """Bins of one series; amounts have shape ``[bins]``, NaN where unknown."""
+    """The bins of one series; amounts have shape ``[bins]``, NaN if unknown."""
 
     identity: Mapping[str, str | None]  # name, model, region, tier
     start_ns: int
@@ -62,7 +62,7 @@ def totals(grids: Sequence[Grid], field: str) -> list[float | None]:
 
 
 def gap_counts(grids: Sequence[Grid]) -> IntArray:
-    """Return of each grid the number of bins of which nothing is known, shape ``[grids]``."""
+    """Return the number of bins without any known amount of each grid, ``[grids]``."""
     unknown = np.ones(sum(grid.bins for grid in grids), dtype=np.bool_)
     for field in AMOUNTS:
         unknown &= np.isnan(np.concatenate([grid.amounts[field] for grid in grids]))
@@ -70,16 +70,17 @@ def gap_counts(grids: Sequence[Grid]) -> IntArray:
 
 
 def _starts(grids: Sequence[Grid]) -> IntArray:
-    """Where each grid begins when all follow each other."""
+    """Return the first bin of each grid in the concatenation of all."""
     return np.cumsum([0, *(grid.bins for grid in grids[:-1])])
 
 
 def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) -> int:
-    """Return the width of a file's bins in ns: the most common step between a series' times.
+    """Return the width of a file's bins in ns: the most common step between times of a series.
 
-    ``number`` is the series of each time, ``ns`` the time. Where more than 1% of the rows lie
-    between such bins, the largest width that has all of them on its grid. Raises IngestError when
-    no series has two different times.
+    ``number`` is the series of each time and ``ns`` the time. If more than 1% of the rows are off
+    that grid, it is the largest width with all rows on its grid.
+
+    Raises IngestError if no series has two different times, or if ``bin_s`` does not fit.
     """
     if bin_s is not None:
         width = round(bin_s * 1e9)
@@ -104,7 +105,7 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
 
 
 def _off_grid(number: IntArray, ns: IntArray, width: int) -> BoolArray:
-    """Rows that do not lie where most of their series do, modulo the width."""
+    """Return the rows whose time modulo the width differs from most rows of their series."""
     pairs = pl.DataFrame({"number": number, "remainder": ns % width})
     most = (
         pairs.group_by("number", "remainder")
@@ -128,10 +129,11 @@ def lay_out(
 ) -> tuple[list[Grid], list[Fault]]:
     """Return the grid of every series, and the rows that have no place on them.
 
-    ``rows`` has columns number (of the series, an index into ``identities`` and ``rates``), line,
-    ns and AMOUNTS. A bin that no row names is a gap, or nothing at all with ``zero``; a cell
-    without a value is always a gap. A row that repeats another exactly is refused. Two that differ
-    are a contradiction and raise IngestError, as does a grid of far more bins than rows.
+    ``rows`` has columns number (an index into ``identities`` and ``rates``), line, ns and AMOUNTS.
+    A bin without a row is a gap, or 0 with ``zero``. A cell without a value is always a gap. A row
+    that repeats another exactly is refused.
+
+    Raises IngestError for two rows that contradict each other, and for far more bins than rows.
     """
     off = _off_grid(rows["number"].to_numpy(), rows["ns"].to_numpy(), width)
     refused = [_because(rows.filter(off), f"time off the grid of {width / 1e9:g} s bins")]
@@ -155,6 +157,7 @@ def lay_out(
         column = rows[field].to_numpy()
         per_second = np.array([field in fields for fields in rates])
         values = np.full(edges[-1], np.nan)
+        # An amount that the series never has stays unknown, even with ``zero``.
         if zero:
             counted = np.logical_or.reduceat(~np.isnan(column), first)
             values[np.repeat(counted, bins)] = 0.0
@@ -190,7 +193,7 @@ def _require_equal(
     name: str,
     unit: str,
 ) -> None:
-    """Refuse a series that gives two different amounts for one bin."""
+    """Refuse a series with two different amounts for one bin."""
     for field in AMOUNTS:
         differs = again & rows[field].ne_missing(rows[field].shift(1))
         if differs.any():
@@ -208,7 +211,7 @@ def _because(rows: pl.DataFrame, reason: str) -> pl.DataFrame:
 
 
 def _faults(refused: pl.DataFrame) -> list[Fault]:
-    """Return each line once, for the first series of it that has no place."""
+    """Return each refused line once, for its first series without a place."""
     lines = refused.sort("number", maintain_order=True).unique(
         "line", keep="first", maintain_order=True
     )
@@ -220,7 +223,7 @@ def _faults(refused: pl.DataFrame) -> list[Fault]:
 
 
 def _describer(rows: pl.DataFrame) -> Callable[[int], str]:
-    """Return what gives a row as far as it was read, in place of its text."""
+    """Return a function that describes a row by its values, because its text is gone."""
     hidden = ("line", "source", "number", "reason")
 
     def described(index: int) -> str:

@@ -1,5 +1,7 @@
-"""JSON lines: one object per line, its fields turned into columns of text. Fields of an object
-within it are columns too (``usage.prompt_tokens``), since gateways write them so."""
+"""Parse JSON lines: one object per line, its fields as columns of text.
+
+Fields of nested objects are columns too (``usage.prompt_tokens``), because gateways nest them.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,13 @@ from planner.ingest.names import check_names
 from planner.ingest.rows import BAD_IDS, Batch, Fault, holes
 
 NOT_JSON = "not a JSON object"
-DEPTH = 4  # names in a column's path
+DEPTH = 4  # most names in a column's path
 _PLAIN = re.compile(r"[\w \-]+")  # a name that a path can hold without escapes
 Path = tuple[str, ...]  # names from the line's object down to a field
 
 
 def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path], pl.DataFrame]:
-    """Every field in the first ``rows`` lines, by the name of its column, and those lines as text
-    columns."""
+    """Return every field of the first ``rows`` lines by column name, and those lines as columns."""
     lines = lines.keep(np.arange(lines.start.size) < rows)
     columns: dict[str, Path] = {}
     good = np.zeros(lines.start.size, dtype=np.bool_)
@@ -35,7 +36,9 @@ def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path]
             good[i] = True
             for path in _fields(value):
                 column = ".".join(path)
-                if len(path) == 1 or column not in columns:  # a name with a dot of its own is meant
+                if (
+                    len(path) == 1 or column not in columns
+                ):  # a top-level name with a dot comes first
                     columns[column] = path
     if not columns:
         raise IngestError(
@@ -47,7 +50,7 @@ def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path]
 
 
 def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> Batch:
-    """The records as text columns, ``ids`` as lists of integers; lines that are not JSON apart."""
+    """Return the records as text columns, ``ids`` as lists of integers; other lines as faults."""
     try:
         frame = pl.read_ndjson(lines.joined(), schema=_schema(columns, ids))
     except pl.exceptions.PolarsError:
@@ -58,6 +61,7 @@ def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: st
         and not (ids and holes(frame[ids]).any())
     ):
         return Batch(_flat(frame, columns), lines.line, lines.text)
+    # The block is not valid as a whole. Judge each line, to refuse only the bad ones.
     verdicts = np.array([_verdict(lines.text(i), ids) for i in range(lines.start.size)])
     faults = tuple(
         Fault(reason, bad.line, bad.text)
@@ -79,7 +83,7 @@ def _fields(value: Mapping[str, object], above: Path = ()) -> Iterator[Path]:
 
 
 def _schema(columns: Mapping[str, Path], ids: str | None) -> dict[str, pl.DataType]:
-    """Of a line's own fields; what is an object there is its text."""
+    """Return the types of a line's top-level fields; a nested object is read as its text."""
     schema: dict[str, pl.DataType] = {path[0]: pl.String() for path in columns.values()}
     return schema | ({ids: pl.List(pl.Int64)} if ids else {})
 
@@ -115,7 +119,7 @@ def _parse(lines: Records, columns: Mapping[str, Path], ids: str | None, name: s
 
 
 def _verdict(text: str, ids: str | None) -> str:
-    """Why a line is refused; empty when it is not."""
+    """Return the reason why a line is refused, or ""."""
     value = _object(text)
     if value is None:
         return NOT_JSON
@@ -123,7 +127,7 @@ def _verdict(text: str, ids: str | None) -> str:
 
 
 def _object(text: str) -> dict[str, object] | None:
-    """The object in a line; None when there is no such thing."""
+    """Return the object in a line, or None."""
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):

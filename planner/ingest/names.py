@@ -1,4 +1,4 @@
-"""Well-known names of columns, field by field."""
+"""List the well-known column names of each field."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from planner.errors import IngestError
 MAX_COLUMNS = 1_000
 MAX_NAME = 1_000  # characters
 
-# as they are compared: lower case, letters and digits only; the first one present wins
+# In the form of ``compact``: lower case, letters and digits only. The first name present wins.
 _TABLE = """
 arrival: arrival arrivaltime arrivaltimestamp arrivedat timestamp time datetime ts
     requesttime starttime createdat created submittime timeutc timestampms
@@ -45,12 +45,15 @@ series: series service servicename client endpoint workload name
 
 
 def compact(name: str) -> str:
-    """A column's name as it is compared: ``Request tokens`` gives ``requesttokens``."""
+    """Return a column's name as it is compared: ``requesttokens`` for ``Request tokens``."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def check_names(columns: Sequence[str], name: str) -> None:
-    """Refuse what is no table before anything looks at each name: that takes time by the square."""
+    """Refuse tables with too many or too long names.
+
+    Later checks of the names take time quadratic in their number.
+    """
     if len(columns) > MAX_COLUMNS:
         raise IngestError(
             f"{name} has {len(columns):,} columns and {MAX_COLUMNS:,} are allowed; keep those of "

@@ -1,4 +1,4 @@
-"""What a caller may say about a file, and the names a column can be mapped to."""
+"""Define what a caller may state about a file, and the fields that columns map to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.errors import IngestError
 
-AUTO = "auto"  # the format is found out from the columns
+AUTO = "auto"  # the format is detected from the columns
 REQUEST_FIELDS = (
     "arrival",
     "input_tokens",
@@ -32,7 +32,7 @@ DEMAND_FIELDS = (
     "tier",
 )
 LABELS = ("model", "region", "tier")
-ALIASES = {"bin_start": "time"}  # other names by which a field may be mapped
+ALIASES = {"bin_start": "time"}  # other names of fields in mappings
 
 GB = 1_000_000_000
 MAX_TOKENS = 10_000_000
@@ -42,11 +42,11 @@ INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """How browser, API and command line offer an option of one name to a person."""
+    """The label, help and choices of an option in the browser, the API and the command line."""
 
-    label: str  # of a form's field
+    label: str  # in a form
     help: str
-    choices: Mapping[str, str] = field(default_factory=dict)  # value to words, the default first
+    choices: Mapping[str, str] = field(default_factory=dict)  # value to label, the default first
     switch: bool = False
 
 
@@ -56,14 +56,15 @@ def _offered(default: Any, label: str, help: str, **more: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
-    """How to read one file; the defaults detect everything.
+    """Options for reading one file; the defaults detect everything.
 
     ``mapping`` names the column of a field: ``{"arrival": "created"}``. A time column may carry its
-    unit (``"created:ms"``; ns, us, ms, s, min, h, d) or be a sum of several (``"day+hour"``); a
-    demand file may hold one column per series (``"requests": "chat_requests,api_requests"``).
+    unit (``"created:ms"``; ns, us, ms, s, min, h, d). It may be a sum of several columns
+    (``"day+hour"``). A demand file may have one column per series (``"requests":
+    "chat_requests,api_requests"``).
     """
 
-    name: str = ""  # the file's own name where it is stored under another
+    name: str = ""  # the file's original name, if it is stored under another
     format: str = _offered(
         AUTO, "Format", "What the file is; found out from its columns unless it is said."
     )
@@ -83,11 +84,11 @@ class IngestOptions:
         "Refuse the file at its first rejected row.",
         switch=True,
     )
-    bin_s: float | None = None  # bin width of a demand file; None: found in its times
+    bin_s: float | None = None  # bin width of a demand file; None: detected from its times
     max_bytes: int = 10 * GB  # size on disk, checked before reading
     max_expanded_bytes: int = 50 * GB  # size after decompression
     max_tokens: int = MAX_TOKENS  # input or output tokens of one request
-    chunk_bytes: int = CHUNK_BYTES  # read at a time; sets memory, never the result
+    chunk_bytes: int = CHUNK_BYTES  # bytes read at a time; affects memory, not the result
 
     def __post_init__(self) -> None:
         if self.missing not in ("gap", "zero"):
@@ -122,14 +123,17 @@ class IngestOptions:
         object.__setattr__(self, "mapping", mapping)
 
     def constant(self, label: str) -> str | None:
-        """The fixed name given for ``model``, ``region`` or ``tier``."""
+        """Return the fixed name given for ``model``, ``region`` or ``tier``."""
         return {"model": self.model, "region": self.region, "tier": self.tier}[label] or None
 
     @classmethod
     def of(
         cls, name: str, chosen: Mapping[str, Any], mapping: Mapping[str, str] | None
     ) -> IngestOptions:
-        """For the file ``name`` what was ``chosen`` of OFFERED; blank or absent: the default."""
+        """Return the options for the file ``name``.
+
+        ``chosen`` has values of OFFERED. A blank or missing value means the default.
+        """
         values = {option: chosen[option] for option in OFFERED if chosen.get(option)}
         return cls(name=name, mapping=mapping or {}, **values)
 
@@ -140,8 +144,10 @@ OFFERED: Mapping[str, Offered] = {
 
 
 def column_mapping(pairs: Iterable[str], called: str = "") -> dict[str, str]:
-    """Column by field from texts such as ``arrival=created``; raises IngestError, in which a text
-    is what it is ``called`` where it was written."""
+    """Return column by field from texts such as ``arrival=created``; raise IngestError.
+
+    ``called`` precedes the text in the error, for example the name of a command-line option.
+    """
     mapping: dict[str, str] = {}
     for pair in pairs:
         name, equals, column = (part.strip() for part in pair.partition("="))

@@ -1,4 +1,4 @@
-"""Requests put in order of arrival out of core: parts sorted on their own, merged by ranges."""
+"""Sort requests by arrival out of core: sorted parts, merged by ranges of time."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ import polars as pl
 
 from simulation.arrays import FloatArray
 
-SAMPLE_ROWS = 4096  # of a part between two remembered arrivals
-RANGE_ROWS = 2_000_000  # sorted in memory at once, about
-_GROUP_ROWS = 65_536  # of a Parquet row group: what a range must read at least
+SAMPLE_ROWS = 4096  # rows of a part between two sampled arrivals
+RANGE_ROWS = 2_000_000  # rows sorted in memory at a time, about
+_GROUP_ROWS = 65_536  # rows of a Parquet row group, the least that a range must read
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A file of requests, sorted in itself; ``sample`` holds the arrival of every SAMPLE_ROWS-th
-    row."""
+    """A file of requests, sorted by arrival.
+
+    ``sample`` holds the arrival of every SAMPLE_ROWS-th row.
+    """
 
     path: Path
     first_s: float
@@ -47,15 +49,18 @@ def put_in_order(
     on_range: Callable[[], None],
     range_rows: int = RANGE_ROWS,
 ) -> None:
-    """Rewrite ``parts`` so that they follow each other in time, arrivals counted from ``shift_s``.
+    """Rewrite ``parts`` so that each follows the one before in time.
 
-    Nothing is touched when they do already. Requests of the same arrival keep the order of the
-    file. Memory holds about ``range_rows`` rows, and one sample per SAMPLE_ROWS of all.
+    Arrivals are then counted from ``shift_s``. Nothing changes if the parts are in order already
+    and ``shift_s`` is 0. Requests of the same arrival keep the order of the file. Memory holds
+    about ``range_rows`` rows, and one sample per SAMPLE_ROWS rows of all parts.
+
     ``on_range`` is called after each range, and may raise to cancel.
     """
     in_order = all(a.last_s <= b.first_s for a, b in pairwise(parts))
     if in_order and shift_s == 0.0:
         return
+    # The samples cut time into ranges of about ``range_rows`` rows without reading the parts.
     sample = np.sort(np.concatenate([part.sample for part in parts]))
     step = max(1, range_rows // SAMPLE_ROWS)
     cuts = np.unique(sample[step::step])

@@ -1,5 +1,7 @@
-"""The first rows of a file as they stand, and what their columns are taken for: shown to somebody
-who has to say what is what."""
+"""Show the first rows of a file and the guessed field of each column.
+
+A person then confirms or corrects the mapping.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ SHOWN = 60  # characters of a value
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """``guess`` has the field of each column that is known by its name."""
+    """The first rows of a file as text; ``guess`` maps columns to fields by their names."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -28,7 +30,7 @@ class Preview:
 
 
 def preview(path: Path | str, name: str) -> Preview:
-    """Of a file of any known kind; raises IngestError where it is no table at all."""
+    """Return the preview of a file of any known format; raise IngestError if it is no table."""
     options = IngestOptions(name=name)
     with tempfile.TemporaryDirectory() as scratch, refusals_of_libraries(name):
         table = open_table(Source(path, options), options, Path(scratch))
@@ -40,7 +42,7 @@ def preview(path: Path | str, name: str) -> Preview:
 
 
 def _guess(columns: tuple[str, ...]) -> dict[str, str]:
-    """Each field once, by the first of its well-known names that is there."""
+    """Return the field of each known column; every field goes to its first well-known name."""
     fields = DEMAND_FIELDS if counts_per_bin(columns) else REQUEST_FIELDS
     by_name: dict[str, str] = {}
     for column in columns:

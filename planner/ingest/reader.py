@@ -1,4 +1,4 @@
-"""From a file to a stored trace: the one entry point for uploads, the API and the command line."""
+"""Read a file into a stored trace: the entry point for uploads, the API and the command line."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def ingest_file(
     *,
     progress: Callable[[float], None] | None = None,
 ) -> IngestReport:
-    """Read a request or demand file into ``store_dir`` and report what was found.
+    """Read a request or demand file into ``store_dir`` and return a report.
 
-    ``progress`` is told the share of the file that has been read (0 to 1) and may raise to cancel.
-    ``store_dir`` appears whole or not at all; a trace stored there before is replaced.
+    ``progress`` receives the share of the file that has been read (0 to 1) and may raise to cancel.
+    ``store_dir`` appears whole or not at all. A trace that it held before is replaced.
 
-    Raises IngestError, one sentence that names the file, the line and the remedy, for a file that
-    cannot be read or none of whose rows is acceptable.
+    Raises IngestError if the file cannot be read or no row is acceptable. The message names the
+    file, the line and the remedy.
     """
     options = options or IngestOptions()
     began = time.perf_counter()
@@ -49,7 +49,7 @@ def ingest_file(
 
 
 def _ignore(fraction: float) -> None:
-    """Progress that nobody asked for."""
+    """Accept a progress report and do nothing."""
 
 
 def _read(
@@ -106,7 +106,7 @@ def _read(
 
 
 def _no_rows(table: Table, name: str, tally: Tally) -> IngestError:
-    """Why a file without a usable row among its first ones is refused."""
+    """Return the error for a file without a usable row among its first rows."""
     rows = 0
     for batch in table.batches(table.columns[:1]):
         rows += batch.lines.size + sum(fault.lines.size for fault in batch.faults)
@@ -121,7 +121,7 @@ def _no_rows(table: Table, name: str, tally: Tally) -> IngestError:
 
 
 def _left_out(table: Table) -> tuple[str, ...]:
-    """Columns that no field can be read from, as a sentence."""
+    """Return a sentence on columns of unusable types; empty if there are none."""
     if not table.left_out:
         return ()
     listed = ", ".join(f"{name[:40]} ({kind[:40]})" for name, kind in table.left_out.items())
@@ -129,7 +129,7 @@ def _left_out(table: Table) -> tuple[str, ...]:
 
 
 def _unused_labels(table: Table, options: IngestOptions) -> tuple[str, ...]:
-    """Label columns set aside because the caller fixed the label."""
+    """Return sentences on label columns that the caller's fixed label replaces."""
     return tuple(
         f"Column {column} is not used: every row is labelled {options.constant(label)}."
         for label in LABELS

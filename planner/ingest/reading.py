@@ -1,4 +1,4 @@
-"""What a format of files is, what its reader is given, and what that hands back."""
+"""Define the interface between a file format, its reader and the store."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from planner.ingest.tables import Table
 class Format:
     """One kind of file.
 
-    ``columns`` names, by field, the columns it is told from others by, as :func:`names.compact`
-    writes them; a field that is not there is found by its well-known names.
+    ``columns`` maps fields to the columns that identify the format, in the form of
+    :func:`names.compact`. Other fields are found by their well-known names.
     """
 
-    name: str  # how callers say it
-    title: str  # in a form
-    words: str  # in the guide
+    name: str  # the value of the option ``format``
+    title: str  # label in a form
+    words: str  # description in the guide
     read: Reader
     columns: Mapping[str, str] = field(default_factory=dict)
-    written: str = ""  # Table.kind, where files of this kind come in no other
-    suits: Callable[[Sequence[str]], bool] | None = None  # tells it where columns do not
-    fields: tuple[str, ...] = REQUEST_FIELDS  # that columns can be mapped to
-    unit: str = ""  # of its times, where they are numbers
-    no_output: str = "no output tokens"  # why a request with none is refused
+    written: str = ""  # the only Table.kind of such files; "": any
+    suits: Callable[[Sequence[str]], bool] | None = None  # detection that replaces ``columns``
+    fields: tuple[str, ...] = REQUEST_FIELDS  # fields that columns can be mapped to
+    unit: str = ""  # unit of numeric times
+    no_output: str = "no output tokens"  # reason to refuse a request without output tokens
 
     def known_by(self, columns: Sequence[str], written: str) -> bool:
-        """Whether a file with these columns is one."""
+        """Return whether a file with these columns has this format."""
         if self.suits is not None:
             return self.suits(columns)
         names = {compact(column) for column in columns}
@@ -46,9 +46,9 @@ class Format:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """One file on its way into ``folder``, which becomes the store of its trace."""
+    """One file that is being read into ``folder``, the later store of its trace."""
 
-    name: str  # of the file
+    name: str  # name of the file
     table: Table
     format: Format
     options: IngestOptions
@@ -58,7 +58,7 @@ class Reading:
 
 
 def read_times(reading: Reading, batch: Batch, when: Clock) -> Times:
-    """Return the times of a batch; raise IngestError where a number is in another unit."""
+    """Return the times of a batch; raise IngestError if a number is in another unit."""
     times = read(batch.frame, when)
     if (other := times.other_unit) is not None:
         line = batch.lines[other.row]
@@ -68,7 +68,7 @@ def read_times(reading: Reading, batch: Batch, when: Clock) -> Times:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Content:
-    """What a file held; times in ns since the epoch or the trace's origin."""
+    """The content of a file; times in ns since the epoch or the trace's origin."""
 
     kind: str  # "requests" or "demand"
     rows: int
@@ -85,6 +85,7 @@ class Content:
     bin_s: float | None = None
 
 
-# Checks the rows of a file, tallies those it refuses, and writes the others into the folder. Raises
-# IngestError when none is accepted, or at the first that is refused in a strict reading.
+# A reader checks the rows of a file, counts the refused ones and writes the others into the
+# folder. It raises IngestError if no row is accepted, or at the first refused row of a strict
+# reading.
 Reader = Callable[[Reading], Content]

@@ -1,4 +1,4 @@
-"""What reading a file found: counts, refusals, times and notes, as plain data."""
+"""Hold the findings of reading a file as plain data: counts, refusals, times and notes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC as UTC_ZONE
 from datetime import datetime
 from typing import Any
 
-UTC = "utc"  # times are on the calendar
+UTC = "utc"  # times are calendar times
 RELATIVE = "relative"  # times count from the start of the trace: epoch 0 is its origin
 
 
@@ -27,8 +27,8 @@ class SeriesReport:
 
     name: str
     bins: int
-    requests: float | None  # sum over the known bins; None where the file counts tokens only
-    gaps: int  # bins of which nothing is known
+    requests: float | None  # sum over the known bins; None in a file of tokens only
+    gaps: int  # bins without any known amount
     bin_s: float
     start: str
     end: str  # right edge of the last bin
@@ -41,10 +41,10 @@ class SeriesReport:
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """The account of one file; ``rows`` = accepted + ``rejected``.
+    """The report on one file; ``rows`` = accepted + ``rejected``.
 
-    Times are ISO 8601 in UTC for a file with calendar times, and ``+SECONDSs`` from the origin of
-    the trace (epoch 0) where ``clock`` is "relative".
+    Times are ISO 8601 in UTC for a file with calendar times. If ``clock`` is "relative", they are
+    ``+SECONDSs`` from the origin of the trace (epoch 0).
     """
 
     trace: str  # the file's name
@@ -60,7 +60,7 @@ class IngestReport:
     end_ns: int  # last arrival, or right edge of the last bin
     start: str
     end: str
-    input_tokens: float | None  # None: the file does not say
+    input_tokens: float | None  # None: not in the file
     output_tokens: float | None
     series: tuple[SeriesReport, ...]  # empty for requests
     bin_s: float | None  # None for requests
@@ -70,9 +70,9 @@ class IngestReport:
     columns: Mapping[str, str]  # field to the column it was read from
     notes: tuple[str, ...]  # sentences about what was assumed or changed
     provenance: str
-    sha256: str  # of the file as it lies on disk
-    bytes: int  # of the file as it lies on disk
-    seconds: float  # that reading took
+    sha256: str  # of the stored file
+    bytes: int  # of the stored file
+    seconds: float  # duration of reading
 
     @property
     def start_s(self) -> float:
@@ -83,7 +83,7 @@ class IngestReport:
         return self.end_ns / 1e9
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; ``reject_samples`` as [line, reason, text]."""
+        """Return plain data for JSON; ``reject_samples`` as [line, reason, text]."""
         out = {field.name: getattr(self, field.name) for field in fields(self)}
         out["series"] = [
             {field.name: getattr(each, field.name) for field in fields(each)}
@@ -94,7 +94,7 @@ class IngestReport:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> IngestReport:
-        """The inverse of :meth:`as_dict`."""
+        """Return the report from the data of :meth:`as_dict`."""
         values = {f.name: data[f.name] for f in fields(cls)}
         for name in ("models", "regions", "tiers", "notes"):
             values[name] = tuple(values[name])
@@ -104,12 +104,15 @@ class IngestReport:
 
 
 def whole(amount: float) -> float:
-    """``amount`` as an int when it is one, so that counts print as counts."""
+    """Return ``amount`` as an int if it is one, so that counts print as counts."""
     return int(amount) if float(amount).is_integer() else float(amount)
 
 
 def moment(ns: int, kind: str) -> str:
-    """``2023-11-16T18:15:46Z`` (whole seconds, rounded down), or ``+3600s`` from the origin."""
+    """Return a time as ``2023-11-16T18:15:46Z``, or as ``+3600s`` from the origin.
+
+    Calendar times are rounded down to whole seconds.
+    """
     if kind == UTC:
         when = datetime.fromtimestamp(ns // 1_000_000_000, tz=UTC_ZONE)
         return when.strftime("%Y-%m-%dT%H:%M:%SZ")

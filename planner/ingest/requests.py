@@ -1,4 +1,4 @@
-"""A request file: rows checked, sorted by arrival and written as Parquet, part by part."""
+"""Read a request file: check rows, sort them by arrival and write them as Parquet parts."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from simulation.arrays import IntArray
 class _Totals:
     rows: int = 0
     accepted: int = 0
-    late: int = 0  # rows that arrived before a row above them
+    late: int = 0  # rows with an earlier arrival than a previous row
     first_ns: int = 0
     latest_ns: int = 0
     start_ns: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    no_utility: int = 0  # requests without a number where the file has utilities
+    no_utility: int = 0  # requests without a utility, in a file with utilities
     parts: list[Part] = field(default_factory=list)
     offsets: set[str] = field(default_factory=set)
 
 
 def read_request_file(reading: Reading) -> Content:
-    """One row per request, into part-00000.parquet and on in order of arrival."""
+    """Read one row per request into part-00000.parquet and on, in order of arrival."""
     table, format = reading.table, reading.format
     layout = request_layout(table.columns, reading.options, reading.name, format.columns)
     ids = layout.fields.get("hash_ids")
@@ -67,7 +67,7 @@ class _Reader:
         self.totals = _Totals()
 
     def take(self, batch: Batch) -> None:
-        """Check one batch and write what is accepted as one part."""
+        """Check one batch and write its accepted rows as one part."""
         totals, frame = self.totals, batch.frame
         times = read_times(self._reading, batch, self._clock)
         limit = self._reading.options.max_tokens
@@ -122,7 +122,7 @@ class _Reader:
         totals.parts.append(Part.write(part, self._folder, len(totals.parts)))
 
     def _utility(self, column: pl.Series) -> pl.Series:
-        """What serving each request is worth; null where the column has no number."""
+        """Return the worth of serving each request; null without a number."""
         number, _ = numbers(column)
         self.totals.no_utility += int((~np.isfinite(number)).sum())
         known = np.where(np.isfinite(number), number, np.nan)
@@ -176,7 +176,7 @@ class _Reader:
 
 
 def clock_notes(when: clock.Clock, offsets: Sequence[str] | set[str]) -> list[str]:
-    """What was assumed about the times, as sentences."""
+    """Return the assumptions about the times, as sentences."""
     notes = [when.note] if when.note else []
     if len(offsets) > 1:
         notes.append(

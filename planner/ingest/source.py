@@ -1,6 +1,6 @@
-"""The bytes of a file: its size, kind of compression, hash, and content in small pieces.
+"""Read the bytes of a file: size, compression, hash, and content in small pieces.
 
-Nothing here trusts the file: its size is checked before it is read, its expansion while it is.
+Nothing here trusts the file. Its size is checked before reading, its expansion during reading.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KINDS_OF_FILE = f"{', '.join(EXTENSIONS)}, each also {' or '.join(COMPRESSED)}"
 GZIP, ZSTD, PLAIN = "gzip", "zstd", "none"
 PARQUET_MAGIC = b"PAR1"
 
-CREDIBLE_BYTES, CREDIBLE_RATIO = 64 << 20, 200  # traces shrink to a 5th or a 30th when packed
+CREDIBLE_BYTES, CREDIBLE_RATIO = 64 << 20, 200  # real traces compress 5 to 30 times
 _PIECE = 1 << 20
 _PACKED_PIECE = 1 << 16
 _ZSTD_PIECE = 2048  # a zstd block of a few bytes may expand to 128 KiB; keep a burst small
@@ -39,8 +39,10 @@ _FOREIGN = {
 
 
 def check_regular(path: Path | str, name: str = "") -> int:
-    """Bytes of a file that can be read; raises IngestError for what is none. Opening a named pipe
-    would wait for ever, and a device has no end."""
+    """Return the size of a readable file; raise IngestError for anything else.
+
+    To open a named pipe would block for ever, and a device has no end.
+    """
     name = name or str(path)
     try:
         status = Path(path).stat()
@@ -63,26 +65,26 @@ def check_regular(path: Path | str, name: str = "") -> int:
 
 
 def sha256_file(path: Path | str) -> str:
-    """Hash of the file as it lies on disk, in hexadecimal: the same file has the same hash."""
+    """Return the SHA-256 of the file as stored, in hexadecimal."""
     check_regular(path)
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def compression_of(head: bytes) -> str:
-    """``gzip``, ``zstd`` or ``none``, by the first bytes rather than by name."""
+    """Return ``gzip``, ``zstd`` or ``none``, by the first bytes, not by the name."""
     if head.startswith(b"\x1f\x8b"):
         return GZIP
     return ZSTD if head.startswith(b"\x28\xb5\x2f\xfd") else PLAIN
 
 
 def short_name(name: str) -> str:
-    """A name under which a file can be kept for a moment: its end, which says what it is."""
+    """Return the end of a name, for a temporary copy; it keeps the extensions."""
     return Path(name).name.encode("utf-8", "replace")[-60:].decode("utf-8", "ignore")
 
 
 def base_name(name: str) -> str:
-    """``name`` without its extensions: ``week.csv.gz`` gives ``week``."""
+    """Return ``name`` without its extensions: ``week`` for ``week.csv.gz``."""
     stem = Path(name).name
     for endings in (COMPRESSED, EXTENSIONS):
         for ending in endings:
@@ -93,7 +95,7 @@ def base_name(name: str) -> str:
 
 
 class Expansion:
-    """How far a file of ``size`` bytes has been unpacked; refuses what no trace comes to."""
+    """The unpacked size of a file of ``size`` bytes, with a limit against decompression bombs."""
 
     def __init__(self, name: str, size: int, limit: int) -> None:
         self._name, self._size, self._limit = name, size, limit
@@ -101,7 +103,7 @@ class Expansion:
         self._bytes = 0
 
     def add(self, more: int) -> None:
-        """So many bytes have come out of it."""
+        """Count ``more`` unpacked bytes; raise IngestError beyond the limits."""
         self._bytes += more
         if self._bytes > self._limit:
             raise IngestError(
@@ -119,8 +121,8 @@ class Expansion:
 class Source:
     """One file to be read once, front to back, in pieces of at most about 1 MiB.
 
-    ``fraction`` is the share of the bytes on disk that has been read, ``digest`` their SHA-256
-    once :meth:`pieces` is exhausted.
+    ``fraction`` is the share of the stored bytes that has been read. ``digest`` is their SHA-256
+    after :meth:`pieces` is exhausted.
     """
 
     def __init__(
@@ -166,7 +168,7 @@ class Source:
         return self._hash.hexdigest()
 
     def pieces(self) -> Iterator[bytes]:
-        """The decompressed content, none of the pieces empty."""
+        """Yield the decompressed content in non-empty pieces."""
         unpack = {GZIP: _gunzip, ZSTD: _unzstd, PLAIN: _plain}[self.compression]
         expansion = Expansion(self.name, self.bytes, self._options.max_expanded_bytes)
         with self.path.open("rb") as file:
@@ -198,7 +200,7 @@ def _plain(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
 
 
 def _gunzip(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
-    """Members one after another; ``max_length`` keeps a bomb from filling memory."""
+    """Unpack gzip members in sequence; ``max_length`` keeps a bomb from filling memory."""
     unpacker = zlib.decompressobj(wbits=31)
     for raw in raws:
         data = raw
@@ -211,7 +213,7 @@ def _gunzip(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
             if out := unpacker.decompress(data, piece):
                 yield out
             data = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
-    while not unpacker.eof:  # what zlib still holds when the output filled a piece exactly
+    while not unpacker.eof:  # zlib holds back output if a piece was filled exactly
         out = unpacker.decompress(b"", piece)
         if not out and not unpacker.eof:
             raise EOFError
@@ -236,7 +238,7 @@ def _unzstd(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
 
 
 def foreign(head: bytes) -> str | None:
-    """What ``head`` is instead of a table, with the remedy, or None."""
+    """Return what ``head`` is instead of a table, with the remedy, or None."""
     for magic, what in _FOREIGN.items():
         if head.startswith(magic):
             return what

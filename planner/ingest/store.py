@@ -1,12 +1,14 @@
-"""The column store of one trace: a folder of Parquet files and ``meta.json``.
+"""Write and read the column store of one trace: a folder of Parquet files and ``meta.json``.
 
 ``requests/part-00000.parquet`` and on, in order of arrival: arrival_s (seconds from the first
-request), input_tokens, output_tokens, model, region, tier (text, null where unknown) and, where
-the file has them, hash_ids and utility (worth of serving the request, null where it has no number).
-``demand.parquet``: series, model, region, tier, bin_start_s, and per
-bin requests, input_tokens, output_tokens, total_tokens (null where unknown: a gap). Where a live
-source counts lengths, ``lengths.parquet``: series, field (input_tokens, output_tokens) and a sample
-of tokens per request.
+request), input_tokens, output_tokens, model, region and tier (text, null if unknown). If the file
+has them, also hash_ids and utility (worth of serving the request, null without a number).
+
+``demand.parquet``: series, model, region, tier, bin_start_s. Per bin also requests, input_tokens,
+output_tokens, total_tokens (null for a gap).
+
+``lengths.parquet``, if a live source counts lengths: series, field (input_tokens, output_tokens)
+and a sample of tokens per request.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ DTYPES = {"arrival_s": np.float64, "input_tokens": np.int32, "output_tokens": np
 class RequestColumns:
     """Requests in order of arrival; every array has shape ``[requests]`` and is read-only.
 
-    A column that was not asked for is None. Labels are codes into the names beside them; a request
+    A column that was not requested is None. Labels are codes into the tuples of names. A request
     without a label has the name "".
     """
 
@@ -59,16 +61,16 @@ class RequestColumns:
     models: tuple[str, ...]
     regions: tuple[str, ...]
     tiers: tuple[str, ...]
-    hash_ids: IntArray | None  # of all requests, one after another
-    hash_offsets: IntArray | None  # [requests + 1]: where each one's ids begin
+    hash_ids: IntArray | None  # ids of all requests, concatenated
+    hash_offsets: IntArray | None  # [requests + 1]: first id of each request
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DemandColumns:
     """Amounts per bin of one series, shape ``[bins]``, read-only; NaN is a gap.
 
-    A kind of token that the file does not count is None; ``requests`` is all NaN in a file of
-    tokens only.
+    A token column that the file does not count is None. In a file without requests, ``requests`` is
+    all NaN.
     """
 
     name: str
@@ -81,7 +83,7 @@ class DemandColumns:
     input_tokens: FloatArray | None
     output_tokens: FloatArray | None
     total_tokens: FloatArray | None
-    input_lengths: FloatArray | None = None  # a sample of tokens per request, where they were seen
+    input_lengths: FloatArray | None = None  # sample of tokens per request, if known
     output_lengths: FloatArray | None = None
 
 
@@ -90,7 +92,10 @@ def write_report(folder: Path, report: IngestReport) -> None:
 
 
 def read_report(store_dir: Path | str) -> IngestReport:
-    """What was found when the trace was read."""
+    """Return the report from when the trace was read.
+
+    Raises IngestError for an incomplete store, and Damaged for a broken file.
+    """
     if not (Path(store_dir) / META).is_file():
         raise IngestError("The stored trace is not complete (no meta.json); read its file again.")
     try:
@@ -101,7 +106,7 @@ def read_report(store_dir: Path | str) -> IngestReport:
 
 
 def write_demand(folder: Path, grids: Sequence[Grid]) -> None:
-    """Every bin of every series, gaps as null."""
+    """Write every bin of every series; gaps are null."""
     bins = [grid.bins for grid in grids]
 
     def repeated(label: str) -> pl.Series:
@@ -124,12 +129,12 @@ def write_demand(folder: Path, grids: Sequence[Grid]) -> None:
 
 
 def write_lengths(folder: Path, lengths: pl.DataFrame) -> None:
-    """A sample of lengths beside the demand; columns series, field, tokens."""
+    """Write a sample of lengths next to the demand; columns are series, field and tokens."""
     lengths.write_parquet(folder / LENGTHS)
 
 
 def _lengths_of(store_dir: Path | str) -> dict[tuple[str, str], FloatArray]:
-    """By series and field; nothing for a file, which has none."""
+    """Return the length samples by (series, field); empty for a trace without them."""
     store = Path(store_dir)
     if not (store / LENGTHS).is_file():
         return {}
@@ -145,7 +150,7 @@ def _lengths_of(store_dir: Path | str) -> dict[tuple[str, str], FloatArray]:
 
 
 def request_parts(store_dir: Path | str) -> list[Path]:
-    """Return the stored parts in order of arrival; raise Damaged when there is none."""
+    """Return the stored parts in order of arrival; raise Damaged if there are none."""
     parts = sorted((Path(store_dir) / REQUESTS).glob("*.parquet"))
     if not parts:
         raise Damaged(f"The stored requests are missing; {AGAIN}.")
@@ -168,7 +173,10 @@ def _rows(parts: list[Path]) -> int:
 
 
 def scan_requests(store_dir: Path | str) -> tuple[IngestReport, pl.LazyFrame]:
-    """A stored request trace and a lazy frame over it; IngestError for a demand file."""
+    """Return the report and a lazy frame of a request trace.
+
+    Raises IngestError for a demand file.
+    """
     report = read_report(store_dir)
     if report.kind != "requests":
         raise IngestError(
@@ -186,8 +194,11 @@ def _too_many_bins(bins: int, bin_s: float) -> IngestError:
 
 @damage_reported(STORED, AGAIN)
 def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -> RequestColumns:
-    """Stored requests as arrays; ``columns`` limits what is read (arrival_s, input_tokens,
-    output_tokens, model, region, tier, hash_ids; all but hash_ids by default)."""
+    """Return stored requests as arrays.
+
+    ``columns`` limits what is read: arrival_s, input_tokens, output_tokens, model, region, tier,
+    hash_ids. By default it is all but hash_ids.
+    """
     report, scan = scan_requests(store_dir)
     chosen = tuple(COLUMNS if columns is None else columns)
     if unknown := set(chosen) - {*COLUMNS, "hash_ids"}:
@@ -221,8 +232,11 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
 def _read(
     store_dir: Path | str, asked_for: Sequence[str], report: IngestReport
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, tuple[str, ...]]]:
-    """Columns, labels as codes, and the names of all labels, with "" for rows without one: part by
-    part, since names by themselves take more than all the rest."""
+    """Return columns, with labels as codes, and the names of all labels.
+
+    The name "" is added for rows without a label. Parts are read one at a time, because labels as
+    text take more memory than all other columns.
+    """
     names = {"model": report.models, "region": report.regions, "tier": report.tiers}
     known = {label: tuple(dict.fromkeys((*its, ""))) for label, its in names.items()}
     parts = request_parts(store_dir)
@@ -258,7 +272,10 @@ def _frozen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 @damage_reported(STORED, AGAIN)
 def read_demand(store_dir: Path | str) -> list[DemandColumns]:
-    """Every series of a stored demand file, in order of appearance; IngestError for requests."""
+    """Return every series of a demand trace, in order of appearance.
+
+    Raises IngestError for a request trace.
+    """
     report = read_report(store_dir)
     if report.kind != "demand" or report.bin_s is None:
         raise IngestError(
@@ -301,8 +318,11 @@ def _amount(values: pl.Series) -> FloatArray:
 
 
 def label_code(report: IngestReport) -> pl.Expr:
-    """A request's model, region and tier as one number: by it ten million are grouped in a second,
-    by names in ten. ``labels_of`` reads it back."""
+    """Return an expression that encodes a request's model, region and tier in one number.
+
+    Grouping ten million requests takes a second by this code, and ten seconds by names.
+    ``labels_of`` decodes it.
+    """
     code = pl.lit(0, dtype=pl.Int64)
     for label, names in _label_names(report).items():
         named = pl.col(label).fill_null("").cast(pl.Enum(names))
@@ -311,7 +331,7 @@ def label_code(report: IngestReport) -> pl.Expr:
 
 
 def labels_of(report: IngestReport, codes: IntArray) -> list[tuple[str | None, ...]]:
-    """Return model, region and tier of each code; None where a request has none."""
+    """Return model, region and tier of each code; None for a missing label."""
     models, regions, tiers = _label_names(report).values()
     of_pair, tier = np.divmod(codes, len(tiers))
     model, region = np.divmod(of_pair, len(regions))
@@ -331,11 +351,11 @@ def _label_names(report: IngestReport) -> dict[str, tuple[str, ...]]:
 
 @damage_reported(STORED, AGAIN)
 def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
-    """Stored requests summed per model x region x tier and bin, without loading them all.
+    """Sum stored requests per model x region x tier and bin, without loading them all.
 
-    Bins are ``bin_s`` wide and aligned to multiples of it since the epoch (or the trace's origin);
-    all series share the grid from the first request to the last, where a bin without a request is
-    0. The first and last bin are seldom covered whole.
+    Bins are ``bin_s`` wide and aligned to multiples of it since the epoch (or the trace's origin).
+    All series share the grid from the first request to the last. A bin without a request is 0. The
+    first and last bin are usually covered in part only.
     """
     if not bin_s >= 0.001:
         raise IngestError(f"The bin width must be at least 0.001 s, not {bin_s:g} s.")

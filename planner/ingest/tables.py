@@ -1,7 +1,7 @@
-"""A file as a table: its columns, a sample, and batches of rows with their line numbers.
+"""Open a file as a table: its columns, a sample, and batches of rows with line numbers.
 
-Rows that are not rows of the table at all (wrong number of fields, not JSON) are set apart here;
-what the values mean is decided by the callers.
+Records that are no rows of the table (wrong number of fields, not JSON) become faults here. The
+callers check the values.
 """
 
 from __future__ import annotations
@@ -37,41 +37,41 @@ from planner.ingest.source import PARQUET_MAGIC, PLAIN, Expansion, Source, forei
 
 logger = logging.getLogger(__name__)
 
-PROBE_BYTES = 256 << 10  # what every decision about a file rests on, however it is read
+PROBE_BYTES = 256 << 10  # decisions on a file use only this, whatever the chunk size
 PROBE_ROWS = 1000
-FIRST_ROWS = 16_384  # of a Parquet file, before it is known how large they are
-# What a library says of data that it cannot take; panics are no Exception.
+FIRST_ROWS = 16_384  # first batch of a Parquet file, before the size of its rows is known
+# Errors of libraries on bad data. PanicException does not derive from Exception.
 LIBRARY = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 _BOM = b"\xef\xbb\xbf"
-_ROW_BYTES = 32  # of a row in Parquet, to turn chunk_bytes into rows
+_ROW_BYTES = 32  # smallest size assumed for a Parquet row, to turn chunk_bytes into rows
 
 
 class Table(Protocol):
-    """What the readers need of a file, whatever it is written in."""
+    """The interface of a file for the readers, whatever its format."""
 
     kind: str  # "csv", "jsonl" or "parquet"
     columns: tuple[str, ...]
     probe: pl.DataFrame  # the first rows, all columns
-    unit: str  # what a row is called in sentences: "line" or "row"
-    left_out: Mapping[str, str]  # columns of types that no field can have: name to type
+    unit: str  # word for a row in messages: "line" or "row"
+    left_out: Mapping[str, str]  # unusable columns: name to type
 
     def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
-        """Every row once, with ``columns``; column ``ids`` as lists of whole numbers."""
+        """Yield every row once, with ``columns``; column ``ids`` as lists of whole numbers."""
         ...
 
     def digest(self) -> str:
-        """SHA-256 of the file on disk, once the batches are exhausted."""
+        """Return the SHA-256 of the file on disk, after the batches are exhausted."""
         ...
 
     @property
     def fraction(self) -> float:
-        """Share of the file that has been read."""
+        """Return the share of the file that has been read."""
         ...
 
 
 @contextmanager
 def refusals_of_libraries(name: str) -> Iterator[None]:
-    """What a library cannot take of a file is the file's fault: a sentence, its details logged."""
+    """Turn library errors on bad data into IngestError, and log the details."""
     try:
         yield
     except (*LIBRARY, RecursionError) as error:
@@ -84,7 +84,10 @@ def refusals_of_libraries(name: str) -> Iterator[None]:
 
 
 def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
-    """The table in a file; ``scratch`` takes the unpacked copy of a compressed Parquet file."""
+    """Open the table in a file.
+
+    ``scratch`` takes the unpacked copy of a compressed Parquet file.
+    """
     pieces = source.pieces()
     head = b""
     for piece in pieces:
@@ -110,7 +113,7 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
 
 
 def _text_head(head: bytes, name: str) -> bytes:
-    """The first bytes of a text file, without a byte order mark."""
+    """Return the first bytes of a text file, without a byte order mark."""
     if (what := foreign(head)) is not None:
         raise IngestError(f"{name} is {what}.")
     head = head.removeprefix(_BOM)
@@ -124,7 +127,7 @@ def _is_json(head: bytes, name: str) -> bool:
 
 
 def _sample(head: bytes, complete: bool, name: str, quoted: bool) -> Records:
-    """The whole records at the start of a text file."""
+    """Return the whole records at the start of a text file."""
     if complete:
         blocks = list(record_blocks([head], name=name, size=len(head) + 1, quoted=quoted))
         return records(blocks[0], quoted=quoted)
@@ -138,7 +141,7 @@ def _sample(head: bytes, complete: bool, name: str, quoted: bool) -> Records:
 
 
 class TextTable:
-    """CSV (any of four delimiters) or JSON lines."""
+    """A CSV file (any of four delimiters) or a file of JSON lines."""
 
     unit = "line"
     left_out: Mapping[str, str] = MappingProxyType({})
@@ -249,10 +252,10 @@ class ParquetTable:
             lines = np.arange(offset + 1, offset + 1 + frame.height, dtype=np.int64)
             offset += max(1, frame.height)
             self._progress.done = offset
-            # As many rows as fit; never many more than before, as the next ones may be larger.
+            # Grow the step slowly, because the next rows may be larger than these.
             each = max(_ROW_BYTES, size / max(1, frame.height))
             step = max(1, min(4 * step, int(self._options.chunk_bytes / each)))
-            if offset < rows:  # decoded while these are read
+            if offset < rows:  # the decoder works while the caller reads this batch
                 self._decoder.ask(needed, offset, step)
             if ids:
                 frame = frame.with_columns(pl.col(ids).cast(pl.List(pl.Int64), strict=False))
@@ -266,7 +269,7 @@ class ParquetTable:
 
 
 def plain(frame: pl.DataFrame) -> pl.DataFrame:
-    """With moments as they are counted where they are beyond Python's calendar."""
+    """Return the frame with moments as integers if they are beyond Python's calendar."""
     try:
         frame.rows()
     except (ValueError, OverflowError):

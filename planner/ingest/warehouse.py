@@ -1,7 +1,8 @@
-"""Traces too large to be copied, aggregated where they lie; only sums and counts come back.
+"""Aggregate traces that are too large to copy where they are stored.
 
-One set of expressions (Ibis) for every engine: DuckDB, which is embedded and reads files beyond
-memory, and Spark. All amounts are whole numbers, so that engines agree to the last one.
+Only sums and counts come back. One set of Ibis expressions serves every engine: Spark, and DuckDB,
+which is embedded and reads files larger than memory. All amounts are whole numbers, so the engines
+agree exactly.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ from planner.ingest.options import LABELS, MAX_TOKENS
 
 try:
     import ibis
-except ModuleNotFoundError:  # an engine is a heavy thing to carry for those who do not need one
+except ModuleNotFoundError:  # engines are large, so an optional dependency
     ibis = None
 
 NEEDED = ("arrival", "input_tokens", "output_tokens")
 ENGINES = ("duckdb", "spark")
-DEMAND_ROWS = 20_000_000  # bins of all series: more are no summary
+DEMAND_ROWS = 20_000_000  # most bins of all series; more are no summary
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregated:
-    """What came back of a trace."""
+    """The aggregates of a trace."""
 
     demand: pl.DataFrame  # bin_start, labels, requests, input_tokens, output_tokens; by time
-    lengths: pl.DataFrame  # of (input or output), tokens, requests: every length counted
+    lengths: pl.DataFrame  # of (input or output), tokens, requests: count of each length
     rows: int
-    left_out: int  # without a time, or with tokens that are none
+    left_out: int  # rows without a time, or with invalid tokens
 
 
 def connect(engine: str) -> Any:
-    """An engine on this machine; Spark by what ``SPARK_*`` and its own configuration say."""
+    """Connect to an engine on this machine; Spark reads ``SPARK_*`` and its own configuration."""
     if ibis is None:
         raise IngestError(
             "Aggregating traces where they lie needs an engine: "
@@ -50,7 +51,10 @@ def connect(engine: str) -> Any:
 
 
 def table_of(backend: Any, source: str) -> Any:
-    """Parquet or CSV files by path or pattern, else a table that the engine knows by name."""
+    """Return the table of Parquet or CSV files, or the engine's table of that name.
+
+    ``source`` is a path, a pattern or the name of a table.
+    """
     name = re.sub(r"\.(gz|zst)$", "", source.lower())
     if name.endswith(".parquet"):
         return backend.read_parquet(source)
@@ -60,7 +64,7 @@ def table_of(backend: Any, source: str) -> Any:
 
 
 def columns_of(table: Any, mapping: Mapping[str, str]) -> dict[str, str]:
-    """The column of each field, as it is ``mapping`` or by a well-known name."""
+    """Return the column of each field, by ``mapping`` or by a well-known name."""
     plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in table.columns}
     columns = {}
     for field in (*NEEDED, *LABELS):
@@ -84,7 +88,7 @@ def columns_of(table: Any, mapping: Mapping[str, str]) -> dict[str, str]:
 
 
 def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
-    """Demand by bins of ``bin_s`` seconds and by label, and how often each length came."""
+    """Return demand by bins of ``bin_s`` seconds and by label, and the count of each length."""
     rows = _rows(table, columns, bin_s)
     good = rows.filter(
         rows.bin.notnull()
@@ -117,7 +121,7 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
 
 
 def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:
-    """Bins by the start of each in epoch seconds, labels and tokens; null where there is none."""
+    """Return start of bin in epoch seconds, labels and tokens per request; null if missing."""
     arrival = table[columns["arrival"]]
     if arrival.type().is_timestamp():
         arrival = arrival.epoch_seconds()
@@ -136,7 +140,7 @@ def _lengths(rows: Any, of: str) -> pl.DataFrame:
 
 
 def _here(expression: Any) -> pl.DataFrame:
-    """Whole numbers and words, whatever the engine calls them."""
+    """Return the result as whole numbers and text, whatever types the engine uses."""
     frame = pl.DataFrame(expression.to_pyarrow())
     numeric = [name for name, kind in frame.schema.items() if kind.is_numeric()]
     return frame.with_columns(pl.col(numeric).cast(pl.Int64))

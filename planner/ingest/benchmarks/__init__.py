@@ -1,7 +1,7 @@
-"""Benchmark rows from the files that benchmark tools write, as one type in seconds and tokens.
+"""Read benchmark rows from the files of benchmark tools, as one type in seconds and tokens.
 
-``reader`` opens a file and finds out what it is, ``csv_rows`` reads tables (splitwise, SageServe,
-WVA, plain), ``serving`` the JSON of vLLM's serving benchmark and of GuideLLM.
+``reader`` opens a file and detects its format. ``csv_rows`` reads tables (splitwise, SageServe,
+WVA, plain). ``serving`` reads the JSON of vLLM's serving benchmark and of GuideLLM.
 """
 
 from planner.ingest.benchmarks.csv_rows import COLUMNS

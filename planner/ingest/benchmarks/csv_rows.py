@@ -1,8 +1,8 @@
-"""Tables of measurements: splitwise and SageServe files, the WVA's columns, and plain CSV.
+"""Read tables of measurements: splitwise and SageServe files, WVA columns, and plain CSV.
 
-Splitwise and SageServe share their columns but not their units: splitwise has milliseconds and the
-time per token, SageServe seconds and the time of the whole decode phase. Which it is follows from
-the rows themselves: their end-to-end time is the prompt's plus the tokens' in one reading only.
+Splitwise and SageServe share their columns but not their units. Splitwise has milliseconds and the
+time per token. SageServe has seconds and the time of the whole decode phase. The rows show which it
+is: prefill plus decode time equals the end-to-end time in one reading only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from planner.ingest.names import check_names, compact
 from simulation.arrays import FloatArray
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
-COLUMNS: dict[str, tuple[str, ...]] = {  # field to the names it is known by; the first documented
+COLUMNS: dict[str, tuple[str, ...]] = {  # field to its names; the first is documented
     "model": ("model", "modelname", "modelid", "mm"),
     "gpu": ("gpu", "hardware", "accelerator", "gputype", "gpumodel", "acc", "hw"),
     "precision": ("precision", "dtype", "weightprecision", "prec"),
@@ -41,12 +41,12 @@ TIMES = ("prefill", "ttft", "tbt", "e2e")
 TEXTS = ("model", "gpu", "precision")
 WHOLE = ("isl", "osl", "batch", "tp", "dp")  # sizes of at least 1
 SCALE = {"ms": 1e-3, "s": 1.0, "us": 1e-6}
-OF_REQUESTS = ("isl", "osl", "ttft_s", "tbt_s", "e2e_s")  # what a log of requests must have
+OF_REQUESTS = ("isl", "osl", "ttft_s", "tbt_s", "e2e_s")  # required in a log of requests
 SPLITWISE = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_time", "e2e_time")
 
 
 def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, list[str]]:
-    """Format, rows and notes of a CSV with a header line."""
+    """Return format, rows and notes of a CSV with a header line."""
     header, records = _read(text, name)
     fields, units = _columns(header, name)
     numbers = {
@@ -85,7 +85,7 @@ def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, lis
                     f"{field}_ms or {field}_s."
                 )
             numbers[f"{field}_s"] = numbers.pop(field) * SCALE[unit]
-    parallel = numbers.pop("dp", None)  # instances side by side: a row is of one of them
+    parallel = numbers.pop("dp", None)  # parallel instances; a row describes one of them
     if parallel is not None and "throughput" in numbers and (parallel > 1).any():
         numbers["throughput"] = numbers["throughput"] / np.where(parallel > 1, parallel, 1.0)
         notes.append(
@@ -136,7 +136,7 @@ def _read(text: str, name: str) -> tuple[list[str], list[tuple[int, list[str]]]]
 
 
 def _columns(header: list[str], name: str) -> tuple[dict[str, int], dict[str, str]]:
-    """Field to the place of its column, and time field to its unit where the name has one."""
+    """Return field to index of its column, and time field to the unit in the column's name."""
     fields: dict[str, int] = {}
     units: dict[str, str] = {}
     for place, title in enumerate(header):
@@ -174,6 +174,7 @@ def _format(
     name: str,
     format: str,
 ) -> str:
+    """Return the format of a table; raise IngestError if its units are ambiguous."""
     titles = {title.lower() for title in header}
     if not titles.issuperset(SPLITWISE):
         if format in ("splitwise", "sageserve"):
@@ -199,7 +200,7 @@ def _format(
 def _numbers(
     records: list[tuple[int, list[str]]], place: int, header: list[str], name: str, field: str
 ) -> FloatArray:
-    """A column of non-negative numbers; NaN where a cell is empty."""
+    """Return a column of non-negative numbers; NaN for an empty cell."""
     values = np.empty(len(records))
     for i, (line, record) in enumerate(records):
         cell = record[place].strip()

@@ -1,4 +1,4 @@
-"""The entry point: a file in, benchmark rows and an account of them out."""
+"""Read a file of benchmark rows: the entry point of the package."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SPACE = re.compile(r"\s*")
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkFile:
-    """What a file of measurements held."""
+    """The content of a file of measurements."""
 
     name: str
-    format: str  # one of BENCHMARK_FORMATS but "auto"
+    format: str  # one of BENCHMARK_FORMATS, not "auto"
     rows: BenchmarkRows
-    columns: tuple[str, ...]  # of BenchmarkRows, those with any value
+    columns: tuple[str, ...]  # columns of BenchmarkRows with any value
     notes: tuple[str, ...]  # sentences about what was assumed or left out
     sha256: str
     bytes: int
@@ -47,11 +47,12 @@ def read_benchmarks(
     precision: str | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> BenchmarkFile:
-    """Read benchmark rows from CSV or JSON, plain or packed with gzip or zstd.
+    """Read benchmark rows from CSV or JSON, plain or compressed with gzip or zstd.
 
-    ``model``, ``gpu``, ``tp`` and ``precision`` fill what the file does not say; they never replace
-    what it does. ``name`` is the file's own where it is stored under another. IngestError names the
-    file, the line or field, and the remedy.
+    ``model``, ``gpu``, ``tp`` and ``precision`` fill in what the file lacks and replace nothing.
+    ``name`` is the file's original name, if it is stored under another.
+
+    Raises IngestError that names the file, the line or field, and the remedy.
     """
     if format not in BENCHMARK_FORMATS:
         raise IngestError(
@@ -123,7 +124,7 @@ def _json(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, Sequen
 
 
 def _documents(text: str, name: str) -> list[dict[str, object]]:
-    """The objects of a JSON document, of a list of them, or of several one after the other."""
+    """Return the objects of a JSON document, of a list, or of concatenated documents."""
     try:
         value = json.loads(text)
     except RecursionError:
@@ -142,7 +143,7 @@ def _documents(text: str, name: str) -> list[dict[str, object]]:
 
 
 def _joined(text: str) -> Iterator[object]:
-    """The documents of files joined by ``cat``, with or without line ends between them."""
+    """Yield the documents of files joined by ``cat``, with or without line ends between them."""
     decoder, position = json.JSONDecoder(), 0
     while (start := SPACE.match(text, position).end()) < len(text):  # type: ignore[union-attr]
         value, position = decoder.raw_decode(text, start)

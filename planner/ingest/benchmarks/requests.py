@@ -1,7 +1,7 @@
-"""A log with one line per request of a benchmark: each run summed up as the row it is.
+"""Summarize a log with one line per request: each run becomes a benchmark row.
 
-The load that a request met is in no column of its own, but in all of them: by Little's law the mean
-number in flight is the sum of all end-to-end times over how long the run took.
+No column holds the load that a request met. By Little's law, the mean number in flight is the sum
+of all end-to-end times over the duration of the run.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ ARRIVAL = ("arrivals", "arrivalms", "arrivaltime", "arrivaltimes", "arrivaltimem
 
 
 def arrival_column(header: Sequence[str]) -> int | None:
-    """The place of the column that makes a table a log of requests: when each arrived, in s."""
+    """Return the index of the arrival column, which makes a table a log of requests, or None."""
     return next((i for i, title in enumerate(header) if compact(title) in ARRIVAL), None)
 
 
 def runs(
     texts: Mapping[str, Sequence[str]], numbers: Mapping[str, FloatArray]
 ) -> tuple[BenchmarkRows, list[str]]:
-    """One row per model, GPU, precision and tp; ``numbers`` has isl, osl, arrival_s, e2e_s, ttft_s
-    and tbt_s of every request. Lengths are means, times medians, as benchmarks report them."""
+    """Return one row per model, GPU, precision and tp.
+
+    ``numbers`` has isl, osl, arrival_s, e2e_s, ttft_s and tbt_s of every request. Lengths are means
+    and times medians, as benchmarks report them.
+    """
     count = numbers["isl"].size
     blank = [""] * count
     tps = numbers.get("tp", np.full(count, np.nan))

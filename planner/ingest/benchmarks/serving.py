@@ -1,10 +1,12 @@
-"""Results of served deployments: vLLM's serving benchmark and GuideLLM, one row per run.
+"""Read results of served deployments: vLLM's serving benchmark and GuideLLM, one row per run.
 
 vLLM: ``benchmarks/benchmark_serving.py`` and later ``vllm bench serve`` (with --save-result) write
-one object per run; times in ms under ``median_ttft_ms``, ``median_tpot_ms``, lengths as totals.
-GuideLLM: a report with ``benchmarks``, each with ``metrics`` by request status; the strategy's
-``streams`` is under ``args`` up to 0.3 and under ``config`` since. Requests that failed or did not
-finish are not in the rows.
+one object per run. Times are in ms under ``median_ttft_ms`` and ``median_tpot_ms``, lengths are
+totals.
+
+GuideLLM: a report with ``benchmarks``, each with ``metrics`` by request status. The strategy's
+``streams`` is under ``args`` up to 0.3 and under ``config`` since then. Failed and unfinished
+requests are not in the rows.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from planner.errors import IngestError
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
 Document = Mapping[str, Any]
-NAMES = {  # what people put into vLLM's --metadata KEY=VALUE and into rows of their own
+NAMES = {  # keys that users put into vLLM's --metadata KEY=VALUE
     "gpu": ("gpu", "gpu_type", "gpu_name", "hardware", "accelerator", "device"),
     "tp": ("tp", "tensor_parallel", "tensor_parallel_size", "tp_size"),
     "precision": ("precision", "dtype", "quantization", "weight_precision"),
@@ -25,7 +27,7 @@ NAMES = {  # what people put into vLLM's --metadata KEY=VALUE and into rows of t
 
 
 def vllm(documents: Sequence[Document], name: str) -> tuple[BenchmarkRows, list[str]]:
-    """Rows of ``benchmark_serving`` results, in the documents' order."""
+    """Return rows of ``benchmark_serving`` results, in the documents' order."""
     rows = []
     for number, run in enumerate(documents, 1):
         where = f"{name}, result {number}" if len(documents) > 1 else name
@@ -42,7 +44,7 @@ def vllm(documents: Sequence[Document], name: str) -> tuple[BenchmarkRows, list[
         rate = _number(run, "request_throughput", where)
         ttft = _first(run, where, "median_ttft_ms", "mean_ttft_ms")
         most_in_flight = _number(run, "max_concurrency", where)
-        # without a limit on concurrency: by Little's law, what was in flight on average
+        # Without a concurrency limit, Little's law gives the mean number in flight.
         mean = (
             _first(run, where, "mean_ttft_ms", "median_ttft_ms"),
             _first(run, where, "mean_tpot_ms", "median_tpot_ms", "mean_itl_ms"),
@@ -67,7 +69,7 @@ def vllm(documents: Sequence[Document], name: str) -> tuple[BenchmarkRows, list[
 
 
 def guidellm(documents: Sequence[Document], name: str) -> tuple[BenchmarkRows, list[str]]:
-    """Rows of GuideLLM reports, one per benchmark of each."""
+    """Return rows of GuideLLM reports, one per benchmark of each."""
     rows, notes = [], []
     for report in documents:
         benchmarks = report.get("benchmarks")
@@ -117,7 +119,7 @@ def _rows(rows: Sequence[Mapping[str, Any]]) -> BenchmarkRows:
 
 
 def _labels(run: Document, where: str) -> dict[str, Any]:
-    """GPU, precision and TP, which neither tool asks for but both let the user add."""
+    """Return GPU, precision and TP, which users may add in either tool."""
     labels: dict[str, Any] = {"gpu": "", "precision": "", "tp": math.nan}
     for label, keys in NAMES.items():
         for key in keys:
@@ -134,7 +136,7 @@ def _extras(run: Document, report: Document) -> Document:
 
 
 def _find(document: Any, *paths: tuple[str, ...]) -> Any:
-    """The value at the first of ``paths`` that exists."""
+    """Return the value at the first of ``paths`` that exists."""
     for path in paths:
         value = document
         for key in path:
@@ -145,7 +147,10 @@ def _find(document: Any, *paths: tuple[str, ...]) -> Any:
 
 
 def _metric(metrics: Document, key: str, statistic: str, where: str) -> float:
-    """Of the requests that were completed; the status was called ``completed`` before 0.2."""
+    """Return a statistic of the completed requests.
+
+    Before GuideLLM 0.2 their status was ``completed``.
+    """
     by_status = metrics.get(key)
     summary = _find(by_status, ("successful",), ("completed",))
     if not isinstance(summary, dict):
@@ -158,7 +163,7 @@ def _first(run: Document, where: str, *keys: str) -> float:
 
 
 def _number(document: Document, key: str, where: str) -> float:
-    """A non-negative number; NaN where it is absent or null."""
+    """Return a non-negative number; NaN if it is absent or null."""
     value = document.get(key)
     if value is None:
         return math.nan

@@ -1,4 +1,4 @@
-"""Import of measured operators (kernels) from files into tables of ``simulation.performance``."""
+"""Read measured operators (kernels) from files into tables of ``simulation.performance``."""
 
 from planner.ingest.kernel_files.own import Sharing
 from planner.ingest.kernel_files.reader import (

@@ -1,4 +1,4 @@
-"""The kernel tables of aiconfigurator (ai-dynamo): shapes are per GPU, latency in milliseconds."""
+"""Read kernel tables of aiconfigurator (ai-dynamo): shapes per GPU, latency in milliseconds."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ PRECISIONS = {
     "bfloat16": "bf16", "float16": "bf16", "half": "bf16", "fp8": "fp8", "fp8_block": "fp8_block",
     "nvfp4": "fp4", "int8_wo": "int8", "int4_wo": "int4", "int8": "int8",
 }  # fmt: skip
-# Routing is skewed in practice; of the two distributions measured, aiconfigurator too takes this.
+# Routing is skewed in practice. Two distributions were measured; aiconfigurator uses this one too.
 DISTRIBUTION = "power_law_1.2"
 
 
 def _parts(frame: Frame, *columns: str) -> list[tuple[str, tuple[str, ...], Frame]]:
-    """The frame apart by GPU and by the values of ``columns``, in the order of their names."""
+    """Return the frame split by GPU and by the values of ``columns``, in order of names."""
     parts = sorted(frame.parts("system", *columns), key=lambda part: part[0])
     return [(GPUS.get(key[0], key[0]), key[1:], part) for key, part in parts]
 
@@ -56,19 +56,22 @@ def gemm(frame: Frame, shapes: Shapes) -> ByGpu:
 
 
 def attention(frame: Frame, shapes: Shapes) -> ByGpu:
-    """Context (``step`` 0) and generation attention (``isl`` 1, ``step`` tokens before it)."""
+    """Return rows of context attention (``step`` 0) and of generation attention.
+
+    Generation has ``isl`` 1 and ``step`` earlier tokens.
+    """
     names = {
         "batch": "batch_size", "isl": "isl", "context": "step", "heads": "num_heads",
         "kv_heads": "num_key_value_heads", "head_dim": "head_dim",
     }  # fmt: skip
-    # Both tables have all columns; a file is one or the other.
+    # Both tables have the same columns. A file is only one of them.
     decode = bool((frame.numbers("isl") == 1).all())
     result: ByGpu = {}
     for gpu, (dtype,), part in _parts(frame, "kv_cache_dtype"):
         columns = part.columns(names)
         op = "attention_decode" if decode else "attention_prefill"
         if decode:
-            columns["context"] = columns["context"] + 1.0  # with the token itself
+            columns["context"] = columns["context"] + 1.0  # the new token attends to itself
         seconds = part.seconds("latency_ms", 1e-3)
         rows = KernelRows(op, _precision(part, dtype), columns, seconds)
         result.setdefault(gpu, []).append(rows)
@@ -94,7 +97,7 @@ def experts(frame: Frame, shapes: Shapes, distribution: str = DISTRIBUTION) -> B
 
 
 def nccl(frame: Frame, shapes: Shapes) -> ByGpu:
-    """``message_size`` counts elements: 2 bytes of half, 1 of int8."""
+    """Return rows of collectives; ``message_size`` counts elements (half: 2 bytes, int8: 1)."""
     result: ByGpu = {}
     for gpu, (dtype, op), part in _parts(frame, "nccl_dtype", "op_name"):
         name = "all_to_all" if op == "alltoall" else op
@@ -103,7 +106,10 @@ def nccl(frame: Frame, shapes: Shapes) -> ByGpu:
 
 
 def custom_allreduce(frame: Frame, shapes: Shapes) -> ByGpu:
-    """vLLM's own kernels; those outside a CUDA graph measure the launch from Python instead."""
+    """Return rows of vLLM's own all-reduce kernels.
+
+    Rows outside a CUDA graph measure the launch from Python, so they are set aside.
+    """
     result: ByGpu = {}
     for gpu, (kernel,), part in _parts(frame, "kernel_source"):
         if kernel.endswith("_eager"):

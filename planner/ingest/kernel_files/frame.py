@@ -1,4 +1,7 @@
-"""A file's rows, and its columns as numbers with errors that name file, line and column."""
+"""Hold a file's rows, and read its columns as numbers.
+
+Errors name file, line and column.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class Frame:
     """All rows of one file of kernels."""
 
     name: str
-    unit: str  # what a row is called: line or row
+    unit: str  # word for a row in messages: line or row
     data: pl.DataFrame = field(repr=False)
     lines: IntArray = field(repr=False)
     set_aside: Counter[str] = field(default_factory=Counter)
@@ -28,7 +31,7 @@ class Frame:
         return self.name
 
     def only(self, mask: pl.Expr | BoolArray) -> Frame:
-        """Some of its rows."""
+        """Return the frame with only some of its rows."""
         if not isinstance(mask, pl.Expr):
             mask = pl.lit(pl.Series(mask))
         kept = self.data.with_row_index("__row").filter(mask)
@@ -36,8 +39,10 @@ class Frame:
         return Frame(self.name, self.unit, kept.drop("__row"), self.lines[rows], self.set_aside)
 
     def parts(self, *columns: str) -> Iterator[tuple[tuple[str, ...], Frame]]:
-        """Apart by what ``columns`` say, as text, in order of appearance; a column that the file
-        does not have says nothing."""
+        """Yield the frame split by the values of ``columns``, as text, in order of appearance.
+
+        A column that the file lacks has the value "".
+        """
         blank = pl.Series([""]).new_from_index(0, self.data.height)
         texts = {c: self.text(c) if c in self.data.columns else blank for c in columns}
         groups = pl.DataFrame(texts).with_row_index("__row").group_by(columns, maintain_order=True)
@@ -53,7 +58,10 @@ class Frame:
         return self.data[column].cast(pl.String).fill_null("")
 
     def numbers(self, column: str, low: float = 0.0) -> FloatArray:
-        """A column of numbers of at least ``low``; raises at the first that is not."""
+        """Return a column of numbers of at least ``low``.
+
+        Raises IngestError for the first cell that is not.
+        """
         if column not in self.data.columns:
             raise IngestError(f"{self.name} lacks the column {column}.")
         values = self.data[column]
@@ -72,9 +80,9 @@ class Frame:
         return np.asarray(numbers, np.float64)
 
     def seconds(self, column: str, per_unit: float) -> FloatArray:
-        """A column of durations; they must be above 0."""
+        """Return a column of durations above 0 in seconds."""
         return self.numbers(column, low=1e-12) * per_unit
 
     def columns(self, names: Mapping[str, str]) -> dict[str, FloatArray]:
-        """Our names to numbers, from the file's names."""
+        """Return numbers by our names; ``names`` maps them to the file's names."""
         return {ours: self.numbers(theirs) for ours, theirs in names.items()}

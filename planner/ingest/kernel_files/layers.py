@@ -1,7 +1,7 @@
-"""Formats that time the layers of a named model: vidur and LLMServingSim.
+"""Read files that time the layers of a named model: vidur and LLMServingSim.
 
-Their rows become calls of known size: a projection of a model at a tensor parallelism is a product
-of m tokens with the k x n of that projection.
+Their rows become calls of known size. A projection of a model at a tensor parallelism is a product
+of m tokens with the k x n matrix of that projection.
 """
 
 from __future__ import annotations
@@ -42,7 +42,11 @@ V0_LAYERS = {
 
 
 def shape_of(frame: Frame, shapes: Shapes, model: str) -> ModelShape:
-    """The shape of ``model``, by its name with or without organisation and the usual endings."""
+    """Return the shape of ``model``.
+
+    The name matches with or without organisation and the usual suffixes. Raises IngestError for an
+    unknown model.
+    """
     canonical = find_model(model, {plain(name): name for name in shapes})
     if canonical is not None:
         return shapes[canonical]
@@ -73,7 +77,7 @@ def _attention(
 def _of_operator(
     graph: OperatorGraph, name: str, m: FloatArray, seconds: FloatArray
 ) -> KernelRows | None:
-    """Timings of one operator of ``graph``; None where the graph has none of that name."""
+    """Return timings of one operator of ``graph``; None if the graph lacks it."""
     if name not in {operator.name for operator in graph.operators}:
         return None
     operator = graph[name]
@@ -93,7 +97,7 @@ def _of_operator(
 
 
 def vidur_mlp(frame: Frame, shapes: Shapes) -> ByGpu:
-    """``vidur_mlp_ops``: medians in milliseconds of one layer; sizes are in the file itself."""
+    """Return rows of ``vidur_mlp_ops``: medians of one layer in ms; the file has the sizes."""
     result: ByGpu = {}
     keys = ("gpu", "model", "tp", "n_head", "n_kv_head", "n_embd", "n_expanded_embd", "vocab_size",
             "use_gated_mlp")  # fmt: skip
@@ -115,7 +119,7 @@ def vidur_mlp(frame: Frame, shapes: Shapes) -> ByGpu:
             operator_rows = _of_operator(graph, name, m, part.seconds(column, 1e-3))
             if operator_rows is not None:
                 rows.append(operator_rows)
-        # Our norm adds the residual too; vidur times the addition apart.
+        # Our norm includes the residual addition. Vidur times it separately.
         norm = part.seconds("input_layernorm_ms", 1e-3) + part.seconds("add_ms", 1e-3)
         rows.append(_elementwise(m, 2 * shape.hidden, 2 * shape.hidden, norm))
     return result
@@ -126,7 +130,7 @@ def _int(text: str) -> int:
 
 
 def vidur_network(frame: Frame, shapes: Shapes) -> ByGpu:
-    """``vidur_network``: all-reduce of bytes between all GPUs of a node, linked by NVLink."""
+    """Return rows of ``vidur_network``: all-reduce of bytes between all GPUs of a node by NVLink."""
     result: ByGpu = {}
     for (node, collective), part in frame.parts("node_sku", "collective"):
         everyone = part.numbers("num_workers") == part.numbers("devices_per_node")
@@ -143,7 +147,7 @@ def vidur_network(frame: Frame, shapes: Shapes) -> ByGpu:
 
 
 def v0_layers(frame: Frame, shapes: Shapes) -> ByGpu:
-    """``llmservingsim_v0_layers``: projections apart, as eager PyTorch runs them; nanoseconds."""
+    """Return rows of ``llmservingsim_v0_layers``: separate projections in eager PyTorch, in ns."""
     result: ByGpu = {}
     for (hardware, model, layer, tp), part in frame.parts("hardware", "model", "layer", "tp"):
         shape = shape_of(frame, shapes, model)
@@ -168,7 +172,7 @@ def v0_layers(frame: Frame, shapes: Shapes) -> ByGpu:
 
 
 def v0_attention(frame: Frame, shapes: Shapes) -> ByGpu:
-    """``llmservingsim_v0_attention``: milliseconds of a layer; heads of the model."""
+    """Return rows of ``llmservingsim_v0_attention``: one layer in ms; heads of the whole model."""
     result: ByGpu = {}
     keys = ("hardware", "tp", "n_embd", "n_q_head", "n_kv_head")
     for (hardware, tp, hidden, heads, kv_heads), part in frame.parts(*keys):
@@ -192,7 +196,7 @@ def v0_attention(frame: Frame, shapes: Shapes) -> ByGpu:
 
 
 def v1_layers(frame: Frame, shapes: Shapes) -> ByGpu:
-    """``llmservingsim_v1_layers``: the fused layers of vLLM, microseconds."""
+    """Return rows of ``llmservingsim_v1_layers``: the fused layers of vLLM, in microseconds."""
     result: ByGpu = {}
     for (hardware, model, layer, tp), part in frame.parts("hardware", "model", "layer", "tp"):
         shape = shape_of(frame, shapes, model)
@@ -207,10 +211,10 @@ def v1_layers(frame: Frame, shapes: Shapes) -> ByGpu:
 
 
 def v1_attention(frame: Frame, shapes: Shapes) -> ByGpu:
-    """``llmservingsim_v1_attention``: one layer, microseconds.
+    """Return rows of ``llmservingsim_v1_attention``: one layer, in microseconds.
 
-    Of a call that does both, what it takes more than its chunk alone is what decodes take beside
-    prompts.
+    For a call with a prompt chunk and decodes, the time beyond that of the chunk alone is the time
+    of its decodes ("attention_beside").
     """
     result: ByGpu = {}
     for (hardware, model, tp), part in frame.parts("hardware", "model", "tp"):
@@ -242,7 +246,7 @@ def v1_attention(frame: Frame, shapes: Shapes) -> ByGpu:
 
 
 def _beside(both: pl.DataFrame, chunks: pl.DataFrame) -> tuple[dict[str, FloatArray], FloatArray]:
-    """Sequences and contexts of decodes, and their seconds beside each chunk measured alone."""
+    """Return sequences and contexts of decodes, and their extra seconds over the chunk alone."""
     chunk = ["prefill_chunk", "kv_prefill"]
     beside = (
         both.join(chunks.group_by(chunk).agg(alone=pl.col("time_us").median()), on=chunk)

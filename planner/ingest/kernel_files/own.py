@@ -1,7 +1,7 @@
-"""Our own format of measured operators: what ``tools/catalogue/measure_gpu.py`` writes.
+"""Read our own format of measured operators, which ``tools/catalogue/measure_gpu.py`` writes.
 
 One row per measurement, as CSV (a header line, then rows) or JSON (a list of objects with the same
-names). A field that does not apply to an operator is left empty (CSV) or out (JSON).
+names). A field that does not apply to an operator is empty (CSV) or missing (JSON).
 
     column           meaning, unit
     op               gemm | attention_prefill | attention_decode | norm | activation | rope |
@@ -25,8 +25,8 @@ names). A field that does not apply to an operator is left empty (CSV) or out (J
     gpu              name of the GPU type, as in the catalogue
     source           what measured it: software and version, in words
 
-Rows with ``sm_share`` below 1 or a ``concurrent_with`` are interference measurements; they do not
-enter the profile of a whole GPU, ``sharing`` reads them.
+Rows with ``sm_share`` below 1 or a ``concurrent_with`` are interference measurements. They are not
+part of the profile of a whole GPU. ``sharing`` reads them.
 """
 
 from __future__ import annotations
@@ -68,25 +68,33 @@ NEEDED = {
 """By operator: the columns it must fill besides dtype, latency_us, gpu and source."""
 
 
-MEASURED = ("latency_us", "sm_share", "concurrent_with", "source", "spread")  # else a call's size
+MEASURED = (
+    "latency_us",
+    "sm_share",
+    "concurrent_with",
+    "source",
+    "spread",
+)  # other columns: size of a call
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How much longer calls of an operator took with a part of the GPU, or beside another one."""
+    """The slowdown of an operator on a part of the GPU, or during another operator."""
 
     gpu: str
     op: str
     dtype: str
     sm_share: float  # of the multiprocessors, (0, 1]
-    concurrent_with: str  # as in the file; "" where it ran alone
-    slowdown: float  # median over calls of seconds over the same call's on a whole GPU, alone
+    concurrent_with: str  # as in the file; "": alone
+    slowdown: float  # median over calls of seconds / seconds alone on a whole GPU
     calls: int
 
 
 def sharing(frame: Frame) -> tuple[Sharing, ...]:
-    """The interference measurements of a file, each call beside itself alone; calls that were not
-    measured alone are left out."""
+    """Return the interference measurements of a file, each relative to the same call alone.
+
+    Calls without a measurement alone are omitted.
+    """
     data = frame.data
     if not {"sm_share", "concurrent_with"} & set(data.columns):
         return ()
@@ -108,7 +116,7 @@ def sharing(frame: Frame) -> tuple[Sharing, ...]:
 
 
 def _conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
-    """Share of the multiprocessors, and what ran beside."""
+    """Return the share of the multiprocessors, and the concurrent operator."""
     share, beside = pl.lit(1.0), pl.lit("")
     if "sm_share" in data.columns:
         share = pl.col("sm_share").cast(pl.Float64, strict=False).fill_null(1.0)
@@ -118,7 +126,7 @@ def _conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
 
 
 def read(frame: Frame, shapes: Mapping[str, ModelShape]) -> dict[str, list[KernelRows]]:
-    """The rows of a file in this format by GPU, those of whole GPUs that ran alone."""
+    """Return the rows of a file in this format by GPU, without interference measurements."""
     result: dict[str, list[KernelRows]] = {}
     for (gpu, op, dtype, kv_dtype), part in _alone(frame).parts("gpu", "op", "dtype", "kv_dtype"):
         if op not in NEEDED:
@@ -139,7 +147,7 @@ def read(frame: Frame, shapes: Mapping[str, ModelShape]) -> dict[str, list[Kerne
 
 
 def _alone(frame: Frame) -> Frame:
-    """Without measurements under a share of the multiprocessors or side by side."""
+    """Return the rows on a whole GPU without a concurrent operator, and count the others."""
     if not {"sm_share", "concurrent_with"} & set(frame.data.columns):
         return frame
     share, beside = _conditions(frame.data)
@@ -151,7 +159,7 @@ def _alone(frame: Frame) -> Frame:
 
 
 def json_frame(path: Path, name: str, max_bytes: int = MAX_JSON_BYTES) -> Frame:
-    """The rows of a JSON file: a list of objects; a row's number stands for its line."""
+    """Return the rows of a JSON file, a list of objects; a row's number replaces its line."""
     limit = min(max_bytes, MAX_JSON_BYTES)
     if path.stat().st_size > limit:
         raise IngestError(f"{name} is larger than {limit / 1e6:.0f} MB; write it as CSV.")

@@ -1,4 +1,4 @@
-"""Measurements that cannot be: faster than the published peak of their GPU."""
+"""Set aside impossible measurements: faster than the published peak of their GPU."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from simulation.performance.efficiency import COMPUTED_IN
 from simulation.performance.measured_kernels import KernelRows
 from simulation.performance.specs import GpuSpec
 
-LIMIT = 0.02  # of a table's rows: above it the whole table is set aside
+LIMIT = 0.02  # share of a table's rows above which the whole table is set aside
 
 
 def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> list[KernelRows]:
-    """``rows`` without those that beat the peak FLOP/s of ``gpu``; counts what it leaves out.
+    """Return ``rows`` without those that beat the peak FLOP/s of ``gpu``.
 
-    Bytes are not checked: a kernel that is measured over and over finds its data in the cache.
+    Rows that are removed are counted in ``set_aside``. Bytes are not checked, because a kernel that
+    is measured repeatedly finds its data in the cache.
     """
     kept = []
     for kernel_rows in rows:
@@ -43,6 +44,7 @@ def plausible(rows: list[KernelRows], gpu: GpuSpec, set_aside: Counter[str]) -> 
 
 
 def _least_seconds(rows: KernelRows, gpu: GpuSpec) -> FloatArray | None:
+    """Return the time at the peak FLOP/s, or None if the operator or the peak is not known."""
     c = rows.columns
     if rows.op == "gemm":
         flops = 2.0 * c["m"] * c["n"] * c["k"]

@@ -1,6 +1,6 @@
-"""Files of measured kernels: which format they are in, and their rows by GPU type.
+"""Read files of measured kernels: detect their format and return rows by GPU type.
 
-``read_kernels`` reads any of
+``read_kernels`` reads these formats:
 
     own               what tools/catalogue/measure_gpu.py writes, see ``own``
     aic_*             aiconfigurator: gemm, attention (context or generation), moe, nccl,
@@ -9,9 +9,9 @@
     llmservingsim_v0_layers, llmservingsim_v0_attention,
     llmservingsim_v1_layers, llmservingsim_v1_attention
 
-and finds out which by the columns. A call that is faster than the published peaks of its GPU allow
-is set aside and counted; where more than 1 in 50 of a table are, the whole table is, since the rest
-was measured the same way.
+The columns identify the format. A call that is faster than the published peak of its GPU is set
+aside and counted. If more than 1 in 50 calls of a table are, the whole table is set aside, because
+the rest was measured in the same way.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from simulation.performance.measured_kernels import KernelRows
 from simulation.performance.specs import GpuSpec, ModelShape
 
 LIMIT_BYTES = 1 << 30
-# What computing with a cell that is no number, or no size that can be, comes to.
+# Errors of computing with a cell that is no number or an impossible size.
 OF_CELLS = (TypeError, ValueError, LookupError, ArithmeticError)
 
 Shapes = Mapping[str, ModelShape]
 Reader = Callable[[Frame, Shapes], dict[str, list[KernelRows]]]
-# A format is known by columns that no other has, the longest match first.
+# Columns that identify each format. The first format whose columns are all present wins.
 FORMATS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
     "own": (("op", "latency_us", "gpu"), own.read),
     "aic_gemm": (("system", "gemm_dtype", "m", "n", "k", "latency_ms"), aic.gemm),
@@ -73,7 +73,7 @@ FORMATS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
 
 @dataclass(frozen=True, slots=True)
 class KernelFile:
-    """What a file of kernels holds."""
+    """The content of a file of kernels."""
 
     name: str
     format: str
@@ -81,7 +81,7 @@ class KernelFile:
     rows: int
     by_gpu: Mapping[str, list[KernelRows]] = field(repr=False)
     set_aside: Mapping[str, int]  # rows by reason
-    sharing: tuple[own.Sharing, ...] = ()  # measured interference, of our own format
+    sharing: tuple[own.Sharing, ...] = ()  # interference measurements, only in our own format
 
 
 def read_kernels(
@@ -93,12 +93,13 @@ def read_kernels(
     format: str = "auto",
     max_bytes: int = LIMIT_BYTES,
 ) -> KernelFile:
-    """The measured kernels in a file.
+    """Return the measured kernels in a file.
 
-    ``shapes`` are models by name, needed by formats that name a model instead of the sizes of its
-    layers; ``gpus`` the catalogue's types, against whose peaks rows are checked where it knows
-    them. The file may have ``max_bytes``, and four times as many unpacked. Raises IngestError with
-    file, line or column, and the remedy.
+    ``shapes`` are models by name, for formats that name a model instead of layer sizes. ``gpus``
+    are the catalogue's types, against whose peaks rows are checked. The file may have
+    ``max_bytes``, and four times that unpacked.
+
+    Raises IngestError with file, line or column, and the remedy.
     """
     frame = read_frame(Path(path), name, max_bytes)
     kind = format if format != "auto" else detect(frame.data.columns, frame.name)
@@ -133,7 +134,7 @@ def _cause(problem: BaseException) -> str:
 
 
 def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> str:
-    """The format of a file by its columns, without reading it all; raises IngestError."""
+    """Return the format of a file by its columns, without reading all of it; raise IngestError."""
     if is_json(path, name):
         return detect(own.json_frame(path, name or path.name, max_bytes).data.columns, name)
     options = _options(name, max_bytes)
@@ -143,7 +144,7 @@ def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> s
 
 
 def detect(columns: Sequence[str], name: str) -> str:
-    """The format that has these columns."""
+    """Return the format that has these columns."""
     for format, (needed, _) in FORMATS.items():
         if set(columns).issuperset(needed):
             return format
@@ -154,7 +155,7 @@ def detect(columns: Sequence[str], name: str) -> str:
 
 
 def read_frame(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> Frame:
-    """All rows of a file, whatever their format; raises IngestError where it is no table."""
+    """Return all rows of a file of any format; raise IngestError if it is no table."""
     if is_json(path, name):
         return own.json_frame(path, name or path.name, max_bytes)
     options = _options(name, max_bytes)
@@ -181,7 +182,7 @@ def _options(name: str, max_bytes: int) -> IngestOptions:
 
 
 def _numeric(data: pl.DataFrame) -> list[pl.Series]:
-    """The columns of text that hold nothing but numbers, as numbers; empty means none."""
+    """Return the text columns that hold only numbers or nothing, as numbers."""
     columns = []
     for column in data.columns:
         if data[column].dtype != pl.String:

@@ -1,1 +1,1 @@
-"""Series that grow: what live sources say, kept by parts, and published as traces."""
+"""Store series that grow: samples of live sources, kept in parts and published as traces."""

@@ -1,4 +1,4 @@
-"""A file that was read as any upload is, as samples of a source: counted in the source's bins."""
+"""Turn a file that was read as an upload into samples, counted in the source's bins."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ from planner.ingest.store import (
 )
 from simulation.arrays import FloatArray
 
-STEPS = 4  # buckets of lengths to a doubling of tokens
+STEPS = 4  # buckets of lengths per doubling of tokens
 
 
 def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.DataFrame) -> Samples:
-    """``store`` is the file's column store; ``others`` what other files told (GrowingSeries.told).
+    """Return the samples of a file.
 
-    Requests count within their bin beside those of other files, as where logs are cut in the middle
-    of a bin; counts per bin replace what was there. Raises IngestError for a file without calendar
-    times, with bins that do not fit, or of requests that another file has.
+    ``store`` is the file's column store. ``others`` is what other files reported
+    (GrowingSeries.told). Requests add to those of other files in the same bin, because logs may be
+    cut within a bin. Counts per bin replace earlier counts.
+
+    Raises IngestError for a file without calendar times, with bins that do not fit, or with
+    requests that another file has.
     """
     if report.clock != UTC:
         raise IngestError(
@@ -59,7 +62,10 @@ def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.Da
 
 
 def _of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
-    """All bins of the file: within it one without a request is zero; its ends were seen in part."""
+    """Return all bins of the file; a bin without a request is 0.
+
+    The first and last bin are marked as seen in part.
+    """
     tables = []
     for columns in series:
         bins = len(columns.requests)
@@ -99,7 +105,7 @@ def _of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
 
 
 def _summed(values: FloatArray, into: np.ndarray, bins: int, per_bin: int) -> FloatArray:
-    """A bin is known where all of its parts are."""
+    """Return sums over the source's bins; a bin is known if all of its parts are."""
     total = np.bincount(into, np.nan_to_num(values), minlength=bins)
     counted = np.bincount(into, ~np.isnan(values), minlength=bins)
     return np.asarray(np.where(counted >= per_bin, total, np.nan))
@@ -125,7 +131,7 @@ def _table(
 
 
 def _lengths(store: Path, bin_s: int, origin: str) -> pl.DataFrame:
-    """Tokens per request in buckets that double every STEPS, by key and bin."""
+    """Return counts of tokens per request by key and bin, in STEPS buckets per doubling."""
     report, scan = scan_requests(store)
     start = ((pl.col("arrival_s") + report.start_s) / bin_s).floor().cast(pl.Int64) * bin_s
     keys = [pl.col(key).cast(pl.String).fill_null("") for key in KEYS]

@@ -1,10 +1,11 @@
-"""A series that grows by parts: every reading is a part, and what was read twice counts once.
+"""Store a series that grows in parts, so that data read twice counts once.
 
-``bins-MOMENT.parquet`` and ``histograms-MOMENT.parquet`` in a folder, in the order they were
-written. A later part replaces what an earlier one of the same origin
-said of a bin, but for what it says nothing of (null): late data is merged, and a reading of nothing
-wipes out no measurement. NaN takes back what was said: a process went on and nobody saw how. Of a
-bin that several origins saw in part (files that end in its middle) the amounts add up.
+Each reading is a part: ``bins-MOMENT.parquet`` and ``histograms-MOMENT.parquet`` in one folder, in
+the order of writing. A later part replaces the values that an earlier part of the same origin has
+for a bin. Its nulls replace nothing. Late data is so merged, and an empty reading deletes no
+measurement. NaN withdraws a value: the process went on, but its amount is not known.
+
+If several origins saw parts of a bin (files that end within it), their amounts add up.
 """
 
 from __future__ import annotations
@@ -33,17 +34,19 @@ from planner.whole import whole_file
 
 AGAIN = "restore a backup, or remove this live source and make it anew"
 TRIES = 3
-MOST_PARTS = 64  # from which on they are written as one
+MOST_PARTS = 64  # more are merged into one
 _PLACE = (*KEYS, "bin_start")
 
 
 @dataclass(frozen=True, slots=True)
 class GrowingSeries:
+    """A folder of parts with bins of ``bin_s`` seconds."""
+
     folder: Path
     bin_s: int
 
     def append(self, samples: Samples) -> None:
-        """Keep a reading; several processes may at once."""
+        """Store a reading; several processes may do so at the same time."""
         if samples.bin_s != self.bin_s:
             raise ValueError(f"bins of {samples.bin_s} s do not go with bins of {self.bin_s} s")
         if samples.bins.is_empty() and samples.histograms.is_empty():
@@ -54,18 +57,20 @@ class GrowingSeries:
             if not table.is_empty():
                 _write(table, self.folder / f"{kind}-{stem}")
         if len(self._parts("bins")) > MOST_PARTS:
-            with suppress(Damaged):  # whoever reads is told; the reading is kept
+            with suppress(Damaged):  # the reading is stored; a reader reports the damage
                 self._compact()
 
     def read(self, until_s: float | None = None, since_s: float | None = None) -> Samples:
-        """What is known of the bins that end by ``until_s`` and begin from ``since_s`` on (epoch),
-        one row per model, region, tier and bin, in order; amounts of bins seen only in part are
-        null."""
+        """Return bins that begin from ``since_s`` and end by ``until_s`` (epoch seconds).
+
+        There is one row per model, region, tier and bin, in order. Amounts of bins that were seen
+        only in part are null.
+        """
         bins, counted = self.bins(until_s, since_s), self.histograms(until_s, since_s)
         return Samples(self.bin_s, bins, counted)
 
     def bins(self, until_s: float | None = None, since_s: float | None = None) -> pl.DataFrame:
-        """As ``read`` has them."""
+        """Return the bins of ``read``."""
         return _joined_bins(
             _before(_latest_bins(self._read("bins", BINS, since_s)), self.bin_s, until_s)
         )
@@ -73,12 +78,15 @@ class GrowingSeries:
     def histograms(
         self, until_s: float | None = None, since_s: float | None = None
     ) -> pl.DataFrame:
-        """As ``read`` has them; they are many times as many rows, so ask for the days you need."""
+        """Return the histograms of ``read``.
+
+        They have many times more rows than the bins, so limit the time.
+        """
         latest = _latest_histograms(self._read("histograms", HISTOGRAMS, since_s))
         return _joined_histograms(_before(latest, self.bin_s, until_s))
 
     def told(self) -> pl.DataFrame:
-        """Which origin told of which bin of which key, and whether it saw the whole bin."""
+        """Return which origins reported each bin of each key, and whether they saw all of it."""
         bins = _latest_bins(self._read("bins", BINS, None))
         return bins.select(*_PLACE, "origin", "whole")
 
@@ -88,15 +96,18 @@ class GrowingSeries:
     def _read(
         self, kind: str, schema: dict[str, type[pl.DataType]], since_s: float | None
     ) -> pl.DataFrame:
-        """All parts under each other, with their place in ``part``."""
+        """Return the rows of all parts, with the index of their part in ``part``."""
         for _ in range(TRIES):
-            with suppress(FileNotFoundError):  # another process has just written them as one
+            with suppress(FileNotFoundError):  # another process has just merged the parts
                 return _stacked(self._parts(kind), schema, since_s)
         return _stacked(self._parts(kind), schema, since_s)
 
     def _compact(self) -> None:
-        """Parts as one; what is appended meanwhile comes after it, and a reader who sees both the
-        parts and the one of them reads the same."""
+        """Merge all parts into one.
+
+        Parts that are appended meanwhile sort after it. A reader that sees both the parts and the
+        merged part reads the same values.
+        """
         for kind, schema, latest in (
             ("histograms", HISTOGRAMS, _latest_histograms),
             ("bins", BINS, _latest_bins),
@@ -115,7 +126,10 @@ class GrowingSeries:
 def _stacked(
     parts: list[Path], schema: dict[str, type[pl.DataType]], since_s: float | None = None
 ) -> pl.DataFrame:
-    """Parts and row groups that end before ``since_s`` are not read."""
+    """Return the rows of ``parts``.
+
+    Parts and row groups that end before ``since_s`` are not read.
+    """
     tables = []
     for i, path in enumerate(parts):
         if not path.exists():
@@ -129,7 +143,7 @@ def _stacked(
 
 
 def _whole(rows: pl.DataFrame, schema: dict[str, type[pl.DataType]]) -> pl.DataFrame:
-    """With the columns that came after it was written, of which it says nothing."""
+    """Return the rows with null in columns that are newer than their file."""
     lacking = [pl.lit(None, kind).alias(n) for n, kind in schema.items() if n not in rows.columns]
     return rows.with_columns(lacking).select(*schema)
 
@@ -145,7 +159,7 @@ def _stem(path: Path) -> str:
 
 
 def _latest_bins(parts: pl.DataFrame) -> pl.DataFrame:
-    """Per origin and bin what was said last of each column."""
+    """Return the last value of each column per origin and bin."""
     last = [pl.col(name).drop_nulls().last() for name in (*AMOUNTS, *GAUGES)]
     return (
         parts.sort("part", maintain_order=True)
@@ -155,7 +169,7 @@ def _latest_bins(parts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _latest_histograms(parts: pl.DataFrame) -> pl.DataFrame:
-    """Per origin, bin and quantity the histogram of the last part that has one."""
+    """Return the histogram of the last part that has one, per origin, bin and quantity."""
     of = [*_PLACE, "origin", "what"]
     return parts.filter(pl.col("part") == pl.col("part").max().over(of)).drop("part")
 
@@ -165,7 +179,10 @@ def _before(table: pl.DataFrame, bin_s: int, until_s: float | None) -> pl.DataFr
 
 
 def _joined_bins(bins: pl.DataFrame) -> pl.DataFrame:
-    """Origins added up. A bin that one of them saw in part is known where another goes on in it."""
+    """Add up the origins of each bin.
+
+    A bin that one origin saw in part is known if another origin has the rest.
+    """
     known = pl.col("whole").any() | (pl.len() > 1)
     amounts = [
         pl.when(known & pl.col(name).is_not_null().any())

@@ -1,4 +1,4 @@
-"""Histograms read back: a sample of what they counted, and the share within a limit."""
+"""Draw samples from histograms."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import polars as pl
 
 from simulation.arrays import FloatArray
 
-SAMPLE = 1000  # points that stand for a histogram
+SAMPLE = 1000  # values drawn from a histogram
 
 
 def sample_of(histogram: pl.DataFrame, points: int = SAMPLE) -> FloatArray | None:
-    """``points`` values at even steps of the distribution that a histogram (columns least, most,
-    count of one quantity, any number of bins) tells of; None where nothing was counted.
+    """Return ``points`` values at evenly spaced ranks of a histogram; None if it is empty.
 
-    Within a bucket values spread evenly on a logarithmic scale, in a first one from a tenth of its
-    bound or from 1; what lies past the last finite bound is taken at it, as nothing says how far it
-    went.
+    ``histogram`` has the columns least, most and count of one quantity, over any number of bins.
+    Within a bucket, values spread evenly on a logarithmic scale. The first bucket starts at a tenth
+    of its bound, or at 1 if that is less. Values beyond the last finite bound are set to it, as no
+    upper bound is known.
     """
     least, most, counts = _summed(histogram)
     if not counts.sum() > 0:
@@ -32,7 +32,7 @@ def sample_of(histogram: pl.DataFrame, points: int = SAMPLE) -> FloatArray | Non
 
 
 def _summed(histogram: pl.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Bounds and counts of the buckets in which something was counted."""
+    """Return bounds and counts of the non-empty buckets."""
     table = histogram.group_by("least", "most").agg(pl.col("count").sum())
     table = table.filter(pl.col("count") > 0).sort("most", "least")
     return table["least"].to_numpy(), table["most"].to_numpy(), table["count"].to_numpy()

@@ -1,4 +1,4 @@
-"""A growing series as the store of a trace: what scenarios, forecasts and pages read."""
+"""Publish a growing series as the store of a trace, for scenarios, forecasts and pages."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ LENGTH_FIELDS = ("input_tokens", "output_tokens")
 
 
 def publish(samples: Samples, name: str, store: Path) -> IngestReport:
-    """Write ``samples`` (as GrowingSeries.read gives them) into ``store``, which appears whole or
-    not at all. All series lie on one span of time, in which what no reading knows is a gap.
+    """Write ``samples`` into ``store``, which appears whole or not at all.
 
-    Raises IngestError where no bin has a request or token counted.
+    ``samples`` are as returned by GrowingSeries.read. All series cover the same span of time. Bins
+    without a reading are gaps.
+
+    Raises IngestError if no bin has a request or token.
     """
     began = time.perf_counter()
     grids, notes = _grids(samples, name)
@@ -97,7 +99,7 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
 
 
 def _one_each(amounts: dict[str, FloatArray]) -> int:
-    """Have every request of a bin one token at least; returns how many bins had fewer."""
+    """Raise the tokens of each bin to at least one per request; return how many bins changed."""
     requests, changed = amounts["requests"], np.zeros(len(amounts["requests"]), bool)
     for field in LENGTH_FIELDS:
         fewer = amounts[field] < requests

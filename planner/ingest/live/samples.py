@@ -1,4 +1,7 @@
-"""What a live source says per bin: amounts, gauges and histograms by model, region and tier."""
+"""Hold the samples of a live source per bin: amounts, gauges and histograms.
+
+Samples are labelled by model, region and tier.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,20 @@ from dataclasses import dataclass
 
 import polars as pl
 
-KEYS = ("model", "region", "tier")  # "" where the source does not say
+KEYS = ("model", "region", "tier")  # "" if unknown
 AMOUNTS = ("requests", "input_tokens", "output_tokens")  # sums over the bin
 GAUGES = {
     "waiting": "requests",  # in queues, mean over the bin, of all replicas
-    "running": "requests",  # likewise
+    "running": "requests",  # in batches, mean over the bin, of all replicas
     "kv_use": "",  # share of the KV cache in use, mean over replicas and the bin
-    "replicas": "replicas",  # that were there at the end of the bin
+    "replicas": "replicas",  # replicas present in the bin
     "power_w": "W",  # of all GPUs, mean over the bin
-    "tbt_mean_s": "s",  # between tokens, mean over those of the bin
+    "tbt_mean_s": "s",  # mean gap between tokens of the bin
 }
 # Counted in buckets: lengths in tokens, latencies in seconds.
 COUNTED = ("input_tokens", "output_tokens", "ttft_s", "tbt_s", "e2e_s")
 
-# Of each column, for people.
+# Label of each column.
 WORDS = {
     "requests": "Requests",
     "input_tokens": "Input tokens",
@@ -39,16 +42,16 @@ WORDS = {
 BINS = {
     **dict.fromkeys(KEYS, pl.String),
     "bin_start": pl.Int64,  # left edge, whole seconds since the epoch
-    "origin": pl.String,  # parts of one bin from several files add up; "" replaces what was there
+    "origin": pl.String,  # parts of a bin from several files add up; "" replaces earlier data
     "whole": pl.Boolean,  # whether the origin saw all of the bin
-    **dict.fromkeys((*AMOUNTS, *GAUGES), pl.Float64),  # null: not known
+    **dict.fromkeys((*AMOUNTS, *GAUGES), pl.Float64),  # null: unknown
 }
 HISTOGRAMS = {
     **dict.fromkeys(KEYS, pl.String),
     "bin_start": pl.Int64,
     "origin": pl.String,
-    "what": pl.String,  # of COUNTED
-    "least": pl.Float64,  # lower bound of the bucket: empty ones are not kept
+    "what": pl.String,  # one of COUNTED
+    "least": pl.Float64,  # lower bound of the bucket; needed, as empty buckets are not kept
     "most": pl.Float64,  # upper bound, included; inf for the last
     "count": pl.Float64,  # in this bucket alone
 }
@@ -56,7 +59,10 @@ HISTOGRAMS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """``bins`` has the columns of BINS, ``histograms`` those of HISTOGRAMS."""
+    """Samples in bins of ``bin_s`` seconds.
+
+    ``bins`` has the columns of BINS, ``histograms`` those of HISTOGRAMS.
+    """
 
     bin_s: int
     bins: pl.DataFrame
@@ -68,7 +74,7 @@ class Samples:
 
     @property
     def span(self) -> tuple[int, int] | None:
-        """Left edge of the first bin and right edge of the last; None without any."""
+        """Return the left edge of the first bin and the right edge of the last, or None."""
         if self.bins.is_empty():
             return None
         first, last = self.bins["bin_start"].min(), self.bins["bin_start"].max()
@@ -76,7 +82,7 @@ class Samples:
 
 
 def bins_frame(rows: Iterable[dict[str, object]] | pl.DataFrame) -> pl.DataFrame:
-    """Rows with any of the columns of BINS, the others filled in."""
+    """Return rows with all columns of BINS; missing columns get a default."""
     if not isinstance(rows, pl.DataFrame):
         rows = pl.DataFrame(list(rows), infer_schema_length=None)
     blank = {**dict.fromkeys((*KEYS, "origin"), ""), "whole": True}

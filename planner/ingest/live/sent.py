@@ -1,4 +1,4 @@
-"""Samples as a program sends them, checked and put on the source's bins."""
+"""Check samples that a program sends, and put them on the source's bins."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import polars as pl
 from planner.errors import SourceError
 from planner.ingest.live.samples import AMOUNTS, GAUGES, HISTOGRAMS, KEYS, Samples, bins_frame
 
-MOST_SAMPLES = 20_000  # in one message
+MOST_SAMPLES = 20_000  # in one request
 LARGEST = 1e12
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
-AHEAD = timedelta(days=1)  # clocks differ, but not by more
+AHEAD = timedelta(days=1)  # largest accepted clock difference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Sample:
     of a bucket (tokens, or seconds; "+Inf" for the last) to how many are in this bucket alone.
     """
 
-    time: datetime  # when the bin begins
+    time: datetime  # start of the bin
     model: str = ""
     region: str = ""
     tier: str = ""
@@ -58,6 +58,8 @@ HISTOGRAM_FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class Sent:
+    """Samples of one request, checked at creation."""
+
     samples: tuple[Sample, ...]
     now: datetime
 
@@ -71,7 +73,10 @@ class Sent:
 
 
 def samples_of(sent: Sent, bin_s: int) -> Samples:
-    """On bins of ``bin_s``; raises SourceError for a moment between two bins, or a bin twice."""
+    """Return the samples on bins of ``bin_s``.
+
+    Raises SourceError for a time between two bins, or for a bin that occurs twice.
+    """
     rows, counted, seen = [], [], set()
     for index, sample in enumerate(sent.samples):
         where = f"samples[{index}]"
@@ -133,7 +138,7 @@ def _check_histogram(histogram: Mapping[str, float] | None, where: str) -> None:
 
 
 def of_rows(rows: Sequence[Mapping[str, Any]], now: datetime) -> Sent:
-    """From plain rows; raises SourceError for a field that is not known."""
+    """Return the samples of plain rows; raise SourceError for an unknown field."""
     samples = []
     for index, row in enumerate(rows[: MOST_SAMPLES + 1]):
         if unknown := set(row) - set(FIELDS):

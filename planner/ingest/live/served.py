@@ -1,4 +1,4 @@
-"""What live sources say of the speed of replicas: mean time between tokens beside the load."""
+"""Derive the speed of replicas from live sources: mean TBT by load."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import polars as pl
 
 from simulation.arrays import FloatArray
 
-MOST = 2000  # stretches of a series; the filter takes them one after the other
+MOST = 2000  # intervals of a series; the filter processes them one at a time
 NEEDED = ("requests", "input_tokens", "output_tokens", "running", "replicas", "tbt_mean_s")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """One model in one region, by stretches of time; arrays ``[stretches]``."""
+    """The speed of one model in one region by intervals of time; arrays ``[intervals]``."""
 
-    model: str  # "" where nothing says it, as the region
+    model: str  # "" if unknown, as the region
     region: str
-    at_s: FloatArray  # when each begins, epoch seconds
-    running: FloatArray  # requests in the batch of a replica, mean over time
-    requests_per_s: FloatArray  # of a replica
-    input_tokens: FloatArray  # of a request, mean
+    at_s: FloatArray  # start of each interval, epoch seconds
+    running: FloatArray  # mean batch size of a replica
+    requests_per_s: FloatArray  # per replica
+    input_tokens: FloatArray  # mean per request
     output_tokens: FloatArray
     tbt_s: FloatArray  # mean over tokens
 
@@ -30,8 +30,10 @@ class Served:
 
 
 def served_of(bins: pl.DataFrame, bin_s: int) -> list[Served]:
-    """Of the bins (planner.ingest.live.samples) in which all that it takes is known; tiers of one
-    model and region go by the same replicas."""
+    """Return the speeds from bins (``live.samples``) in which every needed column is known.
+
+    All tiers of a model and region share its replicas.
+    """
     complete = bins.filter(
         pl.all_horizontal(pl.col(name).fill_nan(None).is_not_null() for name in NEEDED)
         & (pl.col("requests") > 0)

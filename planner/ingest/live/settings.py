@@ -1,4 +1,4 @@
-"""What is said of a source of each kind, checked before it is kept."""
+"""Check the settings of a source of each kind before they are stored."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pydantic import Field, ValidationError, field_validator
 from planner.errors import SourceError
 from planner.sections import Name, Section
 
-# Only variables of this name: a source must not be able to send other secrets away.
+# Only variables with this prefix, so that a source cannot send other secrets away.
 NAMED = r"^HEADROOM_SOURCE_[A-Z0-9_]+$"
 Variable = Annotated[str, Field(pattern=NAMED, max_length=80)]
 Label = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", max_length=80)]
 MOST_DAYS = 400
-# Variables of which one says nothing without the other.
+# Variables that are useless without each other.
 PAIRS = (("user_env", "password_env"), ("access_key_env", "secret_key_env"))
 
 
@@ -26,8 +26,8 @@ class PrometheusSettings(Section):
     url: Annotated[str, Field(min_length=8, max_length=300)]
     engine: Literal["auto", "vllm", "sglang", "trtllm", "tgi", "dynamo", "llm-d"] = "auto"
     match: dict[Label, Annotated[str, Field(max_length=200)]] = {}  # label: value, all of them
-    model: Name | None = None  # of engines that do not name theirs; else the label's value
-    model_label: Label | None = None  # left out: the engine's own
+    model: Name | None = None  # for engines without a model label; default: the label's value
+    model_label: Label | None = None  # default: the engine's own
     region: Name | None = None
     region_label: Label | None = None
     tier: Name | None = None
@@ -35,9 +35,11 @@ class PrometheusSettings(Section):
     token_env: Variable | None = None  # variable that holds a bearer token
     user_env: Variable | None = None  # variables of basic authentication
     password_env: Variable | None = None
-    days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = 15.0  # of history in the first reading
-    delay_s: Annotated[int, Field(ge=0, le=86_400)] = 60  # until a bin is taken to be complete
-    late_s: Annotated[int, Field(ge=0, le=7 * 86_400)] = 3600  # read again each time, for late data
+    days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = 15.0  # days of history in the first reading
+    delay_s: Annotated[int, Field(ge=0, le=86_400)] = 60  # wait until a bin counts as complete
+    late_s: Annotated[int, Field(ge=0, le=7 * 86_400)] = (
+        3600  # this much is read again each time, for late data
+    )
 
 
 class FolderSettings(Section):
@@ -58,7 +60,7 @@ class BucketSettings(Section):
     bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9!_.*'()=/-]*$", max_length=300)] = ""
     signing_region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = "us-east-1"
-    access_key_env: Variable | None = None  # variables that hold them; left out of a public bucket
+    access_key_env: Variable | None = None  # variables of the credentials; none for a public bucket
     secret_key_env: Variable | None = None
     session_token_env: Variable | None = None
     format: Annotated[str, Field(max_length=32)] = "auto"
@@ -70,7 +72,7 @@ class BucketSettings(Section):
     @field_validator("prefix")
     @classmethod
     def folder(cls, path: str) -> str:
-        """Whole names between slashes: ``logs`` is not ``logs-of-others``."""
+        """Strip slashes at the ends of a prefix; it names whole folders."""
         return path.strip("/")
 
 
@@ -87,7 +89,7 @@ KINDS: Mapping[str, type[Section]] = {
 
 
 def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
-    """Raises SourceError with the first fault, named by its field."""
+    """Return checked settings; raise SourceError with the first fault and its field."""
     if kind not in KINDS:
         raise SourceError(f"kind is {kind!r}; give one of {', '.join(KINDS)}.")
     if "\\u0000" in json.dumps(dict(fields), default=str):

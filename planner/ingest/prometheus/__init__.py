@@ -1,2 +1,4 @@
-"""Reading a Prometheus: which of an engine's metrics are there, asked piece by piece, as samples
-per bin. Knows HTTP and PromQL, not Django."""
+"""Read engine metrics from a Prometheus server as samples per bin.
+
+The package knows HTTP and PromQL, not Django.
+"""

@@ -1,4 +1,4 @@
-"""Which addresses may be asked: an allow-list, so that a source cannot reach into the network."""
+"""Check addresses against an allow-list, so that a source cannot reach into the network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Of an HTTP API; ``path`` without a slash at its end."""
+    """The address of an HTTP API; ``path`` has no trailing slash."""
 
     scheme: str
     host: str
@@ -27,13 +27,13 @@ class Address:
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
     def within(self, other: Address) -> bool:
-        """Whether it is at ``other`` or below its path."""
+        """Return whether the address is equal to ``other`` or below its path."""
         same = (self.scheme, self.host, self.port) == (other.scheme, other.host, other.port)
         return same and f"{self.path}/".startswith(f"{other.path}/")
 
 
 def address_of(url: str, where: str = "url") -> Address:
-    """Raises SourceError for what is no plain address of a server."""
+    """Return the address in ``url``; raise SourceError if it is no plain address of a server."""
     try:
         parts: SplitResult = urlsplit(url)
         port = parts.port
@@ -55,7 +55,7 @@ def address_of(url: str, where: str = "url") -> Address:
 
 
 def allowed_address(url: str, allowed: Sequence[str]) -> Address:
-    """The address, if it is on the list; raises SourceError naming the variable."""
+    """Return the address if it is on the list; raise SourceError that names the variable."""
     address = address_of(url)
     if any(address.within(address_of(entry, VARIABLE)) for entry in allowed):
         return address

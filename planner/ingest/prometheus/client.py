@@ -1,4 +1,4 @@
-"""Prometheus' HTTP API within limits: no redirect, no proxy, so many bytes, so much time."""
+"""Query Prometheus' HTTP API without redirects or proxies, and within size and time limits."""
 
 from __future__ import annotations
 
@@ -28,23 +28,26 @@ from planner.errors import SourceError
 from planner.ingest.prometheus.address import Address
 from simulation.arrays import FloatArray
 
-MOST_POINTS = 11_000  # of one series in one answer: what Prometheus gives at most
-TIMEOUT_S = 60.0  # of one request, from the first byte sent to the last read
-MOST_BYTES = 64_000_000  # of one answer
+MOST_POINTS = 11_000  # points of one series in one response, Prometheus' own limit
+TIMEOUT_S = 60.0  # of one request, from the first byte sent to the last byte read
+MOST_BYTES = 64_000_000  # of one response
 CHUNK = 1 << 16
-LEAST_POINTS = 50  # an answer too large is asked for in halves down to this
+LEAST_POINTS = 50  # a query with a too large response is halved down to this
 
 
 class TooLarge(SourceError):
-    """An answer beyond MOST_BYTES."""
+    """A response beyond MOST_BYTES."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What is sent and trusted; secrets come from the operator's environment and stay in memory."""
+    """Credentials to send and authorities to trust.
 
-    authorization: str = ""  # the header's value
-    ca_file: str = ""  # of authorities beside the system's
+    Secrets come from the operator's environment and stay in memory.
+    """
+
+    authorization: str = ""  # value of the header
+    ca_file: str = ""  # authorities in addition to the system's
 
     @classmethod
     def bearer(cls, token: str, ca_file: str = "") -> Access:
@@ -61,7 +64,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Course:
-    """One series of an answer: ``values [points]`` at the steps asked for, NaN where none is."""
+    """One series of a response: ``values`` ``[points]`` at the requested steps, NaN if missing."""
 
     labels: Mapping[str, str]
     values: FloatArray
@@ -69,7 +72,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Moments at which a query is evaluated: ``points``, ``step_s`` apart (epoch seconds)."""
+    """Times at which a query is evaluated: ``points`` times, ``step_s`` apart (epoch seconds)."""
 
     start_s: int
     step_s: int
@@ -80,7 +83,7 @@ class Steps:
         return self.start_s + (self.points - 1) * self.step_s
 
     def pieces(self, most: int = MOST_POINTS) -> Iterator[tuple[int, Steps]]:
-        """Runs of at most ``most`` steps with the place of the first, in order."""
+        """Yield runs of at most ``most`` steps with the index of their first, in order."""
         for first in range(0, self.points, most):
             count = min(most, self.points - first)
             yield first, Steps(self.start_s + first * self.step_s, self.step_s, count)
@@ -99,7 +102,7 @@ class Prometheus:
     ) -> None:
         self._address, self._access = address, access
         self._timeout_s, self._most_bytes = timeout_s, most_bytes
-        self._opener = OpenerDirector()  # neither redirects, proxies nor other schemes
+        self._opener = OpenerDirector()  # has no handler for redirects, proxies or other schemes
         for handler in (
             HTTPHandler(),
             HTTPSHandler(context=_trusted(access.ca_file)),
@@ -109,7 +112,10 @@ class Prometheus:
             self._opener.add_handler(handler)
 
     def names(self, start_s: float, end_s: float, selector: str = "") -> frozenset[str]:
-        """Names of all metrics that had a sample in the time, of series that ``selector`` fits."""
+        """Return the names of all metrics with a sample in the time.
+
+        ``selector`` limits them to the series that it matches.
+        """
         fields = [("start", f"{start_s:.0f}"), ("end", f"{end_s:.0f}")]
         if selector:
             fields.append(("match[]", selector))
@@ -119,7 +125,10 @@ class Prometheus:
         return frozenset(names)
 
     def range(self, query: str, steps: Steps) -> list[Course]:
-        """A query at every step, in as many pieces as it takes; its series in order of labels."""
+        """Evaluate a query at every step, in several requests if needed.
+
+        Series are sorted by labels.
+        """
         courses: dict[tuple[tuple[str, str], ...], FloatArray] = {}
         for first, piece in steps.pieces():
             for labels, place, values in self._piece(query, piece):
@@ -242,6 +251,6 @@ def _trusted(ca_file: str) -> ssl.SSLContext:
 
 
 def _number(text: Any) -> float:
-    """NaN for what is no finite number."""
+    """Return a finite number, or NaN."""
     value = float(text)
     return value if math.isfinite(value) else math.nan

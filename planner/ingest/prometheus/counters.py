@@ -1,8 +1,8 @@
-"""Increases of counters per bin from what was scraped: resets, absent targets, missing scrapes.
+"""Compute increases of counters per bin, despite resets, absent targets and missing scrapes.
 
-Prometheus' own ``increase`` stretches what it saw to the edges of the range, so that bins do not
-add up to the counter. Here a bin's increase is the last scrape in it less the last one in the bin
-before, so that bins add up, series by series.
+Prometheus' own ``increase`` extrapolates to the edges of the range, so its bins do not add up to
+the counter. Here the increase of a bin is its last scrape minus the last scrape of the bin before.
+These bins add up, series by series.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Increases:
-    """Of each series and bin, ``[series, bins]``. ``amount`` is 0 where the series is not there;
-    ``missing`` where it counted on but was not scraped, so that nobody knows how much."""
+    """Increases of each series and bin, ``[series, bins]``.
+
+    ``amount`` is 0 if the series is absent. ``missing`` marks bins in which the series counted on
+    but was not scraped, so that the amount is unknown.
+    """
 
     amount: FloatArray
     missing: BoolArray
@@ -31,24 +34,25 @@ def increases(
     *,
     targets: IntArray,
 ) -> Increases:
-    """``last [series, bins + 1]`` holds the last scrape within each bin, NaN where there was none;
-    the first column is the bin before. ``lowest`` and ``highest``, of the same shape, are the least
-    and the most that was scraped in the bin. ``targets [series]`` says which series come from one
-    process.
+    """Return the increase of each series in each bin.
 
-    - A counter that fell began anew: what it shows now came since, and what it reached above its
-      last scrape before (``highest``) came before.
-    - A series that was away and comes back no smaller is the same process: its scrapes are missing,
-      and the bins in between, with the one it comes back in, are unknown. Where it comes back
-      smaller it is a new process, and nothing came while there was none.
-    - A series seen for the first time counts from 0 where its target was there before (a label's
-      first event); else, as nothing tells how long a target had run unseen, from its first scrape
-      in the bin (``lowest``).
+    ``last`` ``[series, bins + 1]`` holds the last scrape within each bin, NaN without one. Its
+    first column is the bin before. ``lowest`` and ``highest`` have the same shape and hold the
+    extremes of the bin's scrapes. ``targets`` ``[series]`` numbers the process of each series.
+
+    - A counter that fell was reset. Its present value came after the reset. Its rise above the last
+      scrape before (``highest``) came before the reset.
+    - A series that was absent and returns with no smaller value is the same process with missing
+      scrapes. The bins between, and the bin of its return, are unknown.
+    - A series that returns smaller is a new process. Nothing was counted in between.
+    - A new series of a target that was present before (a label's first event) counts from 0.
+    - A new series of a new target counts from its first scrape in the bin (``lowest``). The target may
+      have run unseen for any time.
     """
     series, points = last.shape
     known = ~np.isnan(last)
     columns = np.arange(points)
-    # Column of the last scrape before each one, -1 where there is none.
+    # Column of the last scrape before each column; -1: none.
     upto = np.maximum.accumulate(np.where(known, columns, -1), axis=1)
     before = np.concatenate([np.full((series, 1), -1), upto[:, :-1]], axis=1)
     earlier = np.take_along_axis(last, np.maximum(before, 0), axis=1)
@@ -75,15 +79,19 @@ def increases(
         amount[new] = (last - lowest)[new]
 
     missing = np.zeros((series, points), bool)
-    for s, back in zip(*np.nonzero(grew & ~adjacent), strict=True):  # few: series that came back
+    for s, back in zip(
+        *np.nonzero(grew & ~adjacent), strict=True
+    ):  # a loop, because few series return
         missing[s, before[s, back] + 1 : back + 1] = True
     amount[missing] = 0.0
     return Increases(amount[:, 1:], missing[:, 1:], known[:, 1:])
 
 
 def wants_extremes(last: FloatArray, targets: IntArray) -> bool:
-    """Whether ``increases`` could use what was lowest and highest in a bin: a counter fell, or a
-    target came."""
+    """Return whether ``increases`` needs the extremes of bins: a counter fell or a target came.
+
+    The extremes cost two further queries.
+    """
     known = ~np.isnan(last)
     if bool((np.diff(last, axis=1) < 0).any()):
         return True

@@ -1,8 +1,8 @@
-"""The metrics of serving engines by what they say: names of today first, former ones after them.
+"""List the metrics of serving engines by quantity: present names first, former names after.
 
-From the engines' own sources, as named in ``source`` (repository:path@commit). Counters of requests
-and tokens are those that move when a request ends, so that a bin's tokens are those of its
-requests; a histogram ``x`` has ``x_sum`` and ``x_count`` too.
+The names are from the engines' own sources, given in ``source`` (repository:path@commit). Counters
+of requests and tokens are those that move when a request ends. The tokens of a bin are then those
+of its requests. A histogram ``x`` also has ``x_sum`` and ``x_count``.
 """
 
 from __future__ import annotations
@@ -12,40 +12,45 @@ from enum import Enum
 
 
 class Kind(Enum):
+    """The type of a metric, and how it is combined over replicas."""
+
     COUNTER = "counter"
     GAUGE_SUM = "sum of gauges"  # over replicas
     GAUGE_MEAN = "mean of gauges"
     HISTOGRAM = "histogram"
-    MEAN = "mean of a histogram"  # its sum over its count: exact, where buckets are coarse
+    MEAN = "mean of a histogram"  # sum / count: exact, while buckets are coarse
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One quantity and under which names an engine tells it."""
+    """One quantity and the names under which an engine reports it."""
 
-    what: str  # a column of samples: of AMOUNTS, GAUGES or COUNTED
+    what: str  # a column of samples, from AMOUNTS, GAUGES or COUNTED
     kind: Kind
     names: tuple[str, ...]
 
     def present(self, there: frozenset[str]) -> Metric:
-        """With the names that are there."""
+        """Return the metric with only the names that are in ``there``."""
         suffix = {Kind.HISTOGRAM: "_bucket", Kind.MEAN: "_sum"}.get(self.kind, "")
         return Metric(self.what, self.kind, tuple(n for n in self.names if n + suffix in there))
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """``front``: it passes requests on to engines that may be there too, so that each would count
-    twice, and its targets are no replicas. ``signs``: how a name begins by which it is known."""
+    """A serving engine or a front end of engines, with its metrics.
+
+    ``front``: it forwards requests to engines that may report too, so both would count them. Its
+    targets are no replicas. ``signs``: prefixes of metric names that identify it.
+    """
 
     name: str
     title: str
-    model_label: str  # "" where it does not say
+    model_label: str  # "": the engine has none
     metrics: tuple[Metric, ...]
     signs: tuple[str, ...]
     source: str
     front: bool = False
-    leave_out: tuple[tuple[str, str], ...] = ()  # label and value of series not to be counted
+    leave_out: tuple[tuple[str, str], ...] = ()  # label and value of series that are not counted
 
 
 def _metrics(
@@ -54,8 +59,11 @@ def _metrics(
     gauges: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]],
     histograms: tuple[tuple[str, ...], ...],
 ) -> tuple[Metric, ...]:
-    """In the order of the columns: requests; input and output tokens; waiting, running, KV use;
-    histograms of input and output lengths, TTFT, TBT and end to end; the mean of TBT."""
+    """Return the metrics with names, in the order of the columns.
+
+    Columns: requests; input and output tokens; waiting, running, KV use. Then the histograms of
+    input length, output length, TTFT, TBT and E2E, and the mean of TBT.
+    """
     counted = ("input_tokens", "output_tokens", "ttft_s", "tbt_s", "e2e_s")
     return tuple(
         metric
@@ -77,7 +85,7 @@ def _metrics(
 
 
 def _of(prefix: str, *names: str) -> tuple[str, ...]:
-    """Under the prefix, and as Ray writes it, which has no colon."""
+    """Return names with the prefix, and as Ray writes them, without a colon."""
     full = tuple(f"{prefix}{name}" for name in names)
     return (*full, *(n.replace(":", "_") for n in full if ":" in n))
 
@@ -124,7 +132,7 @@ ENGINES = (
         ),
         (_S, "sglang_"),
         "sgl-project/sglang:python/sglang/srt/metrics/collector.py",
-        leave_out=(("engine_type", "prefill"),),  # its decode instance counts the request
+        leave_out=(("engine_type", "prefill"),),  # the decode instance counts the same request
     ),
     Engine(
         "trtllm", "TensorRT-LLM", "model_name",
@@ -222,15 +230,14 @@ ENGINES = (
         front=True,
     ),
 )  # fmt: skip
-# Of all GPUs that the exporter sees, whatever runs on them.
+# Power of all GPUs that the exporter sees, whatever runs on them.
 POWER = Metric("power_w", Kind.GAUGE_SUM, ("DCGM_FI_DEV_POWER_USAGE",))
 
 
 def chosen(there: frozenset[str], engine: str = "auto") -> tuple[Engine, ...]:
-    """The engines to read, each with the metrics that are there.
+    """Return the engines to read, each with the metrics that are present.
 
-    ``auto``: every engine whose requests are counted; where there is none, the first front that
-    counts them.
+    ``auto``: every engine with counted requests. Without one, the first front end that counts them.
     """
     engines = []
     for candidate in ENGINES:

@@ -1,4 +1,4 @@
-"""What a Prometheus is asked: a query for each metric of an engine."""
+"""Build the PromQL query of each metric of an engine."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from planner.ingest.live.samples import AMOUNTS, WORDS
 from planner.ingest.live.settings import PrometheusSettings
 from planner.ingest.prometheus.names import POWER, Engine, Kind, Metric
 
-# One process shows the same gauges for each of its ranks.
+# Each rank of a process exports the same gauges, so they must not add up.
 RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """What there is to read."""
+    """The engines and the power metric that a server has."""
 
     engines: tuple[Engine, ...]
     power: bool
@@ -22,17 +22,17 @@ class Readable:
 
 @dataclass(frozen=True, slots=True)
 class MetricQuery:
-    """One metric and the query that it is read by."""
+    """One metric and its query."""
 
     engine: str
     what: str
     metric: str
     query: str
-    words: str  # of what, for people
+    words: str  # label of the quantity
 
 
 def queries(settings: PrometheusSettings, present: Readable, bin_s: int) -> tuple[MetricQuery, ...]:
-    """What would be asked, to be looked at."""
+    """Return the queries that would be sent, for display."""
     metric_queries = [
         MetricQuery(
             engine.title,
@@ -58,7 +58,7 @@ def _words(metric: Metric) -> str:
 
 
 def parts_of(metric: Metric, name: str) -> tuple[str, ...]:
-    """The series that a metric is read from."""
+    """Return the series from which a metric is read."""
     return (f"{name}_sum", f"{name}_count") if metric.kind is Kind.MEAN else (name,)
 
 
@@ -78,8 +78,11 @@ def query_of(
 
 
 def open_bin(bin_s: int) -> str:
-    """A bin without its left edge, which is of the bin before: until Prometheus 3 a range had both
-    its ends, and a scrape on the edge would stand for one that is missing."""
+    """Return the range of a bin without its left edge, which belongs to the bin before.
+
+    Before Prometheus 3 a range included both ends. A scrape on the edge would then hide a missing
+    one.
+    """
     return f"{1000 * bin_s - 1}ms"
 
 
@@ -96,7 +99,7 @@ def _by(settings: PrometheusSettings, engine: Engine) -> tuple[str, ...]:
 
 
 def braced(settings: PrometheusSettings, engine: Engine | None) -> str:
-    """Matchers of labels, values quoted; all series for none."""
+    """Return label matchers with quoted values; "" without any."""
     terms = [f"{label}={_quoted(value)}" for label, value in settings.match.items()]
     if engine is not None:
         terms += [f"{label}!={_quoted(value)}" for label, value in engine.leave_out]

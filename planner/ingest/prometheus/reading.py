@@ -1,4 +1,4 @@
-"""A span of time of a Prometheus as samples per bin: what the answers to its queries say."""
+"""Read a span of time from Prometheus as samples per bin."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from planner.ingest.prometheus.queries import (
 )
 from simulation.arrays import BoolArray, FloatArray
 
-Key = tuple[str, str, str]  # model, region, tier; "" where nothing says it
-MOST_BINS = MOST_POINTS - 1  # of one span: counters are asked for one bin more
-# One process in Prometheus' labels.
+Key = tuple[str, str, str]  # model, region, tier; "" if unknown
+MOST_BINS = MOST_POINTS - 1  # of one span; counters need one more bin
+# The labels that identify a process in Prometheus.
 TARGET = ("job", "instance")
-MISSING = -1.0  # of an amount while it is an array: takes back what an earlier reading said
+MISSING = -1.0  # marks an amount that withdraws the value of an earlier reading
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bins ``bin_s`` wide from ``start_s`` on (epoch seconds)."""
+    """A number of ``bins`` of width ``bin_s`` from ``start_s`` on (epoch seconds)."""
 
     start_s: int
     bin_s: int
@@ -54,7 +54,7 @@ class Span:
 
     @property
     def edges(self) -> Steps:
-        """Ends of all bins, the one before the first too."""
+        """Return the ends of all bins, and of the bin before the first."""
         return Steps(self.start_s, self.bin_s, self.bins + 1)
 
     @property
@@ -69,25 +69,27 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Counted:
-    """One key's increase of a counter, each ``[bins]``; NaN where nothing was scraped."""
+    """The increase of a counter for one key, each ``[bins]``; NaN without a scrape."""
 
     key: Key
     amount: FloatArray
-    missing: BoolArray  # some was counted that nobody saw
+    missing: BoolArray  # bins with counts that no scrape saw
     targets: FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bucket:
+    """One bucket of a histogram over time."""
+
     least: float
     most: float
-    counts: FloatArray  # [bins], in this bucket alone
+    counts: FloatArray  # [bins], not cumulative
 
 
 def find(
     client: Prometheus, settings: PrometheusSettings, start_s: float, end_s: float
 ) -> Readable:
-    """Which engines' metrics had samples in the time; raises SourceError where none had."""
+    """Return the engines with samples in the time; raise SourceError if there are none."""
     selector = braced(settings, None)
     there = client.names(start_s, end_s, selector if settings.match else "")
     engines = chosen(there, settings.engine)
@@ -104,8 +106,10 @@ def find(
 def read_span(
     client: Prometheus, settings: PrometheusSettings, present: Readable, span: Span
 ) -> Samples:
-    """All that the engines say of the span. A bin in which a counter that goes on was not scraped
-    has no amount: it is a gap, not zero. Of a model that several engines count, the first counts.
+    """Return all samples of the span.
+
+    A bin in which a continuing counter was not scraped has no amount: it is a gap, not zero. If
+    several engines count a model, the first engine counts.
     """
     tables: list[pl.DataFrame] = []
     counted: list[pl.DataFrame] = []
@@ -131,13 +135,13 @@ def read_span(
 def _engine(
     client: Prometheus, settings: PrometheusSettings, engine: Engine, span: Span
 ) -> tuple[dict[Key, dict[str, FloatArray]], dict[tuple[Key, str], list[_Bucket]]]:
-    """By key the amounts and gauges per bin; by key and quantity the buckets."""
+    """Return amounts and gauges per bin by key, and buckets by key and quantity."""
     amounts: dict[Key, dict[str, FloatArray]] = defaultdict(dict)
     histograms: dict[tuple[Key, str], list[_Bucket]] = {}
     missing: dict[Key, BoolArray] = {}
     nowhere = np.zeros(span.bins, bool)
     for metric in engine.metrics:
-        for name in metric.names:  # a former name fills in what today's does not know
+        for name in metric.names:  # former names fill the bins that the present name lacks
             if metric.kind is Kind.MEAN:
                 for key, values in _means(client, settings, engine, metric, name, span).items():
                     _fill(amounts[key], metric.what, values)
@@ -167,13 +171,14 @@ def _engine(
 
 
 def _fill(row: dict[str, FloatArray], what: str, values: FloatArray) -> None:
+    # Present names are read first, so a former name only fills unknown bins.
     row[what] = np.where(np.isnan(row[what]), values, row[what]) if what in row else values
 
 
 def _counted(
     client: Prometheus, settings: PrometheusSettings, engine: Engine, name: str, span: Span
 ) -> Iterator[_Counted]:
-    """A counter's increase per bin, by key."""
+    """Yield a counter's increase per bin, by key."""
     selector = f"{name}{braced(settings, engine)}[{open_bin(span.bin_s)}]"
     courses = _aligned(client.range(f"last_over_time({selector})", span.edges))
     if not courses:
@@ -220,8 +225,11 @@ def _means(
     name: str,
     span: Span,
 ) -> dict[Key, FloatArray]:
-    """What a histogram's sum grew by over what its count did, each as counters are read: a bin of
-    one scrape has one too, which ``increase`` lacks from Prometheus 3 on."""
+    """Return the increase of a histogram's sum over the increase of its count, by key.
+
+    Both are read as counters, so a bin with one scrape has a mean. From Prometheus 3 on,
+    ``increase`` gives nothing for such a bin.
+    """
     total, count = (
         {counter.key: counter.amount for counter in _counted(client, settings, engine, part, span)}
         for part in parts_of(metric, name)
@@ -234,7 +242,7 @@ def _means(
 
 
 def _aligned(courses: Sequence[Course]) -> dict[tuple[tuple[str, str], ...], FloatArray]:
-    """By labels without the name."""
+    """Return the values by labels without the metric's name."""
     return {
         tuple(sorted((k, v) for k, v in course.labels.items() if k != "__name__")): course.values
         for course in courses
@@ -248,7 +256,7 @@ def _target(labels: Mapping[str, str]) -> tuple[str, ...]:
 def _buckets(
     courses: Sequence[Course], settings: PrometheusSettings, engine: Engine
 ) -> dict[Key, list[_Bucket]]:
-    """Counts of each bucket alone from the cumulative ones, by key."""
+    """Return the counts of each single bucket from the cumulative ones, by key."""
     upto: dict[Key, dict[float, FloatArray]] = defaultdict(dict)
     for course in courses:
         try:
@@ -261,6 +269,7 @@ def _buckets(
     for key, cumulative in upto.items():
         bounds = sorted(cumulative)
         table = np.nan_to_num(np.array([cumulative[bound] for bound in bounds]))
+        # A missing value counts as 0 here, but cumulative counts must not fall.
         table = np.maximum.accumulate(table, axis=0)
         alone = np.diff(table, axis=0, prepend=0.0)
         lower = [0.0, *bounds[:-1]]
@@ -293,13 +302,13 @@ def _frame(key: Key, span: Span, columns: Mapping[str, FloatArray]) -> pl.DataFr
 
 
 def _known(values: FloatArray) -> pl.Series:
-    """Null where nothing was said, NaN where it is known that nobody knows."""
+    """Return null for unknown amounts and NaN for withdrawn ones."""
     series = pl.Series(values).fill_nan(None)
     return series.set(series == MISSING, np.nan)
 
 
 def _histogram_frame(key: Key, what: str, bucket: _Bucket, span: Span) -> pl.DataFrame:
-    """Bins in which the bucket counted something."""
+    """Return the bins in which the bucket counted something."""
     inside = np.flatnonzero(bucket.counts > 0)
     fixed = dict(zip(KEYS, key, strict=True)) | {
         "origin": "", "what": what, "least": bucket.least, "most": bucket.most,

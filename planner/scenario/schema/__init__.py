@@ -1,8 +1,8 @@
-"""The scenario file: one set of types for its checks, its JSON Schema and the code that reads it.
+"""Define the scenario file: one set of types for checks, JSON Schema and readers.
 
-Sections and names are the contract of docs/scenario.md. Units sit in the names. GPUs, models and
-profiles may be named from the built-in catalogue or given in full. Every number and list has a
-largest value, far above any real one, so that no slip of the pen keeps a worker busy for days.
+Sections and names are the contract of docs/scenario.md. Units are part of the names. GPUs, models
+and profiles are named from the built-in catalogue or stated in full. Every number and list has a
+largest value, far above any real one, so that a typing error cannot keep a worker busy for days.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Scenario(Section):
     """Everything a study needs besides the traces themselves."""
 
     version: Literal[1]
-    # Not digits alone: those are ids where a scenario is named.
+    # Digits alone would look like the id of a scenario.
     name: Annotated[str, Field(min_length=1, max_length=120, pattern=r"\D")] = "Scenario"
     description: str = ""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
@@ -67,7 +67,7 @@ class Scenario(Section):
         list[Annotated[Model, BeforeValidator(named)]], Field(min_length=1, max_length=200)
     ]
     profiles: Annotated[list[Profile], Field(min_length=1, max_length=500)]
-    # A price list kept in this installation: before built-in prices, after a region's own.
+    # A stored price list. It comes before built-in prices and after a region's own.
     price_list: Name | None = None
     regions: Annotated[list[Region], Field(min_length=1, max_length=100)]
     tiers: Annotated[list[Tier], Field(min_length=1, max_length=100)]

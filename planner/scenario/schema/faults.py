@@ -1,4 +1,4 @@
-"""What fails, when it is asked for: nothing does by itself. Times are seconds of the window."""
+"""Sections on faults. None happens unless it is listed. Times are seconds of the window."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Crash(_Where):
 
     kind: Literal["crash"]
     at_s: At
-    instance: Count = 0  # which of those that then serve, counted from 0 and round again
+    instance: Count = 0  # index among the instances that serve then, modulo their number
 
 
 class Crashes(_Where):

@@ -1,4 +1,4 @@
-"""The fleet as it is."""
+"""Sections of the scenario file on the present fleet."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Replicas(Section):
     model: Name
     region: Name
     gpu: Name
-    # Needed only where the model has several profiles on this GPU type.
+    # Needed only if the model has several profiles on this GPU type.
     tp: Annotated[int, Field(ge=1, le=1024)] | None = None  # GPUs of an instance
     precision: Precision | None = None
     role: Role | None = None
-    spot: bool = False  # rented as spot, of the region's spot GPUs
+    spot: bool = False  # runs on the region's spot GPUs
     replicas: Count
-    lent: Count | None = None  # beside them, lent out as spot; needs fleet.starts
-    minimum: Count | None = None  # left out: fleet.minimum, on the cheapest arrangement
-    maximum: Count | None = None  # left out: as many as the region's GPUs allow
+    lent: Count | None = None  # additional replicas lent out as spot; needs fleet.starts
+    minimum: Count | None = None  # default: fleet.minimum, on the cheapest arrangement
+    maximum: Count | None = None  # default: as the region's GPUs allow
 
 
 class Starts(Section):
@@ -41,23 +41,23 @@ class Starts(Section):
 
     reclaim_s: Delay = 60  # of an instance lent out as spot
     same_architecture_s: Delay | None = None  # of another model of the same architecture
-    other_model_s: Delay | None = None  # of any other model; left out: not done
-    remote_s: Delay = 7200  # weights fetched from afar
-    warm_hosts: Count | None = None  # with the weights, per pool; left out: all
+    other_model_s: Delay | None = None  # of any other model; default: never
+    remote_s: Delay = 7200  # weights fetched from remote storage
+    warm_hosts: Count | None = None  # hosts with the weights, per pool; default: all
 
 
 class ScaleIn(Section):
     """What becomes of instances that a policy takes out, where it does not say itself."""
 
-    soft_s: Delay = 0  # they get no new requests but stay so long, and come back at once
-    lend: bool = False  # they are lent out as spot, and reclaimed when wanted
+    soft_s: Delay = 0  # drained instances stay for this time and can return at once
+    lend: bool = False  # lend them as spot and reclaim them when needed
 
 
 class RatioGate(Section):
     """Started prefill and decode instances serve in numbers that keep their ratio (D4)."""
 
     ratio: Annotated[float, Field(gt=0, le=1000)]  # prefill instances per decode instance
-    tolerance: Annotated[float, Field(ge=0, le=100)] = 0.25  # fraction of it
+    tolerance: Annotated[float, Field(ge=0, le=100)] = 0.25  # fraction of the ratio
 
 
 class Fleet(Section):
@@ -65,10 +65,10 @@ class Fleet(Section):
 
     today: Annotated[list[Replicas], Field(max_length=10_000)] = []
     startup_s: Delay = 600  # weights local, SageServe section 4
-    starts: Starts | None = None  # left out: every start takes startup_s
+    starts: Starts | None = None  # default: every start takes startup_s
     scale_in: ScaleIn = ScaleIn()
-    registration: RatioGate | None = None  # left out: they serve as they come
-    # Of a request whose instance fails; 0: it is lost.
+    registration: RatioGate | None = None  # default: every started instance serves at once
+    # Retries of a request after its instance fails. 0: the request is lost.
     retries: Annotated[int, Field(ge=0, le=100)] = 1
     routing: Routing = Routing()
-    minimum: Count = 1  # instances per model and region, where ``today`` does not say
+    minimum: Count = 1  # instances per model and region, if ``today`` states none

@@ -1,4 +1,4 @@
-"""GPUs, models and how fast one runs on the other."""
+"""Sections of the scenario file on GPUs, models and the speed of a model on a GPU."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Gpu(Section):
     prefill_w: Watts | None = None
     decode_w: Watts | None = None
     tdp_w: Watts | None = None
-    bandwidth_gb_s: PeakGb | None = None  # of its memory
+    bandwidth_gb_s: PeakGb | None = None  # memory bandwidth
     bf16_tflops: Peak | None = None
     fp8_tflops: Peak | None = None
     fp4_tflops: Peak | None = None
     int8_tops: Peak | None = None
     int4_tops: Peak | None = None
-    link_gb_s: PeakGb | None = None  # to its neighbours in a node
+    link_gb_s: PeakGb | None = None  # to other GPUs of the node
     network_gb_s: PeakGb | None = None  # to other nodes
     gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
     family: Annotated[str, Field(max_length=40)] | None = None  # hopper, blackwell, cdna3 ...
@@ -93,7 +93,7 @@ class Model(Section):
     max_context: Annotated[int, Field(ge=2, le=1_000_000_000)] | None = None
     shape: Shape | None = None
     config: dict[str, Any] | None = None
-    # Models of the same one swap their weights faster (fleet.starts).
+    # Models of the same architecture swap their weights faster (fleet.starts).
     architecture: Annotated[str, Field(max_length=40)] = ""
     source: str = "scenario"
 
@@ -113,14 +113,14 @@ class AttentionFfn(Section):
     """Of a mixture of experts: attention and KV cache on GPUs of their own, the feed-forward layers
     with the experts on others of the same type, with a way between the two in every layer."""
 
-    attention: Annotated[int, Field(ge=1, le=1024)]  # GPUs, in copies of ``tp``
-    ffn: Annotated[int, Field(ge=1, le=1024)]  # GPUs, each with its part of the experts
-    # At most so many in turn: while one is at the experts another is at attention.
+    attention: Annotated[int, Field(ge=1, le=1024)]  # GPUs, in groups of ``tp``
+    ffn: Annotated[int, Field(ge=1, le=1024)]  # GPUs, each with a part of the experts
+    # Most micro-batches in turn: one is at the experts while another is at attention.
     micro_batches: Annotated[int, Field(ge=1, le=16)] = 3
-    # Of each GPU, one way; left out: its published link, or network where they fill more than a
-    # server, as measured collectives reach it.
+    # Bandwidth of each GPU, one way. Default: the published link, or the network if the GPUs fill
+    # more than a server. Both are reduced to what measured collectives reach.
     gb_s: PeakGb | None = None
-    # Of each crossing; left out: as measured collectives start.
+    # Latency of each crossing. Default: the start latency of measured collectives.
     latency_us: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
 
 
@@ -135,35 +135,35 @@ class Profile(Section):
 
     model: Name
     gpu: Name
-    tp: Annotated[int, Field(ge=1, le=1024)] = 1  # left out beside a name: the profile's own
+    tp: Annotated[int, Field(ge=1, le=1024)] = 1  # default with a name: the profile's own
     role: Role = "mixed"
-    # A profile kept in this installation; without a version the newest when the run is made.
+    # A stored profile of this installation. Default version: the newest when the run is created.
     name: Name | None = None
     version: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     kind: Literal["linear", "roofline"] = "linear"
-    # Of kind: roofline: with the times that this engine was measured to add. Left out: vLLM, as
-    # estimates take, or the one that measured rows of the model on that GPU type name.
+    # For kind: roofline: add the overhead measured for this engine. Default: the engine of the
+    # stored measurements of the model on that GPU type, else vLLM, as for estimates.
     engine: Literal["vllm", "sglang", "trtllm"] | None = None
-    # Measurements kept here of the same version move the profile most.
+    # Stored measurements of the same version correct the profile most.
     engine_version: Annotated[str, Field(max_length=60)] = ""
-    # Of the linear layers' weights; built-in linear profiles are of bf16.
+    # Precision of the linear layers' weights. Built-in linear profiles use bf16.
     precision: Precision = "bf16"
     kv_precision: Literal["bf16", "fp8"] = "bf16"
-    # Of kind: roofline: LoRA adapters, of one rank, and how many different ones are in use at once.
+    # For kind: roofline: the rank of LoRA adapters, and the number in use at the same time.
     lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = None
     lora_active: Annotated[int, Field(ge=1, le=4096)] | None = None
-    # Decode iterations between two of SGLang's looks for new requests (--scheduler-recv-interval).
+    # Decode iterations between SGLang's polls for new requests (--scheduler-recv-interval).
     recv_interval: Annotated[float, Field(ge=1, le=10_000)] | None = None
     pp: Annotated[int, Field(ge=1, le=64)] = 1
     attention_dp: Annotated[int, Field(ge=1, le=1024)] = 1
-    moe_tp: Annotated[int, Field(ge=1, le=1024)] = 1  # both 1: as attention
+    moe_tp: Annotated[int, Field(ge=1, le=1024)] = 1  # both 1: the same as attention
     moe_ep: Annotated[int, Field(ge=1, le=1024)] = 1
-    attention_ffn: AttentionFfn | None = None  # of prefill or decode instances
+    attention_ffn: AttentionFfn | None = None  # for prefill or decode instances
     alpha_ms: CoefficientMs | None = None
     beta_ms: CoefficientMs | None = None
     gamma_ms: CoefficientMs | None = None
     delta_ms: CoefficientMs | None = None
-    # Left out: the built-in's, else 256 and 2048.
+    # Default: the values of the built-in profile, else 256 and 2048.
     max_batch: Annotated[int, Field(ge=1, le=65_536)] | None = None
     max_batch_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     source: str = "scenario"

@@ -1,4 +1,4 @@
-"""Where GPUs are."""
+"""Sections of the scenario file on regions."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from planner.sections import (
 )
 
 UNLIMITED = "unlimited"
-UNLIMITED_GPUS = 8192  # of a type in a region: more than a plan takes, and still so many to replay
+# GPUs of a type in an unlimited region: above any plan, and still small enough to replay.
+UNLIMITED_GPUS = 8192
 
 
 def _counted(count: Any) -> Any:
     return UNLIMITED_GPUS if count == UNLIMITED else count
 
 
-# As many as are asked for (the WVA's unlimited mode), or so many.
+# A number of GPUs, or no limit (the WVA's unlimited mode).
 Gpus = Annotated[
     Count,
     BeforeValidator(_counted),
@@ -39,8 +40,8 @@ class Spot(Section):
     their provider wants them."""
 
     capacity: Count  # GPUs
-    usd_per_gpu_hour: Usd | None = None  # left out: the spot price of the region it is like
-    # In the replay an instance is lost at this rate, without notice; left out: none is.
+    usd_per_gpu_hour: Usd | None = None  # default: the spot price of the region in ``like``
+    # Rate at which a replay loses an instance without notice. Default: never.
     reclaims_per_instance_hour: Annotated[float, Field(ge=0, le=100)] = 0
 
 
@@ -62,14 +63,14 @@ class Region(Section):
 
     name: Name
     like: str | None = None
-    capacity: dict[Name, Gpus]  # GPUs by type; unlimited: as many as are asked for
+    capacity: dict[Name, Gpus]  # GPUs by type; unlimited: no limit
     usd_per_gpu_hour: dict[Name, Usd] = {}
     spot: dict[Name, Spot] = {}  # by type
-    committed: dict[Name, Committed] = {}  # by type; what to commit to is for an outlook to say
-    # Yearly mean, or 24 values by UTC hour.
+    committed: dict[Name, Committed] = {}  # by type; an outlook recommends the commitment
+    # Yearly mean, or 24 values by UTC hour, in g CO2e per kWh.
     carbon_g_per_kwh: Grams | Annotated[list[Grams], Field(min_length=24, max_length=24)] | None = (
         None
     )
     pue: Annotated[float, Field(ge=1, le=10)] | None = None
     latency_ms: dict[Name, LatencyMs] = {}  # one way, to other regions
-    topology: Topology | None = None  # left out: it follows from the capacity
+    topology: Topology | None = None  # default: derived from the capacity

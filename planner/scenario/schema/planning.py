@@ -25,7 +25,7 @@ def _level(value: object) -> str:
     return LEVEL_KINDS[isinstance(value, str)]
 
 
-# What of a forecast is planned for; which of the two is meant is told by the value's type.
+# The forecast percentile to plan for, or the mean. The value's type tells which.
 Level = Annotated[
     Annotated[Quantile, Tag(LEVEL_KINDS[0])] | Annotated[Literal["mean"], Tag(LEVEL_KINDS[1])],
     Discriminator(_level),
@@ -61,17 +61,18 @@ class Forecast(Section):
     """How demand is forecast."""
 
     method: Method = "auto"
-    # To plan for; mean: the mean, as the source. Left out: chosen on the days before the window.
+    # Percentile to plan for; mean: the mean, as in the source. Default: chosen on the days before
+    # the window.
     quantile: Level | None = None
-    # By interactive tier, where some are to be planned for more surely than others.
+    # By interactive tier, if tiers need different percentiles.
     quantiles: dict[Name, Level] = {}
-    # What a late request costs, $: the quantile is then that of least cost of capacity and of late
-    # requests together. Left out: the smallest that covers the share which the tier asks for.
+    # Cost of a late request in $. The quantile is then the one with the least total cost of
+    # capacity and late requests. Default: the smallest that covers the tier's SLO target.
     late_usd: LateUsd | None = None
-    # beta: share of the last period's NIW load added, as the source; left out: what has to be done
-    # in each period so that none is left when it becomes urgent.
+    # beta, the share of the last period's NIW load that is added, as in the source. Default: the
+    # load that each period must do so that none is left when it becomes urgent.
     niw_buffer: Buffer | None = None
-    # Days that are a kind of their own: countries (US, DE-BY) by their public holidays, or dates.
+    # Days forecast as a separate kind: public holidays by country (US, DE-BY), or dates.
     holidays: Annotated[tuple[Holiday, ...], Field(max_length=100)] = ()
 
 
@@ -115,11 +116,11 @@ class Limits(Section):
 class Spare(Section):
     """What may be gone while all demand is still carried within the SLOs."""
 
-    # Of every pool (a model's instances on one column of a region), or of all instances that a
-    # model has in a region, whichever they are.
+    # Instances that may be lost: of every pool (a model's instances on one column of a region), or
+    # of all instances of a model in a region.
     instances: Annotated[int, Field(ge=0, le=1000)] = 0
     by: Literal["pool", "region"] = "pool"
-    # 1: any one region; the others then carry the joint demand.
+    # 1: any one region may be lost. The other regions then serve the joint demand.
     regions: Annotated[int, Field(ge=0, le=1)] = 0
 
 
@@ -127,33 +128,32 @@ class Objective(Section):
     """What the plan minimises, within what limits, and how hard the solver tries."""
 
     minimise: Minimise = "cost"
-    weights: ObjectiveWeights | None = None  # in place of minimise
+    weights: ObjectiveWeights | None = None  # replaces minimise
     limits: Limits = Limits()
-    # Where not all can be served within capacity and limits: how to choose. Left out: no plan.
+    # How to choose if capacity and limits do not allow to serve all. Default: no plan.
     limited: Literal["Exact", "None", "PriorityExhaustive", "PriorityRoundRobin", "RoundRobin"] | (
         None
     ) = None
     priorities: Priorities = Priorities()
-    # Whose criticality the greedy policies go by: tier, of each model's tiers apart (its worthy
-    # ones before another's, its others after); model, of its most worthy tier for all of a model.
+    # The criticality that greedy policies order by. tier: of each tier of a model. model: of the
+    # model's most valuable tier, for all its tiers.
     criticality: Literal["tier", "model"] = "tier"
-    # one: each period from the one before on the forecast of that moment (E7). all: the whole
-    # window at once, on what is known before it.
+    # one: plan each period from the previous one, on the forecast of that moment (E7). all: plan
+    # the whole window at once, on data from before it.
     periods: Periods = "one"
-    # Of its price, what lending an instance for a period earns (E9); needs periods: all.
+    # Income of an instance lent for a period, as a share of its price (E9); needs periods: all.
     lend_share: Annotated[float, Field(ge=0, le=1)] | None = None
     epsilon: Share = 0.8  # share of a region's peak served in the region
-    # Share of a region's demand that plans may send to another: {from: {to: share}}. Left out: any,
-    # within epsilon. A way that is not named, or has a share of 0, is closed to every request too.
+    # Share of a region's demand that plans may send to another: {from: {to: share}}. Default: any,
+    # within epsilon. A route with a share of 0, or without a share, is closed to every request.
     reroute: dict[Name, dict[Name, Annotated[float, Field(ge=0, le=1)]]] | None = None
-    # Of what a model is served with in a region, at most this rests on spot instances (assumed).
+    # Largest share of a model's capacity in a region that may be on spot instances (assumed).
     spot_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     spare: Spare = Spare()
     solver: Solver = "highs"
     gap: Gap = 1e-4
     time_limit_s: TimeLimit = 30.0
-    # Savings are counted against it (a policy's name, with its label name:label); left out: today
-    # or flat-peak.
+    # The policy that savings compare with, by name or name:label. Default: today or flat-peak.
     baseline: Annotated[str, Field(min_length=1, max_length=161)] | None = None
 
     @model_validator(mode="after")
@@ -184,6 +184,6 @@ class Horizon(Section):
 
     start: Moment | Literal["end"] | None = None  # "end": right after the trace
     duration_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None
-    # Between decisions; left out: an hour, or less for short traces.
+    # Time between decisions. Default: an hour, or less for short traces.
     period_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None
-    lead_s: Delay | None = None  # decide this long before a period; left out: startup_s
+    lead_s: Delay | None = None  # decision before the start of a period; default: startup_s

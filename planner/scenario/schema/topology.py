@@ -1,4 +1,4 @@
-"""The network that GPUs lie in, and what services ask of it (HeteroScale, methods.md D5, D6)."""
+"""Sections on the network and on the placement of services (HeteroScale, methods.md D5, D6)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Topology(Section):
     s1_per_s2: Parts = 4
     racks_per_s1: Parts = 2
     nodes_per_rack: Parts = 4
-    gpus_per_node: dict[Name, Annotated[int, Field(ge=1, le=1024)]] = {}  # left out: the type's own
+    gpus_per_node: dict[Name, Annotated[int, Field(ge=1, le=1024)]] = {}  # default: the type's own
     mixed_s1: Annotated[int, Field(ge=0, le=10_000)] = 0
-    mixed_s2: Annotated[int, Field(ge=0, le=10_000)] | None = None  # left out: all others
+    mixed_s2: Annotated[int, Field(ge=0, le=10_000)] | None = None  # default: all others
 
 
 class PlacedService(Section):
@@ -31,13 +31,15 @@ class PlacedService(Section):
     row of their own where ``model`` is left out."""
 
     model: Name | None = None
-    # Prefill and decode of a unit lie under one S1 switch, one S2 switch, or anywhere.
+    # The prefill and decode instances of a unit share an S1 switch, an S2 switch, or nothing.
     affinity: Literal["s1", "s2", "none"] = "s2"
-    priority: Annotated[int, Field(ge=0, le=100)] = 0  # the larger, the sooner it is placed
-    # Prefill and decode instances of a unit; left out: the smallest that have both.
+    priority: Annotated[int, Field(ge=0, le=100)] = (
+        0  # services with a larger priority are placed first
+    )
+    # Prefill and decode instances of a unit. Default: the smallest unit with both.
     ratio: Annotated[list[Parts], Field(min_length=2, max_length=2)] | None = None
-    fallbacks: Annotated[list[Name], Field(max_length=10)] = []  # GPU types, the preferred first
-    # A prefill instance is so many attention and FFN instances under one S1 switch (D6).
+    fallbacks: Annotated[list[Name], Field(max_length=10)] = []  # GPU types in order of preference
+    # Attention and FFN instances of a prefill instance, under one S1 switch (D6).
     attention_to_ffn: Annotated[list[Parts], Field(min_length=2, max_length=2)] | None = None
 
 
@@ -45,7 +47,7 @@ class Placement(Section):
     """Where instances are placed, and what a KV cache loses on the way."""
 
     services: Annotated[list[PlacedService], Field(max_length=200)] = []
-    # Share of an instance's network bandwidth left for KV caches; HeteroScale: about 20% less
-    # across switches, and as much again across a second tier (assumed).
+    # Share of an instance's network bandwidth for KV caches. HeteroScale: about 20% less across
+    # switches. A second tier of switches costs another 20% (assumed).
     across_s1: Share = 0.8
     across_s2: Share = 0.64

@@ -1,4 +1,4 @@
-"""What arrives and how well it is to be served."""
+"""Sections of the scenario file on traffic and its SLOs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Tier(Section):
     e2e_ms: Milliseconds | None = None
     percentile: Annotated[float, Field(gt=0, lt=100)] = 95
     deferrable: bool = False  # may wait in the queue manager (NIW)
-    # Seconds that a request of a deferrable tier may wait before it is urgent; left out: ten of
-    # every 24 hours of e2e_ms.
+    # Seconds that a request of a deferrable tier may wait before it is urgent. Default: 10/24 of
+    # e2e_ms.
     priority_after_s: Annotated[float, Field(ge=0, le=31_536_000)] | None = None
 
     @model_validator(mode="after")
@@ -64,15 +64,17 @@ class Launch(Section):
     """Traffic without a trace: how much, and how it spreads over day and week. What of it lies
     before the window is drawn, so that a plan stands on a forecast of it as after any trace."""
 
-    rps: Annotated[float, Field(gt=0, le=1_000_000)] | None = None  # on average over a week
-    requests_per_day: Annotated[float, Field(gt=0, le=1e11)] | None = None  # the same, a day
+    rps: Annotated[float, Field(gt=0, le=1_000_000)] | None = None  # mean over a week
+    requests_per_day: Annotated[float, Field(gt=0, le=1e11)] | None = (
+        None  # mean over a week, per day
+    )
     day: Shape | ByHour = "office"  # a known shape, or relative rates by hour of local time
-    # What a weekend day has of a weekday's requests; left out: as the shape.
+    # Requests of a weekend day as a share of a weekday's. Default: from the shape.
     weekend: Annotated[float, Field(ge=0, le=10)] | None = None
     utc_offset_h: Annotated[float, Field(ge=-12, le=14)] = 0  # local time less UTC
-    # Of an hour around its shape (coefficient of variation); Azure 2024: 0.08 to 0.10. 0: exact.
+    # Coefficient of variation of an hour around its shape. Azure 2024: 0.08 to 0.10. 0: exact.
     variation: Annotated[float, Field(ge=0, le=2)] = 0.1
-    begins: datetime | None = None  # needed where no trace says when the window begins
+    begins: datetime | None = None  # needed if no trace gives the begin of the window
 
     @model_validator(mode="after")
     def _one_amount(self) -> Launch:
@@ -93,8 +95,8 @@ class Source(Section):
     """
 
     trace: str | None = None  # name of a stored trace
-    file: str | None = None  # path beside the scenario file; command line only
-    launch: Launch | None = None  # in place of a trace
+    file: str | None = None  # path relative to the scenario file; command line only
+    launch: Launch | None = None  # replaces a trace
     series: str | None = None  # one series of a demand file, or one model label of a trace
     model: Name | None = None
     regions: dict[Name, Share] = {}  # share of the requests by home region
@@ -130,18 +132,18 @@ class Growth(Section):
     much from its first moment on, and more (or less) each month, compounded. Of windows ahead."""
 
     factor: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    per_month: Annotated[float, Field(ge=-0.9, le=10)] = 0.0  # a share: 0.05 is 5% more
+    per_month: Annotated[float, Field(ge=-0.9, le=10)] = 0.0  # as a share: 0.05 is 5% more
 
 
 class Traffic(Section):
     """What arrives."""
 
     sources: Annotated[list[Source], Field(min_length=1, max_length=1000)]
-    # What is known: what came from this moment on is not looked at, and what a source does not say
-    # up to it is a gap. Left out: all there is.
+    # The end of known traffic. Later data is not used. If a source ends earlier, the rest is a gap.
+    # Default: the end of the data.
     until: Moment | None = None
     growth: Growth = Growth()
-    bin_s: BinS | None = None  # left out: 900 s for days, 60 s for hours of trace
-    # Requests of a window beyond which the replay is of one of several equal cells of the fleet;
-    # the plan is of all in any case.
+    bin_s: BinS | None = None  # default: 900 s for traces of days, 60 s for traces of hours
+    # If a window has more requests, the replay covers one of several equal cells of the fleet.
+    # The plan always covers the whole fleet.
     max_replayed: Annotated[int, Field(ge=1000, le=200_000_000)] = 100_000_000
