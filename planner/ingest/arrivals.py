@@ -1,6 +1,6 @@
 """Read a request file without output lengths.
 
-Its requests are counted per bin and its prompt lengths are kept as a sample. Only the output
+The requests are counted per bin, and the prompt lengths are kept as a sample. Only the output
 lengths are left to assume.
 """
 
@@ -63,6 +63,7 @@ class _Reader:
         self._prompts: list[pl.DataFrame] = []  # per batch: requests by prompt length
 
     def take(self, batch: Batch) -> None:
+        """Check one batch, and count its accepted requests by bin and by prompt length."""
         frame, options = batch.frame, self._reading.options
         times = read_times(self._reading, batch, self._clock)
         prompt, bad_in = token_counts(
@@ -100,6 +101,7 @@ class _Reader:
         self._prompts.append(requests.group_by(*LABELS, "tokens").agg(pl.len().alias("requests")))
 
     def finish(self) -> Content:
+        """Write the demand and the sample of prompt lengths; return the content."""
         reading = self._reading
         cells = pl.concat(self._cells).group_by(*LABELS, "ns", maintain_order=True).sum()
         unknown = [name for name in AMOUNTS if name not in cells.columns]

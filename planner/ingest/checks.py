@@ -39,6 +39,7 @@ class Tally:
         )
 
     def add(self, fault: Fault) -> None:
+        """Count the rows of a fault, and keep the first few as examples."""
         count = int(fault.lines.size)
         self.reasons[fault.reason] = self.reasons.get(fault.reason, 0) + count
         rejects = self._samples.setdefault(fault.reason, [])

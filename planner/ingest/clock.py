@@ -146,6 +146,10 @@ def decide(
 
 
 def _numeric(column: str, typical: float, unit: str | None) -> Clock:
+    """Return the clock of a numeric column.
+
+    Without a stated unit, the typical magnitude shows the unit of epoch times. Offsets are in s.
+    """
     stated = unit
     if unit is None:
         unit = next((name for name, least in _EPOCHS if typical >= least), "s")
@@ -186,6 +190,7 @@ def _times(
 
 
 def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
+    """Read numeric times; the times in several columns add up."""
     missing = np.zeros(frame.height, dtype=np.bool_)
     unreadable = missing.copy()
     total = np.zeros(frame.height, dtype=np.int64)
@@ -203,6 +208,7 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
         if len(clock.columns) == 1 and number.size:
             other_unit = _other_unit(number, frame[column], clock)
         seconds += number * (factor / 1e9)
+        # Such numbers would overflow 64-bit nanoseconds. ``seconds`` has them refused below.
         number[np.abs(number) > _LAST_S * (1e9 / factor)] = 0.0
         total += _scaled(frame[column], number, factor)
     before = seconds < 0
@@ -254,6 +260,7 @@ def _epoch_range(unit: str) -> tuple[float, float]:
 
 
 def _both_readings(value: str, number: float, clock: Clock, other: str) -> str:
+    """Return a sentence that shows a number in the column's unit and in the other unit."""
     (column,), (unit,) = clock.columns, clock.units
     here = number * UNITS_NS[unit] / 1e9
     if clock.kind == RELATIVE:
@@ -306,6 +313,8 @@ def _read_naive(series: pl.Series) -> Times:
 
 
 def _read_aware(series: pl.Series, clock: Clock) -> Times:
+    """Read calendar times with offsets."""
+    # Fast path: offsets such as +00:00 at the end of every row. Otherwise parse each row.
     body, offset = series.str.head(-6), series.str.tail(6)
     marks = offset.unique().to_list()
     if any(not mark or not re.fullmatch(r"[+-]\d\d:\d\d", mark) for mark in marks):
@@ -330,7 +339,7 @@ def _read_aware(series: pl.Series, clock: Clock) -> Times:
 def _why(
     text: pl.Series, parsed: pl.Series, special: pl.Series, reason: str
 ) -> dict[str, BoolArray]:
-    """Return the rows whose time was not read, by reason."""
+    """Return the rows with an unread time, by reason."""
     failed = parsed.is_null().to_numpy()
     missing = failed & _blank(text)
     other = failed & special.fill_null(False).to_numpy() & ~missing

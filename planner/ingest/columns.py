@@ -192,6 +192,7 @@ def request_layout(
 
 def demand_layout(columns: Sequence[str], options: IngestOptions, name: str) -> DemandLayout:
     """Find the columns of a demand file; raise IngestError that names the missing field."""
+    # This public file has a time column per series, which no general rule finds.
     if not options.mapping and set(_AZURE_WEEK_COLUMNS) <= set(columns):
         return _AZURE_WEEK
     find = _Resolver(columns, options, name)
@@ -207,6 +208,7 @@ def demand_layout(columns: Sequence[str], options: IngestOptions, name: str) -> 
 
 
 def _single(find: _Resolver, time: tuple[str, ...], unit: str | None) -> Amounts:
+    """Return the source of a file with one set of amount columns."""
     amounts: dict[str, str] = {}
     for field in ("requests", "input_tokens", "output_tokens", "total_tokens"):
         if (column := find.column(field)) is not None:

@@ -108,6 +108,7 @@ def _set_apart(lines: Records, bad: BoolArray, reason: str, faults: list[Fault])
 
 
 def _parse(lines: Records, header: Header, columns: Sequence[str], name: str) -> pl.DataFrame:
+    """Parse the records into text columns."""
     schema = dict.fromkeys(header.columns, pl.String)
     if not lines.start.size:
         return pl.DataFrame(schema=schema).select(columns)
@@ -117,6 +118,7 @@ def _parse(lines: Records, header: Header, columns: Sequence[str], name: str) ->
         .select(columns)
         .collect()
     )
+    # Unusual quoting can make polars see other rows. Line numbers would then be wrong.
     if frame.height != lines.start.size:
         raise IngestError(
             f"{name}, lines {lines.line[0]} to {lines.line[-1]}: {lines.start.size:,} rows were "

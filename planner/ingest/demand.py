@@ -1,7 +1,7 @@
 """Read a demand file: amounts per bin, checked and laid on a regular grid.
 
-Absent bins become gaps. All cells are held in memory (a few tens of bytes each), since a grid needs
-all rows of a series.
+Absent bins become gaps. All cells are held in memory (a few tens of bytes each), because a grid
+needs every row of a series.
 """
 
 from __future__ import annotations
@@ -117,6 +117,7 @@ class _Reader:
             )
 
     def finish(self) -> Content:
+        """Lay the series on their grids, write them, and return the content."""
         grids, width_ns = self._grids()
         series = series_reports(grids, next(iter(self._clocks.values())).kind)
         if all(each.gaps == each.bins for each in series):

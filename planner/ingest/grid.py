@@ -105,7 +105,7 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
 
 
 def _off_grid(number: IntArray, ns: IntArray, width: int) -> BoolArray:
-    """Return the rows whose time modulo the width differs from most rows of their series."""
+    """Return the rows with another time modulo the width than most rows of their series."""
     pairs = pl.DataFrame({"number": number, "remainder": ns % width})
     most = (
         pairs.group_by("number", "remainder")

@@ -49,7 +49,7 @@ def put_in_order(
     on_range: Callable[[], None],
     range_rows: int = RANGE_ROWS,
 ) -> None:
-    """Rewrite ``parts`` so that each follows the one before in time.
+    """Rewrite ``parts`` so that they follow each other in time.
 
     Arrivals are then counted from ``shift_s``. Nothing changes if the parts are in order already
     and ``shift_s`` is 0. Requests of the same arrival keep the order of the file. Memory holds

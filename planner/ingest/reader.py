@@ -59,6 +59,7 @@ def _read(
     progress: Callable[[float], None],
     began: float,
 ) -> IngestReport:
+    """Read the file into ``work`` and return its report."""
     scratch = work / "scratch"
     table = open_table(source, options, scratch)
     format = choose_format(table.columns, options, table.kind)
@@ -69,6 +70,7 @@ def _read(
         source.name, table, format, options, tally, work, lambda: progress(table.fraction)
     )
     left_out = _left_out(table)
+    # Ignored columns may be the cause of the error, so the message lists them.
     try:
         content = format.read(reading)
     except IngestError as problem:

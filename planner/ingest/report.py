@@ -68,7 +68,7 @@ class IngestReport:
     regions: tuple[str, ...]
     tiers: tuple[str, ...]
     columns: Mapping[str, str]  # field to the column it was read from
-    notes: tuple[str, ...]  # sentences about what was assumed or changed
+    notes: tuple[str, ...]  # sentences on assumptions and changes
     provenance: str
     sha256: str  # of the stored file
     bytes: int  # of the stored file

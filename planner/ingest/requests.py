@@ -96,6 +96,7 @@ class _Reader:
             self._write(ns, prompt, answer, frame)
 
     def _write(self, ns: IntArray, prompt: IntArray, answer: IntArray, frame: pl.DataFrame) -> None:
+        """Write the accepted rows of a batch as one part, sorted by arrival."""
         totals = self.totals
         if not totals.accepted:
             totals.first_ns = totals.start_ns = totals.latest_ns = int(ns[0])
@@ -113,6 +114,7 @@ class _Reader:
             part = part.with_columns(frame[self._layout.fields["hash_ids"]].alias("hash_ids"))
         if "utility" in self._layout.fields:
             part = part.with_columns(self._utility(frame[self._layout.fields["utility"]]))
+        # Most files are in order, so sort only parts with late rows.
         if late:
             part = part.sort("arrival_s", maintain_order=True)
             totals.start_ns = min(totals.start_ns, int(ns.min()))
@@ -129,6 +131,7 @@ class _Reader:
         return pl.Series("utility", known).fill_nan(None)
 
     def _label(self, label: str, frame: pl.DataFrame) -> pl.Series:
+        """Return a label column: the caller's fixed label, the file's column, or null."""
         constant = self._reading.options.constant(label)
         column = self._layout.fields.get(label)
         if constant is not None or column is None:
@@ -141,6 +144,7 @@ class _Reader:
         return values.alias(label)
 
     def finish(self) -> Content:
+        """Put all parts in order of arrival and return the content."""
         totals = self.totals
         shift_s = (totals.start_ns - totals.first_ns) / 1e9
         put_in_order(totals.parts, self._folder, shift_s, on_range=self._reading.on_batch)

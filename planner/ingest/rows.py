@@ -14,7 +14,7 @@ BAD_IDS = "hash_ids not a list of whole numbers"
 
 
 def holes(ids: pl.Series) -> BoolArray:
-    """Return the rows whose list of ids has an element that is no id, ``[rows]``."""
+    """Return the rows with a null element in their list of ids, ``[rows]``."""
     empty = ids.list.eval(pl.element().is_null()).list.any()
     return empty.fill_null(False).to_numpy()
 

@@ -140,6 +140,7 @@ class Source:
             self.compression = compression_of(file.read(4))
 
     def _check(self) -> int:
+        """Check extension and size, and return the size in bytes."""
         size = check_regular(self.path, self.name)
         lower = self.name.lower()
         for ending in COMPRESSED:
@@ -222,6 +223,7 @@ def _gunzip(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
 
 
 def _unzstd(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
+    """Unpack zstd frames in sequence."""
     unpacker = zstandard.ZstdDecompressor().decompressobj()
     for raw in raws:
         for start in range(0, len(raw), _ZSTD_PIECE):

@@ -1,14 +1,15 @@
 """Write and read the column store of one trace: a folder of Parquet files and ``meta.json``.
 
-``requests/part-00000.parquet`` and on, in order of arrival: arrival_s (seconds from the first
-request), input_tokens, output_tokens, model, region and tier (text, null if unknown). If the file
-has them, also hash_ids and utility (worth of serving the request, null without a number).
+``requests/part-00000.parquet`` and on hold requests in order of arrival. Columns: arrival_s
+(seconds from the first request), input_tokens, output_tokens. Also model, region and tier (text,
+null if unknown). If the file has them, also hash_ids and utility (worth of serving the request,
+null without a number).
 
 ``demand.parquet``: series, model, region, tier, bin_start_s. Per bin also requests, input_tokens,
 output_tokens, total_tokens (null for a gap).
 
-``lengths.parquet``, if a live source counts lengths: series, field (input_tokens, output_tokens)
-and a sample of tokens per request.
+``lengths.parquet``, if lengths are sampled: series, field (input_tokens, output_tokens) and a
+sample of tokens per request.
 """
 
 from __future__ import annotations

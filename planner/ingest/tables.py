@@ -199,6 +199,7 @@ class TextTable:
 def _open_parquet(
     source: Source, options: IngestOptions, stream: Iterator[bytes], scratch: Path
 ) -> Table:
+    """Open a Parquet file; a compressed one is unpacked first, as Parquet needs random access."""
     if source.compression == PLAIN:
         return ParquetTable(source, options, source.path, None)
     scratch.mkdir(parents=True, exist_ok=True)

@@ -83,6 +83,7 @@ def with_values(scenario: Scenario, changes: Mapping[str, Any]) -> dict[str, Any
 
 
 def _leaves(where: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield address and value of every set value; keys with special characters go in brackets."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             plain = not re.search(r"[.\[\]]", str(key))

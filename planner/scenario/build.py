@@ -104,10 +104,10 @@ class Hardware:
         }
 
     def limits_of(self, m: int) -> list[Tier]:
-        """Return the interactive tiers whose SLO model ``m`` must meet.
+        """Return the interactive tiers with SLOs that apply to model ``m``.
 
         These are the tiers that the model has traffic of. If that is not known, or none of them is
-        interactive, all interactive tiers count.
+        interactive, all interactive tiers apply.
         """
         tiers = [tier for tier in self.tiers if not tier.deferrable]
         if self.asked is None:
@@ -127,7 +127,7 @@ class Hardware:
 
     @property
     def one_each(self) -> bool:
-        """Return whether each column is a GPU type of its own, owned, with aggregated serving."""
+        """Return whether each column is a different GPU type, owned, with aggregated serving."""
         alone = len(self.columns) == len(self.gpu_types)
         return alone and not self.stages.any() and not self.spot.any()
 
@@ -147,7 +147,7 @@ class Hardware:
 
     @property
     def type_names(self) -> tuple[str, ...]:
-        """Return the names of the rows of capacity for sentences, ``[t]``."""
+        """Return the names of the rows of capacity for messages, ``[t]``."""
         spot = {column.gpu for column in self.columns if column.spot}
         return tuple(
             spot_name(gpu.name) if t in spot else gpu.name for t, gpu in enumerate(self.gpu_types)
@@ -264,6 +264,7 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = F
         regions.append(region_of(part, facts))
         on_spot = [part.spot.get(name, NO_SPOT) for name in offered]
         capacity.append([part.capacity.get(name, 0) for name in names])
+        # Spot offers come after all owned types, as in ``types``.
         capacity[-1] += [offer.capacity for offer in on_spot]
         price.append([price_of(part, name, facts, known) for name in names])
         committed += [offer for name in names for offer in committed_of(part, name, facts, known)]
@@ -349,6 +350,7 @@ def _latency(scenario: Scenario) -> FloatArray:
         for other, value in region.latency_ms.items():
             j = names.index(other)
             latency[i, j] = value / 1000
+            # A latency that only one side states holds for both directions.
             if names[i] not in scenario.regions[j].latency_ms:
                 latency[j, i] = value / 1000
     ways = scenario.objective.reroute

@@ -4,8 +4,8 @@ If every model has one profile on a GPU type, the type itself is the column. If 
 profiles, each is a column. Examples are variants by tensor parallelism or precision (C5), and a
 prefill and a decode pool (D1). Columns of one type share its GPUs.
 
-If a region offers a type as spot, its columns exist twice. Spot GPUs are types of their own, after
-all others.
+If a region offers a type as spot, its columns exist twice. Spot GPUs are separate types, after all
+others.
 """
 
 from __future__ import annotations

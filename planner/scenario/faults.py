@@ -54,6 +54,7 @@ def faults_of(declared: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[
 def _about(
     fault: faults.Crash | faults.Crashes | faults.Slow | faults.FailedStarts, pool: Pool
 ) -> bool:
+    """Return whether a fault applies to a pool; a field without a value matches every pool."""
     return (
         fault.model in (None, pool.model)
         and fault.region in (None, pool.region)

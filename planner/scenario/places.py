@@ -151,6 +151,7 @@ def committed_of(
 
 
 def _like(section: RegionSection) -> catalogue.CatalogueRegion | None:
+    """Return the built-in region in ``like``, or None; raise ScenarioError if it is unknown."""
     if not section.like:
         return None
     built_in = catalogue.regions()

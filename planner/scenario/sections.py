@@ -11,7 +11,7 @@ import re
 from planner.scenario import document as text
 
 POLICIES = "policies"
-PARTS = (POLICIES,)  # sections with a version history of their own
+PARTS = (POLICIES,)  # sections with a separate version history
 MARKERS = ("---", "...")
 GOES_ON = (" ", "\t", "-", "]", "}", "#")  # first characters of lines that begin no section
 

@@ -134,7 +134,7 @@ class PlanSettings:
 
     @property
     def tiers_apart(self) -> bool:
-        """Return whether each interactive tier has a forecast and plan of its own."""
+        """Return whether each interactive tier is forecast and planned separately."""
         return bool(self.forecast.quantiles or self.tier_worth)
 
     @property
@@ -145,7 +145,8 @@ class PlanSettings:
     def worth(self, tiers: tuple[str, ...], waiting: frozenset[str]) -> FloatArray:
         """Return the worth of a token by tier and model, ``[k, l]``; one row without tiers.
 
-        A tier that is unknown to the scenario has the least worth of the tiers in ``waiting``.
+        A tier without a stated worth, as the pool of deferrable tiers, has the least worth of the
+        tiers in ``waiting``.
         """
         if not tiers:
             return self.model_worth[None]

@@ -39,6 +39,7 @@ def model_of(section: Model, known: Known) -> ModelSpec:
 
 
 def _shape(section: Model) -> ModelShape | None:
+    """Return the shape in the section's ``config`` or ``shape``; None without either."""
     try:
         if section.config is not None:
             return shape_of(section.config, section.name)

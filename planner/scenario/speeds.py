@@ -48,6 +48,10 @@ def speed_of(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) -> 
 
 
 def _built_in(section: Profile) -> Speed:
+    """Return the catalogue's profile of a section; raise ScenarioError if there is none.
+
+    Measurements that contradict the profile are added to its source.
+    """
     built_in = catalogue.profiles()
     model, gpu = _catalogue_names(section)
     profile = built_in.get((model, gpu, section.tp))
@@ -60,6 +64,7 @@ def _built_in(section: Profile) -> Speed:
             "estimate it from published specifications" + (f", or use {have}." if have else ".")
         )
     against = contradictions(built_in).get((model, gpu, section.tp))
+    # Show known contradictions in the source, because the profile is used in spite of them.
     if against:
         source = f"{profile.provenance.source}; {against}"
         profile = replace(profile, provenance=Provenance(profile.provenance.kind, source))
@@ -80,6 +85,7 @@ def _catalogue_names(section: Profile) -> tuple[str, str]:
 
 
 def _given(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearProfile:
+    """Return the linear profile whose coefficients the section states."""
     tokens = section.max_batch_tokens or MAX_BATCH_TOKENS
     return LinearProfile(
         model=section.model,
@@ -116,6 +122,7 @@ def _arrangement(section: Profile) -> Arrangement:
 
 
 def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) -> Speed:
+    """Return the computed profile of a section, corrected by stored measurements."""
     if model.shape is None:
         raise ScenarioError(
             f"profiles: kind: roofline needs to know what {section.model} computes; give the model "
@@ -150,7 +157,7 @@ def _adapters(section: Profile) -> Adapters | None:
 
 
 def _served_by(provenance: Provenance, engine: str, section: Profile) -> Provenance:
-    """Return ``provenance`` with the engine, and with what no measurement covers."""
+    """Return ``provenance`` with the engine, and with a warning on LoRA adapters."""
     why = "" if section.engine else ", as the scenario names no engine"
     source = f"{provenance.source}; served by {catalogue.engine_title(engine)}{why}"
     if section.lora_rank is not None:
@@ -189,7 +196,10 @@ def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: Gp
 
 
 def _kept(section: Profile, known: Known) -> Speed:
-    """The profile of this installation that the section names; ``tp`` may be left out."""
+    """Return the stored profile that the section names.
+
+    The section need not state ``tp``. Raises ScenarioError if the model, GPU or tp differ.
+    """
     name = section.name or ""
     if name not in known.profiles:
         raise ScenarioError(

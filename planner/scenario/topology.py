@@ -40,10 +40,10 @@ class Network:
 
 
 def network_of(scenario: Scenario, hardware: Hardware) -> Network | None:
-    """Return the network, or None if it does not matter or is not known.
+    """Return the network, or None if it does not matter or is unknown.
 
-    It does not matter if no region states a topology or no KV caches travel. It is not known for
-    spot GPUs, whose place in the tree nobody knows.
+    It does not matter if no region states a topology, or if no KV caches travel. The place of spot
+    GPUs in the tree is unknown.
     """
     stated = any(region.topology is not None for region in scenario.regions)
     if not stated or not hardware.links or hardware.spot.any():
@@ -116,7 +116,7 @@ def describe(shape: Shape) -> str:
 
 
 def _shape(section: Region, nodes: int) -> Shape:
-    """Return the stated shape of a region, or the default with as many S2 switches as needed."""
+    """Return the stated shape of a region, or the default shape with enough S2 switches."""
     stated = section.topology
     if stated is None:
         per_s2 = S1_PER_S2 * RACKS_PER_S1 * NODES_PER_RACK

@@ -31,7 +31,7 @@ class BenchmarkFile:
     format: str  # one of BENCHMARK_FORMATS, not "auto"
     rows: BenchmarkRows
     columns: tuple[str, ...]  # columns of BenchmarkRows with any value
-    notes: tuple[str, ...]  # sentences about what was assumed or left out
+    notes: tuple[str, ...]  # sentences on assumptions and omissions
     sha256: str
     bytes: int
 
@@ -49,8 +49,8 @@ def read_benchmarks(
 ) -> BenchmarkFile:
     """Read benchmark rows from CSV or JSON, plain or compressed with gzip or zstd.
 
-    ``model``, ``gpu``, ``tp`` and ``precision`` fill in what the file lacks and replace nothing.
-    ``name`` is the file's original name, if it is stored under another.
+    ``model``, ``gpu``, ``tp`` and ``precision`` fill in missing values only. ``name`` is the file's
+    original name, if it is stored under another.
 
     Raises IngestError that names the file, the line or field, and the remedy.
     """
@@ -102,6 +102,7 @@ def _named(
     tp: int | None,
     precision: str | None,
 ) -> BenchmarkRows:
+    """Return ``rows`` with the given values in place of missing ones."""
     if model:
         rows = replace(rows, model=np.where(rows.model == "", model, rows.model))
     if gpu:

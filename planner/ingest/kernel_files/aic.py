@@ -46,6 +46,7 @@ def _precision(frame: Frame, name: str) -> str:
 
 
 def gemm(frame: Frame, shapes: Shapes) -> ByGpu:
+    """Return rows of matrix products."""
     result: ByGpu = {}
     for gpu, (dtype,), part in _parts(frame, "gemm_dtype"):
         columns = part.columns({"m": "m", "n": "n", "k": "k"})
@@ -79,6 +80,7 @@ def attention(frame: Frame, shapes: Shapes) -> ByGpu:
 
 
 def experts(frame: Frame, shapes: Shapes, distribution: str = DISTRIBUTION) -> ByGpu:
+    """Return rows of mixture-of-experts layers; other routing distributions are set aside."""
     names = {
         "tokens": "num_tokens", "hidden": "hidden_size", "intermediate": "inter_size",
         "experts": "num_experts", "top_k": "topk", "moe_tp": "moe_tp_size", "moe_ep": "moe_ep_size",

@@ -130,7 +130,7 @@ def _int(text: str) -> int:
 
 
 def vidur_network(frame: Frame, shapes: Shapes) -> ByGpu:
-    """Return rows of ``vidur_network``: all-reduce of bytes between all GPUs of a node by NVLink."""
+    """Return rows of ``vidur_network``: all-reduce over NVLink between all GPUs of a node."""
     result: ByGpu = {}
     for (node, collective), part in frame.parts("node_sku", "collective"):
         everyone = part.numbers("num_workers") == part.numbers("devices_per_node")

@@ -2,7 +2,7 @@
 
 ``read_kernels`` reads these formats:
 
-    own               what tools/catalogue/measure_gpu.py writes, see ``own``
+    own               the output of tools/catalogue/measure_gpu.py, see ``own``
     aic_*             aiconfigurator: gemm, attention (context or generation), moe, nccl,
                       custom_allreduce
     vidur_mlp_ops, vidur_network
@@ -42,7 +42,7 @@ OF_CELLS = (TypeError, ValueError, LookupError, ArithmeticError)
 
 Shapes = Mapping[str, ModelShape]
 Reader = Callable[[Frame, Shapes], dict[str, list[KernelRows]]]
-# Columns that identify each format. The first format whose columns are all present wins.
+# Columns that identify each format. The first format with all its columns present wins.
 FORMATS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
     "own": (("op", "latency_us", "gpu"), own.read),
     "aic_gemm": (("system", "gemm_dtype", "m", "n", "k", "latency_ms"), aic.gemm),
@@ -96,7 +96,7 @@ def read_kernels(
     """Return the measured kernels in a file.
 
     ``shapes`` are models by name, for formats that name a model instead of layer sizes. ``gpus``
-    are the catalogue's types, against whose peaks rows are checked. The file may have
+    are the catalogue's types. Rows are checked against the peaks of known types. The file may have
     ``max_bytes``, and four times that unpacked.
 
     Raises IngestError with file, line or column, and the remedy.

@@ -81,6 +81,10 @@ def _of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
 
 
 def _of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
+    """Return the amounts of a demand file, summed to the source's bins.
+
+    Raises IngestError if the file's bins do not divide the source's.
+    """
     tables = []
     for columns in read_demand(store):
         per_bin = bin_s / columns.bin_s
@@ -119,6 +123,7 @@ def _amounts(columns: DemandColumns) -> dict[str, FloatArray]:
 def _table(
     columns: DemandColumns, start: np.ndarray, amounts: dict[str, FloatArray]
 ) -> pl.DataFrame:
+    """Return the amounts with labels; the name of an unlabelled series becomes its model."""
     labels = {"model": columns.model, "region": columns.region, "tier": columns.tier}
     if not any(labels.values()) and columns.name:
         labels["model"] = columns.name

@@ -59,6 +59,7 @@ def series_name(model: str, region: str, tier: str, name: str) -> str:
 
 
 def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
+    """Return one grid per series over the common span, and notes on gaps and corrections."""
     counted = samples.bins.filter(pl.any_horizontal(pl.col(*AMOUNTS).is_not_null()))
     if counted.is_empty():
         raise IngestError(
@@ -109,6 +110,7 @@ def _one_each(amounts: dict[str, FloatArray]) -> int:
 
 
 def _lengths(samples: Samples, name: str) -> Iterator[pl.DataFrame]:
+    """Yield a sample of lengths per series and field."""
     counted = samples.histograms.filter(pl.col("what").is_in(LENGTH_FIELDS))
     groups = counted.sort(*KEYS, "what").partition_by(*KEYS, "what", as_dict=True)
     for (model, region, tier, what), group in groups.items():
@@ -129,6 +131,7 @@ def _report(
     notes: list[str],
     seconds: float,
 ) -> IngestReport:
+    # A live source has no file, so the hash is that of the stored content.
     contents = [
         (folder / file).read_bytes() for file in (DEMAND, LENGTHS) if (folder / file).exists()
     ]

@@ -139,6 +139,10 @@ class Prometheus:
     def _piece(
         self, query: str, steps: Steps
     ) -> Iterator[tuple[tuple[tuple[str, str], ...], Any, FloatArray]]:
+        """Evaluate a query; yield labels, indices of steps and values of each series.
+
+        If the response is too large, evaluate the query in halves.
+        """
         body = {
             "query": query, "start": str(steps.start_s), "end": str(steps.end_s),
             "step": str(steps.step_s), "timeout": f"{self._timeout_s:.0f}s",
@@ -168,6 +172,7 @@ class Prometheus:
             raise self._strange() from None
 
     def _ask(self, what: str, body: bytes | None) -> Any:
+        """Send a request and return the data of the response; raise SourceError."""
         headers = {"Accept": "application/json", "User-Agent": "headroom"}
         if self._access.authorization:
             headers["Authorization"] = self._access.authorization
@@ -195,7 +200,9 @@ class Prometheus:
         return document.get("data")
 
     def _read(self, answer: HTTPResponse, deadline: float, host: str) -> bytes:
+        """Read a response within the limits on bytes and time."""
         parts, size = [], 0
+        # The opener's timeout is per socket operation. A slow server could exceed it in total.
         while part := answer.read(CHUNK):
             parts.append(part)
             size += len(part)
@@ -212,6 +219,7 @@ class Prometheus:
         return b"".join(parts)
 
     def _refused(self, refused: HTTPError, host: str) -> SourceError:
+        """Return the error for an HTTP error, with the server's reason."""
         if refused.code in (401, 403):
             how = "the credentials that are sent" if self._access.authorization else "to answer"
             return SourceError(
@@ -239,6 +247,7 @@ class Prometheus:
 
 
 def _trusted(ca_file: str) -> ssl.SSLContext:
+    """Return a TLS context that trusts the system's authorities and those in ``ca_file``."""
     context = ssl.create_default_context()
     if ca_file:
         try:

@@ -46,8 +46,8 @@ def increases(
       scrapes. The bins between, and the bin of its return, are unknown.
     - A series that returns smaller is a new process. Nothing was counted in between.
     - A new series of a target that was present before (a label's first event) counts from 0.
-    - A new series of a new target counts from its first scrape in the bin (``lowest``). The target may
-      have run unseen for any time.
+    - A new series of a new target counts from its first scrape in the bin (``lowest``). The target
+      may have run unseen for any time.
     """
     series, points = last.shape
     known = ~np.isnan(last)

@@ -65,6 +65,7 @@ def parts_of(metric: Metric, name: str) -> tuple[str, ...]:
 def query_of(
     settings: PrometheusSettings, engine: Engine, metric: Metric, name: str, bin_s: int
 ) -> str:
+    """Return the PromQL query of a metric for bins of ``bin_s`` seconds."""
     by = _by(settings, engine)
     if metric.kind in (Kind.COUNTER, Kind.MEAN):
         return f"last_over_time({name}{braced(settings, engine)}[{open_bin(bin_s)}])"

@@ -116,8 +116,8 @@ class Limits(Section):
 class Spare(Section):
     """What may be gone while all demand is still carried within the SLOs."""
 
-    # Instances that may be lost: of every pool (a model's instances on one column of a region), or
-    # of all instances of a model in a region.
+    # Instances that may be lost. by: pool means in every pool (a model's instances on one column of
+    # a region). by: region means among all instances of a model in a region.
     instances: Annotated[int, Field(ge=0, le=1000)] = 0
     by: Literal["pool", "region"] = "pool"
     # 1: any one region may be lost. The other regions then serve the joint demand.
@@ -138,8 +138,8 @@ class Objective(Section):
     # The criticality that greedy policies order by. tier: of each tier of a model. model: of the
     # model's most valuable tier, for all its tiers.
     criticality: Literal["tier", "model"] = "tier"
-    # one: plan each period from the previous one, on the forecast of that moment (E7). all: plan
-    # the whole window at once, on data from before it.
+    # one: plan each period from the previous one, on the forecast of that moment (E7).
+    # all: plan the whole window at once, on data from before it.
     periods: Periods = "one"
     # Income of an instance lent for a period, as a share of its price (E9); needs periods: all.
     lend_share: Annotated[float, Field(ge=0, le=1)] | None = None
