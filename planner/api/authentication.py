@@ -44,5 +44,6 @@ class TokenAuthentication(OfDrf):
                 "This token is unknown, was taken back or has expired; make another under Account, "
                 "API tokens."
             )
+        # From here on, queries of this request see only this workspace.
         enter(token.workspace)
         return token.user, token

@@ -49,6 +49,7 @@ def _object(kind: type) -> Schema:
     for field in fields(kind):
         how, hint = field.metadata, hints[field.name]
         schema = _rows(how[COLUMNS], hint) if COLUMNS in how else _of(hint)
+        # The keys of a merged field are keys of the result itself.
         if MERGED in how:
             properties |= schema.get("properties", {})
             continue

@@ -172,5 +172,6 @@ urlpatterns = [
     at("runs/<int:run_id>/sweeps/<str:by>/", runs.RunSweepView, "run-sweep"),
     at("runs/<int:run_id>/tables/", runs.RunTablesView, "run-tables"),
     at("runs/<int:run_id>/tables/<str:table>/", runs.RunTableView, "run-table"),
+    # Keep this last, because it matches every address.
     re_path("", docs.nothing_here),
 ]

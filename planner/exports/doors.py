@@ -17,6 +17,7 @@ def exposition(events: Mapping[str, int], refusals: Mapping[tuple[int, str], int
 
 
 def _lines(events: Mapping[str, int], refusals: Mapping[tuple[int, str], int]) -> Iterator[str]:
+    """Yield the lines, metric by metric."""
     yield from family(
         "headroom_security_events_total", "What the audit log tells of signing in.", kind="counter"
     )

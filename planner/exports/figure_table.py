@@ -69,6 +69,7 @@ def figure_table(
     groups: list[tuple[list[Column], str]] = []
     shared: list[Column] = []
     for column in columns.on(table):
+        # Such a column is shown small below the column before it.
         if column.below:
             shared.append(column)  # every key's group shares this list
         else:

@@ -191,9 +191,11 @@ def _policy_of(
         raise NotFound(f"There is no policy {policy!r} in run {run.pk}; there are: {there_are}.")
     label = (policies.get(policy) or take).get("label", policy)
     timetable = take.get("timetable") if policy == take.get("policy") else None
+    # A timetable marked ``by_itself`` holds only the first replicas of a rule.
     if timetable and not timetable["by_itself"]:
         return policy, label, _of_timetable(timetable), None
     if run.kind == Run.Kind.PLAN:
+        # In a run of kind plan, the decisions of the optimizer are the schedule.
         return policy, label, _of_decisions(result["plan"]["decisions"]), None
     if "timetables" in run_tables(run):
         table = run_table(run, "timetables")
@@ -414,5 +416,6 @@ def _figures(result: dict[str, Any], policy: str) -> dict[str, Any]:
     if figures is None:
         take = result.get("recommended") or {}
         met = take.get("meets_slo")
+        # The recommendation says only whether all tiers are met, so the tier has no name.
         figures = {"slo_met": {} if met is None else {"a tier": met}}
     return dict(figures)

@@ -216,6 +216,7 @@ def _saving(pair: Sequence[dict[str, Any]], names: Sequence[str]) -> float | Non
 
     None if the windows differ, a cost is missing, or the SLO attainment differs.
     """
+    # Costs of different windows do not compare.
     if len(windows(pair)) > 1:
         return None
     base, its = (

@@ -61,6 +61,7 @@ def _numbers(value: Any, path: str) -> Iterator[tuple[str, int]]:
     elif isinstance(value, list | tuple):
         for i, item in enumerate(value):
             yield from _numbers(item, f"{path}[{i}]")
+    # bool is a subclass of int.
     elif isinstance(value, int) and not isinstance(value, bool) and abs(value) > INT32:
         yield path, value
 

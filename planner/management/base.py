@@ -83,6 +83,7 @@ class HeadroomCommand(BaseCommand):
             answer = self.answer(options)
         except EXPECTED as problem:
             self._clear_line()
+            # A script that reads JSON also gets the conflict as JSON.
             if isinstance(problem, Infeasible) and options["json"]:
                 self.stdout.write(json.dumps(infeasible_document(problem)))
             self.stderr.write(str(problem))
@@ -126,6 +127,7 @@ def _of_database(error: BaseException) -> PlannerError | None:
     if not isinstance(error, OperationalError | ProgrammingError):
         return None
     executor = MigrationExecutor(connection)
+    # Without pending migrations the error has another cause.
     if not executor.migration_plan(executor.loader.graph.leaf_nodes()):
         return None
     return PlannerError(

@@ -55,6 +55,7 @@ class _Request(StrictSerializer):
         return {**super().get_fields(), **_quantities(self.quantities)}
 
     def given(self) -> dict[str, Any]:
+        """Return the values of the quantities."""
         values = self.validated_data
         return {k: v for k, v in values.items() if k not in ("name", "kind", "source")}
 
@@ -99,6 +100,7 @@ class _Item(serializers.Serializer[Any]):
         return dict(ProvenanceField(entry.spec.provenance).data)
 
     def link(self, entry: Entry[Any, Any], what: str) -> dict[str, str]:
+        """Return the link to the entry itself."""
         url = reverse(f"api:{what}", kwargs={"name": entry.name}, request=self.context["request"])
         return {"self": url}
 

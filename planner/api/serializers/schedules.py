@@ -138,5 +138,6 @@ class Digest(serializers.Serializer[Any]):
 
 
 def _link(view: str, serializer: serializers.BaseSerializer[Any], number: int) -> str:
+    """Return the address of an object by its number."""
     where: str = reverse(view, kwargs={"number": number}, request=serializer.context.get("request"))
     return where

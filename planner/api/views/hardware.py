@@ -106,6 +106,7 @@ class ModelEntry(EntryView):
     request_class, item_class = ModelRequest, ModelDetail
 
     def context(self) -> dict[str, Any]:
+        """Return the GPU types for which the serializer computes the fit."""
         gpus = [entry.spec for entry in known.gpus_list()]
         return {"gpu": known.gpu_get(USUAL_GPU).spec, "gpus": gpus}
 
@@ -113,6 +114,7 @@ class ModelEntry(EntryView):
         return known.model_get(name)
 
     def save(self, row: Any, name: str, facts: dict[str, Any], **more: Any) -> Any:
+        """Save a model from its memory figures or from its config.json."""
         config = facts.pop("config", None)
         if config is not None and facts:
             raise CatalogueError(

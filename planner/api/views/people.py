@@ -50,6 +50,7 @@ class PersonListView(ApiView, generics.ListAPIView[User]):
         sent = valid(InviteRequest(data=request.data))
         if sent["existing"]:
             joined = workspaces.person_join(by=self.user, name=sent["user"], role=sent["role"])
+            # The person already has a password, so there is no address to send.
             return _invitation(request, joined, "", status.HTTP_201_CREATED)
         invited = people.person_invite(by=self.user, name=sent["user"], role=sent["role"])
         return _invitation(request, invited.person, invited.path, status.HTTP_201_CREATED)

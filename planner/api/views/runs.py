@@ -215,6 +215,7 @@ class RunTableView(ApiView):
         total = run_table_rows(run, table)
         name = f"run-{run_id}-{table}.{form}"
         if form == "parquet":
+            # Send the stored file instead of loading the whole table.
             file = run_table_path(run, table).open("rb")
             return FileResponse(file, as_attachment=True, filename=name, content_type=PARQUET)
         if form == "csv":

@@ -70,6 +70,7 @@ def metadata(
         "labels": {
             "app.kubernetes.io/managed-by": OURS,
             f"{OURS}/run": str(plan.run),
+            # Values of labels are restricted; the annotation ``pool`` holds the full names.
             f"{OURS}/model": label_of(pool.model),
             f"{OURS}/region": label_of(pool.region),
         },
@@ -148,6 +149,7 @@ def with_head(documents: Sequence[Document], head: Sequence[str]) -> list[Docume
     """Return ``documents`` with ``head`` above the first one."""
     first, *rest = documents
     lines = tuple(line for line in head if line)
+    # An empty line separates the comment of the file from that of the object.
     return [Document(first.body, first.schema, (*lines, "", *first.head)), *rest]
 
 

@@ -37,6 +37,7 @@ def documents(export: Export) -> list[Document]:
 
 def _values(export: Export, service: Service) -> Document:
     """Return the Helm values of a service."""
+    # A replica with more GPUs than a node has needs several nodes.
     nodes = {pool.gpus > (pool.facts.gpus_per_node or pool.gpus) for pool in service.pools}
     body = {
         "fullnameOverride": service.name,

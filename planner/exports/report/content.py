@@ -170,6 +170,7 @@ def _sections(
     charts = charts_of(run, result)
     yield from _timetable(take, clock, charts)
     yield from _alternatives(result, take)
+    # A missed SLO target comes before every other warning.
     if warnings := (*_missed(result, take), *(result.get("warnings") or ())):
         yield Section("What to know before deciding", "Warnings", items=warnings)
     yield from _sure(result, take)

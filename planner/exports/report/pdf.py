@@ -110,6 +110,7 @@ def pdf_of(report: Report) -> bytes:
     document = BaseDocTemplate(
         out, pagesize=A4, leftMargin=MARGIN, rightMargin=MARGIN, topMargin=MARGIN,
         bottomMargin=MARGIN + FOOT, title=f"{report.title}, run {report.run}", author="Headroom",
+        # invariant: write no time stamps, so that the same report gives the same bytes.
         subject=report.answer, invariant=1,
     )  # fmt: skip
     frame = Frame(MARGIN, MARGIN + FOOT, ROOM, A4[1] - 2 * MARGIN - FOOT, 0, 0, 0, 0)

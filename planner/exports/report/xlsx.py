@@ -27,6 +27,7 @@ def xlsx_of(report: Report) -> bytes:
             "in_memory": True,
             "strings_to_formulas": False,
             "strings_to_urls": False,
+            # By default the library raises an error for numbers that are not finite.
             "nan_inf_to_errors": True,
         },
     )

@@ -82,6 +82,7 @@ class Command(HeadroomCommand):
                     "it a column of the file."
                 )
             return {"rows": estimate_file(options["rows"], measured)}
+        # A rate replaces the concurrency.
         needed = [name for name in NEEDED if name != "concurrency" or "rate" not in fields]
         missing = [name for name in needed if name not in fields]
         if {"rate", "concurrency"} <= fields.keys():

@@ -56,6 +56,8 @@ class Command(HeadroomCommand):
             plan_restore(plan=again, user=None, now=now, message=options["message"])
         elif options["none"]:
             current = plan_in_force(options["scenario"])
+            # Without a scenario, ``withdraw`` ends the only active plan or refuses if there are
+            # several.
             if current or not options["scenario"]:
                 withdraw(user=None, now=now, plan=current)
         elif options["run"] is not None:

@@ -23,6 +23,7 @@ class Command(HeadroomCommand):
     help = "Profiles: list, show NAME, import FILE... --kind linear --name NAME, or keep FILE."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        # Each subcommand has --json itself, so the arguments of the base are not added here.
         actions = parser.add_subparsers(dest="action", required=True)
         listing = _action(actions, "list", "built-in profiles and those kept here")
         listing.add_argument("--search", default="", help="parts of model, GPU, kind or name")
@@ -116,6 +117,7 @@ class Command(HeadroomCommand):
             version = profile_fit(user=None, calibration=rows[0], spec=spec)
         else:
             version = profile_compute(user=None, spec=spec)
+        # Print the new version as ``show`` does.
         asked = {"action": "show", "name": version.profile.name, "profile_version": version.version}
         return self.answer(asked)
 

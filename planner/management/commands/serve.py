@@ -52,6 +52,7 @@ class Command(BaseCommand):
         check, demo = options["check"], not options["no_demo"]
         port = options["port"]
         if port is None:
+            # A check must not collide with a running site.
             port = 0 if check else DEFAULT_PORT
         if not 0 <= port <= 65535:
             self._refuse(f"--port {port} is no port; give a number from 0 to 65535.")

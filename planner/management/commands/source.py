@@ -95,6 +95,7 @@ def _asked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         key, equals, value = pair.partition("=")
         if not (key and equals):
             raise SourceError(f"--set {pair}: write KEY=VALUE, such as region=us-east.")
+        # A dot sets one entry of a nested setting: match.namespace=prod.
         inside, _, label = key.partition(".")
         if label:
             settings.setdefault(inside, {})[label] = value
@@ -103,6 +104,7 @@ def _asked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     for name in ("url", "path", "bucket"):
         if options[name]:
             settings[name] = options[name]
+    # Without --kind, the location implies it.
     kind = options["kind"] or (
         "bucket"
         if options["bucket"]

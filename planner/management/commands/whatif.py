@@ -45,6 +45,7 @@ class Command(HeadroomCommand):
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         tiers: dict[str, dict[str, float]] = {}
         for name, value in _pairs("--limit", options["limit"]):
+            # Split at the last dot, because names of tiers may contain dots.
             tier, _, limit = name.rpartition(".")
             tiers.setdefault(tier, {})[limit] = value
         changes = Changes(
