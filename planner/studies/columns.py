@@ -43,6 +43,7 @@ class Column:
     better: int = 0  # LESS or MORE, all else being equal; 0: neither
 
     def value(self, item: Any) -> Any:
+        """Return the value of the column for ``item``, as JSON."""
         return as_json(self.of(item) if self.of else getattr(item, self.name))
 
     def cells(self, row: Mapping[str, Any]) -> Row:
@@ -65,6 +66,7 @@ class Columns:
         return [column for column in self.columns if table in column.heads]
 
     def row(self, item: Any) -> Row:
+        """Return ``item`` as a row: the JSON value of every column by name."""
         return {column.name: column.value(item) for column in self.columns}
 
     def json(self, value: Any) -> Any:

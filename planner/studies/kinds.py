@@ -34,6 +34,8 @@ T_contra = TypeVar("T_contra", bound=RunOptions, contravariant=True)
 
 
 class Body(Protocol[T_contra]):
+    """The function of a run."""
+
     def __call__(
         self,
         scenario: Scenario,
@@ -62,6 +64,8 @@ class SpreadBody(Protocol[T_contra]):
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
+    """A kind of run: its options and its function."""
+
     options: type[T]
     run: Body[T]
     spread: SpreadBody[T] | None = None  # the same run, if several workers can compute its parts

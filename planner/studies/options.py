@@ -21,12 +21,14 @@ OptionsT = TypeVar("OptionsT", bound="RunOptions")
 
 
 def _known(key: str) -> str:
+    """Return ``key`` if it names a policy; raise ValueError with the known names otherwise."""
     if not known_policy(key):
         raise ValueError(f"there is no policy {key!r}; choose from {', '.join(policy_names())}")
     return key
 
 
 def _known_or_all(key: str) -> str:
+    """Return ``key`` if it is ``ALL`` or names a policy; raise ValueError otherwise."""
     if key != ALL and not known_policy(key):
         names = ", ".join(policy_names())
         raise ValueError(f"there is no policy {key!r}; choose from {names}, or {ALL}")
@@ -99,6 +101,7 @@ def options_in(declared: type[RunOptions]) -> dict[str, Option]:
 
 
 def _option(name: str, field: dict[str, Any], required: bool) -> Option:
+    """Return the option of a field of a JSON Schema."""
     declared = next(form for form in field.get("anyOf", [field]) if form["type"] != "null")
     value = declared
     if declared["type"] == "array":
@@ -143,6 +146,7 @@ def _first_causes(faults: Sequence[Any]) -> Iterator[Any]:
 
 
 def _fault(known: dict[str, Option], fault: Any) -> OptionFault:
+    """Return a fault of pydantic as the option, its value and a remedy in words."""
     name, sent = str(fault["loc"][0]), fault["input"]
     value = str(sent) if isinstance(sent, str | int | float) else ""
     if fault["type"] == "extra_forbidden":

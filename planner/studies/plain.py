@@ -53,6 +53,7 @@ def as_json(value: Any) -> Any:
 
 
 def _fields(document: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as a dict, by the rules of ``as_json``."""
     out: dict[str, Any] = {}
     for field in fields(document):
         value, how = getattr(document, field.name), field.metadata
@@ -67,6 +68,7 @@ def _fields(document: Any) -> dict[str, Any]:
 
 
 def clean(value: float) -> float | None:
+    """Return ``value``, or None if it is NaN or infinite."""
     return value if math.isfinite(value) else None
 
 
@@ -76,6 +78,7 @@ def so_many_gpus(count: int) -> str:
 
 
 def milliseconds(seconds: float | None) -> float | None:
+    """Return seconds as milliseconds; None stays None, and so do NaN and infinity."""
     return None if seconds is None else clean(1000 * float(seconds))
 
 

@@ -25,6 +25,7 @@ from planner.studies.values import Study
 
 
 def seeded(scenario: Scenario, seed: int | None) -> Scenario:
+    """Return the scenario with another seed, if one is given."""
     return scenario if seed is None else scenario.model_copy(update={"seed": seed})
 
 
@@ -63,4 +64,5 @@ def study_at(scenario: Scenario, traces: Traces, known: Known, progress: Progres
 
 
 def planned_of(study: Study, progress: Progress) -> Planned:
+    """Return the plan of a study from today's fleet."""
     return plan_window(study.plan_input, progress)

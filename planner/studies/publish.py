@@ -21,12 +21,14 @@ from the declarations in `planner/studies/commands`.
 
 
 def page_text() -> str:
+    """Return the text of docs/options.md."""
     kinds = {name: kind.options for name, kind in KINDS.items()}
     kinds["forecast"] = TraceOptions
     return "\n".join([HEAD, *(line for item in kinds.items() for line in _section(*item))])
 
 
 def _section(name: str, declared: type[RunOptions]) -> Iterator[str]:
+    """Yield the lines of one kind of run."""
     yield f"## {name}\n"
     yield "| option | takes | |\n| --- | --- | --- |"
     for option in options_in(declared).values():
@@ -36,6 +38,7 @@ def _section(name: str, declared: type[RunOptions]) -> Iterator[str]:
 
 
 def _takes(option: Option) -> str:
+    """Return the valid values of an option in words, for a cell of a Markdown table."""
     if option.choices:
         return ", ".join(f"`{choice}`" for choice in option.choices)
     return option.remedy.removeprefix("give ").replace("|", "\\|")

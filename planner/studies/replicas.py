@@ -22,6 +22,7 @@ class Replica:
 
 
 def replica_of(hardware: Hardware, m: int, g: int) -> Replica:
+    """Return the replica of model ``m`` on column ``g``."""
     return Replica(
         hardware.models[m].name,
         hardware.gpus[g].name,

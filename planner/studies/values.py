@@ -84,7 +84,8 @@ class Detail:
     """Tables of a policy's replay.
 
     ``minutes`` has a row per interval and pool. ``groups`` has a row per tier, model and home
-    region, and for all of each together. ``requests`` has a row per request; it is optional.
+    region, and for all of each together. ``requests`` has a row per request, or is None if not
+    needed.
     """
 
     minutes: pl.DataFrame
@@ -138,4 +139,5 @@ class PolicyRun:
 
     @property
     def meets_slo(self) -> bool:
+        """Return whether every tier meets its SLO."""
         return all(self.summary.slo_met.values())

@@ -157,6 +157,7 @@ def _scaled(workload: Workload, isl: float, osl: float) -> Workload:
 
 
 def _limited(service: PdService, ttft: float, tbt: float) -> PdService:
+    """Return the service with the tier's TTFT and TBT multiplied by factors."""
     tier = service.tier
     return replace(
         service,
@@ -169,6 +170,7 @@ def _limited(service: PdService, ttft: float, tbt: float) -> PdService:
 
 
 def _best(service: PdService, instances: int) -> Split:
+    """Return the best ratio by closed forms, or an empty Split if no ratio meets the tier."""
     try:
         best = best_split(service, instances)
     except SimulationError:
@@ -177,5 +179,6 @@ def _best(service: PdService, instances: int) -> Split:
 
 
 def _scales(limit_s: float | None) -> tuple[float | None, ...]:
+    """Return a limit in milliseconds, multiplied by each of ``LIMITS``."""
     limit_ms = milliseconds(limit_s)
     return tuple(None if limit_ms is None else limit_ms * factor for factor in LIMITS)

@@ -25,10 +25,12 @@ class JudgedRatio:
 
     @property
     def ratio(self) -> Ratio:
+        """Return the ratio that counts: the simulated one, if there is one."""
         return self.simulated or self.pools
 
     @property
     def by(self) -> str:
+        """Return the method that ``ratio`` comes from."""
         if self.simulated:
             return "simulation"
         return "each pool" if self.pools is not self.closed else "closed forms"
@@ -67,6 +69,7 @@ class Pair:
 
     @property
     def usd_per_hour(self) -> float:
+        """Return the price of the best ratio per hour, in the cheapest region of each column."""
         sides = ((self.best.prefill, self.columns.prefill), (self.best.decode, self.columns.decode))
         prices, profiles = (
             self.hardware.usd_per_gpu_hour,
@@ -100,6 +103,8 @@ PAIRS = Columns(
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """The limits of a tier; None: no limit."""
+
     ttft_ms: float | None
     tbt_ms: float | None
     e2e_ms: float | None
@@ -107,6 +112,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class PdPool:
+    """The GPUs and the profile of one of the two pools."""
+
     gpu: str
     tp: int
     arrangement: str

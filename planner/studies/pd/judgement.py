@@ -75,6 +75,7 @@ def judgement(
 
 @lru_cache(maxsize=KEPT)
 def _judged(pair: _PairKey) -> Judgement:
+    """Compute the ratios by closed forms, by pool and by simulation; cached by the key's digest."""
     service = pair.service
     closed = ratios(service, splits(pair.instances))
     try:

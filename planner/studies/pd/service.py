@@ -72,6 +72,7 @@ def service_of(
     tier: Tier,
     shared: SharedPrompts | None = None,
 ) -> PdService:
+    """Return the inputs of closed forms and simulations for a model on a pair of columns."""
     lengths, blocks = cached(hardware, m, lengths, shared)
     return PdService(
         prefill=hardware.profiles[m, columns.prefill],

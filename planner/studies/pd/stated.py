@@ -71,6 +71,7 @@ def stated_ratios(
 def _of_model(
     hardware: Hardware, m: int, lengths: Lengths, seed: int, shared: SharedPrompts | None
 ) -> Iterator[StatedRatio]:
+    """Yield the best ratio of each pair of pools of one model."""
     for columns in pairs_of(hardware, m):
         if hardware.columns[columns.prefill].role != "prefill":
             continue

@@ -77,6 +77,8 @@ class ServiceUnits:
 
 @dataclass(frozen=True, slots=True)
 class MethodFigures:
+    """The figures of one placement method in each state, and its simulation."""
+
     label: str
     start: StateFigures = field(metadata={MERGED: True})
     services: tuple[ServiceUnits, ...]  # in the state "start"
@@ -87,6 +89,11 @@ class MethodFigures:
 
 @dataclass(frozen=True, slots=True)
 class RoleFigures:
+    """The instances of one role of a service.
+
+    ``parts`` holds the name of each part, its instances and the GPUs of each.
+    """
+
     role: str
     gpu: str
     gpus: int
@@ -135,6 +142,7 @@ class RegionTree:
 def method_figures(
     name: str, states: States, placed: Sequence[Placed], replay: MethodReplay | None
 ) -> MethodFigures:
+    """Return the figures of one method from its states and its replay."""
     moments = {step: _state_figures(state) for step, state in states.items()}
     return MethodFigures(
         label=LABELS[name],
@@ -193,6 +201,7 @@ def _service_units(state: State, s: int, placed: Placed) -> ServiceUnits:
 
 
 def service_figures(hardware: Hardware, placed: Placed) -> ServiceFigures:
+    """Return the requirements of a service as figures."""
     service = placed.service
     return ServiceFigures(
         name=service.name,
@@ -217,6 +226,7 @@ def service_figures(hardware: Hardware, placed: Placed) -> ServiceFigures:
 
 
 def region_trees(problem: PlacementProblem) -> Iterator[RegionTree]:
+    """Yield the size of the network of each region."""
     tree = problem.topology
     for c, name in enumerate(tree.centres):
         of_region = tree.centre == c
@@ -231,6 +241,7 @@ def region_trees(problem: PlacementProblem) -> Iterator[RegionTree]:
 
 
 def headline(methods: Mapping[str, MethodFigures], pairs: bool) -> str:
+    """Return the main sentence of a placement run."""
     best = (methods.get(EXACT) or next(iter(methods.values()))).start
     if not pairs:
         return (
@@ -280,6 +291,7 @@ def _unnoticed(methods: Mapping[str, MethodFigures]) -> bool:
 
 
 def _as_good(ours: Replay, other: Replay) -> bool:
+    """Return whether ``ours`` has about the p95 E2E and SLO attainment of ``other``, or better."""
     late, other_late = ours.e2e_ms.p95, other.e2e_ms.p95
     if late is None or other_late is None or late > (1 + SAME_E2E) * other_late:
         return False
@@ -288,6 +300,7 @@ def _as_good(ours: Replay, other: Replay) -> bool:
 
 
 def simulated_words(methods: Mapping[str, MethodFigures]) -> str:
+    """Return the p95 latencies of each simulated method in words."""
     words = []
     for method in methods.values():
         replay = method.simulated and method.simulated.replay
@@ -300,6 +313,7 @@ def simulated_words(methods: Mapping[str, MethodFigures]) -> str:
 
 
 def notes(source: str, methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]:
+    """Yield the notes that explain the figures."""
     yield f"Instances are those of {source}."
     yield (
         "A unit is the smallest number of instances that keeps the ratio of prefill and decode; it "

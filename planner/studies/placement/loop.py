@@ -55,6 +55,7 @@ class OnNetwork(Wrapper):
         ]
 
     def reset(self, fleet: Fleet) -> IntArray:
+        """Place the initial fleet, and return its counts by pool."""
         counts = super().reset(fleet)
         low, high = (
             np.array([getattr(pool, limit) for pool in fleet.pools], np.int64)
@@ -71,6 +72,7 @@ class OnNetwork(Wrapper):
         return counts
 
     def decide(self, observation: Observation) -> Actions:
+        """Return the policy's actions without the instances that have no place."""
         actions = actions_of(self._policy.decide(observation))
         lent = 0 if observation.spare is None else observation.spare
         present = observation.ready + observation.starting + observation.draining + lent
@@ -83,6 +85,7 @@ class OnNetwork(Wrapper):
         return replace(actions, targets=targets, link_share=self._share)
 
     def in_force(self) -> tuple[InForce, ...]:
+        """Return the policy's values, the bandwidth shares and the refused instances by pool."""
         looks = max(self._looks, 1)
         shares = np.where(self._sends, self._shares / looks if self._looks else self._share, np.nan)
         return (
@@ -106,6 +109,7 @@ class OnNetwork(Wrapper):
         return missing
 
     def _asking(self, targets: IntArray) -> PlacementProblem:
+        """Return the placement problem of ``targets``, ``[pools]``."""
         services = tuple(
             replace(service, wanted=tuple(targets[pools].tolist()))
             for service, pools in zip(self._services, self._pools, strict=True)
@@ -113,6 +117,7 @@ class OnNetwork(Wrapper):
         return PlacementProblem(self._network.topology, services)
 
     def _measured(self) -> FloatArray:
+        """Return the share of the KV bandwidth that the switches leave, ``[pools]``."""
         units = measure(self._problem, self._placement, self._network.shares).units
         share = np.ones(sum(len(pools) for pools in self._pools))
         for s, pools in enumerate(self._pools):

@@ -47,6 +47,8 @@ States = dict[str, State]  # START, and also GROWN and SHRUNK if the fleet is to
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solved:
+    """A placement, with gap and bound if the method proves them."""
+
     placement: Placement
     gap: float | None = None
     bound: float | None = None
@@ -107,6 +109,7 @@ class Placer:
 
 
 def _grown(service: Service, grow: float) -> Service:
+    """Return the service with ``grow`` more instances per role, rounded up."""
     return replace(service, wanted=tuple(math.ceil(n * (1 + grow)) for n in service.wanted))
 
 

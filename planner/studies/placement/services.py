@@ -157,4 +157,5 @@ def _role(hardware: Hardware, rules: PlacedService, m: int, g: int, name: str) -
 
 
 def _in_words(hardware: Hardware, name: str, m: int, columns: tuple[int, ...]) -> str:
+    """Return the label of a service: ``name`` and the GPUs of its columns."""
     return f"{name} / {', '.join(hardware.arrangement(m, g) for g in columns)}"

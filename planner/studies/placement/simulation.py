@@ -128,6 +128,7 @@ def replayed(
 
 
 def _replay(fleet: Fleet, counts: IntArray, load: ReplayLoad, seed: int) -> Replay:
+    """Simulate ``load`` on a static fleet of ``counts``."""
     result = simulate(load.trace, fleet, Flat(counts), seed=seed, duration_s=load.duration_s)
     summary = summarise(result)
     return Replay(

@@ -48,11 +48,13 @@ def tables_of(
 
 
 def _labelled(method: str, step: str, table: pl.DataFrame) -> pl.DataFrame:
+    """Return the table with the columns ``method`` and ``state`` in front."""
     labels = pl.lit(method).alias("method"), pl.lit(step).alias("state")
     return table.select(*labels, pl.all())
 
 
 def _instances(state: State) -> pl.DataFrame:
+    """Return the table of placed instances in one state."""
     placement, services = state.placement, state.problem.services
     roles = [services[s].roles[r] for s, r in zip(placement.service, placement.role, strict=True)]
     parts = [role.parts[p].name for role, p in zip(roles, placement.part, strict=True)]
@@ -70,6 +72,7 @@ def _instances(state: State) -> pl.DataFrame:
 
 
 def _units(state: State) -> pl.DataFrame:
+    """Return the table of placed units in one state."""
     units = state.measures.units
     return pl.DataFrame(
         {

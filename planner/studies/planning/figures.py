@@ -140,6 +140,7 @@ def plan_figures(
     worth: PlanWorth | None = None,
     spare: PlanSpare | None = None,
 ) -> PlanFigures:
+    """Return the result figures of a plan."""
     hardware, settings = inputs.hardware, inputs.settings
     hours = plan.period_s / 3600
     windows, by_window = plan.windows, [window.totals for window in plan.windows]
@@ -259,12 +260,14 @@ def _unserved(plan: ScalingPlan) -> tuple[Unserved, ...]:
 
 
 def _lent(plan: ScalingPlan, hours: float) -> float | None:
+    """Return the GPU-hours lent out over the window, or None if nothing may be lent."""
     if plan.lent is None:
         return None
     return float((plan.lent * plan.gpus_per_instance[None, :, None, :]).sum() * hours)
 
 
 def _rerouted(plan: ScalingPlan) -> tuple[Rerouted, ...]:
+    """Return the cross-region traffic of each pair of regions that has any."""
     if plan.rerouted_tps is None:
         return ()
     most = plan.rerouted_tps.max(axis=0)

@@ -219,11 +219,13 @@ def _in_force(window: Window) -> tuple[FloatArray, BoolArray]:
 
 
 def _most(counts: IntArray, in_force: BoolArray) -> IntArray:
+    """Return the largest counts of the periods in force at each time, ``[t, l, r, g]``."""
     most: IntArray = np.where(in_force[..., None, None, None], counts, 0).max(axis=1)
     return most
 
 
 def _deferrable(inputs: PlanInput) -> set[str]:
+    """Return the names of the deferrable tiers."""
     return {tier.name for tier in inputs.hardware.tiers if tier.deferrable}
 
 

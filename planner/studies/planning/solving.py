@@ -45,6 +45,7 @@ class Periods:
 
     @classmethod
     def of(cls, inputs: PlanInput, load: Load) -> Periods:
+        """Return the problems of all periods for ``load``."""
         window, clock = inputs.window, inputs.traffic.clock
         starts = window.period_starts_s.tolist()
         # If all periods are decided at once, all of them use the sizes known at that time.
@@ -121,6 +122,7 @@ def solve_periods(periods: Periods, progress: Progress) -> ScalingPlan:
 def _solved(
     periods: Periods, horizon: HorizonProblem, check: Callable[[], None] | None = None
 ) -> HorizonPlan:
+    """Solve a problem over several periods with the scenario's solver settings."""
     settings = periods.given.settings
     return solve_horizon(
         horizon,

@@ -73,6 +73,7 @@ def gone_words(spare: SpareSettings) -> str:
 def _sentence(
     spare: SpareSettings, usd: float | None, gpu_hours: float | None, share: float | None
 ) -> str:
+    """Return the sentence on the spare replicas and their extra cost."""
     kept = f"Demand is carried without {gone_words(spare)}"
     if usd is None or gpu_hours is None:
         return f"{kept}; the plan without that was not found."

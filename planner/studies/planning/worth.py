@@ -111,6 +111,7 @@ def worth_of(
 
 
 def _dearest(inputs: PlanInput, planned: Planned) -> _Dearest | None:
+    """Plan the period with the highest objective alone; return None if it has no plan."""
     plan, settings = planned.plan, inputs.settings
     period = int(np.argmax([window.objective_usd for window in plan.windows]))
     current = plan.initial if period == 0 else plan.windows[period - 1].target
@@ -164,6 +165,7 @@ def _looser(
 
 
 def _loosened(tier: Tier, field: str) -> Tier:
+    """Return the tier with one limit a tenth looser; deferrable tiers do not change."""
     seconds = getattr(tier, field)
     if tier.deferrable or seconds is None:
         return tier

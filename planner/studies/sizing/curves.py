@@ -121,6 +121,7 @@ def _keys_by_tier(
     hardware: Hardware, m: int, g: int, lengths: Lengths, seed: int, profile: Profile,
     burstiness: float, shared: SharedPrompts | None,
 ) -> list[tuple[Tier, CurveKey]]:  # fmt: skip
+    """Return the key of a curve for each of the ``strictest`` tiers of a model."""
     role = hardware.columns[g].role
     link = next((link for (model, _), link in hardware.links.items() if model == m), None)
     lengths, blocks = cached(hardware, m, lengths, None if role == "decode" else shared)
@@ -213,6 +214,7 @@ def strictest(tiers: list[Tier]) -> list[Tier]:
     """
 
     def implied(easy: Tier, hard: Tier) -> bool:
+        """Return whether a fleet that meets ``hard`` also meets ``easy``."""
         limits = [
             (getattr(easy, name), getattr(hard, name)) for name in ("ttft_s", "tbt_s", "e2e_s")
         ]

@@ -67,6 +67,7 @@ def bias(load: float) -> Bias:
 
 
 def bias_in_words() -> str:
+    """Return the biases of closed forms as a part of a sentence."""
     by_load = ", ".join(
         f"{errors.ttft:+.0%} and {errors.tbt:+.0%} {errors.loads}" for _, errors in BIAS
     )

@@ -90,6 +90,10 @@ def splits_of(
 def _rows(
     hardware: Hardware, place: At, tier: Tier, work: Workload
 ) -> Iterator[tuple[SplitSize, Profile | None]]:
+    """Yield each division with its closed-form size and profile.
+
+    The profile is None if the division has no capacity.
+    """
     section, (m, g) = hardware.sections[place], place
     stated = section.attention_ffn
     assert stated is not None
@@ -125,6 +129,7 @@ def _rows(
 
 
 def _sized(hardware: Hardware, place: At, profile: Profile, tier: Tier, work: Workload) -> Sized:
+    """Return the closed-form size of a profile, at TTFT for prefill and at TBT otherwise."""
     role = hardware.columns[place[1]].role
     link = next((link for (m, _), link in hardware.links.items() if m == place[0]), None)
     part = replace(in_part(tier, role), e2e_s=None)

@@ -120,10 +120,10 @@ def risen(
 def unseen(window: Window, before: Window) -> float:
     """Return the growth of requests/s in ``window`` over ``before`` if no whole day was observed.
 
-    The rates follow the day shape ``UNSEEN``. The ratio is computed for every time of day at which
-    ``before`` could begin. The result is the quantile that one ratio in ``ONE_IN`` exceeds, because
-    a trace of a night alone does not show the noon after it. Windows of up to an hour return 1,
-    since the shapes are hourly.
+    A trace of a night alone does not show the noon after it. The rates therefore follow the day
+    shape ``UNSEEN``. The ratio is computed for every time of day at which ``before`` could begin.
+    The result is the quantile that one ratio in ``ONE_IN`` exceeds. Windows of up to an hour return
+    1, because the shapes are hourly.
     """
     if window.duration_s <= HOUR_S:
         return 1.0

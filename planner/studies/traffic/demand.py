@@ -69,6 +69,7 @@ class Demand:
 
 
 def _trimmed(demand: Demand, key: SeriesKey, values: FloatArray, unit: str) -> DemandSeries:
+    """Return a series of ``values`` without the gaps before its first observation."""
     observed = np.flatnonzero(~np.isnan(values))
     first = int(observed[0]) if observed.size else 0
     return DemandSeries(

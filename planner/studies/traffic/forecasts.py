@@ -124,10 +124,12 @@ class Rolled:
         return np.asarray(foreseen * self.window.grown, np.float64)
 
     def _pieced(self, level: float | None) -> FloatArray:
+        """Return a quantile or the mean of all pieces, joined over the window."""
         values = [piece.mean if level is None else piece.quantile(level) for piece in self.pieces]
         return np.concatenate([value[self.first :] for value in values])
 
     def at(self, height: Height) -> SeriesForecast:
+        """Return the forecast of the series at the level ``height``, with its errors."""
         mean, low, high = self.level(None), self.level(QUANTILES[0]), self.level(QUANTILES[1])
         first = self.pieces[0]
         return SeriesForecast(
@@ -150,6 +152,7 @@ class Rolled:
         )
 
     def planned(self, height: Height) -> FloatArray:
+        """Return the demand to plan for at the level ``height``, ``[bins of the window]``."""
         return np.asarray(height.times * self.level(height.level), np.float64)
 
 

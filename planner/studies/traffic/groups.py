@@ -28,6 +28,7 @@ class Group:
 
 
 def interactive(hardware: Hardware) -> set[str]:
+    """Return the names of the interactive tiers."""
     return {tier.name for tier in hardware.tiers if not tier.deferrable}
 
 

@@ -89,6 +89,7 @@ def series_looked_back(
 
 
 def _of_forecasts(series: DemandSeries, forecasts: Sequence[Forecast]) -> LookedBack:
+    """Return past forecasts of a series, cut to at most ``MOST_STEPS`` bins, with its history."""
     origins_s = np.array([forecast.start_s for forecast in forecasts])
     steps = min(forecasts[0].steps, MOST_STEPS)
     end_s = float(origins_s[-1]) + steps * series.bin_s
@@ -116,6 +117,7 @@ def origins(window: Window) -> FloatArray:
 
 
 def _looked_back(series: DemandSeries, window: Window, method: str) -> LookedBack:
+    """Forecast a series from past moments; raise SeriesTooShort if it has too little history."""
     moments = origins(window)
     moments = moments[moments > series.start_s + window.bin_s]
     if not moments.size:

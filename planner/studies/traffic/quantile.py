@@ -159,6 +159,7 @@ class Quantiles:
         return tuple((False, quantile) for quantile in stated if quantile is not None)
 
     def _stated(self, group: Group) -> PlannedQuantile | None:
+        """Return the percentile that the scenario states for a group, or None."""
         stated = self.forecast.quantiles.get(group.name) if self.apart else None
         stated = self.forecast.quantile if stated is None else stated
         if stated is None:
@@ -167,6 +168,7 @@ class Quantiles:
         return PlannedQuantile(group.name, level, 1.0, STATED, "The scenario says so.")
 
     def _planned_of(self, group: Group, at_once: bool, progress: Progress) -> PlannedQuantile:
+        """Return the percentile of a group: stated, chosen, or assumed with too little history."""
         stated = self._stated(group)
         if stated is not None:
             return stated
@@ -204,6 +206,8 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
+    """The chosen level of a group of tiers, with the figures behind it."""
+
     group: Group
     height: Height
     needed: float  # share that must be covered, given the number of decisions
@@ -214,6 +218,7 @@ class _Choice:
     def told(
         self, window: Window, traffic: Traffic, begin_s: float, end_s: float
     ) -> PlannedQuantile:
+        """Return the choice with its reason in words."""
         days = f"{words_of(begin_s, traffic.clock)} to {words_of(end_s, traffic.clock)}"
         had = f"{self.covered:.1%} of what came from {days} would have found room"
         if self.late_usd is not None:
@@ -263,6 +268,10 @@ def needed(share: float, decisions: int) -> float:
 
 
 def _chosen(group: Group, pasts: Sequence[Past], late_usd: float | None, decisions: int) -> _Choice:
+    """Choose the cheapest height if late requests have a price, else the lowest that suffices.
+
+    If no height covers enough, choose the highest.
+    """
     covered, least = share_covered(pasts), needed(group.wanted, decisions)
     if late_usd is not None:
         chosen = int(np.argmin(cost(pasts, late_usd)))
@@ -274,6 +283,7 @@ def _chosen(group: Group, pasts: Sequence[Past], late_usd: float | None, decisio
 
 
 def _assumed(group: Group, method: str) -> PlannedQuantile:
+    """Return the percentile for too little history: the tier's target, within ``LEVELS``."""
     level = float(np.clip(group.wanted, LEVELS[0], LEVELS[-1]))
     why = (
         f"Too little came before the first decision to choose it on with {method}: the tier's own "

@@ -113,6 +113,7 @@ def window_rank(
 def _sentence(
     here: str, rank: int, this: Stretch, top: Stretch, compared: list[Stretch], clock: str
 ) -> str:
+    """Return the rank of the window in words."""
     kind = kind_of(this.end_s - this.start_s, this.start_s)
     if len(compared) == 1:
         return f"{here} is the only {kind} of the trace: nothing says how busy others are."
@@ -160,6 +161,7 @@ def span_words(start_s: float, end_s: float, clock: str) -> str:
 
 
 def day_words(epoch_s: float, clock: str) -> str:
+    """Return a date; with a relative clock, the number of the day."""
     if clock != UTC_CLOCK:
         return f"Day {epoch_s // DAY_S + 1:.0f}"
     when = datetime.fromtimestamp(epoch_s, UTC)
@@ -167,6 +169,7 @@ def day_words(epoch_s: float, clock: str) -> str:
 
 
 def moment_words(epoch_s: float, clock: str) -> str:
+    """Return a day and the time of day, to the minute."""
     hours, minutes = divmod(round(epoch_s % DAY_S) // 60, 60)
     return f"{day_words(epoch_s, clock)}, {hours:02d}:{minutes:02d}"
 

@@ -55,7 +55,8 @@ def measured_source(
     check_requests(count * source.scale, where, "scale", most)
     arrival = arrived if keep is None else arrived[keep]
     if source.scale == 1:
-        # Consume as many random numbers as a scaled source, so that later draws are the same.
+        # Draw and discard one number per request, as a scale below 1 does. Later draws then do not
+        # depend on the scale.
         for rows in pieces(count):
             rng.random(rows.stop - rows.start)
     else:
@@ -73,6 +74,7 @@ def measured_source(
         labels: tuple[str, ...],
         what: str,
     ) -> CodeArray:
+        """Return the code of each request: by stated shares, else by the file's labels."""
         settled = np.zeros(len(arrival), np.int16)
         if stated:
             shares = np.array(list(stated.values()))
@@ -184,6 +186,7 @@ def binned_sources(
 
 
 def _check_tokens(binned: BinnedSource, source: Source, where: str) -> None:
+    """Raise ScenarioError if tokens or requests of a series cannot be derived."""
     for field, known in (
         ("input_tokens", binned.columns.input_tokens),
         ("output_tokens", binned.columns.output_tokens),
@@ -202,6 +205,10 @@ def _check_tokens(binned: BinnedSource, source: Source, where: str) -> None:
 
 
 def _only(label: str | None, names: tuple[str, ...], where: str, what: str) -> dict[str, float]:
+    """Return the file's label, or the only name of the scenario, with share 1.
+
+    Raise ScenarioError if the file has no label and the scenario several names.
+    """
     if label:
         return {label: 1.0}
     if len(names) == 1:

@@ -373,7 +373,7 @@ def _bin_width(width_s: float | None, span_s: float, widths: list[float]) -> flo
 
 
 def _blind_before(demand: Demand, start_s: float) -> Demand:
-    """Mark bins before ``start_s`` as gaps, and a bin of which more than a twentieth is missing."""
+    """Mark bins before ``start_s`` as gaps, and the first bin if over a twentieth is missing."""
     blind = int(np.ceil((start_s - demand.start_s) / demand.bin_s - 0.05))
     if blind <= 0:
         return demand
@@ -384,6 +384,7 @@ def _blind_before(demand: Demand, start_s: float) -> Demand:
 
 
 def _sum(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
+    """Return the sum of demands in the same bins, by key."""
     keys = tuple(sorted({key for part in parts for key in part.keys}))
     totals = {name: np.zeros((len(keys), bins)) for name in AMOUNTS}
     for part in parts:

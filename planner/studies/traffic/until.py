@@ -58,6 +58,7 @@ def bins_by(series: DemandColumns, until_s: float | None) -> DemandColumns:
 
 
 def _check_begun(until_s: float, start_s: float) -> None:
+    """Raise ScenarioError if ``until_s`` is not after the start of the traffic."""
     if until_s <= start_s:
         raise ScenarioError(
             f"traffic.until: {words_of(until_s, UTC_CLOCK)} is before the traffic begins "

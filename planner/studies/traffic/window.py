@@ -51,6 +51,7 @@ class Window:
 
     @property
     def period_starts_s(self) -> FloatArray:
+        """Return the start of each period in epoch seconds, ``[p]``."""
         periods = round(self.duration_s / self.period_s)
         return np.asarray(self.start_s + self.period_s * np.arange(periods), np.float64)
 
@@ -150,6 +151,7 @@ def _given_start(stated: datetime, duration_s: float, demand: Demand, clock: str
 
 
 def _check_extent(duration_s: float, period_s: float, bin_s: float) -> None:
+    """Raise ScenarioError if the window has too many periods or bins."""
     periods, bins = round(duration_s / period_s), round(duration_s / bin_s)
     if periods > MAX_PERIODS:
         raise ScenarioError(
@@ -165,6 +167,7 @@ def _check_extent(duration_s: float, period_s: float, bin_s: float) -> None:
 
 
 def _period(stated: float | None, duration_s: float, bin_s: float) -> float:
+    """Return the length of a period: the scenario's, or a default by the length of the window."""
     if stated is None:
         usual = HOUR_S if duration_s >= 6 * HOUR_S else max(300.0, duration_s / 12)
         return float(max(1, round(usual / bin_s)) * bin_s)
