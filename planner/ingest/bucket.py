@@ -93,7 +93,7 @@ class Bucket:
         config = {
             "connect_timeout": CONNECT_S,
             "read_timeout": read_s,
-            "proxies": {},
+            "proxies": {},  # none, not even those of the environment
             "retries": {"total_max_attempts": attempts, "mode": "standard"},
             "s3": {"addressing_style": "path", "payload_signing_enabled": True},
             "request_checksum_calculation": "when_required",

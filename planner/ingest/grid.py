@@ -176,6 +176,7 @@ def _require_room(
     bins: IntArray, rows: IntArray, names: Sequence[str | None], width: int, name: str
 ) -> None:
     """Refuse more than MAX_BINS bins of all series, and far more bins than rows of one."""
+    # The series before use up MAX_BINS. The rows of a series limit its own bins.
     room = np.minimum(MAX_BINS - (np.cumsum(bins) - bins), np.maximum(FREE_BINS, SPARSE * rows))
     if (bins > room).any():
         i = int((bins > room).argmax())

@@ -36,9 +36,8 @@ def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path]
             good[i] = True
             for path in _fields(value):
                 column = ".".join(path)
-                if (
-                    len(path) == 1 or column not in columns
-                ):  # a top-level name with a dot comes first
+                # A top-level name may contain a dot, and then it comes first.
+                if len(path) == 1 or column not in columns:
                     columns[column] = path
     if not columns:
         raise IngestError(

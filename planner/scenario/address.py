@@ -86,6 +86,7 @@ def _leaves(where: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield address and value of every set value; keys with special characters go in brackets."""
     if isinstance(value, Mapping):
         for key, item in value.items():
+            # A key with a dot would be read as two steps, so it goes into brackets.
             plain = not re.search(r"[.\[\]]", str(key))
             step = f".{key}" if plain and where else str(key) if plain else f"[{key}]"
             yield from _leaves(where + step, item)

@@ -43,6 +43,7 @@ def bounds(
     }
     apart = [(by_role["prefill"], by_role["decode"]), (by_role["decode"], by_role["prefill"])]
     alone = [~maximum[:, :, other].any(axis=2) for _, other in apart]
+    # A prefill pool without a possible decode pool serves nothing, and the other way round.
     for (columns_apart, _), no_other in zip(apart, alone, strict=True):
         for g in columns_apart:
             maximum[:, :, g][no_other] = 0

@@ -253,6 +253,7 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = F
     beside = with_spot(
         columns, {names.index(name): len(names) + i for i, name in enumerate(offered)}
     )
+    # A spot column has the profiles of its owned column.
     for new, (g, _) in enumerate(beside, len(columns)):
         for m in [m for m, g_of in profiles if g_of == g]:
             profiles[m, new], sections[m, new] = profiles[m, g], sections[m, g]

@@ -111,6 +111,7 @@ def moves(deployments: Sequence[Deployment], times: Times) -> list[Move]:
 
 def _under(deployment: Deployment, users: float, isl: float, osl: float) -> Deployment:
     """Return the deployment at another load; lengths are cut to the model's context."""
+    # The load may be that of other models, with longer contexts than this model allows.
     fit = min(1.0, deployment.shape.max_context / (isl + osl))
     return replace(
         deployment, isl=max(1.0, fit * isl), osl=max(1.0, fit * osl), concurrency=max(users, 1.0)

@@ -65,6 +65,7 @@ def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, lis
         units = dict.fromkeys(TIMES, "ms")
     elif kind == "sageserve":
         units = dict.fromkeys(TIMES, "s")
+        # Here token_time is the time of the whole decode phase.
         numbers["tbt"] = numbers["tbt"] / numbers["osl"]
         alone = numbers["batch"] == 1
         numbers["prefill"] = np.where(alone, numbers["prefill"], np.nan)

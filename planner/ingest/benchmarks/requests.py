@@ -47,6 +47,7 @@ def runs(
     for which in places.values():
         part = {name: values[which] for name, values in numbers.items()}
         osl = part["osl"]
+        # From the first arrival to the last completion.
         seconds = float((part["arrival_s"] + part["e2e_s"]).max() - part["arrival_s"].min())
         row = {
             "tp": float(tps[which[0]]),

@@ -68,13 +68,8 @@ NEEDED = {
 """By operator: the columns it must fill besides dtype, latency_us, gpu and source."""
 
 
-MEASURED = (
-    "latency_us",
-    "sm_share",
-    "concurrent_with",
-    "source",
-    "spread",
-)  # other columns: size of a call
+# Columns that do not describe the size of a call.
+MEASURED = ("latency_us", "sm_share", "concurrent_with", "source", "spread")
 
 
 @dataclass(frozen=True, slots=True)

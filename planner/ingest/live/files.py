@@ -71,6 +71,7 @@ def _of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
         bins = len(columns.requests)
         start = round(columns.start_s) + round(columns.bin_s) * np.arange(bins, dtype=np.int64)
         complete = np.ones(bins, bool)
+        # The file may begin and end within a bin.
         complete[[0, -1]] = False
         tables.append(
             _table(columns, start, _amounts(columns)).with_columns(

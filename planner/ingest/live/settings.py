@@ -37,9 +37,7 @@ class PrometheusSettings(Section):
     password_env: Variable | None = None
     days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = 15.0  # days of history in the first reading
     delay_s: Annotated[int, Field(ge=0, le=86_400)] = 60  # wait until a bin counts as complete
-    late_s: Annotated[int, Field(ge=0, le=7 * 86_400)] = (
-        3600  # this much is read again each time, for late data
-    )
+    late_s: Annotated[int, Field(ge=0, le=7 * 86_400)] = 3600  # reread each time, for late data
 
 
 class FolderSettings(Section):

@@ -45,7 +45,7 @@ def increases(
     - A series that was absent and returns with no smaller value is the same process with missing
       scrapes. The bins between, and the bin of its return, are unknown.
     - A series that returns smaller is a new process. Nothing was counted in between.
-    - A new series of a target that was present before (a label's first event) counts from 0.
+    - A new series of a target that was in the bin before (a label's first event) counts from 0.
     - A new series of a new target counts from its first scrape in the bin (``lowest``). The target
       may have run unseen for any time.
     """
@@ -79,9 +79,8 @@ def increases(
         amount[new] = (last - lowest)[new]
 
     missing = np.zeros((series, points), bool)
-    for s, back in zip(
-        *np.nonzero(grew & ~adjacent), strict=True
-    ):  # a loop, because few series return
+    # A loop is fast enough, because few series return.
+    for s, back in zip(*np.nonzero(grew & ~adjacent), strict=True):
         missing[s, before[s, back] + 1 : back + 1] = True
     amount[missing] = 0.0
     return Increases(amount[:, 1:], missing[:, 1:], known[:, 1:])

@@ -163,6 +163,7 @@ def _engine(
                     _fill(
                         amounts[_key(course.labels, settings, engine)], metric.what, course.values
                     )
+    # Amounts of one bin belong together: if one counter was missed, none of them is known.
     for key, bins in missing.items():
         for what in AMOUNTS:
             if what in amounts[key]:

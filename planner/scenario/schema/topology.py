@@ -33,9 +33,7 @@ class PlacedService(Section):
     model: Name | None = None
     # The prefill and decode instances of a unit share an S1 switch, an S2 switch, or nothing.
     affinity: Literal["s1", "s2", "none"] = "s2"
-    priority: Annotated[int, Field(ge=0, le=100)] = (
-        0  # services with a larger priority are placed first
-    )
+    priority: Annotated[int, Field(ge=0, le=100)] = 0  # the largest is placed first
     # Prefill and decode instances of a unit. Default: the smallest unit with both.
     ratio: Annotated[list[Parts], Field(min_length=2, max_length=2)] | None = None
     fallbacks: Annotated[list[Name], Field(max_length=10)] = []  # GPU types in order of preference

@@ -65,9 +65,7 @@ class Launch(Section):
     before the window is drawn, so that a plan stands on a forecast of it as after any trace."""
 
     rps: Annotated[float, Field(gt=0, le=1_000_000)] | None = None  # mean over a week
-    requests_per_day: Annotated[float, Field(gt=0, le=1e11)] | None = (
-        None  # mean over a week, per day
-    )
+    requests_per_day: Annotated[float, Field(gt=0, le=1e11)] | None = None  # mean over a week
     day: Shape | ByHour = "office"  # a known shape, or relative rates by hour of local time
     # Requests of a weekend day as a share of a weekday's. Default: from the shape.
     weekend: Annotated[float, Field(ge=0, le=10)] | None = None
