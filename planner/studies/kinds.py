@@ -48,7 +48,7 @@ class Body(Protocol[T_contra]):
 
 
 class SpreadBody(Protocol[T_contra]):
-    """The function of a run whose parts several workers compute."""
+    """The function of a run that several workers compute in parts."""
 
     def __call__(
         self,

@@ -1,8 +1,8 @@
 """Declare the options of each kind of run once, next to its function.
 
-The declaration defines the arguments of the command line, the request bodies of the API, the forms
-of the browser and the table of the guide (docs/options.md). The run validates its options against
-it again.
+The declaration defines the arguments of the command line and the request bodies of the API. It also
+defines the forms of the browser and the table of the guide (docs/options.md). The run validates its
+options against it again.
 """
 
 from __future__ import annotations

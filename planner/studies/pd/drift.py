@@ -19,7 +19,7 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # on the lengths
 LIMITS = (0.5, 1.0, 2.0)  # factors on the limits of TTFT and TBT
 WINDOWS = 24  # largest number of windows of a trace
 FEW = 20  # windows with fewer requests are ignored: their mean lengths are too uncertain
-SAMPLE = 2_000  # at least as many requests (if there are) are used with changed lengths
+SAMPLE = 2_000  # smallest number of requests that thinning leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArr
 def _scaled(workload: Workload, isl: float, osl: float) -> Workload:
     """Return the workload with its lengths multiplied by factors, at least one token each.
 
-    Of many requests, only about ``SAMPLE`` are kept.
+    Of many requests, every n-th is used, so that at least ``SAMPLE`` remain.
     """
     every = max(1, len(workload.isl) // SAMPLE)
 

@@ -62,7 +62,7 @@ class Placer:
     seed: int
     shares: Sequence[float]  # share of the network bandwidth, by level of the tree
     time_limit_s: float
-    alive: Callable[[], None]  # called now and then; what it raises ends the search
+    alive: Callable[[], None]  # called during the search, can raise to end it
 
     def states(self, problem: PlacementProblem, grow: float) -> States:
         """Return the placement at the start and, with ``grow``, after growing and shrinking.

@@ -127,7 +127,7 @@ def level(load: FloatArray, amount: float) -> float:
 
 
 def flat_tps(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
-    """Return the input tokens/s of a static fleet that serves all load in time, ``[l, r]``.
+    """Return the capacity that a static fleet needs for all load, input tokens/s ``[l, r]``.
 
     It covers the interactive load of ``[start_s, end_s)``, and serves deferrable work before it is
     urgent. It is 0 for models and regions without deferrable work.

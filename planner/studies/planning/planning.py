@@ -219,7 +219,7 @@ def _in_force(window: Window) -> tuple[FloatArray, BoolArray]:
 
 
 def _most(counts: IntArray, in_force: BoolArray) -> IntArray:
-    """Return the largest counts of the periods in force at each time, ``[t, l, r, g]``."""
+    """Return the largest counts of the requested periods at each time, ``[t, l, r, g]``."""
     most: IntArray = np.where(in_force[..., None, None, None], counts, 0).max(axis=1)
     return most
 

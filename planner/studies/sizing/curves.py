@@ -230,7 +230,7 @@ def strictest(tiers: list[Tier]) -> list[Tier]:
 
 
 def unforeseen(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
-    """Return a sentence for every model and tier of ``trace`` whose limits the sizes ignore.
+    """Return a sentence for every model and tier of ``trace`` that the sizes ignore.
 
     The sizes ignore a tier if none of its requests was known when they were computed.
     """

@@ -24,11 +24,13 @@ from simulation.sizing.trial import SharedPrompts
 class Sizes:
     """Capacities of pools at the strictest interactive tier, in input tokens/s.
 
-    ``pool_tps[l, g, n]`` is the capacity to plan with for n + 1 instances of model l on column g
-    in one region, up to N instances. It rises with n, and so does the capacity per instance.
-    Beyond N, each instance has ``theta_tps[l, g] = pool_tps[l, g, N - 1] / N``. Both are 0 if the
-    model does not run there. ``capacity`` holds the figures of a single instance by (l, g), with
-    the tier that limits it. ``pools`` holds the curves as simulated.
+    ``pool_tps[l, g, n]`` is the capacity to plan with. It is that of n + 1 instances of model l on
+    column g in one region, up to N instances. It rises with n, and so does the capacity per
+    instance. Beyond N, each instance has ``theta_tps[l, g] = pool_tps[l, g, N - 1] / N``. Both are
+    0 if the model does not run there.
+
+    ``capacity`` holds the figures of a single instance by (l, g), with the tier that limits it.
+    ``pools`` holds the curves as simulated.
 
     These sizes belong to the first decision. If lengths drift, ``at`` holds an index for each
     period: 0 for these sizes, s for the s-th of ``later``.

@@ -60,8 +60,8 @@ def splits_of(
 ) -> tuple[SplitSize, ...]:
     """Return the divisions of every sized profile that separates attention and experts.
 
-    Each division has as many GPUs as the scenario's own. ``scv`` holds the squared coefficient of
-    variation of the gaps by model.
+    Each division has the number of GPUs of the scenario's own. ``scv`` holds the squared
+    coefficient of variation of the gaps by model.
     """
     apart = [
         place for place in sizes.capacity if hardware.sections[place].attention_ffn is not None

@@ -30,8 +30,9 @@ STEPS = 288  # steps of 5 minutes per day
 class Growth:
     """Growth of one model's requests over the busiest of its backtest days.
 
-    ``times`` is 1 if no day had more, or if too few days are known. With ``days`` 0, no whole day
-    was observed. The growth then comes from the assumed shape of a day (``unseen``).
+    ``times`` is 1 if no day had more, or if too few days are known. If ``times`` is above 1 and
+    ``days`` is 0, no whole day was observed. The growth then comes from the assumed shape of a day
+    (``unseen``).
     """
 
     model: str
@@ -83,12 +84,13 @@ def risen(
     """Return the growth of a day over the busiest of its backtest days, or None.
 
     Each known day before the first decision gives one ratio: its requests over those of its busiest
-    backtest day. The backtest days of a day lie as many days back as ``before`` lie from
-    ``window``. The growth is the Weibull quantile of these ratios that a new day exceeds with
-    probability 1 / ``ONE_IN``. The largest ratio is its upper limit.
+    backtest day. The offsets of backtest days are those of ``before`` from ``window``, in days. The
+    growth is the Weibull quantile of these ratios: a new day exceeds it with probability
+    1 / ``ONE_IN``. The largest ratio and ``MOST`` limit it.
 
-    None means that fewer than ``DAYS`` ratios are known, or that the growth is below ``NOTICED``.
-    If the only backtest window begins less than a day before, ``unseen`` gives the growth.
+    None means that fewer than ``DAYS`` ratios are known, that the growth is at most ``NOTICED``, or
+    that ``before`` are not at the window's time of day. If the only backtest window begins less
+    than a day before, ``unseen`` gives the growth.
     """
     if len(before) == 1 and window.start_s - before[0].start_s < DAY_S - 1e-6:
         most = unseen(window, before[0])

@@ -16,9 +16,8 @@ USUAL_TOKENS = 512
 def blocks_of(columns: RequestColumns) -> PrefixBlocks | None:
     """Return the blocks that a file's ``hash_ids`` name, or None without ids.
 
-    Files do not state the tokens per block. The size must give every prompt as many blocks as it
-    has ids. If Mooncake's 512 fits, use it, else the largest size that fits. Return None if no
-    size fits.
+    Files do not state the tokens per block. With the right size, every prompt has one block per id.
+    If Mooncake's 512 fits, use it, else the largest size that fits. Return None if no size fits.
     """
     ids, start, isl = columns.hash_ids, columns.hash_offsets, columns.input_tokens
     if ids is None or start is None or isl is None or not len(ids):

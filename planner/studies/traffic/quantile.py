@@ -123,7 +123,7 @@ def cost(pasts: Sequence[Past], late_usd: float) -> FloatArray:
 class Quantiles:
     """The planned percentiles of a study, chosen at first use.
 
-    They are kept for all backtest windows. A parameter tuned on a backtest therefore means the
+    All backtest windows use the same ones. A parameter tuned on a backtest therefore means the
     same in the planned window.
     """
 
@@ -304,7 +304,7 @@ def _steps(window: Window, at_once: bool) -> int:
 
 
 def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArray:
-    """Return past decisions whose periods are over before the window's first decision.
+    """Return past decisions for periods that end before the window's first decision.
 
     Their periods follow each other without a gap. They reach at most ``DAYS`` or ``DECISIONS``
     back. They use at most half of the known data, so that the first of them has as much history.

@@ -49,7 +49,7 @@ class WindowRank:
 def stretches(
     demand: DemandSeries, duration_s: float, phase_s: float = 0.0, step_s: float | None = None
 ) -> list[Stretch]:
-    """Return every stretch of ``duration_s`` of which enough is observed.
+    """Return every stretch of ``duration_s`` with enough observed bins.
 
     Stretches begin at ``phase_s`` plus a multiple of ``step_s``. Default step: a day, or the
     duration if that is shorter. Outages are gaps. Gaps count at the rate of the other bins.
