@@ -53,7 +53,7 @@ def numbered(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, pl
 
 
 def totals(grids: Sequence[Grid], field: str) -> list[float | None]:
-    """Return the sum over the known bins of each grid; None where no bin is known."""
+    """Return the sum over the known bins of each grid; None if no bin is known."""
     values = np.concatenate([grid.amounts[field] for grid in grids])
     known = ~np.isnan(values)
     sums = np.add.reduceat(np.where(known, values, 0.0), _starts(grids))

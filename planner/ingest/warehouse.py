@@ -1,4 +1,4 @@
-"""Aggregate traces that are too large to copy where they are stored.
+"""Aggregate traces where they are stored, because they are too large to copy.
 
 Only sums and counts come back. One set of Ibis expressions serves every engine: Spark, and DuckDB,
 which is embedded and reads files larger than memory. All amounts are whole numbers, so the engines

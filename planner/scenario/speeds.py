@@ -85,7 +85,7 @@ def _catalogue_names(section: Profile) -> tuple[str, str]:
 
 
 def _given(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearProfile:
-    """Return the linear profile whose coefficients the section states."""
+    """Return the linear profile with the coefficients that the section states."""
     tokens = section.max_batch_tokens or MAX_BATCH_TOKENS
     return LinearProfile(
         model=section.model,

@@ -20,10 +20,11 @@ AHEAD = timedelta(days=1)  # largest accepted clock difference
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One bin of one model, region and tier; what is left out is not known.
+    """One bin of one model, region and tier; None means unknown.
 
-    ``input_lengths``, ``output_lengths``, ``ttft``, ``tbt`` and ``e2e`` are histograms: upper bound
-    of a bucket (tokens, or seconds; "+Inf" for the last) to how many are in this bucket alone.
+    ``input_lengths``, ``output_lengths``, ``ttft``, ``tbt`` and ``e2e`` are histograms. They map
+    the upper bound of a bucket (tokens, or seconds; "+Inf" for the last) to the count in this
+    bucket alone.
     """
 
     time: datetime  # start of the bin

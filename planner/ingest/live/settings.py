@@ -21,7 +21,11 @@ PAIRS = (("user_env", "password_env"), ("access_key_env", "secret_key_env"))
 
 
 class PrometheusSettings(Section):
-    """``region`` and ``tier`` are names for all, ``*_label`` the label that holds them."""
+    """Settings of a Prometheus source.
+
+    ``region`` and ``tier`` are fixed names. ``region_label`` and ``tier_label`` name the labels
+    that hold them instead.
+    """
 
     url: Annotated[str, Field(min_length=8, max_length=300)]
     engine: Literal["auto", "vllm", "sglang", "trtllm", "tgi", "dynamo", "llm-d"] = "auto"
@@ -41,7 +45,7 @@ class PrometheusSettings(Section):
 
 
 class FolderSettings(Section):
-    """Each file is read once, as uploads are."""
+    """Settings of a folder. Each file is read once, in the same way as an upload."""
 
     path: Annotated[str, Field(min_length=1, max_length=500)]
     format: Annotated[str, Field(max_length=32)] = "auto"
@@ -52,7 +56,7 @@ class FolderSettings(Section):
 
 
 class BucketSettings(Section):
-    """Objects below ``prefix`` of an S3-compatible store, each read once, as uploads are."""
+    """Settings of an S3-compatible bucket. Each object below ``prefix`` is read once, as an upload."""
 
     url: Annotated[str, Field(min_length=8, max_length=300)]  # of the server, without the bucket
     bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
@@ -75,7 +79,7 @@ class BucketSettings(Section):
 
 
 class SamplesSettings(Section):
-    """Nothing has to be said: samples are sent."""
+    """Settings of a source whose samples are sent; there are none."""
 
 
 KINDS: Mapping[str, type[Section]] = {
