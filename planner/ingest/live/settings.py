@@ -56,7 +56,10 @@ class FolderSettings(Section):
 
 
 class BucketSettings(Section):
-    """Settings of an S3-compatible bucket. Each object below ``prefix`` is read once, as an upload."""
+    """Settings of an S3-compatible bucket.
+
+    Each object below ``prefix`` is read once, in the same way as an upload.
+    """
 
     url: Annotated[str, Field(min_length=8, max_length=300)]  # of the server, without the bucket
     bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
