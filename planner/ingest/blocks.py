@@ -162,6 +162,7 @@ class Records:
             return b""
         if int((self.end - self.start + 1).sum()) == len(self.data):
             return self.data
+        # The running sum of +1 at starts and -1 after ends is 1 inside the kept records.
         edges = np.zeros(len(self.data) + 1, dtype=np.int8)
         edges[self.start] += 1
         edges[self.end + 1] -= 1
@@ -202,6 +203,7 @@ def misquoted(lines: Records, delimiter: str) -> BoolArray:
     buffer = np.frombuffer(lines.data, np.uint8)
     quotes = np.flatnonzero(buffer == _QUOTE)
     edge = np.isin(buffer, (ord(delimiter), _NEWLINE, _RETURN, _QUOTE))
+    # Quotes alternate: one opens a field after an edge, the next closes it before an edge.
     beside = np.where(np.arange(quotes.size) % 2 == 0, quotes - 1, quotes + 1)
     wrong = quotes[~edge[beside] & (beside >= 0)]
     within = np.searchsorted(wrong, lines.end) - np.searchsorted(wrong, lines.start)

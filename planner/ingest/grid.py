@@ -92,6 +92,7 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
         return width
     order = np.lexsort((ns, number))
     steps = np.diff(ns[order])
+    # Only steps between different times of one series count.
     steps = steps[(np.diff(number[order]) == 0) & (steps > 0)]
     if not steps.size:
         raise IngestError(

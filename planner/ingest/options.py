@@ -120,6 +120,7 @@ class IngestOptions:
                     f"{name} is given both as a column ({column}) and as a fixed name "
                     f"({self.constant(name)}); give one of the two."
                 )
+        # The dataclass is frozen, so plain assignment fails.
         object.__setattr__(self, "mapping", mapping)
 
     def constant(self, label: str) -> str | None:

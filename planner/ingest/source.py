@@ -202,7 +202,7 @@ def _plain(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
 
 def _gunzip(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
     """Unpack gzip members in sequence; ``max_length`` keeps a bomb from filling memory."""
-    unpacker = zlib.decompressobj(wbits=31)
+    unpacker = zlib.decompressobj(wbits=31)  # 31: gzip format
     for raw in raws:
         data = raw
         while data:

@@ -242,6 +242,7 @@ def _read(
     known = {label: tuple(dict.fromkeys((*its, ""))) for label, its in names.items()}
     parts = request_parts(store_dir)
     lengths = [pl.scan_parquet(part).select(pl.len()).collect().item() for part in parts]
+    # A lost part would otherwise go unnoticed, because each part is valid alone.
     if sum(lengths) != report.requests:
         raise Damaged(
             f"{sum(lengths):,} of {report.requests:,} requests of the trace are stored; {AGAIN}."

@@ -108,6 +108,7 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
         head if complete else head[:PROBE_BYTES], complete, source.name, quoted=not is_json
     )
     step = options.chunk_bytes
+    # Read the probed bytes again as the first pieces of the stream.
     again = (head[start : start + step] for start in range(0, len(head), step))
     return TextTable(source, options, itertools.chain(again, pieces), lines, quoted=not is_json)
 

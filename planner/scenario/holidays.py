@@ -32,6 +32,7 @@ def _known(value: str) -> str:
     if _date(value) is not None:
         return value
     try:
+        # Any year shows whether the country is known.
         _country(value, [2000])
     except NotImplementedError:
         raise ValueError(

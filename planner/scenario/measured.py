@@ -97,6 +97,7 @@ def moves(deployments: Sequence[Deployment], times: Times) -> list[Move]:
         for deployment, (_, users, isl, osl) in zip(deployments, loads_of, strict=True)
     ]
     tbt = times.tbt.at(traits_of(busy))
+    # With one request in flight, TTFT has no time in the queue.
     ttft = times.ttft.at(traits_of([replace(deployment, concurrency=1.0) for deployment in busy]))
     prompts = times.ttft.rows.labels["deployment"]
     counts = {name: max(int(same.sum()), int((prompts == name).sum()))

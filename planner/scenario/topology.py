@@ -75,6 +75,7 @@ def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topolog
                 f"scenario, which has {', '.join(types)}."
             )
         sizes[r] = [stated.get(gpu.name, gpu.gpus_per_node) for gpu in hardware.gpu_types]
+        # Round up: a partly filled node is a node.
         nodes = -(-hardware.capacity_gpus[r] // sizes[r])
         centres.append((section.name, _shape(section, int(nodes.sum())), nodes.tolist()))
         words = f"{section.name}: {describe(centres[-1][1])}"

@@ -117,6 +117,7 @@ class GrowingSeries:
                 continue
             _write(
                 latest(_stacked(parts, schema)).select(*schema),
+                # This name sorts after the parts that it replaces and before all later ones.
                 parts[-1].with_name(f"{_stem(parts[-1])}-all"),
             )
             for path in parts:

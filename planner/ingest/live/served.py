@@ -43,6 +43,7 @@ def served_of(bins: pl.DataFrame, bin_s: int) -> list[Served]:
     )
     served = []
     for (model, region), rows in complete.group_by("model", "region", maintain_order=True):
+        # Widen the intervals so that at most MOST remain.
         step = bin_s * -(-rows["bin_start"].n_unique() // MOST)
         tokens = pl.col("output_tokens")
         each = (

@@ -191,6 +191,7 @@ def _counted(
         [places.setdefault(_target(dict(labels)), len(places)) for labels in order], np.int64
     )
     lowest = highest = None
+    # Query the extremes only if a counter was reset or a target is new.
     if wants_extremes(last, targets):
         blank = np.full(last.shape[1], np.nan)
         both = [
