@@ -1,4 +1,4 @@
-"""Rows. Writes go through ``planner.services``, reads through ``planner.selectors``."""
+"""Define the tables; ``planner.services`` write them and ``planner.selectors`` read them."""
 
 from planner.models.attempt import AttemptWindow
 from planner.models.audit import AuditHead, AuditRecord

@@ -1,4 +1,4 @@
-"""Recent attempts at what can be guessed, such as a password."""
+"""Store recent attempts at what can be guessed, such as a password."""
 
 from django.db import models
 
@@ -6,8 +6,8 @@ from django.db import models
 class AttemptWindow(models.Model):
     """The attempts of the last minute at one name, from one network or on one account.
 
-    In the database, not in the cache: a locked row makes the count exact when attempts are made in
-    parallel, on SQLite as on PostgreSQL.
+    They are in the database, not in the cache: a locked row makes the count exact when attempts are
+    made in parallel, on SQLite as on PostgreSQL.
     """
 
     key = models.CharField(max_length=64, primary_key=True)  # SHA-256 of what is counted

@@ -1,4 +1,4 @@
-"""Who did what, in rows that are only added."""
+"""Store who did what, in rows that are only added."""
 
 from typing import Any, NoReturn
 
@@ -21,15 +21,18 @@ class _OnlyAdded(models.QuerySet["AuditRecord"]):
 
 
 class AuditRecord(models.Model):
-    """One deed. No row of another table is referred to, so that nothing that is removed later
-    changes what is written here; ``details`` is text, which databases return as it was given."""
+    """One action of a person, a rule or the command line.
+
+    It refers to no row of another table, so that a later removal changes nothing here. ``details``
+    is text, which databases return unchanged.
+    """
 
     number = models.BigIntegerField(unique=True)  # 1, 2, 3 ... without a gap
     at = models.DateTimeField(db_index=True)
     actor = models.CharField(max_length=200)  # a user's name, "rule: ..." or "command line"
-    action = models.CharField(max_length=40, db_index=True)  # thing.deed
-    key = models.CharField(max_length=120, blank=True)  # of the thing, as addresses have it
-    name = models.CharField(max_length=200, blank=True)  # of the thing, for people
+    action = models.CharField(max_length=40, db_index=True)  # thing.verb
+    key = models.CharField(max_length=120, blank=True)  # of the thing, as in addresses of pages
+    name = models.CharField(max_length=200, blank=True)  # of the thing, as people read it
     details = models.TextField(default="{}")  # JSON
     workspace = models.CharField(max_length=40, blank=True)  # its slug; "": the installation
 
@@ -53,7 +56,7 @@ class AuditRecord(models.Model):
 class AuditHead(models.Model):
     """The number of the newest record, in one row.
 
-    Whoever adds a record locks this row until the end of the transaction: so numbers have no gap.
+    Whoever adds a record locks this row until the end of the transaction, so numbers have no gap.
     """
 
     number = models.BigIntegerField(default=0)

@@ -1,4 +1,4 @@
-"""Numbers without gaps, for rows that people name by their number."""
+"""Give numbers without gaps to rows that people name by their number."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db import connection, models, transaction
 
 
 class Counter(models.Model):
-    """The last number that was given to a row of one kind. It never goes down."""
+    """The last number that was given to a row of one kind; it never goes down."""
 
     kind = models.CharField(max_length=40, unique=True)  # the model's name
     last = models.BigIntegerField(default=0)
@@ -43,9 +43,9 @@ class Numbered(models.Model):
 def take_numbers(kind: type[Numbered], count: int = 1) -> range:
     """Return the next ``count`` numbers of ``kind``, for rows inserted in this transaction.
 
-    The counter stays locked until the transaction ends: others who need a number wait for it. Where
-    rows have higher numbers, as after the restore of a backup without counters, it goes on from
-    them.
+    The counter stays locked until the transaction ends, and others who need a number wait for it.
+    If rows have higher numbers, as after the restore of a backup without counters, it continues
+    from them.
     """
     assert connection.in_atomic_block, "a number is taken in the transaction that inserts its row"
     name = kind._meta.model_name
@@ -55,7 +55,7 @@ def take_numbers(kind: type[Numbered], count: int = 1) -> range:
     counter.last = first + count - 1
     counter.save(update_fields=["last"])
     if connection.vendor == "postgresql":
-        # For what inserts without a counter: bulk_create, or an older version during an upgrade.
+        # bulk_create, or an older version during an upgrade, inserts without a counter.
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT setval(pg_get_serial_sequence(%s, 'id'), %s)",

@@ -1,4 +1,4 @@
-"""What deployments are called in the clusters that plans are exported to."""
+"""Store the names of deployments in the clusters that plans are exported to."""
 
 from django.conf import settings
 from django.db import models
@@ -7,7 +7,7 @@ from planner.models.workspace import InWorkspace
 
 
 class DeploymentName(InWorkspace):
-    """``rule`` is the name that an export would give by itself, ``name`` the one it has."""
+    """A chosen ``name`` for the deployment that an export would call ``rule``."""
 
     rule = models.CharField(max_length=63)
     name = models.CharField(max_length=63)

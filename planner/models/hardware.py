@@ -1,4 +1,4 @@
-"""The user's own GPU types and models, beside the built-in catalogue."""
+"""Store the user's own GPU types and models, which extend the built-in catalogue."""
 
 from django.conf import settings
 from django.db import models
@@ -7,13 +7,13 @@ from planner.models.workspace import InWorkspace
 
 
 class _Own(InWorkspace):
-    """``facts`` are the fields of the core's type (planner.mappers); ``source`` is their origin."""
+    """A row with the fields of a core type in ``facts`` (planner.mappers) and their ``source``."""
 
     name = models.CharField(max_length=80)
     facts = models.JSONField()
-    kind = models.CharField(max_length=16, default="assumed")  # of provenance
+    kind = models.CharField(max_length=16, default="assumed")  # kind of provenance
     source = models.CharField(max_length=500)
-    version = models.PositiveIntegerField(default=1)  # counts saved changes
+    version = models.PositiveIntegerField(default=1)  # number of saved changes
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
     )
@@ -32,12 +32,15 @@ class _Own(InWorkspace):
 
 
 class OwnGpu(_Own):
-    """``facts``: simulation.performance.specs.GpuSpec."""
+    """A GPU type; ``facts`` has the fields of simulation.performance.specs.GpuSpec."""
 
 
 class OwnModel(_Own):
-    """``facts``: simulation.performance.specs.ModelSpec, its shape where it is known."""
+    """A model; ``facts`` has the fields of simulation.performance.specs.ModelSpec.
+
+    The shape is included if it is known.
+    """
 
 
 class PriceList(_Own):
-    """``facts``: {"prices": rows of planner.catalogue.price_lists.OwnPrice}."""
+    """A price list; ``facts`` is {"prices": rows of planner.catalogue.price_lists.OwnPrice}."""

@@ -1,4 +1,4 @@
-"""The plans that clusters follow: of each scenario one at a time, and those that were before it."""
+"""Store active and former plans; at most one plan per scenario is active at a time."""
 
 from django.conf import settings
 from django.db import models
@@ -8,31 +8,34 @@ from planner.models.workspace import InWorkspace
 
 
 class PlanInForce(Numbered, InWorkspace):
-    """A timetable frozen as it was put in force: what becomes of its run does not change it. Rows
-    are only added and ended; those without ``until`` are in force."""
+    """A schedule of replicas, frozen as it was at activation; its run may change or go.
+
+    Rows are only added and ended. A row without ``until`` is active.
+    """
 
     run = models.ForeignKey("planner.Run", null=True, on_delete=models.SET_NULL, related_name="+")
-    # That was approved; None: somebody put it in force without one.
+    # The approved proposal; None: activated without one.
     proposal = models.ForeignKey(
         "planner.Proposal", null=True, on_delete=models.SET_NULL, related_name="plans"
     )
-    number = models.PositiveIntegerField()  # of the run, also after it was removed
+    number = models.PositiveIntegerField()  # of the run, which may be removed
     scenario = models.CharField(max_length=120)
     policy = models.CharField(max_length=161)
-    label = models.CharField(max_length=161, blank=True)  # of the policy; "" of plans from before
+    # of the policy; "" in rows of older versions
+    label = models.CharField(max_length=161, blank=True)
     repeat = models.CharField(max_length=8)  # once, daily or weekly
     zone = models.CharField(max_length=64)
-    begins = models.DateTimeField()  # of the window that was planned
+    begins = models.DateTimeField()  # start of the planned window
     ends = models.DateTimeField()
     pools = models.JSONField()  # name, model, region, gpu, role; steps of begins, ends, replicas
     by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
-    )  # None: somebody at the command line
+    )  # None: the command line
     since = models.DateTimeField()
     until = models.DateTimeField(null=True)
-    # Why, where no proposal says it.
+    # The reason, if there is no proposal with one.
     message = models.CharField(max_length=500, blank=True, default="", db_default="")
-    # The earlier plan that was put in force again.
+    # The earlier plan that was activated again.
     origin = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="+")
 
     class Meta:
@@ -43,10 +46,11 @@ class PlanInForce(Numbered, InWorkspace):
 
     @property
     def who(self) -> str:
-        """Put it in force: somebody, the rule that proposed it, or who is at the machine."""
+        """Return who activated it: a person, the rule that proposed it, or the command line."""
         by_rule = self.proposal.rule if self.proposal else ""
         return self.by.username if self.by else by_rule or "the command line"
 
     @property
     def why(self) -> str:
+        """Return why it was activated: its message, else the title of its proposal."""
         return self.message or (self.proposal.title if self.proposal else "")

@@ -1,4 +1,4 @@
-"""Whom to tell of what, and what became of the telling."""
+"""Store who is notified of which events, and the deliveries."""
 
 from django.conf import settings
 from django.db import models
@@ -7,7 +7,7 @@ from planner.models.workspace import InWorkspace
 
 
 class Event(models.TextChoices):
-    """What somebody may want to hear of."""
+    """Events that a person may subscribe to."""
 
     PROPOSED = "proposal.opened", "A plan is proposed"
     REVIEW = "review.requested", "A review is asked of me, or of anybody"
@@ -23,7 +23,7 @@ class Event(models.TextChoices):
 
 
 class Channel(InWorkspace):
-    """An address that is told: of a person (``user``), or of the workspace."""
+    """An address that gets notifications: of a person (``user``), or of the workspace."""
 
     class Kind(models.TextChoices):
         EMAIL = "email", "E-mail"
@@ -33,9 +33,9 @@ class Channel(InWorkspace):
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="channels"
     )
-    address = models.CharField(max_length=500)  # of a mailbox, or a URL
-    events = models.JSONField(default=list, blank=True)  # of Event; [] is all of them
-    salt = models.CharField(max_length=32)  # of the key that signs; see notices.signing_key
+    address = models.CharField(max_length=500)  # a mailbox or a URL
+    events = models.JSONField(default=list, blank=True)  # values of Event; [] means all
+    salt = models.CharField(max_length=32)  # salt of the signing key; see notices.signing_key
     by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
     )
@@ -46,7 +46,7 @@ class Channel(InWorkspace):
 
     @property
     def told_of(self) -> list[str]:
-        """In words; [] is everything."""
+        """Return the labels of the chosen events; [] means all."""
         return [str(Event(event).label) for event in self.events]
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Channel(InWorkspace):
 
 
 class Delivery(InWorkspace):
-    """One notice to one channel."""
+    """One notification to one channel."""
 
     class State(models.TextChoices):
         WAITING = "waiting", "Waiting"
@@ -64,11 +64,11 @@ class Delivery(InWorkspace):
     channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="deliveries")
     event = models.CharField(max_length=32, choices=Event.choices)
     text = models.TextField()
-    url = models.CharField(max_length=500, blank=True)  # path on this site
+    url = models.CharField(max_length=500, blank=True)  # a path on this site
     state = models.CharField(max_length=8, choices=State.choices, default=State.WAITING)
     tries = models.PositiveIntegerField(default=0)
-    due_at = models.DateTimeField()  # of the next try
-    problem = models.CharField(max_length=500, blank=True)  # of the last try
+    due_at = models.DateTimeField()  # time of the next try
+    problem = models.CharField(max_length=500, blank=True)  # problem of the last try
     created_at = models.DateTimeField(auto_now_add=True)
     sent_at = models.DateTimeField(null=True)
 

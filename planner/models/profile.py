@@ -1,4 +1,4 @@
-"""Performance profiles that were fitted or imported here, and the files they came from."""
+"""Store performance profiles that were fitted or imported here, and the files behind them."""
 
 from django.conf import settings
 from django.db import models
@@ -8,30 +8,31 @@ from planner.models.workspace import InWorkspace
 
 
 class _Once(InWorkspace):
-    """A thing that a client may ask for again under the same key without getting a second one."""
+    """A row that a client may request again under the same key without a second row."""
 
     idempotency_key = models.CharField(max_length=120, blank=True)
-    request_sha256 = models.CharField(max_length=64, blank=True)  # what was asked for under the key
+    # hash of the request under the key
+    request_sha256 = models.CharField(max_length=64, blank=True)
 
     class Meta:
         abstract = True
 
 
 class Calibration(Numbered, _Once):
-    """An uploaded file of measurements; its rows lie in ``store`` as Parquet."""
+    """An uploaded file of measurements; ``store`` has its rows as Parquet."""
 
     class Kind(models.TextChoices):
         BENCHMARK = "benchmark", "Benchmark rows"
         KERNELS = "kernels", "Measured kernels"
 
-    name = models.CharField(max_length=120)  # the file's, for people
+    name = models.CharField(max_length=120)  # name of the file, as people read it
     kind = models.CharField(max_length=16, choices=Kind.choices)
     format = models.CharField(max_length=40, blank=True)
     file_name = models.CharField(max_length=255)
     sha256 = models.CharField(max_length=64, db_index=True)
     bytes = models.BigIntegerField()
     rows = models.PositiveIntegerField(default=0)
-    report = models.JSONField(default=dict, blank=True)  # what was read, what was not and why
+    report = models.JSONField(default=dict, blank=True)  # what was read, and what was not and why
     source = models.CharField(max_length=500, blank=True)  # where the measurements come from
     store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory
     owner = models.ForeignKey(
@@ -54,13 +55,15 @@ class Calibration(Numbered, _Once):
 
 
 class Profile(InWorkspace):
-    """One model on one arrangement of one GPU type under a name of its own; what it says is in its
-    versions, the newest of which counts unless a scenario names another."""
+    """The speed of one model on one arrangement of one GPU type, under its own name.
+
+    Its values are in its versions. The newest counts, unless a scenario names another.
+    """
 
     name = models.CharField(max_length=80)
     model = models.CharField(max_length=80)
     gpu = models.CharField(max_length=80)
-    tp = models.PositiveIntegerField(default=1)  # GPUs of one instance
+    tp = models.PositiveIntegerField(default=1)  # GPUs of one replica
     arrangement = models.JSONField(default=dict, blank=True)  # specs.Arrangement
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
@@ -78,7 +81,7 @@ class Profile(InWorkspace):
 
 
 class ProfileVersion(_Once):
-    """What a profile says since one fit; never changed after it was made."""
+    """The result of one fit of a profile; never changed after its creation."""
 
     class Kind(models.TextChoices):
         LINEAR = "linear", "Linear"
@@ -93,10 +96,11 @@ class ProfileVersion(_Once):
     parameters = models.JSONField(default=dict, blank=True)  # value, low, high, unit by name
     curve = models.BinaryField()  # simulation.performance.curves.Curve.values, npz
     checks = models.JSONField(default=list, blank=True)  # simulation.performance.profile.Check
-    report = models.JSONField(default=dict, blank=True)  # of the fit: rows used, left out, notes
+    # of the fit: rows used, rows ignored, notes
+    report = models.JSONField(default=dict, blank=True)
     provenance = models.CharField(max_length=16, default="measured")
     source = models.CharField(max_length=500, blank=True)
-    store = models.CharField(max_length=255, blank=True)  # its table of residuals
+    store = models.CharField(max_length=255, blank=True)  # folder of its table of residuals
     calibration = models.ForeignKey(
         Calibration, null=True, blank=True, on_delete=models.SET_NULL, related_name="versions"
     )

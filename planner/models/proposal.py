@@ -1,4 +1,4 @@
-"""A plan that is proposed to be put in force: what is said of it, and what was decided."""
+"""Store proposed plans, with their discussion and decisions."""
 
 from django.conf import settings
 from django.db import models
@@ -8,7 +8,7 @@ from planner.models.workspace import InWorkspace
 
 
 class Proposal(Numbered, InWorkspace):
-    """A finished plan or comparison, held against what is in force; its key is its number."""
+    """A finished plan or comparison, compared with the active plan; its key is its number."""
 
     class State(models.TextChoices):
         DRAFT = "draft", "Draft"
@@ -23,9 +23,9 @@ class Proposal(Numbered, InWorkspace):
     state = models.CharField(max_length=16, choices=State.choices, default=State.OPEN)
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
-    )  # None: a rule, or somebody at the command line
-    rule = models.CharField(max_length=200, blank=True)  # that proposed it
-    # Null only where it was removed by hand: the services refuse to remove a run that is proposed.
+    )  # None: a rule, or the command line
+    rule = models.CharField(max_length=200, blank=True)  # rule that proposed it
+    # Null only after a removal by hand: the services refuse to remove the run of a proposal.
     run = models.ForeignKey("planner.Run", null=True, on_delete=models.SET_NULL, related_name="+")
     scenario = models.ForeignKey(
         "planner.Scenario", null=True, on_delete=models.SET_NULL, related_name="+"
@@ -33,23 +33,23 @@ class Proposal(Numbered, InWorkspace):
     version = models.ForeignKey(
         "planner.ScenarioVersion", null=True, on_delete=models.SET_NULL, related_name="+"
     )
-    revision = models.PositiveIntegerField(default=1)  # counts the runs that it had
+    revision = models.PositiveIntegerField(default=1)  # number of revisions so far
     options = models.JSONField(default=dict)  # planner.exports.options: policy, repeat, names ...
     policy = models.CharField(max_length=161)
-    usd_30d = models.FloatField(null=True)  # of the plan, if 30 days were like its window
-    # What it is held against: the plan in force when it was made or renewed, and a run that says
-    # what that plan gives.
+    usd_30d = models.FloatField(null=True)  # cost of the plan, if 30 days were like its window
+    # What it is compared with: the active plan at its creation or amendment, and a run with the
+    # figures of that plan.
     base = models.ForeignKey(
         "planner.PlanInForce", null=True, on_delete=models.SET_NULL, related_name="+"
     )
     base_run = models.ForeignKey(
         "planner.Run", null=True, on_delete=models.SET_NULL, related_name="+"
     )
-    # Of what is in force, on the traffic of what is proposed, where that is another.
+    # Replay of the active plan on the proposal's traffic, if that differs.
     replay = models.ForeignKey(
         "planner.Run", null=True, on_delete=models.SET_NULL, related_name="+"
     )
-    # Of what is proposed, where its run planned and replayed nothing.
+    # Replay of the proposal, if its run planned without a simulation.
     outcome = models.ForeignKey(
         "planner.Run", null=True, on_delete=models.SET_NULL, related_name="+"
     )
@@ -67,12 +67,12 @@ class Proposal(Numbered, InWorkspace):
 
     @property
     def going(self) -> bool:
-        """Whether it still waits for somebody."""
+        """Return whether it is not decided yet."""
         return self.state in (self.State.DRAFT, self.State.OPEN, self.State.CHANGES)
 
 
 class ProposalEntry(models.Model):
-    """What was said or done about a proposal; rows are only added."""
+    """A comment or action about a proposal; rows are only added."""
 
     class Kind(models.TextChoices):
         OPENED = "opened", "proposed this"
@@ -88,14 +88,14 @@ class ProposalEntry(models.Model):
 
     proposal = models.ForeignKey(Proposal, on_delete=models.CASCADE, related_name="entries")
     kind = models.CharField(max_length=16, choices=Kind.choices)
-    revision = models.PositiveIntegerField()  # of the proposal, as it was then
+    revision = models.PositiveIntegerField()  # revision of the proposal at that time
     run = models.ForeignKey("planner.Run", null=True, on_delete=models.SET_NULL, related_name="+")
     by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
     )
-    rule = models.CharField(max_length=200, blank=True)  # that did it, where nobody did
+    rule = models.CharField(max_length=200, blank=True)  # rule that did it, if no person did
     text = models.TextField(blank=True)
-    # What a comment is about: {} is the whole; {"setting": address}, or
+    # What a comment is about. {}: the whole proposal. Else {"setting": address}, or
     # {"chart": name, "series": label, "time": moment, "value": number}.
     anchor = models.JSONField(default=dict)
     mentions = models.ManyToManyField(settings.AUTH_USER_MODEL, related_name="+")
@@ -109,13 +109,13 @@ class ProposalEntry(models.Model):
 
 
 class ReviewRules(InWorkspace):
-    """Who has to agree before a plan takes effect."""
+    """Who has to approve before a plan becomes active."""
 
-    approvals = models.PositiveSmallIntegerField(default=1)  # of people other than its authors
-    self_approval = models.BooleanField(default=False)  # authors may approve too
-    # Above so many dollars in 30 days one of those who approve is an admin; None: never needed.
+    approvals = models.PositiveSmallIntegerField(default=1)  # number needed
+    self_approval = models.BooleanField(default=False)  # True: authors may approve
+    # Above these dollars in 30 days an admin must be among the approvers; None: never.
     admin_above_usd_30d = models.FloatField(null=True, blank=True)
-    required = models.BooleanField(default=False)  # nothing goes in force but by a proposal
+    required = models.BooleanField(default=False)  # True: plans become active only by a proposal
     by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
     )

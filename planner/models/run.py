@@ -1,4 +1,4 @@
-"""A run: one piece of long work, from asked for to done."""
+"""Store runs: one row per long piece of work, from its request to its result."""
 
 from django.conf import settings
 from django.db import models
@@ -8,7 +8,7 @@ from planner.models.workspace import InWorkspace
 
 
 class Run(Numbered, InWorkspace):
-    """Inputs, life cycle and outcome; arrays lie in ``store`` as Parquet, never as rows."""
+    """Inputs, life cycle and result of a run; ``store`` has its arrays as Parquet files."""
 
     class Kind(models.TextChoices):
         INGEST = "ingest", "Ingest"
@@ -28,8 +28,8 @@ class Run(Numbered, InWorkspace):
         PENDING = "pending", "Waiting"
         RUNNING = "running", "Running"
         COMPLETED = "completed", "Completed"
-        FAILED = "failed", "Failed"  # an expected, named reason
-        ERRORED = "errored", "Error"  # a bug, traceback kept
+        FAILED = "failed", "Failed"  # an expected reason
+        ERRORED = "errored", "Error"  # a bug; the traceback is stored
         CANCELLED = "cancelled", "Cancelled"
 
     kind = models.CharField(max_length=16, choices=Kind.choices)
@@ -40,33 +40,34 @@ class Run(Numbered, InWorkspace):
     trace = models.ForeignKey(
         "planner.Trace", null=True, blank=True, on_delete=models.SET_NULL, related_name="runs"
     )
-    # Of one of its grid's runs, with the place in it, row by row.
+    # The sweep that the run belongs to; ``cell`` is its place in the grid, row by row.
     sweep = models.ForeignKey(
         "planner.Sweep", null=True, blank=True, on_delete=models.SET_NULL, related_name="runs"
     )
     cell = models.PositiveIntegerField(null=True, blank=True)
-    name = models.CharField(max_length=120, blank=True)  # of the scenario or file, as it was then
-    document = models.TextField(blank=True)  # the scenario as it was when the run was asked for
+    name = models.CharField(max_length=120, blank=True)  # of the scenario or file at that time
+    document = models.TextField(blank=True)  # the scenario at the time of the request
     options = models.JSONField(default=dict, blank=True)
-    # Own GPUs, models and profile versions that the document names, as they were then.
+    # Own GPUs, models and profile versions that the document names, as they were at that time.
     resolved = models.JSONField(default=dict, blank=True)
     seed = models.PositiveIntegerField(default=0)
     code_version = models.CharField(max_length=64, blank=True)
     progress = models.FloatField(default=0.0)  # 0 to 1
-    stage = models.CharField(max_length=120, blank=True)  # what it is doing, in words
+    stage = models.CharField(max_length=120, blank=True)  # what it does now, in words
     log = models.TextField(blank=True)
     problem = models.TextField(blank=True)  # failed: the sentence; errored: a short one
-    # What kind of ending that was, for /metrics; "" where it completed.
+    # Kind of failure, for /metrics; "" if it completed.
     reason = models.CharField(max_length=60, blank=True, default="", db_default="")
     traceback = models.TextField(blank=True)  # errored only; never shown to users
-    result = models.JSONField(default=dict, blank=True)  # the figures, as on the command line
+    result = models.JSONField(default=dict, blank=True)  # figures, as on the command line
     store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory
     cancel_requested = models.BooleanField(default=False)
-    attempts = models.PositiveIntegerField(default=0)  # times that a worker began it
-    worker = models.CharField(max_length=64, blank=True, default="", db_default="")  # leads it
-    step = models.PositiveIntegerField(default=0, db_default=0)  # sets of parts that are finished
-    # Workers that ended for a reason of their own since the last finished set of parts. Outages of
-    # database, broker or host are not counted.
+    attempts = models.PositiveIntegerField(default=0)  # number of times that a worker started it
+    # worker that leads it
+    worker = models.CharField(max_length=64, blank=True, default="", db_default="")
+    step = models.PositiveIntegerField(default=0, db_default=0)  # number of finished sets of parts
+    # Workers that failed since the last finished set of parts. Outages of database, broker or
+    # host do not count.
     failures = models.PositiveIntegerField(default=0, db_default=0)
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     enqueued_at = models.DateTimeField(null=True, blank=True)
@@ -77,13 +78,13 @@ class Run(Numbered, InWorkspace):
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
-    removal_told_at = models.DateTimeField(null=True, blank=True)  # that it goes, as it is old
+    removal_told_at = models.DateTimeField(null=True, blank=True)  # when its removal was announced
 
     class Meta:
         ordering = ["-created_at", "-pk"]
         indexes = [
             models.Index(fields=["state", "heartbeat_at"]),
-            # Lists begin with the newest: of no sweep, or of those that are done.
+            # Lists begin with the newest run: outside sweeps, or by state.
             models.Index(fields=["sweep", "-created_at", "-id"], name="run_newest"),
             models.Index(fields=["state", "-created_at", "-id"], name="run_newest_by_state"),
             models.Index(fields=["name"], name="run_name"),

@@ -1,10 +1,10 @@
-"""An independent part of a run that any worker can compute; it exists while its run goes on."""
+"""Store independent parts of a run that any worker can compute, while the run lasts."""
 
 from django.db import models
 
 
 class RunPart(models.Model):
-    """Work shared between workers: who computes it, and its result once it is there.
+    """A part of a run: its worker, and its result once there is one.
 
     ``step`` counts the run's calls of ``Parts.map``, ``place`` the parts of one call.
     """
@@ -19,10 +19,10 @@ class RunPart(models.Model):
     place = models.PositiveIntegerField()
     name = models.CharField(max_length=200)
     state = models.CharField(max_length=8, choices=State.choices, default=State.WAITING)
-    worker = models.CharField(max_length=64, blank=True)  # that computes it
+    worker = models.CharField(max_length=64, blank=True)  # worker that computes it
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     progress = models.FloatField(default=0.0)  # 0 to 1
-    failures = models.PositiveIntegerField(default=0)  # workers that it ended
+    failures = models.PositiveIntegerField(default=0)  # number of workers that failed on it
     result = models.BinaryField(null=True, blank=True)  # planner.studies.encoding
 
     class Meta:

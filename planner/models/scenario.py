@@ -1,4 +1,4 @@
-"""A scenario: the row of a YAML file."""
+"""Store scenarios: one row per YAML file."""
 
 from django.conf import settings
 from django.db import models
@@ -7,11 +7,11 @@ from planner.models.workspace import InWorkspace
 
 
 class Scenario(InWorkspace):
-    """``document`` is the YAML as its author wrote it, comments included; nothing is kept twice."""
+    """A scenario; ``document`` is the YAML as its author wrote it, comments included."""
 
     name = models.CharField(max_length=120)
     document = models.TextField()
-    version = models.PositiveIntegerField(default=1)  # counts saved changes
+    version = models.PositiveIntegerField(default=1)  # number of saved changes
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
     )

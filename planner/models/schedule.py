@@ -1,4 +1,4 @@
-"""Plans that are computed again by the clock, and every time that one was."""
+"""Store schedules that plan again at set times, their firings, and the outcomes of plans."""
 
 from django.conf import settings
 from django.db import models
@@ -8,8 +8,7 @@ from planner.models.workspace import InWorkspace
 
 
 class Schedule(Numbered, InWorkspace):
-    """When a scenario is planned again, on what, and how far a plan may differ from the one in
-    force and still follow it without anyone asked."""
+    """When to plan a scenario again, and how much a new plan may differ without a review."""
 
     class Kind(models.TextChoices):
         PLAN = "plan", "Plan"
@@ -20,11 +19,11 @@ class Schedule(Numbered, InWorkspace):
         "planner.Scenario", null=True, on_delete=models.SET_NULL, related_name="schedules"
     )
     kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.PLAN)
-    options = models.JSONField(default=dict, blank=True)  # of its runs
-    policy = models.CharField(max_length=161, blank=True)  # "": the one that is recommended
+    options = models.JSONField(default=dict, blank=True)  # options of its runs
+    policy = models.CharField(max_length=161, blank=True)  # "": the recommended policy
     cron = models.CharField(max_length=120)  # minute, hour, day of month, month, day of week
     zone = models.CharField(max_length=64, default="UTC")
-    # Shares of replica-hours and of cost; None: every plan is reviewed.
+    # Largest change as a share of replica-hours and of cost; None: every plan is reviewed.
     most_replicas = models.FloatField(null=True, blank=True)
     most_cost = models.FloatField(null=True, blank=True)
     paused = models.BooleanField(default=False)
@@ -45,8 +44,10 @@ class Schedule(Numbered, InWorkspace):
 
 
 class Firing(InWorkspace):
-    """One moment of a schedule and what came of it. A moment has one row, whoever gets to it
-    first."""
+    """One moment of a schedule, with its run and result.
+
+    A moment has one row, even if several ticks reach it.
+    """
 
     class State(models.TextChoices):
         RUNNING = "running", "Running"
@@ -57,7 +58,7 @@ class Firing(InWorkspace):
 
     schedule = models.ForeignKey(Schedule, on_delete=models.CASCADE, related_name="firings")
     due_at = models.DateTimeField()
-    as_of = models.DateTimeField(null=True)  # what was known then counts
+    as_of = models.DateTimeField(null=True)  # the run uses what was known then
     fired_at = models.DateTimeField()
     settled_at = models.DateTimeField(null=True)
     state = models.CharField(max_length=16, choices=State.choices)
@@ -69,7 +70,7 @@ class Firing(InWorkspace):
     words = models.TextField(blank=True)
     by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
-    )  # who asked for it; None: the clock
+    )  # None: fired by the clock
 
     class Meta:
         ordering = ["-due_at", "-pk"]
@@ -82,7 +83,7 @@ class Firing(InWorkspace):
 
 
 class Outcome(Numbered, InWorkspace):
-    """Whether a plan in force came true, over a stretch of the time in which it was."""
+    """A comparison of a plan with the traffic that came, over one stretch of its active time."""
 
     class State(models.TextChoices):
         RUNNING = "running", "Running"

@@ -1,19 +1,22 @@
-"""A second factor of signing in: one-time codes of an authenticator, and codes for its loss."""
+"""Store second factors: one-time codes of an authenticator, and recovery codes."""
 
 from django.conf import settings
 from django.db import models
 
 
 class SecondFactor(models.Model):
-    """Somebody's, of the installation: it is about the account, as the password is."""
+    """The second factor of an account; it belongs to no workspace, as the password does not."""
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="second_factor"
     )
-    sealed = models.TextField()  # the shared key, encrypted: a copy of the database holds none
-    confirmed_at = models.DateTimeField(null=True, blank=True)  # None: begun, not yet asked for
-    last_step = models.BigIntegerField(default=0)  # 30 s steps of Unix time: no code works twice
-    recovery = models.JSONField(default=list)  # SHA-256 of the codes that are left
+    # the shared key, encrypted, so a copy of the database has no usable key
+    sealed = models.TextField()
+    # None: not confirmed, so sign-ins do not ask for it
+    confirmed_at = models.DateTimeField(null=True, blank=True)
+    # 30 s steps of Unix time, so that no code works twice
+    last_step = models.BigIntegerField(default=0)
+    recovery = models.JSONField(default=list)  # SHA-256 of the unused codes
 
     def __str__(self) -> str:
         return f"of {self.user}"

@@ -1,4 +1,4 @@
-"""Who is signed in, where."""
+"""Store who is signed in, and from where."""
 
 from django.conf import settings
 from django.contrib.sessions.base_session import AbstractBaseSession
@@ -6,16 +6,18 @@ from django.db import models
 
 
 class Session(AbstractBaseSession):
-    """Django's, kept under the hash of what the browser's cookie says: whoever reads the database
-    signs in by none of them."""
+    """Django's session under a hash of the cookie's key.
+
+    A reader of the database therefore cannot use any session.
+    """
 
     session_key = models.CharField(max_length=64, primary_key=True)  # SHA-256, in hexadecimal
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="sessions"
-    )  # None: not signed in, or half
+    )  # None: not signed in, or the second factor is missing
     begun_at = models.DateTimeField()
-    seen_at = models.DateTimeField()  # roughly: see services.sessions.SEEN_EVERY
-    address = models.CharField(max_length=45, blank=True)  # of the network, seen last
+    seen_at = models.DateTimeField()  # rounded: see services.sessions.SEEN_EVERY
+    address = models.CharField(max_length=45, blank=True)  # last network address
 
     class Meta:
         ordering = ["-seen_at"]

@@ -1,4 +1,4 @@
-"""A live source of demand: where it is read, how far it has been, and what came of it."""
+"""Store live sources of demand, and the record of their readings."""
 
 from django.db import models
 
@@ -6,7 +6,7 @@ from planner.models.workspace import InWorkspace
 
 
 class Source(InWorkspace):
-    """Its series lies in ``store``, by parts; ``trace`` is that series as scenarios name it."""
+    """A live source; ``store`` has its series, and ``trace`` publishes it for scenarios."""
 
     class Kind(models.TextChoices):
         PROMETHEUS = "prometheus", "Prometheus"
@@ -26,13 +26,13 @@ class Source(InWorkspace):
     every_s = models.PositiveIntegerField(default=300)  # how often it is read
     paused = models.BooleanField(default=False)
     state = models.CharField(max_length=16, choices=State.choices, default=State.NEW)
-    problem = models.TextField(blank=True)  # of the last reading, one sentence
-    read_at = models.DateTimeField(null=True, blank=True)  # last time that it answered
-    read_to = models.DateTimeField(null=True, blank=True)  # up to which it has been read
+    problem = models.TextField(blank=True)  # problem of the last reading, one sentence
+    read_at = models.DateTimeField(null=True, blank=True)  # time of its last answer
+    read_to = models.DateTimeField(null=True, blank=True)  # end of what has been read
     due_at = models.DateTimeField(null=True, blank=True)
     reading_since = models.DateTimeField(null=True, blank=True)  # claimed by a worker
     found = models.JSONField(default=dict, blank=True)  # which engines and metrics are read
-    # Of plans in force, by the last reading: planner.services.speeds.
+    # Speed drifts of active plans at the last reading: planner.services.speeds.
     speed = models.JSONField(default=list, blank=True)
     store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory
     trace = models.OneToOneField(
@@ -52,7 +52,7 @@ class Source(InWorkspace):
 
 
 class SourceReading(models.Model):
-    """One reading of a source, or one file of its folder or bucket: what came of it."""
+    """The result of one reading of a source, or of one file of its folder or bucket."""
 
     source = models.ForeignKey(Source, on_delete=models.CASCADE, related_name="readings")
     at = models.DateTimeField(auto_now_add=True)

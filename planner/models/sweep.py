@@ -1,4 +1,4 @@
-"""A sweep: one scenario run once for every pair of values of two of its settings."""
+"""Store sweeps: one scenario run for every pair of values of two of its settings."""
 
 from django.conf import settings
 from django.db import models
@@ -8,16 +8,18 @@ from planner.models.workspace import InWorkspace
 
 
 class Sweep(Numbered, InWorkspace):
-    """What is varied. Its runs have it as their ``sweep``, and their place in the grid as ``cell``,
-    row by row."""
+    """The settings that a sweep varies.
 
-    name = models.CharField(max_length=120)  # of the scenario, as it was then
+    Its runs refer to it as ``sweep``. Their ``cell`` is their place in the grid, row by row.
+    """
+
+    name = models.CharField(max_length=120)  # of the scenario at that time
     scenario = models.ForeignKey(
         "planner.Scenario", null=True, blank=True, on_delete=models.SET_NULL, related_name="sweeps"
     )
-    kind = models.CharField(max_length=16)  # of its runs
-    document = models.TextField()  # the scenario as it was, which every cell changes
-    options = models.JSONField(default=dict, blank=True)  # of every run
+    kind = models.CharField(max_length=16)  # kind of its runs
+    document = models.TextField()  # the scenario at that time, which every cell changes
+    options = models.JSONField(default=dict, blank=True)  # options of every run
     axes = models.JSONField()  # one or two, each {"key", "values"}
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL

@@ -1,4 +1,4 @@
-"""What scripts sign in with."""
+"""Store the tokens that scripts sign in with."""
 
 from django.conf import settings
 from django.db import models
@@ -7,10 +7,10 @@ from planner.models.workspace import InWorkspace
 
 
 class ApiToken(InWorkspace):
-    """Named by who made it, for a while, for reading alone or for all that its person may do in
-    its workspace.
+    """A token of a person for one workspace and a limited time.
 
-    The token itself is shown once and not kept: only its hash is.
+    It allows reading only, or all that the person may do. The token is shown once. Only its hash is
+    stored.
     """
 
     class Scope(models.TextChoices):

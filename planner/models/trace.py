@@ -1,4 +1,4 @@
-"""An uploaded trace or demand file: the row beside its column store."""
+"""Store uploaded trace and demand files: one row per file, next to its column store."""
 
 from django.conf import settings
 from django.db import models
@@ -7,7 +7,7 @@ from planner.models.workspace import InWorkspace
 
 
 class Trace(InWorkspace):
-    """One file, known by the hash of its bytes; its columns lie in ``store`` as Parquet."""
+    """One file, identified by the hash of its bytes; ``store`` has its columns as Parquet."""
 
     class State(models.TextChoices):
         UPLOADED = "uploaded", "Uploaded"
@@ -19,7 +19,7 @@ class Trace(InWorkspace):
         DEMAND = "demand", "Demand per bin"
 
     name = models.SlugField(max_length=120)  # how scenarios refer to it
-    file_name = models.CharField(max_length=255)  # as the user had it
+    file_name = models.CharField(max_length=255)  # name of the user's file
     sha256 = models.CharField(max_length=64, db_index=True)  # of the file and reading options
     bytes = models.BigIntegerField()
     state = models.CharField(max_length=16, choices=State.choices, default=State.UPLOADED)
@@ -37,12 +37,12 @@ class Trace(InWorkspace):
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
     )
     created_at = models.DateTimeField(auto_now_add=True)
-    removal_told_at = models.DateTimeField(null=True, blank=True)  # that it goes, as it is old
+    removal_told_at = models.DateTimeField(null=True, blank=True)  # when its removal was announced
 
     class Meta:
         ordering = ["-created_at", "-pk"]
         constraints = [
-            # Two uploads of one file at the same moment: the second loses here and finds the first.
+            # Of two simultaneous uploads of one file, the second fails here and finds the first.
             models.UniqueConstraint(
                 fields=["workspace", "sha256"],
                 condition=~models.Q(state="refused"),

@@ -1,4 +1,4 @@
-"""People and what they may do."""
+"""Store users, and what their roles allow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from planner.models.workspace import Membership, Workspace, current_workspace
 
 
 class People(UserManager["User"]):
-    """Also makes somebody a member of the current workspace, where a role in it is given."""
+    """A manager that can also make a new user a member of the current workspace."""
 
     use_in_migrations = False
 
@@ -31,8 +31,11 @@ class People(UserManager["User"]):
 
 
 class User(AbstractUser):
-    """Somebody with a login. What they may do is said by their role in the current workspace; a
-    superuser, who looks after the installation, may do everything in each."""
+    """A person with a login.
+
+    The role in the current workspace decides what they may do. A superuser is an admin of the
+    installation and may do everything in every workspace.
+    """
 
     Role: TypeAlias = workspaces.Role
 
@@ -40,12 +43,12 @@ class User(AbstractUser):
 
     @cached_property
     def held(self) -> list[Membership]:
-        """Their memberships; asked for once in a request."""
+        """Return the memberships, loaded once per object."""
         return list(self.memberships.select_related("workspace"))
 
     @property
     def role(self) -> workspaces.Role | None:
-        """In the current workspace; None of who is no member of it."""
+        """Return the role in the current workspace; None for somebody who is no member."""
         if not self.held:
             return None
         here = current_workspace().pk
@@ -60,18 +63,18 @@ class User(AbstractUser):
 
     @cached_property
     def workspaces(self) -> list[Workspace]:
-        """Those they may enter, the oldest first."""
+        """Return the workspaces that the user may enter, the oldest first."""
         if self.is_superuser:
             return list(Workspace.objects.all())
         return [membership.workspace for membership in self.held]
 
     @property
     def here(self) -> Workspace | None:
-        """The current workspace, for pages; None of who belongs to none."""
+        """Return the current workspace, for pages; None for somebody who belongs to none."""
         return current_workspace() if self.workspaces else None
 
     def join(self, workspace: Workspace, role: str) -> Membership:
-        """Become a member, or one with another role."""
+        """Make the user a member, or change the role."""
         member, _ = Membership.objects.update_or_create(
             user=self, workspace=workspace, defaults={"role": workspaces.Role(role)}
         )
@@ -79,7 +82,7 @@ class User(AbstractUser):
         return member
 
     def leave(self, workspace: Workspace) -> None:
-        """Be a member no more."""
+        """End the membership."""
         self.memberships.filter(workspace=workspace).delete()
         self._forget()
 
@@ -93,25 +96,25 @@ class User(AbstractUser):
 
     @property
     def has_second_factor(self) -> bool:
-        """Whether a sign-in asks for a code."""
-        factor = getattr(self, "second_factor", None)  # without one Django raises on access
+        """Return whether a sign-in asks for a code."""
+        factor = getattr(self, "second_factor", None)  # Django raises on access if there is none
         return factor is not None and factor.confirmed_at is not None
 
     @property
     def may_plan(self) -> bool:
-        """Whether the user may upload traces, edit scenarios and start or cancel runs."""
+        """Return whether the user may upload traces, edit scenarios and start or cancel runs."""
         return self.is_superuser or self.role not in (None, self.Role.VIEWER)
 
     @property
     def may_approve(self) -> bool:
-        """Whether the user may decide what takes effect."""
+        """Return whether the user may approve plans."""
         return self.may_administer or self.role == self.Role.APPROVER
 
     @property
     def may_administer(self) -> bool:
-        """Whether the user may invite people, give roles and remove what others made."""
+        """Return whether the user may invite people, give roles and remove what others made."""
         return self.is_superuser or self.role == self.Role.ADMIN
 
     def may_remove(self, owner_id: int | None) -> bool:
-        """Whether the user may delete a thing that ``owner_id`` made."""
+        """Return whether the user may delete a thing that ``owner_id`` made."""
         return self.may_administer or (self.may_plan and owner_id == self.pk)

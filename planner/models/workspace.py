@@ -1,10 +1,12 @@
-"""Workspaces: who works on what together, and which one is meant at the moment.
+"""Store workspaces, and keep track of the current one.
 
-Every object belongs to one workspace. Which one is current is said once, at the edge: a request's
-by its session, token or header, a run's by its row, a command's by ``--workspace``. Managers answer
-only for the current one and refuse where none is, so that no list and no look-up can forget it;
-``everywhere`` is for what looks after the whole installation. (django-scopes does the former, and
-leaves what is created to each caller: here a row is of the current workspace from its making.)
+Every object belongs to one workspace. The current workspace is set once, at the edge: by the
+session, token or header of a request, the row of a run, or ``--workspace`` of a command. Managers
+return only rows of the current workspace, and raise if there is none, so that no query can forget
+it. ``everywhere`` is for code that looks after the whole installation.
+
+django-scopes filters in the same way, but leaves the workspace of a new row to each caller. Here a
+new row gets the current workspace.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from django.db import models
 
 from planner.errors import NotFound
 
-MAIN = "main"  # the one that is always there
+MAIN = "main"  # slug of the workspace that always exists
 Row = TypeVar("Row", bound=models.Model)
 
 
 class NoWorkspace(RuntimeError):
-    """Rows were asked for where nothing says of which workspace: a bug of whoever asks."""
+    """Rows were requested without a current workspace, which is a bug of the caller."""
 
 
 class Role(models.TextChoices):
@@ -37,10 +39,10 @@ class Role(models.TextChoices):
 class Workspace(models.Model):
     """A team's traces, scenarios, runs and plans, which no other workspace sees."""
 
-    name = models.CharField(max_length=80, unique=True)  # for people
-    slug = models.SlugField(max_length=40, unique=True)  # for addresses, headers and commands
+    name = models.CharField(max_length=80, unique=True)  # name that people read
+    slug = models.SlugField(max_length=40, unique=True)  # name in addresses, headers and commands
     created_at = models.DateTimeField(auto_now_add=True)
-    second_factor = models.BooleanField(default=False)  # asked of everybody in it
+    second_factor = models.BooleanField(default=False)  # True: everybody in it needs one
 
     class Meta:
         ordering = ["pk"]
@@ -50,7 +52,7 @@ class Workspace(models.Model):
 
 
 class Membership(models.Model):
-    """What somebody may do in a workspace."""
+    """The role of a user in a workspace."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships"
@@ -75,7 +77,7 @@ _current: ContextVar[Workspace | Callable[[], Workspace] | None] = ContextVar(
 
 
 def current_workspace() -> Workspace:
-    """The one that is meant; looked up when it is first needed."""
+    """Return the current workspace; it is looked up when it is first needed."""
     current = _current.get()
     if current is None:
         raise NoWorkspace(
@@ -94,8 +96,10 @@ def current_workspace_id() -> int:
 
 @contextmanager
 def within(workspace: Workspace | str | Callable[[], Workspace] | None) -> Iterator[None]:
-    """What is inside is about this workspace: itself, its slug, what finds it once it is needed, or
-    None for none yet."""
+    """Make a workspace the current one within the block.
+
+    It is given as a row, a slug, a function that finds it on first use, or None for none yet.
+    """
     token = _current.set(_meant(workspace))
     try:
         yield
@@ -104,12 +108,15 @@ def within(workspace: Workspace | str | Callable[[], Workspace] | None) -> Itera
 
 
 def enter(workspace: Workspace | str) -> None:
-    """From here to the end of what is around it: of a request by its token, or of a script."""
+    """Make a workspace the current one until the enclosing block ends.
+
+    A request enters by its token, and a script by its start.
+    """
     _current.set(_meant(workspace))
 
 
 def workspace_of(slug: str) -> Workspace:
-    """Raises NotFound listing what there is."""
+    """Return the workspace of that slug; raise NotFound with the known slugs."""
     if slug == MAIN:
         return Workspace.objects.get_or_create(slug=MAIN, defaults={"name": "Main"})[0]
     workspace = Workspace.objects.filter(slug=slug).first()
@@ -129,17 +136,17 @@ def _meant(
 
 
 class Here(models.Manager[Row]):
-    """The rows of the current workspace, and no others."""
+    """A manager of the rows of the current workspace."""
 
     def get_queryset(self) -> models.QuerySet[Row]:
         return super().get_queryset().filter(workspace=current_workspace_id())
 
 
 class InWorkspace(models.Model):
-    """What belongs to a workspace: the current one, unless its maker names another.
+    """A row that belongs to a workspace: by default the current one.
 
-    A migration that adds the key to a table with rows must not ask for the current workspace; see
-    how 0018 to 0020 do it.
+    A migration that adds the key to a table with rows must not ask for the current workspace.
+    Migrations 0018 to 0020 show how.
     """
 
     workspace = models.ForeignKey(
