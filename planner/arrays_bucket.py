@@ -1,4 +1,4 @@
-"""The bucket of HEADROOM_ARRAYS, in which traces, results and uploads are kept."""
+"""Read HEADROOM_ARRAYS, the bucket for traces, results and uploads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRITTEN = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9._/
 
 @dataclass(frozen=True, slots=True)
 class ArraysBucket:
-    """``url``: of the server; ``prefix`` without slashes at its ends."""
+    """A bucket; ``url`` is that of the server, and ``prefix`` has no slashes at its ends."""
 
     bucket: str
     prefix: str
@@ -33,7 +33,10 @@ class ArraysBucket:
 
 
 def arrays_bucket() -> ArraysBucket | None:
-    """None where HEADROOM_ARRAYS is not set; raises where the rest is missing or wrong."""
+    """Return the bucket; None if HEADROOM_ARRAYS is not set.
+
+    Raises ImproperlyConfigured if a setting is missing or wrong.
+    """
     region = os.environ.get("HEADROOM_ARRAYS_REGION", "").strip() or "us-east-1"
     if not REGION.fullmatch(region):
         raise ImproperlyConfigured(

@@ -1,11 +1,12 @@
-"""Arrays in a bucket of an S3-compatible store: there they are kept, and folders are a cache.
+"""Store arrays in a bucket of an S3-compatible store; local folders are a cache of it.
 
 A store is a folder, or one file, below the data directory. Below its name the bucket has its
-content, in objects named by their SHA-256, and ``manifest.json``, which says what files they make:
-it is written when all of them are there, so that a store is there whole or not at all, and one
-written anew is the old one until it is the new one. What is read is compared with its digest.
+content in objects named by their SHA-256, and ``manifest.json``, which lists the files that they
+form. The manifest is written after all objects. A store therefore exists as a whole or not at all,
+and readers of a store that is written again see the old one until the new one is complete. Content
+is compared with its digest when it is read.
 
-Beside the folders, ``arrays/STORE.json`` is the manifest that the local files were last equal to.
+``arrays/STORE.json`` in the data directory is the manifest that the local files last matched.
 """
 
 from __future__ import annotations
@@ -31,16 +32,20 @@ from planner.whole import is_draft, whole_file
 logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
-STAMPS = "arrays"  # folder of the data directory
-PART = 64 << 20  # bytes: a larger file lies in several objects
-ATTEMPTS = 5  # of a request, over about 20 s: a run of hours is not lost for a restart of the store
+STAMPS = "arrays"  # folder of the local manifests, in the data directory
+PART = 64 << 20  # bytes per object; a larger file has several objects
+ATTEMPTS = 5  # per request, over about 20 s, so that a restart of the store does not end a long run
 LOCKS = 64
-TRIES = 3  # a store may be written anew while it is read
+TRIES = 3  # a store may be written again while it is read
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """``path``: below the store, "" where it is one file; ``parts``: digests of its objects."""
+    """A file of a store.
+
+    ``path`` is below the store, "" if the store is one file. ``parts`` are the digests of its
+    objects.
+    """
 
     path: str
     bytes: int
@@ -48,15 +53,18 @@ class File:
 
 
 class BucketStore:
-    """Raises Unreached where the bucket does not answer, Damaged where it lacks something."""
+    """A cache of a bucket.
+
+    Its methods raise Unreached if the bucket does not answer, and Damaged if it lacks content.
+    """
 
     def __init__(
         self,
         settings: ArraysBucket,
         base: Path,
         ca_file: str = "",
-        most_bytes: int | None = None,  # of local copies; None: no limit
-        unused_s: float = 0.0,  # so long nobody has asked for one that is dropped
+        most_bytes: int | None = None,  # limit of local copies; None: no limit
+        unused_s: float = 0.0,  # age since the last use from which a copy may be dropped
     ) -> None:
         self._base, self._prefix, self.name = base, settings.prefix, settings.name
         self._most_bytes, self._unused_s = most_bytes, unused_s
@@ -68,7 +76,7 @@ class BucketStore:
             )  # fmt: skip
 
     def keep(self, relative: str) -> None:
-        """Have the bucket hold what lies here; what it has already is not sent again."""
+        """Send the local store to the bucket, without content that the bucket already has."""
         with self._alone(relative), self._refusals_told():
             before = _parts(self._read(relative)) or set()
             there = {key for key, _ in self.objects(relative)}
@@ -81,14 +89,16 @@ class BucketStore:
         self.make_room(but=relative)
 
     def send(self, relative: str) -> None:
-        """The objects alone, also those that are there, which may have been changed: readers see
-        nothing of it before ``keep`` names them."""
+        """Send all objects without the manifest, so that readers see no change before ``keep``.
+
+        Objects that exist are sent again, since they may have been changed.
+        """
         with self._refusals_told():
             for path in self._files(relative):
                 self._sent(relative, path, set())
 
     def fetch(self, relative: str) -> None:
-        """Have the local files be what the bucket holds."""
+        """Make the local files equal to the store in the bucket."""
         with self._refusals_told():
             text = self._read(relative)
         here = (self._base / relative).exists()
@@ -113,8 +123,11 @@ class BucketStore:
                     return
 
     def make_room(self, but: str = "") -> int:
-        """Drop local copies that nobody has asked for longest, until the cache is within its limit;
-        how many. One that was asked for in the time that a run may take may be read yet."""
+        """Drop the least recently used local copies until the cache is within its limit.
+
+        Returns how many. Copies used within ``unused_s``, the time that a run may take, stay, since
+        a run may still read them.
+        """
         if self._most_bytes is None:
             return 0
         stamps = []
@@ -134,7 +147,7 @@ class BucketStore:
 
     def _drop(self, relative: str, stamp: Path, before: float) -> bool:
         with self._alone(relative):
-            if not stamp.exists() or stamp.stat().st_mtime > before:  # asked for meanwhile
+            if not stamp.exists() or stamp.stat().st_mtime > before:  # used meanwhile
                 return False
             stamp.unlink()
             copy = self._base / relative
@@ -146,7 +159,10 @@ class BucketStore:
         return True
 
     def remove(self, relative: str) -> None:
-        """What cannot be removed now is swept later, since no row speaks of it."""
+        """Remove a store.
+
+        What cannot be removed now is removed by the sweep later, since no row names it.
+        """
         self.forget(relative)
         try:
             with self._refusals_told():
@@ -161,7 +177,7 @@ class BucketStore:
         self._stamp_path(relative).unlink(missing_ok=True)
 
     def holds(self, relative: str) -> bool:
-        """Whether all that its manifest names is there, by name."""
+        """Return whether the bucket has every object that the manifest names."""
         with self._refusals_told():
             text = self._read(relative)
             there = {key for key, _ in self.objects(relative)}
@@ -169,19 +185,19 @@ class BucketStore:
         return named is not None and named <= there
 
     def stores(self, folder: str) -> list[str]:
-        """Whatever has objects below ``folder``, whole or not."""
+        """Return the stores that have objects below ``folder``, complete or not."""
         with self._refusals_told():
             return [f"{folder}/{name}" for name in self._bucket.folders(f"{folder}/")]
 
     def objects(self, relative: str) -> list[tuple[str, float]]:
-        """Name and time of writing (s since the epoch) of each object of a store."""
+        """Return name and time of writing (s since the epoch) of each object of a store."""
         prefix = self._key(relative, "")
         with self._refusals_told():
             stored = self._bucket.objects(f"{relative}/")
         return [(entry.key.removeprefix(prefix), entry.written_s) for entry in stored]
 
     def bytes_of(self, stores: Collection[str]) -> int:
-        """What the objects of stores take, by one list for each folder that they lie in."""
+        """Return the bytes of the stores' objects, with one request for each parent folder."""
         with self._refusals_told():
             return sum(
                 entry.bytes
@@ -228,7 +244,7 @@ class BucketStore:
                 self._copy(relative, file, path)
         if not root.is_file():
             root.mkdir(parents=True, exist_ok=True)
-            for path in self._files(relative):  # of a version before
+            for path in self._files(relative):  # remove files of an earlier version
                 if path.resolve() not in paths:
                     path.unlink(missing_ok=True)
 
@@ -254,10 +270,10 @@ class BucketStore:
         return self._base / STAMPS / f"{relative}.json"
 
     def _used(self, relative: str) -> bool:
-        """Whether it is still here, and was asked for last now."""
+        """Mark the local copy as used now, and return whether it still exists."""
         try:
             os.utime(self._stamp_path(relative))
-        except FileNotFoundError:  # dropped at this moment
+        except FileNotFoundError:  # dropped by another process
             return False
         return True
 
@@ -275,7 +291,7 @@ class BucketStore:
 
     @contextmanager
     def _alone(self, relative: str) -> Iterator[None]:
-        """One process of this machine at a time brings or sends a store."""
+        """Lock a store, so that one process of this machine at a time fetches or sends it."""
         folder = self._base / STAMPS
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / f"lock-{zlib.crc32(relative.encode()) % LOCKS}").open("w") as lock:
@@ -306,7 +322,7 @@ def _files_of(manifest: bytes | None) -> list[File]:
 
 
 def _parts(manifest: bytes | None) -> set[str] | None:
-    """Objects that a manifest names; None where it is missing or spoilt."""
+    """Return the objects that a manifest names; None if it is missing or damaged."""
     try:
         files = _files_of(manifest)
     except Damaged:
@@ -315,7 +331,7 @@ def _parts(manifest: bytes | None) -> set[str] | None:
 
 
 def _digests(path: Path) -> tuple[str, ...]:
-    """As a manifest has them; none where there is no such file."""
+    """Return the digests of a file's parts as in a manifest; empty if the file does not exist."""
     if not path.is_file():
         return ()
     with path.open("rb") as file:

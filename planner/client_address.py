@@ -1,4 +1,4 @@
-"""The network address of a client, for logs and for every limit that counts by address."""
+"""Find the network address of a client, for logs and for every limit that counts by address."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from ipaddress import IPv6Address, IPv6Network, ip_address
 from django.conf import settings
 from django.http import HttpRequest
 
-LONGEST = 45  # characters: an IPv6 address that holds an IPv4 one
+LONGEST = 45  # characters of an IPv6 address that holds an IPv4 one
 
 
 def client_address(request: HttpRequest | None) -> str:
     """Return the address that ``request`` comes from, "" without a request.
 
     Behind the proxy that ends TLS (HEADROOM_HTTPS) this is the last entry of X-Forwarded-For, which
-    that proxy wrote. All other forwarded headers are the client's own words and do not count.
+    that proxy wrote. A client can set all other forwarded headers, so they do not count.
     """
     if request is None:
         return ""

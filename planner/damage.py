@@ -16,7 +16,7 @@ from planner.errors import EXPECTED, Damaged, IngestError
 
 logger = logging.getLogger(__name__)
 
-# Raised for files that were cut short or changed: by Polars, and by NumPy for archives of arrays.
+# Errors of Polars, and of NumPy for archives of arrays, for truncated or changed files.
 TABLE_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, FileNotFoundError)
 ARRAY_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError)
 

@@ -1,14 +1,14 @@
-"""Decodes a Parquet file in a process of its own: ``python -I decoder.py``.
+"""Decode a Parquet file in a separate process: ``python -I decoder.py``.
 
-Polars takes the sizes that a file tells for granted: a few bytes turned round in a page make it ask
-for 2^61 bytes, upon which the allocator ends the process; a small file can also decode to more than
-the machine has. Here that is a limit of memory and of computing time, and only this process ends
-(``decoding.py`` says so in a sentence). It imports nothing of the product, to start quickly.
+Polars trusts the sizes in a file. A few changed bytes in a page make it ask for 2^61 bytes, and
+then the allocator ends the process. A small file can also decode to more than the memory of the
+machine. This process has a limit of memory and of computing time, so only it ends, and
+``decoding.py`` reports that in a sentence. It imports nothing of the product, to start quickly.
 
-Each line of stdin is a question in JSON: ``{"path": FILE}`` asks what there is in a file, with
-``"columns": [...], "offset": n, "rows": n`` for rows, and without ``columns`` only whether all of
-those rows can be decoded. Each answer is a line of JSON; ``bytes`` of Arrow's stream follow it
-where it says so.
+Each line of stdin is a question in JSON. ``{"path": FILE}`` asks for the columns and the number of
+rows. With ``"columns": [...], "offset": n, "rows": n`` it asks for rows, and without ``columns``
+only whether all of those rows can be decoded. Each answer is a line of JSON. If it has ``bytes``,
+that many bytes of an Arrow stream follow.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any, BinaryIO
 
 import polars as pl
 
-MEMORY_BYTES = 4 << 30  # of what it writes to: pages of the file itself do not count
-ANSWER_CPU_S = 60  # of one answer
+MEMORY_BYTES = 4 << 30  # of writable memory; pages of the file itself do not count
+ANSWER_CPU_S = 60  # computing time of one answer
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _limit(what: int, most: int) -> None:
-    """No more than ``most``, nor than was allowed before; the hard limit stays."""
+    """Set a soft limit to ``most``, or to the hard limit if that is lower; the hard limit stays."""
     hard = resource.getrlimit(what)[1]
     resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
@@ -67,7 +67,7 @@ def _answer(ask: dict[str, Any], out: BinaryIO) -> None:
 
 
 def readable(kind: pl.DataType) -> bool:
-    """Whether a column of this type can hold a number, a word, a moment, or ids of blocks."""
+    """Return whether a column of this type can hold a number, a word, a time, or ids of blocks."""
     if isinstance(kind, pl.List):
         inner = kind.inner
         return isinstance(inner, pl.DataType) and (inner.is_numeric() or inner == pl.Null)

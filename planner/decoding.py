@@ -1,4 +1,4 @@
-"""Rows of a Parquet file that nobody vouches for, decoded by a process that may die of them."""
+"""Decode rows of an untrusted Parquet file in a process that may end because of them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from planner.errors import IngestError
 
 logger = logging.getLogger(__name__)
 
-PIECE = 1 << 20  # rows proved at a time
+PIECE = 1 << 20  # rows decoded at a time by ``prove``
 
 
 class Worker:
-    """The process; ``bench/fuzz.py`` has one for many files, the product one for each."""
+    """The process; ``bench/fuzz.py`` uses one for many files, the product one for each."""
 
     def __init__(self) -> None:
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end
@@ -36,13 +36,13 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self.output,
         )
-        self.waiting = False  # an answer that nobody has read
+        self.waiting = False  # True: an answer has not been read
 
     def end(self) -> None:
         self.process.kill()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
-                with suppress(BrokenPipeError):  # a question that it did not live to read
+                with suppress(BrokenPipeError):  # it ended before it read a question
                     stream.close()
         self.process.wait()
         self.output.close()
@@ -52,7 +52,7 @@ start: Callable[[], Worker] = Worker
 
 
 class Decoder:
-    """``columns`` that a field can be read from, ``left_out`` the others by type, and rows."""
+    """A Parquet file: its readable ``columns``, the others by type (``left_out``), and its rows."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._name, self._path = name, str(path.resolve())
@@ -65,17 +65,17 @@ class Decoder:
         self.rows: int = answer["rows"]
 
     def ask(self, columns: Sequence[str], offset: int, rows: int) -> None:
-        """Have rows decoded; what was asked for before and not taken is dropped."""
+        """Ask for rows; an earlier answer that was not taken is dropped."""
         if self._worker.waiting:
             self._content(self._answer())
         self._ask({"columns": list(columns), "offset": offset, "rows": rows})
 
     def take(self) -> pl.DataFrame:
-        """What was asked for."""
+        """Return the rows that were asked for."""
         return pl.read_ipc_stream(io.BytesIO(self._content(self._answer())))
 
     def prove(self) -> None:
-        """Have all of it decoded, and nothing sent; raises IngestError where that cannot be."""
+        """Decode the whole file without sending it; raise IngestError if that is not possible."""
         for offset in range(0, self.rows, PIECE):
             self._ask({"offset": offset, "rows": PIECE})
             self._answer()
@@ -107,7 +107,7 @@ class Decoder:
         return content
 
     def _died(self) -> IngestError:
-        """Of a limit, or of what the file holds."""
+        """Return the error for a process that ended: by a limit, or by the content of the file."""
         status = self._worker.process.wait()
         self._worker.output.seek(0)
         output = self._worker.output.read(100_000).decode("utf-8", "replace")

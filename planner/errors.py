@@ -1,7 +1,7 @@
-"""Expected outcomes of the application, each one sentence that says what to do.
+"""Define the expected errors of the application, each one sentence that says what to do.
 
 Everything in EXPECTED ends as a sentence in the browser, problem+json in the API and exit 2 on the
-command line; anything else is a bug and keeps its traceback.
+command line. Any other error is a bug and keeps its traceback.
 """
 
 import errno
@@ -14,7 +14,7 @@ from simulation.errors import SimulationError
 
 
 class PlannerError(ValueError):
-    """Base of the application's named outcomes."""
+    """Base of the application's expected errors."""
 
     exit_code = 2
     title = "The request could not be carried out"
@@ -26,12 +26,15 @@ class ScenarioError(PlannerError):
     title = "The scenario is not valid"
 
 
-SHOWN = 40  # characters of a value that is refused
+SHOWN = 40  # characters of a refused value that are shown
 
 
 class OptionFault(NamedTuple):
-    """What is wrong with one option of a run; ``value`` is empty where none was given. ``path``:
-    with its place in a list, such as ``policies.0``."""
+    """What is wrong with one option of a run.
+
+    ``value`` is empty if none was given. ``path`` includes the place in a list, such as
+    ``policies.0``.
+    """
 
     name: str
     value: str
@@ -40,7 +43,7 @@ class OptionFault(NamedTuple):
 
 
 class OptionsRefused(PlannerError):
-    """Options that the kind of run does not know, or that are not within their limits."""
+    """Options are unknown to the kind of run, or outside their limits."""
 
     title = "The options are not valid"
 
@@ -52,7 +55,7 @@ class OptionsRefused(PlannerError):
     def of(
         cls, faults: Sequence[OptionFault], called: Callable[[str], str] = str
     ) -> "OptionsRefused":
-        """``called``: what an option is named where this is read."""
+        """Return the error for these faults; ``called`` gives an option's name for the reader."""
         named = (f"{called(f.name)} {f.value[:SHOWN]}".strip() for f in faults)
         sentences = (f"{name}: {f.remedy}." for name, f in zip(named, faults, strict=True))
         return cls(" ".join(sentences), faults)
@@ -65,13 +68,13 @@ class IngestError(PlannerError):
 
 
 class SourceError(PlannerError):
-    """A live source cannot be read or is not described as it must be; the message says why."""
+    """A live source cannot be read, or its description is not valid; the message says why."""
 
     title = "The source could not be read"
 
 
 class CatalogueError(PlannerError):
-    """A GPU, model or profile is not described as it must be; the message names the field."""
+    """The description of a GPU, model or profile is not valid; the message names the field."""
 
     title = "The description is not valid"
 
@@ -90,7 +93,7 @@ class SolverFailed(PlannerError):
 
 
 class NotFound(PlannerError):
-    """A trace, scenario or run that is named does not exist or is not visible to the user."""
+    """A named trace, scenario or run does not exist or is not visible to the user."""
 
     title = "Not found"
 
@@ -102,13 +105,13 @@ class NotReady(PlannerError):
 
 
 class PastLimit(NotReady):
-    """A run has used the time or the memory that one may."""
+    """A run has used the time or the memory that a run may use."""
 
     title = "Past a limit of time or memory"
 
 
 class Damaged(NotReady):
-    """What was kept of a run cannot be read any more: its file was cut short or changed."""
+    """A stored file of a run cannot be read any more: it was cut short or changed."""
 
     title = "A kept table is damaged"
 
@@ -136,13 +139,13 @@ class Outdated(NotReady):
 
 
 class KeyReused(PlannerError):
-    """An idempotency key comes again with another request."""
+    """An idempotency key was sent again with another request."""
 
     title = "The idempotency key was used for another request"
 
 
 def reason_of(problem: BaseException) -> str:
-    """The kind of an expected outcome, the same words for all of it."""
+    """Return the kind of an expected error, in the same words for all errors of the kind."""
     return str(getattr(problem, "title", "Not possible"))
 
 
@@ -152,41 +155,40 @@ class RunCancelled(Exception):
 
 EXPECTED = (ForecastError, SimulationError, PlannerError)
 
-# What Python says of whole numbers and moments beyond what a database or a calendar has.
+# Python's messages for whole numbers and dates beyond the range of a database or a calendar.
 TOO_LARGE = ("too large to convert", "too big to convert", "date value out of range")
 
 
 class Malformed(PlannerError):
-    """What was sent is of a kind that a library refuses: a net, where no sentence of its own was
-    made for it."""
+    """A library refuses what was sent, and no more specific error exists."""
 
     title = "What was sent cannot be read"
 
 
 class NoRoom(PlannerError):
-    """The disk is full or may not be written to; nothing of the request was kept."""
+    """The disk is full or read-only; nothing of the request was stored."""
 
     title = "The disk is full"
 
 
 class Unreached(PlannerError):
-    """The bucket that arrays are kept in does not answer; another time it may."""
+    """The bucket for arrays does not answer; a later try may work."""
 
     title = "Kept arrays cannot be reached"
 
 
 class Away(PlannerError):
-    """A server that this one rests on does not answer; in a moment it may."""
+    """A server that this one needs does not answer; a later try may work."""
 
     title = "Not now"
 
 
-# What django and psycopg say of a connection that is not there, or is there no more.
+# Messages of django and psycopg for a connection that is missing or was lost.
 AWAY = ("connection", "database system is", "administrator command", "could not translate host")
 
 
 def of_servers(error: BaseException) -> Away | None:
-    """The sentence where the database or the queue does not answer; None for any other error."""
+    """Return the sentence if the database or the queue does not answer; None for other errors."""
     module, name = type(error).__module__.partition(".")[0], type(error).__name__
     if module in ("redis", "kombu") and name.endswith(("ConnectionError", "OperationalError")):
         what = "queue (Redis)"
@@ -205,15 +207,15 @@ def of_servers(error: BaseException) -> Away | None:
 
 
 def of_input(error: BaseException) -> PlannerError | None:
-    """The sentence for an error that only what was sent, or the disk, can have caused; None for a
-    bug of the program."""
+    """Return the sentence for an error of the input or the disk; None for a bug of the program."""
     text = str(error)
     if isinstance(error, OSError):
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             return _no_room()
         if error.errno == errno.ENAMETOOLONG:
             return Malformed("The name of the file is too long; give it a shorter one.")
-    if "disk is full" in text or "readonly database" in text:  # of SQLite, by whatever class
+    # messages of SQLite; its exception classes vary
+    if "disk is full" in text or "readonly database" in text:
         return _no_room()
     if isinstance(error, RecursionError):
         return Malformed("What was sent is nested too deeply; check its brackets.")

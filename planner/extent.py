@@ -1,4 +1,4 @@
-"""How much a document may hold: told of before anything reads it further."""
+"""Limit how much a document may hold, before anything else reads it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any
 
 from planner.stored_text import unstorable_character
 
-MAX_VALUES = 200_000  # with aliases written out: a few lines of them can stand for billions
+MAX_VALUES = 200_000  # with aliases expanded: a few lines of them can expand to billions of values
 MAX_DEPTH = 50
-MAX_DIGITS = 40  # of a whole number; no quantity has as many
+MAX_DIGITS = 40  # digits of a whole number; no quantity needs more
 
 
 def fault_of_extent(data: Any, *, values: int = MAX_VALUES, depth: int = MAX_DEPTH) -> str:
-    """What is wrong with the extent of plain data, as the rest of a sentence; "" where nothing is.
+    """Return what is wrong with the size of plain data, as the rest of a sentence; "" if nothing.
 
-    Finds aliases that multiply or contain themselves, nesting on which others would recurse, whole
-    numbers so long that Python refuses to write them, and characters that cannot be stored.
+    It finds aliases that multiply or contain themselves, and nesting that would exhaust recursion.
+    It also finds whole numbers that are too long for Python to print, and characters that cannot be
+    stored.
     """
     count = 0
     rest: list[tuple[Any, int]] = [(data, 0)]
@@ -40,7 +41,7 @@ def fault_of_extent(data: Any, *, values: int = MAX_VALUES, depth: int = MAX_DEP
 
 
 def _text_of(value: Any) -> str:
-    """Return a text, or the keys of a mapping, without what is inside of them."""
+    """Return a text, or the joined keys of a mapping, without the content of its values."""
     if isinstance(value, Mapping):
         return "".join(key for key in value if isinstance(key, str))
     return value if isinstance(value, str) else ""

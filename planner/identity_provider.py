@@ -1,4 +1,4 @@
-"""The identity provider of HEADROOM_OIDC_*: whom it may let in, and with which roles."""
+"""Read HEADROOM_OIDC_*: the identity provider, whom it may let in, and with which roles."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from django.core.exceptions import ImproperlyConfigured
 
 from planner.setting_checks import is_url
 
-ROLES = ("viewer", "planner", "approver", "admin")  # the least first
+ROLES = ("viewer", "planner", "approver", "admin")  # from least to most rights
 
 
 class Grant(NamedTuple):
-    """What a group of the provider gives."""
+    """The role that a group of the provider gets in a workspace."""
 
     group: str
     workspace: str  # its slug
@@ -27,16 +27,20 @@ class IdentityProvider(NamedTuple):
     client_id: str
     client_secret: str
     grants: tuple[Grant, ...]
-    claim: str  # that lists the groups
-    hosts: tuple[str, ...]  # that may be asked beside the issuer's; private networks they lie in
-    label: str  # of the button
-    second_factor: bool  # it asks for one itself
+    claim: str  # claim that lists the groups
+    # further hosts that may be called, and the private networks of these hosts
+    hosts: tuple[str, ...]
+    label: str  # label of the button
+    second_factor: bool  # True: the provider checks a second factor
 
 
 def identity_provider(
     *, hosts: Sequence[str] = (), second_factor: bool = False
 ) -> IdentityProvider | None:
-    """None where HEADROOM_OIDC_ISSUER is not set; raises where the rest is missing or wrong."""
+    """Return the provider; None if HEADROOM_OIDC_ISSUER is not set.
+
+    Raises ImproperlyConfigured if another setting is missing or wrong.
+    """
     groups = os.environ.get("HEADROOM_OIDC_GROUPS", "").strip()
     grants = tuple(_grant(text) for text in groups.split(",")) if groups else ()
     issuer = os.environ.get("HEADROOM_OIDC_ISSUER", "").strip().rstrip("/")

@@ -1,4 +1,4 @@
-"""Lines of the log: for people or, by HEADROOM_LOG=json, one JSON object each for machines."""
+"""Format lines of the log: text for people or, with HEADROOM_LOG=json, JSON for machines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _run: ContextVar[int | None] = ContextVar("run", default=None)
 
 @contextmanager
 def about_run(number: int) -> Iterator[None]:
-    """Whatever is logged within is about this run, by whichever part of the program."""
+    """Mark everything that is logged within the block with the number of this run."""
     token = _run.set(number)
     try:
         yield
@@ -23,7 +23,11 @@ def about_run(number: int) -> Iterator[None]:
 
 
 class JsonLines(logging.Formatter):
-    """``time`` (UTC), ``level``, ``logger``, ``message``; ``run`` and ``error`` where there are."""
+    """A formatter of one JSON object per line.
+
+    Its fields are ``time`` (UTC), ``level``, ``logger`` and ``message``, and ``run`` and ``error``
+    if there are any.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {

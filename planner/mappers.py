@@ -1,4 +1,4 @@
-"""The one crossing between rows and the core's types: GPUs, models and profiles."""
+"""Convert between rows and the core's types: GPUs, models and profiles."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance
 
 Facts = dict[str, Any]
-FOREIGN = ("name", "provenance")  # columns of their own
-OLD_LINEAR = 7  # numbers of a line that was kept before contexts were
+FOREIGN = ("name", "provenance")  # fields that have their own columns
+OLD_LINEAR = 7  # size of a linear curve stored before curves had a context limit
 
 
 def gpu_facts(spec: GpuSpec) -> Facts:
-    """What a row keeps of ``spec``, as JSON."""
+    """Return what a row stores of ``spec``, as JSON-ready data."""
     facts = {key: value for key, value in asdict(spec).items() if key not in FOREIGN}
     return facts | {"peak_flops": dict(spec.peak_flops)}
 
@@ -59,7 +59,7 @@ def model_of(row: OwnModel) -> ModelSpec:
 
 
 def profile_columns(profile: Profile) -> Facts:
-    """What a row of ProfileVersion keeps of a profile."""
+    """Return what a row of ProfileVersion stores of a profile."""
     return {
         "kind": profile.kind,
         "limits": {
@@ -75,8 +75,10 @@ def profile_columns(profile: Profile) -> Facts:
 
 
 def profile_of(version: ProfileVersion) -> Profile:
-    """The profile of a stored version; a linear one as LinearProfile, whose parameters can be
-    read."""
+    """Return the profile of a stored version.
+
+    A linear one becomes a LinearProfile, which gives access to its parameters.
+    """
     row = version.profile
     curve = curve_from_bytes(bytes(version.curve))
     common: Facts = {
@@ -105,7 +107,7 @@ def profile_of(version: ProfileVersion) -> Profile:
 
 
 def rows_table(rows: BenchmarkRows) -> pl.DataFrame:
-    """Benchmark rows as the table a calibration keeps; null where nothing was given."""
+    """Return benchmark rows as the table that a calibration stores; missing values are null."""
     columns = {field.name: getattr(rows, field.name) for field in fields(rows)}
     return pl.DataFrame(columns).with_columns(pl.col(pl.Float64).fill_nan(None))
 
@@ -135,6 +137,6 @@ def curve_from_bytes(data: bytes) -> Curve:
 
 
 def _known(kind: Any, facts: Mapping[str, Any], foreign: tuple[str, ...] = FOREIGN) -> Facts:
-    """The facts that are fields of ``kind``: rows may be older or newer than the code."""
+    """Return the facts that are fields of ``kind``: rows may be older or newer than the code."""
     names = {field.name for field in fields(kind)} - set(foreign)
     return {name: value for name, value in facts.items() if name in names}

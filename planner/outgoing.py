@@ -1,8 +1,8 @@
-"""Requests that this program makes of others: only to addresses that the operator has listed.
+"""Make requests to other servers, only to addresses that the operator has listed.
 
-A host is resolved once, every address that it has must be public (or in a network that is listed),
-and the connection is made to that very address: what a name server says later counts no more. No
-redirect is followed, and no proxy of the environment is used.
+A host is resolved once. Every address that it has must be public, or in a listed network. The
+connection is made to that very address, so later answers of a name server do not count. No redirect
+is followed, and no proxy of the environment is used.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ from planner.errors import PlannerError
 
 TIMEOUT_S = 10.0
 PORTS = {"https": 443, "http": 80}
-READ_BYTES = 2_000  # of an answer
+READ_BYTES = 2_000  # bytes that are read of an answer
 
 
 class Unreachable(PlannerError):
-    """No answer; another time there may be one."""
+    """The server did not answer; a later try may work."""
 
 
 class NotListed(PlannerError):
-    """An address that this program may not speak to."""
+    """An address that this program may not call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """``origins``: scheme, host and port; ``networks``: private ones that hosts may lie in."""
+    """The addresses that may be called.
+
+    ``origins``: scheme, host and port. ``networks``: private networks that hosts may be in.
+    """
 
     origins: frozenset[tuple[str, str, int]]
     networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
-    setting: str  # where an operator lists them
+    setting: str  # name of the setting that lists them
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,11 @@ class Answer:
 
 
 def allowed_of(entries: Sequence[str], setting: str = "HEADROOM_WEBHOOKS") -> Allowed:
-    """Entries are hosts (``hooks.slack.com``, by https), origins (``http://chat.example:8065``) or
-    networks (``10.0.0.0/8``)."""
+    """Parse a setting's entries.
+
+    Entries are hosts (``hooks.slack.com``, by https), origins (``http://chat.example:8065``) or
+    networks (``10.0.0.0/8``).
+    """
     origins, networks = set(), []
     for entry in entries:
         try:
@@ -76,7 +82,7 @@ def check_listed(url: str, allowed: Allowed) -> SplitResult:
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Allowed) -> int:
-    """The status that the address answers with. Raises NotListed or Unreachable."""
+    """Send a POST and return the status of the answer; raise NotListed or Unreachable."""
     return ask("POST", url, allowed, body=body, headers=headers, most=READ_BYTES).status
 
 
@@ -89,8 +95,10 @@ def ask(
     headers: Mapping[str, str],
     most: int,
 ) -> Answer:
-    """What the address answers with, of its body the first ``most`` bytes. Raises NotListed or
-    Unreachable."""
+    """Send a request, and return the status and the first ``most`` bytes of the answer.
+
+    Raises NotListed or Unreachable.
+    """
     parts = check_listed(url, allowed)
     scheme, host, port = _origin(parts)
     address = _address(host, port, allowed)
@@ -119,7 +127,8 @@ def _origin(parts: SplitResult) -> tuple[str, str, int]:
 
 
 def _address(host: str, port: int, allowed: Allowed) -> str:
-    """Where ``host`` is; every address that it has must be one that may be spoken to."""
+    """Return an address of ``host``; raise NotListed unless all of them may be called."""
+    # All of them: a name server could mix a private address with a public one.
     try:
         addresses = {
             str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""What every section is made of: bounded numbers, names, and refusal of unknown keys."""
+"""Define what sections consist of: bounded numbers, names, and the refusal of unknown keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Usd = Annotated[float, Field(ge=0, le=1_000_000)]
 CoefficientMs = Annotated[float, Field(ge=0, le=1_000_000)]
 LatencyMs = Annotated[float, Field(ge=0, le=60_000)]
 Buffer = Annotated[float, Field(ge=0, le=100)]
-QUANTILES = 0.05, 0.95  # what forecasts hold; nothing beyond is known
+QUANTILES = 0.05, 0.95  # the range of forecasts
 Quantile = Annotated[float, Field(ge=QUANTILES[0], le=QUANTILES[1])]
 BinS = Annotated[float, Field(ge=0.001, le=31 * 86_400)]
 Peak = Annotated[float, Field(ge=0.1, le=1_000_000)]
@@ -27,13 +27,17 @@ Name = Annotated[
     str, Field(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:/+-]*$")
 ]
 Precision = Literal["bf16", "fp8", "fp4", "int8", "int4"]
-# mixed: an instance prefills and decodes; else pools of each hand over to the other (D1).
+# mixed: a replica prefills and decodes. Otherwise prefill pools hand over to decode pools (D1).
 Role = Literal["mixed", "prefill", "decode"]
-ROLES = {"mixed": "both", "prefill": "prefill", "decode": "decode"}  # the scenario's to the core's
+# name in the scenario to name in the core
+ROLES = {"mixed": "both", "prefill": "prefill", "decode": "decode"}
 
 
 def within_ages(value: datetime) -> datetime:
-    """Nanoseconds in 64 bits end in 2262, and shifting the ends of a calendar to UTC leaves it."""
+    """Check that a moment is within the years 1970 to 2261.
+
+    Nanoseconds in 64 bits end in 2262. A shift to UTC fails at the ends of the calendar.
+    """
     if not 1970 <= value.year <= 2261:
         raise ValueError("give a moment from 1970 to 2261")
     return value
@@ -43,13 +47,13 @@ Moment = Annotated[datetime, AfterValidator(within_ages)]
 
 
 class Section(BaseModel):
-    """Unknown keys are refused; nothing changes after loading."""
+    """A model that refuses unknown keys and does not change after loading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def named(value: Any) -> Any:
-    """``- H100`` is short for ``- name: H100``."""
+    """Expand ``- H100``, which is short for ``- name: H100``."""
     return {"name": value} if isinstance(value, str) else value
 
 

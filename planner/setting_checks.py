@@ -1,4 +1,4 @@
-"""Say whether a text is what a setting takes: an address, a host, a network, a name."""
+"""Check whether a text is valid for a setting: an address, a host, a network, a name."""
 
 import ipaddress
 import re
@@ -13,7 +13,7 @@ SLUG = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 def is_url(text: str, *, path: bool = True, schemes: Sequence[str] = ("http", "https")) -> bool:
-    """Return whether ``text`` is a plain address of a server, with a path only where allowed."""
+    """Return whether ``text`` is a plain address of a server, with a path only if allowed."""
     if not text.isascii() or any(c.isspace() or c in "\\%" for c in text):
         return False
     try:
@@ -24,7 +24,7 @@ def is_url(text: str, *, path: bool = True, schemes: Sequence[str] = ("http", "h
 
 
 def _plain(parts: SplitResult) -> bool:
-    """Return whether it has a host, perhaps a port and path, and nothing else."""
+    """Return whether an address has a host, perhaps a port and path, and nothing else."""
     named = "@" in parts.netloc or parts.query or parts.fragment
     dots = {".", ".."} & set(parts.path.split("/"))
     return bool(parts.hostname and is_host(parts.hostname) and parts.port != 0) and not (
@@ -37,8 +37,10 @@ def is_host(text: str) -> bool:
 
 
 def is_host_name(text: str) -> bool:
-    """Return whether it is a host of Django's ALLOWED_HOSTS: ``a.example``, ``.example`` or ``*``
-    (which ``check_production`` refuses)."""
+    """Return whether it is a host of Django's ALLOWED_HOSTS: ``a.example``, ``.example`` or ``*``.
+
+    ``check_production`` refuses ``*``.
+    """
     return text == "*" or is_host(text.removeprefix(".").removeprefix("[").removesuffix("]"))
 
 
@@ -47,7 +49,7 @@ def is_csrf_origin(text: str) -> bool:
 
 
 def is_host_origin_or_network(text: str) -> bool:
-    """Return whether it is an entry as ``planner.outgoing`` takes them."""
+    """Return whether it is an entry that ``planner.outgoing`` accepts."""
     with suppress(ValueError):
         ipaddress.ip_network(text)
         return True

@@ -1,4 +1,4 @@
-"""Text that a spreadsheet opens: a cell that it would run as a formula is defused."""
+"""Make text safe for spreadsheets, which would run some cells as formulas."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-# What such a cell begins with; the last four are the first as wide characters.
+# First characters of a formula; the last four are the first four as wide characters.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
@@ -15,7 +15,7 @@ def safe_cell(text: str) -> str:
 
 
 def csv_of(rows: Iterable[Sequence[str | int]]) -> str:
-    """Rows as CSV, quoted where a cell asks for it."""
+    """Return rows as CSV, with quotes where a cell needs them."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerows([safe_cell(c) if isinstance(c, str) else c for c in row] for row in rows)

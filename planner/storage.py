@@ -1,7 +1,7 @@
-"""Where arrays lie: folders under the data directory, tables as Parquet files in them.
+"""Store arrays: folders under the data directory with tables as Parquet files.
 
-With HEADROOM_ARRAYS they are kept in a bucket, and the folders are a cache of it: whoever has
-written a store calls ``keep``, whoever reads one asks for it by ``held``.
+With HEADROOM_ARRAYS they are stored in a bucket, and the folders are a cache of it. Code that has
+written a store calls ``keep``. Code that reads a store calls ``held``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LOCKS = "locks"
 AGAIN = "carry the run out again, or restore a backup"
-LOOK_S = 0.2  # between two looks whether a lock is free
+LOOK_S = 0.2  # interval at which a lock is tried again
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -40,7 +40,7 @@ def data_dir() -> Path:
 
 
 def folder(relative: str) -> Path:
-    """The folder a row names in its ``store``; never outside the data directory."""
+    """Return the folder of a row's ``store``; raise NotFound outside the data directory."""
     base = data_dir().resolve()
     path = (base / relative).resolve()
     if not path.is_relative_to(base) or path == base:
@@ -49,7 +49,7 @@ def folder(relative: str) -> Path:
 
 
 def bucket() -> BucketStore | None:
-    """Where arrays are kept; None where the data directory is that itself."""
+    """Return the bucket that stores arrays; None if the data directory does."""
     address = settings.HEADROOM_ARRAYS
     if address is None:
         return None
@@ -61,13 +61,13 @@ def bucket() -> BucketStore | None:
 def _bucket_store(
     address: ArraysBucket, base: Path, ca_file: str, most_bytes: int | None, unused_s: float
 ) -> BucketStore:
-    from planner.bucket_store import BucketStore  # which imports 31 MB
+    from planner.bucket_store import BucketStore  # imported on use: it takes 31 MB
 
     return BucketStore(address, base, ca_file, most_bytes, unused_s)
 
 
 def held(relative: str) -> Path:
-    """The folder or file a row names, to be read: as it was kept last, by whatever machine."""
+    """Return a row's folder or file for reading, as any machine stored it last."""
     path = folder(relative)
     if (kept := bucket()) is not None:
         kept.fetch(relative)
@@ -75,13 +75,13 @@ def held(relative: str) -> Path:
 
 
 def keep(relative: str) -> None:
-    """What was written there is whole now: other machines may have it."""
+    """Publish what was written: it is complete, and other machines may read it."""
     if (kept := bucket()) is not None:
         kept.keep(relative)
 
 
 def listed(name: str) -> list[str]:
-    """What is kept below ``name``, a folder of the data directory."""
+    """Return the stores below ``name``, a folder of the data directory."""
     path, kept = folder(name), bucket()
     if kept is not None:
         return kept.stores(name)
@@ -89,7 +89,7 @@ def listed(name: str) -> list[str]:
 
 
 def bytes_of(stores: Iterable[str]) -> int:
-    """What folders and files take where they are kept; nothing of those that are not there."""
+    """Return the bytes of the folders and files; missing ones count as 0."""
     asked, kept = set(stores), bucket()
     if kept is not None:
         return kept.bytes_of(asked)
@@ -98,21 +98,21 @@ def bytes_of(stores: Iterable[str]) -> int:
 
 def _size(path: Path) -> int:
     sizes = 0
-    for entry in (path, *path.rglob("*")):  # a file has none below it
-        with suppress(OSError):  # gone meanwhile
+    for entry in (path, *path.rglob("*")):  # rglob() of a file yields nothing
+        with suppress(OSError):  # removed meanwhile
             sizes += entry.stat().st_size if entry.is_file() else 0
     return sizes
 
 
 def send(stores: Iterable[str]) -> None:
-    """What ``renew`` will need, without that anybody sees a change yet."""
+    """Send what ``renew`` will need, without a visible change."""
     if (kept := bucket()) is not None:
         for relative in stores:
             kept.send(relative)
 
 
 def renew(stores: Collection[str], before: Iterable[str]) -> None:
-    """``stores``, as they lie here, in place of those that there were ``before``."""
+    """Replace the stores that there were ``before`` by ``stores``, as they are here."""
     if (kept := bucket()) is not None:
         for relative in stores:
             kept.keep(relative)
@@ -122,8 +122,11 @@ def renew(stores: Collection[str], before: Iterable[str]) -> None:
 
 @contextmanager
 def alone(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
-    """What is made there, one process of this machine at a time makes. ``waiting`` is called while
-    another does, and may raise to stop; the lock ends with the process that holds it."""
+    """Run the block in one process of this machine at a time.
+
+    ``waiting`` is called while another process runs it, and may raise to stop. The lock ends with
+    the process that holds it.
+    """
     path = folder(f"{LOCKS}/{relative.replace('/', '-')}")
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
@@ -134,7 +137,7 @@ def alone(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
                 waiting()
                 time.sleep(LOOK_S)
                 continue
-            if not os.fstat(lock.fileno()).st_nlink:  # removed by who had it before
+            if not os.fstat(lock.fileno()).st_nlink:  # removed by its last holder
                 continue
             try:
                 yield
@@ -145,13 +148,13 @@ def alone(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def changing(relative: str) -> Iterator[Path]:
-    """A folder that is added to: nobody else may do so meanwhile, on any machine."""
+    """Yield a folder to add to; the caller makes sure that nobody else does so, on any machine."""
     yield held(relative)
     keep(relative)
 
 
 def exists(relative: str) -> bool:
-    """Whether a folder or file is kept, and whole as far as its names tell."""
+    """Return whether a folder or file is stored; in a bucket, whether all its objects exist."""
     path, kept = folder(relative), bucket()
     return path.exists() if kept is None else kept.holds(relative)
 
@@ -164,7 +167,7 @@ def whole(relative: str) -> bool:
         return True
     if (kept := bucket()) is None:
         return False
-    kept.forget(relative)  # so that held() fetches it from the bucket again
+    kept.forget(relative)  # so held() fetches it from the bucket again
     return decodes(held(relative))
 
 
@@ -188,14 +191,14 @@ def tables_write(relative: str, tables: dict[str, pl.DataFrame]) -> None:
 
 
 def arrays_write(relative: str, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Beside the tables, for the program alone: no table of the run."""
+    """Write arrays that only the program reads; they are no table of the run."""
     where = folder(relative)
     where.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(where / f"{name}.npz", **dict(arrays))  # type: ignore[arg-type]
 
 
 def arrays_read(relative: str, name: str) -> dict[str, npt.NDArray[Any]]:
-    """None of them where there is no such file."""
+    """Return the arrays of a file; none if it does not exist."""
     path = held(relative) / f"{name}.npz"
     if not path.exists():
         return {}
@@ -210,7 +213,7 @@ def tables_list(relative: str) -> list[str]:
 
 
 def table_path(relative: str, name: str) -> Path:
-    """The file of one table of a run; raises NotFound naming those there are."""
+    """Return the file of one table of a run; raise NotFound with the existing tables."""
     tables = tables_list(relative)
     if _TABLE.fullmatch(name) and name in tables:
         return folder(relative) / f"{name}.parquet"
@@ -219,14 +222,14 @@ def table_path(relative: str, name: str) -> Path:
 
 
 def table_read(relative: str, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:
-    """One table of a run, or ``limit`` rows of it from ``offset`` on."""
+    """Return one table of a run, or ``limit`` rows from ``offset`` on."""
     path = table_path(relative, name)
     with _whole(relative, path):
         return pl.scan_parquet(path).slice(offset, limit).collect()
 
 
 def table_rows(relative: str, name: str) -> int:
-    """How many rows a table has, without reading them."""
+    """Return the number of rows of a table, without reading them."""
     path = table_path(relative, name)
     with _whole(relative, path):
         return int(pl.scan_parquet(path).select(pl.len()).collect().item())
@@ -234,7 +237,7 @@ def table_rows(relative: str, name: str) -> int:
 
 @contextmanager
 def _whole(relative: str, path: Path) -> Iterator[None]:
-    """Raise Damaged when a table of a run cannot be read."""
+    """Raise Damaged if a table of a run cannot be read."""
     try:
         errors = (*TABLE_ERRORS, *ARRAY_ERRORS)
         with damage_reported(f"The stored table {path.stem!r}", AGAIN, errors):

@@ -1,7 +1,7 @@
-"""Characters that cannot be stored in text.
+"""Find and replace characters that cannot be stored in text.
 
-PostgreSQL stores neither U+0000 nor lone surrogates. SQLite stores some of them, and could then not
-be moved to PostgreSQL. So the product refuses them on both.
+PostgreSQL stores neither U+0000 nor lone surrogates. SQLite stores some of them, but such rows
+could not be moved to PostgreSQL. The product therefore refuses them on both.
 """
 
 from __future__ import annotations

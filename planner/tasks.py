@@ -1,5 +1,8 @@
-"""Celery glue: an id in, one service call. A service is imported when it is first called: the
-scheduler knows these tasks by name alone, and a worker with nothing to do holds no solver."""
+"""Define the Celery tasks: each takes an id and calls one service.
+
+A service is imported at its first call. The scheduler knows these tasks by name alone, and an idle
+worker loads no solver.
+"""
 
 from celery import shared_task
 from django.utils import timezone
@@ -9,7 +12,7 @@ from planner.models.workspace import Workspace, within
 
 @shared_task(name="planner.tasks.run_execute", acks_late=True)  # type: ignore[untyped-decorator]
 def run_execute_task(run_id: int, queue: str = "long") -> None:
-    """Take a turn: which run it is for is decided now, not when the message was sent."""
+    """Execute one run of a queue; the run is chosen now, not when the message was sent."""
     from planner.services import worker
 
     worker.run_next(queue)

@@ -1,4 +1,4 @@
-"""Which code computed a result."""
+"""Identify the code that computed a result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VERSION = "0.1.0"
 
 @cache
 def code_version() -> str:
-    """Release and, in a checkout, the commit: "0.1.0+3f20c35"."""
+    """Return the release and, in a checkout, the commit: "0.1.0+3f20c35"."""
     root = Path(__file__).parents[1]
     if not (root / ".git").exists():
         return VERSION

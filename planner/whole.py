@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, however many processes write the same one."""
+"""Write files and folders atomically, even if several processes write the same one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ ENDING = ".partial"
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A draft to write, of a name that nobody else has; it takes the place of ``path`` at the end.
-    Its name begins with a dot: no pattern of what is kept beside it finds it."""
+    """Yield the path of a draft that replaces ``path`` at the end of the block.
+
+    No other process uses the draft's name. It begins with a dot, so that patterns for stored files
+    do not match it.
+    """
     draft = path.with_name(f".{_own(path)}")
     try:
         yield draft
@@ -26,7 +29,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """The same of a folder, in place of one that was there before."""
+    """Yield the path of a draft folder that replaces ``path`` at the end of the block."""
     draft = path.with_name(_own(path))
     draft.mkdir(parents=True)
     try:
@@ -41,7 +44,7 @@ def is_draft(name: str) -> bool:
 
 
 def meant_for(name: str) -> str:
-    """The name that a draft's folder is to have."""
+    """Return the final name of a draft's folder."""
     return name.removesuffix(ENDING).rpartition(".")[0] if name.endswith(ENDING) else name
 
 
@@ -50,8 +53,11 @@ def _own(path: Path) -> str:
 
 
 def _take_its_place(draft: Path, path: Path) -> None:
-    """No system replaces a folder that holds something: what is there is put aside first, and again
-    where another process has just put its own there."""
+    """Move the draft to ``path``, and remove the folder that was there.
+
+    rename() fails on a folder with content, so the old one is moved aside first. This is repeated,
+    since another process may have put its own folder there in between.
+    """
     while True:
         try:
             draft.rename(path)

@@ -1,4 +1,4 @@
-"""A cache in files that goes on when they cannot be written."""
+"""Cache in files, and continue if they cannot be written."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _ABSENT = object()
 
 
 class DiskCache(FileBasedCache):
-    """Kept in memory, for this process alone, what a full disk does not take.
+    """A cache that stores in memory, for this process alone, what a full disk refuses.
 
-    Requests of people are counted here: a full disk must not answer all of them with an error.
+    It counts the requests of people: a full disk must not answer all of them with an error.
     """
 
     def __init__(self, folder: str, params: dict[str, Any]) -> None:

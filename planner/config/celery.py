@@ -1,4 +1,4 @@
-"""The Celery app: workers, the schedule, and how a worker tells that it is ready."""
+"""Create the Celery app: workers, the schedule, and the signal that a worker is ready."""
 
 import json
 import logging.config
@@ -11,9 +11,9 @@ from celery import Celery, signals
 from celery.platforms import SecurityWarning
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
-os.environ.setdefault("CELERY_SKIP_CHECKS", "1")  # Django's, which import all pages
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")  # Django's checks import all pages
 
-# It warns root of pickled messages, which are not accepted here.
+# Celery warns root of pickled messages, which are not accepted here.
 warnings.simplefilter("ignore", SecurityWarning)
 
 app = Celery("headroom")
@@ -22,7 +22,7 @@ app.autodiscover_tasks(["planner"])
 
 
 def _load_settings(**_: Any) -> None:
-    """Load Django's settings where Celery first asks for its own; a bad one ends the process."""
+    """Load Django's settings when Celery first needs its own; bad settings end the process."""
     from django.conf import settings
 
     from planner.config.start import exit_with_sentence
@@ -40,14 +40,14 @@ def _check_database(**_: Any) -> None:
 
 
 def _use_django_logging(**_: Any) -> None:
-    """One log format for all processes; connecting keeps Celery from installing its own."""
+    """Use one log format for all processes; with this handler Celery does not install its own."""
     from django.conf import settings
 
     logging.config.dictConfig(settings.LOGGING)
 
 
 def _report_predecessor(**_: Any) -> None:
-    """Record how the worker ended that this one replaces, so that its runs go on at once."""
+    """Record how the previous worker ended, so that its runs continue at once."""
     if not (ended := os.environ.pop("HEADROOM_WORKER_ENDED", "")):
         return
     from django.db import Error
@@ -58,12 +58,12 @@ def _report_predecessor(**_: Any) -> None:
     last = json.loads(ended)
     try:
         patiently(lambda: worker_ended(worker=last["worker"], end=WorkerEnd(last["cause"])))
-    except Error as problem:  # the sweep takes its runs up later
+    except Error as problem:  # the sweep will take its runs up later
         logging.getLogger(__name__).warning("how a worker ended is not recorded: %s", problem)
 
 
 def _tell_ready(**_: Any) -> None:
-    """Touch HEADROOM_WORKER_READY, when given: `bin/run` and health checks wait for the file."""
+    """Touch HEADROOM_WORKER_READY, if set: `bin/run` and health checks wait for the file."""
     if ready := os.environ.get("HEADROOM_WORKER_READY"):
         Path(ready).touch()
 

@@ -1,5 +1,8 @@
-"""Read settings from environment variables. A bad value raises ImproperlyConfigured: one sentence
-with the variable, what is wrong and what to give instead. Secrets are never in the sentence."""
+"""Read settings from environment variables.
+
+A bad value raises ImproperlyConfigured with one sentence: the variable, what is wrong and what to
+give instead. Secrets are never in the sentence.
+"""
 
 import os
 import re
@@ -21,9 +24,9 @@ from planner.setting_checks import is_host
 SECRET_CHARACTERS = 32
 SECRET_BYTES = 10_000
 MB = 1_000_000
-MOST = 10**15  # the largest number that a setting may have, unless it says otherwise
+MOST = 10**15  # default limit of a number
 
-# Secrets that may lie in a file, as Docker, Kubernetes and vaults mount them, named by NAME_FILE.
+# Secrets that NAME_FILE may read from a file, as Docker, Kubernetes and vaults mount them.
 IN_FILES = (
     "SECRET_KEY",
     "DATABASE_URL",
@@ -34,10 +37,10 @@ IN_FILES = (
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
 )
-OF_SOURCES = "HEADROOM_SOURCE_"  # operators choose the rest of the name; it may be a file too
+OF_SOURCES = "HEADROOM_SOURCE_"  # operators choose the rest of the name; NAME_FILE works here too
 
-# Every variable of this product whose name begins with HEADROOM_, so that a misspelt one is found.
-# docs/operations.md says what each means; a test compares the two.
+# Every variable of this product that begins with HEADROOM_. A misspelt name is not in the list.
+# docs/operations.md explains each; a test compares the two.
 NAMES = (
     "HEADROOM_ADVISORIES",
     "HEADROOM_ALLOWED_HOSTS",
@@ -95,11 +98,11 @@ NAMES = (
 )
 PREFIX = "HEADROOM_"
 TESTS = "HEADROOM_TEST_"
-# Kubernetes gives each pod such variables for every service of its namespace, also for one that is
+# Kubernetes gives each pod such variables for every service of its namespace, and a service may be
 # called headroom or headroom-web.
 KUBERNETES = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
 
-CGROUP_LIMITS = (  # of cgroup v2 and v1
+CGROUP_LIMITS = (  # cgroup v2 and v1
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
@@ -169,7 +172,7 @@ def env_bool(name: str, *, default: bool = False) -> bool:
 
 
 def env_int(name: str, default: int, *, most: int = MOST) -> int:
-    """Return a whole number from 1 to ``most``; ``default`` where the variable is not set."""
+    """Return a whole number from 1 to ``most``, or ``default`` if the variable is not set."""
     value = os.environ.get(name, "").strip()
     if not value:
         return default
@@ -181,7 +184,7 @@ def env_int(name: str, default: int, *, most: int = MOST) -> int:
 
 
 def env_choice(name: str, choices: tuple[str, ...]) -> str:
-    """Return one of ``choices``, in any case; the first where the variable is not set."""
+    """Return one of ``choices``, ignoring case, or the first if the variable is not set."""
     value = os.environ.get(name, "").strip()
     for choice in choices if value else choices[:1]:
         if not value or value.casefold() == choice.casefold():
@@ -192,7 +195,10 @@ def env_choice(name: str, choices: tuple[str, ...]) -> str:
 def env_text(
     name: str, default: str = "", *, check: Callable[[str], bool] = str.isprintable, give: str = ""
 ) -> str:
-    """Return the text; ``give`` says what the variable takes where ``check`` refuses it."""
+    """Return the text of a variable.
+
+    ``give`` completes the message "give ..." if ``check`` refuses the text.
+    """
     value = os.environ.get(name, "").strip()
     if value and not check(value):
         raise ImproperlyConfigured(f"{name} is {value[:80]!r}; give {give or 'text'}.")
@@ -211,7 +217,7 @@ def env_list(
 
 
 def certificates(name: str) -> str:
-    """Return the path of a file of certificates (PEM), or "" where the variable is not set."""
+    """Return the path of a file of certificates (PEM), or "" if the variable is not set."""
     path = os.environ.get(name, "").strip()
     if path:
         try:
@@ -227,13 +233,16 @@ def certificates(name: str) -> str:
 
 
 def folder(name: str, path: Path, *, written: bool = True) -> Path:
-    """Return the folder of setting ``name``, made if need be; ``written``: with rights to write."""
+    """Return the folder of setting ``name``, created if needed.
+
+    ``written``: it must be writable.
+    """
     try:
         path = path.resolve()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if written and not os.access(path, os.W_OK | os.X_OK):
             raise PermissionError(0, "Not writable")
-    except (OSError, ValueError, RuntimeError) as problem:  # RuntimeError: a circle of links
+    except (OSError, ValueError, RuntimeError) as problem:  # RuntimeError: a loop of links
         why = getattr(problem, "strerror", None) or "not a path"
         raise ImproperlyConfigured(
             f"{name}: {str(path)[:200]} cannot be used as a folder ({why}). Choose a folder that "
@@ -243,7 +252,7 @@ def folder(name: str, path: Path, *, written: bool = True) -> Path:
 
 
 def database(data_dir: Path) -> dict[str, Any]:
-    """Return Django's settings of the database of DATABASE_URL, else of SQLite in ``data_dir``."""
+    """Return Django's settings for the database of DATABASE_URL, or SQLite in ``data_dir``."""
     kept: dict[str, Any] = {"conn_max_age": 600, "conn_health_checks": True}
     url = os.environ.get("DATABASE_URL", "").strip()
     if not url:
@@ -267,7 +276,7 @@ def database(data_dir: Path) -> dict[str, Any]:
 
 
 def redis_url() -> str:
-    """Return REDIS_URL, or "" where it is not set."""
+    """Return REDIS_URL, or "" if it is not set."""
     url = os.environ.get("REDIS_URL", "").strip()
     try:
         parts = urlsplit(url)
@@ -286,8 +295,11 @@ def redis_url() -> str:
 
 
 def compiled_folder(checkout: Path, data: Path) -> Path:
-    """Where the compiled simulator is kept: with the code that it was made of, so that another data
-    folder does not compile it anew; with the data where nothing may be written beside the code."""
+    """Return the folder of the compiled simulator.
+
+    It is in the checkout, so that another data folder needs no new compilation. It is in the data
+    folder if this user may not write to the checkout.
+    """
     var = checkout / "var"
     with suppress(OSError):
         var.mkdir(mode=0o700, exist_ok=True)
@@ -298,10 +310,10 @@ def compiled_folder(checkout: Path, data: Path) -> Path:
 
 
 def container_mb(limits: Sequence[Path] = CGROUP_LIMITS) -> int | None:
-    """Return the memory limit of this container in MB; None where it has none."""
+    """Return the memory limit of this container in MB; None if it has no limit."""
     limits_mb = []
     for path in limits:
-        with suppress(OSError, ValueError):  # "max": no limit of its own
+        with suppress(OSError, ValueError):  # "max": no limit
             limits_mb.append(int(path.read_text(encoding="ascii")) // MB)
     lowest = min(limits_mb, default=0)
     return lowest if 0 < lowest < _machine_mb() else None
@@ -317,17 +329,17 @@ def _machine_mb() -> int:
 
 
 def worker_count(concurrency: int) -> int:
-    """Return the workers of one supervisor: one for short work beside those for simulations."""
+    """Return the workers of one supervisor: one for short work, and the others for simulations."""
     return concurrency + 1
 
 
 def run_memory_mb(memory: int, concurrency: int) -> int:
-    """Return the memory that each worker may take for a run, in MB: all have 90% together."""
+    """Return the memory that each worker may use for a run, in MB: 90% of all, in equal parts."""
     return max(1, memory * 9 // 10 // worker_count(concurrency))
 
 
 def check_production(*, debug: bool, hosts: list[str], secret: str) -> None:
-    """Refuse to start with what is only for a machine of one's own."""
+    """Refuse to start a public installation with settings for a private machine."""
     if len(secret) < SECRET_CHARACTERS:
         raise ImproperlyConfigured(
             f"SECRET_KEY has {len(secret)} characters, which can be guessed; give at least "
@@ -361,8 +373,10 @@ SMTP_PORTS = {"smtp": 25, "smtp+tls": 587, "smtps": 465}
 
 
 def smtp_server(address: str, *, site: str) -> Smtp:
-    """Of ``smtp+tls://USER:PASSWORD@HOST:PORT``. Mails hold links, so the site's own address must
-    be known."""
+    """Parse ``smtp+tls://USER:PASSWORD@HOST:PORT``.
+
+    Mails contain links, so the site's own address must be known.
+    """
     try:
         parts = urlsplit(address)
         port = parts.port or SMTP_PORTS.get(parts.scheme, 0)
@@ -389,9 +403,9 @@ def smtp_server(address: str, *, site: str) -> Smtp:
 
 
 def secret_key(data_dir: Path) -> str:
-    """SECRET_KEY of the environment, else the one made once and kept in ``data_dir``.
+    """Return SECRET_KEY of the environment, else the key that was generated in ``data_dir``.
 
-    Several machines that serve one database must be given the same SECRET_KEY.
+    Several machines that serve one database need the same SECRET_KEY.
     """
     if key := os.environ.get("SECRET_KEY", ""):
         return key
@@ -406,7 +420,7 @@ def secret_key(data_dir: Path) -> str:
 
 
 def kept_secret(path: Path, *, random_bytes: int) -> str:
-    """The secret in ``path``, made on first use, readable by its owner only."""
+    """Return the secret in ``path``, generated on first use, readable by its owner only."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f"{path.name}.{os.getpid()}")
@@ -414,7 +428,8 @@ def kept_secret(path: Path, *, random_bytes: int) -> str:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(secrets.token_urlsafe(random_bytes))
         try:
-            os.link(draft, path)  # unlike a rename, never replaces one just made by another process
+            # unlike rename(), link() never replaces a file just made by another process
+            os.link(draft, path)
         except FileExistsError:
             pass
         finally:

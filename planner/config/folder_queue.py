@@ -1,11 +1,12 @@
-"""A message broker that needs no server: a folder with one file per message.
+"""Implement a message broker without a server: a folder with one file per message.
 
-Kombu's own filesystem transport can read a file that is still being written, and loses what a
-killed worker had taken. Here a message appears by an atomic rename, and whoever holds a lock on its
-file has it: the kernel drops the lock when the holder dies, which puts the message back, and
+Kombu's own filesystem transport can read a file that is still being written, and loses the messages
+of a killed worker. Here a message appears by an atomic rename. A worker takes a message by a lock
+on its file. The kernel drops the lock when the worker dies, which puts the message back, and
 acknowledging removes the file. Delivery is at least once.
 
-Carries tasks to one folder's workers only: no fanout, so no remote control and no events.
+The broker carries tasks to one folder's workers only. It has no fanout, so there is no remote
+control and there are no events.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Channel(virtual.Channel):
         return folder
 
     def _messages(self, queue: str) -> list[Path]:
-        """Oldest first; files still being written have another suffix."""
+        """Return the messages, oldest first; unfinished files have another suffix."""
         return sorted(self._queue_folder(queue).glob("*.json"))
 
     def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:
@@ -73,7 +74,7 @@ class Channel(virtual.Channel):
         raise Empty
 
     def _restore(self, message: Any) -> None:
-        """Letting go of the lock puts the message back where it was."""
+        """Release the lock, which puts the message back."""
         _, descriptor = self._taken.pop(message.delivery_tag)
         _unlock(descriptor)
 
@@ -86,7 +87,7 @@ class Channel(virtual.Channel):
         return len(self._messages(queue))
 
     def _purge(self, queue: str) -> int:
-        """Remove the messages that no worker holds; returns how many."""
+        """Remove the messages that no worker holds; return how many."""
         removed = 0
         for path in self._messages(queue):
             descriptor = _lock(path)
@@ -98,23 +99,29 @@ class Channel(virtual.Channel):
 
 
 class Transport(virtual.Transport):
-    """Kombu transport; name it in the broker URL by its module path."""
+    """A Kombu transport; name it in the broker URL by its module path."""
 
     Channel = Channel
     driver_type = "folder"
     driver_name = "folder"
-    default_connection_params: ClassVar[dict[str, Any]] = {}  # there is no host to connect to
+    default_connection_params: ClassVar[dict[str, Any]] = {}  # no host to connect to
 
     def drain_events(self, connection: Any, timeout: float | None = None, **_: Any) -> None:
-        """Wait briefly whatever the ``timeout``: between waits a worker looks for a stop signal."""
+        """Wait only briefly, whatever the ``timeout``.
+
+        Between waits, a worker checks for a stop signal.
+        """
         super().drain_events(  # type: ignore[no-untyped-call]
             connection, timeout=self.polling_interval
         )
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """The message; one cut short by a full disk or a power cut, or that is no message at all, is
-    set aside, else it would stop every worker. The sweep sends such messages again."""
+    """Return the message, or set it aside and return None if it cannot be read.
+
+    A full disk or a power cut can truncate it, and it would then stop every worker. The sweep sends
+    such messages again.
+    """
     try:
         message = json.loads(path.read_text(encoding="utf-8"))
         _check(message)
@@ -128,7 +135,10 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _check(message: Any) -> None:
-    """Raises where Kombu would, or Celery on its way to the task: there it would end the worker."""
+    """Raise an error for a message that Kombu or Celery cannot read.
+
+    They would raise it before the task runs, which would end the worker.
+    """
     properties = message["properties"]
     fields = (
         (message["body"], str),
@@ -156,7 +166,7 @@ def _check(message: Any) -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """Descriptor holding the lock of ``path``; None when another holds it or it is finished."""
+    """Return a descriptor that holds the lock of ``path``; None if another has it or it is done."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -171,6 +181,6 @@ def _lock(path: Path) -> int | None:
 
 
 def _unlock(descriptor: int) -> None:
-    # Explicitly, as children forked meanwhile share the open file and closing leaves them the lock.
+    # Explicitly: children forked meanwhile share the open file and would keep the lock.
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)

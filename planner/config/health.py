@@ -1,4 +1,4 @@
-"""What a load balancer and a monitor ask: does this process live, can it serve, is work done?"""
+"""Answer load balancers and monitors: does the process live, can it serve, is work done?"""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from planner.config.start import serves_while_upgraded, unknown_migrations
 from planner.models import Run
 from planner.version import VERSION
 
-WAITS_S = 90.0  # a run that has waited as long while no other moves: nobody takes it
+WAITS_S = 90.0  # wait after which a run counts as stuck, if no other run progresses
 
 
 @never_cache
 @require_safe
 def live(request: HttpRequest) -> JsonResponse:
-    """200 as long as this process answers at all: what fails here wants a restart."""
+    """Answer 200 while this process answers at all; a failure calls for a restart."""
     return JsonResponse({"status": "ok", "version": VERSION})
 
 
@@ -50,8 +50,10 @@ def ready(request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_safe
 def health(request: HttpRequest) -> JsonResponse:
-    """200 when the database answers and runs get done, else 503; needs no login and tells nothing
-    private."""
+    """Answer 200 when the database answers and runs get done, else 503.
+
+    It needs no login and contains nothing private.
+    """
     try:
         stalled = work_stalled()
     except DatabaseError:
@@ -62,7 +64,7 @@ def health(request: HttpRequest) -> JsonResponse:
 
 
 def work_stalled() -> bool:
-    """Whether runs wait and none moves, or one that has lost its worker is not taken up."""
+    """Return whether runs wait and none progresses, or a run without a worker is not taken up."""
     since = timezone.now() - timedelta(seconds=WAITS_S)
     running = Run.everywhere.filter(state=Run.State.RUNNING)
     if running.filter(heartbeat_at__lt=since).exists():

@@ -1,11 +1,11 @@
-"""Children that end when their parent does, even when it is killed."""
+"""End child processes when their parent ends, even if it is killed."""
 
 import ctypes
 import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_libc = ctypes.CDLL(None)  # loaded here, as between fork and exec there is little one may do
+_libc = ctypes.CDLL(None)  # loaded here: between fork and exec few calls are safe
 
 
 def die_with_parent() -> None:

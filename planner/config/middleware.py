@@ -1,4 +1,4 @@
-"""The workspace of a request, its session, and bodies that are refused before they are read."""
+"""Set the workspace of a request, note its session, and refuse bodies before they are read."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,12 +17,12 @@ from planner.services.sessions import session_noted
 from planner.services.signing_in import remember_browser
 from planner.services.tokens import token_of
 
-ENTERED = "workspace"  # its slug, in a session
+ENTERED = "workspace"  # key of the workspace's slug in a session
 API = "/api/"
 
 
 class SessionsMiddleware:
-    """Note the use of a session, and remember the browser of somebody who has just signed in."""
+    """Middleware that notes the use of a session, and remembers the browser after a sign-in."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -39,8 +39,10 @@ class SessionsMiddleware:
 
 
 class WorkspaceMiddleware:
-    """A request is about the workspace that its session entered last, or the first of its user;
-    what signs in by itself, as tokens do, enters another. A stranger is in none."""
+    """Middleware that enters the workspace that the session entered last, or the user's first.
+
+    Authentication by a token enters the token's workspace later. Strangers are in no workspace.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -57,12 +59,12 @@ def _of_session(request: HttpRequest) -> Workspace:
 
 
 class BodyGateMiddleware:
-    """Refuse a body before anything reads it, unless its sender has signed in.
+    """Middleware that refuses a body before anything reads it, unless its sender has signed in.
 
-    It stands in front of every view and of the CSRF check, which would read a whole body to find
-    its token. Somebody without a valid session or token may send a body to the addresses of
-    ``PUBLIC`` only, of at most STRANGER_BYTES; people may send HEADROOM_MAX_UPLOAD_BYTES. The web
-    server closes the connection after a body that it has not read (``web_workers.pre_request``).
+    It runs before every view and before the CSRF check, which would read a whole body to find its
+    token. Somebody without a valid session or token may send a body to the addresses of ``PUBLIC``
+    only, of at most STRANGER_BYTES. People may send HEADROOM_MAX_UPLOAD_BYTES. The web server
+    closes the connection after a body that it has not read (``web_workers.pre_request``).
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -114,7 +116,7 @@ def _is_public(request: HttpRequest) -> bool:
 
 
 def _log_in_first(request: HttpRequest, size: int) -> HttpResponse:
-    """Refuse what a stranger sent; a page whose session is over leads to the sign-in form."""
+    """Refuse what a stranger sent; a page whose session has ended leads to the sign-in form."""
     if size <= STRANGER_BYTES and not _is_script(request):
         if request.headers.get("HX-Request"):
             return HttpResponse(status=204, headers={"HX-Refresh": "true"})

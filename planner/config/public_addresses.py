@@ -1,4 +1,4 @@
-"""The addresses that answer strangers; every other address asks for a session or a token first.
+"""List the addresses that answer strangers; all others need a session or a token.
 
 The gate in ``planner.config.middleware``, docs/threat-model.md, ``bin/bench prelogin`` and the
 tests read this list.
@@ -6,7 +6,7 @@ tests read this list.
 
 from __future__ import annotations
 
-STRANGER_BYTES = 65_536  # of a body that a public address reads from somebody who has not signed in
+STRANGER_BYTES = 65_536  # largest body that a public address reads from a stranger
 
 # View name: what a stranger gets there. ``/static/`` holds scripts and styles and no data.
 PUBLIC: dict[str, str] = {

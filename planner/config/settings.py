@@ -1,4 +1,4 @@
-"""All settings. Every choice of a deployment is an environment variable named here."""
+"""Define all settings; every choice of a deployment is an environment variable named here."""
 
 import os
 import resource
@@ -42,15 +42,16 @@ BASE_DIR = Path(__file__).resolve().parents[2]
 
 # Everything the product writes: database, queue, arrays, uploads, secrets, caches.
 HEADROOM_DATA_DIR = folder("HEADROOM_DATA_DIR", BASE_DIR / env_text("HEADROOM_DATA_DIR", "var"))
-HEADROOM_ARRAYS = arrays_bucket()  # where arrays and uploads are kept; None: in this folder alone
-HEADROOM_CACHE_BYTES = env_int("HEADROOM_CACHE_BYTES", 0) or None  # of it here; None: no limit
+HEADROOM_ARRAYS = arrays_bucket()  # bucket for arrays and uploads; None: HEADROOM_DATA_DIR
+# local copies of the bucket; None: no limit
+HEADROOM_CACHE_BYTES = env_int("HEADROOM_CACHE_BYTES", 0) or None
 HEADROOM_MAX_UPLOAD_BYTES = env_int("HEADROOM_MAX_UPLOAD_BYTES", 10 * 1000**3)
 HEADROOM_MAX_WORKSPACE_BYTES = env_int("HEADROOM_MAX_WORKSPACE_BYTES", 100 * 1000**3)
 HEADROOM_MAX_PERSON_BYTES = env_int("HEADROOM_MAX_PERSON_BYTES", HEADROOM_MAX_WORKSPACE_BYTES)
-# Days after which runs and traces that nothing needs are removed by themselves; None: never.
+# Days after which unused runs and traces are removed; None: never.
 HEADROOM_KEEP_RUNS_DAYS = env_int("HEADROOM_KEEP_RUNS_DAYS", 0, most=36_500) or None
 HEADROOM_KEEP_TRACES_DAYS = env_int("HEADROOM_KEEP_TRACES_DAYS", 0, most=36_500) or None
-HEADROOM_WORKSPACE = env_text(  # of commands, by its slug
+HEADROOM_WORKSPACE = env_text(  # slug of the workspace of commands
     "HEADROOM_WORKSPACE", "main", check=checks.is_slug, give="the slug of a workspace, such as main"
 )
 
@@ -60,21 +61,22 @@ HEADROOM_SOURCES = env_list(
     check=checks.is_url,
     give="addresses such as https://prometheus.example:9090",
 )
-HEADROOM_SOURCES_CA = certificates("HEADROOM_SOURCES_CA")  # a file of further authorities
+# file of additional certificate authorities
+HEADROOM_SOURCES_CA = certificates("HEADROOM_SOURCES_CA")
 HEADROOM_SOURCE_FOLDERS = env_list(
     "HEADROOM_SOURCE_FOLDERS", check=os.path.isabs, give="folders that begin with /"
 ) or [str(HEADROOM_DATA_DIR / "inbox")]
 try:
-    own_policies()  # read again wherever policies are named
+    own_policies()  # checked here; read again wherever policies are named
 except ScenarioError as problem:
     raise ImproperlyConfigured(str(problem)) from None
 
-# Read by numba when it is first imported, which is always after these settings.
+# numba reads this at its first import, which is always after these settings.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(compiled_folder(BASE_DIR, HEADROOM_DATA_DIR)))
 folder("NUMBA_CACHE_DIR", Path(os.environ["NUMBA_CACHE_DIR"]))
 
 DEBUG = env_bool("HEADROOM_DEBUG")
-HTTPS = env_bool("HEADROOM_HTTPS")  # served through a proxy that ends TLS and sets X-Forwarded-*
+HTTPS = env_bool("HEADROOM_HTTPS")  # True: behind a proxy that ends TLS and sets X-Forwarded-*
 SECRET_KEY = secret_key(HEADROOM_DATA_DIR)
 HOSTS = env_list(
     "HEADROOM_ALLOWED_HOSTS", check=checks.is_host_name, give="host names such as headroom.example"
@@ -95,7 +97,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django_htmx",
     "rest_framework",
-    "rest_framework.authtoken",  # of earlier tokens, which a migration takes over
+    "rest_framework.authtoken",  # table of earlier tokens, which a migration converts
     "django_filters",
     "drf_spectacular",
     "planner",
@@ -103,7 +105,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    # Pads what it compresses by a random length, and tokens in pages are masked: against BREACH.
+    # Against BREACH: it pads compressed pages by a random length, and tokens in pages are masked.
     "django.middleware.gzip.GZipMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -137,7 +139,7 @@ TEMPLATES = [
     },
 ]
 
-# What memory holds of secrets is not written to a disk when a process ends badly.
+# A core dump would write secrets to a disk.
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 # Database
@@ -145,8 +147,8 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 DATABASES = {"default": database(HEADROOM_DATA_DIR)}
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {
-        # Several processes write: readers must not block them, and a writer takes its lock at the
-        # start, since one that upgrades a read fails at once instead of waiting.
+        # Several processes write. WAL: readers do not block writers. IMMEDIATE: a writer locks at
+        # the start and waits; one that upgrades a read lock fails at once.
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
         "transaction_mode": "IMMEDIATE",
         "timeout": 30,  # s
@@ -206,8 +208,8 @@ CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [SELF],
         "script-src": [SELF],
-        # Plotly finds its rules in a file (_chart_scripts.html). The hash is of nothing at all:
-        # style="", which it clears the fields of a legend with.
+        # Plotly reads its styles from a file (_chart_scripts.html). The hash is of the empty
+        # string: Plotly sets style="" to clear the fields of a legend.
         "style-src": [
             SELF,
             UNSAFE_HASHES,
@@ -226,27 +228,28 @@ SECURE_REFERRER_POLICY = "same-origin"
 if HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_SSL_REDIRECT = True
-    # These are asked from inside, past the proxy.
+    # Monitors inside the network call these, without the proxy.
     SECURE_REDIRECT_EXEMPT = [r"^(health/|healthz|readyz|metrics)$"]
     SECURE_HSTS_SECONDS = 365 * 24 * 3600
-    # Whether other hosts of the domain speak HTTPS alone is not for this one to say.
+    # W005, W021: this host must not require HTTPS of other hosts of the domain.
     SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
     SESSION_COOKIE_SECURE = True
-    SESSION_COOKIE_NAME = f"__Host-{SESSION_COOKIE_NAME}"  # no other host of the domain sets it
+    # "__Host-": no other host of the domain can set it
+    SESSION_COOKIE_NAME = f"__Host-{SESSION_COOKIE_NAME}"
     CSRF_COOKIE_SECURE = True
 
-# Telling people. Nothing is sent unless it is set, and webhooks go to these hosts alone.
+# Notifications. Nothing is sent unless it is set, and webhooks go to these hosts only.
 
-HEADROOM_URL = env_text(  # of this site, for links in mails
+HEADROOM_URL = env_text(  # address of this site, for links in mails
     "HEADROOM_URL", check=checks.is_url, give="an address such as https://headroom.example"
 ).rstrip("/")
-HEADROOM_WEBHOOKS = env_list(  # hosts, origins; private networks they lie in
+HEADROOM_WEBHOOKS = env_list(  # hosts, origins, and private networks that they are in
     "HEADROOM_WEBHOOKS",
     check=checks.is_host_origin_or_network,
     give="hosts, origins or networks, such as hooks.slack.com or 10.0.0.0/8",
 )
 HEADROOM_SMTP = os.environ.get("HEADROOM_SMTP", "")  # smtp+tls://USER:PASSWORD@HOST:587
-HEADROOM_MAIL_DOMAINS = env_list(  # where mail may go; none is anywhere
+HEADROOM_MAIL_DOMAINS = env_list(  # domains that mail may go to; empty: any
     "HEADROOM_MAIL_DOMAINS", check=checks.is_domain, give="domains such as example.com"
 )
 DEFAULT_FROM_EMAIL = env_text(
@@ -262,12 +265,13 @@ if HEADROOM_SMTP:
     EMAIL_USE_TLS, EMAIL_USE_SSL = SMTP.starttls, SMTP.tls
     EMAIL_TIMEOUT = 10  # s
 
-# Uploads: streamed to files, so that their size does not matter to memory
+# Uploads are streamed to files, so that their size needs no memory
 
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]
 FILE_UPLOAD_TEMP_DIR = folder("HEADROOM_DATA_DIR", HEADROOM_DATA_DIR / "uploads")
 FILE_UPLOAD_PERMISSIONS = 0o600
-DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1000**2  # bytes of a form's other fields: a scenario's YAML
+# bytes of the other fields of a form, such as a scenario's YAML
+DATA_UPLOAD_MAX_MEMORY_SIZE = 5 * 1000**2
 
 # Static files
 
@@ -275,7 +279,7 @@ STATIC_URL = "static/"
 STATIC_ROOT = folder(
     "HEADROOM_STATIC_DIR",
     Path(env_text("HEADROOM_STATIC_DIR") or HEADROOM_DATA_DIR / "static"),
-    written=False,  # the image has them in its read-only root
+    written=False,  # read-only in the container image
 )
 STATICFILES_DIRS = [
     BASE_DIR / "static",
@@ -297,7 +301,7 @@ WHITENOISE_USE_FINDERS = DEBUG
 
 # REST
 
-HEADROOM_API_REQUESTS = env_int("HEADROOM_API_REQUESTS", 1200)  # a minute, of one person
+HEADROOM_API_REQUESTS = env_int("HEADROOM_API_REQUESTS", 1200)  # per minute and person
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "rest_framework.authentication.SessionAuthentication",
@@ -367,18 +371,18 @@ else:
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
-CELERY_TASK_IGNORE_RESULT = True  # the row is the result
+CELERY_TASK_IGNORE_RESULT = True  # the result is in the run's row
 CELERY_TASK_ACKS_LATE = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-# Short work that people wait for, and simulations; a worker takes from both unless told otherwise.
+# "short" has work that people wait for, "long" has simulations. By default a worker takes both.
 CELERY_TASK_QUEUES = [
     Queue(name, Exchange(name), routing_key=name)  # type: ignore[no-untyped-call]
     for name in ("short", "long")
 ]
 CELERY_TASK_DEFAULT_QUEUE = "short"
-CELERY_WORKER_POOL = "solo"  # one run in one process: see supervisor.start_worker
+CELERY_WORKER_POOL = "solo"  # one run per process; see supervisor.start_worker
 HEADROOM_WORKER_CONCURRENCY = env_int("HEADROOM_WORKER_CONCURRENCY", 2, most=1000)
-HEADROOM_MAX_WAITING_RUNS = env_int("HEADROOM_MAX_WAITING_RUNS", 500)  # of one person
+HEADROOM_MAX_WAITING_RUNS = env_int("HEADROOM_MAX_WAITING_RUNS", 500)  # per person
 HEADROOM_MAX_RUN_SECONDS = env_int("HEADROOM_MAX_RUN_SECONDS", 6 * 3600)
 HEADROOM_MAX_RUN_MB = env_int(
     "HEADROOM_MAX_RUN_MB", run_memory_mb(memory_mb(), HEADROOM_WORKER_CONCURRENCY)
@@ -392,7 +396,7 @@ CELERY_BEAT_SCHEDULE = {
             "task": "planner.tasks.runs_sweep",
             "args": [queue],
             "schedule": 10.0,  # s
-            # None piles up while no worker of the queue is free: see turns_sweep.
+            # Expired messages do not pile up while no worker is free; see turns_sweep.
             "options": {"expires": 10.0, "queue": queue},  # s
         }
         for queue in ("short", "long")
@@ -456,6 +460,6 @@ LOGGING = {
     "root": {"handlers": ["stderr"], "level": env_choice("HEADROOM_LOG_LEVEL", LEVELS)},
     "loggers": {
         "django": {"handlers": [], "propagate": True},
-        "celery": {"level": "WARNING"},  # else a sweep tells of itself every few seconds
+        "celery": {"level": "WARNING"},  # INFO would log a sweep every few seconds
     },
 }

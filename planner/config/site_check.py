@@ -1,4 +1,4 @@
-"""Looks at the running site as a newcomer would: logs in, finds the demo's results, opens them."""
+"""Check the running site as a newcomer: log in, find the demo's results, open them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urljoin
 
 from planner.config.supervisor import Stopped
 
-DEMO_WITHIN_S = 1800.0  # on a machine that has much else to do; what ends early is said at once
+DEMO_WITHIN_S = 1800.0  # enough for a busy machine; a run that ends early is reported at once
 OVER = ("failed", "errored", "cancelled")
 
 
@@ -29,7 +29,7 @@ class Page(HTMLParser):
         self.elements.append({name: value or "" for name, value in attrs})
 
     def first(self, **attributes: str | None) -> dict[str, str] | None:
-        """The first element whose attributes match; None matches any value, _ stands for -."""
+        """Return the first element with these attributes; None matches any value, _ means -."""
         for element in self.elements:
             if all(
                 name in element and value in (None, element[name])
@@ -42,16 +42,17 @@ class Page(HTMLParser):
 
 
 class Visitor:
-    """A browser's essentials: cookies, forms, following redirects."""
+    """The essentials of a browser: cookies, forms, redirects."""
 
     def __init__(self) -> None:
         cookies = urllib.request.HTTPCookieProcessor(CookieJar())
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), cookies)
 
     def get(self, url: str, fields: dict[str, str] | None = None) -> Page:
-        """The page at ``url``, POSTing ``fields`` if given; raises Stopped when it is refused."""
+        """Return the page at ``url``, POSTing ``fields`` if given; raise Stopped if refused."""
         data = urlencode(fields).encode() if fields else None
-        request = urllib.request.Request(url, data=data, headers={"Referer": url})  # noqa: S310 - own site
+        # noqa: S310 - own site
+        request = urllib.request.Request(url, data=data, headers={"Referer": url})
         try:
             with self._opener.open(request, timeout=60) as response:
                 return Page(response.url, response.read().decode("utf-8", "replace"))
@@ -67,7 +68,10 @@ def site_check(
     still_alive: Callable[[], None],
     say: Callable[[str], None],
 ) -> None:
-    """Raises Stopped with what was missing; ``still_alive`` may raise it too, while waiting."""
+    """Check the site; raise Stopped with what is missing.
+
+    ``still_alive`` is called while waiting and may raise Stopped too.
+    """
     visitor = Visitor()
     login = visitor.get(f"{url}/")
     token = login.first(name="csrfmiddlewaretoken")

@@ -1,5 +1,8 @@
-"""What every way into the product does first: refuse bad settings, and a database that a newer
-version has migrated. Both give one sentence on stderr and exit status 2."""
+"""Check settings and database at every entry point of the product.
+
+Bad settings, and a database that a newer version has migrated, end the process. Both print one
+sentence on stderr and give exit status 2.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from planner.version import VERSION
 
 APP = "planner"
 REFUSED = 2  # exit status
-started_on_known = False  # whether this process found every migration known when it started
+started_on_known = False  # True: at its start this process knew every migration
 
 
 class NewerDatabase(Exception):
@@ -26,7 +29,7 @@ class NewerDatabase(Exception):
 
 @contextmanager
 def exit_with_sentence() -> Iterator[None]:
-    """End the process with a sentence where settings or the database are refused."""
+    """End the process with one sentence if the block raises an error of settings or database."""
     try:
         yield
     except (ImproperlyConfigured, NewerDatabase) as problem:
@@ -55,20 +58,21 @@ def unknown_migrations() -> list[str]:
 
 
 def check_migrations_known() -> None:
-    """Raise NewerDatabase where the database has a migration that this version does not know.
+    """Raise NewerDatabase if the database has a migration that this version does not know.
 
-    A database that does not answer, or does not exist yet, is no reason: whatever needs it says so.
+    A database that does not answer, or does not exist yet, raises nothing here: the code that needs
+    it reports it.
     """
     global started_on_known
     opened_here = connection.connection is None
     try:
         if connection.vendor == "sqlite" and not _exists():
-            return  # to connect would create it
+            return  # connecting would create it
         unknown = unknown_migrations()
     except DatabaseError:
         return
     finally:
-        if opened_here:  # a web server forks after this
+        if opened_here:  # the web server forks later, and children must not share a connection
             connection.close()
     if unknown:
         raise NewerDatabase(newer(unknown))

@@ -1,4 +1,4 @@
-"""Starts the product's processes, watches them, and leaves none behind."""
+"""Start the product's processes, watch them, and leave none behind."""
 
 from __future__ import annotations
 
@@ -29,44 +29,45 @@ from planner.services.limits import ENDED_WITH_RUN
 
 CELERY = ("-m", "celery", "--quiet", "--app=planner.config.celery")
 STARTS_WITHIN_S = 120.0
-STOPS_WITHIN_S = 5.0  # a run cut short here is taken up again at the next start
-LETS_GO_S = 3.0  # web workers look for their parent once a second
-STEADY_S = 10.0  # a process that lived as long is well: its next end counts as a first one
-GIVES_UP = 3  # ends in a row, each within STEADY_S of its start
-FIRST_WAIT_S = 0.5  # before a process is started again; doubled with every further end
+STOPS_WITHIN_S = 5.0  # the next start takes up a run that is cut short here
+LETS_GO_S = 3.0  # web workers check for their parent once a second
+STEADY_S = 10.0  # after this long a process counts as healthy, and its next end as a first one
+GIVES_UP = 3  # ends in a row, each within STEADY_S of the start, before everything stops
+FIRST_WAIT_S = 0.5  # before a restart; doubled with every further end
 
 
 class Stopped(Exception):
-    """Why the product is not running, in one sentence."""
+    """The reason why the product is not running, in one sentence."""
 
 
 @dataclass(slots=True)
 class _Child:
-    """One process, as often as it had to be started."""
+    """One process, over all its restarts."""
 
     name: str
     command: list[str]
-    inherits: list[int]  # descriptors
-    failing: str  # what it means that it did not end well; "" for one that must not end
-    worker: bool = False  # takes runs: each start has an identity, and hears how the last one ended
+    inherits: list[int]  # file descriptors
+    failing: str  # message if it ends badly; "": it must not end
+    # a worker takes runs; each start gets an identity and the cause of the last end
+    worker: bool = False
     identity: str = ""
     last_end: str = ""  # JSON for HEADROOM_WORKER_ENDED
     process: subprocess.Popen[bytes] | None = None
-    started: float = 0.0  # s of the monotonic clock, as the following
-    due: float = 0.0  # to be started again
-    ends: int = 0  # in a row
+    started: float = 0.0  # seconds of the monotonic clock
+    due: float = 0.0  # time of the next start, on the same clock
+    ends: int = 0  # ends in a row
 
 
 class Children:
-    """Processes, each leading a group of its own; leaving the context ends every group.
+    """Processes, each with its own process group; leaving the context ends every group.
 
-    One that ends is started again, after a wait that doubles each time; one that keeps ending as
-    soon as it is started stops everything.
+    A process that ends is started again, after a wait that doubles each time. One that keeps ending
+    right after its start stops everything.
     """
 
     def __init__(self) -> None:
         self._kept: list[_Child] = []
-        self._asked = False  # to stop
+        self._asked = False  # True: a stop was requested
 
     def start(
         self,
@@ -76,8 +77,11 @@ class Children:
         failing: str = "",
         worker: bool = False,
     ) -> None:
-        """Run ``python ARGUMENTS``; it may inherit an open file or socket. One that may end by
-        itself says ``failing`` what it means when it did not end well. A ``worker`` takes runs."""
+        """Run ``python ARGUMENTS``; it may inherit an open file or socket.
+
+        ``failing``: the process may end, and this is the message if it ends badly. A ``worker``
+        takes runs.
+        """
         command = [sys.executable, *arguments]
         descriptors = [inherits.fileno()] if inherits else []
         child = _Child(name, command, descriptors, failing, worker)
@@ -85,14 +89,17 @@ class Children:
         _run(child)
 
     def stop(self) -> None:
-        """For a signal: the next check raises KeyboardInterrupt; asked again, this does at once.
-        Raised wherever the signal comes, it may leave a lock of ``subprocess`` taken for good."""
+        """Request a stop, from a signal handler: the next check raises KeyboardInterrupt.
+
+        A second request raises it at once. Raised at the signal, it may leave a lock of
+        ``subprocess`` locked forever.
+        """
         if self._asked:
             raise KeyboardInterrupt
         self._asked = True
 
     def check(self) -> None:
-        """Starts again what has ended; raises Stopped when it keeps ending."""
+        """Restart what has ended; raise Stopped if it keeps ending."""
         if self._asked:
             raise KeyboardInterrupt
         now = time.monotonic()
@@ -112,7 +119,7 @@ class Children:
                 _again(child, status, now)
 
     def watch(self) -> None:
-        """Returns only by an exception: Stopped, or the KeyboardInterrupt of a stop signal."""
+        """Check forever, until Stopped or the KeyboardInterrupt of a stop signal."""
         while True:
             self.check()
             time.sleep(0.2)
@@ -128,9 +135,10 @@ class Children:
     ) -> None:
         processes = [child.process for child in self._kept if child.process is not None]
         for process in processes:
-            process.terminate()  # the leader alone, who ends its own children in order
+            process.terminate()  # the leader alone, which ends its own children in order
         deadline = time.monotonic() + STOPS_WITHIN_S
-        with suppress(KeyboardInterrupt, subprocess.TimeoutExpired):  # asked again: wait no longer
+        # second request: wait no longer
+        with suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
             for process in processes:
                 process.wait(timeout=max(0.0, deadline - time.monotonic()))
         for process in processes:
@@ -159,13 +167,13 @@ def _run(child: _Child) -> None:
 
 
 def _again(child: _Child, status: int, now: float) -> None:
-    """To be started again, unless that has not helped."""
+    """Schedule a restart; raise Stopped if restarts have not helped."""
     assert child.process is not None
-    _end_group(child.process)  # what the one that ended had started itself
+    _end_group(child.process)  # its own children may still run
     child.process = None
     if child.worker:
         child.last_end = json.dumps({"worker": child.identity, "cause": cause_of(status)})
-    if status == ENDED_WITH_RUN:  # as it should: however often, nothing is wrong with it
+    if status == ENDED_WITH_RUN:  # a planned end, however often
         child.ends, child.due = 0, now
         return
     child.ends = 1 if now - child.started >= STEADY_S else child.ends + 1
@@ -187,20 +195,20 @@ def _ended(status: int) -> str:
 
 
 def cause_of(status: int) -> str:
-    """Return how a child ended, as observed: by a signal, its own exit, or the memory limit."""
+    """Return how a child ended: by a signal, its own exit, or the memory limit."""
     if status == -signal.SIGKILL and memory_kills.rose():
         return f"was killed at the memory limit of its container ({memory_mb():,} MB)"
     return _ended(status)
 
 
 class MemoryKills:
-    """Count how often the kernel killed a process of this container for its memory limit."""
+    """A counter of processes of this container that the kernel killed for its memory limit."""
 
     def __init__(self) -> None:
         self._seen = self._count()
 
     def rose(self) -> bool:
-        """Return whether it did since this was last asked."""
+        """Return whether there was one since the last call."""
         before, self._seen = self._seen, self._count()
         return self._seen > before
 
@@ -222,16 +230,16 @@ def _say(sentence: str) -> None:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Also when its leader is gone: a group lives as long as its last member."""
+    """Kill a process group, even if its leader is gone: it lives as long as its last member."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket that the web server inherits, so that nobody can take the port meanwhile.
+    """Return a listening socket for the web server to inherit, so that nobody takes the port.
 
-    Port 0 is any free one. Raises Stopped when the address cannot be had: what a supervisor that
-    was killed leaves behind may hold it for a moment, and is waited for.
+    Port 0 is any free one. A supervisor that was killed may leave the port in use for a moment, so
+    this waits. Raises Stopped if the address is not available.
     """
     until = time.monotonic() + LETS_GO_S
     while True:
@@ -252,7 +260,7 @@ def _not_to_be_had(host: str, port: int, problem: OSError) -> Stopped:
 
 
 def web_command(listener: socket.socket) -> tuple[str, ...]:
-    """Return the arguments of Python that serve the site on ``listener``, which is inherited."""
+    """Return the arguments of Python that serve the site on the inherited ``listener``."""
     return (
         "-m",
         "gunicorn",
@@ -273,7 +281,7 @@ def start_web(children: Children, listener: socket.socket) -> None:
 
 
 def start_workers(children: Children) -> None:
-    """Start one worker for short work, and as many as simulations may go on at once."""
+    """Start one worker for short work, and one per simulation that may run at a time."""
     start_worker(children, "short", "short")
     for number in range(1, settings.HEADROOM_WORKER_CONCURRENCY + 1):
         start_worker(children, str(number), "long,short")
@@ -282,8 +290,9 @@ def start_workers(children: Children) -> None:
 def start_worker(children: Children, name: str, queues: str) -> None:
     """Start a worker that takes one run at a time from ``queues``.
 
-    Each is a process of its own that forks nothing: a child that is killed while it holds a lock
-    of a pool, or is forked while a thread of a library holds one, would stop its sisters for good.
+    Each worker is one process that forks nothing. A forked child that is killed while it holds a
+    lock of a pool, or is forked while a thread of a library holds one, would stop the others
+    forever.
     """
     alone = ("--without-gossip", "--without-mingle", "--without-heartbeat")
     options = ("--pool=solo", f"--hostname=worker-{name}@%h", f"--queues={queues}", *alone)
@@ -291,7 +300,7 @@ def start_worker(children: Children, name: str, queues: str) -> None:
 
 
 def only_one(folder: Path) -> IO[str]:
-    """Held while this product runs on ``folder``; raises Stopped where another does already."""
+    """Lock ``folder`` while this product runs on it; raise Stopped if another one does."""
     file = (folder / "serving").open("a+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -308,9 +317,9 @@ def only_one(folder: Path) -> IO[str]:
 
 
 def start_compiler(children: Children) -> None:
-    """Compile the simulator if need be; runs wait for it (``services.compiling``)."""
+    """Compile the simulator if needed; runs wait for it (``services.compiling``)."""
     if lock := compiling.lock():
-        with lock:  # what inherits it holds it from here on
+        with lock:  # the child inherits the lock and holds it from here on
             children.start(
                 "compiler",
                 str(settings.BASE_DIR / "bin" / "setup.py"),
@@ -326,7 +335,10 @@ def start_scheduler(children: Children) -> None:
 
 
 def wait_until_up(children: Children, url: str) -> None:
-    """Until the site answers; raises Stopped when it does not. Runs wait for the worker."""
+    """Wait until the site answers; raise Stopped if it does not.
+
+    It does not wait for workers: runs do.
+    """
     deadline = time.monotonic() + STARTS_WITHIN_S
     while time.monotonic() < deadline:
         children.check()

@@ -1,4 +1,4 @@
-"""Every address of the product, by the part that answers it."""
+"""Map every address of the product to the part that answers it."""
 
 from django.urls import include, path
 

@@ -1,4 +1,4 @@
-"""Settings of gunicorn, beside those of its command line."""
+"""Configure gunicorn, in addition to its command line."""
 
 from functools import partial
 from typing import Any
@@ -10,20 +10,22 @@ from planner.config.public_addresses import STRANGER_BYTES
 from planner.services.warming import warm_soon
 
 # Before gunicorn closes a connection it reads up to 64 KB for up to 2 s, in the one thread that
-# accepts connections. A client that is refused needs less to see the answer.
+# accepts connections. A refused client needs less to see the answer.
 util.close_graceful = partial(util.close_graceful, timeout=0.5, max_drain=16_384)
 
 
 def pre_request(worker: Any, request: Any) -> None:
-    """Close the connection after a large body: to keep it, gunicorn reads what the application
-    refused to read."""
+    """Close the connection after a large body.
+
+    To reuse the connection, gunicorn would read what the application refused to read.
+    """
     headers = dict(request.headers)
     if "TRANSFER-ENCODING" in headers or int(headers.get("CONTENT-LENGTH", "0")) > STRANGER_BYTES:
         request.force_close()
 
 
 def post_fork(server: Any, worker: Any) -> None:
-    die_with_parent()  # else one whose server was killed holds the port until it looks for it
+    die_with_parent()  # otherwise a worker of a killed server holds the port for a while
 
 
 def post_worker_init(worker: Any) -> None:

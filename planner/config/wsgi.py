@@ -1,5 +1,7 @@
-"""The WSGI application, as gunicorn loads it before it forks: with all its pages, once for all web
-workers."""
+"""Create the WSGI application, which gunicorn loads before it forks.
+
+All pages are loaded once for all web workers.
+"""
 
 import gc
 import os
@@ -12,10 +14,10 @@ from planner.config.start import check_migrations_known, exit_with_sentence
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
 
-gc.disable()  # nothing that is imported is garbage: looking for it takes a fifth of the time
+gc.disable()  # imports leave no garbage, and collecting takes a fifth of their time
 with exit_with_sentence():
     application = get_wsgi_application()
     check_migrations_known()
 import_module(settings.ROOT_URLCONF)
-gc.freeze()  # nor ever becomes it: the workers share these pages of memory
+gc.freeze()  # keeps these objects out of collections, so that workers share their memory pages
 gc.enable()
