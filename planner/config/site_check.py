@@ -51,8 +51,7 @@ class Visitor:
     def get(self, url: str, fields: dict[str, str] | None = None) -> Page:
         """Return the page at ``url``, POSTing ``fields`` if given; raise Stopped if refused."""
         data = urlencode(fields).encode() if fields else None
-        # noqa: S310 - own site
-        request = urllib.request.Request(url, data=data, headers={"Referer": url})
+        request = urllib.request.Request(url, data=data, headers={"Referer": url})  # noqa: S310 - own site
         try:
             with self._opener.open(request, timeout=60) as response:
                 return Page(response.url, response.read().decode("utf-8", "replace"))

@@ -100,8 +100,7 @@ def _demand(table: pl.DataFrame | None, pool: Row, peak: Row | None, clock: str)
     row = _planned(table, pool, peak)
     if row is None:
         return
-    # type: ignore[union-attr]
-    most = max(r["demand_tps"] for r in table.to_dicts() if _is(r, pool))
+    most = max(r["demand_tps"] for r in table.to_dicts() if _is(r, pool))  # type: ignore[union-attr]
     yield Step(
         "Demand",
         f"{pool['model']} in {pool['region']} is planned for at most {most:,.0f} input tokens/s of "

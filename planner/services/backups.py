@@ -402,8 +402,7 @@ def _swapped(folder: Path) -> Iterator[Callable[[], None]]:
             if there.exists():
                 old.mkdir(exist_ok=True)
                 there.rename(old / name)
-                # type: ignore[misc]
-                undo.append(lambda old=old / name, there=there: old.rename(there))
+                undo.append(lambda old=old / name, there=there: old.rename(there))  # type: ignore[misc]
             if new.exists():
                 new.rename(there)
                 undo.append(lambda there=there: shutil.rmtree(there))  # type: ignore[misc]
