@@ -1,4 +1,4 @@
-"""What seconds of operators and interference rest on, operator by operator and in words."""
+"""State the sources of operator times and interference: measured, extrapolated or modelled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEASURED, BEYOND, MIXED, MODELLED = (
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Shares of a pass by what they rest on; they add up to 1."""
+    """Shares of the time of a pass by their source; they add up to 1."""
 
     measured: float
     beyond: float
@@ -36,7 +36,7 @@ class Timing:
 
 
 def word(shares: FloatArray) -> str:
-    """What seconds rest on, from the shares of them among measured calls and beyond them."""
+    """Return the source of a time in a word, from its measured and extrapolated ``shares [2]``."""
     inside, beyond = (float(share) for share in shares)
     if inside + beyond < 0.005:
         return MODELLED
@@ -46,7 +46,7 @@ def word(shares: FloatArray) -> str:
 
 
 def shares(phase: PhaseProblem, level: Level) -> FloatArray:
-    """Shares of the time of one pass of a plan that were measured and lie beyond, ``[2]``."""
+    """Return the measured and the extrapolated share of a plan's pass, ``[2]``."""
     plan, judged = level.plan or level.replicas, level.seen(phase)
     assert plan is not None
     chosen = judged.problem.chosen(plan.batch, plan.parallel)
@@ -55,14 +55,17 @@ def shares(phase: PhaseProblem, level: Level) -> FloatArray:
 
 
 def timing(phase: PhaseProblem, level: Level) -> Timing:
+    """Return the shares of a plan's pass by source."""
     inside, beyond = (float(share) for share in shares(phase, level))
     return Timing(inside, beyond, max(0.0, 1.0 - inside - beyond))
 
 
 def beside_profiles(cases: list[Case]) -> Iterator[str]:
-    """How far sums of operators and the profiles that ``plan`` and ``size`` read are apart, and
-    which of the two this run goes by."""
-    sentences = set()
+    """Yield sentences on the gap between sums of operators and the profiles of ``plan``, ``size``.
+
+    They also say which of the two this run uses.
+    """
+    sentences = set()  # cases on one profile would repeat the sentence
     for case in cases:
         times, comparisons = case.measured.times, list(compared(case.problem, case.profiles))
         if case.service.start_s:
@@ -104,8 +107,7 @@ def beside_profiles(cases: list[Case]) -> Iterator[str]:
 
 
 def facts(cases: list[Case]) -> Iterator[Fact]:
-    """Power of each GPU type by load, what seconds of its operators rest on, and what they do to
-    each other."""
+    """Yield the facts on each GPU type: power by load, source of times, interference."""
     by_gpu = groups(cases, lambda case: case.gpu)
     for alike in by_gpu:
         gpu, shape = alike[-1].service.gpu, alike[-1].service.shape
@@ -138,7 +140,7 @@ def _timing_fact(cases: list[Case]) -> Fact:
 
 
 def _by_profile(cases: list[Case]) -> str:
-    """What the scenario's own profiles make of the sums."""
+    """Return a clause on the factors that match the scenario's own profiles, or ""."""
     times = [
         f"{case.measured.times:.2f} times that in {case.phase} of {case.model}"
         for case in cases

@@ -1,4 +1,4 @@
-"""The source's algorithm in both readings beside ours and the optimum, of a phase by operators."""
+"""Compare Algorithm 1 of the source, in both readings, with our method and the exact optimum."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simulation.provisioning.levels import PRINTED, by_algorithm1
 from simulation.provisioning.problem import OperatorPlan
 from simulation.provisioning.workload import PhaseProblem
 
-MOST_REPLICAS = 512  # of an operator: Algorithm 1 moves by one at a time
+MOST_REPLICAS = 512  # per operator: Algorithm 1 moves by one replica at a time
 WORDS = {
     "algorithm1": "algorithm 1, as read here",
     PRINTED: "algorithm 1, as printed",
@@ -22,17 +22,20 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """Slots (equation 8) of a plan that keeps the limit on average; None where a method finds
-    none. ``above``: the exact one, a share."""
+    """Plan of one method that meets the limit on average; None: the method found no plan."""
 
     method: str
-    slots: int | None
+    slots: int | None  # equation 8
     latency_ms: float | None
-    above: float | None
+    above: float | None  # excess slots over the exact plan, as a share
 
 
 def methods_of(phase: PhaseProblem, epsilon: float) -> tuple[Method, ...]:
-    """Within the limit, before placement and replay."""
+    """Return the plans of all methods within the limit, before placement and replay.
+
+    Returns nothing if an operator has no option within the limit. Algorithm 1 is omitted if the
+    problem allows more than ``MOST_REPLICAS`` replicas of an operator.
+    """
     problem = phase.problem
     options = frontiers(problem)
     if any(not option.slots.size for option in options):

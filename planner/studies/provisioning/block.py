@@ -1,4 +1,4 @@
-"""A block of operators that the user chose, planned in every way there is, each plan replayed."""
+"""Try every plan of a block of operators that the user chose, and replay the methods' plans."""
 
 from __future__ import annotations
 
@@ -28,41 +28,38 @@ BRUTE = "every plan (brute force)"
 
 @dataclass(frozen=True, slots=True)
 class BlockOptions:
-    """Operators by name, and what each may run at."""
+    """The operators of a block by name, and the choices for each."""
 
     operators: tuple[str, ...]
     choices: Choices
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """With that of one, by which the block's part of a pass is told."""
+        """Return the batch sizes, with 1, from which the block's part of a pass is computed."""
         return tuple(sorted({1, *self.choices.batches}))
 
 
 @dataclass(frozen=True, slots=True)
 class BlockChoice:
-    """What one operator runs at; ``sm_share`` of each of its GPUs."""
+    """The configuration of one operator."""
 
     operator: str
     replicas: int
     batch: int
     gpus: int
-    sm_share: float
+    sm_share: float  # share of the multiprocessors of each of its GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class BlockMethod:
-    """None where a method finds no plan that keeps the limit, or where nothing is replayed.
-
-    ``gpus``: what it takes of GPUs (equation 8, shares counted), ``above`` the least of them;
-    ``devices`` that shares and memory fit on; the rest is of requests in the replay."""
+    """The plan of one method; None: no plan within the limit, or no replay."""
 
     method: str
-    gpus: float | None
-    above: float | None
+    gpus: float | None  # equation 8, counted in shares of GPUs
+    above: float | None  # excess over the method with the fewest, as a share
     latency_ms: float | None
-    devices: int | None
-    mean_ms: float | None
+    devices: int | None  # GPUs after placement by share and memory
+    mean_ms: float | None  # this and the next two: of requests in the replay
     p95_ms: float | None
     attainment: float | None
     operators: tuple[BlockChoice, ...]
@@ -70,19 +67,18 @@ class BlockMethod:
 
 @dataclass(frozen=True, slots=True)
 class BlockFigures:
-    """``slo_ms``: the block's part of the limit; ``plans`` that were tried, of up to ``replicas``
-    of an operator. ``refused``: why nothing was."""
+    """The results of all methods on a block."""
 
     operators: tuple[str, ...]
-    slo_ms: float | None
-    plans: float | None
-    replicas: int | None
+    slo_ms: float | None  # the block's part of the limit
+    plans: float | None  # number of plans tried
+    replicas: int | None  # most replicas of an operator
     methods: tuple[BlockMethod, ...]
-    refused: str
+    refused: str  # why no plan was tried; "": plans were tried
 
 
 def checked(options: BlockOptions | None, phases: Iterable[PhaseProblem]) -> None:
-    """Raises ScenarioError for an operator that no phase has."""
+    """Check the operator names; raise ScenarioError for one that no phase has."""
     known = dict.fromkeys(name for phase in phases for name in phase.problem.names)
     for name in options.operators if options else ():
         if name not in known:
@@ -94,7 +90,7 @@ def checked(options: BlockOptions | None, phases: Iterable[PhaseProblem]) -> Non
 def block_figures(
     phase: PhaseProblem, options: BlockOptions, judge: Judge | None, epsilon: float
 ) -> BlockFigures | None:
-    """Of a phase; None where it has none of the operators."""
+    """Return the results of all methods for a phase; None: it has none of the operators."""
     operators = tuple(name for name in phase.problem.names if name in options.operators)
     if not operators:
         return None
@@ -108,7 +104,8 @@ def block_figures(
     except SimulationError as error:
         return BlockFigures(operators, None, None, None, (), str(error))
     plans = plans_of(block, epsilon)
-    came: dict[bytes, tuple[Replayed, int]] = {}  # of each plan once, whatever methods found it
+    # Several methods may find the same plan: replay it once.
+    came: dict[bytes, tuple[Replayed, int]] = {}
     for plan_found in plans:
         if replay is not None and plan_found.plan is not None and plan_found.key not in came:
             came[plan_found.key] = replayed(block, plan_found, replay)

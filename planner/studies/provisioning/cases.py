@@ -1,5 +1,4 @@
-"""Every model of a scenario where it has requests, on every GPU type it has a profile for, solved
-in both phases, and the GPU type to choose of them."""
+"""Plan both phases of every model and region on each possible GPU type, and choose one type."""
 
 from __future__ import annotations
 
@@ -33,42 +32,44 @@ PHASES: tuple[Phase, ...] = ("prefill", "decode")
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A model in a region on a GPU type in a precision, whatever the roles and markets of its
-    pools there: ``usd_per_hour`` is the least of them. ``profiles``: of those pools, by the GPUs of
-    an instance."""
+    """A model in a region on a GPU type in a precision, over all roles and markets of its pools."""
 
     m: int
     r: int
     gpu: GpuSpec
     weights: str
-    usd_per_hour: float
+    usd_per_hour: float  # lowest price of a GPU
     peak: Peak
     capacity: int  # GPUs of the type in the region
-    profiles: tuple[Profile, ...]
+    profiles: tuple[Profile, ...]  # of the pools
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """What requests of models with an encoder bring for it."""
+    """Images in the requests of models with an encoder."""
 
-    each: float  # images of a request
-    tokens: float  # that the encoder reads of one
+    each: float  # images per request
+    tokens: float  # encoder tokens per image
 
     def on(self, service: PhaseLoad) -> PhaseLoad:
-        """``service`` with them, where its model has an encoder."""
+        """Return ``service`` with these images, if its model has an encoder."""
         if not service.shape.encoder or not self.each:
             return service
         return replace(service, images=self.each, image_tokens=self.each * self.tokens)
 
 
 def unknown_models(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[str, ...]:
-    """Models with requests of which nobody said what they compute."""
+    """Return the names of models that have requests but no known shape."""
     names = [hardware.models[m].name for m, _ in peaks if hardware.models[m].shape is None]
     return tuple(dict.fromkeys(names))
 
 
 def variants(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[Variant, ...]:
-    """What there is to provision; raises ScenarioError where nothing is."""
+    """Return the variants to plan; raise ScenarioError if there are none.
+
+    ``peaks`` is by model and region. Of several pools with one GPU type and precision, the cheapest
+    gives the price.
+    """
     if not peaks:
         raise ScenarioError("traffic: no request of an interactive tier falls into the window.")
     cheapest: dict[tuple[int, int, str, str], Variant] = {}
@@ -109,9 +110,11 @@ def solved(
     block: BlockOptions | None,
     progress: Progress,
 ) -> list[Case]:
-    """Both phases of each variant under its peak, within the limits of its model, judged by
-    requests of ``lengths``, by model and region; ``by_profile``: as fast as the scenario's own
-    profiles say."""
+    """Plan both phases of each variant for its peak, within the limits of its model.
+
+    Replays draw requests from ``lengths``, which is by model and region. ``by_profile``: operator
+    times are scaled to match the scenario's own profiles. ``block``: operators for brute force.
+    """
     cases = []
     for done, variant in enumerate(variants):
         model, gpu = hardware.models[variant.m], variant.gpu
@@ -170,8 +173,11 @@ def solved(
 
 
 def choose(cases: list[Case]) -> list[Case]:
-    """Per model and region the GPU type and precision that whole replicas cost least on, all phases
-    feasible."""
+    """Mark, for each model and region, the cases of the chosen GPU type and precision.
+
+    The choice is the cheapest for whole replicas with all phases feasible. Types with enough GPUs
+    in the region come first.
+    """
     cost: dict[tuple[str, str], dict[tuple[str, str], tuple[float, float]]] = {}
     for case in cases:
         on = cost.setdefault((case.model, case.region), {})

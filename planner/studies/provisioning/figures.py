@@ -1,4 +1,4 @@
-"""The levels of a provisioning run in figures and sentences: each phase, and all together."""
+"""Report the levels of a provisioning run in figures and sentences, by phase and in total."""
 
 from __future__ import annotations
 
@@ -18,27 +18,31 @@ WHAT = (("memory", "memory"), ("energy", "power"))
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What one level or several together need; latency and limit are those of the phase nearest to
-    its limit, ``gap`` to a proven bound on GPUs, None where there is none."""
+    """Needs of one level, or of several together.
+
+    Latency and limit are those of the phase nearest to its limit. ``gap`` is the share of GPUs
+    above a proven lower bound. None: there is no bound.
+    """
 
     gpus: int
     energy_w: float
     memory_gb: float
     latency_ms: float
     slo_ms: float
-    seconds: float  # that planning took
+    seconds: float  # time of planning
     gap: float | None
     least_gpus: int | None
     gap_of: str = "devices"
 
     @property
     def amounts(self) -> tuple[float, float, float]:
+        """Return GPUs, watts and gigabytes."""
         return self.gpus, self.energy_w, self.memory_gb
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """Of the chosen pools."""
+    """Needs of the chosen pools together."""
 
     needs: Needs = field(metadata={MERGED: True})
     tightest: str
@@ -46,17 +50,17 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Whole ones."""
+    """Number and configuration of whole replicas."""
 
     replicas: int
     batch: int
     parallel: int
-    stages: int  # of a pipeline, on ``parallel`` GPUs each
+    stages: int  # pipeline stages, on ``parallel`` GPUs each
 
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """What requests got of a plan in its replay: the latency that is limited."""
+    """Result of a plan's replay: the latency under the limit, over its requests."""
 
     attainment: float
     mean_ms: float
@@ -68,7 +72,7 @@ class Came:
 
 @dataclass(frozen=True, slots=True)
 class Trade:
-    """Fewer GPUs than the level takes, at more power, memory or latency than a coarser one."""
+    """Alternative with fewer GPUs than the level, but more power, memory or latency."""
 
     gpus: int
     energy_w: float
@@ -78,11 +82,11 @@ class Trade:
 
 @dataclass(frozen=True, slots=True)
 class LevelFigures:
-    """One phase at one level: whole replicas, or a plan with its slowest part."""
+    """One phase at one level: whole replicas, or a plan with its bottleneck."""
 
     needs: Needs = field(metadata={MERGED: True})
     gap_slots: float | None
-    request_j: float  # energy of the boards for one request (equation 9)
+    request_j: float  # board energy per request (equation 9)
     method: str
     timing: basis.Timing
     whole: Replicas | None = field(metadata={MERGED: True})
@@ -92,20 +96,24 @@ class LevelFigures:
 
 
 def shown(case: Case, level: Level) -> Level:
-    """With what comes before the first iteration, which plans leave out, in latency and limit."""
+    """Return ``level`` with the time before the first iteration in latency and limit.
+
+    Plans do not include that time.
+    """
     start = case.service.start_s
     trade = None if level.trade is None else shown(case, level.trade)
     return replace(level, latency_s=level.latency_s + start, slo_s=level.slo_s + start, trade=trade)
 
 
 def _nearest(levels: Sequence[Level]) -> int:
-    """The one nearest to its limit."""
+    """Return the index of the level nearest to its limit."""
     return max(range(len(levels)), key=lambda i: levels[i].latency_s / levels[i].slo_s)
 
 
 def _needs(levels: Sequence[Level]) -> Needs:
     near = levels[_nearest(levels)]
     gpus = sum(level.devices for level in levels)
+    # A bound on the sum needs a bound on every level.
     bounds = [
         min(level.least_devices, level.devices)
         for level in levels
@@ -125,14 +133,14 @@ def _needs(levels: Sequence[Level]) -> Needs:
 
 
 def total(cases: list[Case], name: str) -> Total:
-    """Sums over the chosen pools; a pool without the level stands as whole replicas do."""
+    """Return the needs of all cases at a level; a case without it counts as whole replicas."""
     levels = [shown(case, case.levels.get(name) or case.levels[MODEL]) for case in cases]
     near = cases[_nearest(levels)]
     return Total(_needs(levels), f"{near.phase} of {near.model} in {near.region}")
 
 
 def total_savings(totals: Mapping[str, Total]) -> dict[str, Savings]:
-    """Of each finer level against whole replicas."""
+    """Return the savings of each finer level over whole replicas."""
     of_replicas = totals[MODEL].needs.amounts
     return {
         name: saved(of_replicas, total.needs.amounts)
@@ -142,6 +150,7 @@ def total_savings(totals: Mapping[str, Total]) -> dict[str, Savings]:
 
 
 def level_figures(case: Case, level: Level) -> LevelFigures:
+    """Return the figures of one case at one level."""
     replicas, bottleneck = level.replicas, None
     if replicas is None and level.plan is not None:
         slowest = int(level.plan.sojourn_s.argmax())
@@ -242,6 +251,7 @@ POOLS = Columns(
 
 
 def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
+    """Return the main result in a sentence: the best level and what it saves."""
     gpus = totals[MODEL].needs.gpus
     if not saved:
         return f"Whole replicas need {so_many_gpus(gpus)}."
@@ -263,12 +273,12 @@ def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
 
 
 def pays(saved: Mapping[str, Savings]) -> bool:
-    """Whether a finer level saves GPUs."""
+    """Return whether a finer level saves GPUs."""
     return any((share.gpus or 0.0) > 0 for share in saved.values())
 
 
 def without_savings(saved: Mapping[str, Savings]) -> list[str]:
-    """Where one finer level pays, those that do not."""
+    """Return a sentence for each level without savings, if another level has some."""
     return [
         f"{WORDS[name].capitalize()} nothing is saved in GPUs here."
         for name, share in saved.items()
@@ -283,7 +293,7 @@ def _percent(saving: float | None) -> str:
 
 
 def fallen(cases: list[Case]) -> list[str]:
-    """Where a finer level stands as whole replicas do."""
+    """Return a sentence for each finer level whose plan is that of whole replicas."""
     return [
         f"{case.model} in {case.region} on {case.gpu}: {WORDS[name]} nothing finer needs fewer "
         f"GPUs in {case.phase}, so it stands {level.method.partition(':')[0]} do."
@@ -294,7 +304,7 @@ def fallen(cases: list[Case]) -> list[str]:
 
 
 def traded(cases: list[Case]) -> list[str]:
-    """Where fewer GPUs would do at more of something else."""
+    """Return a sentence for each level that could use fewer GPUs at some other cost."""
     return [
         f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu} would do with "
         f"{so_many_gpus(other.devices)} {WORDS[name]} instead of {level.devices}, but not with as "
@@ -308,7 +318,7 @@ def traded(cases: list[Case]) -> list[str]:
 
 
 def in_shares(cases: Sequence[Case]) -> Iterator[str]:
-    """Whether shares of the multiprocessors pay anywhere."""
+    """Yield sentences on whether shares of the multiprocessors pay off."""
     judged = [case for case in cases if (level := case.levels.get(OPERATOR)) and level.replayed]
     paid = [case for case in judged if case.levels[OPERATOR].confined is not None]
     if judged and not paid:
@@ -326,7 +336,7 @@ def in_shares(cases: Sequence[Case]) -> Iterator[str]:
 
 
 def ordered(cases: Iterable[Case]) -> Iterator[str]:
-    """Where short prompts go first: what that saves, and what long ones get."""
+    """Yield a sentence for each case with short prompts first: savings and p99 of long ones."""
     for case in cases:
         came = case.least.replayed if case.levels else None
         if case.service.order == "fcfs" or came is None:
@@ -344,7 +354,7 @@ def ordered(cases: Iterable[Case]) -> Iterator[str]:
 
 
 def short(cases: Iterable[Case]) -> Iterator[str]:
-    """Where no number of whole replicas keeps the limit for as many requests as are asked for."""
+    """Yield a sentence for each case in which whole replicas miss the target attainment."""
     for case in cases:
         came = case.levels[MODEL].replayed if MODEL in case.levels else None
         if came is not None and came.attainment < case.limit.attainment:
@@ -356,7 +366,7 @@ def short(cases: Iterable[Case]) -> Iterator[str]:
 
 
 def beyond_capacity(cases: list[Case]) -> list[str]:
-    """Where the region has not the GPUs that a level needs, all of its chosen pools together."""
+    """Return a sentence for each region and GPU type with fewer GPUs than its cases need."""
     sentences = []
     for group in groups(cases, lambda case: (case.region, case.gpu)):
         names = dict.fromkeys(name for case in group for name in case.levels)
@@ -374,7 +384,7 @@ def beyond_capacity(cases: list[Case]) -> list[str]:
 
 
 def refusals(cases: list[Case]) -> list[str]:
-    """A sentence per phase that cannot be kept on a GPU type at any count."""
+    """Return a sentence for each phase that misses its limit at any number of replicas."""
     return [
         f"{case.phase.capitalize()} of {case.model} in {case.region} does not keep "
         f"{case.service.slo_s * 1e3:,.0f} ms on {case.gpu} by whole replicas: {_why_not(case)}."

@@ -1,11 +1,12 @@
-"""The levels window by window along a scenario's traffic, each at its own speed of acting (A8).
+"""Plan the levels window by window along a scenario's traffic, each with its own delay (A8).
 
-Operators are planned anew every 10 s and serve within the second; runs of layers every minute, by
-what table 2 of CoCoServe says; whole replicas every minute, after the scenario's start-up. A plan
-is made from the interval before it, or from a forecast by the minute; each level is given the least
-headroom with which it meets the same share of the requests, found in hindsight: by a replay of some
-windows' requests, where there are images by the mean latency of windows. Beside them stands the
-plan of the busiest hour, held all the time.
+Operators are planned every 10 s and serve within a second. Modules are planned every minute, with
+the delay of CoCoServe's table 2. Whole replicas are planned every minute, with the scenario's cold
+start. A plan is made from the interval before it, or from a forecast by the minute.
+
+Each level gets the smallest headroom with which it attains the same share of requests. The headroom
+is found with future data. It uses a replay of some windows, or mean latencies for models with
+images. For comparison, the plan of the busiest hour is kept all the time.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ from simulation.provisioning.windows import Windows, seen_before, windows_of
 OFF, OBSERVED, FORECAST = "off", "observed", "forecast"
 PlannedOn = Literal["off", "observed", "forecast"]
 WINDOW_S, MINUTE_S = 10.0, 60.0
-EVERY = {OPERATOR: 1, MODULE: 6, MODEL: 6}  # windows that a plan stands for
+EVERY = {OPERATOR: 1, MODULE: 6, MODEL: 6}  # windows per plan
 ATTAINMENT = 0.95
-HISTORY_S = 2 * 86_400.0  # that a forecast is fitted to
-METHOD = "arima"  # by the minute; a scenario's own method where it names one
+HISTORY_S = 2 * 86_400.0  # length of history for a fit
+METHOD = "arima"  # default method of the forecast by the minute
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Following:
-    """What courses follow, ``[start_s, end_s)`` of the traffic, and what their plans are told."""
+    """Inputs of the courses: traffic in ``[start_s, end_s)``, and the demand known to the plans."""
 
     hardware: Hardware
     traffic: Traffic
@@ -62,28 +63,27 @@ class Following:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelDemand:
-    """A model's windows in a region and their requests, and what plans of each level are told of
-    them (None: the interval before), also in words."""
+    """Demand of a model in a region, window by window."""
 
     windows: Windows
     requests: Requests
-    seen: dict[str, Windows] | None
-    known: str
+    seen: dict[str, Windows] | None  # demand known to the plans of each level; None: last interval
+    known: str  # the same in words
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Journey:
-    """One phase of one model over the window: its courses by level."""
+    """One phase of one model over the window, with the course of each level."""
 
     case: Case
     load: ModelDemand
     courses: dict[str, Course]
-    replayed: int = 0  # windows; none: limits are kept by means
-    held: Mapping[str, float] = field(default_factory=dict)  # attainment of the case's own levels
+    replayed: int = 0  # replayed windows; 0: limits are checked by mean latencies
+    held: Mapping[str, float] = field(default_factory=dict)  # attainment of the peak-hour plans
 
 
 def journeys(cases: list[Case], following: Following, progress: Progress) -> list[Journey]:
-    """Courses of the chosen cases."""
+    """Return the courses of ``cases``, window by window."""
     journeys = []
     loads: dict[tuple[str, str], ModelDemand] = {}
     for done, case in enumerate(cases):
@@ -156,8 +156,11 @@ def _load(following: Following, place: tuple[str, str]) -> ModelDemand:
 
 
 def _forecast(following: Following, series: DemandSeries) -> dict[str, FloatArray]:
-    """Requests/s that plans of each minute are made for: the most until the plan that follows it
-    could serve. Fitted to what came before the window, then followed minute by minute."""
+    """Forecast the requests/s that the plans of each minute are made for, by level.
+
+    The rate is the maximum until the next plan can serve. The model is fitted to the history before
+    the window, then updated minute by minute. Raises ScenarioError if a fit is not possible.
+    """
     origins = np.arange(following.start_s, series.end_s - 1e-6, MINUTE_S)
     ahead = {
         level: 1 + int(acts_s(level, following.startup_s) // MINUTE_S) for level in following.levels
@@ -179,7 +182,7 @@ def _forecast(following: Following, series: DemandSeries) -> dict[str, FloatArra
 
 
 def _whole(windows: Windows, count: int) -> Windows:
-    """With empty windows at the end, where the last requests came before it."""
+    """Return ``windows`` padded with empty windows to ``count``."""
     lack = count - windows.requests_s.size
     if lack <= 0:
         return windows

@@ -1,4 +1,4 @@
-"""What a model is provisioned for below the replica: the load of its peak hour, and the limits."""
+"""Find the load of a model's peak hour and its limits, for provisioning below the replica."""
 
 from __future__ import annotations
 
@@ -26,23 +26,25 @@ class Peak:
     requests_s: float
     isl: float
     osl: float
-    start_s: float = 0.0  # of that hour
+    start_s: float = 0.0  # start of the hour
     end_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The bound on a phase and where it comes from."""
+    """The latency limit on a phase, with its source."""
 
     seconds: float
     source: str
-    attainment: float = 0.95  # share of requests that must keep it
+    attainment: float = 0.95  # share of requests that must meet it
 
 
 def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tuple[int, int], Peak]:
-    """By (model, region) with any: the mean rate and lengths of the busiest hour of the window
-    (ahead of the trace, of the window before, as it is said to grow), interactive tiers together,
-    where requests arise."""
+    """Return the busiest hour of each (model, region) with interactive requests.
+
+    Interactive tiers count together, in the region where requests arise. For a window after the
+    trace, the hour is of the window before, times the scenario's growth.
+    """
     demand, tiers = traffic.demand, interactive(hardware)
     inside = demand.inside(*window.observed_s)
     width = max(1, min(int(inside.sum()), round(HOUR_S / demand.bin_s)))
@@ -82,10 +84,10 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
 
 
 def limit_of(hardware: Hardware, m: int, phase: Phase, peaks: dict[tuple[int, int], Peak]) -> Limit:
-    """The strictest TTFT (prefill) or TBT (decode) of the interactive tiers that model ``m`` has
-    traffic of (``Hardware.limits_of``).
+    """Return the strictest TTFT (prefill) or TBT (decode) limit of the tiers of model ``m``.
 
-    A tier with a limit on the whole request alone leaves half of it to each phase (assumed).
+    Tiers are the interactive ones with traffic of the model (``Hardware.limits_of``). A tier with
+    only an end-to-end limit gives half of it to each phase (assumed).
     """
     name = "TTFT" if phase == "prefill" else "TBT"
     limits: list[Limit] = []
@@ -108,13 +110,13 @@ def limit_of(hardware: Hardware, m: int, phase: Phase, peaks: dict[tuple[int, in
     return min(limits, key=lambda limit: limit.seconds)
 
 
-SAMPLE = 20_000  # requests whose lengths are drawn from, about
+SAMPLE = 20_000  # approximate number of requests to draw lengths from
 
 
 def lengths_of(
     hardware: Hardware, traffic: Traffic, place: tuple[str, str], peak: Peak, seed: int
 ) -> tuple[IntArray, IntArray]:
-    """Input and output tokens of requests of a model in a region in its busiest hour."""
+    """Return input and output tokens of requests of a model and region in the peak hour."""
     cells = max(1, round(peak.requests_s * (peak.end_s - peak.start_s) / SAMPLE))
     trace = traffic.requests(peak.start_s, peak.end_s, seed, cells=cells)
     rows = of_place(trace, place, interactive(hardware))
@@ -122,7 +124,7 @@ def lengths_of(
 
 
 def of_place(trace: Trace, place: tuple[str, str], tiers: set[str]) -> BoolArray:
-    """Requests of a model and region in ``tiers``."""
+    """Return which requests are of the model and region ``place`` and in ``tiers``."""
     m, r = trace.models.index(place[0]), trace.regions.index(place[1])
     codes = [i for i, name in enumerate(trace.tiers) if name in tiers]
     return np.asarray((trace.model == m) & (trace.region == r) & np.isin(trace.tier, codes))

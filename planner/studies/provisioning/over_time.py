@@ -1,5 +1,4 @@
-"""What the levels need window by window, in figures, as a table and in sentences; the courses are
-made in ``following``."""
+"""Report the courses of ``following`` in figures, as a table and in sentences."""
 
 from __future__ import annotations
 
@@ -19,35 +18,33 @@ from simulation.provisioning.savings import Savings, saved
 
 @dataclass(frozen=True, slots=True)
 class HeldPlan:
-    """A level's plan of the busiest hour, held all the time. ``attainment``: of the requests that
-    were replayed."""
+    """The plan of a level for the busiest hour, kept all the time."""
 
     gpus: int
     gpu_hours: float
-    attainment: float
+    attainment: float  # of the replayed requests
 
 
 @dataclass(frozen=True, slots=True)
 class CourseFigures:
-    """A level over the window: its mean memory, the headroom it was given beyond the load, and the
-    share of requests within the limit, in a replay where there is one and by means of windows."""
+    """A level over the window."""
 
-    every_s: float
-    acts_s: float
+    every_s: float  # interval between plans
+    acts_s: float  # delay until a plan serves
     gpu_hours: float
     gpus_most: int
     kwh: float
-    memory_gb: float
-    attainment: float
-    by_means: float
-    headroom: float
-    refused: int
-    as_whole: float  # share of the windows in which it stands as whole replicas do
+    memory_gb: float  # mean
+    attainment: float  # share of requests within the limit, in a replay if there is one
+    by_means: float  # the same by the mean latency of windows
+    headroom: float  # extra load planned for, as a share of the known load
+    refused: int  # windows without a feasible plan; the last plan stays active
+    as_whole: float  # share of windows in which its plan is that of whole replicas
     held: HeldPlan | None = field(metadata={OPTIONAL: True})
 
     @property
     def kept(self) -> bool:
-        """Whether it meets what it was asked to at any headroom."""
+        """Return whether the level attains its target at some headroom."""
         return self.attainment >= ATTAINMENT
 
 
@@ -62,30 +59,34 @@ class CourseTotal:
 
 @dataclass(frozen=True, slots=True)
 class CoursePool:
+    """One phase of one model in one region, with all levels over the window."""
+
     model: str
     region: str
     gpu: str
     phase: str
     slo_ms: float
-    replayed_windows: int  # 0: limits are kept by means
+    replayed_windows: int  # 0: limits are checked by mean latencies
     levels: dict[str, CourseFigures]
     savings: dict[str, Savings]
 
 
 @dataclass(frozen=True, slots=True)
 class OverTime:
+    """All pools over the window, with totals and savings by level."""
+
     known: str
     window_s: float
     windows: int
     attainment: float
-    replayed_windows: int  # of the pool with fewest; 0: limits are kept by means
+    replayed_windows: int  # of the pool with the fewest; 0: limits are checked by mean latencies
     levels: dict[str, CourseTotal]
     savings: dict[str, Savings]
     pools: tuple[CoursePool, ...]
 
 
 def figures(journeys: list[Journey], startup_s: float) -> OverTime:
-    """Of every level and phase, and of all together."""
+    """Return the figures of every pool and level, and the totals."""
     pools = tuple(_pool(journey, startup_s) for journey in journeys)
     names = list(journeys[0].courses)
     totals = {
@@ -162,7 +163,7 @@ def _savings(levels: Mapping[str, CourseFigures | CourseTotal]) -> dict[str, Sav
 
 
 def table(journeys: list[Journey], start_s: float) -> pl.DataFrame:
-    """One row per window, phase and level."""
+    """Return one row per window, phase and level."""
     frames = []
     for journey in journeys:
         case, windows = journey.case, journey.load.windows
@@ -190,6 +191,7 @@ def table(journeys: list[Journey], start_s: float) -> pl.DataFrame:
 
 
 def sentences(over_time: OverTime) -> Sentences:
+    """Return what does not pay window by window, and what does, in sentences."""
     lost = [*_missing(over_time)]
     won: list[str] = []
     by = (
@@ -218,7 +220,7 @@ def sentences(over_time: OverTime) -> Sentences:
 
 
 def _by_speed(over_time: OverTime, level: str) -> str:
-    """How much of what a level saves is when it acts, not how it is cut."""
+    """Return a sentence if a level saves by acting faster, not by its finer units, else ""."""
     share = min(pool.levels[level].as_whole for pool in over_time.pools)
     if share < 0.5:
         return ""
@@ -231,7 +233,7 @@ def _by_speed(over_time: OverTime, level: str) -> str:
 
 
 def _missing(over_time: OverTime) -> Iterator[str]:
-    """Levels that requests do not confirm at any headroom."""
+    """Yield a sentence for each level that misses its target at any headroom."""
     for pool in over_time.pools:
         for level, course in pool.levels.items():
             if not course.kept:
@@ -245,7 +247,7 @@ def _missing(over_time: OverTime) -> Iterator[str]:
 
 
 def _static(over_time: OverTime) -> Iterator[str]:
-    """Where planning anew takes more than holding the plan of the busiest hour."""
+    """Yield a sentence where planning per window costs more than keeping the peak-hour plan."""
     for pool in over_time.pools:
         for level, course in pool.levels.items():
             held = course.held

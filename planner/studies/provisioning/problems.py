@@ -1,5 +1,8 @@
-"""From a service to its levels: kernels that were imported here where there are any, efficiency
-factors for the rest; measured interference where a file has it, the physical model for the rest."""
+"""Plan a service at each level, from operator times and interference.
+
+Times come from imported kernel measurements, or else from efficiency factors. Interference comes
+from measurements in the files, or else from the physical model.
+"""
 
 from __future__ import annotations
 
@@ -33,28 +36,27 @@ from simulation.provisioning.workload import Order, PhaseLoad, PhaseProblem, pha
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PARALLEL = (1, 2, 4, 8)
-REPLICAS = (64, 512, 2048)  # most of one operator: the first that are plenty for its load
-DRAWS = 1_000_003  # between the seeds of two draws of requests
-PLENTY = 1.5  # times the replicas that it keeps busy on one GPU each
-FREE, COUNTED = "free", "counted"  # the time that batches take to fill
+REPLICAS = (64, 512, 2048)  # limits on replicas per operator; the first sufficient one is used
+DRAWS = 1_000_003  # distance between the seeds of two draws of requests
+PLENTY = 1.5  # a limit suffices at this factor times the mean number of busy one-GPU replicas
+FREE, COUNTED = "free", "counted"  # whether the time to fill a batch counts as latency
 BatchWait = Literal["free", "counted"]
 Orders = Literal["fcfs", "shortest", "best"]
 AUTO, MODELLED = "auto", "modelled"
 Source = Literal["auto", "modelled"]
 SOURCES: tuple[Source, ...] = get_args(Source)
-EVEN_SHARE = 0.5  # of two operators side by side; of several measured splits the nearest counts
-# The kernels of a file by the kinds that efficiency factors and interference go by.
+EVEN_SHARE = 0.5  # split of a GPU between two operators; the nearest measured split counts
+# Kinds of operators in efficiency factors and interference, by the kernel names of a file.
 KIND_OF = {"norm": "elementwise", "activation": "elementwise", "rope": "elementwise"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measurements:
-    """What was measured on one GPU type; both None where nothing was. ``times``: of its seconds
-    that operators take, so that a pass takes what a scenario's own profile says."""
+    """Measurements on one GPU type; None: not measured."""
 
     kernels: Kernels | None = None
     interference: InterferenceTable | None = None
-    times: float = 1.0
+    times: float = 1.0  # factor on operator times, to match the scenario's own profile
 
 
 NO_MEASUREMENTS = Measurements()
@@ -63,8 +65,11 @@ NO_MEASUREMENTS = Measurements()
 def measured_on(
     known: Known, gpus: Iterable[str], *, timing: str = AUTO, interference: str = AUTO
 ) -> dict[str, Measurements]:
-    """By GPU type, from the files of kernels that this installation holds; ``modelled`` leaves the
-    kernels or the interference of the files out."""
+    """Return the measurements of each GPU type, from the uploaded kernel files.
+
+    With ``timing`` or ``interference`` set to ``modelled``, those measurements are not used. Raises
+    CatalogueError if a file was removed.
+    """
     shapes = {name: catalogue.model(name).shape for name in catalogue.models()}
     shapes |= {name: spec.shape for name, spec in known.models.items()}
     specs = {name: catalogue.gpu(name) for name in catalogue.gpus()} | dict(known.gpus)
@@ -98,8 +103,11 @@ def measured_on(
 
 
 def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> InterferenceTable:
-    """Slowdowns by kinds: of the splits of the GPU that were measured, the one nearest to half;
-    precisions and, of a kind, its operators together (median)."""
+    """Return measured slowdowns by kinds of operators.
+
+    Of several measured splits of the GPU, the one nearest to half counts. The slowdown of a kind is
+    the median over its operators and precisions.
+    """
     beside: dict[tuple[str, str], list[tuple[float, float]]] = {}
     alone: dict[str, dict[float, list[float]]] = {}
     for row in sharing:
@@ -126,11 +134,11 @@ def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> Int
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How levels are worked out.
+    """Options for planning the levels.
 
-    ``batch_wait`` counted: the largest batch is chosen together with each plan, for the time that
-    batches take to fill (``sharing.filled``). ``shared`` False: a GPU runs one stream. ``order``:
-    that prompts are taken in, best: the one that needs fewer devices in the replay.
+    ``batch_wait`` counted: the time to fill a batch counts, so the largest batch is chosen with
+    each plan (``sharing.filled``). ``shared`` False: a GPU runs one stream. ``order``: queue order
+    of prompts. best: the order that needs fewer devices in the replay.
     """
 
     levels: tuple[str, ...]
@@ -138,13 +146,13 @@ class Rules:
     batch_wait: str = FREE
     shared: bool = True
     proofs: bool = True
-    epsilon: float = 0.0  # share of the limit within which Algorithm 1 stops
+    epsilon: float = 0.0  # tolerance of Algorithm 1, as a share of the limit
     order: Orders = "fcfs"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judge:
-    """The requests that levels are judged by, and the share of them that has to keep the limit."""
+    """Requests for replays of the levels, and the share of them that must meet the limit."""
 
     isl: IntArray
     osl: IntArray
@@ -159,8 +167,11 @@ def solve(
     measured: Measurements = NO_MEASUREMENTS,
     judge: Judge | None = None,
 ) -> tuple[PhaseProblem, dict[str, Level]]:
-    """The levels of one service; none where whole replicas cannot meet the limit either. With a
-    ``judge`` those that a replay confirms, else those that promise the limit on average."""
+    """Return the problem of one service, and its plan for each level.
+
+    There are no levels if whole replicas cannot meet the limit. With a ``judge``, a replay confirms
+    each plan. Without, plans meet the limit on average.
+    """
     room = MEMORY_SHARE * service.gpu.memory_bytes
     phase = with_plenty(problem_of(service, weights, measured=measured))
     if rules.batch_wait == FREE:
@@ -182,8 +193,11 @@ def solve(
 def _judged(
     phase: PhaseProblem, room: float, rules: Rules, judge: Judge
 ) -> tuple[PhaseProblem, dict[str, Level]]:
-    """The levels in the order of prompts that needs fewest devices; as they come where another
-    saves nothing, or nothing waits because sequences decode side by side."""
+    """Return the levels for the queue order of prompts that needs the fewest devices.
+
+    The order is fcfs if the other saves nothing. It is also fcfs for a phase without queues, in
+    which sequences decode together.
+    """
     draws = draws_of(phase, judge)
     orders: tuple[Order, ...] = ("fcfs", "shortest") if rules.order == "best" else (rules.order,)
     by_order: dict[Order, tuple[PhaseProblem, dict[str, Level]]] = {}
@@ -194,7 +208,7 @@ def _judged(
         by_order[order] = ordered, {name: levels[name] for name in LEVELS if name in levels}
 
     def needs(order: Order) -> float:
-        """Devices of the level that needs fewest of those that requests confirm."""
+        """Return the fewest devices of a level that the replay confirms."""
         kept = [
             level.devices for level in by_order[order][1].values()
             if level.replayed is not None and level.replayed.attainment >= judge.attainment
@@ -213,12 +227,12 @@ def _judged(
 
 
 def draws_of(phase: PhaseProblem, judge: Judge) -> list[Requests]:
-    """Two draws of the requests that levels are judged by."""
+    """Draw two sets of requests for the replays, with different seeds."""
     return [requests_of(judge.isl, judge.osl, phase, seed=judge.seed + DRAWS * i) for i in range(2)]
 
 
 def with_plenty(phase: PhaseProblem) -> PhaseProblem:
-    """``phase`` with as many replicas of an operator to choose from as its load may take."""
+    """Return ``phase`` with a limit on replicas per operator that suffices for its load."""
     problem = phase.problem
     busy = problem.rate / problem.batches[:, None] * problem.latency_s
     least = PLENTY * float(busy.min(axis=1)[:, 0].max()) + 1.0
@@ -229,9 +243,12 @@ def with_plenty(phase: PhaseProblem) -> PhaseProblem:
 def _chain(
     phase: PhaseProblem, room: float, rules: Rules, judge: tuple[Replay, float] | None = None
 ) -> dict[str, Level]:
-    """The levels from the coarsest on. What a coarser one needs is a plan of the finer ones too, so
-    each is the least of its own and of those; runs of layers are planned for operators even where
-    nobody asked for them."""
+    """Plan the levels from the coarsest to the finest.
+
+    A coarser plan is also a valid plan of a finer level. So each level returns the best of its own
+    plan and the coarser ones. Module plans are computed for the operator level even if they are not
+    in ``rules.levels``.
+    """
     by_replica = model_level(phase, room) if judge is None else judged.whole(phase, *judge)
     levels = {} if by_replica is None else {"model": by_replica}
     coarser = list(levels.values())
@@ -263,7 +280,11 @@ def problem_of(
     measured: Measurements = NO_MEASUREMENTS,
     batches: Sequence[int] = BATCHES,
 ) -> PhaseProblem:
-    """The arrays of a service, with the catalogue's efficiency factors and power by load."""
+    """Return the planning problem of a service, with the catalogue's efficiency and power models.
+
+    Operators spread over powers of two of a node's GPUs that divide the model's heads. Raises
+    ScenarioError if the problem cannot be built.
+    """
     gpu = service.gpu
     spread = [p for p in PARALLEL if p <= gpu.gpus_per_node and fits(service.shape, p)]
     try:
@@ -282,10 +303,10 @@ def problem_of(
 
 
 def timing_of(gpu: GpuSpec, measured: Measurements = NO_MEASUREMENTS) -> OperatorTiming:
-    """Seconds of an operator: measured kernels, else published peaks times what kernels reach."""
+    """Return the operator times: measured kernels, or else published peaks times efficiency."""
     return OperatorTiming(gpu, efficiencies(), measured.kernels, measured.times)
 
 
 def fits(shape: ModelShape, parallel: int) -> bool:
-    """Whether the heads divide among so many GPUs."""
+    """Return whether the attention heads divide evenly among ``parallel`` GPUs."""
     return shape.heads % parallel == 0

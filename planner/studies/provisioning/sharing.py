@@ -1,5 +1,7 @@
-"""What the chosen services need on common GPUs: both phases together, prefill in chunks among
-decodes, and several models on the same devices."""
+"""Compute the GPUs that services need if they share devices.
+
+The ways are both phases on common GPUs, chunked prefill, and several models on common GPUs.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ HOW = {
 
 @dataclass(frozen=True, slots=True)
 class SharingWay:
-    """What both phases need in one way."""
+    """GPUs, power and memory of both phases, in one way of sharing."""
 
     gpus: int
     energy_w: float
@@ -35,8 +37,10 @@ class SharingWay:
 
 @dataclass(frozen=True, slots=True)
 class SharedService:
-    """Both phases of one model in one region, up to four ways; ``best`` needs fewest GPUs, of as
-    many the least power, the simplest first where both are even."""
+    """Both phases of one model in one region, in up to four ways.
+
+    ``best`` is the way with the fewest GPUs, then with the lowest power, then the simplest.
+    """
 
     model: str
     region: str
@@ -53,7 +57,7 @@ class SharedService:
 
 @dataclass(frozen=True, slots=True)
 class SharedModels:
-    """All models of a region on one GPU type: the best of each apart, and together."""
+    """All models of a region on one GPU type: their needs on separate and on common GPUs."""
 
     region: str
     gpu: str
@@ -67,13 +71,14 @@ class SharedModels:
 
 @dataclass(frozen=True, slots=True)
 class SharedGpus:
-    """Per model and region both phases, then the models of a region that chose the same GPUs."""
+    """Results of sharing: per model and region, and per region for models on the same GPU type."""
 
     services: tuple[SharedService, ...]
     models: tuple[SharedModels, ...]
 
 
 def on_common_gpus(cases: list[Case]) -> SharedGpus:
+    """Return what the chosen cases need if phases or models share GPUs."""
     both = groups(cases, lambda case: (case.model, case.region, case.gpu))
     beside = groups(cases, lambda case: (case.region, case.gpu))
     return SharedGpus(
@@ -137,6 +142,7 @@ def _models(group: list[Case]) -> SharedModels:
 
 
 def sentences(shared: SharedGpus) -> Sentences:
+    """Return what does not pay, and what does, in sentences."""
     return Sentences(tuple(_beaten(shared)), tuple(_better(shared)))
 
 

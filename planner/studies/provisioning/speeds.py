@@ -1,4 +1,4 @@
-"""Speeds of operators beside those that the scenario's own profiles give."""
+"""Compare sums of operator times with the scenario's own profiles."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from simulation.performance.profile import Profile, iteration_s
 from simulation.provisioning.workload import Phase, PhaseProblem
 
-ENCODER = "encoder_"  # of operators that read images
-TYPICAL = 32.0  # sequences that decode at once, where the two are compared
+ENCODER = "encoder_"  # name prefix of operators that read images
+TYPICAL = 32.0  # decoding sequences of the compared pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,12 @@ class Compared:
 
 
 def compared(phase: PhaseProblem, profiles: Sequence[Profile]) -> Iterator[Compared]:
-    """Each profile on as many GPUs as operators may be spread over."""
+    """Yield the comparison for each profile with a tensor parallelism that operators may have.
+
+    Encoder operators are not counted, because profiles do not time them.
+    """
     service, problem = phase.service, phase.problem
-    read = [not name.startswith(ENCODER) for name in phase.names]  # what profiles time
+    read = [not name.startswith(ENCODER) for name in phase.names]  # operators that profiles time
     pass_s = problem.latency_s[read].sum(axis=0)  # [B, P]
     for profile in profiles:
         if profile.tp not in problem.parallel:
@@ -42,15 +45,19 @@ def compared(phase: PhaseProblem, profiles: Sequence[Profile]) -> Iterator[Compa
 
 
 def start_of(phase: Phase, profiles: Sequence[Profile]) -> float:
-    """Seconds of TTFT before a prompt's first iteration (``Profile.start_s``), the longest of
-    several; sequences that decode have begun."""
+    """Return the seconds of TTFT before a prompt's first iteration (``Profile.start_s``).
+
+    It is the longest of several profiles, and 0 for decode.
+    """
     return (
         max((profile.start_s for profile in profiles), default=0.0) if phase == "prefill" else 0.0
     )
 
 
 def times_of(phase: PhaseProblem, profiles: Sequence[Profile]) -> float:
-    """What profiles say of a pass over the sum of its operators, the geometric mean of several; 1
-    where none is on as many GPUs."""
+    """Return the ratio of a profile's pass time to the sum of its operators.
+
+    It is the geometric mean over the profiles, or 1 if none can be compared.
+    """
     ratios = [comparison.profile_s / comparison.own_s for comparison in compared(phase, profiles)]
     return float(np.exp(np.mean(np.log(ratios)))) if ratios else 1.0

@@ -1,4 +1,4 @@
-"""What stands where, as tables (docs/provisioning.md): operators, devices, shards."""
+"""Build the tables of a provisioning run: operators, devices, shards (docs/provisioning.md)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ Rows = Iterable[tuple[Any, ...]]
 
 
 def tables_of(cases: list[Case]) -> dict[str, pl.DataFrame]:
+    """Return the three tables by name."""
     return {
         "operators": operators_table(cases),
         "devices": devices_table(cases),
@@ -40,7 +41,7 @@ def _table(
 
 
 def operators_table(cases: list[Case]) -> pl.DataFrame:
-    """One row per operator (module, whole model) of every pool, phase and level."""
+    """Return one row per operator (module, whole model) of every pool, phase and level."""
 
     def rows(case: Case, level: Level) -> Rows:
         replicas, plan, placement = level.replicas, level.plan, level.placement
@@ -79,17 +80,17 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
         "parallel": pl.Int64,
         "slots": pl.Int64,
         "sojourn_ms": pl.Float64,
-        "busy": pl.Float64,  # share of its time that a replica works
-        "slowdown": pl.Float64,  # by what shares its devices
+        "busy": pl.Float64,  # share of time that a replica works
+        "slowdown": pl.Float64,  # from operators on the same devices
         "bottleneck": pl.Boolean,
-        "timing": pl.String,  # what its seconds rest on
-        "sm_share": pl.Float64,  # of a GPU's multiprocessors that a replica is confined to
+        "timing": pl.String,  # source of its times, in a word
+        "sm_share": pl.Float64,  # share of a GPU's multiprocessors that a replica may use
     }
     return _table(cases, rows, schema)
 
 
 def devices_table(cases: list[Case]) -> pl.DataFrame:
-    """What each device holds and does, as shares of its memory, arithmetic and bandwidth."""
+    """Return the use of each device, as shares of its memory, arithmetic and bandwidth."""
 
     def rows(case: Case, level: Level) -> Rows:
         room, placed = MEMORY_SHARE * case.service.gpu.memory_bytes, level.placement
@@ -109,7 +110,7 @@ def devices_table(cases: list[Case]) -> pl.DataFrame:
 
 
 def shards_table(cases: list[Case]) -> pl.DataFrame:
-    """How many shards of each operator stand on each device, and the memory they take."""
+    """Return the number of shards of each operator on each device, and their memory."""
 
     def rows(case: Case, level: Level) -> Rows:
         placed, plan = level.placement, level.plan

@@ -1,4 +1,4 @@
-"""What is provisioned: a phase of a model on a GPU type, and its levels."""
+"""The unit of provisioning: a phase of a model on a GPU type, with a plan for each level."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ WORDS = {OPERATOR: "by operators", MODULE: "by layers", MODEL: "by whole replica
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """One phase of one model in one region on one GPU type in one precision, at every level that
-    was asked for.
+    """One phase of one model in one region on one GPU type in one precision, at all chosen levels.
 
-    ``chosen``: in the totals. ``levels`` is empty where no number of replicas meets the limit.
+    ``levels`` is empty if no number of replicas meets the limit.
     """
 
     model: str
@@ -38,27 +37,27 @@ class Case:
     usd_per_hour: float
     measured: Measurements
     capacity: int  # GPUs of the type in the region
-    profiles: tuple[Profile, ...]  # that the scenario gives for it
-    chosen: bool = False
-    methods: tuple[Method, ...] = ()  # by operators, beside each other
-    block: BlockFigures | None = None  # operators of which every plan was tried
+    profiles: tuple[Profile, ...]  # from the scenario
+    chosen: bool = False  # counts in the totals
+    methods: tuple[Method, ...] = ()  # comparison of methods at operator level
+    block: BlockFigures | None = None  # brute force over the plans of some operators
 
     @property
     def least(self) -> Level:
-        """The level that needs fewest devices, of as many the least power."""
+        """Return the level with the fewest devices, then with the lowest power."""
         return min(self.levels.values(), key=lambda level: (level.devices, level.power_w))
 
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """What does not pay, to be said first, and what does."""
+    """Sentences on what does not pay, which come first, and on what does."""
 
     lost: tuple[str, ...] = ()
     won: tuple[str, ...] = ()
 
 
 def groups(cases: Iterable[Case], key: Callable[[Case], Any]) -> list[list[Case]]:
-    """The cases of each ``key``, in their order."""
+    """Group the cases by ``key``, in their order."""
     by_key: dict[Any, list[Case]] = {}
     for case in cases:
         by_key.setdefault(key(case), []).append(case)
