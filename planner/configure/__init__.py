@@ -1,1 +1,1 @@
-"""Which deployment serves a model at least cost: what is searched, and the answer."""
+"""Search for the deployment that serves a model at the lowest cost."""

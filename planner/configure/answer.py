@@ -1,4 +1,4 @@
-"""The answer in the words of the contract (interfaces.md), one candidate a row."""
+"""Build the answer under the keys of the contract (interfaces.md), one row per candidate."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ MTOK = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """Instances of one side of a deployment with prefill and decode apart."""
+    """Instances of the prefill or decode pool of a disaggregated deployment."""
 
     instances: int
-    gpus: int  # of each
+    gpus: int  # per instance
     tp: int
     pp: int
     attention_dp: int
@@ -43,8 +43,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedError:
-    """Of estimates, as fractions: half of measurements lie within ``ttft`` and ``tbt``, nine of ten
-    within the others."""
+    """Expected errors of estimates, as fractions.
+
+    Half of the measurements are within ``ttft`` and ``tbt``, nine of ten within the other two.
+    """
 
     ttft: float
     tbt: float
@@ -55,13 +57,13 @@ class ExpectedError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnRows:
-    """What measured rows of one's own make of a deployment; errors without them, as fractions."""
+    """Effect of the user's own measurements on a deployment."""
 
-    rows: int  # of the same deployment
-    alike: int  # of others
-    decode_factor: float  # on times of decode
+    rows: int  # measurements of the same deployment
+    alike: int  # measurements of other deployments
+    decode_factor: float  # factor on decode times
     prefill_factor: float
-    ttft_before: float
+    ttft_before: float  # this and the next three: expected errors without measurements
     tbt_before: float
     ttft_90_before: float
     tbt_90_before: float
@@ -69,11 +71,13 @@ class OwnRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One deployment at the largest rate within the limits. Widths of one that is apart are those
-    of its decode instances. None: not known."""
+    """One deployment at the largest rate within the limits. None: not known.
+
+    Widths of a disaggregated deployment are those of its decode instances.
+    """
 
     gpu: str
-    gpus: int  # of all its instances
+    gpus: int  # of all instances
     tp: int
     pp: int
     attention_dp: int
@@ -82,7 +86,7 @@ class Row:
     precision: str
     kv_precision: str
     engine: str
-    engines: tuple[str, ...]  # that are as fast here
+    engines: tuple[str, ...]  # engines with the same speed
     mode: str  # agg, disagg
     prefill: Side | None
     decode: Side | None
@@ -90,24 +94,24 @@ class Row:
     rps_per_gpu: float
     usd_per_gpu_hour: float | None
     usd_per_hour: float | None
-    usd_per_mtok: float | None  # of input and output tokens
-    usd_per_mtok_output: float | None  # of output tokens alone
+    usd_per_mtok: float | None  # per million input and output tokens
+    usd_per_mtok_output: float | None  # per million output tokens
     ttft_ms: float | None
     tbt_ms: float | None
     tokens_per_s: float  # output
     tokens_per_s_user: float | None
-    memory_gb: float  # per GPU, of the side that holds most
-    power_w: float  # of all its GPUs at that rate
+    memory_gb: float  # per GPU, of the pool with the most
+    power_w: float  # of all GPUs at that rate
     j_per_token: float  # output
     bound_by: str
     checked: str  # simulation, closed forms
     expected_error: ExpectedError
-    instances: int | None  # of the deployment, for the rate asked for
+    instances: int | None  # copies of the deployment for the query's rate
     fleet_gpus: int | None
     fleet_usd_per_hour: float | None
     max_batch: int
     max_batch_tokens: int
-    own: OwnRows | None = None  # None: there are no such rows
+    own: OwnRows | None = None  # None: the user has no measurements
     front: tuple[str, ...] = ()
 
 
@@ -118,6 +122,7 @@ def rows_of(
     fit: EstimateFit,
     measurements: OwnMeasurements | None,
 ) -> tuple[Row, ...]:
+    """Return the rows of rated candidates, with errors corrected by the user's measurements."""
     rows = tuple(row_of(candidate, query, shape, fit) for candidate in rated)
     if measurements is None:
         return rows
@@ -129,8 +134,11 @@ def rows_of(
 
 
 def _as_measured(row: Row, correction: Correction) -> Row:
-    """With the errors that measured rows leave; those of others may say less than is known of
-    all."""
+    """Return ``row`` with the errors that remain with the user's measurements.
+
+    Measurements of other deployments may predict worse than the estimate, so the smaller error
+    counts.
+    """
     change, before = correction.change, row.expected_error
     (ttft, ttft_90), (tbt, tbt_90) = change.ttft_error, change.tbt_error
     rows = f"{change.rows} row{'s' if change.rows > 1 else ''} of your own of this deployment"
@@ -162,7 +170,7 @@ def fronts_of(
     fit: EstimateFit,
     measurements: OwnMeasurements | None,
 ) -> tuple[Row, ...]:
-    """Both fronts in one list by rising cost; what is on both is there once."""
+    """Return both Pareto fronts in one list by rising cost; a row on both is listed once."""
     on: dict[tuple[object, ...], tuple[Rated, tuple[str, ...]]] = {}
     for name, front in ((LATENCY, searched.latency), (SPEED, searched.speed)):
         for rated in front:
@@ -176,6 +184,7 @@ def fronts_of(
 
 
 def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: EstimateFit) -> Row:
+    """Return the row of one rated candidate."""
     candidate, decode = rated.candidate, rated.candidate.decode
     where, first = decode.where, candidate.prefill
     mode = "agg" if first is None else "disagg"
@@ -223,7 +232,10 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
 
 
 def _where(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> Where:
-    """What the errors of its estimate go by; in flight is by Little's law."""
+    """Return the properties that determine the error of an estimate.
+
+    Requests in flight follow from Little's law.
+    """
     candidate = rated.candidate
     users = rated.rate * (
         (_finite(rated.ttft_s) or 0.0) + query.osl * (_finite(rated.tbt_s) or 0.0)
@@ -233,7 +245,7 @@ def _where(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> Where:
 
 
 def expected_error(fit: EstimateFit, where: Where, shape: ModelShape, gpu: str) -> ExpectedError:
-    """Of the estimates that speeds here are part of, by whether the fit had seen the two."""
+    """Return the expected errors, by whether the fit had data of this model and this GPU type."""
     basis = fit.basis(shape.name, gpu)
     _, cell = fit.errors[basis].of(where)
     return ExpectedError(
@@ -254,12 +266,13 @@ BASIS = {
 
 
 def side_of(instance: Instance, instances: int) -> Side:
+    """Return the pool of ``instances`` copies of an instance."""
     widths = {name: getattr(instance.where, name) for name in WIDTHS}
     return Side(instances=instances, gpus=instance.gpus, **widths)
 
 
 def profiles_of(row: Row, model: str) -> list[dict[str, Any]]:
-    """As sections of a scenario's ``profiles``, from which ``size`` makes the same speeds."""
+    """Return sections of a scenario's ``profiles`` with which ``size`` has the same speeds."""
     common: dict[str, Any] = {
         "model": model, "gpu": row.gpu, "kind": "roofline", "engine": row.engine,
         "precision": row.precision,
@@ -275,14 +288,12 @@ def profiles_of(row: Row, model: str) -> list[dict[str, Any]]:
 def _widths(row: Row | Side) -> dict[str, int]:
     widths = {name: getattr(row, name) for name in WIDTHS}
     if widths["moe_tp"] == widths["tp"] and widths["moe_ep"] == widths["attention_dp"]:
-        widths["moe_tp"] = widths["moe_ep"] = (
-            1  # as attention, which is what leaving them out means
-        )
+        widths["moe_tp"] = widths["moe_ep"] = 1  # the same as attention, which is the default
     return {name: value for name, value in widths.items() if value > 1}
 
 
 def _limits(copies_of_attention: int) -> dict[str, int]:
-    """Where attention is data parallel each copy has limits of its own."""
+    """Return the limits for data parallel attention, in which each copy has the default limits."""
     if copies_of_attention == 1:
         return {}
     return {
@@ -292,7 +303,7 @@ def _limits(copies_of_attention: int) -> dict[str, int]:
 
 
 def power_w(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> float:
-    """Watts of all GPUs at the board at that rate, servers not included."""
+    """Return the board power of all GPUs at the candidate's rate, in watts, without servers."""
     candidate = rated.candidate
     first, decode = candidate.prefill, candidate.decode
     rate = rated.rate / candidate.decodes
@@ -335,7 +346,10 @@ def _prefill_w(instance: Instance, rate: float, query: DeploymentQuery, shape: M
 def _steady(
     instance: Instance, rate: float, prompts: float, query: DeploymentQuery
 ) -> tuple[float, float]:
-    """Sequences and seconds of the mean iteration: n = rate (OSL - 1) T(n), by repetition."""
+    """Return sequences n and seconds T of the mean iteration.
+
+    They solve n = rate (OSL - 1) T(n), by damped fixed-point iteration.
+    """
     batch, seconds = 1.0, 0.0
     for _ in range(20):
         per = prompts * rate * seconds
@@ -351,7 +365,7 @@ def _steady(
 
 
 def _sequences(rated: Rated, query: DeploymentQuery) -> list[tuple[Instance, float]]:
-    """Sequences that an instance of each side holds."""
+    """Return the mean sequences in an instance of each pool."""
     candidate = rated.candidate
     if candidate.prefill is None:
         return [(candidate.decode, _steady(candidate.decode, rated.rate, 1.0, query)[0])]

@@ -1,4 +1,4 @@
-"""What somebody wants configured, and what an hour of each GPU type is taken to cost."""
+"""Define the query for a deployment, and the price of each GPU type."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ TOP = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentQuery:
-    """``gpus`` empty: every type that is known. ``prices`` by GPU type, dollars of an hour of one;
-    those left out are taken from the catalogue."""
+    """Query for the deployments of a model.
+
+    ``gpus`` empty: all known types. ``prices`` are in USD per GPU-hour by GPU type; default: those
+    of the catalogue.
+    """
 
     model: str
     isl: int
@@ -69,6 +72,7 @@ class DeploymentQuery:
 
     @property
     def wanted(self) -> Requests:
+        """Return the requests and limits in the form that the search uses."""
         tier = Tier(
             LIMITS,
             ttft_s=None if self.ttft_ms is None else self.ttft_ms / 1000,
@@ -80,14 +84,14 @@ class DeploymentQuery:
 
 @dataclass(frozen=True, slots=True)
 class HourPrice:
-    """Dollars of an hour of one GPU; nan where none is known."""
+    """Price of a GPU in USD per hour; nan: not known."""
 
     usd: float
     provenance: Provenance
 
 
 def price_of(gpu: str, prices: Mapping[str, float]) -> HourPrice:
-    """The one given, else the median of the catalogue's on-demand offers."""
+    """Return the price from ``prices``, or else the median of the catalogue's on-demand offers."""
     if gpu in prices:
         return HourPrice(prices[gpu], Provenance("assumed", "as given"))
     offers = [

@@ -1,4 +1,4 @@
-"""The search for one model, from what is known of it and of GPU types to the whole answer."""
+"""Run the search for one model, and assemble the answer."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from simulation.performance.specs import GpuSpec, ModelShape
 from simulation.search.search import SearchResult, search
 from simulation.search.table import counted
 
-BUILDING = 0.6  # of the time, to know how fast everything is
+BUILDING = 0.6  # share of the time for building instances, for progress
 
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
+    """An assumption behind the answer, with its source."""
+
     what: str
     value: str
     provenance: str
@@ -35,17 +37,19 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configured:
+    """The answer to a query."""
+
     model: str
     isl: int
     osl: int
-    ttft_ms: float | None  # the limit asked for
+    ttft_ms: float | None  # the limit of the query
     tbt_ms: float | None
     percentile: float
     rps: float | None
     candidates: tuple[Row, ...]
     pareto: tuple[Row, ...]
     by_gpu: tuple[Row, ...]  # the best of each GPU type
-    profiles: tuple[tuple[Mapping[str, object], ...], ...]  # of each candidate, for a scenario
+    profiles: tuple[tuple[Mapping[str, object], ...], ...]  # scenario sections of each candidate
     ruled_out: Mapping[str, int]
     evaluated: int
     ranked_by: str
@@ -59,10 +63,11 @@ def configure(
     report: ReportProgress = lambda done, what: None,
     measurements: OwnMeasurements | None = None,
 ) -> Configured:
-    """Every GPU type, arrangement, precision and engine, together and apart, for one model; as
-    fast, and as sure, as ``measurements`` measured rows say.
+    """Search all GPU types, arrangements, precisions and engines for one model.
 
-    Raises PlannerError where a name is not known or the model does not take such requests.
+    The search includes aggregated and disaggregated deployments. The user's ``measurements``
+    correct speeds and expected errors. Raises PlannerError if a name is unknown, or if the requests
+    exceed the model's context.
     """
     begun = time.perf_counter()
     shape, published = _model(query, known)
@@ -96,7 +101,7 @@ def configure(
         ruled_out=dict((built.ruled_out + Counter(searched.ruled_out)).most_common()),
         evaluated=built.evaluated
         + searched.evaluated
-        - counted(built.instances),  # which both have counted
+        - counted(built.instances),  # counted by both
         ranked_by=_ranked_by(query, best),
         assumptions=(
             *_assumptions(query, searched, prices, published, fit),
@@ -107,7 +112,7 @@ def configure(
 
 
 def _model(query: DeploymentQuery, known: Known) -> tuple[ModelShape, str]:
-    """What it computes, under the name asked for where it is one's own, and its precision."""
+    """Return the model's shape without an encoder, and the precision of its released weights."""
     if query.model in known.models:
         described = known.models[query.model].shape
         if described is None:
@@ -155,7 +160,7 @@ def _ranked_by(query: DeploymentQuery, best: tuple[Row, ...]) -> str:
 
 
 def _measured(measurements: OwnMeasurements | None) -> tuple[Assumption, ...]:
-    """Rows of one's own that moved speeds, and what became of the others."""
+    """Return what the user's measurements changed, and why some were not used."""
     if measurements is None:
         return ()
     files = ", ".join(dict.fromkeys(row.source for row in measurements.rows))
@@ -178,7 +183,7 @@ def _assumptions(
     published: str,
     fit: EstimateFit,
 ) -> tuple[Assumption, ...]:
-    """What the answer rests on and nobody said."""
+    """Return the assumptions that are not part of the query."""
     out = [
         Assumption(
             "Speeds", "operators at published peaks, times what measured kernels reach",

@@ -1,4 +1,4 @@
-"""Every instance that a model can be served on: GPU type, arrangement, precision, engine."""
+"""Build every instance that can serve a model: GPU type, arrangement, precision, engine."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from simulation.search.space import arrangements
 from simulation.search.values import Instance, Mode
 
 KV_CACHE = "bf16"  # the engines' default
-PRECISIONS = ("bf16", "fp8", "fp4")  # that weights are brought to, from the most bits to the fewest
-# Engines that run on a family of GPUs; all of them on NVIDIA's.
+PRECISIONS = ("bf16", "fp8", "fp4")  # precisions to quantise to, from the most bits to the fewest
+# Engines that support a family of GPUs; default (NVIDIA): all.
 RUNS_ON = {"cdna3": ("vllm", "sglang"), "gaudi": ("vllm",), "battlemage": ("vllm",)}
-ALIKE = 9  # decimals to which factors of measured rows are one
+ALIKE = 9  # decimals to which two factors count as equal
 MODELLED = Provenance("modelled", "operators at published peaks, as kind: roofline")
 
 NO_FIT = "does not fit in GPU memory"
@@ -52,12 +52,11 @@ ReportProgress = Callable[[float, str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Built:
-    """``evaluated`` counts all that were looked at, ``ruled_out`` those of them by reason that
-    cannot be instances."""
+    """Instances of a model."""
 
     instances: tuple[Instance, ...]
-    evaluated: int
-    ruled_out: Counter[str]
+    evaluated: int  # number of combinations tried
+    ruled_out: Counter[str]  # number of infeasible combinations by reason
 
 
 def instances_of(
@@ -69,9 +68,11 @@ def instances_of(
     report: ReportProgress,
     times: Times | None = None,
 ) -> Built:
-    """``published`` is the precision of the model's weights as released: there are instances in it
-    and in fewer bits, where the GPU computes in those. What ``times`` rows say moves their
-    speeds."""
+    """Return the instances of a model on ``gpus``.
+
+    ``published`` is the precision of the released weights. Instances use it, or fewer bits if the
+    GPU computes in them. ``times`` are the user's measurements, which correct the speeds.
+    """
     instances: list[Instance] = []
     ruled_out: Counter[str] = Counter()
     evaluated = 0
@@ -101,8 +102,11 @@ def instances_of(
 
 
 def _as_measured(instances: Sequence[Instance], shape: ModelShape, times: Times) -> list[Instance]:
-    """Each as measured rows say, alone and with prefill and decode apart: engines and modes of
-    which they say different things become instances of their own."""
+    """Correct the speeds of instances by the user's measurements.
+
+    Measurements may correct engines differently, and aggregated and disaggregated use too. Each
+    different correction becomes a separate instance.
+    """
     each = [
         (instance, engine, apart)
         for instance in instances for engine in instance.engines
@@ -128,7 +132,7 @@ def _as_measured(instances: Sequence[Instance], shape: ModelShape, times: Times)
 
 
 def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, tuple[str, ...]]:
-    """Engines of a group by what their instances are for."""
+    """Return the engines of a group by the mode that their instances may have."""
     by_mode: dict[Mode, tuple[str, ...]] = {}
     for engine, among in modes.items():
         mode: Mode = "any" if len(among) == 2 or not instance.link else next(iter(among))
@@ -150,13 +154,16 @@ def _moved(instance: Instance, move: Move, engines: tuple[str, ...], mode: Mode)
 
 
 def precisions(published: str) -> tuple[str, ...]:
-    """As released, and what weights can be brought to from there."""
+    """Return the released precision, and the lower ones to which weights can be quantised."""
     fewer = tuple(precision for precision in PRECISIONS if BYTES[precision] < BYTES[published])
     return (published, *fewer)
 
 
 def _fits(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> bool:
-    """Whether weights alone do: quick, and the memory model has the last word."""
+    """Return whether the weights alone fit.
+
+    This is a fast filter. The memory model of ``_instances`` decides.
+    """
     room = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES
     return gpu_weight_bytes(shape, where) < room
 
@@ -168,7 +175,7 @@ def _instances(
     engines: Sequence[str],
     price: HourPrice,
 ) -> list[Instance] | str:
-    """One for each engine; or why there is none."""
+    """Return one instance per engine, or the reason why there is none."""
     try:
         limits = room(
             shape,
@@ -200,7 +207,10 @@ def _instances(
 
 
 def _link(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> KvLink | None:
-    """As a scenario has it that says nothing of it: every GPU sends at its published rate."""
+    """Return the default KV link of a scenario: each GPU sends at its published network rate.
+
+    None: the rate is not known.
+    """
     if not gpu.network_bytes_s:
         return None
     size = kv_bytes_per_token(shape, where.kv_cache, typical_context(shape.max_context))

@@ -1,4 +1,4 @@
-"""What measured rows of one's own say of deployments that were found."""
+"""Correct the found deployments by the user's own measurements."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from simulation.search.values import Rated
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    change: Change  # of the estimates of both times at that load, with their errors
-    decode: float  # factor that its times of decode were searched with
-    prefill: float
+    """Corrections of one deployment."""
+
+    change: Change  # of the TTFT and TBT estimates at its load, with their errors
+    decode: float  # factor on decode times in the search
+    prefill: float  # factor on prefill times in the search
 
 
 def said_of(
@@ -28,7 +30,7 @@ def said_of(
     measurements: OwnMeasurements,
     fit: EstimateFit,
 ) -> list[Correction]:
-    """Of each in its order; ``users`` are the requests in flight there."""
+    """Return the correction of each rated deployment; ``users`` are its requests in flight."""
     deployments, sides = [], []
     for candidate, many in zip(rated, users, strict=True):
         decode = candidate.candidate.decode

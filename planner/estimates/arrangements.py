@@ -1,4 +1,4 @@
-"""The same GPUs arranged otherwise: nobody has to use all that there are as one group."""
+"""Compare a deployment with narrower instances on the same GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulation.performance.specs import Arrangement
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """GPUs as instances of ``gpus`` each, by tokens/s at the same requests in flight."""
+    """An arrangement into instances of ``gpus`` GPUs, with tokens/s at the same concurrency."""
 
     gpus: int
     instances: float
@@ -22,7 +22,10 @@ class Way:
 
 
 def narrower(where: Arrangement) -> Iterator[Arrangement]:
-    """Half the tensor parallelism, a quarter and so on, as long as it is even."""
+    """Yield arrangements with half the tensor parallelism, a quarter and so on, while it is even.
+
+    Experts are spread over half as many GPUs each time too.
+    """
     experts = "moe_ep" if where.moe_ep > 1 else "moe_tp"
     while where.tp % 2 == 0:
         half = max(getattr(where, experts) // 2, 1)
@@ -31,19 +34,19 @@ def narrower(where: Arrangement) -> Iterator[Arrangement]:
 
 
 def as_given(deployment: Deployment) -> list[Way]:
-    """As it was asked for; none where it does not fit."""
+    """Return the deployment as given; nothing if it does not fit."""
     return _ways([deployment])
 
 
 def alone(deployment: Deployment) -> list[Way]:
-    """As many narrower instances as were asked for, the rest of their GPUs idle."""
+    """Return the same number of narrower instances, with the other GPUs idle."""
     if deployment.prefill is not None:
         return []
     return _ways([replace(deployment, decode=where) for where in narrower(deployment.decode)])
 
 
 def together(deployment: Deployment) -> list[Way]:
-    """All GPUs as more instances that are narrower, each with a request in flight at least."""
+    """Return more and narrower instances on all GPUs, each with at least one request in flight."""
     if deployment.prefill is not None:
         return []
     more = [
@@ -55,7 +58,7 @@ def together(deployment: Deployment) -> list[Way]:
 
 
 def wider_than_pays(deployment: Deployment) -> list[str]:
-    """That fewer GPUs give as much, where they do, and how all would give more."""
+    """Return a sentence if fewer GPUs are at least as fast, with the best use of all GPUs."""
     (wide, *_), fewer = as_given(deployment) or (None,), alone(deployment)
     if wide is None or not fewer:
         return []

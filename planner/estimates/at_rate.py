@@ -1,5 +1,7 @@
-"""A deployment at requests/s that come as they come, as sizes and plans have it: replayed request
-by request on the profile that a scenario would take for it."""
+"""Estimate a deployment at a request rate with Poisson arrivals, as sizes and plans do.
+
+Requests are simulated one by one, on the profile that a scenario would use.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,11 @@ from simulation.sizing.batch_queue import saturated
 from simulation.sizing.trial import WARM_UP, Trial, outside_of, pool_of
 from simulation.sizing.workload import Workload
 
-REQUESTS = 32_000  # replayed, Poisson arrivals, as for sizes
-TOKENS, FEWEST = 5e7, 500  # of them all, beyond which there are fewer requests, down to
+REQUESTS = 32_000  # simulated requests, as for sizes
+TOKENS, FEWEST = 5e7, 500  # most tokens in total: longer requests are fewer, but at least 500
 SEED = 0
-NEARLY = 1.1
-STEADY = 1e9  # rounds: nobody starts together
+NEARLY = 1.1  # up to this ratio to the closed-form saturation, a simulation decides
+STEADY = 1e9  # rounds of the closed loop: requests do not start together
 MOST_RPS = 1e6
 
 
@@ -41,21 +43,25 @@ class AtRate:
     """Means over requests, in steady state."""
 
     rate: float  # requests/s
-    most: float  # that go through with an endless queue
+    most: float  # saturation rate, requests/s
     ttft_s: float
-    tbt_s: float  # nan where every answer has one token
+    tbt_s: float  # nan: every answer has one token
     ttft_99_s: float
     tbt_99_s: float
     in_flight: float
     profile: Profile
-    built_in: bool  # measured, or carried over from measurements
-    requests: int  # replayed
-    outside: float  # share of iterations beyond what the profile was measured on
+    built_in: bool  # the profile is built in: measured, or transferred from measurements
+    requests: int  # simulated
+    outside: float  # share of iterations outside the profile's measured range
 
 
 def at_rate(deployment: Deployment, rate: float, known: Known, *, any_engine: bool) -> AtRate:
-    """Raises PlannerError where it cannot be answered. With ``any_engine`` a built-in profile
-    counts whatever it was measured on, as in a scenario that names none."""
+    """Simulate ``deployment`` at ``rate`` requests/s.
+
+    With ``any_engine``, a built-in profile of any engine is used, as in a scenario that names no
+    engine. Raises PlannerError for a disaggregated deployment, for speculative decoding, and for a
+    rate above saturation.
+    """
     without = {
         "prefill and decode apart": deployment.prefill is not None,
         "speculative decoding": deployment.drafted > 0,
@@ -74,7 +80,7 @@ def at_rate(deployment: Deployment, rate: float, known: Known, *, any_engine: bo
         most = saturated(profile, Workload(isl, osl, burstiness=1.0), instances=instances)
         trial = Trial((pool_of(profile, instances),), (isl, osl), Tier("asked"), seed=SEED,
                       requests=requests)  # fmt: skip
-        if most < rate <= NEARLY * most:  # closed forms are no judges of so little
+        if most < rate <= NEARLY * most:  # closed forms are not that accurate
             most = max(most, trial.saturated_rps())
         if rate > most:
             raise PlannerError(
@@ -103,7 +109,10 @@ def at_rate(deployment: Deployment, rate: float, known: Known, *, any_engine: bo
 
 
 def _settled(log: RequestLog, start_s: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """TTFT, TBT and end to end of those that came when the deployment was as full as it will be."""
+    """Return TTFT, TBT and end-to-end times of requests that arrived in the steady state.
+
+    Requests of the warm-up, and of the last lifetime, see an emptier deployment.
+    """
     arrival = log.first_token_s - log.ttft_s + start_s
     life, last = float(log.e2e_s.mean()), float(arrival.max())
     judged = (arrival >= min(WARM_UP * life, last / 2)) & (arrival <= last - min(life, last / 4))
@@ -111,8 +120,11 @@ def _settled(log: RequestLog, start_s: float) -> tuple[FloatArray, FloatArray, F
 
 
 def asked_for(row: Mapping[str, Any], known: Known) -> tuple[Deployment, AtRate | None]:
-    """The deployment that a row describes, at its requests in flight or at its rate; then it is at
-    as many in flight as come of that, in steady traffic."""
+    """Return the deployment of a row, and its simulation if the row gives a rate.
+
+    With a rate, the deployment gets the mean requests in flight of the simulation, in steady
+    traffic. A concurrency or batch in the row takes precedence over the rate.
+    """
     fields = named_fields(row)
     if "rate" not in fields or "concurrency" in fields or "batch" in fields:
         return deployment(row, known), None
@@ -125,8 +137,10 @@ def asked_for(row: Mapping[str, Any], known: Known) -> tuple[Deployment, AtRate 
 
 
 def at_rate_words(answer: Mapping[str, Any], replayed: AtRate, osl: float) -> dict[str, Any]:
-    """What an answer says otherwise where a rate was asked for: its times are those of the replay,
-    and the closed loop's stand beside them."""
+    """Return the fields of an answer that change if a rate was given.
+
+    Times come from the simulation. The closed loop's times are in ``at_rate``, for comparison.
+    """
     tokens, power = replayed.rate * osl, float(answer["power_w"])
     tbt_ms = replayed.tbt_s * 1e3 if np.isfinite(replayed.tbt_s) else float(answer["tbt_ms"])
     error = stated_error(replayed.profile) if replayed.built_in else None
@@ -170,8 +184,11 @@ def at_rate_words(answer: Mapping[str, Any], replayed: AtRate, osl: float) -> di
 
 
 def built_in_beside(deployment: Deployment, estimate: Estimate) -> tuple[str, ...]:
-    """What a built-in profile of the deployment says of the same load, as a sentence: that is what
-    a scenario reads which names no other."""
+    """Return a sentence with the built-in profile's TBT at the same load, if there is a profile.
+
+    A scenario that names no other profile uses the built-in one, so its sizes differ from the
+    estimate.
+    """
     section = built_in_section(deployment, any_engine=True)
     if section is None:
         return ()
@@ -194,8 +211,10 @@ def built_in_beside(deployment: Deployment, estimate: Estimate) -> tuple[str, ..
 
 
 def built_in_section(deployment: Deployment, any_engine: bool = False) -> Section | None:
-    """As a scenario would name the built-in profile of the deployment; None where there is none, or
-    one of another engine."""
+    """Return the scenario section of the deployment's built-in profile.
+
+    None: there is no such profile, or only one of another engine.
+    """
     where = deployment.decode
     plain = Arrangement(tp=where.tp, moe_tp=where.moe_tp, moe_ep=where.moe_ep)
     key = (deployment.shape.name, deployment.gpu.name, where.tp)

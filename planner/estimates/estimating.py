@@ -1,4 +1,4 @@
-"""Rows that describe deployments, as ``estimate`` takes them: names, aliases, what is left out.
+"""Parse rows that describe deployments for ``estimate``: names, aliases and defaults.
 
 The columns are those of ``bin/manage estimate --rows`` and those of aiconfigurator's measured
 deployments (``model_path``, ``tp_size`` ...). A missing, empty or zero count is 1.
@@ -35,7 +35,7 @@ ANSWERS = {"": None, **dict.fromkeys(("yes", "true", "1"), True),
 # Models published with layers that predict further tokens (DeepSeek-V3, arXiv 2412.19437, section
 # 2.2; Qwen3-Next and Qwen3.5, GLM-4.5 and MiMo, their model cards).
 DRAFTING = ("deepseek-v3", "deepseek-r1", "qwen3.5", "qwen3-next", "glm-4.5", "mimo")
-VERSION = 60  # characters of an engine's version
+VERSION = 60  # most characters of an engine's version
 ALIASES = {
     "model_path": "model", "model_name": "model", "system": "gpu", "backend": "engine",
     "backend_version": "engine_version", "version": "engine_version",
@@ -52,9 +52,9 @@ ALIASES = {
 
 
 def deployment(row: Mapping[str, Any], known: Known = NOTHING) -> Deployment:
-    """The deployment that a row describes, of built-in models and GPUs or the user's own.
+    """Return the deployment of a row, with built-in models and GPUs or the user's own.
 
-    Raises PlannerError naming the field and the remedy.
+    Raises PlannerError with the field and the remedy.
     """
     fields = named_fields(row)
     shape = _adapted(_shape(_text(fields, "model"), known), fields)
@@ -92,7 +92,7 @@ def _deployment(
 
 
 def _further(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
-    """Version, rounds and speculation, and what to say of the last."""
+    """Return version, rounds and speculative decoding, with a note on models with draft layers."""
     drafted = number(fields.get("draft_tokens", 0), "draft_tokens")
     ships = shape.name.startswith(DRAFTING) and not drafted
     return {
@@ -122,7 +122,7 @@ def _shape(name: str, known: Known) -> ModelShape:
 
 
 def _adapted(shape: ModelShape, fields: Mapping[str, Any]) -> ModelShape:
-    """With the LoRA adapters that are asked for."""
+    """Return ``shape`` with the LoRA adapters of the row, if any."""
     if not {"lora_rank", "lora_active"} & fields.keys():
         return shape
     rank, active = (_whole(fields, name) for name in ("lora_rank", "lora_active"))
@@ -142,7 +142,7 @@ def _whole(fields: Mapping[str, Any], field: str) -> int:
 
 
 def named_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row by the plain names of its columns, without what is empty."""
+    """Return the row with plain column names, without empty values."""
     fields: dict[str, Any] = {}
     for key, value in row.items():
         name = str(key).strip().lower().lstrip("-").replace("-", "_")
@@ -160,7 +160,7 @@ def _text(fields: Mapping[str, Any], field: str) -> str:
     return str(fields[field]).strip()
 
 
-MOST_GPUS, MOST = 65_536, 1e9  # of one width, and of anything else: far above any deployment
+MOST_GPUS, MOST = 65_536, 1e9  # limits on a width and on other numbers, far above any deployment
 EXAMPLES = {"model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "h100_sxm"}
 
 
@@ -188,7 +188,7 @@ def _number(fields: Mapping[str, Any], field: str) -> float:
 
 
 def number(value: Any, field: str) -> float:
-    """As a float; raises PlannerError naming the field."""
+    """Return ``value`` as a float; raise PlannerError with the field if it is not a number."""
     try:
         read = float(value)
     except (TypeError, ValueError):
@@ -199,7 +199,7 @@ def number(value: Any, field: str) -> float:
 
 
 def _count(fields: Mapping[str, Any], field: str) -> int:
-    """A number of GPUs; 1 where it is left out or 0."""
+    """Return a number of GPUs; default and value for 0: 1."""
     count = number(fields.get(field, 1), field)
     if count != round(count) or not 0 <= count <= MOST_GPUS:
         raise PlannerError(
@@ -214,14 +214,17 @@ def _workers(fields: Mapping[str, Any], field: str) -> float | None:
 
 
 def _users(fields: Mapping[str, Any], batch: str, ranks: float) -> float:
-    """The concurrency; from the batch of each rank where it is not given."""
+    """Return the concurrency; default: the batch times ``ranks``, if there is a batch."""
     if "concurrency" not in fields and batch in fields:
         return number(fields[batch], batch) * ranks
     return _number(fields, "concurrency")
 
 
 def _precision(fields: Mapping[str, Any], known: Known) -> tuple[str, bool]:
-    """As given, else by the quantisation, the name, or the release; and whether it was said."""
+    """Return the precision of the weights, and whether the row states it.
+
+    It is the row's precision, or that of the quantisation columns, of the name, or of the release.
+    """
     if "precision" in fields:
         names = ("bf16", "fp8", "fp4", "int8", "int4")
         return str(_choice(fields, "precision", PRECISIONS, "", names)), True
@@ -235,7 +238,7 @@ def _precision(fields: Mapping[str, Any], known: Known) -> tuple[str, bool]:
 
 
 def _fitting(deployment: Deployment) -> Deployment:
-    """With the most bits per weight that fit, where 16 do not and the row does not say."""
+    """Return the deployment with the most bits per weight that fit, if 16 bits do not."""
     for weights in ("bf16", "fp8", "fp4"):
         cache = _cache(deployment.shape, deployment.engine, weights)
         prefill = deployment.prefill and replace(
@@ -259,8 +262,11 @@ def _fitting(deployment: Deployment) -> Deployment:
 
 
 def _cache(shape: ModelShape, engine: str, weights: str) -> str:
-    """Precision of the KV cache where it is not said: 16 bits, the engines' default, but 8 in what
-    NVIDIA publishes for 4-bit weights and in TensorRT-LLM's recipes of 8-bit and 4-bit ones."""
+    """Return the default precision of the KV cache.
+
+    It is 16 bits, the engines' default, except for two cases with 8 bits. These are fp4 weights, as
+    NVIDIA publishes them, and TensorRT-LLM's recipes for weights of 8 bits or fewer.
+    """
     eight = weights == "fp4" or engine == "trtllm"
     return "fp8" if eight and BYTES[weights] < 2.0 else "bf16"
 
@@ -272,7 +278,7 @@ def _arrangement(fields: Mapping[str, Any], side: str, weights: str, cache: str)
     if tp * dp == 1 < moe_tp * moe_ep:
         dp = moe_tp * moe_ep  # experts on several GPUs, attention whole on each
     if moe_tp * moe_ep != tp * dp and moe_tp * moe_ep > 1:
-        # What does not go together is taken by its kind: experts apart, or each split.
+        # Inconsistent widths keep only the kind of parallelism: expert or tensor.
         moe_tp, moe_ep = (1, tp * dp) if moe_ep > 1 else (tp * dp, 1)
     if moe_tp * moe_ep == 1 and tp * dp > 1:
         moe_tp, moe_ep = (1, dp) if tp == 1 else (tp * dp, 1)
@@ -282,7 +288,11 @@ def _arrangement(fields: Mapping[str, Any], side: str, weights: str, cache: str)
 def _together(
     fields: Mapping[str, Any], weights: str, cache: str, shape: ModelShape
 ) -> tuple[Arrangement, float | None]:
-    """One instance, or as many as the batch of each says; attention data parallel if it fits."""
+    """Return the arrangement of an aggregated deployment, and the number of its instances.
+
+    Concurrency over batch gives the number of ranks. A model with experts gets data parallel
+    attention if the ranks divide its tensor parallelism. Other models get that many instances.
+    """
     where = _arrangement(fields, "", weights, cache)
     workers = _workers(fields, "workers")
     if workers is None and {"batch", "concurrency"} <= fields.keys() and where.attention_dp == 1:

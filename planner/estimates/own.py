@@ -1,4 +1,4 @@
-"""Measurements of one's own: what they say of estimates, and which one more would say most."""
+"""Correct estimates by the user's own measurements, and propose the next measurement."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from simulation.performance.estimate.own import (
     traits_of,
 )
 
-MOST_ROWS = 400  # that move estimates; of more, those spread evenly over all
+MOST_ROWS = 400  # most measurements used; of more, an even selection
 TIMES = {
     "ttft_s": ("ttft_ms", "median_ttft_ms", "mean_ttft_ms"),
     "tbt_s": ("tbt_ms", "tpot_ms", "itl_ms", "median_tpot_ms", "mean_tpot_ms", "median_itl_ms"),
@@ -35,7 +35,7 @@ TIMES = {
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A deployment as it was served, with its times in seconds; nan where not measured."""
+    """A measured deployment with its times in seconds; nan: not measured."""
 
     deployment: Deployment
     ttft_s: float
@@ -44,7 +44,10 @@ class Measurement:
 
 
 def measurement(row: Mapping[str, Any], source: str, known: Known = NOTHING) -> Measurement:
-    """Of a row with the columns of an estimate beside ttft_ms or tbt_ms; raises PlannerError."""
+    """Return the measurement of a row: the columns of an estimate, and ttft_ms or tbt_ms.
+
+    Raises PlannerError if the row has no time, or if a field is invalid.
+    """
     times = {name: _time(row, names) for name, names in TIMES.items()}
     if all(math.isnan(value) for value in times.values()):
         raise PlannerError("a measured row needs ttft_ms or tbt_ms (tpot_ms); give one.")
@@ -69,7 +72,10 @@ def _time(row: Mapping[str, Any], names: tuple[str, ...]) -> float:
 def measurements(
     rows: Sequence[Mapping[str, Any] | str], source: str, known: Known = NOTHING
 ) -> tuple[list[Measurement], list[str]]:
-    """Those that can be used, and why the others cannot; raises PlannerError where none can."""
+    """Return the usable measurements, and a reason for each other row.
+
+    Raises PlannerError if no row is usable.
+    """
     usable: list[Measurement] = []
     left: list[str] = []
     for number, row in enumerate(rows, 1):
@@ -86,23 +92,27 @@ def measurements(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnMeasurements:
-    """What measured rows say of estimates of both times."""
+    """Corrections of TTFT and TBT estimates, learnt from the user's measurements."""
 
     tbt: Learnt
     ttft: Learnt
-    rows: tuple[Measurement, ...]  # used
-    notes: tuple[str, ...]  # which were not used, and why
+    rows: tuple[Measurement, ...]  # measurements in use
+    notes: tuple[str, ...]  # reasons why others are not in use
 
     @property
     def times(self) -> Times:
-        """For what is computed of deployments, whichever rows it came from."""
+        """Return the corrections in the form that the performance models use."""
         return Times(self.tbt, self.ttft)
 
 
 def own_of(
     measured_rows: Sequence[Measurement], notes: Sequence[str], fit: EstimateFit
 ) -> OwnMeasurements | None:
-    """None where there is no row that an estimate can be compared with."""
+    """Learn corrections from measurements; None: no measurement can be compared with an estimate.
+
+    Measurements of a deployment that do not predict each other better than the estimate are set
+    aside.
+    """
     sentences = list(notes)
     if len(measured_rows) > MOST_ROWS:
         sentences.append(
@@ -163,20 +173,20 @@ def _called(rows: Sequence[Measurement], traits: Traits, same: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What the rows make of one estimate; errors are relative, of half and of nine of ten."""
+    """Correction of one estimate by the measurements."""
 
     tbt: float  # factor on TBT
     ttft: float  # factor on TTFT
-    tbt_error: tuple[float, float]
+    tbt_error: tuple[float, float]  # relative: half of the values, nine of ten within
     ttft_error: tuple[float, float]
-    rows: int  # of the same deployment
-    alike: int  # of others, which share a part with it
+    rows: int  # measurements of the same deployment
+    alike: int  # measurements of other deployments
 
 
 def changes(
     measurements: OwnMeasurements, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change]:
-    """One per deployment, in their order."""
+    """Return the correction of each deployment, in their order."""
     where = traits_of(deployments)
     factor: dict[str, FloatArray] = {}
     error: dict[str, list[tuple[float, float]]] = {}
@@ -199,14 +209,14 @@ def changes(
 
 
 def moved(estimate: Estimate, change: Change, osl: float) -> Estimate:
-    """The estimate with its times moved; as many requests stay in it, so throughput follows."""
+    """Return the corrected estimate; with equal requests in flight, throughput follows."""
     ttft, tbt = estimate.ttft_s * change.ttft, estimate.tbt_s * change.tbt
     before = estimate.ttft_s + (osl - 1.0) * estimate.tbt_s
     tokens = estimate.tokens_per_s * before / (ttft + (osl - 1.0) * tbt)
     return replace(estimate, ttft_s=ttft, tbt_s=tbt, tokens_per_s=tokens)
 
 
-LOADS = (1.0, 4.0, 16.0, 64.0, 256.0)  # requests in flight that a next measurement may have
+LOADS = (1.0, 4.0, 16.0, 64.0, 256.0)  # candidate concurrencies of the next measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,17 +226,19 @@ class Next:
     concurrency: int
     isl: int
     osl: int
-    error: tuple[float, float]  # of TTFT and TBT now: half within, mean over LOADS
-    after: tuple[float, float]  # expected with that row
+    error: tuple[float, float]  # median errors of TTFT and TBT now, mean over the loads
+    after: tuple[float, float]  # the same, expected with the measurement
     commands: tuple[str, str]  # vLLM's benchmark and GuideLLM's
 
 
 def next_measurement(
     measurements: OwnMeasurements | None, deployment: Deployment, model: str, fit: EstimateFit
 ) -> Next:
-    """Over LOADS and the load of ``deployment``: the row after which the mean of the stated errors
-    of all of them is least. A row's variance does not depend on what it will show. ``model`` is
-    what the engine serves it as."""
+    """Return the measurement that reduces the mean error over all loads most.
+
+    Loads are LOADS and that of ``deployment``. The variance after a measurement does not depend on
+    its result, so it is known in advance. ``model`` is the name under which the engine serves it.
+    """
     loads = sorted({*LOADS, deployment.concurrency})
     traits = traits_of([replace(deployment, concurrency=load) for load in loads])
     now, after = [], []
@@ -263,11 +275,14 @@ def _mean_error(known: Any, rows: Traits, others: Traits) -> float:
     return float(known.stated.of(others.split, learnt.at(others).after)[0].mean())
 
 
-PORTS = {"sglang": 30000}  # where an engine serves unless told otherwise; 8000 the others
+PORTS = {"sglang": 30000}  # default ports of engines; others: 8000
 
 
 def commands_of(model: str, engine: str, users: int, isl: int, osl: int) -> tuple[str, str]:
-    """What measures a load: ten rounds of it, so that the first wave is a tenth."""
+    """Return commands that measure a load: vLLM's benchmark and GuideLLM's.
+
+    They run ten rounds, so that the first wave of simultaneous requests is a tenth.
+    """
     prompts, model = max(20, 10 * users), catalogue.repository(model)
     url = f"http://localhost:{PORTS.get(engine, 8000)}"
     return (

@@ -1,4 +1,4 @@
-"""A small table from a file, row by row, whatever it is written in."""
+"""Read a small table from a file of any supported format, row by row."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from planner.ingest.source import Source
 from planner.ingest.tables import open_table, plain, refusals_of_libraries
 
 MOST_ROWS = 100_000
-CHUNK_BYTES = 1 << 20  # so that a file of far too many rows is refused early
+CHUNK_BYTES = 1 << 20  # small, so that a file with far too many rows is refused early
 
 
 def read_rows(path: Path | str, name: str = "") -> list[dict[str, Any] | str]:
-    """Every row as column to value, in the order of the file; a string says why one is none.
-    ``name`` is the file's own where it is stored under another."""
+    """Return the rows of a file in order, each as column to value.
+
+    An unreadable row is a string with the reason. ``name`` is the original name of the file, if it
+    is stored under another.
+    """
     name = name or Path(path).name
     options = IngestOptions(chunk_bytes=CHUNK_BYTES, name=name)
     rows: list[tuple[int, dict[str, Any] | str]] = []

@@ -1,4 +1,4 @@
-"""All that is said of a trace, on one page."""
+"""Compute all figures of a trace."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from planner.studies.character.volumes import (
 from planner.studies.traffic.window import HOUR_S
 
 _LENGTHS = {"prompts": "input_tokens", "answers": "output_tokens"}
-MAX_OUTAGES = 100  # listed; all are counted
+MAX_OUTAGES = 100  # most outages in the list; all are counted
 
 
 def characterise(store: Path | str) -> Characterisation:
-    """The stored trace in figures, with what charts and rankings need.
+    """Return the figures of a stored trace, with the data for charts and rankings.
 
-    Exact where the file has requests; of a file of counts per bin what counts can tell.
+    Figures are exact for a file of requests. A file of counts per bin has fewer figures.
     """
     store = Path(store)
     report = read_report(store)
@@ -82,8 +82,11 @@ def characterise(store: Path | str) -> Characterisation:
 
 
 def _lost(grid: Grid, of_all: tuple[Outage, ...]) -> list[LostBins]:
-    """Outages of the whole in order of time, then those of single series that are not among them,
-    the longest first."""
+    """Return the outages of the total in order of time, then those of single series.
+
+    An outage of a series counts only outside those of the total. Series outages with the most
+    missing requests come first.
+    """
     of_total = outage_mask(of_all, grid.bins)
     alone: list[LostBins] = []
     if len(grid.names) > 1:

@@ -1,4 +1,4 @@
-"""Every day of a trace and its rank: which one a plan is made for decides what it buys."""
+"""Rank the days of a trace, because the size of a plan depends on its day."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from planner.studies.traffic.ranking import (
 from planner.studies.traffic.window import DAY_S
 from simulation.arrays import BoolArray, FloatArray
 
-LISTED = 1100  # days, three years: of a longer trace the busiest are listed
-COVERED = 0.99  # of a day that a series spans, to be counted as there
+LISTED = 1100  # most listed days (three years); a longer trace lists its busiest
+COVERED = 0.99  # share of a day that a series must span to count as present
 
 
 def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
-    """All calendar days that the trace touches. One of which too little is known has no rank.
+    """Return all calendar days of the trace; a day with too many unknown bins has no rank.
 
-    ``lost`` marks bins that are not demand, ``[bins]``.
+    ``lost`` marks bins that are not demand, ``[bins]``. There are no days if bins exceed a day.
     """
     if grid.bin_s > DAY_S:
         return Days((), 0, None, None, ())

@@ -1,4 +1,4 @@
-"""Amounts per series and bin on one grid, from either kind of trace."""
+"""Put the amounts of either kind of trace on one grid of series and bins."""
 
 from __future__ import annotations
 
@@ -20,46 +20,51 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 
 AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
 WIDTHS_S = (1, 10, 60, 300, 900, 3600)
-MAX_BINS = 20_000  # of a trace of requests: a week by the minute
-MAX_CELLS = 4_000_000  # of all its series together
-MAX_DEMAND_CELLS = 20_000_000  # of all series of a file of counts: 0.6 GB
+MAX_BINS = 20_000  # per series of a request trace: enough for a week of minutes
+MAX_CELLS = 4_000_000  # series times bins of a request trace
+MAX_DEMAND_CELLS = 20_000_000  # series times bins of a file of counts: 0.6 GB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """``amounts[field]`` has shape ``[series, bins]``: NaN is a gap, and 0 before the first and
-    after the last bin of a series, where ``present`` is false."""
+    """Amounts of all series on common bins."""
 
     names: tuple[str, ...]
-    labels: dict[str, tuple[str, ...]]  # of each series, by one of BY
+    labels: dict[str, tuple[str, ...]]  # [series] by one of BY
     start_s: float
     bin_s: float
-    amounts: dict[str, FloatArray]
-    present: BoolArray
+    amounts: dict[str, FloatArray]  # [series, bins] by field; NaN: gap; 0 outside ``present``
+    present: BoolArray  # [series, bins] from the first to the last bin of a series
 
     @property
     def bins(self) -> int:
+        """Return the number of bins."""
         return int(self.present.shape[1])
 
     @property
     def edges_s(self) -> FloatArray:
+        """Return the start of each bin, ``[bins]``, seconds."""
         return np.asarray(self.start_s + self.bin_s * np.arange(self.bins), np.float64)
 
     @property
     def unit(self) -> str:
-        """Requests, or the tokens that are counted where requests are not."""
+        """Return "requests", or the field of tokens if requests are not counted."""
         return next(iter(self.amounts))
 
     def summed(self, field: str, rows: IntArray | slice = slice(None)) -> FloatArray:
-        """Sum over series, ``[bins]``; a gap in one is a gap, and so is where there is none."""
+        """Return the sum over series, ``[bins]``.
+
+        A bin is a gap (NaN) if a series has a gap there, or if no series is present.
+        """
         total = self.amounts[field][rows].sum(axis=0)
         return np.asarray(np.where(self.present[rows].any(axis=0), total, np.nan))
 
     def total(self, field: str) -> DemandSeries:
+        """Return the sum over all series as a demand series."""
         return DemandSeries(ALL, self.start_s, self.bin_s, self.summed(field), field)
 
     def codes(self, by: str) -> tuple[tuple[str, ...], IntArray]:
-        """Labels in order of their amounts, the largest first, and each series' place in them."""
+        """Return the labels, those with the largest amounts first, and each series' index."""
         names, codes = np.unique(np.array(self.labels[by]), return_inverse=True)
         sums = np.bincount(codes, np.nansum(self.amounts[self.unit], axis=1), len(names))
         order = np.argsort(-sums, kind="stable")
@@ -67,7 +72,7 @@ class Grid:
 
 
 def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
-    """The series of a file, or of bins that requests were counted in."""
+    """Return the grid of demand series, from a file or from counted requests."""
     bin_s = columns[0].bin_s
     start_s = min(series.start_s for series in columns)
     places = [round((series.start_s - start_s) / bin_s) for series in columns]
@@ -90,6 +95,7 @@ def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
         for label, names in named.items()
         if any(names)
     }
+    # Series names add information only if several series have the same labels.
     names = tuple(series.name for series in columns)
     if len(set(names)) > len(set(zip(*named.values(), strict=True))):
         labels["series"] = names
@@ -98,9 +104,9 @@ def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
 
 
 def joined(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
-    """Return the series with as many bins summed into one as MAX_DEMAND_CELLS asks for.
+    """Return the series with bins merged until they fit MAX_DEMAND_CELLS.
 
-    With a gap in it a sum is a gap. Beyond its own bins a series counts as nothing.
+    A merged bin with a gap is a gap. Outside its own bins a series counts as 0.
     """
     bin_s = columns[0].bin_s
     start_s = min(series.start_s for series in columns)
@@ -109,7 +115,7 @@ def joined(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
     factor = -(-bins * len(columns) // MAX_DEMAND_CELLS)
     if factor == 1:
         return columns
-    # Whole bins to a day, so that days are told apart.
+    # A day must be a whole number of bins, or days could not be ranked.
     while factor * bin_s < DAY_S and DAY_S % (factor * bin_s):
         factor += 1
 
@@ -135,9 +141,11 @@ def joined(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
 
 
 def stored_grid(store: Path, report: IngestReport) -> Grid:
-    """The grid of a stored trace: a demand file's own bins, some of them together where its series
-    have too many, or requests counted in bins of a round width that tells minutes apart where the
-    trace is not too long for it."""
+    """Return the grid of a stored trace.
+
+    A demand file keeps its bins, merged if there are too many. Requests are counted in bins of the
+    narrowest round width that leaves few enough.
+    """
     if report.kind == "demand":
         return demand_grid(joined(read_demand(store)))
     _, scan = scan_requests(store)
@@ -146,6 +154,6 @@ def stored_grid(store: Path, report: IngestReport) -> Grid:
 
 
 def base_width(span_s: float, series: int = 1) -> float:
-    """The narrowest of WIDTHS_S, or days, that leaves few enough bins."""
+    """Return the narrowest of WIDTHS_S, or a day, that leaves few enough bins."""
     bins = min(MAX_BINS, MAX_CELLS // max(1, series))
     return next((width for width in WIDTHS_S if span_s / width <= bins), 86_400)

@@ -1,4 +1,4 @@
-"""The characterisation beside its trace, so that it is computed once."""
+"""Store the characterisation with its trace, so that it is computed once."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from planner.studies.plain import as_json
 from planner.studies.traffic.ranking import ALL
 from planner.whole import whole_file
 
-VERSION = 3  # of what is kept: another one is computed anew
+VERSION = 3  # of the stored format; other versions are computed again
 FIGURES, RATES, TOTAL = "character.json", "character-rates.parquet", "character-total.parquet"
 
 
 def character_written(store: Path) -> dict[str, Any]:
-    """Compute and keep it; the figures as plain data."""
+    """Compute and store the characterisation, and return its figures as plain data."""
     with damage_reported(STORED, AGAIN):
         characterised = characterise(store)
     figures: dict[str, Any] = as_json(characterised.character)
     for name, table in ((RATES, characterised.rates), (TOTAL, _total_table(characterised))):
         with whole_file(store / name) as draft:
             table.write_parquet(draft)
-    with whole_file(store / FIGURES) as draft:  # last: where it is, the tables are
+    # Written last, so that its presence means that the tables exist.
+    with whole_file(store / FIGURES) as draft:
         draft.write_text(json.dumps({"version": VERSION, "figures": figures}), encoding="utf-8")
     return figures
 
 
 def character_kept(store: Path) -> dict[str, Any]:
-    """The figures as plain data, computed where they are not kept."""
+    """Return the figures as plain data; compute them if they are not stored."""
     try:
         stored = json.loads((store / FIGURES).read_text(encoding="utf-8"))
     except (ValueError, FileNotFoundError):
@@ -48,13 +49,13 @@ def character_kept(store: Path) -> dict[str, Any]:
 
 
 def rates_kept(store: Path, by: str) -> pl.DataFrame:
-    """Amounts of the labels of one kind over time, as charts show them."""
+    """Return the amounts over time of the labels of one kind, for charts."""
     character_kept(store)
     return _table(store, RATES).filter(pl.col("by") == by)
 
 
 def total_kept(store: Path) -> DemandSeries:
-    """What came in all, in the amount that days are ranked by."""
+    """Return the total demand, in the unit by which days are ranked."""
     figures = character_kept(store)
     table = _table(store, TOTAL)
     unit = figures["unit"]

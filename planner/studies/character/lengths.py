@@ -1,4 +1,4 @@
-"""How long requests are: exact, by counting every length that occurs."""
+"""Compute the distribution of request lengths exactly, by counting every length."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from planner.studies.character.values import LEVELS, UNSAID, Lengths
 from planner.studies.character.volumes import LISTED
 from simulation.arrays import FloatArray, IntArray
 
-ROOM = 1 << 31  # above every length: a label and a length make one number
+ROOM = 1 << 31  # larger than any length, so that a label and a length pack into one number
 FIELDS = ("input_tokens", "output_tokens")
 
 
 def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
-    """Of all requests of a stored trace, and under the largest labels of each kind in ``by``."""
+    """Return the lengths of all requests, and of the largest labels of each kind in ``by``."""
     report, scan = scan_requests(store)
     coded = label_code(report).alias("code")
     lengths = []
@@ -41,7 +41,7 @@ def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
 def _by_label(
     field: str, by: str, of_series: np.ndarray, codes: IntArray, tokens: IntArray, count: IntArray
 ) -> list[Lengths]:
-    """Of the LISTED labels with most requests, the one with most first."""
+    """Return the lengths of the LISTED labels with the most requests, the largest first."""
     labels, label = np.unique(of_series, return_inverse=True)
     packed, place = np.unique(label[codes] * ROOM + tokens, return_inverse=True)
     weight = np.bincount(place, count).astype(np.float64)
@@ -61,9 +61,10 @@ def _by_label(
 
 
 def counted(field: str, by: str, label: str, tokens: FloatArray, count: FloatArray) -> Lengths:
-    """Of ``count[i]`` requests with ``tokens[i]`` each, in increasing order of tokens.
+    """Return the distribution of ``count[i]`` requests with ``tokens[i]`` each, sorted by tokens.
 
-    A quantile is the least length that the share of requests does not exceed (inverted CDF).
+    A quantile is the smallest length that at least this share of requests does not exceed
+    (inverted CDF).
     """
     total = float(count.sum())
     mean = float((tokens * count).sum()) / total
@@ -82,7 +83,7 @@ def counted(field: str, by: str, label: str, tokens: FloatArray, count: FloatArr
 
 
 def mean_lengths(grid: Grid) -> list[Lengths]:
-    """Of a file that counts requests and tokens per bin: means, over the bins that have both."""
+    """Return mean lengths from counts per bin, over the bins with both requests and tokens."""
     if "requests" not in grid.amounts:
         return []
     return [

@@ -1,4 +1,4 @@
-"""When requests come: hours and weekdays, what repeats, and bursts by time scale."""
+"""Describe when requests come: hours and weekdays, autocorrelation, bursts by time scale."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from planner.studies.traffic.window import DAY_S, HOUR_S, UTC_CLOCK
 from simulation.arrays import FloatArray
 
 SCALES_S = (1.0, 10.0, 60.0, 600.0, 3600.0, 21_600.0, 86_400.0)
-LOCAL_S = 600.0  # in which the rate is taken to be steady
-LEAST_BINS = 10  # of a scale, or it is left out
-MAX_FINE = 20_000_000  # bins of the finest scale
-SPARSE = 100  # bins of the finest scale per request, above which nearly all are empty
-ENOUGH_FINE = 1_000_000  # bins that cost nothing, however sparse
-WEEKDAY_OF_EPOCH = 3  # 1 January 1970 was a Thursday, Monday being 0
+LOCAL_S = 600.0  # span in which the rate is assumed to be steady
+LEAST_BINS = 10  # fewest bins of a scale
+MAX_FINE = 20_000_000  # most bins of the finest scale
+SPARSE = 100  # most bins per request of the finest scale: with more, nearly all are empty
+ENOUGH_FINE = 1_000_000  # so many bins are always allowed, because they are cheap
+WEEKDAY_OF_EPOCH = 3  # 1 January 1970 was a Thursday; Monday is 0
 WEEKEND = 5
 
 
 def autocorrelation(values: FloatArray, lag: int) -> float | None:
-    """Pearson correlation of bins ``lag`` apart, both known; None with less than twice the lag, or
-    where nothing varies."""
+    """Return the Pearson correlation of known bins ``lag`` apart.
+
+    None: there are too few bins, or the values do not vary.
+    """
     if lag < 1 or len(values) < 2 * lag:
         return None
     before, after = values[:-lag], values[lag:]
@@ -37,15 +39,16 @@ def autocorrelation(values: FloatArray, lag: int) -> float | None:
 
 
 def coarse(values: FloatArray, factor: int) -> FloatArray:
-    """Sums of ``factor`` bins; with a gap in it a gap, and a last one that is not whole left
-    out."""
+    """Return the sums of ``factor`` bins; a gap makes a gap, an incomplete last sum is dropped."""
     covered = len(values) // factor * factor
     return np.asarray(values[:covered].reshape(-1, factor).sum(axis=1))
 
 
 def day_and_week(values: FloatArray, bin_s: float) -> tuple[float, float | None, float | None]:
-    """Bin width that is compared (hours where the bins fit into them), and the autocorrelation at a
-    day and at a week."""
+    """Return the compared bin width, and the autocorrelations at a day and at a week.
+
+    The width is an hour if whole bins make an hour.
+    """
     factor = max(1, round(HOUR_S / bin_s))
     if abs(factor * bin_s - HOUR_S) < 1e-6:
         values, bin_s = coarse(values, factor), HOUR_S
@@ -56,7 +59,7 @@ def day_and_week(values: FloatArray, bin_s: float) -> tuple[float, float | None,
 
 
 def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhythm:
-    """Of amounts per bin; weekday and hour are those in which a bin begins."""
+    """Return the rhythm of amounts per bin; a bin belongs to the hour in which it starts."""
     width, day, week = day_and_week(values, bin_s)
     begin = start_s + bin_s * np.arange(len(values))
     shift = WEEKDAY_OF_EPOCH if clock == UTC_CLOCK else 0
@@ -64,7 +67,7 @@ def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhyt
     hour = (begin % DAY_S // HOUR_S).astype(np.int64)
     seen = ~np.isnan(values)
     if bin_s > HOUR_S:
-        seen = np.zeros_like(seen)  # of a bin of hours no hour is known
+        seen = np.zeros_like(seen)  # wider bins do not show the hour
     place = weekday * 24 + hour
     amount = np.bincount(place[seen], values[seen], 168).reshape(7, 24)
     seconds = np.bincount(place[seen], minlength=168).reshape(7, 24) * float(bin_s)
@@ -97,7 +100,7 @@ def _rates(amount: FloatArray, seconds: FloatArray) -> tuple[float | None, ...]:
 
 
 def burstiness(values: FloatArray, bin_s: float) -> list[Burstiness]:
-    """Of amounts per bin, at every scale that whole bins make up."""
+    """Return the burstiness of amounts per bin, at every scale of whole bins."""
     scales = []
     for scale in (bin_s, *(s for s in SCALES_S if s > bin_s)):
         factor = round(scale / bin_s)
@@ -125,8 +128,10 @@ def _at_scale(sums: FloatArray, known: FloatArray, scale: float) -> Burstiness:
 
 
 def _within(sums: FloatArray, bins: int) -> float | None:
-    """Variance about the mean of each run of ``bins`` over that mean, runs weighed by what came in
-    them."""
+    """Return variance over mean within runs of ``bins`` bins, weighted by the amount in each run.
+
+    This removes the daily cycle, because the mean is that of the run. None: too few bins.
+    """
     if bins < LEAST_BINS or len(sums) < bins:
         return None
     runs = sums[: len(sums) // bins * bins].reshape(-1, bins)
@@ -138,8 +143,8 @@ def _within(sums: FloatArray, bins: int) -> float | None:
 def fine_counts(store: Path, span_s: float) -> tuple[FloatArray, float]:
     """Return the requests per bin of a stored trace from its first one on, and the bins' width.
 
-    It is the narrowest of SCALES_S that gives neither MAX_FINE bins nor SPARSE times as many as
-    there are requests: three requests in 54 years say nothing of seconds.
+    The width is the narrowest of SCALES_S with at most MAX_FINE bins. Above ENOUGH_FINE bins, there
+    are also at most SPARSE bins per request. Three requests in 54 years say nothing about seconds.
     """
     report, scan = scan_requests(store)
     most = min(MAX_FINE, max(ENOUGH_FINE, SPARSE * (report.requests or 0)))
@@ -151,11 +156,11 @@ def fine_counts(store: Path, span_s: float) -> tuple[FloatArray, float]:
     )
     counts = np.zeros(int(table["bin"].max()) + 1)  # type: ignore[arg-type]
     counts[table["bin"].to_numpy()] = table["len"].to_numpy()
-    return counts[: max(1, len(counts) - 1)], width  # the last one is not whole
+    return counts[: max(1, len(counts) - 1)], width  # the last bin is incomplete
 
 
 def interarrival_cv(store: Path) -> float | None:
-    """Standard deviation over mean of the gaps between one request and the next."""
+    """Return standard deviation over mean of the gaps between consecutive requests."""
     _, scan = scan_requests(store)
     gaps = pl.col("arrival_s").diff()
     row = scan.select(gaps.mean().alias("mean"), gaps.std().alias("std")).collect().row(0)

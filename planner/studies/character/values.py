@@ -1,4 +1,4 @@
-"""What is said of a trace: plain figures, each with its unit."""
+"""Figures of a trace, each with its unit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import polars as pl
 from forecasting.demand import DemandSeries
 from planner.studies.traffic.ranking import Stretch
 
-BY = ("model", "region", "tier", "series")  # what traffic can be told apart by
-UNSAID = "not said"  # the label of requests without one
-# Shares of requests at which a distribution of lengths is given.
+BY = ("model", "region", "tier", "series")  # kinds of labels
+UNSAID = "not said"  # shown for requests without a label
+# Levels of the quantiles of lengths.
 LEVELS = (0.0, 0.01, *(round(0.02 * step, 2) for step in range(1, 50)), 0.99, 0.995, 0.999, 1.0)
 
 
@@ -19,8 +19,7 @@ LEVELS = (0.0, 0.01, *(round(0.02 * step, 2) for step in range(1, 50)), 0.99, 0.
 class Lengths:
     """Tokens per request, of all requests or of those with one label.
 
-    From requests every figure is exact. A file of counts per bin has the mean alone: what lies
-    within a bin it does not say.
+    From requests every figure is exact. From counts per bin only the mean is known.
     """
 
     field: str  # "input_tokens" or "output_tokens"
@@ -33,25 +32,25 @@ class Lengths:
     p95: float | None
     p99: float | None
     most: float | None
-    quantiles: tuple[float, ...]  # tokens at each of LEVELS; empty where only the mean is known
+    quantiles: tuple[float, ...]  # tokens at each of LEVELS; empty: only the mean is known
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """How much came under one label."""
+    """Traffic of one label."""
 
     by: str
     label: str
     requests: float | None  # None: the file does not count them
     input_tokens: float | None
     output_tokens: float | None
-    share: float | None  # of the requests of all labels; of tokens where requests are not counted
-    mean: float  # per second, of the unit of the whole; over the bins that are known
+    share: float | None  # of the requests of all labels, or of their tokens
+    mean: float  # per second, over known bins; requests, or tokens if requests are not counted
     peak: float  # per second, in the busiest bin
     peak_to_mean: float | None
-    autocorrelation_day: float | None  # of amounts an hour (or bin) each, a day apart
+    autocorrelation_day: float | None  # of hourly amounts (or wider bins) a day apart
     autocorrelation_week: float | None
-    utility: float | None  # sum over its requests, where the file gives it
+    utility: float | None  # sum over its requests, if the file has it
     utility_per_request: float | None
 
 
@@ -68,7 +67,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Imbalance:
-    """How unevenly a kind of label shares the traffic."""
+    """Imbalance of traffic between the labels of one kind."""
 
     by: str
     labels: int
@@ -76,25 +75,25 @@ class Imbalance:
     most_share: float
     least: str
     least_share: float
-    effective: float  # labels of equal share that would be as uneven: 1 over the sum of squares
+    effective: float  # effective number of labels: 1 over the sum of squared shares
 
 
 @dataclass(frozen=True, slots=True)
 class Burstiness:
-    """Amounts per bin of one width."""
+    """Variation of the amounts per bin, for one bin width."""
 
     bin_s: float
     bins: int
     dispersion: float | None  # variance over mean; 1 for Poisson arrivals at one rate
-    within_10_min: float | None  # the same about the mean of ten minutes: without the day's cycle
+    within_10_min: float | None  # the same within ten minutes: without the daily cycle
     peak_to_mean: float | None
     cv: float | None
-    empty: float  # share of bins without anything
+    empty: float  # share of empty bins
 
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """Hours and weekdays, in UTC; counted from the trace's origin on a relative clock."""
+    """Rates by hour and weekday in UTC, or from the trace's origin for a relative clock."""
 
     bin_s: float  # of the autocorrelations
     autocorrelation_day: float | None  # None: less than two days
@@ -104,22 +103,22 @@ class Rhythm:
     peak_hour: int | None
     trough_hour: int | None
     peak_to_trough: float | None
-    weekend_to_weekday: float | None  # None on a relative clock: nobody knows the weekday
+    weekend_to_weekday: float | None  # None for a relative clock: weekdays are unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """One calendar day; what is not known of it is not in its sums."""
+    """One calendar day; unknown bins are not in its sums."""
 
     start_s: float
     name: str
     requests: float | None
     input_tokens: float | None
     output_tokens: float | None
-    seen: float  # share of its bins that are known
-    series: int  # that cover it
-    rank: int | None  # 1 is the busiest; None where too little of it is known
-    of_busiest: float | None  # its amount over that of the busiest
+    seen: float  # share of known bins
+    series: int  # number of series that cover it
+    rank: int | None  # 1 is the busiest; None: too many unknown bins
+    of_busiest: float | None  # its amount over that of the busiest day
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,50 +136,50 @@ class Days:
 class LostBins:
     """Bins without a request that cannot be demand."""
 
-    series: str  # "all" where the whole trace has it
+    series: str  # "all": an outage of the whole trace
     start_s: float
     end_s: float
     bins: int
-    missing: float  # that the bins around would have had in it
-    after: float | None  # what came in the bin after it, over what was to be expected
+    missing: float  # expected amount, from the bins around
+    after: float | None  # amount in the next bin over the expected one
 
 
 @dataclass(frozen=True, slots=True)
 class Character:
-    """A trace characterised; every list is empty where the file says nothing of the kind."""
+    """All figures of a trace; a list is empty if the file lacks the data for it."""
 
     trace: str
     kind: str  # "requests" or "demand"
     clock: str  # "utc" or "relative": then it starts at epoch 0
-    unit: str  # of rates, ranks and rhythm: requests, or tokens where requests are not counted
+    unit: str  # of rates, ranks and rhythm: requests, or tokens if requests are not counted
     start_s: float
     end_s: float
-    bin_s: float  # of what is summed in bins; a demand file's own
+    bin_s: float  # width of the bins of the figures
     series: int
     total: Volume
     volumes: tuple[Volume, ...]
     cells: tuple[Cell, ...]  # the largest
     imbalance: tuple[Imbalance, ...]
-    levels: tuple[float, ...]  # of the lengths' quantiles
+    levels: tuple[float, ...]  # levels of the quantiles of lengths
     lengths: tuple[Lengths, ...]
     rhythm: Rhythm
-    interarrival_cv: float | None  # of the gaps between requests: 1 for Poisson arrivals
+    interarrival_cv: float | None  # of gaps between requests; 1 for Poisson arrivals
     burstiness: tuple[Burstiness, ...]
     days: Days
-    gaps: int  # bins of the total of which nothing was known from the file
+    gaps: int  # bins of the total that are unknown in the file
     outages: tuple[LostBins, ...]
-    outages_found: int  # of which `outages` has the longest
+    outages_found: int  # number of all outages; ``outages`` is a limited list
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Characterisation:
-    """The figures, and what charts and rankings are made of.
+    """The figures, with the data for charts and rankings.
 
     ``rates`` has by, label, place (0 for the largest), start_s, seconds, and the amounts requests,
-    input_tokens, output_tokens and total_tokens of each stretch (null: not known).
+    input_tokens, output_tokens and total_tokens of each interval (null: not known).
     """
 
     character: Character
     rates: pl.DataFrame
-    total: tuple[DemandSeries, ...]  # of each amount that the file counts, in bins of ``bin_s``
+    total: tuple[DemandSeries, ...]  # one per counted amount, in bins of ``bin_s``

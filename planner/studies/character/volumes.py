@@ -1,4 +1,4 @@
-"""How much came for which model, region and tier, and how unevenly."""
+"""Compute the traffic of each model, region and tier, and its imbalance."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from planner.studies.character.values import UNSAID, Cell, Imbalance, Volume
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 MAX_CELLS = 200
-LISTED = 100  # labels of a kind: what is said of each takes longer than to read its rows
-LINES = 6  # told apart in a chart; the others are summed
-CHART_BINS = 480  # of a chart: what the pixels can show
+LISTED = 100  # most labels of a kind: computing the figures of one takes longer than reading it
+LINES = 6  # most lines in a chart; smaller labels are summed
+CHART_BINS = 480  # most bins in a chart: about its pixels
 OTHERS = "others"
-Utility = Mapping[tuple[str, str], tuple[float, float]]  # (by, label) to sum and requests with one
+Utility = Mapping[tuple[str, str], tuple[float, float]]  # (kind, label) to sum, requests
 
 
 def volumes(grid: Grid, lost: BoolArray, utility: Utility) -> list[Volume]:
-    """Of the whole first, then of the LISTED largest labels of every kind, the largest first.
+    """Return the volume of the whole, then of the LISTED largest labels of each kind.
 
-    Rates are of the bins that are not ``lost``, ``[bins]``; sums are those of the file.
+    Rates are over the bins that are not ``lost``, ``[bins]``. Sums are those of the file.
     """
     of_series = {field: np.nansum(values, axis=1) for field, values in grid.amounts.items()}
     whole = np.arange(len(grid.names))
@@ -74,7 +74,10 @@ def _volume(
 
 
 def cells(grid: Grid) -> list[Cell]:
-    """Model x region x tier, the largest first, where there is more than one kind of label."""
+    """Return the amount of each (model, region, tier), the largest first.
+
+    Returns nothing if the trace has fewer than two kinds of labels.
+    """
     kinds = [label for label in LABELS if label in grid.labels]
     if len(kinds) < 2:
         return []
@@ -99,7 +102,7 @@ def _key(grid: Grid, row: int) -> tuple[str, str, str]:
 
 
 def imbalance(grid: Grid, by: str) -> Imbalance | None:
-    """Between all labels of one kind; None where there are not two."""
+    """Return the imbalance between all labels of one kind; None: fewer than two labels."""
     names, codes = grid.codes(by)
     amounts = np.bincount(codes, np.nansum(grid.amounts[grid.unit], axis=1), len(names))
     if len(names) < 2 or not amounts.any():
@@ -118,7 +121,7 @@ def imbalance(grid: Grid, by: str) -> Imbalance | None:
 
 
 def utilities(store: Path, by: Sequence[str]) -> Utility:
-    """Sums of the utility that the file gives for its requests; empty where it gives none."""
+    """Return the sums of the requests' utility by label; empty: the file has no utility."""
     _, scan = scan_requests(store)
     if "utility" not in scan.collect_schema().names():
         return {}
@@ -136,10 +139,11 @@ def utilities(store: Path, by: Sequence[str]) -> Utility:
 
 
 def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
-    """Amounts of the largest labels of every kind, of the others together and of the whole, in as
-    many stretches as a chart can show. ``lost`` marks bins that are not demand: they are gaps.
+    """Return the amounts over time of the largest labels of each kind, the others, and the total.
 
-    A stretch of which half is known is taken to be like that half; of less nothing is known.
+    Bins are merged into as many intervals as a chart can show. ``lost`` marks bins that are not
+    demand; they are gaps. An interval with at least half of its bins known is scaled up from them.
+    An interval with fewer is unknown.
     """
     joined = max(1, -(-grid.bins // CHART_BINS))
     starts = np.arange(0, grid.bins, joined)
