@@ -90,8 +90,11 @@ class Traits:
 
 
 class Policy(Section):
-    """A policy with its parameters. A subclass has its names as a Literal, the traits of each in
-    ``kinds``, and its parameters with the defaults of its class in ``simulation.policies``."""
+    """A policy with its parameters.
+
+    A subclass declares its names as a Literal, and the traits of each name in ``kinds``. Its
+    parameters have the defaults of its class in ``simulation.policies``.
+    """
 
     kinds: ClassVar[dict[str, Traits]] = {}
 
