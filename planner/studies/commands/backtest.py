@@ -1,5 +1,7 @@
-"""Forecasters judged by what they lead to: each drives the same plan over past traffic, and all are
-compared at equal attainment (methods.md F10)."""
+"""Compare forecasters by the cost of their plans on past traffic (methods.md F10).
+
+Each forecaster drives the same planner. All are compared at equal attainment.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +52,11 @@ CONFIRMED = (
     "share of tokens in bins that the plan has room for; the cheapest forecaster, repeating the "
     "last value and what needs no forecast are replayed once."
 )
-# Requests over all replays: some minutes. With more, matching is done by coverage.
+# Most requests over all replays, which take some minutes. Above it, attainment is matched by
+# coverage.
 MOST_REPLAYED = 60_000_000
-EACH = TRIES + 1  # replays that one forecaster takes
-# Few enough for minutes: one of each way of looking at it.
+EACH = TRIES + 1  # replays per forecaster
+# One forecaster of each kind, few enough for a run of minutes.
 DEFAULT: tuple[Method, ...] = (
     "auto", SAME_AS_NOW, "seasonal-naive", "moving-maximum", "regression", "arima"
 )  # fmt: skip
@@ -93,10 +96,12 @@ class Options(RunOptions):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class BacktestResult:
+    """The result of ``backtest``."""
+
     kind: str = "backtest"
     frame: Frame = field(metadata={MERGED: True})
     verdict: str
-    goals: dict[str, float]  # by interactive tier
+    goals: dict[str, float]  # target attainment by interactive tier
     matched_on: str  # replay or coverage
     best: str | None
     methods: tuple[Forecaster, ...] = field(metadata={COLUMNS: FORECASTERS})
@@ -115,7 +120,11 @@ def run(
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> Outcome:
-    """Every forecaster's plan of a past window, at equal attainment, beside what needs none."""
+    """Compare the plans of all forecasters on a past window, at equal attainment.
+
+    Policies without a forecast are included. Raises ScenarioError if the window is after the
+    traffic, or if no interactive tier has demand.
+    """
     begun = time.perf_counter()
     scenario = _past(seeded(scenario, options.seed), options.days)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.1))
@@ -189,7 +198,7 @@ def run(
 def _forecaster(
     study: Study, seed: int, name: str, progress: Progress, *, by_replay: bool
 ) -> Forecaster | str:
-    """Return the forecaster's row, or a sentence why it cannot be judged."""
+    """Return the forecaster's row, or a sentence why there is none."""
     try:
         driver = Driver.of(study, name, seed, part(progress, 0.0, 0.1))
         return judged(driver, by_replay=by_replay, progress=part(progress, 0.1, 1.0))
@@ -198,13 +207,13 @@ def _forecaster(
 
 
 def _confirmed(study: Study, seed: int, row: Forecaster, progress: Progress) -> Forecaster:
-    """Simulate what was matched by coverage."""
+    """Simulate the plan of a forecaster that was matched by coverage."""
     driver = Driver.of(study, row.method, seed, part(progress, 0.0, 0.1))
     return confirmed(driver, row, part(progress, 0.1, 1.0))
 
 
 def _beside(study: Study, seed: int, name: str, progress: Progress, *, turn: bool) -> Beside | str:
-    """Or a sentence why it cannot be run."""
+    """Return the row of a policy without a forecast, or a sentence why it cannot run."""
     try:
         return beside_of(study, name, seed, turn=turn, progress=progress)
     except EXPECTED as problem:
@@ -212,7 +221,10 @@ def _beside(study: Study, seed: int, name: str, progress: Progress, *, turn: boo
 
 
 def _past(scenario: Scenario, days: int | None) -> Scenario:
-    """With a window of so many days that ends as the scenario's does, or with the traffic."""
+    """Return the scenario with a past window of ``days`` days; None: its own length.
+
+    The window ends with the scenario's, or with the traffic if that one is after the traffic.
+    """
     horizon = scenario.horizon
     changes: dict[str, object] = {}
     if horizon.start == "end":

@@ -1,4 +1,4 @@
-"""Forecast, plan, and every policy replayed side by side."""
+"""Forecast, plan, and simulate every policy on the same requests."""
 
 from __future__ import annotations
 
@@ -95,8 +95,10 @@ def run(
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> Outcome:
-    """Forecast, plan, and replay every policy (the scenario's, or those named) side by side. How
-    far it is goes by where the time of long runs goes, which is the rehearsal."""
+    """Forecast, plan, and simulate the scenario's policies or those of the options.
+
+    Progress is weighted by the time of long runs, most of which is the backtest.
+    """
     begun = time.perf_counter()
     scenario = seeded(scenario, options.seed)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.08))
@@ -118,7 +120,7 @@ def run(
                 study, policy, seed=scenario.seed, progress=report, planned=planned, tests=tests,
                 earlier=earlier,
             )  # fmt: skip
-        except Infeasible as problem:  # of a baseline; the plan itself has been made above
+        except Infeasible as problem:  # a baseline has no plan; the plan itself was made above
             return f"{policy.title} is left out: {problem}"
         except (ScenarioError, SimulationError, ForecastError) as problem:
             if asked and list(options.policies) != [ALL]:
@@ -191,26 +193,32 @@ def run(
 
 
 def _timetables(study: Study, comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
-    """What is recommended as people read it, and that of every policy to be exported."""
+    """Return the recommended schedule for people, and the schedules of all policies for export."""
     take, every = comparison.recommended, timetables_table(study, comparison.runs)
     timetables = {} if every.is_empty() else {"timetables": every}
     return timetable_tables(None if take is None else take.timetable) | timetables
 
 
 def _followed(planned: Planned, comparison: PolicyComparison) -> Planned:
-    """With the plan that the recommended policy follows, where it follows one, else that of the
-    policy that is called the plan: what a page shows to carry out is what was replayed."""
+    """Return ``planned`` with the plan that was simulated.
+
+    It is the plan of the recommended policy, or else of the policy called "the plan". So the page
+    shows the plan that the results belong to.
+    """
     run = _planner(comparison)
     if run is None or run.plan is None or run.traits.plan is None:
         return planned
-    # One on another forecast is planned for its mean.
+    # A policy with its own forecast method plans for the mean, so it has no load factor.
     factor = _load_factor(run) if run.traits.plan.method is None else 1.0
     quantiles = tuple(replace(quantile, load_factor=factor) for quantile in planned.quantiles)
     return replace(planned, plan=run.plan, quantiles=quantiles)
 
 
 def _planner(comparison: PolicyComparison) -> PolicyRun | None:
-    """Whose plan a page shows; one of all periods together has figures of its own."""
+    """Return the run with the plan that a page shows; None: there is none.
+
+    A plan of all periods in one program is not shown, because its figures differ.
+    """
     take = comparison.recommended
     recommended = [] if take is None else [take.policy]
     for name in (*recommended, the_plan(comparison.ranking)):
@@ -223,7 +231,7 @@ def _planner(comparison: PolicyComparison) -> PolicyRun | None:
 
 
 def _flat(study: Study, comparison: PolicyComparison) -> IntArray | None:
-    """The fleet that is recommended, ``[l, r, g]``, where it is held all the time."""
+    """Return the recommended static fleet, ``[l, r, g]``; None: the policy is not static."""
     take = comparison.recommended
     run = None if take is None else comparison.run(take.policy)
     if run is None or not run.traits.flat:
@@ -235,7 +243,7 @@ def _flat(study: Study, comparison: PolicyComparison) -> IntArray | None:
 
 
 def _load_factor(run: PolicyRun) -> float:
-    """Found in rehearsal, or as the scenario says."""
+    """Return the load factor of a run, tuned or from the scenario; default: 1."""
     return next(
         (float(setting.value) for setting in run.settings if setting.what == "load_factor"), 1.0
     )
@@ -244,8 +252,7 @@ def _load_factor(run: PolicyRun) -> float:
 def _changeable(
     study: Study, scenario_plan: Planned, comparison: PolicyComparison
 ) -> tuple[Planned, float]:
-    """What the plan on the page was made from, to be changed: its policy's forecast, and how many
-    times that it plans for."""
+    """Return the inputs of the shown plan for a what-if: its forecast, and its load factor."""
     run = _planner(comparison)
     if run is None or run.traits.plan is None:
         return scenario_plan, 1.0

@@ -1,4 +1,4 @@
-"""What comes after a trace, or what the plan of a scenario would stand on."""
+"""Forecast what follows a trace, or the demand for the plan of a scenario."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ from planner.studies.traffic.traffic import Traffic, build_traffic
 from planner.studies.traffic.window import Window, resolve_window
 from simulation.arrays import FloatArray
 
-MAX_STEPS = 10_000  # bins forecast ahead of one series
+MAX_STEPS = 10_000  # most bins to forecast per series
 ERRORS = ("wape", "peak_wape", "mase", "coverage80", "bias")
 NAIVE = ("last-value", "seasonal-naive")
-SHOWN = 0.0005  # difference of errors that a tenth of a percent shows
+SHOWN = 0.0005  # smallest difference of errors that shows when rounded to 0.1%
 AHEAD = series_columns(
     "ahead.",
     attrgetter("ahead.unit"),
@@ -116,11 +116,11 @@ class Timed(Forecasts):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ForecastResult:
-    """What the plan of a scenario would stand on."""
+    """The forecast for the plan of a scenario."""
 
     kind: str = "forecast"
     scenario: str
-    headline: str  # how far off it was, beside repeating what was there
+    headline: str  # its error, compared with the naive forecast
     window: WindowFacts
     series: tuple[SeriesForecast, ...] = field(metadata={COLUMNS: SERIES})
     forecast: Timed
@@ -130,17 +130,17 @@ class ForecastResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeriesAhead:
-    """What follows a series, amounts of its unit per bin, and the errors of a backtest."""
+    """Forecast of a series in amounts per bin, with the errors of a backtest."""
 
     ahead: Forecast
     errors: dict[str, float | None]
-    note: str = ""  # where the backtest was worse than repeating what was
-    cleaned: str = ""  # bins that were taken for gaps, in words
+    note: str = ""  # says if the naive forecast was better in the backtest
+    cleaned: str = ""  # bins that count as gaps, in words
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SeriesResult:
-    """What comes after a trace."""
+    """The forecast of what follows a trace."""
 
     kind: str = "forecast"
     series: tuple[SeriesAhead, ...] = field(metadata={COLUMNS: AHEAD})
@@ -156,7 +156,7 @@ def run(
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
-    """The forecast a plan of this scenario would stand on, period by period, with its errors."""
+    """Forecast the demand for a plan of the scenario, period by period, with the errors."""
     begun = time.perf_counter()
     overrides = {
         name: value for name in ("method", "holidays") if (value := getattr(options, name))
@@ -208,8 +208,10 @@ def run(
 def _price(
     hardware: Hardware, traffic: Traffic, window: Window, settings: Settings, progress: Progress
 ) -> FloatArray | None:
-    """Of room for a token per second, as a plan's sizes have it; None where no quantile is chosen
-    by it."""
+    """Return the cost of capacity for one token/s, from the plan's sizes.
+
+    None: the quantile is not chosen by cost.
+    """
     if settings.plan.forecast.late_usd is None:
         return None
     lengths = known_lengths(traffic, window, settings.seed)
@@ -268,7 +270,7 @@ def run_series(
 def _worse_than_naive(
     series: Sequence[DemandSeries], tested: Sequence[Backtest], horizon_s: float, origins: int
 ) -> list[str]:
-    """Of each a sentence where repeating what was would have been nearer the peaks, else ""."""
+    """Return, for each series, a sentence if a naive forecast is nearer the peaks, else ""."""
     notes = [""] * len(series)
     for method in NAIVE:
         for i, naive in enumerate(backtest_each_or_none(series, method, horizon_s, origins)):
@@ -282,7 +284,7 @@ def _worse_than_naive(
 
 
 def _cleaned(series: DemandSeries) -> str:
-    """What of the history is no demand and stands as a gap for what is learnt."""
+    """Return the bins of the history that are not demand and count as gaps, in words."""
     removed = clean(series.values[None], series.bin_s).bins(0, series.values)
     return "; ".join(
         f"{moment(series.start_s + removed_bin.bin * series.bin_s)}: {removed_bin.amount:g}, "

@@ -1,5 +1,7 @@
-"""A week to a year ahead: a representative week planned for every month as demand grows, its cost
-month by month, and how many GPUs to commit to."""
+"""Plan a week to a year ahead: cost by month, and how many GPUs to commit to.
+
+Each month is planned as a representative week, times the growth of demand.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ from planner.studies.progress import Progress, part
 from planner.studies.results.frame import Frame, frame_of
 from planner.studies.values import Study
 
-RHYTHM_S = 2 * WEEK_S  # of traffic, below which weekdays cannot be told from weekends
+RHYTHM_S = 2 * WEEK_S  # shortest traffic that shows a weekly rhythm
 PLANNED = Fact(
     "Replicas, GPU-hours, energy, cost, carbon",
     "modelled",
@@ -52,7 +54,7 @@ TERM_WORDS = {"one_year": "a year", "three_years": "three years"}
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Over all months that have a plan."""
+    """Sums over all months that have a plan."""
 
     cost_usd: float
     cost_committed_usd: float | None
@@ -73,7 +75,7 @@ class OutlookResult:
     commitments: tuple[Commitment, ...]
     recommended_commitments: tuple[Commitment, ...]
     use: tuple[UseStep, ...]
-    basis: tuple[str, ...]  # how it was computed, and what it does not say
+    basis: tuple[str, ...]  # method and limitations
     seconds: float
 
 
@@ -95,7 +97,7 @@ def run(
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> Outcome:
-    """Cost by month ahead of the traffic; raises Infeasible where no month has a plan."""
+    """Plan the months after the traffic; raise Infeasible if no month has a plan."""
     begun = time.perf_counter()
     study = study_at(_weekly(scenario), traces, known, part(progress, 0.0, 0.4))
     hardware, growth = study.hardware, study.window.growth
@@ -154,12 +156,14 @@ def plan_months(
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> list[PlannedMonth]:
-    """Return the week of ``inputs`` planned for every month, at so many times its ``load``.
+    """Return the week of ``inputs`` planned for each month.
 
-    A month has about four such weeks, so each is planned twice: the second time it starts with the
-    fleet that the first ended with. Months of equal demand share a plan.
+    ``months`` are pairs of a month and its growth factor on ``load``. Months with equal factors
+    share a plan. A month has about four such weeks, so each week is planned twice. The second plan
+    starts with the fleet at the end of the first.
     """
-    first_of = {times: month for month, times in reversed(months)}  # by demand, the first month
+    # The reverse order keeps the first month of each factor.
+    first_of = {times: month for month, times in reversed(months)}
     plans = parts.map(
         [
             Part(f"Plan: {month.label}", partial(_plan_of_month, inputs, load.times(times)))
@@ -180,7 +184,7 @@ def plan_months(
 
 
 def _plan_of_month(inputs: PlanInput, load: Load, progress: Progress) -> ScalingPlan | str:
-    """Return the plan of a week that follows itself, or why there is none."""
+    """Return the plan of a week that follows an equal week, or why there is none."""
     try:
         first = plan_load(inputs, load, part(progress, 0.0, 0.5))
         last = np.asarray(first.target[-1], np.int64)
@@ -190,7 +194,7 @@ def _plan_of_month(inputs: PlanInput, load: Load, progress: Progress) -> Scaling
 
 
 def _weekly(scenario: Scenario) -> Scenario:
-    """The scenario over the week after its traffic."""
+    """Return the scenario with the week after its traffic as the window."""
     horizon = scenario.horizon
     period = horizon.period_s if horizon.period_s and WEEK_S % horizon.period_s == 0 else 3600.0
     week = Horizon(start="end", duration_s=WEEK_S, period_s=period, lead_s=horizon.lead_s)
@@ -198,15 +202,17 @@ def _weekly(scenario: Scenario) -> Scenario:
 
 
 def _one_by_one(study: Study) -> PlanInput:
-    """Periods one after the other, without growth: months have theirs, and the limits of a whole
-    window are of no week."""
+    """Return the plan input with periods planned one after the other, and without growth.
+
+    The months add the growth. Limits on a whole window do not apply to a representative week.
+    """
     inputs = study.plan_input
     settings = replace(inputs.settings, periods="one", lend_share=None)
     return replace(inputs, settings=settings, window=replace(inputs.window, growth=NO_GROWTH))
 
 
 def _offers(in_use: tuple[Use, ...], hardware: Hardware) -> tuple[Commitment, ...]:
-    """Every stated price of what is in use."""
+    """Return a commitment for each committed price of the GPUs in use."""
     return tuple(
         commit(use, offer.term, offer.usd_per_gpu_hour)
         for use in in_use
@@ -216,7 +222,10 @@ def _offers(in_use: tuple[Use, ...], hardware: Hardware) -> tuple[Commitment, ..
 
 
 def _recommended(offers: tuple[Commitment, ...]) -> tuple[Commitment, ...]:
-    """Of each type and region the shortest term: what a year shows says little of three."""
+    """Return the commitments of the shortest term for each GPU type and region.
+
+    A horizon of at most a year says little about a term of three years.
+    """
     best: dict[tuple[str, str], Commitment] = {}
     for offer in offers:  # one_year before three_years
         best.setdefault((offer.region, offer.gpu), offer)
@@ -339,7 +348,7 @@ def _table(rows: Any, kind: type) -> pl.DataFrame:
 
 
 def _week(planned: list[PlannedMonth], hardware: Hardware) -> pl.DataFrame:
-    """The timetable of the first month that has a plan, and of the last."""
+    """Return the schedules of the first and the last month that have a plan."""
     frames = []
     with_plan = [label for label in planned if label.plan is not None]
     for label in dict.fromkeys((with_plan[0].month.label, with_plan[-1].month.label)):

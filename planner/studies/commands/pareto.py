@@ -1,4 +1,4 @@
-"""The front of two objectives over a scenario's window: each point a whole plan, and the knee."""
+"""Compute the Pareto front of two objectives over a window: one plan per point, and the knee."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from planner.studies.progress import Progress, part
 from planner.studies.results.frame import Frame, frame_of
 
 POINTS, MOST_POINTS = 9, 25
-GAP, RESOLVE_S = 1e-3, 10.0  # of each point, unless the scenario allows less
+GAP, RESOLVE_S = 1e-3, 10.0  # solver gap and time limit per point
 NAMES = tuple(MEASURE)  # cost, gpu-hours, energy, carbon
-CAPPED = ("cost", "carbon")  # one of the two must be one of these: the other is minimised under it
+# One of the two objectives must be one of these. It is capped while the other is minimised.
+CAPPED = ("cost", "carbon")
 
 
 def _total(measure: str, point: FrontPoint) -> float:
@@ -53,6 +54,8 @@ FRONT = Columns(
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ParetoResult:
+    """The result of ``pareto``."""
+
     kind: str = "pareto"
     frame: Frame = field(metadata={MERGED: True})
     of: tuple[str, str]
@@ -64,7 +67,10 @@ class ParetoResult:
 
 
 def pair_of(pair: str) -> tuple[str, str]:
-    """``cost,carbon`` to the two names, the one that is capped last; raises ValueError."""
+    """Parse a pair such as ``cost,carbon`` into two names, the capped one last.
+
+    Raises ValueError for an unknown name, or if neither objective can be capped.
+    """
     names = [name.strip() for name in pair.split(",")]
     wrong = [name for name in names if name not in NAMES]
     if wrong or len(names) != 2 or names[0] == names[1]:
@@ -101,8 +107,10 @@ def run(
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
-    """The least of the first objective at so many levels of the second, over all periods at
-    once; raises Infeasible where there is no plan."""
+    """Minimise the first objective at several levels of the second, over all periods at once.
+
+    Raises Infeasible if there is no plan.
+    """
     begun = time.perf_counter()
     first, second = pair_of(options.of)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
@@ -156,5 +164,5 @@ def _headline(first: str, second: str, front: tuple[FrontPoint, ...], best: int 
 
 
 def amount(value: float, unit: str) -> str:
-    """A figure of an objective: dollars before, other units behind."""
+    """Format a value of an objective: the dollar sign before, other units after it."""
     return f"${value:,.2f}" if unit == "$" else f"{value:,.2f} {unit}".rstrip()

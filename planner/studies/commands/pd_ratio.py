@@ -1,4 +1,4 @@
-"""Prefill to decode of one service (methods.md D2, D8): all ratios, the best, what moves it."""
+"""Find the best P:D ratio of a service, and its sensitivity (methods.md D2, D8)."""
 
 from __future__ import annotations
 
@@ -79,6 +79,8 @@ class Options(RunOptions):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PdRatioResult:
+    """The result of ``pd-ratio``."""
+
     kind: str = "pd-ratio"
     scenario: str
     service: str
@@ -115,11 +117,11 @@ def run(
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
-    """All ratios of prefill to decode instances of a model, by the keys of the contract.
+    """Evaluate all ratios of prefill to decode instances of a model.
 
-    Every ratio by what its two pools carry; the best, its neighbours and whatever lies uphill by
-    simulation of both at once. Beside them stand the closed forms.
-    Raises PlannerError or SimulationError saying what is wrong.
+    Keys are those of the contract. Each ratio is evaluated by the capacity of its two pools. The
+    best ratio, its neighbours and better ones next to them are also simulated with both pools
+    together. Closed forms are included for comparison. Raises PlannerError or SimulationError.
     """
     hardware = build_hardware(scenario, known)
     m = model_index(hardware, options.service)
@@ -190,7 +192,7 @@ def _pairs(
     options: Options,
     progress: Progress,
 ) -> tuple[list[Pair], list[str]]:
-    """Pairs of columns with their best ratio by closed forms, most tokens per dollar first."""
+    """Return the pairs of columns with their best closed-form ratio, cheapest token first."""
     pairs = pairs_of(hardware, m)
     for side, name in (("prefill", options.prefill), ("decode", options.decode)):
         matching = [columns for columns in pairs if _named(hardware, getattr(columns, side), name)]
@@ -222,8 +224,10 @@ def _named(hardware: Hardware, g: int, name: str) -> bool:
 
 
 def _mixed(pair: Pair, seed: int) -> Mixed | None:
-    """The same GPUs with every instance doing both, by simulation of a pool of them; None where
-    prefill and decode stand on different arrangements."""
+    """Simulate aggregated instances on the same GPUs.
+
+    Returns None if prefill and decode use different GPU types or tensor parallelism.
+    """
     service = pair.service
     if service.prefill.gpu != service.decode.gpu or service.prefill.tp != service.decode.tp:
         return None

@@ -1,4 +1,4 @@
-"""Where a fleet's instances go in the network, by every method, and what that does to requests."""
+"""Place a fleet's instances in the network by several methods, and simulate the effect."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from planner.studies.traffic.window import UNGROWN, Window, resolve_window, word
 from simulation.arrays import IntArray
 from simulation.performance.specs import Provenance
 
-Counts = Literal["today", "peak", "last"]  # what runs today; the plan's largest period; its last
+Counts = Literal["today", "peak", "last"]  # today's fleet; the plan's largest period; its last
 Instances = Annotated[int, Field(ge=1, le=10_000)]
-MOST_GPUS = 100_000  # of a scenario's regions
+MOST_GPUS = 100_000  # most GPUs of all regions
 
 
 class Options(RunOptions):
@@ -70,7 +70,7 @@ class Options(RunOptions):
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """The stretch that placements are replayed on; only ``words`` where nothing arrives."""
+    """The interval of the simulation; only ``words`` if it has no requests."""
 
     words: str
     start: str | None = field(default=None, metadata={OPTIONAL: True})
@@ -80,7 +80,7 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True)
 class PlaceResult:
-    """What ``bin/manage place --json`` prints."""
+    """The result of ``place``, as ``bin/manage place --json`` prints it."""
 
     kind: str
     scenario: str
@@ -104,11 +104,11 @@ def run(
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
-    """Place the instances of today's fleet or of the plan, then more of each, then take them in
-    again, with one method or all.
+    """Place a fleet with one method or all, then scale it out, then scale it in again.
 
-    What prefill and decode apart lose in KV bandwidth is replayed on the busiest hour. Raises
-    ScenarioError, Infeasible where there is no plan.
+    The fleet is today's or the plan's. The loss of KV bandwidth between prefill and decode
+    instances is simulated on the busiest hour. Raises ScenarioError, or Infeasible if there is no
+    plan.
     """
     begun = time.perf_counter()
     hardware = build_hardware(scenario, known)
@@ -187,7 +187,7 @@ def _counts(
     counted: str | None,
     progress: Progress,
 ) -> tuple[IntArray, str]:
-    """Instances ``[l, r, g]`` to place and where they come from."""
+    """Return the instances to place, ``[l, r, g]``, and their source in words."""
     if counted is None:
         counted = "peak" if hardware.today is None else "today"
     if counted == "today":

@@ -1,4 +1,4 @@
-"""Replicas over time, by forecast and integer program."""
+"""Plan replicas over time, by a forecast and an integer program."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ from planner.studies.whatif.basis import basis_of
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PlanResult:
-    """The plan's figures stand at the top, for scripts, and under ``plan`` as in a comparison."""
+    """The result of ``plan``.
+
+    The figures are at the top, for scripts, and also under ``plan``, as in a comparison.
+    """
 
     kind: str = "plan"
     frame: Frame = field(metadata={MERGED: True})
@@ -77,7 +80,7 @@ def run(
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
-    """Replicas over time; raises Infeasible with the conflict in words."""
+    """Plan replicas over time; raise Infeasible with the conflict in words."""
     begun = time.perf_counter()
     scenario = with_objective(scenario, options)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.4))
@@ -114,10 +117,10 @@ def run(
 
 
 def with_objective(scenario: Scenario, options: Options) -> Scenario:
-    """``scenario`` with what the options say in place of its own objective."""
+    """Return ``scenario`` with the objective changed by the options."""
     stated = options.model_dump(exclude={"verify"}, exclude_none=True)
     try:
         objective = Objective.model_validate(scenario.objective.model_dump() | stated)
-    except ValidationError as error:  # the scenario's own limits do not go with what is asked for
+    except ValidationError as error:  # the scenario's limits contradict the options
         raise ScenarioError(f"objective: {error.errors()[0]['msg']}.") from None
     return scenario.model_copy(update={"objective": objective})

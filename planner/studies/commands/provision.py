@@ -1,9 +1,9 @@
-"""Below the replica: what a model needs in a region by operators, by layers, by whole replicas.
+"""Plan below the replica: compare needs by operators, by layers and by whole replicas.
 
-Per model and region, on every GPU type it has a profile for, prefill and decode as separate
-problems (methods.md A8): the traffic of the peak hour of the scenario's window, the strictest TTFT
-and TBT of the interactive tiers that the model has traffic of, devices counted after placement.
-Totals take the GPU type and precision on which whole replicas cost least.
+Prefill and decode are separate problems for each model, region and GPU type with a profile
+(methods.md A8). The load is that of the peak hour of the scenario's window. Limits are the
+strictest TTFT and TBT of the interactive tiers with traffic of the model. Devices are counted after
+placement. Totals use the GPU type and precision on which whole replicas cost least.
 """
 
 from __future__ import annotations
@@ -183,6 +183,7 @@ class Options(RunOptions):
 
     @property
     def asked(self) -> BlockOptions | None:
+        """Return the options of the block; None: no block was chosen."""
         names = tuple(name.strip() for name in self.block.split(",") if name.strip())
         batches, gpus, shares = (
             tuple(map(int, text.split(",")))
@@ -192,10 +193,12 @@ class Options(RunOptions):
 
     @property
     def levels(self) -> tuple[str, ...]:
+        """Return the levels to plan."""
         return LEVELS if self.level == "all" else (self.level,)
 
     @property
     def rules(self) -> Rules:
+        """Return the options in the form that ``problems.solve`` uses."""
         return Rules(
             self.levels, self.method, self.batch_wait, shared=not self.single_stream,
             epsilon=self.epsilon, order=self.order,
@@ -204,7 +207,7 @@ class Options(RunOptions):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProvisionResult:
-    """What ``bin/manage provision --json`` prints."""
+    """The result of ``provision``, as ``bin/manage provision --json`` prints it."""
 
     kind: str
     scenario: str
@@ -231,7 +234,7 @@ def run(
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
-    """The levels side by side; raises Infeasible where no pool can meet its limits at all."""
+    """Compare the levels; raise Infeasible if no pool can meet its limits."""
     begun = time.perf_counter()
     hardware = build_hardware(scenario, known)
     progress(0.0, "Reading the traffic")

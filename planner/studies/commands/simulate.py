@@ -1,4 +1,4 @@
-"""One policy, replayed request by request."""
+"""Simulate one policy request by request."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ from planner.studies.results.frame import Frame, frame_of
 from planner.studies.results.verdict import PolicyComparison, compare
 from planner.studies.values import PolicyRun
 
-MOST_KEPT = 50_000_000  # requests of which a row each is kept: all of them in memory at once
+MOST_KEPT = 50_000_000  # most requests to keep a row of: all rows are in memory at once
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SimulateResult:
-    """The policy's figures stand at the top, for scripts, and under ``policies`` as in a
-    comparison."""
+    """The result of ``simulate``.
+
+    The policy's figures are at the top, for scripts, and also under ``policies``, as in a
+    comparison.
+    """
 
     kind: str = "simulate"
     frame: Frame = field(metadata={MERGED: True})
@@ -63,7 +66,7 @@ def run(
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
-    """One policy replayed on the scenario's requests."""
+    """Simulate one policy on the scenario's requests."""
     begun = time.perf_counter()
     scenario = seeded(scenario, options.seed)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))

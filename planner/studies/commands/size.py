@@ -1,4 +1,4 @@
-"""What one replica carries within the SLOs, by simulation, beside what the closed forms say."""
+"""Find the capacity of one replica within the SLOs by simulation, and compare closed forms."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from simulation.sizing.workload import Workload
 
 At = tuple[int, int]  # model, column
 
-MOST_TOKENS = 10_000_000  # of a prompt or an answer
+MOST_TOKENS = 10_000_000  # most tokens of a prompt or an answer
 MOST_RPS = 1e6
 POINTS = np.array([0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97])
 
@@ -105,15 +105,15 @@ class Options(RunOptions):
 
     @property
     def lengths(self) -> tuple[int, int] | None:
-        """Of all requests; None for those of the traffic."""
+        """Return the fixed input and output tokens; None: lengths come from the traffic."""
         return None if self.isl is None or self.osl is None else (self.isl, self.osl)
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedForms:
-    """What closed forms say at the size, and of it."""
+    """Closed-form values at the simulated capacity, and the closed-form capacity."""
 
-    load: float  # of what it could serve with queues without end
+    load: float  # share of the saturation rate
     wait_ms: float | None
     e2e_ms: float | None
     e2e_mean_ms: float | None
@@ -126,7 +126,7 @@ class ClosedForms:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """What closed forms say at a rate; percentiles are the tier's."""
+    """Closed-form values at a rate; percentiles are the tier's."""
 
     rate: float
     load: float
@@ -142,6 +142,8 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizedPool:
+    """The capacity of one replica, with its limits, sources and expected errors."""
+
     sized: SizedReplica = field(metadata={MERGED: True})
     percentile: float
     ttft_limit_ms: float | None
@@ -152,19 +154,21 @@ class SizedPool:
     provenance: Provenance
     expected_error: float | None
     error_basis: str
-    demand_rps: float | None  # that a pool is to carry; None: not known
-    replicas: int | None  # the fewest that carry it together
-    simulated_pools: tuple[PoolPoint, ...]  # the curve's, at the tier that sets one replica
+    demand_rps: float | None  # demand on the pool; None: not known
+    replicas: int | None  # fewest replicas for that demand
+    simulated_pools: tuple[PoolPoint, ...]  # pools simulated for the tier that limits a replica
     closed: ClosedForms = field(metadata={MERGED: True})
-    again: dict[str, float | None] = field(metadata={MERGED: True})  # if slower, and if faster
+    again: dict[str, float | None] = field(metadata={MERGED: True})  # with profile errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeResult:
+    """The result of ``size``."""
+
     kind: str = "size"
     scenario: str
     pools: tuple[SizedPool, ...]
-    splits: tuple[SplitSize, ...]  # of instances with attention and experts apart
+    splits: tuple[SplitSize, ...]  # of instances with attention and experts on separate GPUs
     sized_by: str
     size_error: SizeError
     provenance: tuple[Fact, ...]
@@ -179,11 +183,12 @@ def run(
     known: Known = NOTHING,
     progress: Progress,
 ) -> Outcome:
-    """The largest request rate of one replica per model and column, by the keys of the contract
-    (interfaces.md), and what it would be if the profile were slower or faster by its own error;
-    table ``curve``: TTFT and TBT against the rate by the closed forms.
+    """Find the largest request rate of one replica, for each model and column.
 
-    Raises PlannerError saying what is wrong, ScenarioError too where a model meets a tier nowhere.
+    Keys are those of the contract (interfaces.md). The rates with profiles slower and faster by
+    their own error show the uncertainty. The table ``curve`` has the closed forms' TTFT and TBT by
+    rate. Raises PlannerError for invalid options, and ScenarioError if a model meets its tier on no
+    replica.
     """
     fixed = options.lengths
     hardware = build_hardware(scenario, known)
@@ -263,7 +268,7 @@ def run(
 
 
 def _contradicted(hardware: Hardware) -> list[str]:
-    """Built-in profiles with a neighbour that cannot be right as well; each sentence once."""
+    """Return a sentence for each built-in profile that contradicts another one."""
     sentences = [
         f"{profile.model} on {profile.tp} x {profile.gpu} is {contradiction}."
         for profile in hardware.profiles.values()
@@ -276,8 +281,10 @@ def _contradicted(hardware: Hardware) -> list[str]:
 def _closed_forms(
     hardware: Hardware, place: At, tier: Tier, work: Workload, max_rps: float
 ) -> tuple[ClosedForms, list[CurvePoint]]:
-    """What the closed forms say of the size and at that rate, and over all rates; None where they
-    find no rate."""
+    """Return the closed forms at the simulated capacity, and their curve over all rates.
+
+    Values are None if the closed forms find no rate.
+    """
     role, profile = hardware.columns[place[1]].role, hardware.profiles[place]
     link = next((link for (m, _), link in hardware.links.items() if m == place[0]), None)
     way = {"role": role, "link": link if role == "decode" else None, "senders": SENDERS}
@@ -350,8 +357,10 @@ def _again(
     progress: Progress,
     shared: Sequence[SharedPrompts | None],
 ) -> dict[At, dict[str, float | None]]:
-    """Largest rates with each profile slower and faster by its own error: 0 where it then meets a
-    tier at no rate, None where no error is known."""
+    """Return the largest rates with each profile slower and faster by its own error.
+
+    0: the tier is met at no rate. None: the profile's error is not known.
+    """
     rates: dict[At, dict[str, float | None]] = {}
     for done, ((m, g), error) in enumerate(errors.items()):
         progress(done / len(errors), "Sizing again with the profiles' errors")
