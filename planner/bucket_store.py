@@ -2,9 +2,9 @@
 
 A store is a folder, or one file, below the data directory. Below its name the bucket has its
 content in objects named by their SHA-256, and ``manifest.json``, which lists the files that they
-form. The manifest is written after all objects. A store therefore exists as a whole or not at all,
-and readers of a store that is written again see the old one until the new one is complete. Content
-is compared with its digest when it is read.
+form. The manifest is written after all objects. A store therefore exists as a whole or not at all.
+While a store is written again, readers see the old one. Content is compared with its digest when
+it is read.
 
 ``arrays/STORE.json`` in the data directory is the manifest that the local files last matched.
 """

@@ -19,6 +19,7 @@ def client_address(request: HttpRequest | None) -> str:
     """
     if request is None:
         return ""
+    # Without a proxy the client could write this header itself.
     forwarded = request.headers.get("X-Forwarded-For", "") if settings.HTTPS else ""
     return (forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", ""))[:LONGEST]
 

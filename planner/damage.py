@@ -31,6 +31,7 @@ def damage_reported(
     """
     try:
         yield
+    # ValueError is among the errors below, and PlannerError is a ValueError.
     except EXPECTED:
         raise
     except errors as error:

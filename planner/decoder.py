@@ -29,6 +29,7 @@ def main() -> None:
     _limit(resource.RLIMIT_DATA, MEMORY_BYTES)
     _limit(resource.RLIMIT_CORE, 0)
     for line in sys.stdin.buffer:
+        # RLIMIT_CPU counts from the start of the process, so raise it before each answer.
         used = resource.getrusage(resource.RUSAGE_SELF)
         _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + ANSWER_CPU_S)
         _answer(json.loads(line), sys.stdout.buffer)

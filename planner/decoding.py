@@ -71,7 +71,7 @@ class Decoder:
         self._ask({"columns": list(columns), "offset": offset, "rows": rows})
 
     def take(self) -> pl.DataFrame:
-        """Return the rows that were asked for."""
+        """Return the rows of the last question."""
         return pl.read_ipc_stream(io.BytesIO(self._content(self._answer())))
 
     def prove(self) -> None:

@@ -1,4 +1,4 @@
-"""Define the expected errors of the application, each one sentence that says what to do.
+"""Define the expected errors of the application, each one sentence with the remedy.
 
 Everything in EXPECTED ends as a sentence in the browser, problem+json in the API and exit 2 on the
 command line. Any other error is a bug and keeps its traceback.
@@ -160,7 +160,7 @@ TOO_LARGE = ("too large to convert", "too big to convert", "date value out of ra
 
 
 class Malformed(PlannerError):
-    """A library refuses what was sent, and no more specific error exists."""
+    """A library refuses the input, and no more specific error exists."""
 
     title = "What was sent cannot be read"
 

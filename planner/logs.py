@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 
+# A context variable, so that each thread and task has its own run.
 _run: ContextVar[int | None] = ContextVar("run", default=None)
 
 

@@ -75,7 +75,7 @@ def held(relative: str) -> Path:
 
 
 def keep(relative: str) -> None:
-    """Publish what was written: it is complete, and other machines may read it."""
+    """Publish a store after it was written, so that other machines may read it."""
     if (kept := bucket()) is not None:
         kept.keep(relative)
 

@@ -62,6 +62,7 @@ def _take_its_place(draft: Path, path: Path) -> None:
         try:
             draft.rename(path)
         except OSError as problem:
+            # Systems report a folder with content by one or the other.
             if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
         else:

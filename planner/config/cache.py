@@ -21,6 +21,7 @@ class DiskCache(FileBasedCache):
         self._memory = LocMemCache("beside-the-disk", params)
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
+        # Memory first: a value there is newer than the file that could not be replaced.
         value = self._memory.get(key, _ABSENT, version)
         return super().get(key, default, version) if value is _ABSENT else value
 

@@ -1,7 +1,7 @@
 """Read settings from environment variables.
 
-A bad value raises ImproperlyConfigured with one sentence: the variable, what is wrong and what to
-give instead. Secrets are never in the sentence.
+A bad value raises ImproperlyConfigured with one sentence: the variable, the fault and the values
+to give instead. Secrets are never in the sentence.
 """
 
 import os

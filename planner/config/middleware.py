@@ -116,7 +116,7 @@ def _is_public(request: HttpRequest) -> bool:
 
 
 def _log_in_first(request: HttpRequest, size: int) -> HttpResponse:
-    """Refuse what a stranger sent; a page whose session has ended leads to the sign-in form."""
+    """Refuse a stranger's body; a page of an ended session leads to the sign-in form."""
     if size <= STRANGER_BYTES and not _is_script(request):
         if request.headers.get("HX-Request"):
             return HttpResponse(status=204, headers={"HX-Refresh": "true"})

@@ -290,8 +290,8 @@ def start_workers(children: Children) -> None:
 def start_worker(children: Children, name: str, queues: str) -> None:
     """Start a worker that takes one run at a time from ``queues``.
 
-    Each worker is one process that forks nothing. A forked child that is killed while it holds a
-    lock of a pool, or is forked while a thread of a library holds one, would stop the others
+    Each worker is one process that forks nothing. A forked child could be killed while it holds a
+    lock of a pool, or be forked while a thread of a library holds one. Either would stop the others
     forever.
     """
     alone = ("--without-gossip", "--without-mingle", "--without-heartbeat")

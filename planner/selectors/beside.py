@@ -33,7 +33,7 @@ class RunBeside:
     run: int
     kind: str
     name: str
-    policy: str  # policy whose simulation is compared; "" if nothing was simulated
+    policy: str  # the policy compared; "" if nothing was simulated
     label: str  # of that policy
     answer: str
     start: datetime | None

@@ -26,7 +26,7 @@ from planner.studies.results.figures import POLICIES, POLICY_TABLE, REQUEST_TABL
 ALIKE = 0.005  # relative difference within which neither figure is marked better
 BETTER, WORSE = "better", "worse"
 EFFORT = (USD, HOURS, KWH, KG)  # units of effort: less is better only at an equal SLO attainment
-# Settings of what a plan has to serve. Plans that differ in these are not ranked.
+# Settings of the demand and service of a plan. Plans that differ in these are not ranked.
 ASKED = ("forecast.", "objective.spare.", "objective.epsilon", "objective.limited", "tiers[")
 
 PLAN = (
@@ -86,7 +86,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Figures of one table; ``note`` says why none of them is marked better, if so."""
+    """Figures of one table; ``note`` is the reason if none of them is marked better."""
 
     title: str
     rows: tuple[Compared, ...]

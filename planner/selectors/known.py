@@ -23,7 +23,7 @@ Resolved = dict[str, Any]
 
 
 def known_of(resolved: Resolved) -> Known:
-    """Return what ``build_hardware`` needs, from what a run stored."""
+    """Return the input of ``build_hardware`` from the data that a run stored."""
     gpus = resolved.get("gpus") or {}
     models = resolved.get("models") or {}
     named = resolved.get("profiles") or {}

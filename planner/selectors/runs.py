@@ -15,7 +15,7 @@ from planner.selectors.lookup import row_numbered
 
 
 def runs_list() -> QuerySet[Run]:
-    """Return the runs with what lists show; big columns stay in the database."""
+    """Return the runs with the columns of lists; big columns stay in the database."""
     return Run.objects.select_related("scenario", "trace", "owner").defer(
         "document", "log", "traceback", "result"
     )

@@ -59,8 +59,8 @@ def trace_character(trace: Trace) -> dict[str, Any]:
 def trace_rates(trace: Trace, by: str) -> pl.DataFrame:
     """Return amounts over time of the largest labels of one kind.
 
-    The kinds are "all", "model", "region", "tier" and "series". There are as many rows as a chart
-    shows, none if there are no such labels.
+    The kinds are "all", "model", "region", "tier" and "series". The bins are those of a chart. The
+    table is empty if there are no such labels.
     """
     return rates_kept(storage.held(trace.store), by)
 

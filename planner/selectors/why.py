@@ -1,4 +1,4 @@
-"""Explain a recommended number of replicas from what its run stored.
+"""Explain a recommended number of replicas from the data of its run.
 
 The chain has demand, forecast, size, plan, provenance and error of each pool.
 """

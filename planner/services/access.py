@@ -26,6 +26,7 @@ def check_may_remove(user: User, owner_id: int | None, what: str, made: str = "m
 
 def check_may_administer(user: User | None) -> None:
     """Raise NotAllowed for all but admins; the command line has no user and may administer."""
+    # Whoever runs commands has the database anyway, so the command line needs no role.
     if user is not None and not user.may_administer:
         raise NotAllowed("Only an admin may invite people and give roles; ask one.")
 

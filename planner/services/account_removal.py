@@ -77,7 +77,7 @@ def account_owned(person: User) -> int:
 
 @transaction.atomic
 def account_remove(*, by: User | None, person: User, confirm: str, to: User | None) -> Removed:
-    """Remove an account for good and pass what it owns to ``to``.
+    """Remove an account for good and pass its possessions to ``to``.
 
     Sessions, tokens, second factor and notices go. Approvals and comments stay without a name. The
     audit log keeps the name. ``confirm`` is the user name as it was typed.
@@ -104,6 +104,7 @@ def account_remove(*, by: User | None, person: User, confirm: str, to: User | No
             if "idempotency_key" in {column.name for column in field.model._meta.get_fields()}:
                 changes["idempotency_key"] = ""  # keys are unique per owner
             _rows(field, person).update(**changes)
+    # The row is gone after delete(), and the answer names the account.
     name = person.username
     record("user.removed", person, by=by, passed=owned, to=to.username if to else "")
     person.delete()
@@ -129,6 +130,7 @@ def _rows(field: models.ForeignKey[Any, Any], user: User) -> models.QuerySet[Any
 
 
 def _row(row: models.Model) -> dict[str, Any]:
+    # Keys, hashes and session data would let a reader of the export sign in.
     columns = (column for column in row._meta.concrete_fields if column.name not in SECRET)
     return {column.name: column.value_from_object(row) for column in columns}
 
@@ -144,6 +146,7 @@ def _may_see(row: models.Model, user: User) -> bool:
 
 def _check_not_last(person: User) -> None:
     others = User.objects.filter(is_active=True).exclude(pk=person.pk)
+    # Nobody could invite people or give roles without an admin.
     if person.is_superuser and not others.filter(is_superuser=True).exists():
         raise NotAllowed(f"{person.username} is the last admin of the installation.")
     for held in person.held:

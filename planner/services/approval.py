@@ -1,4 +1,4 @@
-"""Apply the rules of review: who may approve a proposal, and what it still needs."""
+"""Apply the rules of review: who may approve a proposal, and which approvals are missing."""
 
 from __future__ import annotations
 
@@ -83,6 +83,7 @@ def usd_30d(run: Run, policy: str) -> float | None:
     result = run_result(run)
     take = result.get("recommended") or {}
     figures = (result.get("policies") or {}).get(policy) or {}
+    # Prefer the simulated cost; older results and plans alone have only later sources.
     cost = figures.get("cost_usd")
     if cost is None and take.get("policy") == policy:
         cost = take.get("cost_usd")

@@ -1,4 +1,4 @@
-"""Copy the arrays of an installation into its bucket, and list what is missing."""
+"""Copy the arrays of an installation into its bucket, and list missing ones."""
 
 from __future__ import annotations
 

@@ -30,6 +30,7 @@ def attempt_count(kind: str, text: str, *, most: int) -> float:
     with transaction.atomic():
         window = _locked(_key(kind, text))
         now = time.time()
+        # ``<= now``: if the clock was set back, moments in the future must not count.
         recent = [moment for moment in window.moments if now - WITHIN_S < moment <= now]
         if len(recent) >= most:
             raise TooManyAttempts(math.ceil(recent[-most] + WITHIN_S - now))

@@ -179,6 +179,7 @@ def restore(path: Path, *, replace: bool = False, replace_characters: bool = Fal
 
 def _to_be_replaced() -> str:
     """Return in words what a restore would replace; "" if nothing."""
+    # Even an empty installation has rows of ALWAYS.
     replaced = (model for model in tables_of_rows() if model not in ALWAYS)
     counts = ((model._meta.verbose_name_plural, model._base_manager.count()) for model in replaced)
     return ", ".join(f"{count} {name}" for name, count in counts if count)
@@ -288,6 +289,7 @@ def _write(folder: Path, manifest: Manifest, path: Path) -> str:
 def _pack(folder: Path, manifest: Manifest, path: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1), encoding="utf-8")
     # readable by its owner only: it holds tokens
+    # The mode applies from the creation on, so that nobody can open the file before a chmod.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with (
         os.fdopen(descriptor, "wb") as file,
@@ -369,6 +371,7 @@ def _unpack(path: Path, folder: Path) -> None:
 def read_manifest(path: Path) -> Manifest:
     """Return the manifest of a file without reading the rest of it."""
     with suppress(*UNREADABLE, ValueError, TypeError), _opened(path) as tar:
+        # _pack() writes the manifest first.
         first = tar.next()
         if first is not None and (content := tar.extractfile(first)) is not None:
             return Manifest(**json.load(content))

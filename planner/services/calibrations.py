@@ -165,6 +165,7 @@ def _extra(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame | None:
         rows = read_rows(path, name)
     except IngestError:
         return None
+    # Extra columns belong to rows by position, so both readers must see the same rows.
     if len(rows) != file.rows.rows or any(isinstance(row, str) for row in rows):
         return None  # a log of requests, summed up as one row per run
     named = [named_fields(row) for row in rows if not isinstance(row, str)]

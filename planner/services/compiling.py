@@ -83,7 +83,7 @@ def seconds_left() -> float | None:
 def wait_until_compiled(progress: Callable[[float, str], None]) -> None:
     """Wait until no process compiles the simulator.
 
-    ``progress`` is told the time left. It may raise to stop the wait.
+    ``progress`` gets the time left in words. It may raise to stop the wait.
     """
     while (left := seconds_left()) is not None:
         about = 10 * max(1, math.ceil(left / 10))

@@ -76,8 +76,8 @@ def scenario_with(
 ) -> str:
     """Return ``document`` with the chosen deployments of ``model`` instead of its current ones.
 
-    Regions that lack one of the GPU types get as many as they have of their most numerous type. The
-    price is the median one if no other is known.
+    Regions that lack one of the GPU types get the capacity of their most numerous type. The price
+    is the median one if no other is known.
 
     With ``in_place`` the deployments serve all models of the draft, and ``limits`` (ttft_ms,
     tbt_ms) replace those of the strictest tier. Raises ScenarioError if the result is not valid.

@@ -45,6 +45,7 @@ def _lines(now: datetime) -> Iterator[str]:
         yield f"Schedules fired {len(fired)} times: {states}."
     else:
         yield "No schedule fired."
+    # Only firings that need somebody's attention get their own line.
     apart = [firing for firing in fired if firing.state in TOLD]
     for firing in apart[:MOST]:
         when = f"{firing.due_at:%Y-%m-%d %H:%M}"

@@ -1,4 +1,4 @@
-"""Find what would stop a run of a scenario when it is saved, before somebody waits for the run.
+"""Find obstacles to a run of a scenario when it is saved, before somebody waits for the run.
 
 A draft may be saved with problems: its trace may not be ready, or its price not known yet.
 """

@@ -1,6 +1,6 @@
 """Draft a first scenario for a trace, complete, so that a newcomer can run it at once.
 
-The draft avoids what would stop its run. A short trace gets a shorter window, or a plan of the time
+The draft avoids obstacles to its run. A short trace gets a shorter window, or a plan of the time
 after it. Long prompts get a looser limit.
 """
 
@@ -32,7 +32,8 @@ ASSUMED_OUTPUT = {"mean": 211, "cv": 1.0}  # and mean OSL (Splitwise, ISCA 2024)
 STARTUP_S = 600
 TTFT_MS = 1000
 LONG_PROMPT = 3  # factor on the mean: the 95th percentile of an exponential distribution
-HISTORY_BINS = MIN_OBSERVED + 3  # plus a partial first bin, an incomplete last bin, and one spare
+# three more: a partial first bin, an incomplete last bin, one spare
+HISTORY_BINS = MIN_OBSERVED + 3
 SHORT_BIN_S, SHORT_PERIOD_S = 60, 300  # for a trace that is too short for the usual window
 HOUR_S, DAY_S, WEEK_S = 3600, 86_400, 604_800
 MAX_REPLAYED = 2_000_000  # requests of a window; a comparison replays them about a hundred times

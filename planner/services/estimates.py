@@ -73,7 +73,7 @@ def estimate_one(row: Row, measured: Measured = KEPT) -> Answer:
 
     ``row`` holds names and numbers as ``bin/manage estimate`` takes them, with - or _.
 
-    Raises PlannerError or SimulationError with what is wrong, or why the deployment is impossible.
+    Raises PlannerError or SimulationError for a wrong value or an impossible deployment.
     """
     (answer,) = estimate_many([row], measured)
     if "refused" in answer:
@@ -92,7 +92,7 @@ def estimate_one(row: Row, measured: Measured = KEPT) -> Answer:
 
 
 def _left_out(fit: EstimateFit, where: Where) -> list[dict[str, Any]]:
-    """Return the errors for measured deployments like this one, by what the fit had not seen."""
+    """Return the errors for measured deployments like this one, for each kind of unseen data."""
     cells = {basis: fit.errors[basis].of(where)[1] for basis in LEFT_OUT}
     return [{"what": LEFT_OUT[basis], **asdict(cell)} for basis, cell in cells.items()]
 
@@ -308,14 +308,14 @@ def _held_back(deployed: Deployment, estimate: Estimate) -> list[str]:
 
 
 def power_w(deployed: Deployment, estimate: Estimate) -> float:
-    """Return the watts of all GPUs at the board, without servers, from what each worker does."""
+    """Return the watts of all GPUs at the board, without servers, by the work of each worker."""
     gpu, where = deployed.gpu, estimate.arranged
     if gpu.tdp_w is None:
         return estimate.gpus * gpu.decode_w
     model = power_model(gpu)
     shape = replace(deployed.shape, encoder=None)
     context = estimate.batch * (deployed.isl + deployed.osl / 2.0)
-    # prompts per iteration and input token
+    # prompts that start per iteration
     per_token = 0.0 if where.split else estimate.batch / deployed.osl
     decoding = load(
         operator_graph(shape, where.decode), gpu, estimate.tbt_s, estimate.batch, context,

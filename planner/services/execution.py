@@ -31,6 +31,7 @@ def run_body(*, run: Run, progress: Progress, parts: Parts) -> dict[str, Any]:
     if run.kind == Run.Kind.INGEST:
         return traces.trace_ingest_upload(run=run, progress=progress)
     outcome = _outcome(run, progress, parts)
+    # Raises NothingToDo unless this worker leads the run: only the leader writes its tables.
     parts.close()
     store = store_of(run)
     held = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)

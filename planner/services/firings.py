@@ -3,7 +3,7 @@
 Each due moment is fired once. A plan within the schedule's limits is approved by rule.
 
     tick -> running -> approved | review | failed
-         -> missed (no tick in time, or the run before was not over)
+         -> missed (no tick soon enough, or the run before was not over)
 
 A moment is a row that can be created once, and a step is a conditional update. Two ticks at the
 same time therefore do nothing twice.
@@ -37,7 +37,7 @@ from planner.services.schedules import cron_of
 from planner.services.sources import pinned
 from planner.studies.plain import as_json
 
-# a moment that is later than this is made up for with what is known now
+# a firing later than this uses the data of now, not of its moment
 LATE = timedelta(minutes=15)
 MOST_MISSED = 100  # missed moments that get a row
 Price = dict[tuple[str, str, str, str], float]  # USD per hour by region, model, GPU and role
@@ -52,7 +52,7 @@ class Ticked:
 
 
 def schedules_tick(*, now: datetime, enqueue: bool = True) -> Ticked:
-    """Settle runs that are over, and fire what is due; safe to repeat and to run twice at once.
+    """Settle finished runs, and fire due schedules; safe to repeat and to run twice at once.
 
     If several moments passed, only the last is made up for. The others are stored as missed.
     """
@@ -73,7 +73,7 @@ def schedule_fire(
     as_of: datetime | None = None,
     enqueue: bool = True,
 ) -> Firing:
-    """Fire a schedule now, even if it is paused; ``as_of`` uses what was known at that time.
+    """Fire a schedule now, even if it is paused; ``as_of`` limits the data to that time.
 
     Raises NotReady if it was fired in the same second.
     """

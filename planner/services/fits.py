@@ -88,7 +88,7 @@ def profile_fit(
         try:
             base = computed(modelled)
         except (PlannerError, SimulationError):
-            base = None  # unknown shape or peaks: fit() reports what it needs instead
+            base = None  # unknown shape or peaks: fit() reports the missing rows
     fitted = fit(
         spec.kind,
         rows,

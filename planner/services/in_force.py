@@ -80,7 +80,7 @@ def frozen(plan: Plan, run: Run) -> PlanInForce:
 def plan_restore(
     *, plan: PlanInForce, user: User | None, now: datetime, message: str = ""
 ) -> PlanInForce:
-    """Activate an earlier plan again, as it was then, and end what it replaces.
+    """Activate an earlier plan again, as it was then, and end the plan that it replaces.
 
     Raises NotReady if it is active, or its dates are over.
     """
@@ -95,6 +95,7 @@ def plan_restore(
     current = in_force_of(plan.run) if plan.run else plan_in_force(plan.scenario)
     _end(_replaced(current, {(pool["name"], pool["region"]) for pool in plan.pools}), now)
     again = PlanInForce.objects.get(pk=plan.pk)
+    # A new row: earlier rows are the record of what was active when.
     again.pk, again._state.adding = None, True
     again.since, again.until, again.by = now, None, user
     again.origin, again.message = plan, _message(message) or f"Plan {plan.pk} restored"
@@ -121,8 +122,8 @@ def timetable_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
 def replaced_by(plan: Plan, run: Run) -> list[PlanInForce]:
     """Return the active plans that a plan ends by taking effect.
 
-    The first is the active plan of the same scenario. Then come the plans of other scenarios all of
-    whose deployments it has.
+    The first is the active plan of the same scenario. Then come plans of other scenarios if this
+    plan has all of their deployments.
 
     Raises NotReady if another scenario's plan shares some of its deployments and has others. Two
     plans for one deployment would contradict each other, and the deployments that only the other

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-ENDED_WITH_RUN = os.EX_TEMPFAIL  # exit status of a worker that ends because its run did not stop
+ENDED_WITH_RUN = os.EX_TEMPFAIL  # exit status of a worker whose run did not stop
 GRACE_S = 30.0  # time to stop after the request; then the worker ends with its run
 MB = 1_000_000
 REMEDY = "choose a shorter window, a smaller scale or wider bins"
@@ -36,6 +36,7 @@ class Limits:
                 f"This run was stopped after {most_s:,} s, as long as a run may take here "
                 f"(HEADROOM_MAX_RUN_SECONDS); {REMEDY}."
             )
+        # Resident memory: what the container's limit counts, unlike reserved address space.
         if (used_mb := resident_mb()) > most_mb:
             return (
                 f"This run was stopped at {used_mb:,.0f} MB of memory, where {most_mb:,} are "

@@ -158,7 +158,7 @@ def notice_send(*, number: int) -> str:
 
 
 def notices_sweep() -> int:
-    """Send what is due, remove old deliveries, and return how many were tried."""
+    """Send due deliveries, remove old ones, and return how many were tried."""
     now = timezone.now()
     Delivery.everywhere.filter(created_at__lt=now - KEPT).delete()
     due = Delivery.everywhere.filter(state=Delivery.State.WAITING, due_at__lte=now)
@@ -172,6 +172,7 @@ def _deliver(channel: Channel, event: str, text: str, url: str) -> Delivery:
     row = Delivery.objects.create(
         channel=channel, event=event, text=text, url=url, due_at=timezone.now()
     )
+    # Before the commit, a worker would not find the row.
     transaction.on_commit(partial(current_app.send_task, SEND, args=[row.pk]))
     return row
 

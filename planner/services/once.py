@@ -40,5 +40,6 @@ class Key:
 
 def key_of(name: str, request: Any) -> Key:
     """Return the key of a request given as JSON-ready data."""
+    # Sorted keys: the same request must have the same hash.
     text = json.dumps(request, sort_keys=True, default=str)
     return Key(name, hashlib.sha256(text.encode()).hexdigest() if name else "")

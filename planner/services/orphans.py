@@ -68,6 +68,7 @@ def _candidates(base: Path) -> Iterator[Path]:
     for name in (UPLOADS, TRACES, RUNS):
         if (folder := base / name).is_dir():
             yield from folder.iterdir()
+    # A killed process leaves the draft of a message, which no worker reads.
     yield from (base / "queue").glob("*/*.part")
 
 

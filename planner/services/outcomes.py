@@ -38,6 +38,7 @@ Stretch = tuple[datetime, datetime]
 
 def outcomes_tick(*, now: datetime, most: int = 1, progress: Progress = silent) -> list[Outcome]:
     """Judge up to ``most`` stretches that are due, those that ended first before others."""
+    # Without the row of a dead worker, the stretch is due again.
     Outcome.objects.filter(state=Outcome.State.RUNNING, begun_at__lt=now - GIVEN_UP).delete()
     judged: list[Outcome] = []
     for plan, (begins, ends) in due(now):
@@ -49,7 +50,7 @@ def outcomes_tick(*, now: datetime, most: int = 1, progress: Progress = silent) 
 
 
 def due(now: datetime) -> list[tuple[PlanInForce, Stretch]]:
-    """Return the stretches that are over, whose traffic is known, and that are not judged yet."""
+    """Return the stretches that are over, with known traffic, and not judged yet."""
     done = set(Outcome.objects.values_list("plan_id", "begins"))
     waiting = []
     for plan in PlanInForce.objects.select_related("run")[:MOST]:
@@ -63,8 +64,8 @@ def due(now: datetime) -> list[tuple[PlanInForce, Stretch]]:
 def stretches(plan: PlanInForce, now: datetime) -> Iterator[Stretch]:
     """Yield the stretches in which a plan was active and that are over, to the hour.
 
-    A plan of dates has one stretch: the part of its dates in which it was active, or all of them if
-    they were past when it was activated. A pattern has one stretch per week.
+    A plan of dates has one stretch: the part of its dates in which it was active. If its dates were
+    past when it was activated, the stretch is all of them. A pattern has one stretch per week.
     """
     if plan.repeat == "once" and plan.ends <= plan.since:
         yield plan.begins, plan.ends

@@ -40,6 +40,7 @@ def outlook_replay(*, run: Run, user: User, idempotency_key: str = "") -> Run:
         "horizon.start": "end",
         "horizon.duration_s": WEEK_S,
         "horizon.period_s": period_s if period_s and WEEK_S % period_s == 0 else PERIOD_S,
+        # The traffic of the trace, scaled to that month's demand.
         "traffic.growth": {"factor": growth},
         "traffic.max_replayed": min(scenario.traffic.max_replayed, MAX_REPLAYED),
     }

@@ -24,5 +24,6 @@ def patiently(act: Callable[[], T]) -> T:
         except (OperationalError, InterfaceError):
             if connection.in_atomic_block or time.monotonic() > until:
                 raise
+            # Django opens a new connection at the next query; the old one stays broken.
             connection.close()
             time.sleep(0.5)

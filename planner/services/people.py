@@ -58,7 +58,7 @@ def invitation(*, by: User | None, person: User) -> str:
 
 
 def password_path(person: User) -> str:
-    """Return the path for a person whose right to it was checked, or who gets it by mail."""
+    """Return the path for a person with a checked right to it, or for a mail to the person."""
     encoded = urlsafe_base64_encode(force_bytes(person.pk))
     token = default_token_generator.make_token(person)
     return reverse("web:welcome", kwargs={"uidb64": encoded, "token": token})

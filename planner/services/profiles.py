@@ -69,6 +69,7 @@ def profile_keep(
         try:
             with transaction.atomic():
                 version.save()
+        # The number was taken, or the same request came twice at the same time.
         except IntegrityError:
             if first := key.first(of_user):
                 return first

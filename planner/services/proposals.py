@@ -116,6 +116,7 @@ def amend(
     locked = _locked(proposal)
     _check_going(locked, "amended")
     _about(locked, run, base_run, by)
+    # Approvals count for their revision alone, so this cancels them.
     locked.revision += 1
     if locked.state == State.CHANGES:
         locked.state = State.OPEN
@@ -305,7 +306,7 @@ def _tell(proposal: Proposal, entry: ProposalEntry, named: Sequence[User]) -> No
 
 
 def mentioned(text: str) -> list[User]:
-    """Return the people whose names follow an @ in the text, without a full stop at the end."""
+    """Return the people that the text names after an @, without a full stop at the end."""
     names = {name.rstrip(".-+") for name in MENTION.findall(text)}
     here = Q(memberships__workspace=current_workspace()) | Q(is_superuser=True)
     return list(User.objects.filter(here, username__in=names, is_active=True).distinct())

@@ -1,7 +1,7 @@
 """Count refused requests, and record who ran into a limit.
 
-/metrics exports the counts. The record is in the audit log; the page of sessions shows it to the
-admins of the installation and to the person it is about.
+/metrics exports the counts. The record is in the audit log. The page of sessions shows it to the
+admins of the installation and to the person concerned.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ def limit_reached(sentence: str, *, key: str, name: str = "") -> bool:
     ``key`` names the limit: the same one is recorded once an hour. ``name`` is the account that it
     is about, which may not exist.
     """
+    # Cache keys must be short and without spaces; a typed user name may be neither.
     digest = hashlib.sha256(key.encode()).hexdigest()
     if not cache.add(f"refused-often-{digest}", 1, EVERY_S):
         return False

@@ -34,7 +34,7 @@ SCENARIO_ROLES = {core: role for role, core in ROLES.items()}
 
 
 def replay_start(plan: PlanInForce, run: Run, base: Run | None, by: User | None) -> Run | None:
-    """Start a run that replays ``plan`` on what ``run`` was planned for.
+    """Start a run that replays ``plan`` on the demand of ``run``.
 
     Returns None if both were replayed on the same requests already, or if no exact replay is
     possible.
@@ -45,7 +45,7 @@ def replay_start(plan: PlanInForce, run: Run, base: Run | None, by: User | None)
 
 
 def outcome_start(plan: PlanInForce, run: Run, by: User | None) -> Run | None:
-    """Start a run that replays ``plan``, the plan of ``run`` as it would be active.
+    """Start a run that replays ``plan``, the plan of ``run`` as it would be active, on its demand.
 
     Returns None if ``run`` replayed it itself, or if no exact replay is possible.
     """

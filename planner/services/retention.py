@@ -31,7 +31,7 @@ Old = TypeVar("Old", Run, Trace)
 
 
 def retention_sweep(*, now: datetime) -> int:
-    """Announce old data of the current workspace, and remove what was announced long enough ago.
+    """Announce old data of the current workspace, and remove data announced NOTICE ago.
 
     Returns the number of removed rows.
     """

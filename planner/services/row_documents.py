@@ -1,7 +1,7 @@
 r"""Convert rows to JSON documents, one a line: write, digest and load them.
 
 A document is what Django's Python serializer makes of a row: ``model``, ``pk``, ``fields``. Every
-character beyond ASCII is escaped in the file, and a line ends with "\\n" only, so no text in a row
+character beyond ASCII is escaped in the file, and a line ends with "\\n" only. So no text in a row
 can end a line.
 """
 
@@ -210,7 +210,7 @@ def _membership(row: Any, fields: dict[str, Any]) -> Iterator[Document]:
 
 
 def _refusal(document: Document, model: type[Model], error: Exception, using: str) -> str:
-    """Return what is wrong with a row, where, and what to do."""
+    """Return the problem of a row, its place, and the remedy."""
     place = f"{document['model']} {document.get('pk')}"
     vendor = connections[using].display_name
     for column, value in document["fields"].items():

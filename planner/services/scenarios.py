@@ -55,6 +55,7 @@ def scenario_update(
                 f"{locked.name} was changed by somebody else while you edited it; "
                 "copy your changes, load it again and repeat them."
             )
+        # An unchanged document makes no new version.
         if document == locked.document:
             return locked
         locked.version += 1
@@ -123,7 +124,7 @@ def scenario_branch(
 
 
 def plan_branch(*, plan: PlanInForce, user: User, name: str = "", message: str = "") -> Scenario:
-    """Create a scenario from what a plan was computed from."""
+    """Create a scenario from the document that a plan was computed from."""
     run = plan.run
     if run is None:
         raise NotFound(f"Run {plan.number} was removed, and with it what plan {plan.pk} stood on.")

@@ -72,6 +72,7 @@ class SessionStore(db.SessionStore):
         return Session(
             session_key=self.row_key,
             session_data=self.encode(data),
+            # From the sign-in, not from the last use.
             expire_date=self.begun_at + timedelta(seconds=settings.SESSION_COOKIE_AGE),
             user_id=int(data[SESSION_KEY]) if SESSION_KEY in data else None,
             begun_at=self.begun_at,

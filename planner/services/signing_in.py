@@ -1,7 +1,7 @@
 """Limit the guessing of passwords, in the sign-in form and in the API's log-in.
 
 A name and a network each have a limit. A browser that has signed in as somebody before carries a
-signed cookie and has its own limit, so that a stranger's guesses do not lock the owner out.
+signed cookie and has its own limit. A stranger's guesses thus do not lock the owner out.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from planner.services.reach import allowed_folder, check_reach, secret
 from planner.services.sources import series, source_take
 from planner.services.traces import UPLOADS
 
-SETTLED_S = 5.0  # a file changed since is left for the next reading
+SETTLED_S = 5.0  # a file changed within this time is left for the next reading
 UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".swp")
 MOST_FILES = 1000  # new files per reading
 MOST_SHOWN = 1000  # files of a preview

@@ -57,9 +57,9 @@ class PreviewSeries:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a source would read, before it is stored.
+    """A preview of a source before it is stored.
 
-    A Prometheus has its queries, and what they gave for the last hour. A folder or bucket has its
+    A Prometheus has its queries, and their results for the last hour. A folder or bucket has its
     files.
     """
 
@@ -122,7 +122,7 @@ def source_read(*, source_id: int, surface: bool = False, only_due: bool = True)
 
 
 def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -> Preview:
-    """Return what would be read, without storing it; raise SourceError if it cannot be read."""
+    """Return a preview of a source; raise SourceError if it cannot be read."""
     check_may_plan(user, "not make sources")
     settings_given = settings_of(kind, fields)
     check_reach(kind, settings_given)

@@ -91,7 +91,7 @@ def source_create(
 
 
 def source_change(*, source: Source, user: User | None, changes: Mapping[str, Any]) -> Source:
-    """Change ``settings``, ``every_s`` or ``paused``; what was read stays.
+    """Change ``settings``, ``every_s`` or ``paused``; data that was read stays.
 
     The width of bins and the kind cannot change, since the stored series depends on them.
     """
@@ -242,7 +242,7 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
 
 
 def pinned(document: str, until: datetime | None) -> str:
-    """Return the document with each live source replaced by what was known ``until`` then.
+    """Return the document with each live source replaced by its data before ``until``.
 
     A document without live sources stays as it is.
     """

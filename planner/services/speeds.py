@@ -1,4 +1,4 @@
-"""Compare the speed of replicas with what the active plan assumes, at each reading.
+"""Compare the speed of replicas with that in the active plan, at each reading.
 
 A drift is notified once while it lasts.
 """
@@ -31,10 +31,10 @@ BACK_TO = 0.025  # a drift ends when iteration times are within this of the plan
 
 
 def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
-    """Judge what a source saw last, for each active plan whose scenario names it.
+    """Judge the last reading of a source, for each active plan of a scenario that names it.
 
-    Returns what is stored with the source. A drift that lasts is notified once, also across plans
-    that follow each other.
+    Returns the drifts that are stored with the source. A drift that lasts is notified once, also
+    across plans that follow each other.
     """
     source = Source.everywhere.select_related("workspace").get(pk=source_id)
     with within(source.workspace):
@@ -69,7 +69,7 @@ def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
 
 
 def _of_plan(plan: PlanInForce, source: Source) -> list[tuple[SpeedDrift, datetime]]:
-    """Return the drifts since the plan took effect, of its last day, up to what is known now."""
+    """Return the drifts since the plan took effect, of its last day, up to the end of the data."""
     run, trace = plan.run, source.trace
     if run is None or trace is None or trace.end_at is None:
         return []
@@ -92,5 +92,5 @@ def _of_plan(plan: PlanInForce, source: Source) -> list[tuple[SpeedDrift, dateti
 
 
 def _kind(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the key of what has its own speed."""
+    """Return the key of a speed: scenario, model, region, GPU type and tp."""
     return tuple(str(row[name]) for name in ("scenario", "model", "region", "gpu", "tp"))

@@ -226,7 +226,7 @@ def trace_ingest_path(
 def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> dict[str, Any]:
     """Read the upload of an ingest run, and remove the file afterwards.
 
-    A refused file stays until a user says what its columns are, or removes it.
+    A refused file stays until a user maps its columns, or removes it.
     """
     trace = run.trace
     if trace is None:

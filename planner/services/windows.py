@@ -1,6 +1,6 @@
 """Choose the stretch of a trace that a draft plans.
 
-Days and weeks differ, so each choice says how it compares with the others.
+Days and weeks differ, so each choice has a comparison with the others.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def window_choices(trace: Trace) -> tuple[WindowChoice, ...]:
 
 def _choice(key: str, stretch: Stretch, demand: DemandSeries, clock: str) -> WindowChoice:
     rank = window_rank(demand, stretch.start_s, stretch.end_s, clock)
-    # a busier one lies before any forecast
+    # a busier window has too little history before it
     busier = key != LAST_DAY and (rank.busiest_ratio or 1.0) > 1.0
     return WindowChoice(
         key=key,

@@ -80,7 +80,7 @@ def person_join(*, by: User | None, name: str, role: str) -> User:
 
 @transaction.atomic
 def person_leave(*, by: User | None, person: User) -> None:
-    """Remove a member: the account and what it made stay, its tokens for this workspace end."""
+    """Remove a member: account and work stay, tokens for this workspace end."""
     check_may_administer(by)
     here = Workspace.objects.select_for_update().get(pk=current_workspace().pk)
     person.leave(here)
@@ -88,6 +88,7 @@ def person_leave(*, by: User | None, person: User) -> None:
         raise NotAllowed(
             f"{person.username} is the last admin who can sign in; make somebody else admin first."
         )
+    # A token would otherwise give access to the workspace again after a new invitation.
     tokens_of(person).filter(workspace=here).delete()
     record("user.left", person, by=by, workspace=here.slug)
 
