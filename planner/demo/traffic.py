@@ -1,8 +1,8 @@
 """Draw one week of demand for two services in two regions and three tiers, with a fixed seed.
 
-Published (Stojkovic et al., DynamoLLM, HPCA 2025; the Azure LLM inference traces 2024, CC-BY 4.0):
-the daily and weekly shape of Azure's 2024 code and conversation services, as requests by UTC hour
-relative to the weekly mean, and their mean tokens per request.
+Published: the daily and weekly shape of Azure's 2024 code and conversation services, as requests by
+UTC hour relative to the weekly mean, and their mean tokens per request. Sources: Stojkovic et al.,
+DynamoLLM, HPCA 2025; the Azure LLM inference traces 2024, CC-BY 4.0.
 Published (SageServe, section 3): 72% of requests are interactive, most of them fast. The load of
 non-interactive requests is steady.
 Assumed: volumes, the split between the regions, noise.

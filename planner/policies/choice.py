@@ -14,7 +14,7 @@ from planner.policies.listed import own_policies
 from planner.policies.own import Own, policy_names
 from planner.policies.registry import TRAITS, TYPES, name_of
 
-ALL = "all"  # stands for every known policy
+ALL = "all"  # every known policy
 USUAL = ("flat-peak", "flat-min", "reactive", "lt-i")  # default of a scenario without policies
 _EVERY: list[type[Policy]] = [*dict.fromkeys(TYPES.values()), Own]
 TAGS = frozenset(kind.__name__ for kind in _EVERY)  # as they appear in error paths

@@ -147,8 +147,8 @@ class Making:
     def cut(self, policy: ScalingPolicy, fleet: Fleet, whence: Sequence[int]) -> Ready:
         """Return ``policy`` on ``fleet``, limited to the GPUs that its pools share.
 
-        Pools of ``fleet`` may be parts of the scenario's pools. ``whence`` has the index of the
-        scenario's pool for each.
+        A pool of ``fleet`` may be a part of a pool of the scenario. ``whence`` has the indices of
+        the scenario's pools.
         """
         worth = np.array(
             [self._worth(pool, p, fleet) for p, pool in zip(whence, fleet.pools, strict=True)]

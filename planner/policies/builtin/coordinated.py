@@ -21,7 +21,7 @@ Tps = Annotated[float, Field(gt=0, le=1e9)]  # tokens/s of one instance
 RatioGiven = Annotated[float, Field(gt=0, le=100)]
 STEADY = Stability()
 # Target as a share of the pressure test's reading, if backtests tuned nothing. Assumed: the source
-# takes targets from the test, but does not say how far below the reading they are.
+# takes targets from the test, but gives no distance from the reading.
 HEADROOM = 0.9
 
 

@@ -27,7 +27,7 @@ MOST = 3  # devices that an instance may borrow; with its own: four copies, the 
 class _Lender:
     """Idle GPUs that the instances of a pool may borrow, in units of one instance's GPUs."""
 
-    source: int  # pool whose GPU type lends
+    source: int  # pool of the lending GPU type
     count: int  # units
     devices: int  # units per borrowing instance
 
@@ -123,7 +123,7 @@ class ModuleLevel(Policy):
     ) -> list[list[_Lender]]:
         """Return the idle GPUs that each pool may borrow.
 
-        A pool first borrows GPUs of its own type. Pools of that type share them in proportion to
+        A pool first borrows GPUs of the same type. Pools of that type share them in proportion to
         the GPUs of their instances. Then it borrows of other types, the fastest first.
         """
         each = np.array([pool.gpus_per_instance for pool in today.pools])

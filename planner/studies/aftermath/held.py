@@ -26,7 +26,7 @@ def held_counts(
     times = np.concatenate([[start_s], inside])
     counts = np.zeros((len(times), len(hardware.pool_index)), np.int64)
     for pool in pools:
-        # A pool whose first step is later keeps that step's count from the start.
+        # Before its first step a pool has the count of that step.
         step = np.clip(np.searchsorted(pool.times_s, times, side="right") - 1, 0, None)
         counts[:, _place(hardware, pool)] += pool.replicas[step]
     return times - start_s, counts

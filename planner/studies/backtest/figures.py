@@ -211,7 +211,7 @@ def _against_perfect(less: float) -> str:
 
 
 def _against_hindsight(row: Forecaster) -> list[str]:
-    """Say what the planning program could save with known demand, from both of its bounds."""
+    """Say how much the planning program could save with known demand, from both bounds."""
     hindsight = row.hindsight
     if hindsight is None or hindsight.plan_usd <= 0:
         return []

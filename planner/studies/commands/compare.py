@@ -97,7 +97,7 @@ def run(
 ) -> Outcome:
     """Forecast, plan, and simulate the scenario's policies or those of the options.
 
-    Progress is weighted by the time of long runs, most of which is the backtest.
+    Progress is weighted for long runs, in which the backtest takes most of the time.
     """
     begun = time.perf_counter()
     scenario = seeded(scenario, options.seed)
@@ -114,7 +114,7 @@ def run(
     tests = PressureTests(study)
 
     def replayed(policy: Policy, asked: bool, report: Progress) -> PolicyRun | str:
-        """Replay a policy on the window, or return why it is left out."""
+        """Simulate a policy on the window, or return the reason to omit it."""
         try:
             run = run_policy(
                 study, policy, seed=scenario.seed, progress=report, planned=planned, tests=tests,

@@ -76,7 +76,7 @@ YEAR_S = 366 * 86_400.0
 
 
 class Options(RunOptions):
-    """Of the forecast that a plan of a scenario would stand on."""
+    """Options of the forecast for a scenario's plan."""
 
     method: Method | None = Field(
         None, title="Method", description="Left out: the scenario's forecast.method."
@@ -93,7 +93,7 @@ class Options(RunOptions):
 
 
 class TraceOptions(Options):
-    """Of what comes after a trace alone, where no scenario says it; a method left out is chosen."""
+    """Options of the forecast of a trace without a scenario; default method: the best."""
 
     bin_s: BinS = Field(900.0, title="Seconds per bin", description="Trace: 900.")
     horizon_s: float = Field(
@@ -140,7 +140,7 @@ class SeriesAhead:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SeriesResult:
-    """The forecast of what follows a trace."""
+    """The forecast for the time after a trace."""
 
     kind: str = "forecast"
     series: tuple[SeriesAhead, ...] = field(metadata={COLUMNS: AHEAD})

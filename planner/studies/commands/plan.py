@@ -49,7 +49,7 @@ class PlanResult:
 
 
 class Options(RunOptions):
-    """Left out: the scenario's objective."""
+    """Options of ``plan``; default: the scenario's objective."""
 
     solver: Solver | None = Field(
         None, title="Solver", description="Left out, like the others: the scenario's objective."

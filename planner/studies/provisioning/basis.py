@@ -63,7 +63,7 @@ def timing(phase: PhaseProblem, level: Level) -> Timing:
 def beside_profiles(cases: list[Case]) -> Iterator[str]:
     """Yield sentences on the gap between sums of operators and the profiles of ``plan``, ``size``.
 
-    They also say which of the two this run uses.
+    They also name the one that this run uses.
     """
     sentences = set()  # cases on one profile would repeat the sentence
     for case in cases:

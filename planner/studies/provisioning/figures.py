@@ -251,7 +251,7 @@ POOLS = Columns(
 
 
 def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
-    """Return the main result in a sentence: the best level and what it saves."""
+    """Return the main result in a sentence: the best level and its savings."""
     gpus = totals[MODEL].needs.gpus
     if not saved:
         return f"Whole replicas need {so_many_gpus(gpus)}."
@@ -293,7 +293,7 @@ def _percent(saving: float | None) -> str:
 
 
 def fallen(cases: list[Case]) -> list[str]:
-    """Return a sentence for each finer level whose plan is that of whole replicas."""
+    """Return a sentence for each finer level that falls back to whole replicas."""
     return [
         f"{case.model} in {case.region} on {case.gpu}: {WORDS[name]} nothing finer needs fewer "
         f"GPUs in {case.phase}, so it stands {level.method.partition(':')[0]} do."

@@ -6,7 +6,7 @@ start. A plan is made from the interval before it, or from a forecast by the min
 
 Each level gets the smallest headroom with which it attains the same share of requests. The headroom
 is found with future data. It uses a replay of some windows, or mean latencies for models with
-images. For comparison, the plan of the busiest hour is kept all the time.
+images. For comparison, one plan for the busiest hour runs all the time.
 """
 
 from __future__ import annotations

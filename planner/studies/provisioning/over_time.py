@@ -191,7 +191,7 @@ def table(journeys: list[Journey], start_s: float) -> pl.DataFrame:
 
 
 def sentences(over_time: OverTime) -> Sentences:
-    """Return what does not pay window by window, and what does, in sentences."""
+    """Return sentences on levels without and with savings, window by window."""
     lost = [*_missing(over_time)]
     won: list[str] = []
     by = (

@@ -245,8 +245,8 @@ def _chain(
 ) -> dict[str, Level]:
     """Plan the levels from the coarsest to the finest.
 
-    A coarser plan is also a valid plan of a finer level. So each level returns the best of its own
-    plan and the coarser ones. Module plans are computed for the operator level even if they are not
+    A coarser plan is also a valid plan of a finer level. So each level returns the best of all
+    these plans. Module plans are computed for the operator level even if they are not
     in ``rules.levels``.
     """
     by_replica = model_level(phase, room) if judge is None else judged.whole(phase, *judge)

@@ -142,7 +142,7 @@ def _models(group: list[Case]) -> SharedModels:
 
 
 def sentences(shared: SharedGpus) -> Sentences:
-    """Return what does not pay, and what does, in sentences."""
+    """Return sentences on services for which sharing beats finer levels, and on savings."""
     return Sentences(tuple(_beaten(shared)), tuple(_better(shared)))
 
 

@@ -50,7 +50,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """Sentences on what does not pay, which come first, and on what does."""
+    """Sentences on options without savings, which come first, and on options with savings."""
 
     lost: tuple[str, ...] = ()
     won: tuple[str, ...] = ()
