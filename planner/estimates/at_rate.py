@@ -87,6 +87,7 @@ def at_rate(deployment: Deployment, rate: float, known: Known, *, any_engine: bo
                 f"rate is {rate:g} requests/s and {most:.3g} is the most that go through this "
                 "deployment; give less, or more GPUs or workers."
             )
+        # Two draws of requests, as for sizes.
         runs = [trial.at(rate, draw=draw) for draw in (0, 1)]
         logs = [_settled(run.requests, profile.start_s) for run in runs]
     except SimulationError as problem:

@@ -9,7 +9,7 @@ from planner.policies.base import Group, Knob, LoadFactor, Policy, Style, Traits
 from planner.policies.making import Followed, Making, Plan, Ready
 from simulation.policies.scheduled import Scheduled
 
-LOAD = Knob("load_factor", factors(0.5, 2.0))
+LOAD = Knob("load_factor", factors(0.5, 2.0))  # a larger plan is dearer and safer
 
 
 class Planned(Policy):
@@ -78,4 +78,4 @@ class Planned(Policy):
 def followed(making: Making, plan: Followed, key: str) -> Ready:
     """Return the policy that runs the plan's counts, from the plan's own initial fleet."""
     policy = Scheduled(course=plan.course, name=key)
-    return replace(making.on(policy, plan.start), after=0.5)
+    return replace(making.on(policy, plan.start), after=0.5)  # planning was half of the work

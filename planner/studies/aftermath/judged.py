@@ -37,7 +37,7 @@ from simulation.policies.parts.course import ByClock
 from simulation.policies.scheduled import Scheduled
 
 PERFECT = "perfect"
-NEARLY = 1e-9
+NEARLY = 1e-9  # relative tolerance for rounding
 Forecast = Mapping[tuple[SeriesKey, float], ForecastBin]  # by series and start of the bin, epoch s
 
 
@@ -61,6 +61,7 @@ def came_true(
     times_s, counts = held_counts(study.hardware, held, window.start_s, window.end_s)
     study = _running(study, counts[0])
     inputs = study.plan_input
+    # A perfect forecast is the actual demand, in the form that plans use.
     perfect = forecast_load(inputs, part(progress, 0.3, 0.4), method=PERFECT)
     needed, notes = _needed(study, perfect.load, part(progress, 0.4, 0.6))
     run = _replayed(study, times_s, counts, part(progress, 0.6, 1.0))
@@ -154,6 +155,7 @@ def _errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandEr
     seen = ~np.isnan(came)
     both = seen & ~np.isnan(mean)
     total = float(came[both].sum())
+    # Observed hours are the mean over series, so that more series do not add hours.
     series = max(1, len(forecasts))
     bin_h = forecasts[0].bin_s / 3600 if forecasts else 0.0
     if total <= 0:

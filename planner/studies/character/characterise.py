@@ -48,6 +48,7 @@ def characterise(store: Path | str) -> Characterisation:
     known = np.where(lost, np.nan, summed)
     by = tuple(grid.labels)
     by_label = volumes(grid, lost, utilities(store, by) if by_request else {})
+    # Counts per bin cannot show bursts shorter than a bin.
     fine, fine_s = (
         fine_counts(store, report.end_s - report.start_s) if by_request else (known, grid.bin_s)
     )

@@ -25,6 +25,7 @@ def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
     coded = label_code(report).alias("code")
     lengths = []
     for field in FIELDS:
+        # Count pairs of label and length, so that memory does not grow with the requests.
         packed = (coded * ROOM + pl.col(field)).alias("packed")
         counts = scan.select(packed).group_by("packed").len("n").collect(engine="streaming")
         code, tokens = (counts["packed"] // ROOM).to_numpy(), (counts["packed"] % ROOM).to_numpy()

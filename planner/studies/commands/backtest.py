@@ -137,6 +137,7 @@ def run(
     if not by_model_and_region(study.traffic, set(goals)):
         raise ScenarioError("traffic: no interactive tier has any demand; nothing is forecast.")
     methods: tuple[str, ...] = options.methods or (*DEFAULT, scenario.forecast.method)
+    # The verdict needs the last value and the perfect forecast as references.
     names = list(dict.fromkeys([*methods, SAME_AS_NOW, PERFECT]))
     by_replay = not options.by_coverage and len(study.trace) * EACH * len(names) <= MOST_REPLAYED
     forecaster = partial(_forecaster, study, scenario.seed, by_replay=by_replay)
@@ -150,10 +151,11 @@ def run(
     if not rows:
         raise Infeasible(" ".join(left_out))
     usd = {row.method: row.usd for row in rows.values() if row.usd is not None}
-    usd.pop(PERFECT, None)
+    usd.pop(PERFECT, None)  # it cannot be deployed, so it cannot be the best
     best = min(usd, key=lambda name: usd[name]) if usd else None
     beside: list[Beside] = []
     if not options.by_coverage:
+        # Matching by coverage simulates nothing, so confirm the two that the verdict compares.
         chosen = [] if by_replay else [name for name in rows if name in (best, SAME_AS_NOW)]
         confirm = partial(_confirmed, study, scenario.seed)
         tune = partial(_beside, study, scenario.seed, turn=by_replay)

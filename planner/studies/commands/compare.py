@@ -123,6 +123,7 @@ def run(
         except Infeasible as problem:  # a baseline has no plan; the plan itself was made above
             return f"{policy.title} is left out: {problem}"
         except (ScenarioError, SimulationError, ForecastError) as problem:
+            # An error in a policy that the user chose ends the run. Others are only omitted.
             if asked and list(options.policies) != [ALL]:
                 raise
             return f"{policy.title} is left out: {problem}"

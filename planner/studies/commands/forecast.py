@@ -224,6 +224,7 @@ def run_series(
     """Forecast what follows each series, with the errors of a backtest over its last origins."""
     method, origins = options.method or "auto", options.origins
     begun = time.perf_counter()
+    # Check all series before the first slow forecast.
     for demand in series:
         steps = steps_of(demand, options.horizon_s)
         if steps > MAX_STEPS:

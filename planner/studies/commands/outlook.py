@@ -125,6 +125,7 @@ def run(
         OutlookResult(
             frame=replace(
                 frame,
+                # Nothing is simulated here, so this assumption does not apply.
                 assumptions=tuple(a for a in frame.assumptions if a.what != "Requests replayed"),
                 notes=study.traffic.notes + study.sizes.notes,
                 provenance=(*facts_of(hardware.provenance), PLANNED),

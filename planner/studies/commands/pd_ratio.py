@@ -130,6 +130,7 @@ def run(
     hardware = replace(hardware, asked=traffic.asked)
     lengths, shared = traffic.lengths[m], traffic.shared[m] if traffic.shared else None
     pairs, notes = _pairs(hardware, m, lengths, shared, options, part(progress, 0.05, 0.3))
+    # Pairs are sorted by cost. Only the cheapest is simulated.
     pair = pairs[0]
     service, count = pair.service, pair.instances
     progress(0.3, "Both pools by simulation")
@@ -211,6 +212,7 @@ def _pairs(
         try:
             service, best = strictest_split(hardware, m, columns, lengths, count, shared)
         except SimulationError as problem:
+            # One pair that cannot meet the limits must not end the run.
             notes.append(f"Left out: {problem}.")
             continue
         rows.append(Pair(hardware, columns, service, count, best))
@@ -232,6 +234,7 @@ def _mixed(pair: Pair, seed: int) -> Mixed | None:
     if service.prefill.gpu != service.decode.gpu or service.prefill.tp != service.decode.tp:
         return None
     lengths = (service.workload.isl, service.workload.osl)
+    # GPU type and width are equal, so the decode profile also describes an aggregated instance.
     try:
         curve = curve_of(
             CurveKey(

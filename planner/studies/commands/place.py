@@ -149,6 +149,7 @@ def run(
     methods = {}
     for i, (name, states) in enumerate(by_method.items()):
         replay = None
+        # Only KV transfers between prefill and decode instances depend on the placement.
         if load is not None and pairs:
             progress(0.8 + 0.2 * i / len(names), f"Replaying: {LABELS[name]}")
             replay = replayed(hardware, placed, states[START], load, scenario.seed)

@@ -87,6 +87,7 @@ def run(
     planned = planned_of(study, part(progress, 0.4, 0.5 if options.verify else 0.7))
     verification, replayed = None, None
     if options.verify:
+        # Verification may correct the sizes and plan again, so it replaces study and plan.
         checked = verify(study, planned, seed=scenario.seed, progress=part(progress, 0.5, 0.7))
         study, planned, verification = checked.study, checked.planned, checked.told
         replayed = checked.run

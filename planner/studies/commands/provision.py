@@ -243,6 +243,7 @@ def run(
     hardware = replace(hardware, asked=asked_by(traffic, np.inf))
     peaks = peak_hours(hardware, traffic, window)
     to_solve = variants(hardware, peaks)
+    # Share of the progress: the rest is for the courses over time, if there are any.
     share = 0.85 if options.over_time == OFF else 0.3
     cases = choose(
         solved(
@@ -282,6 +283,7 @@ def run(
     tables = tables_of(cases)
     shared = courses = None
     shared_words = course_words = Sentences()
+    # Sharing puts operators side by side on a GPU, which a single stream excludes.
     if OPERATOR in options.levels and not options.single_stream:
         progress(0.1 + share, "Placing services together")
         shared = sharing.on_common_gpus(chosen)
@@ -304,6 +306,7 @@ def run(
         courses = over_time.figures(journeys, following.startup_s)
         course_words = over_time.sentences(courses)
         tables["courses"] = over_time.table(journeys, start_s)
+    # Whole replicas are always included, because savings are relative to them.
     totals = {level: figures.total(chosen, level) for level in (*options.levels, MODEL)}
     saved = figures.total_savings(totals)
     notes = [
@@ -311,6 +314,7 @@ def run(
         *([UNGROWN] if window.ahead and window.growth and courses is not None else []),
         *traffic.notes,
     ]
+    # Speeds come from operators here. ``basis.facts`` states their source.
     provenance = facts_of(
         fact for fact in hardware.provenance if not fact[0].startswith("Speed of")
     )

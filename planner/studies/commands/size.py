@@ -312,6 +312,7 @@ def _closed_forms(
                     batch=evaluated.batch,
                 )
             )
+    # The simulated capacity may exceed the closed-form saturation, where queues diverge.
     evaluated = evaluate(profile, work.at(min(max_rps, 0.999 * most)), **way)  # type: ignore[arg-type]
     only = tier if role == "both" else _of_role(in_part(tier, role), role)
     try:

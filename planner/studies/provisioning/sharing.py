@@ -104,6 +104,7 @@ def _service(prefill: Case, decode: Case) -> SharedService:
         ways[CHUNKED_MODEL] = _alone(chunks.model)
     if chunks.operator is not None:
         ways[CHUNKED_OPERATOR] = _alone(chunks.operator)
+    # Rounding makes equal powers tie. Then ``min`` takes the first way, which is the simplest.
     return SharedService(
         model=prefill.model,
         region=prefill.region,

@@ -116,6 +116,7 @@ def what_if(
         replace(build_hardware(either, known, spot=True), asked=basis.asked)
         for either in (scenario, scenario_run)
     )
+    # The kept sizes belong to the models and columns of the run.
     if hardware.columns != before.columns or hardware.models != before.models:
         raise ScenarioError(
             "What replicas there may be has changed: replay this to have them sized."
