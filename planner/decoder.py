@@ -26,6 +26,7 @@ ANSWER_CPU_S = 60  # computing time of one answer
 
 
 def main() -> None:
+    """Answer the questions on stdin until it ends."""
     _limit(resource.RLIMIT_DATA, MEMORY_BYTES)
     _limit(resource.RLIMIT_CORE, 0)
     for line in sys.stdin.buffer:
@@ -42,6 +43,7 @@ def _limit(what: int, most: int) -> None:
 
 
 def _answer(ask: dict[str, Any], out: BinaryIO) -> None:
+    """Write the answer to one question: a line of JSON, and perhaps an Arrow stream."""
     content = b""
     try:
         scan = pl.scan_parquet(ask["path"])

@@ -23,6 +23,8 @@ class Grant(NamedTuple):
 
 
 class IdentityProvider(NamedTuple):
+    """The settings of the identity provider."""
+
     issuer: str
     client_id: str
     client_secret: str

@@ -30,20 +30,24 @@ def gpu_facts(spec: GpuSpec) -> Facts:
 
 
 def model_facts(spec: ModelSpec) -> Facts:
+    """Return what a row stores of a model, as JSON-ready data."""
     return {key: value for key, value in asdict(spec).items() if key not in FOREIGN}
 
 
 def gpu_from_facts(name: str, facts: Mapping[str, Any], provenance: Provenance) -> GpuSpec:
+    """Return the GPU type that a row's facts describe."""
     return GpuSpec(name=name, provenance=provenance, **_known(GpuSpec, facts))
 
 
 def model_from_facts(name: str, facts: Mapping[str, Any], provenance: Provenance) -> ModelSpec:
+    """Return the model that a row's facts describe, with its shape if they have one."""
     fields = _known(ModelSpec, facts)
     fields["shape"] = shape_from_facts(facts["shape"]) if facts.get("shape") else None
     return ModelSpec(name=name, provenance=provenance, **fields)
 
 
 def shape_from_facts(facts: Mapping[str, Any]) -> ModelShape:
+    """Return the shape that a row's facts describe, with its encoder if they have one."""
     fields = _known(ModelShape, facts, foreign=())
     if facts.get("encoder"):
         fields["encoder"] = shape_from_facts(facts["encoder"])
@@ -51,10 +55,12 @@ def shape_from_facts(facts: Mapping[str, Any]) -> ModelShape:
 
 
 def gpu_of(row: OwnGpu) -> GpuSpec:
+    """Return the GPU type of a row."""
     return gpu_from_facts(row.name, row.facts, Provenance(row.kind, row.source))
 
 
 def model_of(row: OwnModel) -> ModelSpec:
+    """Return the model of a row."""
     return model_from_facts(row.name, row.facts, Provenance(row.kind, row.source))
 
 
@@ -113,6 +119,7 @@ def rows_table(rows: BenchmarkRows) -> pl.DataFrame:
 
 
 def rows_of(table: pl.DataFrame) -> BenchmarkRows:
+    """Return the benchmark rows of a calibration's table; null numbers become NaN."""
     columns: Facts = {
         name: np.asarray(column.to_list(), np.str_)
         if column.dtype == pl.String
@@ -123,12 +130,14 @@ def rows_of(table: pl.DataFrame) -> BenchmarkRows:
 
 
 def curve_bytes(curve: Curve) -> bytes:
+    """Return a curve as the bytes of an npz archive."""
     out = io.BytesIO()
     np.savez_compressed(out, values=curve.values)
     return out.getvalue()
 
 
 def curve_from_bytes(data: bytes) -> Curve:
+    """Return the curve in an npz archive; older archives lack the limit of contexts."""
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         values = arrays["values"]
     if values[0] == LINEAR and values.size == OLD_LINEAR:

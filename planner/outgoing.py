@@ -44,6 +44,8 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """The status of an answer and the first bytes of its body."""
+
     status: int
     body: bytes
 

@@ -58,6 +58,7 @@ def named(value: Any) -> Any:
 
 
 def all_or_none(what: Section, fields: tuple[str, ...]) -> None:
+    """Raise ValueError if some of the fields are given and others are not."""
     missing = [name for name in fields if getattr(what, name) is None]
     if missing and len(missing) < len(fields):
         raise ValueError(

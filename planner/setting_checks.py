@@ -33,6 +33,7 @@ def _plain(parts: SplitResult) -> bool:
 
 
 def is_host(text: str) -> bool:
+    """Return whether it is a host name, an IPv4 or an IPv6 address."""
     return HOST.fullmatch(text) is not None
 
 
@@ -45,6 +46,7 @@ def is_host_name(text: str) -> bool:
 
 
 def is_csrf_origin(text: str) -> bool:
+    """Return whether it is an origin as Django's CSRF_TRUSTED_ORIGINS takes it."""
     return is_url(text.replace("://*.", "://", 1), path=False) and not text.endswith("/")
 
 
@@ -57,10 +59,12 @@ def is_host_origin_or_network(text: str) -> bool:
 
 
 def is_domain(text: str) -> bool:
+    """Return whether it is a domain name."""
     return DOMAIN.fullmatch(text) is not None
 
 
 def is_slug(text: str) -> bool:
+    """Return whether it is a slug of letters, digits, hyphens and underscores."""
     return SLUG.fullmatch(text) is not None
 
 

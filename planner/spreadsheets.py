@@ -11,6 +11,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "
 
 
 def safe_cell(text: str) -> str:
+    """Return the text with an apostrophe in front if a spreadsheet would run it as a formula."""
     return f"'{text}" if text.startswith(FORMULA) else text
 
 

@@ -36,6 +36,7 @@ _TABLE = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def data_dir() -> Path:
+    """Return the data directory."""
     return Path(settings.HEADROOM_DATA_DIR)
 
 
@@ -172,6 +173,7 @@ def whole(relative: str) -> bool:
 
 
 def remove(relative: str) -> None:
+    """Remove a stored folder or file, here and in the bucket; "" does nothing."""
     if not relative:
         return
     path = folder(relative)
@@ -184,6 +186,7 @@ def remove(relative: str) -> None:
 
 
 def tables_write(relative: str, tables: dict[str, pl.DataFrame]) -> None:
+    """Write tables as Parquet files into a folder; ``keep`` publishes them."""
     where = folder(relative)
     where.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
@@ -207,6 +210,7 @@ def arrays_read(relative: str, name: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def tables_list(relative: str) -> list[str]:
+    """Return the names of the tables in a stored folder, sorted."""
     if not relative:
         return []
     return sorted(path.stem for path in held(relative).glob("*.parquet"))

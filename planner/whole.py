@@ -40,6 +40,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def is_draft(name: str) -> bool:
+    """Return whether a name is that of a draft."""
     return name.startswith(".") or name.endswith(ENDING)
 
 

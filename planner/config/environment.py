@@ -146,6 +146,7 @@ def read_secret_files() -> None:
 
 
 def _secret_of(path: Path, named: str) -> str:
+    """Return the secret in a file; the message of an error names the variable, not the secret."""
     try:
         with path.open("rb") as file:
             secret = file.read(SECRET_BYTES + 1).decode().strip()
@@ -163,6 +164,7 @@ def _secret_of(path: Path, named: str) -> str:
 
 
 def env_bool(name: str, *, default: bool = False) -> bool:
+    """Return a variable as True or False, or ``default`` if it is not set."""
     value = os.environ.get(name, "").strip().lower()
     if value in ("", "0", "false", "no"):
         return False if value else default

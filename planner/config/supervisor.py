@@ -147,6 +147,7 @@ class Children:
 
 
 def _run(child: _Child) -> None:
+    """Start a child process in its own group, which ends with this process."""
     environment = dict(os.environ)
     if child.worker:
         child.identity = uuid4().hex
@@ -277,6 +278,7 @@ def web_command(listener: socket.socket) -> tuple[str, ...]:
 
 
 def start_web(children: Children, listener: socket.socket) -> None:
+    """Start the web server on a listening socket."""
     children.start("web", *web_command(listener), inherits=listener)
 
 
@@ -331,6 +333,7 @@ def start_compiler(children: Children) -> None:
 
 
 def start_scheduler(children: Children) -> None:
+    """Start Celery's scheduler."""
     children.start("scheduler", *CELERY, "beat")
 
 
@@ -351,6 +354,7 @@ def wait_until_up(children: Children, url: str) -> None:
 
 
 def answers(url: str) -> bool:
+    """Return whether ``url`` answers 200."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(url, timeout=5) as response:

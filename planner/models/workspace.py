@@ -30,6 +30,8 @@ class NoWorkspace(RuntimeError):
 
 
 class Role(models.TextChoices):
+    """The rights of a member, from least to most."""
+
     VIEWER = "viewer", "Viewer: reads"
     PLANNER = "planner", "Planner: uploads, edits and runs"
     APPROVER = "approver", "Approver: also decides on what others propose"
@@ -91,6 +93,7 @@ def current_workspace() -> Workspace:
 
 
 def current_workspace_id() -> int:
+    """Return the key of the current workspace."""
     return current_workspace().pk
 
 

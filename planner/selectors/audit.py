@@ -35,6 +35,7 @@ def audit_list(
 
 
 def audit_actions() -> list[str]:
+    """Return the actions that the log has, sorted."""
     rows = AuditRecord.objects.order_by("action").values_list("action", flat=True)
     return list(rows.distinct())
 

@@ -94,6 +94,7 @@ class Group:
 
 
 def few(keys: Sequence[str]) -> str:
+    """Return the first three keys in words, with the number of the others."""
     return ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
 
 
@@ -254,6 +255,7 @@ def _by_name(
     fair: bool,
     note: str,
 ) -> Iterator[Group]:
+    """Yield a group with a row per name and column, if several runs have any."""
     if not _several(known):
         return
     rows = [

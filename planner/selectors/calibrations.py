@@ -19,10 +19,12 @@ SERVED_COLUMNS = ("model", "gpu", "precision", "tp", "isl", "osl", "concurrency"
 
 
 def calibrations_list() -> QuerySet[Calibration]:
+    """Return all uploaded files of measurements."""
     return Calibration.objects.select_related("owner")
 
 
 def calibration_get(number: int) -> Calibration:
+    """Return an uploaded file by number; raise NotFound."""
     return row_numbered(
         calibrations_list(), "calibration", number, "; upload a file of measurements first"
     )
@@ -34,4 +36,5 @@ def calibration_table(calibration: Calibration) -> pl.DataFrame:
 
 
 def calibration_rows(calibration: Calibration) -> BenchmarkRows:
+    """Return the rows of an uploaded benchmark file."""
     return rows_of(calibration_table(calibration))

@@ -56,6 +56,7 @@ def gpus_list(search: str = "") -> list[Entry[GpuSpec, OwnGpu]]:
 
 
 def models_list(search: str = "") -> list[Entry[ModelSpec, OwnModel]]:
+    """Return own models first, then the built-in ones; ``search`` is part of a name."""
     kept = [Entry(model_of(row), row) for row in OwnModel.objects.select_related("owner")]
     built_in: list[Entry[ModelSpec, OwnModel]] = [
         Entry(s, None) for s in catalogue.models().values()
@@ -74,6 +75,7 @@ def gpu_get(name: str) -> Entry[GpuSpec, OwnGpu]:
 
 
 def model_get(name: str) -> Entry[ModelSpec, OwnModel]:
+    """Return a model; raise NotFound with the known names."""
     return _find("model", name, models_list())
 
 
@@ -130,6 +132,7 @@ def own_gpu_get(name: str) -> OwnGpu:
 
 
 def own_model_get(name: str) -> OwnModel:
+    """Return a model that can be changed; raise NotFound for a built-in one."""
     row = model_get(name).row
     if row is None:
         raise NotFound(f"{name} is built in and stays as it is; add a model of your own instead.")
@@ -213,6 +216,7 @@ def _built_in_prices() -> list[PriceRow]:
 
 
 def _own_prices() -> list[PriceRow]:
+    """Return the rows of all own price lists."""
     return [
         PriceRow(
             provider=row["provider"],

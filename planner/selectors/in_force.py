@@ -30,6 +30,7 @@ def plans_kept(scenario: str = "") -> QuerySet[PlanInForce]:
 
 
 def plan_kept_get(number: int) -> PlanInForce:
+    """Return an active or former plan by number; raise NotFound."""
     return row_numbered(plans_kept(), "plan", number, " that is or was in force")
 
 

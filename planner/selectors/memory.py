@@ -30,6 +30,8 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
+    """The memory that a model needs."""
+
     weight_bytes: Mapping[str, float]  # by precision
     kv_bytes_per_token: float
     fit: Fit  # as released, on the chosen GPU type

@@ -25,6 +25,7 @@ def people_list() -> QuerySet[User]:
 
 
 def person_get(name: str) -> User:
+    """Return a member by name; raise NotFound."""
     person = _members().filter(username=name).first()
     if person is None:
         raise NotFound(f"There is nobody called {name}.")

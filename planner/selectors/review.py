@@ -18,6 +18,7 @@ def review_rules() -> ReviewRules:
 
 
 def proposals_list() -> QuerySet[Proposal]:
+    """Return all proposals."""
     return Proposal.objects.select_related("author", "run", "scenario", "version")
 
 
@@ -28,6 +29,7 @@ def proposals_for(user: User) -> QuerySet[Proposal]:
 
 
 def proposal_get(number: int) -> Proposal:
+    """Return a proposal by number; raise NotFound."""
     rows = proposals_list().select_related("base", "base_run", "replay", "outcome")
     return row_numbered(rows, "proposal", number)
 
@@ -39,6 +41,7 @@ def proposal_approved(run_id: int, policy: str) -> Proposal | None:
 
 
 def proposal_entries(proposal: Proposal) -> list[ProposalEntry]:
+    """Return the entries of a proposal in their order."""
     return list(proposal.entries.select_related("by", "run"))
 
 

@@ -22,6 +22,7 @@ def runs_list() -> QuerySet[Run]:
 
 
 def run_get(run_id: int) -> Run:
+    """Return a run by number; raise NotFound."""
     return row_numbered(Run.objects.select_related("scenario", "trace", "owner"), "run", run_id)
 
 
@@ -47,11 +48,13 @@ def run_tables(run: Run) -> list[str]:
 
 
 def run_table(run: Run, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:
+    """Return a table of a completed run, or ``limit`` rows from ``offset`` on."""
     run_result(run)
     return storage.table_read(run.store, name, offset, limit)
 
 
 def run_table_rows(run: Run, name: str) -> int:
+    """Return the number of rows of a table of a completed run."""
     run_result(run)
     return storage.table_rows(run.store, name)
 

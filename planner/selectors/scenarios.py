@@ -9,6 +9,7 @@ from planner.selectors.lookup import row_named
 
 
 def scenarios_list() -> QuerySet[Scenario]:
+    """Return all scenarios with their owners."""
     return Scenario.objects.select_related("owner")
 
 

@@ -16,6 +16,7 @@ LOOKED_AT = 100  # newest judged plans that are searched for speeds of a profile
 
 
 def schedules_list() -> QuerySet[Schedule]:
+    """Return all schedules with their scenarios and owners."""
     return Schedule.objects.select_related("scenario", "owner")
 
 
@@ -31,6 +32,7 @@ def firings_list(schedule: Schedule | None = None) -> QuerySet[Firing]:
 
 
 def firing_get(number: int) -> Firing:
+    """Return a firing by number; raise NotFound."""
     return row_numbered(firings_list(), "firing", number)
 
 
@@ -78,4 +80,5 @@ def speeds_seen(model: str, gpu: str, tp: int) -> list[SpeedSeen]:
 
 
 def outcome_get(number: int) -> Outcome:
+    """Return an outcome by number; raise NotFound."""
     return row_numbered(outcomes_list(), "outcome", number)

@@ -24,6 +24,7 @@ class Gaps:
 
 
 def sources_list() -> QuerySet[Source]:
+    """Return all live sources."""
     return Source.objects.select_related("owner", "trace")
 
 
@@ -33,6 +34,7 @@ def source_get(name: str) -> Source:
 
 
 def readings_list(source: Source) -> QuerySet[SourceReading]:
+    """Return the readings of a source, the newest first."""
     return source.readings.all()
 
 

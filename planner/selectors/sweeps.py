@@ -101,14 +101,17 @@ class Grid:
 
 
 def sweeps_list() -> QuerySet[Sweep]:
+    """Return all sweeps without their documents, which are large."""
     return Sweep.objects.select_related("scenario", "owner").defer("document")
 
 
 def sweep_get(number: int) -> Sweep:
+    """Return a sweep by number; raise NotFound."""
     return row_numbered(Sweep.objects.select_related("scenario", "owner"), "sweep", number)
 
 
 def figure_named(name: str) -> Figure:
+    """Return the figure of that name; raise PlannerError with the known names."""
     for figure in FIGURES:
         if figure.name == name:
             return figure
@@ -123,11 +126,13 @@ def lengths_of(sweep: Sweep) -> tuple[int, int]:
 
 
 def values_at(sweep: Sweep, cell: int) -> tuple[Any, ...]:
+    """Return the values of the settings in a cell."""
     places = divmod(cell, lengths_of(sweep)[1])
     return tuple(axis["values"][place] for axis, place in zip(sweep.axes, places, strict=False))
 
 
 def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
+    """Return the grid of a figure of the runs, with the best cells and the time left."""
     runs = {run.cell: run for run in sweep.runs.defer("document", "log", "traceback")}
     rows, columns = lengths_of(sweep)
     values = {

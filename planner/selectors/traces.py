@@ -20,6 +20,7 @@ from planner.studies.traffic.window import UTC_CLOCK
 
 
 def traces_list() -> QuerySet[Trace]:
+    """Return all traces with their owners."""
     return Trace.objects.select_related("owner")
 
 

@@ -32,6 +32,7 @@ class Between:
 
 
 def versions_of(scenario: Scenario) -> QuerySet[ScenarioVersion]:
+    """Return the versions of a scenario, the newest first."""
     rows = ScenarioVersion.objects.filter(scenario=scenario)
     return rows.select_related("author", "origin", "scenario")
 
@@ -51,6 +52,7 @@ def versions_changing(scenario: Scenario, part: str) -> QuerySet[ScenarioVersion
 
 
 def version_get(scenario: Scenario, number: int) -> ScenarioVersion:
+    """Return a version by number; raise NotFound with the newest numbers."""
     version = versions_of(scenario).filter(number=number).first()
     if version is None:
         have = versions_of(scenario).values_list("number", flat=True)

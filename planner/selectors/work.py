@@ -48,6 +48,8 @@ class Took:
 
 @dataclass(frozen=True, slots=True)
 class Work:
+    """Unfinished runs, ended runs, and the times of completed runs."""
+
     going: tuple[Going, ...]
     ended: tuple[Ended, ...]
     took: tuple[Took, ...]

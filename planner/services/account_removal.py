@@ -25,6 +25,8 @@ OWNER = "owner"  # rows of this relation get a new owner; who approved or wrote 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
+    """The name of a removed account, and the number of rows that it passed on."""
+
     name: str
     passed: int  # rows that have a new owner
 

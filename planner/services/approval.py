@@ -115,4 +115,5 @@ def check_may_approve_it(proposal: Proposal, by: User) -> None:
 
 
 def state_of(proposal: Proposal) -> str:
+    """Return the state of a proposal in words."""
     return proposal.get_state_display().lower()

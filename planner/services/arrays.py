@@ -11,6 +11,8 @@ from planner.services.backups import stores_named
 
 @dataclass(frozen=True, slots=True)
 class InBucket:
+    """Counts of the stores in the bucket."""
+
     bucket: str
     whole: int  # folders and files that rows name and that the bucket already had
     taken: int  # copied from this machine

@@ -80,6 +80,7 @@ def _some(names: list[str]) -> str:
 
 
 def _region(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
+    """Yield the assumptions on region, price, cold start and limit of the first token."""
     region, tier = draft.regions[0], draft.tiers[0]
     usd = catalogue.regions()[region.like or ""].usd_per_gpu_hour
     prices = [
@@ -116,6 +117,7 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
 
 
 def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
+    """Yield the assumed tiers and their limits."""
     shares = draft.traffic.sources[0].tiers
     tiers = "; ".join(
         f"{shares.get(tier.name, 0):.0%} {tier.name}, "
@@ -138,6 +140,7 @@ def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
 
 
 def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumed]:
+    """Yield the assumed lengths, with the extra replicas if requests are longer."""
     prompt, answer = drafts.mean_lengths(trace)
     usual = largest_rate(speed, prompt, answer)[0]
     for what, name, longer in (

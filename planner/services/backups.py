@@ -83,6 +83,8 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class BackedUp:
+    """Summary of a written backup."""
+
     path: str
     rows: int
     bytes: int  # of the file
@@ -92,6 +94,8 @@ class BackedUp:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
+    """Summary of a restore."""
+
     path: str
     rows: int
     bytes: int  # of the file
@@ -287,6 +291,7 @@ def _write(folder: Path, manifest: Manifest, path: Path) -> str:
 
 
 def _pack(folder: Path, manifest: Manifest, path: Path) -> None:
+    """Write the file: manifest first, then rows and arrays."""
     (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1), encoding="utf-8")
     # readable by its owner only: it holds tokens
     # The mode applies from the creation on, so that nobody can open the file before a chmod.

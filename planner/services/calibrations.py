@@ -123,6 +123,7 @@ def _read(
     source: str,
     key: Key,
 ) -> Calibration:
+    """Read a file as kernels or as benchmark rows, and store it."""
     columns: dict[str, Any] = {
         "name": file_name[:120],
         "file_name": file_name[:255],

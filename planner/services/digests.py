@@ -23,10 +23,12 @@ def digest_text(*, now: datetime) -> str:
 
 
 def digest_send(*, now: datetime) -> None:
+    """Notify the subscribers of the digest."""
     notify(current_workspace(), Event.DIGEST, digest_text(now=now), "/schedules/")
 
 
 def _lines(now: datetime) -> Iterator[str]:
+    """Yield the lines: active plans, firings of schedules, and compared plans."""
     since = now - WEEK
     yield f"Headroom, {since:%Y-%m-%d} to {now:%Y-%m-%d}, workspace {current_workspace().name}."
     plans = plans_in_force()

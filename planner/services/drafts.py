@@ -93,6 +93,7 @@ def _region(capacity: Mapping[str, int]) -> str:
 
 
 def _sources(trace: Trace, serving: Serving) -> list[dict[str, Any]]:
+    """Return the traffic sources of a draft: one per series, label, or trace."""
     model = serving.profile.model
     common: dict[str, Any] = {
         "trace": trace.name,

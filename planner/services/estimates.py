@@ -187,6 +187,7 @@ def _refused(refused: Refused) -> Answer:
 def _answer(
     deployed: Deployment, before: Estimate, fit: EstimateFit, change: Change | None = None
 ) -> Answer:
+    """Return one estimate with the keys of docs/interfaces.md, corrected by ``change``."""
     split = before.arranged.split  # also if the estimate chose the split itself
     version = deployed.version and f"{deployed.engine} {deployed.version}"
     basis = fit.basis(deployed.shape.name, deployed.gpu.name, version)

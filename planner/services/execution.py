@@ -54,6 +54,7 @@ def store_of(run: Run) -> str:
 
 
 def _outcome(run: Run, progress: Progress, parts: Parts) -> Outcome:
+    """Run the pipeline of the run's kind on its stored inputs."""
     if run.kind == Run.Kind.FORECAST and run.trace is not None:
         options = options_of(TraceOptions, run.options)
         series = trace_series(stored_trace(trace_ready(run.trace.name)), options.bin_s)
@@ -90,6 +91,7 @@ def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:
 
 
 def stored_trace(trace: Trace) -> StoredTrace:
+    """Return a trace in the form that the pipelines read."""
     return StoredTrace(
         name=trace.name,
         kind=trace.kind,

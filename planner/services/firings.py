@@ -199,6 +199,7 @@ def _run(schedule: Schedule, known: datetime, enqueue: bool) -> Run:
 
 
 def _settled(firing: Firing, run: Run | None, now: datetime) -> bool:
+    """Propose the plan of a finished run, and approve it if the rule allows."""
     if run is None:
         raise NotFound("Its run was removed before it was over.")
     if run.state != Run.State.COMPLETED:

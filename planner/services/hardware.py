@@ -76,10 +76,12 @@ def model_save(
 
 
 def gpu_delete(*, gpu: OwnGpu, user: User) -> None:
+    """Remove an own GPU type that nothing uses."""
     _remove(gpu, "gpu", user)
 
 
 def model_delete(*, model: OwnModel, user: User) -> None:
+    """Remove an own model that nothing uses."""
     _remove(model, "model", user)
 
 

@@ -85,6 +85,7 @@ def hardware_import(
 def _config(
     user: User | None, config: Mapping[str, Any], file_name: str, name: str, source: str
 ) -> OwnModel:
+    """Store the model that a config.json describes, replacing one of the same name."""
     model_name = name.strip() or str(config.get("_name_or_path") or "").rpartition("/")[2]
     if not model_name:
         raise CatalogueError(f"{file_name} does not hold the model's name; give one.")
@@ -161,6 +162,7 @@ def _yaml(text: str) -> Any:
 
 
 def _entries(document: Mapping[str, Any], file_name: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the entries of a document with their places, such as ``gpus[0]``."""
     entries: list[tuple[str, Mapping[str, Any]]] = []
     for section in ("gpus", "models"):
         rows = document.get(section) or []

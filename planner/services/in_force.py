@@ -194,6 +194,7 @@ def _message(text: str) -> str:
 
 
 def _frozen(plan: Plan) -> list[dict[str, object]]:
+    """Return the pools of a plan with their steps, as JSON-ready data."""
     return [
         {
             "name": pool.name,

@@ -105,6 +105,7 @@ def launch_assumed(described: LaunchAsked, document: str) -> tuple[Assumed, ...]
 
 
 def _assumed(described: LaunchAsked, document: str) -> Iterator[Assumed]:
+    """Yield the assumptions of the draft, in the order of the form."""
     draft = parse(document)
     profile, region = draft.profiles[0], draft.regions[0]
     (capacity,) = region.capacity.values()

@@ -106,12 +106,14 @@ def channel_get(user: User, number: int) -> Channel:
 
 
 def may_change(user: User, channel: Channel) -> bool:
+    """Return whether the user may change a channel: their own, or the workspace's as an admin."""
     if channel.user_id == user.pk:
         return True
     return channel.user_id is None and may_administer(user)
 
 
 def channel_remove(*, user: User, channel: Channel) -> None:
+    """Remove an address with its deliveries."""
     record("channel.removed", channel, by=user, kind=channel.kind)
     channel.delete()
 
@@ -192,6 +194,7 @@ def _mail(row: Delivery) -> None:
 
 
 def _post(row: Delivery) -> None:
+    """Send a delivery to a webhook, signed."""
     body = json.dumps({"text": _slack(row)}).encode()
     moment = str(int(timezone.now().timestamp()))
     signed = hmac.new(
@@ -227,6 +230,7 @@ def link(path: str) -> str:
 
 
 def mail_configured() -> bool:
+    """Return whether this installation sends mail."""
     return bool(settings.HEADROOM_SMTP)
 
 

@@ -64,6 +64,7 @@ class Pending:
 
 
 def provider() -> IdentityProvider | None:
+    """Return the configured identity provider; None if there is none."""
     configured: IdentityProvider | None = settings.HEADROOM_OIDC
     return configured
 
@@ -92,6 +93,8 @@ def sign_in_begin(*, back: str, again: bool = False) -> tuple[str, Pending]:
 
 
 class Came(NamedTuple):
+    """The person who came back from the provider."""
+
     user: User
     proved_at: float  # when the provider verified the person, s since the epoch; 0: unknown
 

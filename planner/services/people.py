@@ -27,6 +27,8 @@ from planner.services.tokens import tokens_end
 
 
 class Invited(NamedTuple):
+    """A new person and their invitation."""
+
     person: User
     path: str  # path of the page where the password is chosen
 

@@ -116,6 +116,7 @@ def names_in(document: str) -> dict[str, int | None]:
 
 
 def _named(name: str, profile: core.Profile, spread: dict[str, Any], user: User | None) -> Profile:
+    """Return the profile of that name, and create it if it is new."""
     try:
         with transaction.atomic():
             row, _ = Profile.objects.get_or_create(

@@ -140,6 +140,7 @@ def ready(*, proposal: Proposal, by: User) -> Proposal:
 def request_review(
     *, proposal: Proposal, by: User | None, reviewers: Iterable[User], rule: str = ""
 ) -> Proposal:
+    """Ask people for a review and notify them; raise PlannerError unless they may approve."""
     check_may_plan(by)
     _check_going(proposal, "reviewed")
     people = list(reviewers)
@@ -174,6 +175,7 @@ def comment(
 
 @transaction.atomic
 def ask_for_changes(*, proposal: Proposal, by: User, text: str) -> Proposal:
+    """Ask for changes of a proposal, as an approver."""
     check_may_approve(by)
     if not text.strip():
         raise PlannerError("text: say what should be changed.")
@@ -184,6 +186,7 @@ def ask_for_changes(*, proposal: Proposal, by: User, text: str) -> Proposal:
 
 @transaction.atomic
 def reject(*, proposal: Proposal, by: User, text: str = "") -> Proposal:
+    """Reject a proposal, as an approver."""
     check_may_approve(by)
     locked = _locked(proposal)
     _check_going(locked, "rejected")
@@ -192,6 +195,7 @@ def reject(*, proposal: Proposal, by: User, text: str = "") -> Proposal:
 
 @transaction.atomic
 def withdraw(*, proposal: Proposal, by: User, text: str = "") -> Proposal:
+    """Withdraw a proposal, as its author or an admin."""
     locked = _locked(proposal)
     _check_author(locked, by, "withdraw it")
     _check_going(locked, "withdrawn")
@@ -275,6 +279,7 @@ def _add(
     run: Run | None = None,
     anchor: Mapping[str, Any] | None = None,
 ) -> ProposalEntry:
+    """Add an entry to a proposal, and notify the people concerned."""
     entry = ProposalEntry.objects.create(
         proposal=proposal,
         kind=kind,

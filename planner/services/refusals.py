@@ -30,6 +30,8 @@ SHOWN = 20
 
 
 class LimitReached(NamedTuple):
+    """A limit that somebody ran into."""
+
     at: datetime
     sentence: str
 

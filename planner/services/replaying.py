@@ -55,6 +55,7 @@ def outcome_start(plan: PlanInForce, run: Run, by: User | None) -> Run | None:
 
 
 def _replay(plan: PlanInForce, run: Run, name: str, by: User | None) -> Run | None:
+    """Start a replay of a plan on a run's scenario; None if no exact replay is possible."""
     try:
         scenario = text.parse(run.document, run.name)
         begins, ends = (

@@ -120,11 +120,13 @@ def tables_of_rows() -> list[type[Model]]:
 
 
 def every_row(using: str = "default") -> Iterator[Model]:
+    """Yield every row of a database, table by table, ordered by key."""
     for model in tables_of_rows():
         yield from model._base_manager.using(using).order_by("pk").iterator(chunk_size=100)
 
 
 def document_of(row: Model) -> Document:
+    """Return the document of a row."""
     document: Document
     (document,) = Serializer().serialize([row])
     for many in row._meta.many_to_many:  # sorted, because a database returns them in any order
@@ -133,6 +135,7 @@ def document_of(row: Model) -> Document:
 
 
 def line_of(document: Document) -> bytes:
+    """Return a document as a line of the file."""
     return json.dumps(document, cls=_Exact, ensure_ascii=True).encode() + b"\n"
 
 

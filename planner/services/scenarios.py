@@ -149,6 +149,7 @@ def free_name(stem: str) -> str:
 
 @transaction.atomic
 def scenario_delete(*, scenario: Scenario, user: User) -> None:
+    """Remove a scenario with its versions; raise NotReady while one of its runs is active."""
     check_may_remove(user, scenario.owner_id, "this scenario")
     if scenario.runs.filter(state__in=[Run.State.PENDING, Run.State.RUNNING]).exists():
         raise NotReady(f"{scenario.name} has a run going; cancel it first.")
@@ -208,6 +209,7 @@ def _save(
     message: str,
     origin: ScenarioVersion | None,
 ) -> Scenario:
+    """Check the document, and save the scenario with a new version row."""
     if len(message) > MESSAGE:
         raise PlannerError(f"message: at most {MESSAGE} characters, not {len(message)}.")
     parsed = text.parse(document)

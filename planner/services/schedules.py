@@ -70,10 +70,12 @@ def schedule_delete(*, schedule: Schedule, user: User) -> None:
 
 
 def cron_of(schedule: Schedule) -> Cron:
+    """Return the times of a schedule."""
     return Cron.of(schedule.cron, schedule.zone)
 
 
 def _kept(schedule: Schedule, user: User | None, now: datetime, deed: str) -> Schedule:
+    """Check a schedule, set its next moment, and save it."""
     _check_may_change(schedule, user)
     if not schedule.name.strip():
         raise PlannerError("name: a schedule needs one.")

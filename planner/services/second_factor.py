@@ -42,6 +42,8 @@ class NotEnrolled(NotAllowed):
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
+    """The shared key in the two forms that a page shows."""
+
     key: str  # base32, to type
     address: str  # otpauth://, to scan
 

@@ -27,6 +27,8 @@ SEEN_EVERY = timedelta(minutes=1)  # pages update the row at most this often
 
 
 class SessionStore(db.SessionStore):
+    """Django's session store in the database, with hashed keys and a fixed end."""
+
     def __init__(self, session_key: str | None = None) -> None:
         super().__init__(session_key)
         self.begun_at = self.seen_at = timezone.now()

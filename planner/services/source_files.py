@@ -48,6 +48,8 @@ class Dropped:
 
 
 class Folder:
+    """Files of a folder that the operator allows."""
+
     def __init__(self, folder: FolderSettings) -> None:
         self._folder = allowed_folder(folder.path)
         if not self._folder.is_dir():
@@ -119,11 +121,13 @@ def files_there(kind: str, place_settings: PlaceSettings) -> tuple[str, ...]:
 
 
 def read_folder(source: Source) -> None:
+    """Read the new files of a folder."""
     folder: FolderSettings = settings_of(source.kind, source.settings)
     _read(source, folder, Folder(folder))
 
 
 def read_bucket(source: Source) -> None:
+    """Read the new files of a bucket."""
     bucket: BucketSettings = settings_of(source.kind, source.settings)
     _read(source, bucket, Objects(bucket))
 

@@ -22,6 +22,8 @@ USED_EVERY = timedelta(minutes=1)  # the last use is recorded at most this often
 
 
 class NewToken(NamedTuple):
+    """A new token and its key."""
+
     token: ApiToken
     key: str  # shown once
 
@@ -75,15 +77,18 @@ def token_of(key: str) -> ApiToken | None:
 
 
 def token_end(*, user: User, number: int) -> None:
+    """End one of the user's own tokens; raise NotFound if there is none of that number."""
     if not tokens_of(user).filter(pk=number).delete()[0]:
         raise NotFound(f"You have no token {number}.")
     record("token.ended", str(number), by=user)
 
 
 def tokens_end(*, user: User) -> None:
+    """End all tokens of a user."""
     if tokens_of(user).delete()[0]:
         record("token.ended", "all", by=user)
 
 
 def hash_of(key: str) -> str:
+    """Return the plain hash of a key, which has enough random bits not to need a salt."""
     return hashlib.sha256(key.encode()).hexdigest()

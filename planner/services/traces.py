@@ -294,6 +294,7 @@ def _nobody(fraction: float) -> None:
 
 
 def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> IngestReport:
+    """Read the file into a new column store, and save the row with its report."""
     store = store_of(trace.pk, trace.sha256)
     storage.remove(store)
     options = IngestOptions(**trace.options)

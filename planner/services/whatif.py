@@ -156,6 +156,7 @@ def _prices(scenario: Parsed, run: Run, prices: Mapping[str, float]) -> dict[str
 
 
 def _check(scenario: Parsed, changes: Changes) -> None:
+    """Raise PlannerError for unknown names and for values outside their limits."""
     _within("growth", changes.growth, *GROWTH)
     if changes.quantile is not None:
         _within("quantile", changes.quantile, 0.05, 0.95)

@@ -28,6 +28,8 @@ REMOVED = "removed"  # folder of the data directory with the files of removed wo
 
 @dataclass(frozen=True, slots=True)
 class Removed:
+    """The number of removed rows, and the file that has them."""
+
     rows: int
     path: str  # of the file with all of it
 
