@@ -1,4 +1,4 @@
-"""The one Django app."""
+"""Configure the only Django app of the product."""
 
 from importlib import import_module
 
@@ -12,4 +12,5 @@ class PlannerConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        import_module("planner.services.deeds")  # by its name: it knows the rows, which know us
+        # imported late: it imports the models, which need this app
+        import_module("planner.services.deeds")

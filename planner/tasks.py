@@ -20,6 +20,7 @@ def run_execute_task(run_id: int, queue: str = "long") -> None:
 
 @shared_task(name="planner.tasks.runs_sweep")  # type: ignore[untyped-decorator]
 def runs_sweep_task(queue: str = "short") -> None:
+    """Take up runs that lost their worker, and replace lost messages."""
     from planner.services import runs
 
     runs.turns_sweep(queue)
@@ -28,6 +29,7 @@ def runs_sweep_task(queue: str = "short") -> None:
 
 @shared_task(name="planner.tasks.orphans_sweep")  # type: ignore[untyped-decorator]
 def orphans_sweep_task() -> None:
+    """Remove orphaned files, expired sessions and old attempts."""
     from planner.services import attempts, orphans, sessions
 
     orphans.orphans_sweep()
@@ -37,6 +39,7 @@ def orphans_sweep_task() -> None:
 
 @shared_task(name="planner.tasks.retention_sweep")  # type: ignore[untyped-decorator]
 def retention_sweep_task() -> None:
+    """Remove old runs and traces of every workspace."""
     from planner.services import retention
 
     for workspace in Workspace.objects.all():
@@ -46,6 +49,7 @@ def retention_sweep_task() -> None:
 
 @shared_task(name="planner.tasks.schedules_tick")  # type: ignore[untyped-decorator]
 def schedules_tick_task() -> None:
+    """Fire and settle the schedules of every workspace."""
     from planner.services import firings
 
     for workspace in Workspace.objects.all():
@@ -55,6 +59,7 @@ def schedules_tick_task() -> None:
 
 @shared_task(name="planner.tasks.outcomes_tick")  # type: ignore[untyped-decorator]
 def outcomes_tick_task() -> None:
+    """Compare finished plans with the traffic that came, in every workspace."""
     from planner.services import outcomes
 
     for workspace in Workspace.objects.all():
@@ -64,6 +69,7 @@ def outcomes_tick_task() -> None:
 
 @shared_task(name="planner.tasks.notice_send", acks_late=True)  # type: ignore[untyped-decorator]
 def notice_send_task(number: int) -> None:
+    """Send one notification."""
     from planner.services import notices
 
     notices.notice_send(number=number)
@@ -71,6 +77,7 @@ def notice_send_task(number: int) -> None:
 
 @shared_task(name="planner.tasks.notices_sweep")  # type: ignore[untyped-decorator]
 def notices_sweep_task() -> None:
+    """Send due notifications, and remove old ones."""
     from planner.services import notices
 
     notices.notices_sweep()
@@ -78,6 +85,7 @@ def notices_sweep_task() -> None:
 
 @shared_task(name="planner.tasks.sources_read")  # type: ignore[untyped-decorator]
 def sources_read_task() -> None:
+    """Have workers read every source that is due."""
     from planner.services import source_reading
 
     source_reading.sources_enqueue()
@@ -85,6 +93,7 @@ def sources_read_task() -> None:
 
 @shared_task(name="planner.tasks.source_read")  # type: ignore[untyped-decorator]
 def source_read_task(source_id: int) -> None:
+    """Read one source."""
     from planner.services import source_reading
 
     source_reading.source_read(source_id=source_id)
@@ -92,6 +101,7 @@ def source_read_task(source_id: int) -> None:
 
 @shared_task(name="planner.tasks.source_speeds")  # type: ignore[untyped-decorator]
 def source_speeds_task(source_id: int) -> None:
+    """Judge the speed of replicas by a source's last reading."""
     from planner.services import speeds
 
     speeds.speeds_judge(source_id=source_id)
@@ -99,6 +109,7 @@ def source_speeds_task(source_id: int) -> None:
 
 @shared_task(name="planner.tasks.password_mail")  # type: ignore[untyped-decorator]
 def password_mail_task(name: str) -> None:
+    """Mail a link to choose a new password."""
     from planner.services import passwords
 
     passwords.password_mail(name=name)
@@ -106,6 +117,7 @@ def password_mail_task(name: str) -> None:
 
 @shared_task(name="planner.tasks.digests_send")  # type: ignore[untyped-decorator]
 def digests_send_task() -> None:
+    """Send the weekly digest of every workspace."""
     from planner.services import digests
 
     for workspace in Workspace.objects.all():

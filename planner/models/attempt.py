@@ -1,4 +1,4 @@
-"""Store recent attempts at what can be guessed, such as a password."""
+"""Store recent attempts at secrets that can be guessed, such as passwords."""
 
 from django.db import models
 
@@ -10,7 +10,8 @@ class AttemptWindow(models.Model):
     made in parallel, on SQLite as on PostgreSQL.
     """
 
-    key = models.CharField(max_length=64, primary_key=True)  # SHA-256 of what is counted
+    # SHA-256 of the kind of attempt and its target
+    key = models.CharField(max_length=64, primary_key=True)
     moments = models.JSONField(default=list)  # s since the epoch, the oldest first
     newest_at = models.DateTimeField(db_index=True)
 

@@ -1,4 +1,4 @@
-"""Store who is notified of which events, and the deliveries."""
+"""Store the subscriptions to events, and the deliveries of notifications."""
 
 from django.conf import settings
 from django.db import models

@@ -37,7 +37,7 @@ class Proposal(Numbered, InWorkspace):
     options = models.JSONField(default=dict)  # planner.exports.options: policy, repeat, names ...
     policy = models.CharField(max_length=161)
     usd_30d = models.FloatField(null=True)  # cost of the plan, if 30 days were like its window
-    # What it is compared with: the active plan at its creation or amendment, and a run with the
+    # The base of the comparison: the active plan at its creation or amendment, and a run with the
     # figures of that plan.
     base = models.ForeignKey(
         "planner.PlanInForce", null=True, on_delete=models.SET_NULL, related_name="+"

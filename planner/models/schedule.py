@@ -58,7 +58,7 @@ class Firing(InWorkspace):
 
     schedule = models.ForeignKey(Schedule, on_delete=models.CASCADE, related_name="firings")
     due_at = models.DateTimeField()
-    as_of = models.DateTimeField(null=True)  # the run uses what was known then
+    as_of = models.DateTimeField(null=True)  # the run uses the data of that time
     fired_at = models.DateTimeField()
     settled_at = models.DateTimeField(null=True)
     state = models.CharField(max_length=16, choices=State.choices)

@@ -33,7 +33,7 @@ class People(UserManager["User"]):
 class User(AbstractUser):
     """A person with a login.
 
-    The role in the current workspace decides what they may do. A superuser is an admin of the
+    The role in the current workspace decides their rights. A superuser is an admin of the
     installation and may do everything in every workspace.
     """
 

@@ -1,1 +1,1 @@
-"""Reads: what pages, API and command line show."""
+"""Read rows for pages, API and command line."""

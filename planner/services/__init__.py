@@ -1,1 +1,1 @@
-"""Writes: every change of a row goes through here, from browser, API, command line and worker."""
+"""Change rows: browser, API, command line and worker write through these modules only."""

@@ -1,4 +1,4 @@
-"""Hand a person the data kept about them, and remove an account.
+"""Hand a person the data stored about them, and remove an account.
 
 Both read the relations that the tables declare, so a table that is added later is included. A row
 that is deleted with its person is about them. Any other row is something that they made.
@@ -32,7 +32,7 @@ class Removed:
 
 
 def account_data(user: User, *, by: User | None) -> dict[str, Any]:
-    """Return everything kept about a person, without the secrets they sign in with.
+    """Return everything stored about a person, without the secrets they sign in with.
 
     Of the things that they made it has the names, in the workspaces that they may enter.
     """

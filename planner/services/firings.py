@@ -37,7 +37,7 @@ from planner.services.schedules import cron_of
 from planner.services.sources import pinned
 from planner.studies.plain import as_json
 
-# a firing later than this uses the data of now, not of its moment
+# a firing that is later than this uses present data, not the data of its due moment
 LATE = timedelta(minutes=15)
 MOST_MISSED = 100  # missed moments that get a row
 Price = dict[tuple[str, str, str, str], float]  # USD per hour by region, model, GPU and role

@@ -95,7 +95,7 @@ def plan_restore(
     current = in_force_of(plan.run) if plan.run else plan_in_force(plan.scenario)
     _end(_replaced(current, {(pool["name"], pool["region"]) for pool in plan.pools}), now)
     again = PlanInForce.objects.get(pk=plan.pk)
-    # A new row: earlier rows are the record of what was active when.
+    # A new row: the earlier rows are the history of active plans.
     again.pk, again._state.adding = None, True
     again.since, again.until, again.by = now, None, user
     again.origin, again.message = plan, _message(message) or f"Plan {plan.pk} restored"

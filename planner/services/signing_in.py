@@ -23,8 +23,8 @@ from planner.services.refusals import limit_reached
 
 logger = logging.getLogger(__name__)
 
-NAME_ATTEMPTS = 10  # wrong passwords of one name in a minute: somebody guesses at one account
-NETWORK_ATTEMPTS = 60  # of any names: somebody tries one password on every account
+NAME_ATTEMPTS = 10  # wrong passwords of one name in a minute, against guesses at one account
+NETWORK_ATTEMPTS = 60  # of any names, against one password tried on every account
 KNOWN_ATTEMPTS = 10  # of one person, by all browsers that know them
 KNOWN_COOKIE = "headroom_known"
 KNOWN_S = 180 * 24 * 3600

@@ -61,7 +61,7 @@ def source_create(
     bin_s: int = BIN_S,
     every_s: int | None = None,
 ) -> Source:
-    """Create a source, which the next beat reads; raise SourceError if it is not valid."""
+    """Create a source, which the scheduler has read soon; raise SourceError if it is not valid."""
     check_may_plan(owner, "not make sources")
     checked = settings_of(kind, settings)
     check_reach(kind, checked)

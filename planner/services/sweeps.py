@@ -70,7 +70,7 @@ def sweep_create(
             axes=plain,
             owner=owner,
         )
-        # One lock for all runs, whose numbers are then consecutive.
+        # One lock for all runs, so that their numbers are consecutive.
         numbers = take_numbers(Run, len(cells))
         for cell, (changed, number) in enumerate(zip(cells, numbers, strict=True)):
             runs.run_create(
