@@ -318,6 +318,7 @@ def power_w(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> float:
 def _decode_w(
     instance: Instance, rate: float, prompts: float, query: DeploymentQuery, shape: ModelShape
 ) -> float:
+    """Return the mean power of one GPU of a decode or aggregated instance, in watts."""
     gpu = instance.gpu
     if gpu.tdp_w is None:
         return gpu.decode_w
@@ -331,6 +332,7 @@ def _decode_w(
 
 
 def _prefill_w(instance: Instance, rate: float, query: DeploymentQuery, shape: ModelShape) -> float:
+    """Return the mean power of one GPU of a prefill instance, idle time included, in watts."""
     gpu, isl = instance.gpu, float(query.isl)
     if gpu.tdp_w is None:
         return gpu.prefill_w

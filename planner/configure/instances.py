@@ -141,6 +141,7 @@ def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, t
 
 
 def _moved(instance: Instance, move: Move, engines: tuple[str, ...], mode: Mode) -> Instance:
+    """Return ``instance`` with its speed corrected by ``move``, for these engines and this mode."""
     if move.nothing:
         return replace(instance, engines=engines, mode=mode)
     source = Provenance(MODELLED.kind, f"{MODELLED.source}; {move.words}")

@@ -234,6 +234,7 @@ def built_in_section(deployment: Deployment, any_engine: bool = False) -> Sectio
 
 
 def _computed(deployment: Deployment) -> Section:
+    """Return the section of a roofline profile for the deployment."""
     where, adapters = deployment.decode, deployment.shape.adapters
     if where.kv_cache not in ("bf16", "fp8"):
         raise PlannerError(f"kv_cache is {where.kv_cache}; with a rate, give bf16 or fp8.")

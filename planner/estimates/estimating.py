@@ -66,6 +66,7 @@ def deployment(row: Mapping[str, Any], known: Known = NOTHING) -> Deployment:
 def _deployment(
     fields: Mapping[str, Any], shape: ModelShape, weights: str, known: Known
 ) -> Deployment:
+    """Return the deployment of a row, aggregated or disaggregated, with the given weights."""
     name = _text(fields, "gpu")
     gpu = known.gpus[name] if name in known.gpus else catalogue.gpu(name)
     engine = _choice(fields, "engine", ENGINE_NAMES, "vllm", ENGINES)
@@ -130,6 +131,7 @@ def _adapted(shape: ModelShape, fields: Mapping[str, Any]) -> ModelShape:
 
 
 def _whole(fields: Mapping[str, Any], field: str) -> int:
+    """Return a LoRA field as a whole number; raise PlannerError if it is missing or not whole."""
     if field not in fields:
         raise PlannerError(
             f"{field} is missing; LoRA adapters have a rank (lora_rank) and a number that is in "
@@ -171,6 +173,7 @@ def _choice(
     default: str,
     shown: tuple[str, ...],
 ) -> Any:
+    """Return the value that ``known`` has for a field; raise PlannerError for an unknown name."""
     name = str(fields.get(field, default)).strip().lower()
     if name not in known:
         raise PlannerError(f"{field} {name!r} is unknown; use one of {', '.join(shown)}.")
@@ -272,6 +275,7 @@ def _cache(shape: ModelShape, engine: str, weights: str) -> str:
 
 
 def _arrangement(fields: Mapping[str, Any], side: str, weights: str, cache: str) -> Arrangement:
+    """Return the arrangement from the widths of a row, with consistent widths of the experts."""
     tp, pp, dp, moe_tp, moe_ep = (
         _count(fields, side + w if side + w in fields else w) for w in WIDTHS
     )

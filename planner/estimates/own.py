@@ -55,6 +55,7 @@ def measurement(row: Mapping[str, Any], source: str, known: Known = NOTHING) -> 
 
 
 def _time(row: Mapping[str, Any], names: tuple[str, ...]) -> float:
+    """Return the first time in ``names`` of a row, in seconds; nan: the row has none."""
     for name in names:
         value = row.get(name)
         if value is None or value == "":
@@ -155,6 +156,7 @@ def own_of(
 
 
 def _contradiction(name: str, first: Measurement, second: Measurement, off: FloatArray) -> str:
+    """Return a sentence on two measurements of one deployment and load that disagree."""
     first_ms, second_ms = (getattr(row, f"{name}_s") * 1e3 for row in (first, second))
     where, (share, other_share) = first.deployment, np.exp(off)
     return (

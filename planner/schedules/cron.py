@@ -113,6 +113,7 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def _values(field: str, name: str, count: int, least: int) -> set[int]:
+    """Return the values of one field; raise PlannerError if it is invalid or out of bounds."""
     try:
         values: set[int] = crontab_parser(count, least).parse(field)
     except (ParseException, ValueError, IndexError):

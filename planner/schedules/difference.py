@@ -61,6 +61,7 @@ class Difference:
 
     @property
     def sentence(self) -> str:
+        """Return the difference in a sentence."""
         if not self.hours:
             return "No hour of it can be compared with the plan in force."
         parts = [f"{self.replicas_changed:.1%} of replica-hours differ"]

@@ -72,6 +72,7 @@ class Steady(Policy):
         return usual if self.target_factor is None else self.target_factor
 
     def _ratio(self, making: Making) -> Ratio:
+        """Return the P:D ratio to keep; fixed, and without P/D pools: that of the fleet."""
         if isinstance(self.ratio, float):
             return Ratio(FIXED, self.ratio)
         apart = any(pool.role == "prefill" for pool in making.fleet(making.today).pools)

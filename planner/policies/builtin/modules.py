@@ -165,6 +165,7 @@ class ModuleLevel(Policy):
         self, making: Making, today: Fleet, p: int, count: int, its: Modules,
         lenders: list[_Lender], first: int,
     ) -> Layout:  # fmt: skip
+        """Return the layout of a pool: its layers, and the room and speed of each device."""
         pool = today.pools[p]
         kv_bytes = pool.profile.kv_capacity_tokens * its.kv_layer_token_bytes * its.layers
         room, pace, sharers = [its.layers * its.layer_bytes + kv_bytes], [1.0], [1.0]

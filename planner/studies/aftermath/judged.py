@@ -151,6 +151,7 @@ def _short(study: Study, counts_held: IntArray, load: Load) -> float:
 
 
 def _errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandError:
+    """Return the errors of ``forecast`` over all bins with an observation and a forecast."""
     came, mean, planned = _beside(forecasts, forecast)
     seen = ~np.isnan(came)
     both = seen & ~np.isnan(mean)
@@ -192,6 +193,7 @@ def _hours(
     held: IntArray,
     needed: IntArray | None,
 ) -> tuple[Hour, ...]:
+    """Return one row per period: forecast and actual demand, requested and needed replicas."""
     window = study.window
     per, periods = window.bins_per_period, len(window.period_starts_s)
     came, mean, planned = (rates.sum(axis=0).reshape(periods, per) for rates in

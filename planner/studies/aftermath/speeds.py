@@ -77,6 +77,7 @@ def speeds_now(
 
 
 def _drift(profile: Profile, observed: Served) -> SpeedDrift:
+    """Return the drift of the observed service from ``profile``, of any kind."""
     observations = observations_of(profile, observed)
     if isinstance(profile, LinearProfile) and profile.beta_s > 0 and profile.delta_s > 0:
         return speed_drift(profile, observations)

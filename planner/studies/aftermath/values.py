@@ -93,6 +93,7 @@ class SpeedDrift:
 
     @property
     def sentence(self) -> str:
+        """Return the drift as a clause."""
         way = "longer" if self.times > 1 else "shorter"
         here = f" in {self.region}" if self.region else ""
         since = f" since {self.since.day} {self.since:%b %Y, %H:%M} UTC" if self.since else ""
@@ -130,10 +131,12 @@ class CameTrue:
 
     @property
     def missed(self) -> tuple[str, ...]:
+        """Return the tiers that missed their targets."""
         return tuple(tier for tier, is_met in self.met.items() if not is_met)
 
     @property
     def sentence(self) -> str:
+        """Return the result in a sentence: targets, forecast error, cost and drifts."""
         parts = [
             f"It missed {', '.join(self.missed)}" if self.missed else "It came true",
             *self._in_time(),

@@ -51,6 +51,7 @@ def _replay(study: Study, policy: Policy, *, seed: int, progress: Progress) -> P
 def _row(
     study: Study, name: str, policy: Policy, run: PolicyRun, word: str, value: float | None
 ) -> Beside:
+    """Return the row of a replayed policy."""
     pools: Sequence[int] = [pool.initial for pool in run.fleet.pools]
     return Beside(
         name=name,

@@ -109,6 +109,7 @@ class Driver:
         return self._planned[heights]
 
     def replayed(self, heights: Heights, progress: Progress) -> PolicyRun:
+        """Plan at ``heights``, and simulate that plan."""
         planned = self.planned(heights, part(progress, 0.0, 0.3))
         return run_policy(
             self.study, policy_of("lt-i"), seed=self.seed, progress=part(progress, 0.3, 1.0),

@@ -37,7 +37,7 @@ class Forecaster:
     quantile: tuple[PlannedQuantile, ...]
     as_run: Figures | None
     equal: Matched | None
-    confirmed: Figures | None  # of a replay, if ``equal`` was matched without replays
+    confirmed: Figures | None  # by replay: cheapest and last value, if matched by coverage
     hindsight: Hindsight | None
     fit_seconds: float
 
@@ -226,6 +226,7 @@ def _against_hindsight(row: Forecaster) -> list[str]:
 
 
 def _against_now(best: str, costs: Mapping[str, float], goals: Mapping[str, float]) -> str:
+    """Compare the best forecaster with repeating the last value, in a sentence."""
     attained = ", ".join(f"{share:.1%} of {tier}" for tier, share in goals.items())
     slo = f"at equal SLO ({attained} in time)"
     now = costs.get(SAME_AS_NOW)

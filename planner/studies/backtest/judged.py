@@ -50,6 +50,7 @@ def _equal(
     by_replay: bool,
     progress: Progress,
 ) -> Matched | None:
+    """Find the level at which the forecaster just attains the target."""
     tried = 0
 
     def run(knob: float) -> Figures | None:

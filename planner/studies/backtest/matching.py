@@ -63,6 +63,8 @@ class Matched:
 
 @dataclass(eq=False)
 class _Tried:
+    """The values tried so far, with their figures."""
+
     run: Run
     seen: dict[float, Figures] = field(default_factory=dict)
 
@@ -131,6 +133,7 @@ def _between(below: float, lacks: float, above: float, spare: float) -> float:
 
 
 def _best(tried: _Tried) -> Matched:
+    """Return the best match of the tried values, or a mix of the two around the target."""
     seen, nearest, count = tried.seen, tried.nearest, len(tried.seen)
     if abs(seen[nearest].spare) <= NEAR:
         return Matched((nearest,), seen[nearest], True, count)

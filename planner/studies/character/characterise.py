@@ -110,6 +110,7 @@ def _words(grid: Grid, series: str, outage: Outage) -> LostBins:
 
 
 def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...]:
+    """Return sentences on what the file lacks, and on how its data were changed."""
     notes = [
         f"{count:,} {by if by == 'series' else f'{by}s'}; the {LISTED} largest are shown."
         for by, names in grid.labels.items()

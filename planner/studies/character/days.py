@@ -89,6 +89,7 @@ def _words(
     series: int,
     clock: str,
 ) -> Iterator[str]:
+    """Yield sentences on the last, the busiest and the unranked days."""
     ranked = [day for day in days_listed if day.rank is not None]
     if not ranked:
         yield f"No day of the trace is known whole (or {SEEN:.0%} of it): none can be ranked."

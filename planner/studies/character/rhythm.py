@@ -114,6 +114,7 @@ def burstiness(values: FloatArray, bin_s: float) -> list[Burstiness]:
 
 
 def _at_scale(sums: FloatArray, known: FloatArray, scale: float) -> Burstiness:
+    """Return the burstiness at one scale; ``known`` are the sums without gaps."""
     mean = float(known.mean())
     variance = float(known.var(ddof=1))
     return Burstiness(

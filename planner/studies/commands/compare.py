@@ -74,6 +74,8 @@ class Options(RunOptions):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class CompareResult:
+    """The result of ``compare``."""
+
     kind: str = "compare"
     frame: Frame = field(metadata={MERGED: True})
     forecast: Forecasts

@@ -93,7 +93,7 @@ class Options(RunOptions):
 
 
 class TraceOptions(Options):
-    """Options of the forecast of a trace without a scenario; default method: the best."""
+    """Options of the forecast of a trace without a scenario; default method: auto."""
 
     bin_s: BinS = Field(900.0, title="Seconds per bin", description="Trace: 900.")
     horizon_s: float = Field(

@@ -66,6 +66,8 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class OutlookResult:
+    """The result of ``outlook``."""
+
     kind: str = "outlook"
     frame: Frame = field(metadata={MERGED: True})
     headline: str
@@ -234,6 +236,7 @@ def _recommended(offers: tuple[Commitment, ...]) -> tuple[Commitment, ...]:
 
 
 def _totals(rows: tuple[MonthFigures, ...]) -> Totals:
+    """Return the sums over the months that have a plan."""
     with_plan = [row for row in rows if row.cost_usd is not None]
 
     def total(name: str) -> float:
@@ -257,6 +260,7 @@ def _headline(
     in_use: tuple[Use, ...],
     horizon: str,
 ) -> str:
+    """Return the main result in sentences."""
     lacking = [row for row in rows if row.cost_usd is None]
     with_plan = [row for row in rows if row.cost_usd is not None]
     parts = []
@@ -305,6 +309,7 @@ def _usd(usd: float) -> str:
 def _basis(
     scenario: Scenario, study: Study, horizon: str, offers: tuple[Commitment, ...]
 ) -> list[str]:
+    """Return sentences on the method and its limitations."""
     window, traffic = study.window, study.traffic
     sentences = [
         "Planned, not replayed: a representative week after the traffic, hour by hour at the "

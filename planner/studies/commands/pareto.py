@@ -146,6 +146,7 @@ def run(
 
 
 def _headline(first: str, second: str, front: tuple[FrontPoint, ...], best: int | None) -> str:
+    """Return the ends of the front and its knee in sentences."""
     low, high = front[0], front[-1]
     units = UNITS[MEASURE[first]], UNITS[MEASURE[second]]
     if len(front) == 1:

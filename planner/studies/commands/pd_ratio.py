@@ -249,6 +249,7 @@ def _mixed(pair: Pair, seed: int) -> Mixed | None:
 
 
 def _headline(ratio: Ratio, mixed: Mixed | None, service: str, count: int) -> str:
+    """Return the best ratio, compared with aggregated instances, in sentences."""
     first = (
         f"{ratio.prefill} prefill to {ratio.decode} decode carries most of {count} instances of "
         f"{service}: {ratio.max_tps:,.0f} tokens/s, bound by {_words(ratio.bound_by)}."
@@ -272,6 +273,7 @@ def _words(bound: str) -> str:
 
 
 def _pool(hardware: Hardware, m: int, g: int) -> PdPool:
+    """Return the facts on the pool of model ``m`` and column ``g``."""
     profile = hardware.profiles[m, g]
     return PdPool(
         hardware.gpus[g].name,

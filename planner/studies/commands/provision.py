@@ -344,6 +344,7 @@ def run(
 
 
 def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Iterator[str]:
+    """Yield the notes of the result: methods, options and exceptions."""
     yield (
         "The load is that of the busiest hour of the window, interactive tiers together, in the "
         "region where requests arise. Latencies of plans are means of queueing; whether a plan "

@@ -120,6 +120,7 @@ def facts(cases: list[Case]) -> Iterator[Fact]:
 
 
 def _timing_fact(cases: list[Case]) -> Fact:
+    """Return the fact on the source of operator times on one GPU type."""
     errors = "; ".join(
         f"error {check.mape:.0%} on {check.rows} rows ({check.against})"
         for check in efficiencies().checks
@@ -150,6 +151,7 @@ def _by_profile(cases: list[Case]) -> str:
 
 
 def _interference_fact(cases: list[Case]) -> Fact:
+    """Return the fact on the source of interference on one GPU type."""
     physical = (
         "the arithmetic and the memory bandwidth that kernels reach are divided among what runs "
         "at an instant (processor sharing), not measured"

@@ -125,6 +125,7 @@ def block_figures(
 def _method(
     block: Block, plan_found: BlockPlan, fewest: int, replayed: tuple[Replayed, int] | None
 ) -> BlockMethod:
+    """Return the figures of one plan of the block."""
     name = WORDS.get(plan_found.method, BRUTE)
     plan = plan_found.plan
     if plan is None:

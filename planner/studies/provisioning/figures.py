@@ -111,6 +111,7 @@ def _nearest(levels: Sequence[Level]) -> int:
 
 
 def _needs(levels: Sequence[Level]) -> Needs:
+    """Return the sums over ``levels``, with the latency of the one nearest to its limit."""
     near = levels[_nearest(levels)]
     gpus = sum(level.devices for level in levels)
     # A bound on the sum needs a bound on every level.

@@ -122,6 +122,7 @@ def journeys(cases: list[Case], following: Following, progress: Progress) -> lis
 
 
 def _load(following: Following, place: tuple[str, str]) -> ModelDemand:
+    """Return the demand of a model and region (``place``), observed or forecast."""
     traffic, start_s, end_s = following.traffic, following.start_s, following.end_s
     back = start_s
     if following.known == FORECAST:

@@ -110,6 +110,7 @@ def figures(journeys: list[Journey], startup_s: float) -> OverTime:
 
 
 def _pool(journey: Journey, startup_s: float) -> CoursePool:
+    """Return the figures of one phase over the window, by level."""
     case, window_s = journey.case, journey.load.windows.seconds
     levels = {
         name: CourseFigures(

@@ -88,6 +88,7 @@ def on_common_gpus(cases: list[Case]) -> SharedGpus:
 
 
 def _service(prefill: Case, decode: Case) -> SharedService:
+    """Return the ways in which prefill and decode of one service can share GPUs."""
     room = MEMORY_SHARE * prefill.service.gpu.memory_bytes
     shared = placed_together([prefill.problem, decode.problem], [prefill.least, decode.least], room)
     chunks = _chunked(prefill, decode, room)
@@ -127,6 +128,7 @@ def _chunked(prefill: Case, decode: Case, room: float) -> Chunked:
 
 
 def _models(group: list[Case]) -> SharedModels:
+    """Return the GPUs of several models, each on separate GPUs and all on common ones."""
     room = MEMORY_SHARE * group[0].service.gpu.memory_bytes
     apart = [case.least for case in group]
     shared = placed_together([case.problem for case in group], apart, room)
@@ -148,6 +150,7 @@ def sentences(shared: SharedGpus) -> Sentences:
 
 
 def _beaten(shared: SharedGpus) -> Iterator[str]:
+    """Yield a sentence for each service where chunked prefill on whole replicas is better."""
     for service in shared.services:
         apart, best = service.ways[APART], service.ways[service.best]
         if service.best == CHUNKED_MODEL and best.gpus < apart.gpus:
@@ -159,6 +162,7 @@ def _beaten(shared: SharedGpus) -> Iterator[str]:
 
 
 def _better(shared: SharedGpus) -> Iterator[str]:
+    """Yield a sentence for each service or group that needs fewer GPUs when sharing."""
     for service in shared.services:
         apart, best = service.ways[APART], service.ways[service.best]
         if best.gpus < apart.gpus:

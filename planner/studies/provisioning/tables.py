@@ -30,6 +30,7 @@ def tables_of(cases: list[Case]) -> dict[str, pl.DataFrame]:
 def _table(
     cases: list[Case], rows_of: Callable[[Case, Level], Rows], schema: dict[str, Any]
 ) -> pl.DataFrame:
+    """Return a table with the keys of each case and level, and the columns of ``schema``."""
     rows = [
         (case.model, case.region, case.gpu, case.phase, name, case.weights, *row)
         for case in cases

@@ -252,6 +252,7 @@ def _times(sizes: Sizes, factors: FloatArray) -> Sizes:
 
 
 def _sizes_moved(before: Sizes, after: Sizes, hardware: Hardware) -> tuple[SizeMoved, ...]:
+    """Return the capacity of a single replica before and after, for each model and column."""
     return tuple(
         SizeMoved(
             hardware.models[m].name,
@@ -266,6 +267,7 @@ def _sizes_moved(before: Sizes, after: Sizes, hardware: Hardware) -> tuple[SizeM
 def _answer(
     inputs: PlanInput, plan: ScalingPlan, sizes: tuple[SizeMoved, ...], notes: Sequence[str]
 ) -> WhatIf:
+    """Return the answer for a plan."""
     figures: PlanFigures = plan_figures(inputs, plan)
     replicas = plan.target.sum(axis=(1, 2, 3))
     return WhatIf(
@@ -301,6 +303,7 @@ def _gpus(hardware: Hardware, target: IntArray) -> tuple[GpusMost, ...]:
 def _periods(
     inputs: PlanInput, target: IntArray, demand_tps: FloatArray
 ) -> tuple[PeriodMoved, ...]:
+    """Return replicas, demand and capacity of each period."""
     moved = []
     for p, start_s in enumerate(inputs.window.period_starts_s.tolist()):
         sizes = inputs.sizes.of(p)

@@ -33,6 +33,7 @@ def closed_rps(hardware: Hardware, m: int, g: int, lengths: Lengths) -> float:
 
 
 def _max_rps(hardware: Hardware, m: int, g: int, work: Workload, tier: Tier) -> float:
+    """Return the closed-form capacity of one instance within a tier, in requests/s."""
     role = hardware.columns[g].role
     link = next((link for (model, _), link in hardware.links.items() if model == m), None)
     part = in_part(tier, role)
