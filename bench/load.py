@@ -90,6 +90,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _keep_going(asker: Asker, runs: int, seconds: float) -> list[int]:
+    asker.keep(runs)
+    asker.wait_until_running()
     began, uploads = time.monotonic(), [asker.upload()]
     while (past := time.monotonic() - began) < seconds:
         asker.keep(runs)
@@ -107,10 +109,12 @@ def _waits(uploads: list[int]) -> list[float]:
     rows = Run.objects.filter(pk__in=uploads)
     while rows.filter(finished_at=None).exists() and time.monotonic() < deadline:
         time.sleep(0.5)
-    return [
+    waits = [
         (row.finished_at - row.created_at).total_seconds() if row.finished_at else ENDS_WITHIN_S
         for row in rows
     ]
+    print(f"uploads took {[round(wait, 1) for wait in waits]} s", file=sys.stderr)
+    return waits
 
 
 class Asker:
@@ -184,6 +188,15 @@ class Asker:
 
         run = run_create(owner=user, kind=Run.Kind.COMPARE, document=self._document)
         self._asked.append(run.pk)
+
+    def wait_until_running(self) -> None:
+        """Wait until the workers have begun: their own start is not a wait for a worker."""
+        from planner.models import Run
+
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        running = Run.objects.filter(state=Run.State.RUNNING)
+        while not running.exists() and time.monotonic() < deadline:
+            time.sleep(0.5)
 
     def failed(self) -> list[str]:
         from planner.models import Run
