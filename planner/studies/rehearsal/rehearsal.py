@@ -22,6 +22,7 @@ from planner.studies.replay.earlier import Earlier
 from planner.studies.replay.equal import FlatFleets
 from planner.studies.side_by_side import replays_at_once
 from planner.studies.traffic.busier import Growth
+from simulation.arrays import IntArray
 
 UNREHEARSED = " was not rehearsed on the days before"
 
@@ -142,6 +143,14 @@ class _Teller:
         self.step(0.5, f"Rehearsing: {self.title}")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Tuned:
+    """What the backtest of one policy found, and the static fleets that it searched on the way."""
+
+    state: TuningState
+    flats: dict[tuple[int, bool], IntArray]
+
+
 def rehearse(
     policies: Sequence[Policy],
     earlier: Earlier,
@@ -183,11 +192,11 @@ def rehearse(
             found,
         )
 
-    def tuned(policy: Policy, report: Progress) -> TuningState | str:
+    def tuned(policy: Policy, report: Progress) -> Tuned | str:
         tellers[policy.key].step = report
         tellers[policy.key](0.0, "")
         try:
-            return tuning_of(policy).state
+            return Tuned(tuning_of(policy).state, earlier.flats)
         except EXPECTED as problem:
             return f"{policy.title}{UNREHEARSED}: {problem}"
 
@@ -206,7 +215,8 @@ def rehearse(
         if isinstance(outcome, str):
             notes.append(outcome)
         else:
-            tunings[policy.key] = tuning_of(policy, outcome)
+            tunings[policy.key] = tuning_of(policy, outcome.state)
+            earlier.remember(outcome.flats)
 
     def make_room(several: Sequence[Tuning]) -> None:
         def grown(tuning: Tuning, report: Progress) -> TuningState:

@@ -149,6 +149,15 @@ class Earlier:
             self._flat[seed, room] = search(seed, progress)
         return self._flat[seed, room]
 
+    @property
+    def flats(self) -> dict[tuple[int, bool], IntArray]:
+        """The smallest fleets found so far, by seed and ``room``."""
+        return dict(self._flat)
+
+    def remember(self, flats: dict[tuple[int, bool], IntArray]) -> None:
+        """Take over fleets that another process found."""
+        self._flat |= flats
+
     def _least(self, seed: int, progress: Progress) -> IntArray:
         goals = [self.goals(seed).wanted] * len(self.studies)
         return smallest_flat(
